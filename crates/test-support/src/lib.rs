@@ -1,0 +1,3 @@
+//! What the tests of delta share.
+
+pub mod server;

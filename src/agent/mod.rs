@@ -1,0 +1,380 @@
+//! An agent directory, loaded and checked as a whole before anything is made.
+
+use crate::context::{DEFAULT_MANIFEST, Manifest};
+use crate::diag::{Diagnostic, Report};
+use crate::llm::LlmConfig;
+use crate::llm::config::ModelChoice;
+use crate::state::{ASK_HUMAN, FINISH};
+use crate::tool::{self, Tool};
+use crate::yaml::{Document, Fields, Node};
+use serde_json::{Value as Json, json};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// LLM answers that a process may ask for when nothing else is said.
+pub const DEFAULT_MAX_ITERATIONS: u32 = 30;
+
+const KEYS: [&str; 10] = [
+    "name",
+    "version",
+    "description",
+    "llm",
+    "system_prompt",
+    "imports",
+    "tools",
+    "max_iterations",
+    "finish",
+    "lifecycle_hooks",
+];
+
+/// A loaded agent.
+#[derive(Debug)]
+pub struct Agent {
+    /// Its directory, absolute.
+    pub home: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// How the LLM is reached.
+    pub llm: LlmConfig,
+    /// Its own tools, in the file's order.
+    pub tools: Vec<Tool>,
+    /// LLM answers that a process may ask for, unless the operator says otherwise.
+    pub max_iterations: u32,
+    /// What the tool `finish` takes.
+    pub finish: Finish,
+    /// What the LLM sees.
+    pub context: Manifest,
+    /// The files that it was loaded from: their names, and their texts.
+    pub sources: Vec<(&'static str, String)>,
+}
+
+/// The built-in tool `finish`.
+#[derive(Debug)]
+pub enum Finish {
+    /// Not offered.
+    Off,
+    /// It takes `result`, a text or an object.
+    Result,
+    /// Its arguments are the result, and must be valid.
+    Schema {
+        /// The JSON Schema of the arguments.
+        schema: Json,
+        /// The same, compiled.
+        validator: Box<jsonschema::Validator>,
+    },
+}
+
+impl Agent {
+    /// Loads the agent in `home`; `choice` is the operator's `--model`.
+    ///
+    /// # Errors
+    /// Everything that is wrong in any of its files. Nothing was made or changed.
+    pub fn load(home: &Path, choice: Option<&ModelChoice>) -> Result<Self, Report> {
+        let mut report = Report::default();
+        let Some(home) = find_home(home, &mut report) else { return Err(report) };
+        let mut loader = Loader { home: &home, report: &mut report, sources: Vec::new() };
+        let main = loader.main_file(choice);
+        let context = loader.context();
+        loader.refuse_hooks();
+        let sources = std::mem::take(&mut loader.sources);
+        match (main, context) {
+            (Some(main), Some(context)) if report.is_empty() => Ok(Self {
+                name: main.name,
+                llm: main.llm,
+                tools: main.tools,
+                max_iterations: main.max_iterations,
+                finish: main.finish,
+                home,
+                context,
+                sources,
+            }),
+            _ => Err(report),
+        }
+    }
+
+    /// The agent's own tool of that name.
+    pub fn tool(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.name == name)
+    }
+
+    /// The names of the tools that the engine offers itself.
+    pub fn builtins(&self) -> Vec<&'static str> {
+        let finish = (!matches!(self.finish, Finish::Off)).then_some(FINISH);
+        let builtins = finish.into_iter().chain([ASK_HUMAN]);
+        builtins.filter(|name| self.tool(name).is_none()).collect()
+    }
+
+    /// The `tools` of a request: the agent's own in the file's order, then the engine's.
+    pub fn definitions(&self) -> Vec<Json> {
+        let builtins = self.builtins().into_iter().map(|name| match name {
+            FINISH => self.finish.definition(),
+            _ => crate::human::definition(),
+        });
+        self.tools.iter().map(Tool::definition).chain(builtins).collect()
+    }
+
+    /// What ENGINE_START says of the configuration.
+    pub fn summary(&self) -> Json {
+        let tools: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let llm = json!({"provider": self.llm.provider.name(), "model": self.llm.model});
+        json!({"llm": llm, "tools": tools, "builtins": self.builtins()})
+    }
+}
+
+impl Finish {
+    fn definition(&self) -> Json {
+        let any = json!({
+            "type": "object",
+            "properties": {"result": {
+                "type": ["string", "object"],
+                "description": "The result of the task: a text, or an object when it has parts"
+            }},
+            "required": ["result"],
+            "additionalProperties": false
+        });
+        let parameters = match self {
+            Self::Schema { schema, .. } => schema.clone(),
+            Self::Off | Self::Result => any,
+        };
+        tool::schema::definition(
+            FINISH,
+            "End the run with its result. Call it once, when the task is done.",
+            parameters,
+        )
+    }
+}
+
+fn find_home(home: &Path, report: &mut Report) -> Option<PathBuf> {
+    let shown = home.display().to_string();
+    let found = home.canonicalize().map_err(|error| error.to_string()).and_then(|path| {
+        let utf8 = path.to_str().is_some();
+        if utf8 { Ok(path) } else { Err("its path is not UTF-8".to_owned()) }
+    });
+    match found {
+        Ok(path) if path.is_dir() => Some(path),
+        Ok(_) => {
+            let help = "name the directory that holds agent.yaml".to_owned();
+            report.push(Diagnostic::of_file(shown, "this is not a directory", Some(help)));
+            None
+        }
+        Err(error) => {
+            let help = "name an agent directory with `--agent DIR`".to_owned();
+            report.push(Diagnostic::of_file(
+                shown,
+                format!("no agent directory: {error}"),
+                Some(help),
+            ));
+            None
+        }
+    }
+}
+
+/// What agent.yaml says.
+struct Main {
+    name: String,
+    llm: LlmConfig,
+    tools: Vec<Tool>,
+    max_iterations: u32,
+    finish: Finish,
+}
+
+struct Loader<'a> {
+    home: &'a Path,
+    report: &'a mut Report,
+    sources: Vec<(&'static str, String)>,
+}
+
+impl Loader<'_> {
+    fn main_file(&mut self, choice: Option<&ModelChoice>) -> Option<Main> {
+        let path = self.home.join("agent.yaml");
+        if !path.exists() {
+            let old = self.home.join("config.yaml").exists();
+            let help = match old {
+                true => "this version does not read config.yaml; rename it to agent.yaml",
+                false => {
+                    "an agent is a directory with agent.yaml, system_prompt.md and context.yaml; name one with `--agent DIR`"
+                }
+            };
+            let message = "agent.yaml not found";
+            self.report.push(Diagnostic::of_file(
+                self.home.display().to_string(),
+                message,
+                Some(help.to_owned()),
+            ));
+            return None;
+        }
+        let text = self.read(&path)?;
+        let doc = self.parse("agent.yaml", &path, text)?;
+        let main = self.read_main(&doc, choice);
+        doc.finish(self.report);
+        main
+    }
+
+    fn read_main(&mut self, doc: &Document, choice: Option<&ModelChoice>) -> Option<Main> {
+        let fields = doc.fields(&doc.root, "agent.yaml", &KEYS)?;
+        let name_node = doc.require(fields, "name", "agent.yaml", "my-agent");
+        let name = name_node.and_then(|node| doc.text(node, "`name`")).map(str::to_owned);
+        for key in ["version", "description"] {
+            fields.given(key).map(|node| doc.text(node, &format!("`{key}`")));
+        }
+        for key in ["imports", "lifecycle_hooks"] {
+            if let Some((at, _)) = fields.node.entry(key) {
+                let help = "take it out; nothing is ever ignored silently";
+                doc.fault(
+                    at,
+                    format!("this version of delta does not support `{key}` yet"),
+                    Some(help.to_owned()),
+                );
+            }
+        }
+        let llm_node = doc.require(fields, "llm", "agent.yaml", "{model: gpt-4o}");
+        let llm = llm_node.and_then(|node| LlmConfig::read(doc, node, self.home, choice));
+        self.system_prompt(doc, fields);
+        let tools =
+            fields.given("tools").map(|node| tool::read_list(doc, node)).unwrap_or_default();
+        let limit = fields
+            .given("max_iterations")
+            .map(|node| doc.integer(node, "`max_iterations`", 1..1 << 31));
+        let finish = match fields.get("finish") {
+            None => Some(Finish::Result),
+            Some(node) => self.finish(doc, node),
+        };
+        Some(Main {
+            name: name?,
+            llm: llm?,
+            tools,
+            max_iterations: limit
+                .flatten()
+                .and_then(|n| u32::try_from(n).ok())
+                .unwrap_or(DEFAULT_MAX_ITERATIONS),
+            finish: finish?,
+        })
+    }
+
+    /// Checks the system prompt: it reaches the LLM because context.yaml names it, but an agent without one is broken.
+    fn system_prompt(&mut self, doc: &Document, fields: Fields<'_>) {
+        let given = fields.given("system_prompt");
+        let name = given.and_then(|node| doc.text(node, "`system_prompt`"));
+        let path = self.home.join(name.unwrap_or("system_prompt.md"));
+        let text_form = self.home.join("system_prompt.txt");
+        let path =
+            if name.is_none() && !path.exists() && text_form.exists() { text_form } else { path };
+        let problem = match fs::read_to_string(&path) {
+            Ok(text) if text.trim().is_empty() => "the system prompt is empty".to_owned(),
+            Ok(text) => {
+                self.sources.push(("system_prompt.md", text));
+                return;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                "the system prompt is missing".to_owned()
+            }
+            Err(error) => format!("the system prompt cannot be read: {error}"),
+        };
+        let help = "write into it what the agent is and how it is to work".to_owned();
+        match given {
+            Some(node) => doc.fault(node, format!("{problem} ({})", path.display()), Some(help)),
+            None => self.report.push(Diagnostic::of_file(
+                path.display().to_string(),
+                problem,
+                Some(help),
+            )),
+        }
+    }
+
+    fn finish(&mut self, doc: &Document, node: &Node) -> Option<Finish> {
+        if node.scalar().is_some() {
+            return Some(if doc.boolean(node, "`finish`")? { Finish::Result } else { Finish::Off });
+        }
+        let fields = doc.fields(node, "`finish`", &["schema"])?;
+        let at = doc.require(fields, "schema", "`finish`", "{type: object, properties: {...}}")?;
+        let schema = match at.scalar() {
+            None => doc.json(at)?,
+            Some(file) => {
+                let path = self.home.join(file);
+                let read = fs::read_to_string(&path).map_err(|error| error.to_string());
+                let parsed = read.and_then(|text| {
+                    serde_json::from_str(&text).map_err(|error| error.to_string())
+                });
+                match parsed {
+                    Ok(schema) => schema,
+                    Err(error) => {
+                        doc.fault(
+                            at,
+                            format!("the schema {} cannot be read: {error}", path.display()),
+                            None,
+                        );
+                        return None;
+                    }
+                }
+            }
+        };
+        if schema.get("type") != Some(&json!("object")) {
+            let help = "a tool's arguments are an object: write `type: object`";
+            doc.fault(at, "the schema of `finish` must be of type object", Some(help.to_owned()));
+            return None;
+        }
+        match jsonschema::validator_for(&schema) {
+            Ok(validator) => Some(Finish::Schema { schema, validator: Box::new(validator) }),
+            Err(error) => {
+                doc.fault(at, format!("not a JSON Schema: {error}"), None);
+                None
+            }
+        }
+    }
+
+    fn context(&mut self) -> Option<Manifest> {
+        let path = self.home.join("context.yaml");
+        if !path.exists() {
+            let help = format!(
+                "it says what the LLM sees; create it with this content:\n\n{}",
+                DEFAULT_MANIFEST.trim_end()
+            );
+            let message = format!("context.yaml not found in {}", self.home.display());
+            self.report.push(Diagnostic::of_file(path.display().to_string(), message, Some(help)));
+            return None;
+        }
+        let text = self.read(&path)?;
+        let doc = self.parse("context.yaml", &path, text)?;
+        let manifest = Manifest::read(&doc);
+        doc.finish(self.report);
+        manifest
+    }
+
+    /// A hook may be a gate: running an agent without its hooks would open it.
+    fn refuse_hooks(&mut self) {
+        let path = self.home.join("hooks.yaml");
+        if path.exists() {
+            let message = "this version of delta does not run hooks yet, and does not run an agent without its hooks";
+            let help = "take hooks.yaml out of the agent directory if the agent is safe without it"
+                .to_owned();
+            self.report.push(Diagnostic::of_file(path.display().to_string(), message, Some(help)));
+        }
+    }
+
+    fn read(&mut self, path: &Path) -> Option<String> {
+        let text = fs::read(path).and_then(|bytes| {
+            String::from_utf8(bytes)
+                .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+        });
+        match text {
+            Ok(text) => Some(text),
+            Err(error) => {
+                let message = format!("the file cannot be read: {error}");
+                self.report.push(Diagnostic::of_file(path.display().to_string(), message, None));
+                None
+            }
+        }
+    }
+
+    fn parse(&mut self, name: &'static str, path: &Path, text: String) -> Option<Document> {
+        self.sources.push((name, text.clone()));
+        match Document::parse(path.display().to_string(), text) {
+            Ok(doc) => Some(doc),
+            Err(diagnostic) => {
+                self.report.push(diagnostic);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The program `delta`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    delta::cli::main()
+}

@@ -1,0 +1,123 @@
+//! What a person is told when a command cannot do its work, and with which exit code it leaves.
+
+use super::stdout;
+use crate::diag::Report;
+use crate::durable::FileError;
+use crate::llm::{LlmError, NoEndpoint};
+use crate::outcome::ErrorInfo;
+use crate::workspace::WorkspaceError;
+use std::process::ExitCode;
+
+/// Why a command failed outside of a run.
+#[derive(Debug)]
+pub struct Failure {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// What a person wrote, or the rights of a directory.
+    Config,
+    /// The run is there already.
+    Exists,
+    /// The system could not do something.
+    Io,
+    /// A person stopped it.
+    Interrupted,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Exists => "run_exists",
+            Self::Io => "io",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    fn exit_code(self) -> u8 {
+        match self {
+            Self::Config => 126,
+            Self::Exists | Self::Io => 1,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+impl Failure {
+    /// Something that a person wrote is wrong.
+    pub fn config(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
+        Self { kind: Kind::Config, message: message.into(), hint: hint.into() }
+    }
+
+    /// A person stopped the command before a run began.
+    pub fn interrupted(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Interrupted, message: message.into(), hint: None }
+    }
+
+    /// Says it on stderr.
+    pub fn complain(&self) -> ExitCode {
+        // A report of diagnostics brings its own headings.
+        let heading = if self.message.starts_with("error: ") { "" } else { "Error: " };
+        stdout::complain(&format!("{heading}{}", self.message));
+        if let Some(hint) = &self.hint {
+            stdout::complain(&format!("Hint: {}", hint.replace('\n', "\n      ")));
+        }
+        ExitCode::from(self.kind.exit_code())
+    }
+
+    /// The error of a RunResult.
+    pub fn info(&self) -> ErrorInfo {
+        ErrorInfo {
+            kind: self.kind.name().to_owned(),
+            message: self.message.clone(),
+            details: self.hint.clone(),
+        }
+    }
+}
+
+impl From<Report> for Failure {
+    fn from(report: Report) -> Self {
+        Self::config(report.to_string(), None)
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        let denied = error.source.kind() == std::io::ErrorKind::PermissionDenied;
+        let kind = if denied { Kind::Config } else { Kind::Io };
+        Self { kind, message: error.to_string(), hint: None }
+    }
+}
+
+impl From<WorkspaceError> for Failure {
+    fn from(error: WorkspaceError) -> Self {
+        let message = error.to_string();
+        match error {
+            WorkspaceError::File(error) => error.into(),
+            WorkspaceError::Unusable { .. } | WorkspaceError::Symlink(_) => {
+                Self::config(message, None)
+            }
+            WorkspaceError::Exists { .. } => Self {
+                kind: Kind::Exists,
+                message,
+                hint: Some("choose another `--run-id`".to_owned()),
+            },
+        }
+    }
+}
+
+impl From<NoEndpoint> for Failure {
+    fn from(error: NoEndpoint) -> Self {
+        Self::config(error.message, Some(error.help))
+    }
+}
+
+impl From<LlmError> for Failure {
+    fn from(error: LlmError) -> Self {
+        Self::config(error.to_string(), None)
+    }
+}

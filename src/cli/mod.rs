@@ -1,0 +1,105 @@
+//! The command line: arguments in, one write to stdout, an exit code out. Nothing else reads the environment, prints to
+//! stdout, or decides how the process ends.
+
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+mod failure;
+mod person;
+mod run;
+mod stdout;
+mod tool;
+
+/// The exit code of a bug in the engine.
+const BUG: i32 = 70;
+
+/// Runs AI agents the Unix way: an agent is a directory of plain files, every tool is an ordinary command, everything
+/// that happened is one append-only file.
+#[derive(Debug, Parser)]
+#[command(name = "delta", version, propagate_version = false, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta run --agent ./my-agent -m \"Summarise the logs\"
+  delta run -m \"List the files\" --format raw | head
+  delta tool expand ./my-agent/agent.yaml
+
+Exit codes: 0 COMPLETED, 1 FAILED, 2 usage, 70 a bug, 101 WAITING_FOR_INPUT, 126 configuration, 130 INTERRUPTED";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(Box<run::RunArgs>),
+    #[command(subcommand)]
+    Tool(tool::ToolCommand),
+    #[command(name = "tool:expand", hide = true)]
+    ToolExpand(tool::ExpandArgs),
+}
+
+/// Runs the program with the process's arguments; gives its exit code.
+pub fn main() -> ExitCode {
+    install_panic_hook();
+    hide_memory();
+    run_with(std::env::args_os())
+}
+
+fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout and succeed, everything else is a usage error.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
+            tool::expand(&args)
+        }
+    }
+}
+
+/// A panic leaves with a code of its own: Rust's 101 would look like a question to a person.
+fn install_panic_hook() {
+    std::panic::set_hook(Box::new(|panic| {
+        stdout::complain(&format!("delta: this is a bug in delta: {panic}"));
+        stdout::complain("What the journal holds is safe; please report what you did.");
+        #[expect(clippy::exit, reason = "a panic in any thread ends the program")]
+        std::process::exit(BUG);
+    }));
+}
+
+/// Makes the process's memory and environment, in which the LLM's key is, unreadable to other processes of its user.
+fn hide_memory() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn c_11_1_every_option_has_help() {
+        let mut command = Cli::command();
+        command.build();
+        let mut queue = vec![command];
+        while let Some(command) = queue.pop() {
+            for argument in command.get_arguments() {
+                let name = format!("{} {}", command.get_name(), argument.get_id());
+                assert!(argument.get_help().is_some(), "{name} has no help");
+            }
+            queue.extend(command.get_subcommands().cloned());
+        }
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,14 @@
+//! Writing to stdout and stderr without ever failing for it: a reader that has gone away (`| head`) is no error.
+
+use std::io::{self, Write};
+
+/// Writes `text` to stdout; false when nobody reads any more.
+pub fn write(text: &str) -> bool {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+}
+
+/// Writes a line to stderr.
+pub fn complain(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}

@@ -1,0 +1,235 @@
+//! Files that survive: the only place that syncs, renames, locks, or creates exclusively.
+//!
+//! Everything made here is private: directories 0700, files 0600. After an error nothing half-written is left under
+//! the name that was asked for.
+#![expect(clippy::disallowed_methods, reason = "the owner of syncing and renaming")]
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Something that could not be done to a file.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {action} {}: {source}", path.display())]
+pub struct FileError {
+    /// What was tried: `write`, `create`, ...
+    pub action: &'static str,
+    /// To which file or directory.
+    pub path: PathBuf,
+    /// Why it failed.
+    pub source: io::Error,
+}
+
+type Result<T> = std::result::Result<T, FileError>;
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
+    let path = path.to_owned();
+    move |source| FileError { action, path, source }
+}
+
+/// Makes a directory that must not be there yet; it is there after a crash.
+pub fn create_dir(path: &Path) -> Result<()> {
+    DirBuilder::new().mode(0o700).create(path).map_err(failed("create the directory", path))?;
+    match path.parent() {
+        Some(parent) => sync_dir(parent),
+        None => Ok(()),
+    }
+}
+
+/// Makes a directory, and those above it, unless it is there. Directories that are not the engine's own keep the
+/// usual mode.
+pub fn ensure_dir(path: &Path, private: bool) -> Result<()> {
+    let mode = if private { 0o700 } else { 0o777 };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .map_err(failed("create the directory", path))
+}
+
+/// Makes names in a directory durable.
+pub fn sync_dir(path: &Path) -> Result<()> {
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(failed("sync the directory", path))
+}
+
+/// Writes a file that must not be there yet. Not synced.
+pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file =
+        private().write(true).create_new(true).open(path).map_err(failed("create", path))?;
+    file.write_all(bytes).map_err(|error| {
+        // A half-written record must not be taken for a whole one.
+        let _ = fs::remove_file(path);
+        failed("write", path)(error)
+    })
+}
+
+/// Replaces a file: after a crash it has the old content or the new one.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let written = write_synced(&temporary, bytes)
+        .and_then(|()| fs::rename(&temporary, path).map_err(failed("replace", path)));
+    if let Err(error) = written {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    path.parent().map_or(Ok(()), sync_dir)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = private()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)
+        .map_err(failed("create", path))?;
+    file.write_all(bytes).map_err(failed("write", path))?;
+    file.sync_all().map_err(failed("sync", path))
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+/// A file that only grows, and of which every acknowledged byte is durable.
+#[derive(Debug)]
+pub struct AppendFile {
+    file: File,
+    path: PathBuf,
+    /// How many bytes are durable.
+    length: u64,
+    /// Set by the first error: what the kernel holds is unknown after it, and a failed sync is never retried.
+    broken: bool,
+}
+
+impl AppendFile {
+    /// Makes a file that must not be there yet; it is there after a crash.
+    pub fn create(path: &Path) -> Result<Self> {
+        let file =
+            private().append(true).create_new(true).open(path).map_err(failed("create", path))?;
+        path.parent().map_or(Ok(()), sync_dir)?;
+        Ok(Self { file, path: path.to_owned(), length: 0, broken: false })
+    }
+
+    /// Appends `bytes`; when it returns they are durable.
+    ///
+    /// # Errors
+    /// Any error is final: the file is cut back to what was durable before, and every later call fails too.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.broken {
+            let source = io::Error::other("an earlier write to it failed");
+            return Err(FileError { action: "write", path: self.path.clone(), source });
+        }
+        let result = self
+            .file
+            .write_all(bytes)
+            .map_err(failed("write", &self.path))
+            .and_then(|()| self.file.sync_data().map_err(failed("sync", &self.path)));
+        match result {
+            Ok(()) => self.length += bytes.len() as u64,
+            Err(_) => {
+                self.broken = true;
+                // Best effort: what cannot be cut off is a torn tail, and set aside when the run is continued.
+                let _ = self.file.set_len(self.length);
+            }
+        }
+        result
+    }
+}
+
+/// A file for notes that need not be durable, such as a log.
+#[derive(Debug)]
+pub struct LogFile(File);
+
+impl LogFile {
+    /// Opens the file, or makes it.
+    pub fn open(path: &Path) -> Result<Self> {
+        private().append(true).create(true).open(path).map(Self).map_err(failed("open", path))
+    }
+
+    /// Adds a line; a log that cannot be written never stops a run.
+    pub fn line(&mut self, line: &str) {
+        let _ = self.0.write_all(format!("{line}\n").as_bytes());
+    }
+}
+
+/// An exclusive lock, held until it is dropped or the process ends, however it ends.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "holding the file open is what holds the lock")] File);
+
+impl Lock {
+    /// Takes the lock; `None` when another process holds it.
+    pub fn take(path: &Path) -> Result<Option<Self>> {
+        let file = private()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed("open", path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(failed("lock", path)(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn c_5_1_what_is_made_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        create_dir(&at("d")).unwrap();
+        write_new(&at("n"), b"x").unwrap();
+        replace(&at("r"), b"x").unwrap();
+        AppendFile::create(&at("a")).unwrap();
+        assert_eq!(["d", "n", "r", "a"].map(|name| mode(&at(name))), [0o700, 0o600, 0o600, 0o600]);
+    }
+
+    #[test]
+    fn exclusive_creation_is_exclusive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        write_new(&path, b"first").unwrap();
+        assert!(write_new(&path, b"second").is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert!(create_dir(&path).is_err());
+    }
+
+    #[test]
+    fn replacing_leaves_no_temporary_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        replace(&path, b"one").unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        fs::create_dir(dir.path().join("d")).unwrap();
+        assert!(replace(&dir.path().join("d"), b"x").is_err());
+        let names: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+    }
+
+    #[test]
+    fn c_13_1_a_lock_is_held_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = Lock::take(&path).unwrap();
+        assert!(held.is_some());
+        assert!(Lock::take(&path).unwrap().is_none());
+        drop(held);
+        assert!(Lock::take(&path).unwrap().is_some());
+    }
+}

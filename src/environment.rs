@@ -1,0 +1,77 @@
+//! What the children of a run find around them: their directory and their environment variables.
+//!
+//! The LLM's key is in none of them, unless the child's definition passes it by name.
+
+use crate::process::Launch;
+use crate::text::Secrets;
+use crate::vars::{Variable, Vars};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+/// The variables that hold a key by convention.
+pub const KEY_VARIABLES: [&str; 2] = ["DELTA_API_KEY", "OPENAI_API_KEY"];
+
+/// The surroundings of a run's children.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    /// The engine's own environment, keys included.
+    own: BTreeMap<OsString, OsString>,
+    /// The names of the variables that hold a key.
+    keys: Vec<String>,
+    run: BTreeMap<OsString, OsString>,
+    vars: Vars,
+    secrets: Secrets,
+}
+
+impl Environment {
+    /// The surroundings in a run. `own` is the engine's environment, `api_key_env` the agent's name for its key.
+    pub fn new(
+        own: BTreeMap<OsString, OsString>,
+        api_key_env: Option<&str>,
+        run_id: &str,
+        vars: Vars,
+        secrets: Secrets,
+    ) -> Self {
+        let keys = KEY_VARIABLES.into_iter().chain(api_key_env).map(str::to_owned).collect();
+        let mut run = BTreeMap::new();
+        let mut set =
+            |name: &str, value: &OsStr| run.insert(OsString::from(name), value.to_owned());
+        for variable in Variable::ALL {
+            set(variable.name(), vars.get(variable).as_os_str());
+        }
+        set("DELTA_AGENT_HOME", vars.agent_home.as_os_str());
+        set("DELTA_CWD", vars.cwd.as_os_str());
+        set("DELTA_RUN_ID", OsStr::new(run_id));
+        set("JOURNAL_PATH", vars.run_dir.join(crate::journal::FILE_NAME).as_os_str());
+        Self { own, keys, run, vars, secrets }
+    }
+
+    /// The values of the engine's variables.
+    pub fn vars(&self) -> &Vars {
+        &self.vars
+    }
+
+    /// The surroundings of a child in the given iteration; `more` is what only this child gets.
+    pub fn launch<'a>(
+        &self,
+        iteration: u32,
+        pass_env: &[String],
+        more: impl IntoIterator<Item = (&'a str, String)>,
+    ) -> Launch {
+        let mut env = self.own.clone();
+        for key in self.keys.iter().filter(|key| !pass_env.contains(key)) {
+            env.remove(OsStr::new(key));
+        }
+        env.extend(
+            more.into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value))),
+        );
+        env.extend(self.run.clone());
+        env.insert("ITERATION_COUNT".into(), iteration.to_string().into());
+        Launch { cwd: self.vars.cwd.clone(), env, secrets: self.secrets.clone() }
+    }
+
+    /// The surroundings of the command that stands in for the LLM: it is given the keys.
+    pub fn launch_provider(&self) -> Launch {
+        self.launch(0, &self.keys, [])
+    }
+}

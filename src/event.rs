@@ -1,0 +1,325 @@
+//! The journal's vocabulary: one [`Event`] is one line, and these types are its format.
+//!
+//! Reading is liberal (unknown fields are ignored, so that an older engine reads a newer journal's known events),
+//! writing is exact. Nothing here decides anything.
+
+use crate::llm::{ToolCall, Usage};
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use std::fmt;
+
+/// One fact of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// 1, 2, 3, ... without gaps.
+    pub seq: u64,
+    /// When it was recorded.
+    pub timestamp: Timestamp,
+    /// What happened.
+    pub payload: Payload,
+}
+
+/// The status of a run, as metadata.json has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum RunStatus {
+    /// An engine works on it, or died doing so.
+    Running,
+    /// It waits for a person's answer.
+    WaitingForInput,
+    /// It has a result.
+    Completed,
+    /// It ended without one.
+    Failed,
+    /// It was stopped, and goes on when continued.
+    Interrupted,
+}
+
+impl fmt::Display for RunStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "RUNNING",
+            Self::WaitingForInput => "WAITING_FOR_INPUT",
+            Self::Completed => "COMPLETED",
+            Self::Failed => "FAILED",
+            Self::Interrupted => "INTERRUPTED",
+        })
+    }
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Payload {
+    /// A process took up the run.
+    EngineStart(Box<EngineStart>),
+    /// A person said something to the agent.
+    UserMessage {
+        /// Their words.
+        content: String,
+    },
+    /// The LLM answered.
+    Thought(Box<Thought>),
+    /// A call is about to be carried out.
+    ActionRequest(Box<ActionRequest>),
+    /// A call has its result.
+    ActionResult(Box<ActionResult>),
+    /// A person is asked.
+    HumanInputRequest(Question),
+    /// A person answered.
+    HumanInputReceived {
+        /// Of which LLM answer.
+        iteration: u32,
+        /// The call of ask_human.
+        call_id: String,
+        /// The answer, also a sensitive one.
+        response: String,
+    },
+    /// The engine could not do something.
+    Error {
+        /// What, in words.
+        error_message: String,
+        /// The rest.
+        error_details: ErrorDetails,
+    },
+    /// The process leaves the run.
+    EngineEnd {
+        /// The run.
+        run_id: String,
+        /// How it leaves it.
+        status: RunStatus,
+        /// The number of LLM answers so far.
+        final_iteration: u32,
+    },
+}
+
+/// See [`Payload::EngineStart`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EngineStart {
+    /// The run.
+    pub run_id: String,
+    /// 1 for `run`, one more for each process that continues it.
+    pub epoch: u32,
+    /// The agent directory, absolute.
+    pub agent_home: String,
+    /// The agent's name.
+    pub agent_name: String,
+    /// The workspace, absolute.
+    pub work_dir: String,
+    /// The workspace's name.
+    pub workspace_id: String,
+    /// How many LLM answers this process may ask for.
+    pub max_iterations: u32,
+    /// The LLM and the tools, for a reader of the journal; the whole configuration lies in agent/.
+    pub config: Json,
+    /// The process.
+    #[serde(flatten)]
+    pub process: ProcessInfo,
+    /// The engine's version.
+    pub engine_version: String,
+}
+
+/// The process that works on a run, as the janitor needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessInfo {
+    /// Its id.
+    pub pid: u32,
+    /// Its host.
+    pub hostname: String,
+    /// When it started, in milliseconds since the Unix epoch.
+    pub start_time_unix: i64,
+    /// Its name as the system shows it.
+    pub process_name: String,
+}
+
+/// See [`Payload::Thought`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Thought {
+    /// Its number; 1 for the first answer of the run.
+    pub iteration: u32,
+    /// Its text, empty when there was none.
+    pub content: String,
+    /// Its calls as the LLM gave them.
+    #[serde(default)]
+    pub tool_calls: Vec<ToolCall>,
+    /// Reasoning that is sent back; only with `llm.echo_reasoning`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    /// Why the LLM stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+    /// What it cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// The io/ file of the call, relative to the run directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invocation: Option<String>,
+    /// The turn of the script that it is, for the `script` provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script_turn: Option<usize>,
+}
+
+/// See [`Payload::ActionRequest`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ActionRequest {
+    /// Of which LLM answer.
+    pub iteration: u32,
+    /// The call.
+    pub call_id: String,
+    /// The tool, as the LLM named it.
+    pub tool_name: String,
+    /// Its arguments; a text when they were not JSON.
+    pub tool_args: Json,
+    /// The command line; absent when nothing is started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    /// The io/ file that the run of the tool will have, relative to the run directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<String>,
+}
+
+/// See [`Payload::ActionResult`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ActionResult {
+    /// Of which LLM answer.
+    pub iteration: u32,
+    /// The call.
+    pub call_id: String,
+    /// The tool, as the LLM named it.
+    pub tool_name: String,
+    /// What the LLM sees.
+    pub observation_content: String,
+    /// The exit code; absent when there was no process, or a signal ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// The io/ file, relative to the run directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<String>,
+    /// Whether the observation leaves out a part of what was printed.
+    #[serde(default)]
+    pub truncated: bool,
+    /// The result of the run, when this call ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+}
+
+/// What a person is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// Of which LLM answer.
+    pub iteration: u32,
+    /// The call of ask_human.
+    pub call_id: String,
+    /// The question.
+    pub prompt: String,
+    /// What kind of answer is wanted.
+    pub input_type: InputType,
+    /// Whether the answer is hidden from the screen.
+    pub sensitive: bool,
+}
+
+/// What kind of answer a question wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InputType {
+    /// Any text.
+    Text,
+    /// A secret.
+    Password,
+    /// Yes or no.
+    Confirmation,
+}
+
+/// The rest of an error.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ErrorDetails {
+    /// The error type of RunResult.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The HTTP status of an LLM's last answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The io/ file of a failed LLM call, relative to the run directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invocation: Option<String>,
+    /// The turn of the script that said so, for the `script` provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script_turn: Option<usize>,
+}
+
+impl Event {
+    /// The event as a line of the journal, newline included.
+    pub fn to_line(&self) -> String {
+        // serde puts the tag first; seq and timestamp follow it, so that every line begins alike.
+        let payload = serde_json::to_string(&self.payload)
+            .expect("the payload types serialise to JSON objects");
+        let split = payload.find(',').expect("every payload has a field beside its type");
+        format!(
+            "{},\"seq\":{},\"timestamp\":\"{}\"{}\n",
+            &payload[..split],
+            self.seq,
+            self.timestamp,
+            &payload[split..]
+        )
+    }
+
+    /// Reads a line of the journal.
+    pub fn of_line(line: &str) -> serde_json::Result<Self> {
+        #[derive(Deserialize)]
+        struct Envelope {
+            seq: u64,
+            timestamp: Timestamp,
+        }
+        let Envelope { seq, timestamp } = serde_json::from_str(line)?;
+        Ok(Self { seq, timestamp, payload: serde_json::from_str(line)? })
+    }
+}
+
+impl Payload {
+    /// The LLM answer that it belongs to, if any.
+    pub fn iteration(&self) -> Option<u32> {
+        match self {
+            Self::Thought(thought) => Some(thought.iteration),
+            Self::ActionRequest(request) => Some(request.iteration),
+            Self::ActionResult(result) => Some(result.iteration),
+            Self::HumanInputRequest(question) => Some(question.iteration),
+            Self::HumanInputReceived { iteration, .. } => Some(*iteration),
+            Self::EngineStart(_)
+            | Self::UserMessage { .. }
+            | Self::Error { .. }
+            | Self::EngineEnd { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_6_1_a_line_has_the_fields_at_the_top_level() {
+        let payload = Payload::ActionRequest(Box::new(ActionRequest {
+            iteration: 1,
+            call_id: "c,1".to_owned(),
+            tool_name: "list_files".to_owned(),
+            tool_args: serde_json::json!({"directory": "."}),
+            argv: Some(vec!["ls".to_owned(), ".".to_owned()]),
+            execution: None,
+        }));
+        let event = Event { seq: 4, timestamp: Timestamp::from_millis(1_760_366_122_123), payload };
+        let line = event.to_line();
+        assert_eq!(
+            line,
+            "{\"type\":\"ACTION_REQUEST\",\"seq\":4,\"timestamp\":\"2025-10-13T14:35:22.123Z\",\"iteration\":1,\
+             \"call_id\":\"c,1\",\"tool_name\":\"list_files\",\"tool_args\":{\"directory\":\".\"},\
+             \"argv\":[\"ls\",\".\"]}\n"
+        );
+        assert_eq!(Event::of_line(&line).unwrap(), event);
+    }
+}

@@ -1,0 +1,48 @@
+//! delta runs AI agents the Unix way: an agent is a directory of plain files, every tool is an ordinary command, and
+//! everything that happened is one append-only file.
+//!
+//! The crate is made for its programs; its promise to the world is their behaviour and the formats of their files, not
+//! this API. The modules are listed lowest first: each uses only those above it. ARCHITECTURE.md is the map.
+
+// Values: no input, no output.
+pub mod time;
+pub mod text;
+pub mod diag;
+pub mod id;
+pub mod vars;
+
+// The outside world: one file for each side effect.
+pub mod durable;
+pub mod signal;
+pub mod process;
+pub mod terminal;
+pub mod yaml;
+
+// The LLM.
+pub mod llm;
+
+// A run and its facts.
+pub mod event;
+pub mod conversation;
+pub mod state;
+pub mod journal;
+pub mod record;
+pub mod run;
+pub mod workspace;
+
+// What an agent is made of.
+pub mod environment;
+pub mod tool;
+pub mod context;
+pub mod human;
+pub mod agent;
+
+// The loop, and what surrounds it.
+pub mod engine;
+pub mod janitor;
+pub mod outcome;
+pub mod output;
+pub mod progress;
+
+// The programs.
+pub mod cli;

@@ -1,0 +1,204 @@
+//! Any endpoint that speaks Chat Completions over HTTP: posts the body, reads the answer whole or streamed, and tries
+//! again where that makes sense.
+//!
+//! It builds no conversation and keeps none. An answer comes out whole or not at all, every failed try is told at
+//! once, and a cancellation ends any wait.
+
+mod failure;
+mod retry;
+mod wire;
+
+use super::sse::Assembly;
+use super::{Attempt, Endpoint, LlmError, Provider, Reply, Request, Tell, reply_of_response};
+use crate::signal::Cancel;
+use crate::text::mend_surrogates;
+use crate::time;
+use failure::{Asked, Failure, Fault};
+use retry::Retry;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+use wire::{Exchange, Trouble, Wire};
+
+/// The longest body of an answer.
+const LARGEST: usize = 64 * 1024 * 1024;
+/// The longest body of an error answer that is read; a message is found far earlier.
+const LARGEST_ERROR: usize = 1024 * 1024;
+/// How long a stream that said `[DONE]` may take to end, so that its connection can be kept.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// A provider that asks an OpenAI-compatible endpoint.
+pub struct OpenAi {
+    endpoint: Endpoint,
+    model: String,
+    wire: Wire,
+    /// The endpoint refused `stream_options` once.
+    without_usage: bool,
+}
+
+impl OpenAi {
+    /// Prepares everything but the connection. `model` is only for messages and for a usage that names none.
+    pub fn new(endpoint: Endpoint, model: impl Into<String>) -> Result<Self, LlmError> {
+        let url = format!("{}/chat/completions", endpoint.base_url.trim_end_matches('/'));
+        let wire = Wire::new(&endpoint, &url).map_err(LlmError::failed)?;
+        Ok(Self { endpoint, model: model.into(), wire, without_usage: false })
+    }
+
+    /// One try: one body sent, one answer read.
+    fn try_once(
+        &mut self,
+        body: &str,
+        cancel: &Cancel,
+        status: &mut Option<u16>,
+    ) -> Result<Reply, Fault> {
+        let mut exchange = self.wire.post(body.to_owned(), cancel)?;
+        let head = exchange.head()?;
+        *status = Some(head.status.as_u16());
+        if !head.status.is_success() {
+            let body = read_error(&mut exchange)?;
+            return Err(Fault::Refused { head, body });
+        }
+        let streamed = head.text("content-type").is_some_and(|kind| kind.contains("event-stream"));
+        let response =
+            if streamed { read_stream(&mut exchange) } else { read_whole(&mut exchange) }?;
+        if response.get("choices").is_none()
+            && response.get("error").is_some_and(|error| !error.is_null())
+        {
+            return Err(Fault::Reported(response));
+        }
+        let mut reply = reply_of_response(response, &self.model).map_err(Fault::Unusable)?;
+        reply.status = *status;
+        Ok(reply)
+    }
+
+    /// Whether the endpoint failed only because it does not know `stream_options`; from then on it is left out.
+    fn drops_usage(&mut self, fault: &Fault, body: &str) -> bool {
+        let refused = match fault {
+            Fault::Refused { head, body } => {
+                matches!(head.status.as_u16(), 400 | 422)
+                    && (body.contains("stream_options") || body.contains("include_usage"))
+            }
+            _ => false,
+        };
+        let drops = refused && without_stream_options(body).is_some();
+        self.without_usage |= drops;
+        drops
+    }
+}
+
+impl Provider for OpenAi {
+    fn complete(
+        &mut self,
+        request: &Request<'_>,
+        cancel: &Cancel,
+        tell: Tell<'_>,
+    ) -> Result<Reply, LlmError> {
+        let mut failures = 0;
+        loop {
+            if cancel.requested() {
+                return Err(LlmError::Cancelled);
+            }
+            let shorter =
+                if self.without_usage { without_stream_options(request.body) } else { None };
+            let body = shorter.map_or(Cow::Borrowed(request.body), Cow::Owned);
+            let (started_at, began, mut status) = (time::now(), Instant::now(), None);
+            let fault = match self.try_once(&body, cancel, &mut status) {
+                Ok(mut reply) => {
+                    reply.sent = match body {
+                        Cow::Owned(body) => Some(body),
+                        Cow::Borrowed(_) => None,
+                    };
+                    return Ok(reply);
+                }
+                Err(Fault::Trouble(Trouble::Cancelled)) => return Err(LlmError::Cancelled),
+                Err(fault) => fault,
+            };
+            let again = self.drops_usage(&fault, &body);
+            let asked = Asked { wire: &self.wire, endpoint: &self.endpoint, model: &self.model };
+            let failure = Failure::of(fault, &asked);
+            let retry = if again { Retry::AtOnce } else { failure.retry };
+            let pause = retry.pause(&mut failures, self.endpoint.max_retries);
+            let duration_ms = millis(began.elapsed());
+            let (error, retry_in_ms) = (failure.message.clone(), pause.map(millis));
+            tell(&Attempt { started_at, duration_ms, status, error, retry_in_ms });
+            match pause {
+                None => return Err(failure.into_error(status)),
+                Some(pause) if cancel.wait(pause) => return Err(LlmError::Cancelled),
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The body without `stream_options`; `None` when it has none.
+fn without_stream_options(body: &str) -> Option<String> {
+    let mut body: Value = serde_json::from_str(body).ok()?;
+    body.as_object_mut()?.shift_remove("stream_options")?;
+    Some(body.to_string())
+}
+
+/// As much of an error's body as comes: an error that breaks off is still the error.
+fn read_error(exchange: &mut Exchange<'_>) -> Result<String, Fault> {
+    let mut body = Vec::new();
+    while body.len() < LARGEST_ERROR {
+        match exchange.bytes(None) {
+            Ok(Some(piece)) => body.extend(piece),
+            Err(Trouble::Cancelled) => return Err(Trouble::Cancelled.into()),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
+/// A response that comes in one piece.
+fn read_whole(exchange: &mut Exchange<'_>) -> Result<Value, Fault> {
+    let mut body = Vec::new();
+    while let Some(piece) = exchange.bytes(None)? {
+        body.extend(piece);
+        if body.len() > LARGEST {
+            return Err(Fault::TooLarge);
+        }
+    }
+    let text = String::from_utf8_lossy(&body);
+    let text = text.trim_start_matches('\u{feff}');
+    // Some servers stream without saying so.
+    if ["data:", "event:", ":"].iter().any(|field| text.starts_with(field)) {
+        let mut assembly = Assembly::default();
+        assembly.push(text.as_bytes())?;
+        assembly.finish()?;
+        return response_of(assembly);
+    }
+    serde_json::from_str(&mend_surrogates(text)).map_err(|_| Fault::not_json(text))
+}
+
+/// A response that comes as a stream of events.
+fn read_stream(exchange: &mut Exchange<'_>) -> Result<Value, Fault> {
+    let (mut assembly, mut size) = (Assembly::default(), 0);
+    loop {
+        match exchange.bytes(assembly.is_done().then_some(GRACE)) {
+            Ok(Some(piece)) => {
+                size += piece.len();
+                if size > LARGEST {
+                    return Err(Fault::TooLarge);
+                }
+                assembly.push(&piece)?;
+            }
+            Ok(None) => {
+                assembly.finish()?;
+                return response_of(assembly);
+            }
+            Err(Trouble::Cancelled) => return Err(Trouble::Cancelled.into()),
+            // Nothing of the answer is missing, only a proper end of the connection.
+            Err(_) if assembly.is_whole() => return response_of(assembly),
+            Err(trouble) => return Err(trouble.into()),
+        }
+    }
+}
+
+fn response_of(assembly: Assembly) -> Result<Value, Fault> {
+    if assembly.is_whole() { Ok(assembly.into_response()) } else { Err(Fault::BrokenOff) }
+}

@@ -1,0 +1,238 @@
+//! The `script` provider: answers from a file, for examples, tests and machines without a key.
+//!
+//! Everything but the LLM is real. Its place in the script is a function of the journal: each answer's event names the
+//! turn that it was, and the next call goes on behind it.
+
+use super::{LlmError, Provider, Reply, Request, Tell, ToolCall, reply_of_response};
+use crate::diag::Report;
+use crate::signal::Cancel;
+use crate::yaml::{Document, Node};
+use regex::Regex;
+use serde_json::{Value as Json, json};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A script: what is answered, turn by turn.
+#[derive(Debug)]
+pub struct ScriptFile {
+    name: String,
+    turns: Vec<Turn>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    /// Passed over unless the last message matches.
+    when: Option<Regex>,
+    say: Option<String>,
+    calls: Vec<(String, Json)>,
+    /// The call fails with these words instead.
+    error: Option<String>,
+    delay_ms: u64,
+}
+
+impl ScriptFile {
+    /// Reads a script; `name` is how messages call it.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Report> {
+        let mut report = Report::default();
+        let doc = match Document::parse(name, text) {
+            Ok(doc) => doc,
+            Err(diagnostic) => {
+                report.push(diagnostic);
+                return Err(report);
+            }
+        };
+        let turns = doc.fields(&doc.root, "a script", &["turns"]).and_then(|fields| {
+            let node = doc.require(fields, "turns", "a script", "[{say: \"...\"}]")?;
+            let items = doc.list(node, "`turns`")?;
+            Some(items.iter().filter_map(|item| Turn::read(&doc, item)).collect::<Vec<_>>())
+        });
+        doc.finish(&mut report);
+        match turns {
+            Some(turns) if report.is_empty() => Ok(Self { name: name.to_owned(), turns }),
+            _ => Err(report),
+        }
+    }
+}
+
+impl Turn {
+    fn read(doc: &Document, node: &Node) -> Option<Self> {
+        let fields = doc.fields(node, "a turn", &["say", "call", "when", "error", "delay_ms"])?;
+        let text = |key: &str| {
+            fields
+                .given(key)
+                .and_then(|node| doc.text(node, &format!("`{key}`")))
+                .map(str::to_owned)
+        };
+        let when = fields.given("when").and_then(|node| {
+            let pattern = doc.text(node, "`when`")?;
+            let read = Regex::new(pattern);
+            if let Err(error) = &read {
+                doc.fault(
+                    node,
+                    format!(
+                        "not a regular expression: {}",
+                        crate::text::one_line(&error.to_string(), 200)
+                    ),
+                    None,
+                );
+            }
+            read.ok()
+        });
+        let calls =
+            fields.given("call").and_then(|node| doc.list(node, "`call`")).unwrap_or_default();
+        let calls: Vec<_> = calls.iter().filter_map(|call| read_call(doc, call)).collect();
+        let turn = Self {
+            when,
+            say: text("say"),
+            calls,
+            error: text("error"),
+            delay_ms: fields
+                .given("delay_ms")
+                .and_then(|node| doc.integer(node, "`delay_ms`", 0..1 << 32))
+                .unwrap_or(0),
+        };
+        if turn.error.is_some() && (turn.say.is_some() || !turn.calls.is_empty()) {
+            doc.fault(node, "a turn with `error` says and calls nothing", None);
+        }
+        Some(turn)
+    }
+}
+
+fn read_call(doc: &Document, node: &Node) -> Option<(String, Json)> {
+    let fields = doc.fields(node, "a call", &["tool", "args"])?;
+    let tool = doc
+        .require(fields, "tool", "a call", "list_files")
+        .and_then(|node| doc.text(node, "`tool`"))?;
+    let args = match fields.given("args") {
+        None => json!({}),
+        Some(node) => doc.json(node)?,
+    };
+    Some((tool.to_owned(), args))
+}
+
+/// Answers from a [`ScriptFile`].
+pub(super) struct Script {
+    file: Rc<ScriptFile>,
+    model: String,
+}
+
+impl Script {
+    pub(super) fn new(file: Rc<ScriptFile>, model: String) -> Self {
+        Self { file, model }
+    }
+
+    /// The turn that is next: the first one not used yet whose `when` fits.
+    fn next_turn(&self, request: &Request<'_>) -> Option<(usize, &Turn)> {
+        let fits = |turn: &Turn| turn.when.as_ref().is_none_or(|when| when.is_match(request.last));
+        self.file.turns.iter().enumerate().skip(request.script_place).find(|(_, turn)| fits(turn))
+    }
+}
+
+impl Provider for Script {
+    fn complete(
+        &mut self,
+        request: &Request<'_>,
+        cancel: &Cancel,
+        _: Tell<'_>,
+    ) -> Result<Reply, LlmError> {
+        let Some((index, turn)) = self.next_turn(request) else {
+            let name = &self.file.name;
+            return Err(LlmError::failed(format!(
+                "the script {name} has no more turns that fit ({} of {} are used)",
+                request.script_place,
+                self.file.turns.len()
+            )));
+        };
+        if turn.delay_ms > 0 && cancel.wait(Duration::from_millis(turn.delay_ms)) {
+            return Err(LlmError::Cancelled);
+        }
+        let filler = Filler { request, turn };
+        if let Some(error) = &turn.error {
+            let message = filler.fill(error);
+            return Err(LlmError::Failed {
+                message,
+                status: None,
+                hint: None,
+                response: None,
+                script_turn: Some(index),
+            });
+        }
+        let calls: Vec<ToolCall> = turn
+            .calls
+            .iter()
+            .enumerate()
+            .map(|(at, (tool, args))| {
+                ToolCall::new(
+                    format!("call_{}_{}", index + 1, at + 1),
+                    tool.as_str(),
+                    filler.fill_json(args).to_string(),
+                )
+            })
+            .collect();
+        let mut message = json!({"role": "assistant", "content": turn.say.as_deref().map(|say| filler.fill(say))});
+        if !calls.is_empty() {
+            message["tool_calls"] = json!(calls);
+        }
+        let finish_reason = if calls.is_empty() { "stop" } else { "tool_calls" };
+        let choice = json!({"index": 0, "message": message, "finish_reason": finish_reason});
+        let response =
+            json!({"object": "chat.completion", "model": self.model, "choices": [choice]});
+        let reply = reply_of_response(response, &self.model).map_err(LlmError::failed)?;
+        Ok(Reply { script_turn: Some(index), ..reply })
+    }
+}
+
+/// Puts what was said into a turn's texts: `${task}`, `${message}`, `${last}`, and `${1}`... of `when`.
+struct Filler<'a> {
+    request: &'a Request<'a>,
+    turn: &'a Turn,
+}
+
+impl Filler<'_> {
+    fn fill(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            let escaped = rest[..at].ends_with('\\');
+            let close = rest[at..].find('}').map(|offset| at + offset);
+            let value = close.and_then(|close| self.value(&rest[at + 2..close]));
+            match (close, value) {
+                (Some(close), Some(value)) => {
+                    out.push_str(&rest[..at - usize::from(escaped)]);
+                    out.push_str(if escaped { &rest[at..=close] } else { &value });
+                    rest = &rest[close + 1..];
+                }
+                _ => {
+                    out.push_str(&rest[..at + 2]);
+                    rest = &rest[at + 2..];
+                }
+            }
+        }
+        out.push_str(rest);
+        out
+    }
+
+    fn value(&self, name: &str) -> Option<String> {
+        match name {
+            "task" => Some(self.request.task.to_owned()),
+            "message" => Some(self.request.message.to_owned()),
+            "last" => Some(self.request.last.trim_end().to_owned()),
+            number => {
+                let captures = self.turn.when.as_ref()?.captures(self.request.last)?;
+                let group = captures.get(number.parse().ok()?);
+                Some(group.map_or(String::new(), |group| group.as_str().to_owned()))
+            }
+        }
+    }
+
+    fn fill_json(&self, value: &Json) -> Json {
+        match value {
+            Json::String(text) => Json::from(self.fill(text)),
+            Json::Array(items) => items.iter().map(|item| self.fill_json(item)).collect(),
+            Json::Object(entries) => Json::Object(
+                entries.iter().map(|(key, value)| (key.clone(), self.fill_json(value))).collect(),
+            ),
+            other => other.clone(),
+        }
+    }
+}

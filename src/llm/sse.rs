@@ -1,0 +1,442 @@
+//! Streamed answers: bytes become server-sent events, and their chunks become one response in the form of an
+//! unstreamed one.
+//!
+//! Knows nothing of connections or retries. It is liberal in what it takes, because every server cuts and numbers
+//! its deltas differently; but it never calls a stream whole that did not say that it was finished.
+
+use super::text_of;
+use crate::text::mend_surrogates;
+use serde_json::{Map, Value, json};
+
+/// Cuts a byte stream into the data of its events. Pieces may end anywhere, also inside a character.
+#[derive(Debug, Default)]
+pub struct Events {
+    line: Vec<u8>,
+    data: Option<String>,
+    /// The last byte was a CR: an LF right behind it belongs to the same line end.
+    after_cr: bool,
+    /// The first line is over, so that no byte order mark can follow.
+    begun: bool,
+}
+
+impl Events {
+    /// The data of every event that `piece` completes.
+    pub fn push(&mut self, piece: &[u8]) -> Vec<String> {
+        let mut events = Vec::new();
+        for &byte in piece {
+            let after_cr = std::mem::replace(&mut self.after_cr, byte == b'\r');
+            match byte {
+                b'\n' if after_cr => {}
+                b'\n' | b'\r' => events.extend(self.end_line()),
+                _ => self.line.push(byte),
+            }
+        }
+        events
+    }
+
+    /// The data of an event that the stream ended without the empty line behind it.
+    pub fn finish(&mut self) -> Option<String> {
+        if !self.line.is_empty() {
+            self.end_line();
+        }
+        self.data.take()
+    }
+
+    /// Takes in one line; an empty one ends the event.
+    fn end_line(&mut self) -> Option<String> {
+        let line = std::mem::take(&mut self.line);
+        let mut line = line.as_slice();
+        if !std::mem::replace(&mut self.begun, true) {
+            line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+        }
+        if line.is_empty() {
+            return self.data.take();
+        }
+        // Comments and the fields `event`, `id` and `retry` say nothing that matters here.
+        if let Some(value) =
+            line.strip_prefix(b"data").filter(|rest| matches!(rest.first(), None | Some(b':')))
+        {
+            let value = value.strip_prefix(b":").unwrap_or(value);
+            let value = String::from_utf8_lossy(value.strip_prefix(b" ").unwrap_or(value));
+            match &mut self.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(&value);
+                }
+                None => self.data = Some(value.into_owned()),
+            }
+        }
+        None
+    }
+}
+
+/// Why a stream gives no answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Broken {
+    /// An event is not JSON; this is its beginning.
+    NotJson(String),
+    /// The endpoint reported a failure in the stream.
+    Error(Value),
+}
+
+/// What has arrived of one streamed answer.
+#[derive(Debug, Default)]
+pub struct Assembly {
+    events: Events,
+    /// The fields beside `choices`, as they last were.
+    head: Map<String, Value>,
+    content: Option<String>,
+    reasoning: Option<(&'static str, String)>,
+    refusal: Option<String>,
+    calls: Vec<Call>,
+    finish_reason: Option<String>,
+    /// A chunk of the answer came.
+    begun: bool,
+    done: bool,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Assembly {
+    /// Takes in the next bytes of the body.
+    pub fn push(&mut self, piece: &[u8]) -> Result<(), Broken> {
+        for data in self.events.push(piece) {
+            self.absorb(&data)?;
+        }
+        Ok(())
+    }
+
+    /// The body is over. An event that is cut off is no failure of its own: the answer lacks its end then anyway.
+    pub fn finish(&mut self) -> Result<(), Broken> {
+        match self.events.finish().map(|data| self.absorb(&data)) {
+            Some(Err(Broken::Error(error))) => Err(Broken::Error(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the stream said that it is over.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Whether nothing of the answer is missing: it said why it stopped, or that it is over.
+    pub fn is_whole(&self) -> bool {
+        self.begun && (self.done || self.finish_reason.is_some())
+    }
+
+    /// Takes in one event.
+    fn absorb(&mut self, data: &str) -> Result<(), Broken> {
+        if self.done || data.trim().is_empty() {
+            return Ok(());
+        }
+        if data.trim() == "[DONE]" {
+            self.done = true;
+            return Ok(());
+        }
+        let Ok(Value::Object(chunk)) = serde_json::from_str(&mend_surrogates(data)) else {
+            return Err(Broken::NotJson(data.chars().take(500).collect()));
+        };
+        if chunk.get("error").is_some_and(|error| !error.is_null()) {
+            return Err(Broken::Error(Value::Object(chunk)));
+        }
+        for choice in chunk.get("choices").and_then(Value::as_array).into_iter().flatten() {
+            if choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0 {
+                self.absorb_choice(choice);
+            }
+        }
+        let fields =
+            chunk.into_iter().filter(|(name, value)| !value.is_null() && name != "choices");
+        self.head.extend(fields);
+        Ok(())
+    }
+
+    fn absorb_choice(&mut self, choice: &Value) {
+        self.begun = true;
+        if let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) {
+            self.absorb_delta(delta);
+        }
+        if let Some(reason) =
+            choice.get("finish_reason").and_then(Value::as_str).filter(|reason| !reason.is_empty())
+        {
+            self.finish_reason = Some(reason.to_owned());
+        }
+    }
+
+    fn absorb_delta(&mut self, delta: &Value) {
+        if let Some(text) = text_of(delta.get("content")) {
+            self.content.get_or_insert_default().push_str(&text);
+        }
+        if let Some(text) = text_of(delta.get("refusal")) {
+            self.refusal.get_or_insert_default().push_str(&text);
+        }
+        // A server that sends both names says the same twice.
+        let reasoning = ["reasoning_content", "reasoning"];
+        if let Some((name, text)) =
+            reasoning.into_iter().find_map(|name| Some((name, text_of(delta.get(name))?)))
+        {
+            self.reasoning.get_or_insert_with(|| (name, String::new())).1.push_str(&text);
+        }
+        for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
+            self.absorb_call(call);
+        }
+    }
+
+    fn absorb_call(&mut self, delta: &Value) {
+        let text =
+            |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let function = delta.get("function");
+        let (id, name) = (text(delta.get("id")), text(function.and_then(|f| f.get("name"))));
+        let index = delta.get("index").and_then(Value::as_u64);
+        let at = self.call_of(index, &id, &name);
+        let call = &mut self.calls[at];
+        if call.id.is_empty() {
+            call.id = id;
+        }
+        // Some servers repeat the whole name with every piece of the arguments.
+        if call.name != name {
+            call.name.push_str(&name);
+        }
+        match function.and_then(|f| f.get("arguments")) {
+            Some(Value::String(piece)) => call.arguments.push_str(piece),
+            Some(object @ Value::Object(_)) => call.arguments.push_str(&object.to_string()),
+            _ => {}
+        }
+    }
+
+    /// Which call a delta belongs to; a new one when it is none of those before.
+    fn call_of(&mut self, index: Option<u64>, id: &str, name: &str) -> usize {
+        let found = match index {
+            Some(_) => self.calls.iter().rposition(|call| call.index == index),
+            None if id.is_empty() => self.calls.len().checked_sub(1),
+            None => self.calls.iter().rposition(|call| call.id == id || call.id.is_empty()),
+        };
+        // Some servers number every call 0, or none at all: another call begins when a whole one is there already.
+        let another = |call: &Call| {
+            let other_id = !id.is_empty() && !call.id.is_empty() && call.id != id;
+            let other_name = !name.is_empty() && !call.name.is_empty() && call.name != name;
+            let unnumbered =
+                index.is_none() && id.is_empty() && !name.is_empty() && !call.arguments.is_empty();
+            (other_id && !name.is_empty())
+                || (other_name && unnumbered)
+                || (unnumbered && is_json(&call.arguments))
+        };
+        match found.filter(|&at| !another(&self.calls[at])) {
+            Some(at) => at,
+            None => {
+                self.calls.push(Call { index, ..Call::default() });
+                self.calls.len() - 1
+            }
+        }
+    }
+
+    /// The whole response, in the form of an unstreamed one.
+    pub fn into_response(mut self) -> Value {
+        let mut message = Map::new();
+        message.insert("role".to_owned(), json!("assistant"));
+        message.insert("content".to_owned(), json!(self.content));
+        if let Some((name, reasoning)) = self.reasoning {
+            message.insert(name.to_owned(), json!(reasoning));
+        }
+        if let Some(refusal) = self.refusal {
+            message.insert("refusal".to_owned(), json!(refusal));
+        }
+        if !self.calls.is_empty() {
+            self.calls.sort_by_key(|call| call.index);
+            let calls = self.calls.into_iter().map(Call::into_value).collect();
+            message.insert("tool_calls".to_owned(), calls);
+        }
+        let choices =
+            json!([{"index": 0, "message": message, "finish_reason": self.finish_reason}]);
+        let mut response = Map::new();
+        let mut put = |name: &str, value: Option<Value>| {
+            value.map(|value| response.insert(name.to_owned(), value))
+        };
+        put("id", self.head.shift_remove("id"));
+        put("object", Some(json!("chat.completion")));
+        put("created", self.head.shift_remove("created"));
+        put("model", self.head.shift_remove("model"));
+        put("choices", Some(choices));
+        put("usage", self.head.shift_remove("usage"));
+        self.head.shift_remove("object");
+        response.extend(self.head);
+        Value::Object(response)
+    }
+}
+
+impl Call {
+    fn into_value(self) -> Value {
+        json!({"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}})
+    }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(stream: &[u8], size: usize) -> Vec<String> {
+        let mut parser = Events::default();
+        let mut events: Vec<_> = stream.chunks(size).flat_map(|piece| parser.push(piece)).collect();
+        events.extend(parser.finish());
+        events
+    }
+
+    #[test]
+    fn c_7_1_events_are_cut_by_every_kind_of_line_end() {
+        let lines = [
+            "\u{feff}data: ä€😀",
+            "",
+            ": comment",
+            "event: x",
+            "data:two",
+            "data",
+            "data:  three",
+            "",
+            "",
+            "datax: no",
+        ];
+        let lines = lines.iter().chain(&["", "retry: 3", "data: last"]);
+        let expected = ["ä€😀", "two\n\n three", "last"];
+        for end in ["\n", "\r\n", "\r"] {
+            let stream: String = lines.clone().map(|line| format!("{line}{end}")).collect();
+            for size in 1..=stream.len() {
+                assert_eq!(
+                    events(stream.as_bytes(), size),
+                    expected,
+                    "{end:?} in pieces of {size}"
+                );
+            }
+        }
+        assert_eq!(events(b"data: \xff\xfe\n\n", 1), ["\u{fffd}\u{fffd}"]);
+        assert_eq!(events(b"", 1), [""; 0]);
+    }
+
+    /// Assembles the deltas of one choice, and gives its message.
+    fn message(deltas: &[Value]) -> Value {
+        let mut assembly = Assembly::default();
+        for delta in deltas {
+            let chunk = json!({"choices": [{"index": 0, "delta": delta}]});
+            assembly.push(format!("data: {chunk}\n\n").as_bytes()).unwrap();
+        }
+        assert!(!assembly.is_whole());
+        assembly.push(b"data: [DONE]\n\n").unwrap();
+        assert!(assembly.is_whole());
+        assembly.into_response()["choices"][0]["message"].clone()
+    }
+
+    /// The calls of a message as `id name arguments`.
+    fn calls(deltas: &[Value]) -> Vec<String> {
+        let deltas: Vec<_> =
+            deltas.iter().map(|calls| json!({"content": null, "tool_calls": calls})).collect();
+        let message = message(&deltas);
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let calls = message["tool_calls"].as_array().unwrap().iter();
+        calls
+            .map(|call| {
+                let function = &call["function"];
+                format!(
+                    "{} {} {}",
+                    text(&call["id"]),
+                    text(&function["name"]),
+                    text(&function["arguments"])
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn c_7_1_texts_of_all_kinds_are_joined() {
+        let message = message(&[
+            json!({"role": "assistant"}),
+            json!({"content": null, "reasoning_content": "th"}),
+            json!({"reasoning_content": "ink", "reasoning": "ink"}),
+            json!({"content": "a"}),
+            json!({"content": [{"type": "text", "text": "b"}], "refusal": "n"}),
+            json!({"refusal": "o"}),
+            json!({}),
+        ]);
+        let expected = json!({"role": "assistant", "content": "ab", "reasoning_content": "think", "refusal": "no"});
+        assert_eq!(message, expected);
+        assert_eq!(self::message(&[json!({"reasoning": "r"})])["reasoning"], "r");
+        assert_eq!(self::message(&[json!({"content": ""})])["content"], Value::Null);
+    }
+
+    #[test]
+    fn c_7_1_calls_are_assembled_by_index() {
+        let by_index = [
+            json!([{"index": 1, "id": "b", "function": {"name": "be", "arguments": null}}]),
+            json!([{"index": 0, "id": "a", "type": "function", "function": {"name": "al", "arguments": ""}}]),
+            json!([{"index": 0, "id": "a", "function": {"name": "pha", "arguments": "{\"x\""}},
+                   {"index": 1, "function": {"arguments": "{}"}}]),
+            json!([{"index": 0, "id": "", "function": {"name": "alpha", "arguments": ":1}"}}]),
+        ];
+        assert_eq!(calls(&by_index), [r#"a alpha {"x":1}"#, "b be {}"]);
+    }
+
+    #[test]
+    fn c_7_1_calls_without_or_with_wrong_indexes_are_told_apart() {
+        let by_id = [
+            json!([{"id": "a", "function": {"name": "x", "arguments": "{"}}]),
+            json!([{"function": {"arguments": "}"}}]),
+            json!([{"id": "b", "function": {"name": "x", "arguments": "{}"}}]),
+            json!([{"id": "a", "function": {"arguments": " "}}]),
+        ];
+        assert_eq!(calls(&by_id), ["a x {} ", "b x {}"]);
+        let all_zero = [
+            json!([{"index": 0, "id": "a", "function": {"name": "x", "arguments": "{}"}}]),
+            json!([{"index": 0, "id": "b", "function": {"name": "x", "arguments": "{}"}}]),
+        ];
+        assert_eq!(calls(&all_zero), ["a x {}", "b x {}"]);
+        let unnamed = [
+            json!([{"function": {"name": "x", "arguments": {"k": 1}}}, {"function": {"name": "x", "arguments": "{}"}}]),
+            json!([{"function": {"name": "y", "arguments": "{}"}}]),
+        ];
+        assert_eq!(calls(&unnamed), [r#" x {"k":1}"#, " x {}", " y {}"]);
+    }
+
+    #[test]
+    fn c_7_1_the_response_has_the_form_of_an_unstreamed_one() {
+        let mut assembly = Assembly::default();
+        let chunks = [
+            json!({"id": "c1", "object": "chat.completion.chunk", "created": 5, "model": "m", "usage": null,
+                   "choices": [{"index": 1, "delta": {"content": "other"}}, {"index": 0, "delta": {"content": "hi"}}]}),
+            json!({"id": "c1", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+            json!({"id": "c1", "choices": [], "usage": {"prompt_tokens": 1}, "provider": "p"}),
+        ];
+        for chunk in chunks {
+            assembly.push(format!("data: {chunk}\n\n").as_bytes()).unwrap();
+        }
+        assert!(assembly.is_whole() && !assembly.is_done());
+        let message = json!({"role": "assistant", "content": "hi"});
+        let expected = json!({"id": "c1", "object": "chat.completion", "created": 5, "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 1}, "provider": "p"});
+        assert_eq!(assembly.into_response().to_string(), expected.to_string());
+    }
+
+    #[test]
+    fn c_7_1_what_is_no_chunk_breaks_the_stream() {
+        let push = |stream: &str| Assembly::default().push(stream.as_bytes());
+        assert_eq!(push("data: [1]\n\n"), Err(Broken::NotJson("[1]".to_owned())));
+        let error = json!({"error": {"message": "x"}});
+        assert_eq!(push(&format!("data: {error}\n\n")), Err(Broken::Error(error.clone())));
+        assert_eq!(push("data: [DONE]\n\ndata: garbage\n\n"), Ok(()));
+        let mut assembly = Assembly::default();
+        assembly.push(b"data: {\"choi").unwrap();
+        assert_eq!(assembly.finish(), Ok(()));
+        assembly.push(b"data: [DONE]\n\n").unwrap();
+        assert!(!assembly.is_whole(), "a stream of nothing is no answer");
+        let mut assembly = Assembly::default();
+        assembly.push(format!("data: {error}").as_bytes()).unwrap();
+        assert_eq!(assembly.finish(), Err(Broken::Error(error)));
+    }
+}

@@ -1,0 +1,191 @@
+//! RunResult v2.0: what a run came to, computed from its state.
+
+use crate::event::{InputType, RunStatus};
+use crate::run::RunMetadata;
+use crate::state::RunState;
+use crate::time::Timestamp;
+use serde::Serialize;
+use serde_json::{Map, Value as Json, json};
+
+/// The version of the schema.
+const SCHEMA_VERSION: &str = "2.0";
+
+/// The result of a process's work on a run, or why there is none.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunResult {
+    /// Of this schema.
+    pub schema_version: &'static str,
+    /// The run; null when none was made.
+    pub run_id: Option<String>,
+    /// How it stands.
+    pub status: RunStatus,
+    /// The result, when COMPLETED.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    /// Why there is none, when FAILED or INTERRUPTED.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorInfo>,
+    /// The question, when WAITING_FOR_INPUT.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interaction: Option<Interaction>,
+    /// What it took.
+    pub metrics: Metrics,
+    /// What it was.
+    pub metadata: Metadata,
+}
+
+/// Why there is no result.
+#[derive(Debug, Clone, Serialize)]
+pub struct ErrorInfo {
+    /// A word for programs: `config`, `llm`, `max_iterations`, `interrupted`, ...
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// A sentence for people.
+    pub message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<String>,
+}
+
+/// What a person is asked.
+#[derive(Debug, Clone, Serialize)]
+pub struct Interaction {
+    /// The question.
+    pub prompt: String,
+    /// The kind of answer.
+    pub input_type: InputType,
+    /// Whether the answer is hidden from the screen.
+    pub sensitive: bool,
+}
+
+/// What it took.
+#[derive(Debug, Clone, Serialize)]
+pub struct Metrics {
+    /// LLM answers, of all processes.
+    pub iterations: u32,
+    /// From the first event of this process to its last, in milliseconds.
+    pub duration_ms: u64,
+    /// When this process took up the run.
+    pub start_time: Timestamp,
+    /// When it left it.
+    pub end_time: Timestamp,
+    /// Tokens and cost of all processes.
+    pub usage: UsageTotal,
+}
+
+/// Tokens and cost.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct UsageTotal {
+    /// USD; null when it is not known.
+    pub total_cost_usd: Option<f64>,
+    /// Tokens of the requests.
+    pub input_tokens: u64,
+    /// Tokens of the answers.
+    pub output_tokens: u64,
+    /// The same for each model, with the cached part of its input.
+    pub model_usage: Map<String, Json>,
+}
+
+/// What it was.
+#[derive(Debug, Clone, Serialize)]
+pub struct Metadata {
+    /// The agent's name.
+    pub agent_name: String,
+    /// The workspace, absolute.
+    pub workspace_path: String,
+}
+
+impl RunResult {
+    /// The result of a run that has at least its ENGINE_START.
+    pub fn of(state: &RunState) -> Option<Self> {
+        let metadata = RunMetadata::of(state)?;
+        let status = metadata.status;
+        let (start_time, end_time) = (state.started_at?, metadata.updated_at);
+        Some(Self {
+            schema_version: SCHEMA_VERSION,
+            run_id: Some(metadata.run_id),
+            status,
+            result: state.result.clone().filter(|_| status == RunStatus::Completed),
+            error: error_of(state, status),
+            interaction: state.question().filter(|_| status == RunStatus::WaitingForInput).map(
+                |question| Interaction {
+                    prompt: question.prompt.clone(),
+                    input_type: question.input_type,
+                    sensitive: question.sensitive,
+                },
+            ),
+            metrics: Metrics {
+                iterations: state.iterations,
+                duration_ms: u64::try_from(end_time.millis() - start_time.millis()).unwrap_or(0),
+                start_time,
+                end_time,
+                usage: usage_of(state),
+            },
+            metadata: Metadata {
+                agent_name: metadata.agent_name,
+                workspace_path: metadata.work_dir,
+            },
+        })
+    }
+
+    /// The result of a command that failed before, or outside of, a run.
+    pub fn failed(run_id: Option<String>, error: ErrorInfo, now: Timestamp) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            run_id,
+            status: RunStatus::Failed,
+            result: None,
+            error: Some(error),
+            interaction: None,
+            metrics: Metrics {
+                iterations: 0,
+                duration_ms: 0,
+                start_time: now,
+                end_time: now,
+                usage: UsageTotal::default(),
+            },
+            metadata: Metadata { agent_name: String::new(), workspace_path: String::new() },
+        }
+    }
+}
+
+fn error_of(state: &RunState, status: RunStatus) -> Option<ErrorInfo> {
+    let interrupted = ErrorInfo {
+        kind: "interrupted".to_owned(),
+        message: "the run was interrupted".to_owned(),
+        details: Some(format!(
+            "`delta continue --run-id {}` goes on where it stopped",
+            state.start.as_ref()?.run_id
+        )),
+    };
+    match (status, &state.error) {
+        (RunStatus::Failed, Some((message, details))) => Some(ErrorInfo {
+            kind: details.kind.clone(),
+            message: message.clone(),
+            details: details.hint.clone(),
+        }),
+        (RunStatus::Interrupted, _) => Some(interrupted),
+        _ => None,
+    }
+}
+
+fn usage_of(state: &RunState) -> UsageTotal {
+    let mut total = UsageTotal::default();
+    for usage in &state.usage {
+        total.input_tokens += usage.input_tokens;
+        total.output_tokens += usage.output_tokens;
+        total.model_usage.insert(
+            usage.model.clone(),
+            json!({
+                "input_tokens": usage.input_tokens,
+                "cached_input_tokens": usage.cached_input_tokens,
+                "output_tokens": usage.output_tokens,
+                "cost_usd": usage.cost_usd,
+            }),
+        );
+    }
+    // The sum is known only when every part of it is.
+    let costs: Option<Vec<f64>> = state.usage.iter().map(|usage| usage.cost_usd).collect();
+    total.total_cost_usd = costs.filter(|costs| !costs.is_empty()).map(|costs| costs.iter().sum());
+    total
+}

@@ -1,0 +1,561 @@
+//! Runs one command: feeds its input, captures its output in bounded memory, ends it on time with all it started.
+//!
+//! Everything happens on the calling thread, in one `poll` loop. Two traps for the caller:
+//!
+//! - Call [`run`] on the main thread. On Linux the kernel kills the child when the *thread* that started it ends
+//!   (`PR_SET_PDEATHSIG`), so that no tool outlives an engine that was killed.
+//! - SIGPIPE must be ignored, as the Rust runtime sets it up: a tool that ends before it has read its input would
+//!   otherwise end the engine.
+#![expect(clippy::disallowed_methods, reason = "the one place that starts children")]
+#![expect(unsafe_code, reason = "what a child does between fork and exec has no safe interface")]
+
+mod capture;
+mod program;
+#[cfg(test)]
+mod tests;
+
+pub use self::capture::{Capture, INLINE, INLINE_ALL, MAX_SPOOL};
+
+use self::capture::Recorder;
+use crate::signal::{Cancel, timespec};
+use crate::text::Secrets;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::process::{Pid, Signal};
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::raw::c_char;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// So long after SIGTERM comes SIGKILL.
+const GRACE: Duration = Duration::from_secs(5);
+/// So long is waited for what is in the pipes after the tool is gone, and for the death of what was killed.
+const LINGER: Duration = Duration::from_secs(1);
+/// How often is looked at what no descriptor tells: a process group, strays, a child without a pidfd.
+const TICK: Duration = Duration::from_millis(50);
+/// How much is read at once; as much as a pipe usually holds.
+const BUFFER: usize = 64 * 1024;
+
+/// What all children of a run have in common.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The working directory of the child.
+    pub cwd: PathBuf,
+    /// The complete environment of the child; nothing of the engine's own is added.
+    pub env: BTreeMap<OsString, OsString>,
+    /// What is hidden in everything that the child prints.
+    pub secrets: Secrets,
+}
+
+/// A process to run.
+#[derive(Debug)]
+pub struct Command<'a> {
+    /// The program and its arguments. A program with a slash is relative to `launch.cwd`, any other is looked up in
+    /// the PATH of `launch.env`. The child sees `argv[0]` as it stands here.
+    pub argv: &'a [String],
+    /// Where and in which environment it runs.
+    pub launch: &'a Launch,
+    /// The exact bytes of its standard input, of any size; the end of file follows.
+    pub stdin: &'a [u8],
+    /// How long it may run before it is ended.
+    pub timeout: Duration,
+    /// Where a stream lies that is large or not text; without it such a stream lies in no file.
+    pub spool: Option<Spool<'a>>,
+    /// At most this many bytes of each stream are kept for showing: `keep / 2` from its start, `keep / 2` from its
+    /// end.
+    pub keep: usize,
+    /// Raises the limit below which [`Capture::whole`] holds a stream from [`INLINE`] to [`INLINE_ALL`]: for a caller
+    /// that reads the child's answer from its output.
+    pub keep_all: bool,
+    /// Name and value of a variable in `launch.env` that no other child has. When the child is ended before its time,
+    /// processes with it that left the child's process group are ended too (on Linux).
+    pub mark: Option<(&'a str, &'a str)>,
+}
+
+/// Where large streams lie: in `{dir}/{stem}.stdout` and `{dir}/{stem}.stderr`, which must not exist yet.
+#[derive(Debug, Clone, Copy)]
+pub struct Spool<'a> {
+    /// An existing directory.
+    pub dir: &'a Path,
+    /// The common part of the two names.
+    pub stem: &'a str,
+}
+
+/// How a process went.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub end: End,
+    /// How long [`run`] took, the waiting for the last output included.
+    pub duration: Duration,
+    /// What it printed to standard output.
+    pub stdout: Capture,
+    /// What it printed to standard error.
+    pub stderr: Capture,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this exit code.
+    Exited(i32),
+    /// By this signal, which was not ours.
+    Killed(i32),
+    /// By us, because its time was up.
+    TimedOut,
+    /// By us, because the stop was asked for; also when that was before it could start.
+    Cancelled,
+    /// It never ran.
+    NotStarted {
+        /// What a shell would have exited with: 127 when the program was not found, 126 when it cannot be executed.
+        code: i32,
+        /// Why, as a part of a sentence, such as "program `foo` was not found in PATH".
+        reason: String,
+    },
+}
+
+/// Runs `command` to its end; all failures are in what it gives.
+///
+/// When its time is up or `cancel` asks for the stop, the process group gets SIGTERM and, as far as it still lives 5
+/// seconds later, SIGKILL. When the tool ends by itself, what it left running in the background is left alone; output
+/// of that is taken for at most 1 second more. A process that not even SIGKILL ends (the kernel waits for a dead
+/// disk) is given up after another second.
+pub fn run(command: &Command<'_>, cancel: &Cancel) -> Finished {
+    run_with(command, cancel, GRACE)
+}
+
+/// What a signal is called: `SIGKILL`, or `signal 99` when it has no name.
+pub fn signal_name(signal: i32) -> String {
+    signal_hook::low_level::signal_name(signal)
+        .map_or_else(|| format!("signal {signal}"), str::to_owned)
+}
+
+/// The processes whose environment holds `NAME=VALUE`, except ourselves. Always empty where there is no /proc.
+pub fn find_marked(mark: (&str, &str)) -> Vec<i32> {
+    let entry = format!("{}={}", mark.0, mark.1);
+    let ourselves = rustix::process::getpid();
+    let is_marked = |pid: &Pid| {
+        std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
+            environ.split(|byte| *byte == 0).any(|variable| variable == entry.as_bytes())
+        })
+    };
+    processes().filter(|pid| *pid != ourselves).filter(is_marked).map(Pid::as_raw_pid).collect()
+}
+
+fn run_with(command: &Command<'_>, cancel: &Cancel, grace: Duration) -> Finished {
+    let start = Instant::now();
+    let running =
+        if cancel.requested() { Err(End::Cancelled) } else { Running::start(command, grace) };
+    let (end, stdout, stderr) = match running {
+        Ok(running) => running.finish(cancel),
+        Err(end) => (end, Capture::empty(), Capture::empty()),
+    };
+    Finished { end, duration: start.elapsed(), stdout, stderr }
+}
+
+/// A child that was started.
+struct Running<'a> {
+    child: Child,
+    /// Its process group; none after it was seen empty, because the number may then become another's.
+    group: Option<Pid>,
+    /// Becomes readable when the child ends; none where the system has no such thing, and after the end.
+    exit_fd: Option<OwnedFd>,
+    stdin: Option<PipeWriter>,
+    /// What is still to be written to `stdin`.
+    input: &'a [u8],
+    stdout: Stream,
+    stderr: Stream,
+    mark: Option<(&'a str, &'a str)>,
+    grace: Duration,
+    stage: Stage,
+    /// When the stage is over at the latest; none is never.
+    deadline: Option<Instant>,
+    /// How the child itself ended, once it has.
+    exit: Option<End>,
+}
+
+/// How far it is with a child.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It may work.
+    Work,
+    /// It and all it started were sent SIGTERM.
+    Terminate,
+    /// What then still lived is sent SIGKILL until nothing does.
+    Kill,
+    /// There is nothing to wait for but what is in the pipes.
+    Drain,
+}
+
+impl<'a> Running<'a> {
+    fn start(command: &Command<'a>, grace: Duration) -> Result<Self, End> {
+        let name = command.argv.first().map_or("", String::as_str);
+        program::check_directory(&command.launch.cwd)?;
+        let path = program::find(name, command.launch)?;
+        let image = Image::new(&path, command).map_err(|_| program::holds_nul())?;
+        Self::spawn(command, image, &path, grace)
+            .map_err(|error| program::explain(&error, name, &path))
+    }
+
+    fn spawn(
+        command: &Command<'a>,
+        image: Image,
+        path: &Path,
+        grace: Duration,
+    ) -> io::Result<Self> {
+        let (stdin, writer) = input_pipe(command.stdin)?;
+        let (stdout, out) = output_pipe()?;
+        let (stderr, err) = output_pipe()?;
+        let mut process = std::process::Command::new(path);
+        process
+            .current_dir(&command.launch.cwd)
+            .process_group(0)
+            .stdin(stdin)
+            .stdout(out)
+            .stderr(err);
+        let engine = rustix::process::getpid();
+        // SAFETY: between fork and exec the closure makes only system calls and does not allocate.
+        unsafe {
+            process.pre_exec(move || {
+                die_with(engine)?;
+                Err(image.execute())
+            })
+        };
+        let child = process.spawn()?;
+        let group = Pid::from_child(&child);
+        Ok(Self {
+            child,
+            group: Some(group),
+            exit_fd: exit_fd(group),
+            stdin: writer,
+            input: command.stdin,
+            stdout: Stream::new(stdout, command, "stdout"),
+            stderr: Stream::new(stderr, command, "stderr"),
+            mark: command.mark,
+            grace,
+            stage: Stage::Work,
+            deadline: Instant::now().checked_add(command.timeout),
+            exit: None,
+        })
+    }
+
+    fn finish(mut self, cancel: &Cancel) -> (End, Capture, Capture) {
+        // A group is named by the process that leads it.
+        cancel.set_group(Pid::from_child(&self.child).as_raw_pid());
+        let cut_short = self.supervise(cancel);
+        cancel.set_group(0);
+        // A child that not even SIGKILL ended was killed by us, so that `cut_short` is there.
+        let end = cut_short.or(self.exit).unwrap_or(End::TimedOut);
+        (end, self.stdout.recorder.finish(), self.stderr.recorder.finish())
+    }
+
+    /// Goes through the stages; gives why we ended the child if we did.
+    fn supervise(&mut self, cancel: &Cancel) -> Option<End> {
+        let mut buffer = vec![0; BUFFER];
+        let mut cut_short = None;
+        while !self.is_over() {
+            self.wait(cancel);
+            self.feed();
+            self.stdout.read(&mut buffer);
+            self.stderr.read(&mut buffer);
+            self.reap();
+            if let Some(reason) = self.advance(cancel.requested()) {
+                cut_short = Some(reason);
+            }
+        }
+        cut_short
+    }
+
+    fn is_over(&self) -> bool {
+        self.stage == Stage::Drain
+            && (self.is_late() || self.stdout.pipe.is_none() && self.stderr.pipe.is_none())
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    /// Waits until a pipe is ready, the child ended, the cancel woke us, or something is due.
+    fn wait(&self, cancel: &Cancel) {
+        let mut fds = vec![PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN)];
+        fds.extend(self.exit_fd.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        fds.extend(self.stdin.iter().map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
+        let outputs = [&self.stdout.pipe, &self.stderr.pipe];
+        fds.extend(outputs.into_iter().flatten().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        let limit =
+            self.next_due().map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        // Everything is tried after it, without blocking, so neither its answer nor its failure matters.
+        let _ = poll(&mut fds, limit.as_ref());
+        cancel.drain();
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let blind = self.exit.is_none() && self.exit_fd.is_none();
+        let tick = (blind || matches!(self.stage, Stage::Terminate | Stage::Kill))
+            .then(|| Instant::now() + TICK);
+        let flushes = [self.stdout.recorder.flush_at(), self.stderr.recorder.flush_at()];
+        [self.deadline, tick].into_iter().chain(flushes).flatten().min()
+    }
+
+    /// Writes as much of the input as the pipe takes.
+    fn feed(&mut self) {
+        let Some(pipe) = &self.stdin else { return };
+        match rustix::io::write(pipe, self.input) {
+            Ok(written) => self.input = &self.input[written..],
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // Nobody reads any more, which is the tool's right.
+            Err(_) => self.input = &[],
+        }
+        if self.input.is_empty() {
+            self.stdin = None;
+        }
+    }
+
+    /// Looks whether the child has ended.
+    fn reap(&mut self) {
+        if self.exit.is_some() {
+            return;
+        }
+        self.exit = match self.child.try_wait() {
+            Ok(status) => status.map(end_of),
+            // Its status was lost to another (SIGCHLD ignored), and an unknown end is no success.
+            Err(_) => Some(End::Exited(1)),
+        };
+        if self.exit.is_some() {
+            self.exit_fd = None;
+            self.stdin = None;
+        }
+    }
+
+    /// Goes to the next stage when it is time; gives why the child is ended when it begins to be.
+    fn advance(&mut self, cancelled: bool) -> Option<End> {
+        let stage = self.stage;
+        match stage {
+            Stage::Work if self.exit.is_some() => self.enter(Stage::Drain, LINGER),
+            Stage::Work if cancelled => return Some(self.terminate(End::Cancelled)),
+            Stage::Work if self.is_late() => return Some(self.terminate(End::TimedOut)),
+            Stage::Terminate | Stage::Kill if self.all_gone() => self.enter(Stage::Drain, LINGER),
+            Stage::Terminate if self.is_late() => {
+                self.signal(Signal::KILL);
+                self.enter(Stage::Kill, LINGER);
+            }
+            Stage::Kill if self.is_late() => self.enter(Stage::Drain, Duration::ZERO),
+            // What was being forked meanwhile got away the last time.
+            Stage::Kill => self.signal(Signal::KILL),
+            Stage::Work | Stage::Terminate | Stage::Drain => {}
+        }
+        None
+    }
+
+    fn enter(&mut self, stage: Stage, limit: Duration) {
+        self.stage = stage;
+        self.deadline = Instant::now().checked_add(limit);
+    }
+
+    fn terminate(&mut self, reason: End) -> End {
+        self.signal(Signal::TERM);
+        // A stopped process hears of it only when it goes on.
+        self.signal(Signal::CONT);
+        self.enter(Stage::Terminate, self.grace);
+        reason
+    }
+
+    /// Sends `signal` to the group and the strays. Who is gone meanwhile needs none.
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            let _ = rustix::process::kill_process_group(group, signal);
+        }
+        for stray in self.strays() {
+            let _ = rustix::process::kill_process(stray, signal);
+        }
+    }
+
+    fn all_gone(&mut self) -> bool {
+        if self.exit.is_some() && self.group.is_some_and(|group| !lives(group)) {
+            self.group = None;
+        }
+        self.group.is_none() && self.strays().is_empty()
+    }
+
+    /// The marked processes outside the group.
+    fn strays(&self) -> Vec<Pid> {
+        let is_outside = |pid: &Pid| {
+            rustix::process::getpgid(Some(*pid)).is_ok_and(|group| Some(group) != self.group)
+        };
+        let marked = self.mark.map(find_marked).unwrap_or_default();
+        marked.into_iter().filter_map(Pid::from_raw).filter(is_outside).collect()
+    }
+}
+
+/// One of the two output streams of a child.
+struct Stream {
+    /// None after the end of file.
+    pipe: Option<PipeReader>,
+    recorder: Recorder,
+}
+
+impl Stream {
+    fn new(pipe: PipeReader, command: &Command<'_>, name: &str) -> Self {
+        let file = command.spool.map(|spool| spool.dir.join(format!("{}.{name}", spool.stem)));
+        let recorder = Recorder::new(&command.launch.secrets, command.keep, command.keep_all, file);
+        Self { pipe: Some(pipe), recorder }
+    }
+
+    /// Reads once, if there is something to read; writes what is due into the file.
+    fn read(&mut self, buffer: &mut [u8]) {
+        if let Some(pipe) = &self.pipe {
+            match rustix::io::read(pipe, &mut *buffer) {
+                Ok(length @ 1..) => self.recorder.push(&buffer[..length]),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Ok(0) | Err(_) => self.pipe = None,
+            }
+        }
+        self.recorder.flush(Instant::now());
+    }
+}
+
+/// The child's end of standard input and ours; /dev/null when there is no input.
+fn input_pipe(input: &[u8]) -> io::Result<(Stdio, Option<PipeWriter>)> {
+    if input.is_empty() {
+        return Ok((Stdio::null(), None));
+    }
+    let (theirs, ours) = io::pipe()?;
+    ioctl_fionbio(&ours, true)?;
+    Ok((theirs.into(), Some(ours)))
+}
+
+/// Our end of an output stream and the child's.
+fn output_pipe() -> io::Result<(PipeReader, PipeWriter)> {
+    let (ours, theirs) = io::pipe()?;
+    ioctl_fionbio(&ours, true)?;
+    Ok((ours, theirs))
+}
+
+fn end_of(status: ExitStatus) -> End {
+    // A process that ended without an exit code was ended by a signal.
+    status.code().map_or_else(|| End::Killed(status.signal().unwrap_or_default()), End::Exited)
+}
+
+/// What `execve` takes, made before the fork because memory cannot be allocated after it.
+///
+/// We call it ourselves because what the standard library calls (`execvp`) has the C library run a file that is no
+/// program with /bin/sh.
+struct Image {
+    path: CString,
+    argv: Strings,
+    env: Strings,
+}
+
+impl Image {
+    /// Fails when something holds a NUL byte.
+    fn new(path: &Path, command: &Command<'_>) -> Result<Self, std::ffi::NulError> {
+        let path = CString::new(path.as_os_str().as_encoded_bytes())?;
+        let argv = Strings::new(command.argv.iter().map(|argument| argument.clone().into_bytes()))?;
+        let variables = command.launch.env.iter().map(|(name, value)| {
+            let mut variable = name.clone();
+            variable.push("=");
+            variable.push(value);
+            variable.into_vec()
+        });
+        Ok(Self { path, argv, env: Strings::new(variables)? })
+    }
+
+    /// Replaces this process; gives why not.
+    fn execute(&self) -> io::Error {
+        // SAFETY: the path is a C string, and both arrays end with null and point to C strings; `self` owns them all.
+        unsafe {
+            libc::execve(
+                self.path.as_ptr(),
+                self.argv.pointers.as_ptr(),
+                self.env.pointers.as_ptr(),
+            )
+        };
+        io::Error::last_os_error()
+    }
+}
+
+/// C strings and an array of pointers to them that ends with null.
+struct Strings {
+    pointers: Vec<*const c_char>,
+    /// What `pointers` point to.
+    _owned: Vec<CString>,
+}
+
+// SAFETY: the pointers lead to memory on the heap that the struct owns and that nothing changes.
+unsafe impl Send for Strings {}
+// SAFETY: as above.
+unsafe impl Sync for Strings {}
+
+impl Strings {
+    fn new(strings: impl Iterator<Item = Vec<u8>>) -> Result<Self, std::ffi::NulError> {
+        let owned = strings.map(CString::new).collect::<Result<Vec<_>, _>>()?;
+        let pointers =
+            owned.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect();
+        Ok(Self { pointers, _owned: owned })
+    }
+}
+
+/// Has the kernel kill the calling process, a new child of `engine`, when the engine dies.
+#[cfg(target_os = "linux")]
+fn die_with(engine: Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid() != Some(engine) {
+        // The engine died before it could be watched; nobody sees this error, it only ends the child.
+        return Err(Errno::SRCH.into());
+    }
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn die_with(_engine: Pid) -> io::Result<()> {
+    Ok(())
+}
+
+/// A descriptor that becomes readable when the child `pid` ends.
+#[cfg(target_os = "linux")]
+fn exit_fd(pid: Pid) -> Option<OwnedFd> {
+    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn exit_fd(_pid: Pid) -> Option<OwnedFd> {
+    None
+}
+
+/// Whether there is a process in `group` that is more than a zombie. Where no init reaps orphans (in many containers),
+/// those of the group stay zombies for ever.
+fn lives(group: Pid) -> bool {
+    if rustix::process::test_kill_process_group(group).is_err() {
+        return false;
+    }
+    let states: Vec<u8> = processes().filter_map(|pid| state_in(pid, group)).collect();
+    states.is_empty() || states.iter().any(|state| *state != b'Z')
+}
+
+/// The state letter of a process of `group`.
+fn state_in(pid: Pid, group: Pid) -> Option<u8> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    // The fields state, parent, group follow the name, which stands in parentheses and may hold anything.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    if fields.nth(1)? == group.to_string() { state.bytes().next() } else { None }
+}
+
+/// All processes.
+#[cfg(target_os = "linux")]
+fn processes() -> impl Iterator<Item = Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter_map(Pid::from_raw)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn processes() -> impl Iterator<Item = Pid> {
+    std::iter::empty()
+}

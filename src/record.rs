@@ -1,0 +1,260 @@
+//! The io/ files: what exactly was sent, answered, started and printed.
+//!
+//! Written before the event that names them, private, not synced: the journal holds all that continuing needs, and a
+//! power failure may take the last of these files, never an event.
+
+use crate::durable::{self, FileError};
+use crate::llm::{Attempt, Usage};
+use crate::process::{Capture, End};
+use crate::text::Secrets;
+use crate::time::Timestamp;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+/// A larger request is recorded without the messages that the record before already holds.
+const WHOLE_REQUEST: usize = 256 * 1024;
+
+/// Where the io/ files of one run go.
+#[derive(Debug)]
+pub struct Records {
+    run_dir: PathBuf,
+    secrets: Secrets,
+    /// Of the last recorded request: its file, and a hash of each of its messages.
+    last_request: Option<(String, Vec<u64>)>,
+}
+
+/// A request as it is sent, with its messages marked.
+#[derive(Debug, Default)]
+pub struct Body {
+    /// The exact text.
+    pub text: String,
+    /// Where each message stands in it.
+    pub messages: Vec<std::ops::Range<usize>>,
+}
+
+/// One LLM call, for io/invocations.
+#[derive(Debug, Serialize)]
+pub struct Invocation<'a> {
+    /// The run.
+    pub run_id: &'a str,
+    /// The answer that was asked for.
+    pub iteration: u32,
+    /// `openai`, `script` or `command`.
+    pub provider: &'a str,
+    /// The model that was asked.
+    pub model: &'a str,
+    /// When the call began.
+    pub started_at: Timestamp,
+    /// How long it took, retries included.
+    pub duration_ms: u64,
+    /// The last HTTP status.
+    pub status: Option<u16>,
+    /// The tries that failed.
+    pub attempts: &'a [Attempt],
+    /// What the answer cost.
+    pub usage: Option<&'a Usage>,
+    /// Why there is no answer.
+    pub error: Option<&'a str>,
+    /// Reasoning that came beside the answer.
+    pub reasoning: Option<&'a str>,
+    /// The exact answer, assembled when it was streamed.
+    pub response: &'a serde_json::Value,
+}
+
+/// One run of a tool, for io/tool_executions.
+#[derive(Debug, Serialize)]
+pub struct Execution<'a> {
+    /// The run.
+    pub run_id: &'a str,
+    /// Of which LLM answer.
+    pub iteration: u32,
+    /// The tool.
+    pub tool: &'a str,
+    /// The call.
+    pub call_id: &'a str,
+    /// The command line.
+    pub argv: &'a [String],
+    /// Where it ran.
+    pub cwd: &'a Path,
+    /// Its standard input.
+    pub stdin: &'a str,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// Its exit code, if it had one.
+    pub exit_code: Option<i32>,
+    /// How it ended, when not by exiting: a signal, a timeout, an interruption, or why it could not be started.
+    pub ended: Option<String>,
+    /// What it printed.
+    pub stdout: Stream,
+    /// What it printed to standard error.
+    pub stderr: Stream,
+}
+
+/// A stream in a record: its text, or the file beside the record in which it lies.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Stream {
+    /// Small and UTF-8.
+    Text(String),
+    /// Large, or not UTF-8.
+    File {
+        /// The file's name, in the same directory.
+        file: String,
+        /// How much was printed.
+        bytes: u64,
+        /// How much of it was not kept.
+        #[serde(skip_serializing_if = "is_zero")]
+        discarded: u64,
+    },
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Stream {
+    /// A captured stream as the record shows it.
+    pub fn of(capture: &Capture) -> Self {
+        let name = capture.file.as_deref().and_then(Path::file_name);
+        match (name, &capture.whole) {
+            (Some(name), _) => Self::File {
+                file: name.to_string_lossy().into_owned(),
+                bytes: capture.bytes,
+                discarded: capture.discarded,
+            },
+            (None, whole) => Self::Text(
+                String::from_utf8_lossy(whole.as_deref().unwrap_or(&capture.head)).into_owned(),
+            ),
+        }
+    }
+}
+
+/// How a process ended, in a record's words; `None` when it exited.
+pub fn ended(end: &End) -> Option<String> {
+    match end {
+        End::Exited(_) => None,
+        End::Killed(signal) => Some(format!("killed by {}", crate::process::signal_name(*signal))),
+        End::TimedOut => Some("timed out".to_owned()),
+        End::Cancelled => Some("interrupted".to_owned()),
+        End::NotStarted { reason, .. } => Some(reason.clone()),
+    }
+}
+
+impl Records {
+    /// The records of the run in `run_dir`.
+    pub fn new(run_dir: &Path, secrets: Secrets) -> Self {
+        Self { run_dir: run_dir.to_owned(), secrets, last_request: None }
+    }
+
+    /// The directory of tool executions.
+    pub fn executions_dir(&self) -> PathBuf {
+        self.run_dir.join("io/tool_executions")
+    }
+
+    /// A name under `dir` of io/ that is not taken, without its `.json`.
+    pub fn fresh_stem(&self, dir: &str, stem: &str) -> String {
+        let dir = self.run_dir.join("io").join(dir);
+        let taken = |stem: &str| {
+            [".json", ".stdout", ".stderr"]
+                .iter()
+                .any(|end| dir.join(format!("{stem}{end}")).exists())
+        };
+        let mut candidate = stem.to_owned();
+        let mut number = 2;
+        while taken(&candidate) {
+            candidate = format!("{stem}-{number}");
+            number += 1;
+        }
+        candidate
+    }
+
+    /// Records an LLM call; gives the file's name, relative to the run directory.
+    pub fn invocation(
+        &mut self,
+        record: &Invocation<'_>,
+        body: &Body,
+        sent: Option<&str>,
+    ) -> Result<String, FileError> {
+        let stem = format!("{}_{}", record.started_at.compact(), record.iteration);
+        let name = format!("io/invocations/{}.json", self.fresh_stem("invocations", &stem));
+        let text = sent.unwrap_or(&body.text);
+        let hash = Sha256::digest(text.as_bytes())
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>();
+        let recorded = match sent {
+            Some(sent) => sent.to_owned(),
+            None => self.shortened(body, &name),
+        };
+        #[derive(Serialize)]
+        struct Whole<'a> {
+            #[serde(flatten)]
+            record: &'a Invocation<'a>,
+            request_sha256: String,
+            request: &'a RawValue,
+        }
+        let request = RawValue::from_string(recorded).unwrap_or_else(|_| RawValue::NULL.to_owned());
+        self.write(&name, &Whole { record, request_sha256: hash, request: &request })?;
+        Ok(name)
+    }
+
+    /// The request with the messages that the last record holds replaced by a reference, when it is large.
+    fn shortened(&mut self, body: &Body, name: &str) -> String {
+        let hash = |range: &std::ops::Range<usize>| {
+            let mut hasher = DefaultHasher::new();
+            body.text[range.clone()].hash(&mut hasher);
+            hasher.finish()
+        };
+        let hashes: Vec<u64> = body.messages.iter().map(hash).collect();
+        let file_name = name.rsplit('/').next().unwrap_or(name).to_owned();
+        let last = self.last_request.replace((file_name, hashes.clone()));
+        let Some((file, known)) = last.filter(|_| body.text.len() >= WHOLE_REQUEST) else {
+            return body.text.clone();
+        };
+        let same = known.iter().zip(&hashes).take_while(|(one, other)| one == other).count();
+        if same == 0 {
+            return body.text.clone();
+        }
+        let (start, end) = (body.messages[0].start, body.messages[same - 1].end);
+        let reference = serde_json::json!({"same_as": file, "count": same});
+        format!("{}{reference}{}", &body.text[..start], &body.text[end..])
+    }
+
+    /// Records a run of a tool under the stem that was reserved for it; gives the file's name as for an invocation.
+    pub fn execution(&self, stem: &str, record: &Execution<'_>) -> Result<String, FileError> {
+        let name = format!("io/tool_executions/{stem}.json");
+        self.write(&name, record)?;
+        Ok(name)
+    }
+
+    /// Records what `finish` gave.
+    pub fn finish(
+        &self,
+        at: Timestamp,
+        call_id: &str,
+        output: &serde_json::Value,
+    ) -> Result<String, FileError> {
+        #[derive(Serialize)]
+        struct Finish<'a> {
+            tool: &'static str,
+            call_id: &'a str,
+            started_at: Timestamp,
+            output: &'a serde_json::Value,
+        }
+        let stem = self.fresh_stem("tool_executions", &format!("{}_finish", at.compact()));
+        let name = format!("io/tool_executions/{stem}.json");
+        self.write(&name, &Finish { tool: "finish", call_id, started_at: at, output })?;
+        Ok(name)
+    }
+
+    fn write(&self, name: &str, record: &impl Serialize) -> Result<(), FileError> {
+        let mut text = serde_json::to_string(record).unwrap_or_default();
+        text.push('\n');
+        durable::write_new(&self.run_dir.join(name), self.secrets.hide(&text).as_bytes())
+    }
+}

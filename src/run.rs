@@ -1,0 +1,203 @@
+//! An owned run: its lock, its journal, the state that the journal means, its metadata and its io/ files.
+//!
+//! Nothing in a run changes except through [`Run::record`]. What is recorded counts at once and becomes durable, and
+//! known to observers, with [`Run::commit`]; every act begins with one.
+
+use crate::durable::{self, FileError, Lock};
+use crate::event::{Event, Payload, ProcessInfo, RunStatus};
+use crate::id::RunId;
+use crate::journal::Journal;
+use crate::llm::Attempt;
+use crate::record::Records;
+use crate::state::RunState;
+use crate::text::Secrets;
+use crate::time::{Clock, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// While a run goes on, its metadata is brought up to date this often at most, in milliseconds.
+const METADATA_INTERVAL_MS: i64 = 1_000;
+
+/// What those who watch a run are told.
+#[derive(Debug)]
+pub enum Notice<'a> {
+    /// An event has become durable.
+    Recorded(&'a Event),
+    /// The LLM is asked.
+    Asking,
+    /// The LLM has answered, or there will be no answer.
+    Answered,
+    /// Reasoning that came beside the answer.
+    Reasoning(&'a str),
+    /// A try of an LLM call failed.
+    Attempt(&'a Attempt),
+    /// Something that a person should know, and that is no event.
+    Warning(&'a str),
+}
+
+/// Whoever watches.
+pub type Observer = Box<dyn FnMut(Notice<'_>)>;
+
+/// metadata.json: all of it can be rebuilt from the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunMetadata {
+    /// The run.
+    pub run_id: String,
+    /// The workspace's name.
+    pub workspace_id: String,
+    /// The agent's name.
+    pub agent_name: String,
+    /// How it stands.
+    pub status: RunStatus,
+    /// When the run began.
+    pub created_at: Timestamp,
+    /// When its last event was recorded.
+    pub updated_at: Timestamp,
+    /// When its last process left it; null while one works on it.
+    pub end_time: Option<Timestamp>,
+    /// The task.
+    pub initial_message: String,
+    /// The number of LLM answers.
+    pub iterations: u32,
+    /// How many the present process may ask for.
+    pub max_iterations: u32,
+    /// Why it failed; null when it did not.
+    pub error: Option<String>,
+    /// The agent directory, absolute.
+    pub agent_home: String,
+    /// The workspace, absolute.
+    pub work_dir: String,
+    /// The process that took it up last.
+    #[serde(flatten)]
+    pub process: ProcessInfo,
+}
+
+impl RunMetadata {
+    /// The metadata of a state that has at least its ENGINE_START.
+    pub fn of(state: &RunState) -> Option<Self> {
+        let start = state.start.as_ref()?;
+        let status = state.status?;
+        let ended = status != RunStatus::Running;
+        Some(Self {
+            run_id: start.run_id.clone(),
+            workspace_id: start.workspace_id.clone(),
+            agent_name: start.agent_name.clone(),
+            status,
+            created_at: state.created_at?,
+            updated_at: state.updated_at?,
+            end_time: state.updated_at.filter(|_| ended),
+            initial_message: state.conversation.task().to_owned(),
+            iterations: state.iterations,
+            max_iterations: start.max_iterations,
+            error: state
+                .error
+                .as_ref()
+                .filter(|_| status == RunStatus::Failed)
+                .map(|(message, _)| message.clone()),
+            agent_home: start.agent_home.clone(),
+            work_dir: start.work_dir.clone(),
+            process: start.process.clone(),
+        })
+    }
+}
+
+/// A run that this process owns.
+pub struct Run {
+    /// Its id.
+    pub id: RunId,
+    /// Its directory, absolute.
+    pub dir: PathBuf,
+    /// Where its io/ files go.
+    pub records: Records,
+    secrets: Secrets,
+    state: RunState,
+    journal: Journal,
+    observer: Observer,
+    /// When the metadata was last written, and with which status.
+    written: Option<(Timestamp, RunStatus)>,
+    _lock: Lock,
+}
+
+impl Run {
+    /// A new run in the directory that was made for it; its journal is empty.
+    pub fn create(
+        id: RunId,
+        dir: &Path,
+        lock: Lock,
+        secrets: Secrets,
+        clock: Clock,
+        observer: Observer,
+    ) -> Result<Self, FileError> {
+        let journal = Journal::create(dir, clock)?;
+        let records = Records::new(dir, secrets.clone());
+        let (dir, state) = (dir.to_owned(), RunState::default());
+        Ok(Self { id, dir, records, secrets, state, journal, observer, written: None, _lock: lock })
+    }
+
+    /// What the events so far mean.
+    pub fn state(&self) -> &RunState {
+        &self.state
+    }
+
+    /// Makes a fact of something: it counts from now on. Before any act that follows from it there is a
+    /// [`Run::commit`].
+    pub fn record(&mut self, payload: Payload) {
+        let payload = self.redacted(payload);
+        self.state.apply(self.journal.record(payload));
+    }
+
+    /// The payload without the key's own value, wherever it turned up.
+    fn redacted(&self, payload: Payload) -> Payload {
+        let Ok(text) = serde_json::to_string(&payload) else { return payload };
+        match self.secrets.hide(&text) {
+            std::borrow::Cow::Borrowed(_) => payload,
+            std::borrow::Cow::Owned(clean) => serde_json::from_str(&clean).unwrap_or(payload),
+        }
+    }
+
+    /// Makes everything recorded durable, shows it in the metadata, and tells the observer.
+    ///
+    /// # Errors
+    /// Nothing of it was acknowledged, and the run must not go on.
+    pub fn commit(&mut self) -> Result<(), FileError> {
+        let events = self.journal.commit()?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        self.refresh_metadata()?;
+        for event in &events {
+            (self.observer)(Notice::Recorded(event));
+        }
+        Ok(())
+    }
+
+    fn refresh_metadata(&mut self) -> Result<(), FileError> {
+        let Some(metadata) = RunMetadata::of(&self.state) else { return Ok(()) };
+        let due = self.written.is_none_or(|(at, status)| {
+            status != metadata.status
+                || metadata.updated_at.millis() - at.millis() >= METADATA_INTERVAL_MS
+        });
+        if !due {
+            return Ok(());
+        }
+        self.written = Some((metadata.updated_at, metadata.status));
+        let mut text = serde_json::to_string_pretty(&metadata).unwrap_or_default();
+        text.push('\n');
+        durable::replace(&self.dir.join("metadata.json"), text.as_bytes())
+    }
+
+    /// Tells the observer something that is no event.
+    pub fn tell(&mut self, notice: Notice<'_>) {
+        (self.observer)(notice);
+    }
+
+    /// The observer, for those who tell it things while they work.
+    pub fn observer(&mut self) -> &mut Observer {
+        &mut self.observer
+    }
+
+    /// What must never be written.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+}

@@ -1,0 +1,165 @@
+//! SIGINT, SIGTERM and SIGHUP become a [`Cancel`] that everything which waits looks at; the second one ends the
+//! process at once.
+#![expect(unsafe_code, reason = "signal handlers and dispositions have no safe interface")]
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::io;
+use std::os::raw::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The exit code of a run that was interrupted.
+const INTERRUPTED: c_int = 130;
+
+/// Whether a person or the system asked the engine to stop. Clones share the state.
+#[derive(Debug, Clone)]
+pub struct Cancel(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    requests: AtomicUsize,
+    /// The process group that a second signal kills before it ends the engine; 0 when there is none.
+    group: AtomicI32,
+    wake_read: OwnedFd,
+    wake_write: OwnedFd,
+}
+
+impl Cancel {
+    /// A cancel that no signal reaches; [`Cancel::request`] sets it.
+    pub fn manual() -> io::Result<Self> {
+        let (wake_read, wake_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let (requests, group) = (AtomicUsize::new(0), AtomicI32::new(0));
+        Ok(Self(Arc::new(Inner { requests, group, wake_read, wake_write })))
+    }
+
+    /// A cancel that SIGINT, SIGTERM and SIGHUP set, and that SIGCHLD wakes. Call it once per process.
+    ///
+    /// A signal that the process was started with as ignored (`nohup`, a background job of a script) stays ignored.
+    pub fn install() -> io::Result<Self> {
+        let cancel = Self::manual()?;
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            if is_ignored(signal) {
+                continue;
+            }
+            let inner = Arc::clone(&cancel.0);
+            // SAFETY: the action only touches atomics and calls kill, write and _exit, all async-signal-safe.
+            unsafe { signal_hook::low_level::register(signal, move || inner.on_signal()) }?;
+        }
+        let inner = Arc::clone(&cancel.0);
+        // SAFETY: the action only writes one byte to a pipe.
+        unsafe { signal_hook::low_level::register(libc::SIGCHLD, move || inner.wake()) }?;
+        Ok(cancel)
+    }
+
+    /// Asks for the stop, as a signal would.
+    pub fn request(&self) {
+        self.0.requests.fetch_add(1, Ordering::SeqCst);
+        self.0.wake();
+    }
+
+    /// Whether the stop was asked for.
+    pub fn requested(&self) -> bool {
+        self.0.requests.load(Ordering::SeqCst) > 0
+    }
+
+    /// Names the process group that a second signal kills; 0 for none.
+    pub fn set_group(&self, group: i32) {
+        self.0.group.store(group, Ordering::SeqCst);
+    }
+
+    /// Readable after a signal (SIGCHLD included) until [`Cancel::drain`]. For `poll` beside other descriptors.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.wake_read.as_fd()
+    }
+
+    /// Wakes whoever polls [`Cancel::fd`], from another thread; nothing is cancelled by it.
+    pub fn wake(&self) {
+        self.0.wake();
+    }
+
+    /// Empties the wake-up pipe.
+    pub fn drain(&self) {
+        let mut buffer = [0; 64];
+        while matches!(rustix::io::read(&self.0.wake_read, &mut buffer), Ok(n) if n > 0) {}
+    }
+
+    /// Waits for `duration` or until the stop is asked for; true when it was.
+    pub fn wait(&self, duration: Duration) -> bool {
+        let deadline = Instant::now() + duration;
+        while !self.requested() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            self.wait_wake(Some(left));
+        }
+        true
+    }
+
+    /// Waits until something wakes the pipe, at most `limit`; empties the pipe.
+    pub fn wait_wake(&self, limit: Option<Duration>) {
+        let mut fds = [PollFd::new(&self.0.wake_read, PollFlags::IN)];
+        let limit = limit.map(timespec);
+        // An interrupted poll only means that the caller looks again.
+        let _ = poll(&mut fds, limit.as_ref());
+        self.drain();
+    }
+}
+
+/// `duration` as `poll` takes it.
+pub fn timespec(duration: Duration) -> Timespec {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Timespec { tv_sec: seconds, tv_nsec: i64::from(duration.subsec_nanos()) }
+}
+
+impl Inner {
+    fn on_signal(&self) {
+        if self.requests.fetch_add(1, Ordering::SeqCst) > 0 {
+            let group = self.group.load(Ordering::SeqCst);
+            if group > 0 {
+                // SAFETY: kill is async-signal-safe; a group that is gone makes it fail, which is fine.
+                unsafe { libc::kill(-group, libc::SIGKILL) };
+            }
+            signal_hook::low_level::exit(INTERRUPTED);
+        }
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // A full pipe wakes as well as one more byte would.
+        let _ = rustix::io::write(&self.wake_write, &[0]);
+    }
+}
+
+fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: a null new action only reads the present one into `old`, which is valid for writing.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut old) == 0
+            && old.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_from_another_thread_ends_the_wait() {
+        let cancel = Cancel::manual().unwrap();
+        let other = cancel.clone();
+        let thread = std::thread::spawn(move || other.request());
+        assert!(cancel.wait(Duration::from_secs(60)));
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_wake_up_is_not_a_request() {
+        let cancel = Cancel::manual().unwrap();
+        cancel.wake();
+        assert!(!cancel.wait(Duration::from_millis(1)));
+    }
+}

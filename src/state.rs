@@ -1,0 +1,282 @@
+//! What the events of a run mean, and what comes next. Pure: knows no files, no time, no processes.
+//!
+//! [`RunState`] is the fold of the journal, kept up to date event by event. The loop asks [`RunState::next_step`], does
+//! one thing, records the result, asks again; so a new run, a continued one and one whose engine was killed differ in
+//! the length of the journal and in nothing else.
+
+use crate::conversation::Conversation;
+use crate::event::{EngineStart, ErrorDetails, Event, Payload, Question, RunStatus, Thought};
+use crate::llm::{ToolCall, Usage};
+use crate::time::Timestamp;
+use serde_json::Value as Json;
+
+/// The name of the built-in tool that ends a run.
+pub const FINISH: &str = "finish";
+/// The name of the built-in tool that asks a person.
+pub const ASK_HUMAN: &str = "ask_human";
+
+/// A call of the last answer: the LLM's name and arguments, the run's id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// Unique in the run.
+    pub id: String,
+    /// Of which LLM answer.
+    pub iteration: u32,
+    /// The tool, as the LLM named it.
+    pub tool: String,
+    /// Its arguments as the LLM wrote them.
+    pub arguments: String,
+}
+
+/// How far a call has come.
+#[derive(Debug, Clone, PartialEq)]
+enum Phase {
+    Queued,
+    /// Requested; with the command line that was started, if one was, and its io/ file.
+    Begun {
+        argv: Option<Vec<String>>,
+        execution: Option<String>,
+    },
+    /// A person was asked.
+    Asked(Question),
+    /// A person answered, and the call has no result yet.
+    Replied(String),
+    Answered,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Ask the LLM.
+    Think {
+        /// The number of the answer.
+        iteration: u32,
+    },
+    /// Carry out a call.
+    Act(Call),
+    /// Settle a call that had a command line and whose engine died.
+    Settle {
+        /// The call.
+        call: Call,
+        /// The io/ file in which its output may lie.
+        execution: Option<String>,
+    },
+    /// Wait for the answer to a question.
+    Wait(Question),
+    /// Give a call the answer that a person has given.
+    Reply {
+        /// The call.
+        call: Call,
+        /// The answer.
+        response: String,
+    },
+    /// Leave.
+    End(Ending),
+}
+
+/// Why the process leaves the run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending {
+    /// The run has its result.
+    Completed,
+    /// It ended without one.
+    Failed,
+    /// A person is asked.
+    Waiting,
+    /// It was stopped.
+    Interrupted,
+    /// This process has asked for as many answers as it may.
+    OutOfIterations {
+        /// How many those were.
+        allowed: u32,
+    },
+}
+
+impl Ending {
+    /// The status that it leaves behind.
+    pub fn status(&self) -> RunStatus {
+        match self {
+            Self::Completed => RunStatus::Completed,
+            Self::Failed | Self::OutOfIterations { .. } => RunStatus::Failed,
+            Self::Waiting => RunStatus::WaitingForInput,
+            Self::Interrupted => RunStatus::Interrupted,
+        }
+    }
+}
+
+/// The fold of a run's events.
+#[derive(Debug, Clone, Default)]
+pub struct RunState {
+    /// What was said.
+    pub conversation: Conversation,
+    /// The last event's number.
+    pub seq: u64,
+    /// The first event's time.
+    pub created_at: Option<Timestamp>,
+    /// The last event's time.
+    pub updated_at: Option<Timestamp>,
+    /// The process that took it up last.
+    pub start: Option<EngineStart>,
+    /// When that was.
+    pub started_at: Option<Timestamp>,
+    /// The status, `None` before the first event.
+    pub status: Option<RunStatus>,
+    /// The number of LLM answers.
+    pub iterations: u32,
+    /// The number of them before the present process.
+    iterations_before: u32,
+    /// The calls of the last answer.
+    calls: Vec<(Call, Phase)>,
+    /// The result, once there is one that no later message reopened.
+    pub result: Option<Json>,
+    /// The last error of the present process.
+    pub error: Option<(String, ErrorDetails)>,
+    /// What the LLM calls cost, per model, in the order of their first use.
+    pub usage: Vec<Usage>,
+    /// Whether the last answer was cut off at the token limit.
+    pub cut_off: bool,
+    /// How many turns of a script are used up.
+    pub script_place: usize,
+}
+
+impl RunState {
+    /// The fold of `events`.
+    pub fn of<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
+        let mut state = Self::default();
+        events.into_iter().for_each(|event| state.apply(event));
+        state
+    }
+
+    /// Takes one more event in.
+    pub fn apply(&mut self, event: &Event) {
+        self.seq = event.seq;
+        self.created_at.get_or_insert(event.timestamp);
+        self.updated_at = Some(event.timestamp);
+        match &event.payload {
+            Payload::EngineStart(start) => {
+                self.status = Some(RunStatus::Running);
+                self.start = Some((**start).clone());
+                self.started_at = Some(event.timestamp);
+                self.iterations_before = self.iterations;
+                self.error = None;
+            }
+            Payload::UserMessage { content } => {
+                self.conversation.user(content);
+                self.result = None;
+            }
+            Payload::Thought(thought) => self.thought(thought),
+            Payload::ActionRequest(request) => {
+                let (argv, execution) = (request.argv.clone(), request.execution.clone());
+                self.set_phase(&request.call_id, Phase::Begun { argv, execution });
+            }
+            Payload::ActionResult(result) => {
+                self.conversation.result(&result.call_id, &result.observation_content);
+                self.set_phase(&result.call_id, Phase::Answered);
+                if result.result.is_some() {
+                    self.result.clone_from(&result.result);
+                }
+            }
+            Payload::HumanInputRequest(question) => {
+                self.set_phase(&question.call_id, Phase::Asked(question.clone()));
+            }
+            Payload::HumanInputReceived { call_id, response, .. } => {
+                self.set_phase(call_id, Phase::Replied(response.clone()));
+            }
+            Payload::Error { error_message, error_details } => {
+                self.use_turn(error_details.script_turn);
+                self.error = Some((error_message.clone(), error_details.clone()));
+            }
+            Payload::EngineEnd { status, .. } => self.status = Some(*status),
+        }
+    }
+
+    fn thought(&mut self, thought: &Thought) {
+        self.iterations = thought.iteration;
+        self.cut_off = thought.finish_reason.as_deref() == Some("length");
+        let ids = self.conversation.thought(thought);
+        let call = |(call, id): (&ToolCall, String)| {
+            let (tool, arguments) = (call.function.name.clone(), call.function.arguments.clone());
+            (Call { id, iteration: thought.iteration, tool, arguments }, Phase::Queued)
+        };
+        self.calls = thought.tool_calls.iter().zip(ids).map(call).collect();
+        self.result = self.calls.is_empty().then(|| Json::from(thought.content.as_str()));
+        self.use_turn(thought.script_turn);
+        if let Some(usage) = &thought.usage {
+            self.add_usage(usage);
+        }
+    }
+
+    fn use_turn(&mut self, turn: Option<usize>) {
+        self.script_place = turn.map_or(self.script_place, |turn| turn + 1);
+    }
+
+    fn add_usage(&mut self, usage: &Usage) {
+        let Some(known) = self.usage.iter_mut().find(|known| known.model == usage.model) else {
+            self.usage.push(usage.clone());
+            return;
+        };
+        known.input_tokens += usage.input_tokens;
+        known.cached_input_tokens += usage.cached_input_tokens;
+        known.output_tokens += usage.output_tokens;
+        // One call of unknown cost makes the sum unknown.
+        known.cost_usd = known.cost_usd.zip(usage.cost_usd).map(|(one, other)| one + other);
+    }
+
+    fn set_phase(&mut self, call_id: &str, phase: Phase) {
+        if let Some((_, present)) = self.calls.iter_mut().find(|(call, _)| call.id == call_id) {
+            *present = phase;
+        }
+    }
+
+    /// What comes next.
+    pub fn next_step(&self) -> Step {
+        // `finish` ends the run, so the calls beside it go first; an agent's own tool of that name keeps its place.
+        let ends = |call: &Call| call.tool == FINISH && self.has_builtin(FINISH);
+        let (last, first): (Vec<_>, Vec<_>) = self.calls.iter().partition(|(call, _)| ends(call));
+        for (call, phase) in first.into_iter().chain(last) {
+            let call = call.clone();
+            match phase {
+                Phase::Answered => {}
+                Phase::Begun { argv: Some(_), execution } => {
+                    return Step::Settle { call, execution: execution.clone() };
+                }
+                // What starts nothing may simply be done again.
+                Phase::Queued | Phase::Begun { argv: None, .. } => return Step::Act(call),
+                Phase::Asked(question) => return Step::Wait(question.clone()),
+                Phase::Replied(response) => {
+                    return Step::Reply { call, response: response.clone() };
+                }
+            }
+        }
+        if self.result.is_some() {
+            return Step::End(Ending::Completed);
+        }
+        let allowed = self.start.as_ref().map_or(0, |start| start.max_iterations);
+        if self.iterations - self.iterations_before >= allowed {
+            return Step::End(Ending::OutOfIterations { allowed });
+        }
+        Step::Think { iteration: self.iterations + 1 }
+    }
+
+    /// Whether the engine offers the tool `name` itself, for the present process.
+    pub fn has_builtin(&self, name: &str) -> bool {
+        let builtins =
+            self.start.as_ref().and_then(|start| start.config.get("builtins")?.as_array());
+        builtins.is_some_and(|builtins| builtins.iter().any(|builtin| builtin == name))
+    }
+
+    /// The question that the run waits for.
+    pub fn question(&self) -> Option<&Question> {
+        self.calls.iter().find_map(|(_, phase)| match phase {
+            Phase::Asked(question) => Some(question),
+            _ => None,
+        })
+    }
+
+    /// Whether the call has its ACTION_REQUEST already.
+    pub fn is_begun(&self, call_id: &str) -> bool {
+        self.calls
+            .iter()
+            .any(|(call, phase)| call.id == call_id && matches!(phase, Phase::Begun { .. }))
+    }
+}

@@ -1,0 +1,322 @@
+//! Text made fit for where it goes: bytes shown as UTF-8, terminal controls taken out, names that were nearly right,
+//! secrets hidden.
+
+use std::borrow::Cow;
+
+/// `text` without what could steer a terminal: escape sequences and control characters, except newline and tab.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            '\x1b' => skip_escape(&mut chars),
+            '\u{9b}' => skip_csi(&mut chars),
+            // Bidirectional overrides reorder what a person reads.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Skips what follows an ESC: a CSI sequence, a string sequence up to its terminator, or one character.
+fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match chars.peek() {
+        Some('[') => {
+            chars.next();
+            skip_csi(chars);
+        }
+        Some(']' | 'P' | 'X' | '^' | '_') => {
+            while let Some(c) = chars.next() {
+                if c == '\x07' || c == '\u{9c}' {
+                    break;
+                }
+                if c == '\x1b' && chars.peek() == Some(&'\\') {
+                    chars.next();
+                    break;
+                }
+            }
+        }
+        Some(' '..='/') => {
+            while chars.next_if(|c| (' '..='/').contains(c)).is_some() {}
+            chars.next();
+        }
+        Some(c) if !c.is_control() => {
+            chars.next();
+        }
+        _ => {}
+    }
+}
+
+/// Skips parameters, intermediates and the final character of a control sequence.
+fn skip_csi(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    while chars.next_if(|c| (' '..='?').contains(c)).is_some() {}
+    chars.next_if(|c| ('@'..='~').contains(c));
+}
+
+/// The first line of `text`, at most `limit` characters, with `…` where something was left out.
+pub fn one_line(text: &str, limit: usize) -> String {
+    let mut lines = text.trim().lines();
+    let first = lines.next().unwrap_or_default().trim_end();
+    let cut = first.chars().count() > limit;
+    let mut out: String = first.chars().take(limit).collect();
+    if cut || lines.next().is_some() {
+        out.push('…');
+    }
+    out
+}
+
+/// Makes JSON text parseable when it holds lone surrogate escapes (`"\ud800"`): each becomes `\ufffd`.
+pub fn mend_surrogates(json: &str) -> Cow<'_, str> {
+    if !json.contains("\\u") {
+        return Cow::Borrowed(json);
+    }
+    let bytes = json.as_bytes();
+    let mut out = String::new();
+    let (mut kept, mut at) = (0, 0);
+    while at < bytes.len() {
+        if bytes[at] != b'\\' {
+            at += 1;
+            continue;
+        }
+        let Some(unit) = unicode_escape(bytes, at) else {
+            at += 2;
+            continue;
+        };
+        let paired = (0xd800..0xdc00).contains(&unit)
+            && unicode_escape(bytes, at + 6).is_some_and(|low| (0xdc00..0xe000).contains(&low));
+        if paired {
+            at += 12;
+        } else if (0xd800..0xe000).contains(&unit) {
+            out.push_str(&json[kept..at]);
+            out.push_str("\\ufffd");
+            at += 6;
+            kept = at;
+        } else {
+            at += 6;
+        }
+    }
+    if kept == 0 {
+        return Cow::Borrowed(json);
+    }
+    out.push_str(&json[kept..]);
+    Cow::Owned(out)
+}
+
+/// The code unit of a `\uXXXX` that stands at `at`.
+fn unicode_escape(bytes: &[u8], at: usize) -> Option<u32> {
+    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// Up to three of `known` that `name` was probably meant to be, nearest first.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let wanted = name.to_lowercase();
+    let allowed = (wanted.chars().count() / 3).clamp(1, 3);
+    let mut found: Vec<(usize, &str)> = known
+        .into_iter()
+        .map(|candidate| (distance(&wanted, &candidate.to_lowercase()), candidate))
+        .filter(|(far, candidate)| {
+            *far <= allowed
+                || (wanted.len() >= 4
+                    && (candidate.contains(&wanted) || wanted.contains(candidate)))
+        })
+        .collect();
+    found.sort();
+    found.into_iter().take(3).map(|(_, candidate)| candidate).collect()
+}
+
+/// Edit distance in which swapping two neighbours counts once (optimal string alignment).
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[0] = i;
+    }
+    for (j, cell) in rows[0].iter_mut().enumerate() {
+        *cell = j;
+    }
+    for i in 1..=a.len() {
+        for j in 1..=b.len() {
+            let substitute = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = substitute.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = best;
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+/// The `help` line for a name that is not known.
+pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    match nearest(name, known.clone()).as_slice() {
+        [] => {
+            let all: Vec<_> = known.into_iter().map(|name| format!("`{name}`")).collect();
+            format!("known here: {}", all.join(", "))
+        }
+        [one] => format!("did you mean `{one}`?"),
+        several => {
+            let several: Vec<_> = several.iter().map(|name| format!("`{name}`")).collect();
+            format!("did you mean {}?", several.join(" or "))
+        }
+    }
+}
+
+/// Values that must never be written anywhere, and what stands in their place.
+#[derive(Debug, Clone, Default)]
+pub struct Secrets(Vec<String>);
+
+/// What stands in the place of a secret.
+const REDACTED: &str = "[redacted]";
+
+impl Secrets {
+    /// A key shorter than this is a placeholder for a local server (`ollama`, `none`), and hiding it would only
+    /// tear holes into plain words.
+    pub const SHORTEST: usize = 8;
+
+    /// Hides each of `values` that is long enough to be a secret.
+    pub fn new(values: impl IntoIterator<Item = String>) -> Self {
+        Self(values.into_iter().filter(|value| value.len() >= Self::SHORTEST).collect())
+    }
+
+    /// `text` with every secret replaced; also where it stands in its JSON-escaped form.
+    pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut text = Cow::Borrowed(text);
+        for secret in &self.0 {
+            for form in [Cow::Borrowed(secret.as_str()), json_escaped(secret)] {
+                if text.contains(form.as_ref()) {
+                    text = Cow::Owned(text.replace(form.as_ref(), REDACTED));
+                }
+            }
+        }
+        text
+    }
+
+    /// A filter for bytes that come in pieces.
+    pub fn stream(&self) -> SecretStream {
+        SecretStream {
+            secrets: self.0.iter().map(|s| s.clone().into_bytes()).collect(),
+            held: Vec::new(),
+        }
+    }
+}
+
+fn json_escaped(text: &str) -> Cow<'_, str> {
+    let quoted = serde_json::Value::from(text).to_string();
+    Cow::Owned(quoted[1..quoted.len() - 1].to_owned())
+}
+
+/// Hides secrets in a stream of bytes, also where one is cut over two pieces.
+#[derive(Debug)]
+pub struct SecretStream {
+    secrets: Vec<Vec<u8>>,
+    held: Vec<u8>,
+}
+
+impl SecretStream {
+    /// Gives what of the stream so far is known to be clean; a possible beginning of a secret is held back.
+    pub fn push<'a>(&mut self, piece: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.secrets.is_empty() {
+            return Cow::Borrowed(piece);
+        }
+        self.held.extend_from_slice(piece);
+        let mut out = Vec::new();
+        let mut at = 0;
+        'next: while at < self.held.len() {
+            let rest = &self.held[at..];
+            for secret in &self.secrets {
+                if rest.starts_with(secret) {
+                    out.extend_from_slice(REDACTED.as_bytes());
+                    at += secret.len();
+                    continue 'next;
+                }
+            }
+            if self.secrets.iter().any(|secret| secret.starts_with(rest)) {
+                break;
+            }
+            out.push(self.held[at]);
+            at += 1;
+        }
+        self.held.drain(..at);
+        Cow::Owned(out)
+    }
+
+    /// Gives what was still held back when the stream ended.
+    pub fn finish(self) -> Vec<u8> {
+        self.held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_15_5_terminal_controls_are_stripped() {
+        let check =
+            |input: &str, expected: &str| assert_eq!(printable(input), expected, "{input:?}");
+        check("plain\n\ttext ä€😀", "plain\n\ttext ä€😀");
+        check("a\x1b[31mred\x1b[0m", "ared");
+        check("a\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c", "abc");
+        check("a\u{9b}2Jb\x1b(Bc\x1bcd\r\x08e\x7ff", "abcdef");
+        check("\x1b[", "");
+        check("\x1b", "");
+        check("abc\u{202e}def", "abcdef");
+    }
+
+    #[test]
+    fn c_4_4_lone_surrogates_become_replacement_characters() {
+        let check = |input: &str, expected: &str| {
+            let mended = mend_surrogates(input);
+            assert_eq!(serde_json::from_str::<String>(&mended).unwrap(), expected, "{input}");
+        };
+        check(r#""a\ud800b""#, "a\u{fffd}b");
+        check(r#""\ud83d\ude00""#, "😀");
+        check(r#""\ude00\ud83d""#, "\u{fffd}\u{fffd}");
+        check(r#""\ud83d\ud83d\ude00""#, "\u{fffd}😀");
+        check(r#""\\ud800""#, "\\ud800");
+        check(r#""\u00e4""#, "ä");
+    }
+
+    #[test]
+    fn names_that_were_nearly_right_are_found() {
+        let known = ["tools", "timeout_ms", "name", "description", "max_iterations"];
+        assert_eq!(nearest("tolls", known), ["tools"]);
+        assert_eq!(nearest("timeout", known), ["timeout_ms"]);
+        assert_eq!(nearest("nmae", known), ["name"]);
+        assert_eq!(nearest("zzz", known), Vec::<&str>::new());
+        assert!(did_you_mean("zzz", known).starts_with("known here: `tools`"));
+    }
+
+    #[test]
+    fn c_15_3_secrets_are_hidden_however_they_are_cut() {
+        let secrets = Secrets::new(["sk-abcdef\"x".to_owned(), "short".to_owned()]);
+        assert_eq!(secrets.hide("a sk-abcdef\"x b short"), "a [redacted] b short");
+        assert_eq!(secrets.hide(r#"{"a":"sk-abcdef\"x"}"#), r#"{"a":"[redacted]"}"#);
+        let text = b"1 sk-abc sk-abcdef\"x sk-sk-abcdef\"xsk-abcdef\"x sk-ab";
+        for size in 1..text.len() {
+            let mut stream = secrets.stream();
+            let mut out = Vec::new();
+            for piece in text.chunks(size) {
+                out.extend_from_slice(&stream.push(piece));
+            }
+            out.extend(stream.finish());
+            let shown = String::from_utf8(out).unwrap();
+            assert_eq!(
+                shown, "1 sk-abc [redacted] sk-[redacted][redacted] sk-ab",
+                "pieces of {size}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_line_says_that_something_is_left_out() {
+        assert_eq!(one_line("abc", 5), "abc");
+        assert_eq!(one_line("abcdef", 5), "abcde…");
+        assert_eq!(one_line("a\nb", 5), "a…");
+    }
+}

@@ -1,0 +1,86 @@
+//! The only wall clock, and how a moment is written.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// A moment in UTC, kept to the millisecond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(jiff::Timestamp);
+
+/// Gives the present moment; a function pointer, so that a test can hand in a fixed one.
+pub type Clock = fn() -> Timestamp;
+
+/// The present moment.
+#[expect(clippy::disallowed_methods, reason = "the one wall clock")]
+pub fn now() -> Timestamp {
+    Timestamp::from_millis(jiff::Timestamp::now().as_millisecond())
+}
+
+impl Timestamp {
+    /// The moment `millis` milliseconds after the Unix epoch.
+    pub fn from_millis(millis: i64) -> Self {
+        Self(jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub fn millis(self) -> i64 {
+        self.0.as_millisecond()
+    }
+
+    /// `YYYYMMDDTHHMMSSmmmZ`, the form in the names of io/ files.
+    pub fn compact(self) -> String {
+        self.to_string().chars().filter(|c| !matches!(c, '-' | ':' | '.')).collect()
+    }
+}
+
+/// RFC 3339 in UTC with milliseconds: `2026-11-21T12:30:00.123Z`.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3}", self.0)
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A span of time as a person reads it: `850ms`, `2.4s`, `2m 30s`, `1h 02m`.
+pub fn human_duration(millis: u64) -> String {
+    let seconds = millis / 1000;
+    match seconds {
+        0 => format!("{millis}ms"),
+        1..=59 => format!("{}.{}s", seconds, millis % 1000 / 100),
+        60..=3599 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_written_in_utc_with_milliseconds() {
+        let moment = Timestamp::from_millis(1_760_366_122_123);
+        assert_eq!(moment.to_string(), "2025-10-13T14:35:22.123Z");
+        assert_eq!(moment.compact(), "20251013T143522123Z");
+        assert_eq!(Timestamp::from_millis(0).to_string(), "1970-01-01T00:00:00.000Z");
+        let text = serde_json::to_string(&moment).unwrap();
+        assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), moment);
+    }
+
+    #[test]
+    fn durations_are_read_by_people() {
+        let shown: Vec<_> = [7, 2_450, 150_000, 3_725_000].map(human_duration).into();
+        assert_eq!(shown, ["7ms", "2.4s", "2m 30s", "1h 02m"]);
+    }
+}

@@ -1,0 +1,128 @@
+//! The engine's own variables: `${AGENT_HOME}`, `${CWD}`, `${RUN_DIR}`.
+
+use std::path::{Path, PathBuf};
+
+/// One of the three names that are the engine's and never a parameter's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Variable {
+    /// The agent directory, absolute.
+    AgentHome,
+    /// The workspace, absolute.
+    Cwd,
+    /// The run directory, absolute.
+    RunDir,
+}
+
+impl Variable {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::AgentHome, Self::Cwd, Self::RunDir];
+
+    /// The variable of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|variable| variable.name() == name)
+    }
+
+    /// Its name, in configuration and in the environment of children.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AgentHome => "AGENT_HOME",
+            Self::Cwd => "CWD",
+            Self::RunDir => "RUN_DIR",
+        }
+    }
+}
+
+/// The values of the engine's variables for one run.
+#[derive(Debug, Clone)]
+pub struct Vars {
+    /// The agent directory, absolute.
+    pub agent_home: PathBuf,
+    /// The workspace, absolute.
+    pub cwd: PathBuf,
+    /// The run directory, absolute.
+    pub run_dir: PathBuf,
+}
+
+impl Vars {
+    /// The value of one variable.
+    pub fn get(&self, variable: Variable) -> &Path {
+        match variable {
+            Variable::AgentHome => &self.agent_home,
+            Variable::Cwd => &self.cwd,
+            Variable::RunDir => &self.run_dir,
+        }
+    }
+
+    /// `text` with every engine variable replaced, everything else as it is.
+    ///
+    /// Backslashes directly before `${NAME}` escape it as in a plain string of `command:`: each pair stands for one,
+    /// an odd one leaves `${NAME}` as it is.
+    pub fn fill(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        for piece in pieces(text) {
+            match piece {
+                Piece::Text(text) => out.push_str(&text),
+                Piece::Variable(variable) => out.push_str(&self.get(variable).to_string_lossy()),
+            }
+        }
+        out
+    }
+}
+
+/// A part of a text that holds engine variables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// As it stands.
+    Text(String),
+    /// To be replaced.
+    Variable(Variable),
+}
+
+/// Cuts `text` at the engine's variables.
+pub fn pieces(text: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let close = rest[at..].find('}').map(|offset| at + offset);
+        let variable = close.and_then(|close| Variable::named(&rest[at + 2..close]));
+        let (Some(close), Some(variable)) = (close, variable) else {
+            plain.push_str(&rest[..at + 2]);
+            rest = &rest[at + 2..];
+            continue;
+        };
+        let before = &rest[..at];
+        let backslashes = before.len() - before.trim_end_matches('\\').len();
+        plain.push_str(&before[..at - backslashes + backslashes / 2]);
+        if backslashes % 2 == 1 {
+            plain.push_str(&rest[at..=close]);
+        } else {
+            if !plain.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut plain)));
+            }
+            pieces.push(Piece::Variable(variable));
+        }
+        rest = &rest[close + 1..];
+    }
+    plain.push_str(rest);
+    if !plain.is_empty() {
+        pieces.push(Piece::Text(plain));
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_2_2_engine_variables_are_replaced_and_escaped() {
+        let vars =
+            Vars { agent_home: "/a b".into(), cwd: "/w".into(), run_dir: "/w/.delta/r".into() };
+        let check = |text: &str, expected: &str| assert_eq!(vars.fill(text), expected, "{text}");
+        check("${AGENT_HOME}/x ${CWD}${RUN_DIR}", "/a b/x /w/w/.delta/r");
+        check("${HOME} $CWD ${CWD ${AGENT_HOMES}", "${HOME} $CWD ${CWD ${AGENT_HOMES}");
+        check("${${CWD}", "${/w");
+        check(r"\${CWD} \\${CWD} \\\${CWD} \n\\", r"${CWD} \/w \${CWD} \n\\");
+    }
+}

@@ -1,0 +1,152 @@
+//! Workspaces: `W001`, `W002`, ... of an agent, or any directory; and the run directories in their `.delta/`.
+
+use crate::durable::{self, FileError, Lock};
+use crate::id::RunId;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The version of the layout of `.delta/`, in its VERSION file.
+const LAYOUT_VERSION: &str = "1\n";
+/// The hint for the prompt that asks for a workspace.
+const LAST_USED: &str = "LAST_USED";
+
+/// A directory in which an agent works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// Absolute, symlinks resolved.
+    pub root: PathBuf,
+}
+
+/// Why a workspace or a run directory cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// The system said no.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The workspace is not a directory that can be used.
+    #[error("the workspace {} cannot be used: {reason}", path.display())]
+    Unusable {
+        /// The path that was given.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A symlink stands where the control plane belongs.
+    #[error("{} is a symlink; delta does not follow symlinks to its run directories", .0.display())]
+    Symlink(PathBuf),
+    /// The id is taken.
+    #[error("run {id} exists already in {}", workspace.display())]
+    Exists {
+        /// The id.
+        id: RunId,
+        /// The workspace.
+        workspace: PathBuf,
+    },
+}
+
+impl Workspace {
+    /// The directory `path`, made when it is missing.
+    pub fn open(path: &Path) -> Result<Self, WorkspaceError> {
+        let unusable = |reason: String| WorkspaceError::Unusable { path: path.to_owned(), reason };
+        durable::ensure_dir(path, false).map_err(|error| unusable(error.source.to_string()))?;
+        let root = path.canonicalize().map_err(|error| unusable(error.to_string()))?;
+        match root.to_str() {
+            Some(_) => Ok(Self { root }),
+            None => Err(unusable("its path is not UTF-8".to_owned())),
+        }
+    }
+
+    /// The next free `W...` of the agent in `agent_home`; two that ask at once get two.
+    pub fn next_of(agent_home: &Path) -> Result<Self, WorkspaceError> {
+        let parent = agent_home.join("workspaces");
+        durable::ensure_dir(&parent, false)?;
+        let mut number = Self::names_of(agent_home)
+            .iter()
+            .filter_map(|name| name[1..].parse::<u64>().ok())
+            .max()
+            .unwrap_or(0);
+        loop {
+            number += 1;
+            let path = parent.join(format!("W{number:03}"));
+            match durable::create_dir(&path) {
+                Ok(()) => {
+                    let workspace = Self::open(&path)?;
+                    workspace.mark_last_used(agent_home);
+                    return Ok(workspace);
+                }
+                Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The names of the agent's workspaces, the last used one first.
+    pub fn names_of(agent_home: &Path) -> Vec<String> {
+        let parent = agent_home.join("workspaces");
+        let is_number = |name: &str| {
+            name.len() >= 4
+                && name.starts_with('W')
+                && name[1..].bytes().all(|b| b.is_ascii_digit())
+        };
+        let entries = fs::read_dir(&parent).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries
+            .filter(|entry| entry.path().is_dir())
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| is_number(name))
+            .collect();
+        let last = fs::read_to_string(parent.join(LAST_USED)).unwrap_or_default();
+        names.sort_by_key(|name| (name != last.trim(), name.len(), name.clone()));
+        names
+    }
+
+    /// Notes it as the agent's last used one; a hint, so a failure changes nothing.
+    pub fn mark_last_used(&self, agent_home: &Path) {
+        let _ = durable::replace(
+            &agent_home.join("workspaces").join(LAST_USED),
+            format!("{}\n", self.name()).as_bytes(),
+        );
+    }
+
+    /// Its name: the last part of its path.
+    pub fn name(&self) -> String {
+        self.root
+            .file_name()
+            .map_or_else(|| "/".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// Where the run `id` lies.
+    pub fn run_dir(&self, id: &RunId) -> PathBuf {
+        self.root.join(".delta").join(id.as_str())
+    }
+
+    /// Makes the directory of a new run, and locks it.
+    ///
+    /// # Errors
+    /// The id is taken, also by a process that asked for it at the same instant; nothing was changed then.
+    pub fn create_run(&self, id: &RunId) -> Result<(PathBuf, Lock), WorkspaceError> {
+        let control = self.root.join(".delta");
+        match fs::symlink_metadata(&control) {
+            Ok(metadata) if metadata.is_symlink() => return Err(WorkspaceError::Symlink(control)),
+            Ok(_) => {}
+            Err(_) => durable::ensure_dir(&control, true)?,
+        }
+        let version = control.join("VERSION");
+        if let Err(error) = durable::write_new(&version, LAYOUT_VERSION.as_bytes())
+            && error.source.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(error.into());
+        }
+        let dir = self.run_dir(id);
+        let exists = || WorkspaceError::Exists { id: id.clone(), workspace: self.root.clone() };
+        durable::create_dir(&dir).map_err(|error| match error.source.kind() {
+            io::ErrorKind::AlreadyExists => exists(),
+            _ => error.into(),
+        })?;
+        let lock = Lock::take(&dir.join("lock"))?.ok_or_else(exists)?;
+        for part in ["io/invocations", "io/tool_executions", "io/hooks", "agent"] {
+            durable::ensure_dir(&dir.join(part), true)?;
+        }
+        Ok((dir, lock))
+    }
+}

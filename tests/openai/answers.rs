@@ -1,0 +1,166 @@
+//! What is sent, and how the answers are read.
+
+use super::*;
+use test_support::server::{Answer, RecordedRequest};
+
+#[test]
+fn c_7_1_streamed_and_whole_answers_are_the_same() {
+    let script = || {
+        let calls =
+            Answer::calls(vec![("read_file", json!({"path": "ä€😀.txt"})), ("now", json!({}))]);
+        vec![
+            Answer::text("Grüße 😀").thinking("hm, ja").usage(3, 4),
+            calls.saying("both"),
+            Answer::text("x").no_usage(),
+        ]
+    };
+    let (streaming, whole) = (ScriptedServer::start(script()), ScriptedServer::start(script()));
+    let (mut of_stream, mut of_whole) = (client(&streaming, true), client(&whole, false));
+    for _ in 0..3 {
+        let (streamed, whole) =
+            (ask(&mut of_stream).0.unwrap(), ask_whole(&mut of_whole).0.unwrap());
+        let summary = |reply: &Reply| Reply { response: Value::Null, ..reply.clone() };
+        assert_eq!(summary(&streamed), summary(&whole));
+        assert_eq!(streamed.response["object"], "chat.completion");
+        assert_eq!(streamed.response["choices"], whole.response["choices"]);
+        assert_eq!(streamed.response["usage"], whole.response["usage"]);
+        assert_eq!((streamed.status, streamed.sent), (Some(200), None));
+    }
+    assert_eq!((streaming.violations(), whole.violations()), (vec![], vec![]));
+}
+
+#[test]
+fn c_7_1_calls_come_with_their_whole_arguments() {
+    let answer = Answer::calls(vec![("a", json!({"text": "one two three"})), ("b", json!({}))]);
+    let server = ScriptedServer::start(vec![answer]);
+    let reply = ask(&mut client(&server, true)).0.unwrap();
+    let calls: Vec<_> =
+        reply.tool_calls.iter().map(|c| (&*c.function.name, &*c.function.arguments)).collect();
+    assert_eq!(calls, [("a", r#"{"text":"one two three"}"#), ("b", "{}")]);
+    assert_eq!(reply.tool_calls[0].id, "call_1");
+    assert_eq!(reply.finish_reason.as_deref(), Some("tool_calls"));
+    assert_eq!((reply.content, reply.usage.map(|usage| usage.input_tokens)), (None, Some(11)));
+}
+
+#[test]
+fn c_7_1_a_stream_may_be_cut_anywhere() {
+    let stream = "\u{feff}: hello\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"Gr\u{fc}\u{df}e \"}}]}\r\n\r\n\
+                  data:{\"choices\":[{\"delta\":\r\ndata:{\"content\":\"\u{1f600}\"},\"finish_reason\":\"stop\"}]}\r\n\r\n\
+                  data: [DONE]\r\n\r\n";
+    let sizes = [1, 2, 3, 5, 7];
+    let server = ScriptedServer::start(
+        sizes.map(|size| Answer::event_stream(stream).in_pieces(size)).to_vec(),
+    );
+    let mut client = client(&server, true);
+    for _ in sizes {
+        assert_eq!(content(&ask(&mut client)), "Gr\u{fc}\u{df}e \u{1f600}");
+    }
+}
+
+#[test]
+fn c_7_1_a_whole_answer_is_taken_where_a_stream_was_asked_for() {
+    let whole = json!({"choices": [{"message": {"content": "plain"}}]}).to_string();
+    let event =
+        "data: {\"choices\":[{\"delta\":{\"content\":\"events\"},\"finish_reason\":\"stop\"}]}\n\n";
+    let unnamed = Answer::raw(200, event).header("Content-Type", "text/plain");
+    let server = ScriptedServer::start(vec![Answer::raw(200, whole), unnamed]);
+    let mut client = client(&server, true);
+    assert_eq!(content(&ask(&mut client)), "plain");
+    assert_eq!(content(&ask(&mut client)), "events");
+}
+
+#[test]
+fn c_7_1_the_request_is_sent_as_it_is() {
+    let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("ok"));
+    let key = Some("sk-secret-key".to_owned());
+    let mut with_key = provider(Endpoint { key, ..endpoint(&format!("{}//", server.url()), true) });
+    server.forbid("sk-secret-key");
+    let spaced = r#"{"model":"m",  "messages":[{"role":"user","content":"\u00e4"}],"stream":true}"#;
+    ask_with(&mut with_key, spaced, &Cancel::manual().unwrap()).0.unwrap();
+    ask_whole(&mut client(&server, false)).0.unwrap();
+    let requests = server.requests();
+    assert_eq!(requests[0].bytes, spaced.as_bytes());
+    assert_eq!(requests[0].target, "POST /v1/chat/completions");
+    let header = |at: usize, name: &str| requests[at].header(name);
+    assert_eq!(header(0, "authorization"), Some("Bearer sk-secret-key"));
+    assert_eq!(header(0, "accept"), Some("text/event-stream"));
+    assert_eq!(header(0, "content-type"), Some("application/json"));
+    assert_eq!(header(0, "user-agent"), Some(concat!("delta/", env!("CARGO_PKG_VERSION"))));
+    assert_eq!((header(0, "accept-encoding"), header(0, "cookie")), (None, None));
+    assert_eq!(header(1, "authorization"), None);
+    assert_eq!(header(1, "accept"), Some("application/json"));
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn c_7_1_an_endpoint_that_refuses_stream_options_is_asked_without() {
+    let handler = |request: &RecordedRequest| match request.body.get("stream_options") {
+        Some(_) => {
+            Answer::error(400, "Unrecognized request argument supplied: stream_options", None)
+        }
+        None => Answer::text("ok"),
+    };
+    let server = ScriptedServer::start(handler);
+    let mut client = single(&server, true);
+    let outcome = ask(&mut client);
+    assert_eq!(content(&outcome), "ok");
+    assert_eq!((outcome.1.len(), outcome.1[0].retry_in_ms), (1, Some(0)));
+    let sent = outcome.0.unwrap().sent.unwrap();
+    assert_eq!(sent.as_bytes(), server.requests()[1].bytes);
+    assert_eq!(sent, body(true).replace(r#","stream_options":{"include_usage":true}"#, ""));
+    // The rest of the provider's life: nothing is refused any more.
+    let outcome = ask(&mut client);
+    assert_eq!((content(&outcome), outcome.1.len()), ("ok", 0));
+    assert!(outcome.0.unwrap().sent.is_some());
+    assert_eq!(server.requests().len(), 3);
+}
+
+#[test]
+fn c_7_1_a_body_beyond_64_mib_is_refused() {
+    let server =
+        ScriptedServer::start(|_: &RecordedRequest| Answer::raw(200, vec![b' '; (64 << 20) + 1]));
+    assert_eq!(failure(ask(&mut single(&server, true))).0, "the answer is longer than 64 MiB");
+}
+
+#[test]
+fn c_4_4_lone_surrogates_in_an_answer_do_no_harm() {
+    let whole = r#"{"choices":[{"message":{"content":"a\ud800b"}}]}"#;
+    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"a\\ud800b\"},\"finish_reason\":\"stop\"}]}\n\n";
+    let server = ScriptedServer::start(vec![Answer::raw(200, whole), Answer::event_stream(event)]);
+    let mut client = single(&server, true);
+    assert_eq!(content(&ask(&mut client)), "a\u{fffd}b");
+    assert_eq!(content(&ask(&mut client)), "a\u{fffd}b");
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_at_once() {
+    let refused = |endpoint: Endpoint| OpenAi::new(endpoint, "m").err().unwrap().to_string();
+    let good = || endpoint("http://127.0.0.1:1/v1", false);
+    assert!(refused(endpoint("ftp://example.org", false)).contains("ftp://example.org"));
+    assert!(refused(endpoint("", false)).contains("is not an address"));
+    let message = refused(Endpoint { key: Some("line\nbreak".to_owned()), ..good() });
+    assert!(message.contains("API key") && !message.contains("break"), "{message}");
+    let message = refused(Endpoint { proxy: Some("ftp://user:secret@host".to_owned()), ..good() });
+    assert!(message.contains("PROXY") && !message.contains("secret"), "{message}");
+}
+
+#[test]
+fn the_server_of_these_tests_is_strict() {
+    let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("ok"));
+    server.forbid("sk-leaked");
+    let cancel = Cancel::manual().unwrap();
+    let refused = [
+        body(false).replace("hi", "sk-leaked"),
+        body(false).replace("user", "narrator"),
+        "{".to_owned(),
+    ];
+    for (at, body) in refused.iter().enumerate() {
+        let outcome = ask_with(&mut client(&server, false), body, &cancel);
+        let (message, _, response) = failure(outcome);
+        assert!(message.starts_with("the endpoint answered 400 Bad Request: "), "{message}");
+        assert_eq!(response["error"]["type"], "invalid_request_error");
+        assert!(message.ends_with(&server.violations()[at]), "{message}");
+    }
+    ask(&mut client(&server, true)).0.unwrap();
+    assert_eq!(server.violations().len(), 3);
+}

@@ -1,0 +1,244 @@
+//! Connections kept and given up, the cancellation, proxies and certificates.
+
+use super::*;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use test_support::server::{Answer, Gate, RecordedRequest};
+
+#[test]
+fn c_7_3_one_connection_serves_many_calls() {
+    let answer = |request: &RecordedRequest| match request.body["stream"] == true {
+        true => Answer::call("tool", json!({"a": 1})),
+        false => Answer::error(500, "x", None).header("Retry-After-Ms", "0"),
+    };
+    let server = ScriptedServer::start(answer);
+    let mut client = client(&server, true);
+    for _ in 0..10 {
+        ask(&mut client).0.unwrap();
+        ask_whole(&mut client).0.unwrap_err();
+    }
+    assert_eq!((server.requests().len(), server.connections()), (40, 1));
+}
+
+#[test]
+fn c_7_3_a_kept_connection_that_ends_without_an_answer_is_replaced_at_once() {
+    let server =
+        ScriptedServer::start(vec![Answer::text("one"), Answer::close(), Answer::text("two")]);
+    let mut client = single(&server, true);
+    assert_eq!(content(&ask(&mut client)), "one");
+    let outcome = ask(&mut client);
+    assert_eq!(content(&outcome), "two");
+    assert_eq!((outcome.1.len(), outcome.1[0].retry_in_ms), (1, Some(0)));
+    assert_eq!(server.connections(), 2);
+    // Only once: a new connection that ends in the same way is a failure.
+    let server = ScriptedServer::start(vec![Answer::text("one"), Answer::close(), Answer::close()]);
+    let mut client = single(&server, true);
+    ask(&mut client).0.unwrap();
+    assert!(failure(ask(&mut client)).0.contains("closed the connection without an answer"));
+}
+
+#[test]
+fn c_7_3_a_connection_that_was_closed_meanwhile_does_no_harm() {
+    let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("ok").then_close());
+    let mut client = single(&server, true);
+    for _ in 0..5 {
+        assert_eq!(content(&ask(&mut client)), "ok");
+    }
+}
+
+#[test]
+fn c_7_1_a_stream_that_goes_on_after_its_end_does_no_harm() {
+    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"ok\"}}]}\n\ndata: [DONE]\n\n";
+    let server = ScriptedServer::start(move |_: &RecordedRequest| {
+        Answer::event_stream(event).stall(event.len())
+    });
+    let mut client = single(&server, true);
+    assert_eq!(content(&ask(&mut client)), "ok");
+    assert_eq!(content(&ask(&mut client)), "ok");
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn c_7_3_a_call_after_a_timeout_takes_a_new_connection() {
+    let server = ScriptedServer::start(vec![Answer::hang(), Answer::text("ok")]);
+    // Long enough for the second answer on a machine under load.
+    let endpoint =
+        Endpoint { idle_timeout_ms: 1_500, max_retries: 0, ..endpoint(&server.url(), true) };
+    let mut client = provider(endpoint);
+    assert!(failure(ask(&mut client)).0.contains("nothing came"));
+    assert_eq!(content(&ask(&mut client)), "ok");
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn c_7_4_a_cancellation_ends_every_wait() {
+    for answer in [
+        Answer::hang(),
+        Answer::text("WRONG").stall(300),
+        Answer::text("WRONG").after(&Gate::new()),
+    ] {
+        let cancel = Cancel::manual().unwrap();
+        let from_outside = cancel.clone();
+        let server = ScriptedServer::start(move |_: &RecordedRequest| {
+            from_outside.request();
+            answer.clone()
+        });
+        let (result, attempts) = ask_with(&mut client(&server, true), &body(true), &cancel);
+        assert!(matches!(result, Err(LlmError::Cancelled)), "{result:?}");
+        assert_eq!(attempts, []);
+    }
+}
+
+#[test]
+fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
+    let answer = |_: &RecordedRequest| Answer::error(503, "x", None).header("Retry-After", "600");
+    let server = ScriptedServer::start(answer);
+    let cancel = Cancel::manual().unwrap();
+    let body = body(true);
+    let request = Request { body: &body, task: "", message: "", last: "", script_place: 0 };
+    let mut waits = Vec::new();
+    let result = client(&server, true).complete(&request, &cancel, &mut |attempt| {
+        waits.push(attempt.retry_in_ms);
+        cancel.request();
+    });
+    assert!(matches!(result, Err(LlmError::Cancelled)), "{result:?}");
+    assert_eq!(waits, [Some(600_000)]);
+    // A cancelled engine does not even connect.
+    let result = ask_with(&mut client(&server, true), &body, &cancel).0;
+    assert!(matches!(result, Err(LlmError::Cancelled)), "{result:?}");
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn c_7_3_the_proxy_is_the_one_of_the_endpoint() {
+    let server = ScriptedServer::start(vec![Answer::text("ok")]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = Some(format!("http://{}", listener.local_addr().unwrap()));
+    let tunnel = std::thread::spawn(move || tunnel(&listener));
+    let mut client = provider(Endpoint { proxy, ..endpoint(&server.url(), true) });
+    assert_eq!(content(&ask(&mut client)), "ok");
+    drop((client, server));
+    assert!(tunnel.join().unwrap().starts_with("CONNECT 127.0.0.1:"));
+}
+
+/// A proxy for one connection; gives the first line of what it was asked for.
+fn tunnel(listener: &TcpListener) -> String {
+    let stream = listener.accept().unwrap().0;
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+    let first = lines.next().unwrap();
+    lines.find(String::is_empty);
+    let target = TcpStream::connect(first.split(' ').nth(1).unwrap()).unwrap();
+    (&stream).write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+    let (mut from, mut to) = (stream.try_clone().unwrap(), target.try_clone().unwrap());
+    let there = std::thread::spawn(move || io::copy(&mut from, &mut to));
+    let _ = io::copy(&mut &target, &mut &stream);
+    let _ = stream.shutdown(std::net::Shutdown::Both);
+    let _ = there.join().unwrap();
+    first
+}
+
+/// Runs the test `name` again in a process of its own with this environment, and tells whether this is that process.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment of a process is set before it starts"
+)]
+fn is_child(name: &str, environment: &[(&str, &str)]) -> bool {
+    const MARK: &str = "DELTA_TEST_CHILD";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child
+        .args(["--exact", name])
+        .env(MARK, "1")
+        .env_remove("SSL_CERT_FILE")
+        .env_remove("SSL_CERT_DIR");
+    let output = child.envs(environment.iter().copied()).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && shown.contains("1 passed"), "{shown}");
+    false
+}
+
+#[test]
+fn c_7_3_the_environment_names_no_proxy_behind_the_back_of_the_engine() {
+    let nowhere =
+        ["ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "http_proxy", "https_proxy"];
+    let environment = nowhere.map(|name| (name, "http://127.0.0.1:1"));
+    let name = "connections::c_7_3_the_environment_names_no_proxy_behind_the_back_of_the_engine";
+    if is_child(name, &environment) {
+        let server = ScriptedServer::start(vec![Answer::text("ok")]);
+        assert_eq!(content(&ask(&mut single(&server, true))), "ok");
+    }
+}
+
+const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openai/tls/authority.pem");
+
+#[test]
+fn c_7_6_the_certificates_of_ssl_cert_file_are_trusted() {
+    let name = "connections::c_7_6_the_certificates_of_ssl_cert_file_are_trusted";
+    if is_child(name, &[("SSL_CERT_FILE", AUTHORITY)]) {
+        let (base, server) = tls_server();
+        assert_eq!(content(&ask_whole(&mut provider(endpoint(&base, false)))), "secure");
+        server.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn c_7_6_an_unknown_certificate_is_refused() {
+    if is_child("connections::c_7_6_an_unknown_certificate_is_refused", &[]) {
+        let (base, server) = tls_server();
+        let outcome = ask_whole(&mut provider(endpoint(&base, false)));
+        assert_eq!(outcome.1.len(), 1);
+        let (message, hint, _) = failure(outcome);
+        assert!(
+            message.starts_with(&format!("could not connect to {base}/chat/completions: ")),
+            "{message}"
+        );
+        assert!(hint.contains("SSL_CERT_FILE"), "{hint}");
+        // A machine without any certificate of its own does not get as far as a connection that says something.
+        assert!(
+            message.contains("UnknownIssuer") || message.contains("No CA certificates"),
+            "{message}"
+        );
+        assert!(server.join().unwrap().is_err());
+    }
+}
+
+type Served = std::thread::JoinHandle<io::Result<()>>;
+
+/// A server that answers one request over TLS, with a certificate that only tests/openai/tls/authority.pem vouches for.
+fn tls_server() -> (String, Served) {
+    let read = |name: &str| {
+        std::fs::read(format!("{}/tests/openai/tls/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    };
+    let chain = vec![CertificateDer::from_pem_slice(&read("server.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(&read("server.key.pem")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let config = Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("https://{}/v1", listener.local_addr().unwrap());
+    let thread = std::thread::spawn(move || {
+        let stream = listener.accept()?.0;
+        let connection = rustls::ServerConnection::new(config).map_err(io::Error::other)?;
+        let mut input = BufReader::new(rustls::StreamOwned::new(connection, stream));
+        let mut length = 0;
+        let mut line = String::new();
+        while input.read_line(&mut line)? > 2 {
+            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().map_err(io::Error::other)?;
+            }
+            line.clear();
+        }
+        input.read_exact(&mut vec![0; length])?;
+        let body = json!({"choices": [{"message": {"content": "secure"}}]}).to_string();
+        write!(input.get_mut(), "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+        input.get_mut().flush()
+    });
+    (base, thread)
+}

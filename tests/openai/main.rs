@@ -1,0 +1,84 @@
+//! The provider for OpenAI-compatible endpoints, against a strict server on the loopback interface.
+#![expect(clippy::unwrap_used, reason = "the helpers of the tests are tests too")]
+
+mod answers;
+mod connections;
+mod retries;
+
+use delta::llm::openai::OpenAi;
+use delta::llm::{Attempt, Endpoint, LlmError, Provider, Reply, Request};
+use delta::signal::Cancel;
+use serde_json::{Value, json};
+use test_support::server::ScriptedServer;
+
+/// Long enough for the slowest machine; only a test that fails waits so long.
+const LONG: u64 = 120_000;
+
+fn endpoint(base_url: &str, stream: bool) -> Endpoint {
+    let base_url = base_url.to_owned();
+    Endpoint {
+        base_url,
+        key: None,
+        stream,
+        timeout_ms: LONG,
+        idle_timeout_ms: LONG,
+        max_retries: 2,
+        proxy: None,
+    }
+}
+
+fn provider(endpoint: Endpoint) -> OpenAi {
+    OpenAi::new(endpoint, "m").unwrap()
+}
+
+/// A provider for `server` that may try twice again.
+fn client(server: &ScriptedServer, stream: bool) -> OpenAi {
+    provider(endpoint(&server.url(), stream))
+}
+
+/// A provider for `server` that tries only once.
+fn single(server: &ScriptedServer, stream: bool) -> OpenAi {
+    provider(Endpoint { max_retries: 0, ..endpoint(&server.url(), stream) })
+}
+
+fn body(stream: bool) -> String {
+    let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi ä€😀"}]});
+    if stream {
+        body["stream"] = json!(true);
+        body["stream_options"] = json!({"include_usage": true});
+    }
+    body.to_string()
+}
+
+type Outcome = (Result<Reply, LlmError>, Vec<Attempt>);
+
+fn ask_with(provider: &mut OpenAi, body: &str, cancel: &Cancel) -> Outcome {
+    let request = Request { body, task: "hi", message: "hi", last: "hi", script_place: 0 };
+    let mut attempts = Vec::new();
+    let result = provider.complete(&request, cancel, &mut |attempt| attempts.push(attempt.clone()));
+    (result, attempts)
+}
+
+/// Asks for a stream.
+fn ask(provider: &mut OpenAi) -> Outcome {
+    ask_with(provider, &body(true), &Cancel::manual().unwrap())
+}
+
+/// Asks for an answer in one piece.
+fn ask_whole(provider: &mut OpenAi) -> Outcome {
+    ask_with(provider, &body(false), &Cancel::manual().unwrap())
+}
+
+fn content(outcome: &Outcome) -> &str {
+    outcome.0.as_ref().unwrap().content.as_deref().unwrap()
+}
+
+/// Message, hint and body of a failure.
+fn failure(outcome: Outcome) -> (String, String, Value) {
+    match outcome.0.unwrap_err() {
+        LlmError::Failed { message, hint, response, .. } => {
+            (message, hint.unwrap_or_default(), response.unwrap_or_default())
+        }
+        LlmError::Cancelled => panic!("cancelled"),
+    }
+}

@@ -1,0 +1,264 @@
+//! What is tried again, what is told, and what a failure says.
+
+use super::*;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+use test_support::server::{Answer, RecordedRequest};
+
+/// An error whose next try is due at once.
+fn error(status: u16) -> Answer {
+    Answer::error(status, "not now", None).header("Retry-After-Ms", "1")
+}
+
+#[test]
+fn c_7_3_retry_after_is_honoured() {
+    let server = ScriptedServer::start(vec![
+        Answer::error(429, "slow down", None).header("Retry-After", "0.05"),
+        Answer::error(503, "busy", None).header("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        Answer::text("ok"),
+    ]);
+    let began = Instant::now();
+    let outcome = ask(&mut client(&server, true));
+    assert_eq!(content(&outcome), "ok");
+    assert!(began.elapsed() >= Duration::from_millis(50));
+    let told: Vec<_> = outcome.1.iter().map(|a| (a.status, &*a.error, a.retry_in_ms)).collect();
+    let first = "the endpoint answered 429 Too Many Requests: slow down";
+    let second = "the endpoint answered 503 Service Unavailable: busy";
+    assert_eq!(told, [(Some(429), first, Some(50)), (Some(503), second, Some(0))]);
+}
+
+#[test]
+fn c_7_3_what_may_pass_is_tried_again() {
+    for status in [408, 409, 429, 500, 502, 503, 529] {
+        let server = ScriptedServer::start(vec![error(status), Answer::text("ok")]);
+        assert_eq!(content(&ask(&mut client(&server, true))), "ok", "{status}");
+        assert_eq!(server.requests().len(), 2, "{status}");
+    }
+}
+
+#[test]
+fn c_7_3_what_would_fail_again_is_not_tried_again() {
+    for status in [301, 307, 400, 401, 403, 404, 405, 413, 422] {
+        let answer = move |_: &RecordedRequest| {
+            error(status).header("Location", "http://127.0.0.1:1/elsewhere")
+        };
+        let server = ScriptedServer::start(answer);
+        let outcome = ask(&mut client(&server, true));
+        assert_eq!((outcome.1.len(), outcome.1[0].retry_in_ms), (1, None), "{status}");
+        let (message, hint, _) = failure(outcome);
+        assert!(message.starts_with(&format!("the endpoint answered {status}")), "{message}");
+        assert_eq!(
+            status < 400,
+            message.ends_with(": it redirects to http://127.0.0.1:1/elsewhere"),
+            "{message}"
+        );
+        assert_eq!(status < 400, hint.contains("llm.base_url") && status != 404, "{hint}");
+        assert_eq!(server.requests().len(), 1, "{status}");
+    }
+}
+
+#[test]
+fn c_7_3_the_tries_are_limited() {
+    let server = ScriptedServer::start(|_: &RecordedRequest| error(500));
+    let outcome = ask(&mut client(&server, false));
+    let waits: Vec<_> = outcome.1.iter().map(|attempt| attempt.retry_in_ms).collect();
+    assert_eq!(waits, [Some(1), Some(1), None]);
+    assert!(matches!(outcome.0, Err(LlmError::Failed { status: Some(500), .. })));
+    assert_eq!(server.requests().len(), 3);
+}
+
+#[test]
+fn c_7_3_the_own_wait_grows_and_varies() {
+    let server = ScriptedServer::start(vec![Answer::error(500, "x", None), Answer::text("ok")]);
+    let outcome = ask(&mut client(&server, true));
+    assert_eq!(content(&outcome), "ok");
+    let wait = outcome.1[0].retry_in_ms.unwrap();
+    assert!((375..=625).contains(&wait), "{wait}");
+}
+
+#[test]
+fn c_7_4_nothing_of_a_broken_off_answer_comes_out() {
+    let whole = json!({"choices": [{"message": {"content": "WRONG"}}]}).to_string();
+    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"WRONG\"}}]}\n\n";
+    let broken: Vec<Answer> = vec![
+        Answer::text("WRONG WRONG").break_off(400),
+        Answer::call("WRONG", json!({"a": "WRONG"})).break_off(600),
+        Answer::raw(200, whole).break_off(30),
+        // A stream that ends properly, but too early.
+        Answer::event_stream(event),
+        Answer::event_stream(&event[..20]),
+    ];
+    for (at, answer) in broken.into_iter().enumerate() {
+        let server = ScriptedServer::start(vec![answer.clone(), Answer::text("right")]);
+        let outcome = ask(&mut client(&server, true));
+        assert_eq!((content(&outcome), outcome.1.len()), ("right", 1), "{at}: {:?}", outcome.1);
+        assert!(outcome.1[0].error.contains("broke off"), "{at}: {:?}", outcome.1);
+        assert_eq!(outcome.1[0].status, Some(200));
+        let server = ScriptedServer::start(vec![answer]);
+        let (message, _, response) = failure(ask(&mut single(&server, true)));
+        assert!(!message.contains("WRONG") && response.is_null(), "{at}: {message}");
+    }
+}
+
+#[test]
+fn c_7_4_a_stream_that_is_cut_anywhere_gives_a_whole_answer_or_none() {
+    let (mut whole, mut none) = (0, 0);
+    for cut in (0..1_800).step_by(23) {
+        let answer = Answer::call("tool", json!({"a": "bcdefgh"})).break_off(cut);
+        let server = ScriptedServer::start(vec![answer]);
+        match ask(&mut single(&server, true)).0 {
+            Ok(reply) => {
+                assert_eq!(
+                    reply.tool_calls[0].function.arguments, r#"{"a":"bcdefgh"}"#,
+                    "cut at {cut}"
+                );
+                whole += 1;
+            }
+            Err(error) => {
+                assert!(error.to_string().contains("broke off"), "cut at {cut}: {error}");
+                none += 1;
+            }
+        }
+    }
+    assert!(whole > 1 && none > 50, "{whole} and {none}");
+}
+
+#[test]
+fn c_7_3_an_answer_that_is_none_is_tried_again() {
+    let check = |answer: Answer, expected: &str| {
+        let server = ScriptedServer::start(vec![answer, Answer::text("ok")]);
+        let outcome = ask(&mut client(&server, true));
+        assert_eq!(content(&outcome), "ok", "{expected}");
+        assert!(outcome.1[0].error.contains(expected), "{:?}", outcome.1[0].error);
+    };
+    check(Answer::raw(200, "<html>hello"), "is not JSON: <html>hello");
+    check(Answer::raw(200, r#"{"object":"list"}"#), "no choices[0].message");
+    check(
+        Answer::raw(200, r#"{"error":{"message":"overloaded"}}"#),
+        "reported an error: overloaded",
+    );
+    check(
+        Answer::event_stream("data: {\"error\":{\"message\":\"gone\"}}\n\n"),
+        "reported an error: gone",
+    );
+    check(Answer::event_stream("data: garbage\n\n"), "is not JSON: garbage");
+    check(Answer::garbage("SSH-2.0-x\r\n\r\n"), "broke off");
+    check(Answer::close(), "closed the connection without an answer");
+}
+
+#[test]
+fn c_7_3_a_refused_connection_is_tried_again_and_explained() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let base = format!("http://user:word@127.0.0.1:{port}/v1");
+    let mut client = provider(Endpoint { max_retries: 1, ..endpoint(&base, true) });
+    let outcome = ask(&mut client);
+    assert_eq!((outcome.1.len(), outcome.1[0].status, outcome.1[1].retry_in_ms), (2, None, None));
+    let (message, hint, _) = failure(outcome);
+    let expected = format!(
+        "could not connect to http://127.0.0.1:{port}/v1/chat/completions: Connection refused"
+    );
+    assert!(message.starts_with(&expected), "{message}");
+    assert!(hint.contains("is the local server running"), "{hint}");
+}
+
+#[test]
+fn c_7_3_a_silent_endpoint_is_tried_again_and_explained() {
+    for answer in
+        [Answer::hang(), Answer::text("WRONG").stall(300), Answer::raw(200, "{}").stall(1)]
+    {
+        let server = ScriptedServer::start(move |_: &RecordedRequest| answer.clone());
+        let endpoint =
+            Endpoint { idle_timeout_ms: 60, max_retries: 1, ..endpoint(&server.url(), true) };
+        let outcome = ask(&mut provider(endpoint));
+        assert_eq!(outcome.1.len(), 2);
+        let (message, hint, _) = failure(outcome);
+        assert!(message.starts_with("nothing came from http://127.0.0.1:"), "{message}");
+        assert!(
+            message.ends_with(" for 60ms") && hint.contains("llm.idle_timeout_ms"),
+            "{message}; {hint}"
+        );
+    }
+}
+
+#[test]
+fn c_7_3_the_total_timeout_ends_an_answer_that_trickles() {
+    let text = "x".repeat(100_000);
+    let answer = Answer::text(text).every(Duration::from_millis(2));
+    let server = ScriptedServer::start(move |_: &RecordedRequest| answer.clone());
+    let endpoint = Endpoint { timeout_ms: 100, max_retries: 0, ..endpoint(&server.url(), true) };
+    let (message, hint, _) = failure(ask(&mut provider(endpoint)));
+    assert!(
+        message.starts_with("no whole answer from http://") && message.ends_with("within 100ms"),
+        "{message}"
+    );
+    assert!(hint.contains("llm.timeout_ms"), "{hint}");
+}
+
+#[test]
+fn c_7_3_errors_carry_the_words_of_the_provider() {
+    let check = |answer: Answer, message: &str, hints: &[&str]| {
+        let server = ScriptedServer::start(vec![answer]);
+        let (said, hint, _) = failure(ask(&mut single(&server, true)));
+        assert_eq!(said, message);
+        assert!(hints.iter().all(|part| hint.contains(part)), "{said}: {hint}");
+    };
+    let key = "the endpoint answered 401 Unauthorized: Incorrect API key provided";
+    let keys = ["DELTA_API_KEY", "OPENAI_API_KEY", "llm.api_key_env"];
+    check(Answer::error(401, "Incorrect API key provided", Some("invalid_api_key")), key, &keys);
+    check(Answer::raw(403, r#"{"detail":"no"}"#), "the endpoint answered 403 Forbidden: no", &keys);
+    let unknown = "the endpoint answered 404 Not Found: model not found";
+    check(Answer::raw(404, r#"{"error":"model not found"}"#), unknown, &["llm.base_url", "(m)"]);
+    let html = format!("<html>{}", "x".repeat(1000));
+    check(
+        Answer::raw(400, &*html),
+        &format!("the endpoint answered 400 Bad Request: {}", &html[..500]),
+        &[],
+    );
+    check(Answer::raw(418, ""), "the endpoint answered 418 I'm a teapot", &[]);
+    let server = ScriptedServer::start(vec![Answer::error(400, "no", Some("c"))]);
+    assert_eq!(failure(ask(&mut single(&server, true))).2["error"]["code"], "c");
+}
+
+#[test]
+fn c_7_3_an_empty_account_is_not_asked_again() {
+    let answer = |_: &RecordedRequest| {
+        Answer::error(429, "You exceeded your quota", Some("insufficient_quota"))
+    };
+    let server = ScriptedServer::start(answer);
+    let (message, hint, _) = failure(ask(&mut client(&server, true)));
+    assert!(
+        message.contains("You exceeded your quota") && hint.contains("quota is used up"),
+        "{message}; {hint}"
+    );
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn c_7_5_a_conversation_that_is_too_long_is_explained() {
+    let too_long = [
+        Answer::error(400, "too long", Some("context_length_exceeded")),
+        Answer::error(400, "This model's maximum context length is 8192 tokens.", None),
+        Answer::raw(413, r#"{"message":"Prompt is too long"}"#),
+        Answer::raw(400, "the request exceeds the available context size"),
+    ];
+    for answer in too_long {
+        let server = ScriptedServer::start(vec![answer]);
+        let (message, hint, _) = failure(ask(&mut client(&server, true)));
+        for part in ["context.yaml", "max_iterations", "`max_tokens`", "total_max_tokens"] {
+            assert!(hint.contains(part), "{message}: {hint}");
+        }
+    }
+    let server = ScriptedServer::start(vec![Answer::error(400, "no such parameter", None)]);
+    assert_eq!(failure(ask(&mut client(&server, true))).1, "");
+}
+
+#[test]
+fn c_15_3_a_key_that_the_endpoint_repeats_is_not_shown() {
+    let answer =
+        |_: &RecordedRequest| Answer::error(401, "Incorrect API key provided: sk-secret-key", None);
+    let server = ScriptedServer::start(answer);
+    let key = Some("sk-secret-key".to_owned());
+    let outcome = ask(&mut provider(Endpoint { key, ..endpoint(&server.url(), true) }));
+    assert!(!format!("{outcome:?}").contains("sk-secret-key"), "{outcome:?}");
+    assert!(failure(outcome).0.ends_with("[redacted]"));
+}
