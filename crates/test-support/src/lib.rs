@@ -1,3 +1,4 @@
 //! What the tests of delta share.
 
+pub mod sandbox;
 pub mod server;

@@ -1,0 +1,220 @@
+//! A place of its own for a test: an agent directory, a workspace, a home, and the built program run in them with a
+//! cleared environment. Everything a command does is given back whole.
+
+use serde_json::Value;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// The smallest context.yaml that shows the conversation.
+pub const CONTEXT: &str = "sources:\n  - type: file\n    path: '${AGENT_HOME}/system_prompt.md'\n  - type: journal\n";
+
+/// A temporary directory with `agent/`, `work/` and `home/`, gone when it is dropped.
+pub struct Sandbox {
+    dir: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Sandbox {
+    /// A sandbox for `program`, usually `env!("CARGO_BIN_EXE_delta")`. The agent has a system prompt and a context.yaml,
+    /// and no agent.yaml yet.
+    pub fn new(program: &str) -> Self {
+        let sandbox = Self { dir: tempfile::tempdir().expect("a temporary directory"), program: program.into() };
+        fs::create_dir(sandbox.path("home")).expect("home/");
+        sandbox.write("agent/system_prompt.md", "You are a test.\n");
+        sandbox.write("agent/context.yaml", CONTEXT);
+        sandbox
+    }
+
+    /// An agent whose LLM is the script with the given turns (YAML, each beginning with `- `), and with the given tools
+    /// (YAML likewise).
+    pub fn scripted(program: &str, tools: &str, turns: &str) -> Self {
+        let sandbox = Self::new(program);
+        sandbox.agent("provider: script\n  model: script.yaml", tools);
+        sandbox.write("agent/script.yaml", &format!("turns:\n{turns}\n"));
+        sandbox
+    }
+
+    /// An agent that asks the endpoint at `url`.
+    pub fn asking(program: &str, url: &str, tools: &str) -> Self {
+        let sandbox = Self::new(program);
+        sandbox.agent(&format!("model: test-model\n  base_url: {url}"), tools);
+        sandbox
+    }
+
+    /// Writes agent.yaml with an `llm:` section (its lines after the first indented by two) and a list of tools.
+    pub fn agent(&self, llm: &str, tools: &str) {
+        let tools = if tools.trim().is_empty() { "tools: []".to_owned() } else { format!("tools:\n{tools}") };
+        self.write("agent/agent.yaml", &format!("name: test-agent\nllm:\n  {llm}\n{tools}\n"));
+    }
+
+    /// A path inside the sandbox.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.dir.path().canonicalize().expect("the sandbox is there").join(relative)
+    }
+
+    /// Writes a file, making its directories.
+    pub fn write(&self, relative: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(relative);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
+        fs::write(&path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+
+    /// Writes an executable file.
+    pub fn write_program(&self, relative: &str, content: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        self.write(relative, content);
+        fs::set_permissions(self.path(relative), fs::Permissions::from_mode(0o755)).expect("chmod");
+    }
+
+    /// Reads a file.
+    pub fn read(&self, relative: &str) -> String {
+        let path = self.path(relative);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// All files below a directory, relative to it, sorted.
+    pub fn files(&self, relative: &str) -> Vec<String> {
+        let root = self.path(relative);
+        let mut found = Vec::new();
+        let mut queue = vec![root.clone()];
+        while let Some(dir) = queue.pop() {
+            for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() && !path.is_symlink() {
+                    queue.push(path);
+                } else {
+                    found.push(path.strip_prefix(&root).expect("below").to_string_lossy().into_owned());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// A command of the program, in the sandbox, with a cleared environment.
+    pub fn delta<I: IntoIterator<Item = S>, S: Into<OsString>>(&self, args: I) -> Delta {
+        let mut command = Command::new(&self.program);
+        command.args(args.into_iter().map(Into::into)).current_dir(self.path("")).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.path("home")).env("LANG", "C.UTF-8");
+        Delta { command, stdin: Vec::new() }
+    }
+
+    /// `delta run` of the agent in `work/` as run `r`, with a message and more arguments.
+    pub fn run(&self, message: &str, more: &[&str]) -> Ran {
+        self.run_command(message, more).output()
+    }
+
+    /// The command of [`Sandbox::run`], not started yet.
+    pub fn run_command(&self, message: &str, more: &[&str]) -> Delta {
+        let fixed = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", message];
+        self.delta(fixed.iter().chain(more).copied())
+    }
+
+    /// The events of run `r` in `work/`.
+    pub fn journal(&self) -> Vec<Value> {
+        let text = self.read("work/.delta/r/journal.jsonl");
+        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    }
+
+    /// The events of run `r` of one type.
+    pub fn events(&self, kind: &str) -> Vec<Value> {
+        self.journal().into_iter().filter(|event| event["type"] == kind).collect()
+    }
+
+    /// The observations of run `r`, in order.
+    pub fn observations(&self) -> Vec<String> {
+        let text = |event: &Value| event["observation_content"].as_str().expect("a text").to_owned();
+        self.events("ACTION_RESULT").iter().map(text).collect()
+    }
+
+    /// metadata.json of run `r`.
+    pub fn metadata(&self) -> Value {
+        serde_json::from_str(&self.read("work/.delta/r/metadata.json")).expect("metadata.json is JSON")
+    }
+}
+
+/// A command of the program that is being put together.
+pub struct Delta {
+    command: Command,
+    stdin: Vec<u8>,
+}
+
+impl Delta {
+    /// Adds an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.command.env(name, value.into());
+        self
+    }
+
+    /// Gives it something on stdin.
+    #[must_use]
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    /// Starts it elsewhere.
+    #[must_use]
+    pub fn cwd(mut self, dir: impl AsRef<Path>) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// The command itself, for what the driver does not offer.
+    pub fn command(&mut self) -> &mut Command {
+        &mut self.command
+    }
+
+    /// Starts it with pipes on all three streams.
+    pub fn spawn(mut self) -> Child {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().expect("the program starts");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        // A program that does not read its input has ended already.
+        let _ = stdin.write_all(&self.stdin);
+        child
+    }
+
+    /// Runs it to its end.
+    pub fn output(self) -> Ran {
+        let output = self.spawn().wait_with_output().expect("the program ends");
+        Ran::of(output.status, &output.stdout, &output.stderr)
+    }
+}
+
+/// What a command did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// Its exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it printed to standard error.
+    pub stderr: String,
+}
+
+impl Ran {
+    /// From a status and two streams.
+    pub fn of(status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Self {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: status.code().unwrap_or(-1), stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    /// Fails with everything shown unless the exit code is `code`.
+    #[track_caller]
+    pub fn expect_code(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// stdout as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {:?}", self.stdout))
+    }
+}

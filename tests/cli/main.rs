@@ -1,0 +1,8 @@
+//! Black-box tests through the built program: real processes, real files, a scripted or a strict LLM. One file for each
+//! promise.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may, and start real processes")]
+
+mod smoke;
+
+/// The program under test.
+const DELTA: &str = env!("CARGO_BIN_EXE_delta");
