@@ -115,6 +115,15 @@ impl AppendFile {
         Ok(Self { file, path: path.to_owned(), length: 0, broken: false })
     }
 
+    /// Opens a file for going on behind its first `length` bytes; what stands behind them is cut off.
+    pub fn open(path: &Path, length: u64) -> Result<Self> {
+        let file = private().append(true).open(path).map_err(failed("open", path))?;
+        if file.metadata().map_err(failed("read", path))?.len() != length {
+            file.set_len(length).and_then(|()| file.sync_all()).map_err(failed("cut", path))?;
+        }
+        Ok(Self { file, path: path.to_owned(), length, broken: false })
+    }
+
     /// Appends `bytes`; when it returns they are durable.
     ///
     /// # Errors

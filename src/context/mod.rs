@@ -296,7 +296,9 @@ fn generate(
         End::Exited(0) => {}
         End::Cancelled => return Err(None),
         End::Exited(code) => {
-            return Err(Some(format!("the generator `{program}` left with exit code {code}{said}")));
+            return Err(Some(format!(
+                "the generator `{program}` left with exit code {code}{said}"
+            )));
         }
         End::Killed(signal) => {
             let signal = crate::process::signal_name(signal);

@@ -1,6 +1,10 @@
 //! Black-box tests through the built program: real processes, real files, a scripted or a strict LLM. One file for each
 //! promise.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may, and start real processes")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests may, and start real processes"
+)]
 
 mod smoke;
 
