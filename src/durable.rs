@@ -171,20 +171,31 @@ impl LogFile {
 pub struct Lock(#[expect(dead_code, reason = "holding the file open is what holds the lock")] File);
 
 impl Lock {
-    /// Takes the lock; `None` when another process holds it.
+    /// Takes the lock, and writes the process's id into the file, for those who find it held; `None` when another
+    /// process holds it.
     pub fn take(path: &Path) -> Result<Option<Self>> {
-        let file = private()
+        let mut file = private()
             .write(true)
             .create(true)
             .truncate(false)
             .open(path)
             .map_err(failed("open", path))?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self(file))),
+            Ok(()) => {
+                let written =
+                    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+                written.map_err(failed("write", path))?;
+                Ok(Some(Self(file)))
+            }
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(failed("lock", path)(error)),
         }
     }
+}
+
+/// The id of the process that took the lock last, when the file says it.
+pub fn lock_holder(path: &Path) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

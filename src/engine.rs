@@ -327,6 +327,7 @@ impl<'a> Engine<'a> {
         let env = env.chain([("DELTA_CALL_ID", call.id.clone())]);
         let launch = self.environment.launch(call.iteration, &tool.pass_env, env);
         let directory = run.records.executions_dir();
+        let run_dir = run.dir.to_string_lossy().into_owned();
         let finished = process::run(
             &Command {
                 argv: &invocation.argv,
@@ -336,7 +337,8 @@ impl<'a> Engine<'a> {
                 spool: Some(Spool { dir: &directory, stem: &stem }),
                 keep: tool.max_output_bytes,
                 keep_all: false,
-                mark: Some(("DELTA_CALL_ID", &call.id)),
+                // Ids of calls repeat from run to run: only both together mean this one.
+                marks: &[("RUN_DIR", &run_dir), ("DELTA_CALL_ID", &call.id)],
             },
             &self.cancel,
         );

@@ -26,12 +26,14 @@ pub struct Environment {
 impl Environment {
     /// The surroundings in a run. `own` is the engine's environment, `api_key_env` the agent's name for its key.
     pub fn new(
-        own: BTreeMap<OsString, OsString>,
+        mut own: BTreeMap<OsString, OsString>,
         api_key_env: Option<&str>,
         run_id: &str,
         vars: Vars,
         secrets: Secrets,
     ) -> Self {
+        // An engine that a tool started is inside a call; its own children are not, unless they are its tools.
+        own.remove(OsStr::new("DELTA_CALL_ID"));
         let keys = KEY_VARIABLES.into_iter().chain(api_key_env).map(str::to_owned).collect();
         let mut run = BTreeMap::new();
         let mut set =

@@ -45,7 +45,8 @@ pub fn inspect(process: &ProcessInfo) -> Owner {
     }
 }
 
-fn hostname() -> String {
+/// The name of this host.
+pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 

@@ -75,7 +75,7 @@ pub struct Command<'a> {
     pub keep_all: bool,
     /// Name and value of a variable in `launch.env` that no other child has. When the child is ended before its time,
     /// processes with it that left the child's process group are ended too (on Linux).
-    pub mark: Option<(&'a str, &'a str)>,
+    pub marks: Marks<'a>,
 }
 
 /// Where large streams lie: in `{dir}/{stem}.stdout` and `{dir}/{stem}.stderr`, which must not exist yet.
@@ -136,16 +136,55 @@ pub fn signal_name(signal: i32) -> String {
         .map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
-/// The processes whose environment holds `NAME=VALUE`, except ourselves. Always empty where there is no /proc.
-pub fn find_marked(mark: (&str, &str)) -> Vec<i32> {
-    let entry = format!("{}={}", mark.0, mark.1);
-    let ourselves = rustix::process::getpid();
-    let is_marked = |pid: &Pid| {
-        std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
-            environ.split(|byte| *byte == 0).any(|variable| variable == entry.as_bytes())
+/// Environment variables, with their values, that together tell a child from every other process.
+pub type Marks<'a> = &'a [(&'a str, &'a str)];
+
+/// The processes whose environment holds every one of `marks`, except ourselves. Always empty where there is no /proc.
+pub fn find_marked(marks: Marks<'_>) -> Vec<i32> {
+    let entries: Vec<String> =
+        marks.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    find(|environ| entries.iter().all(|entry| environ.contains(&entry.as_bytes())))
+}
+
+/// Ends the processes of earlier calls of a run: those whose environment holds every one of `marks` and a variable
+/// `name`. SIGTERM first, SIGKILL for what still lives 5 seconds later, or when `cancel` asks for the stop. Gives how
+/// many there were.
+pub fn end_marked(marks: Marks<'_>, name: &str, cancel: &Cancel) -> usize {
+    let entries: Vec<String> =
+        marks.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let prefix = format!("{name}=");
+    let living = || {
+        find(|environ| {
+            let named = environ.iter().any(|variable| variable.starts_with(prefix.as_bytes()));
+            named && entries.iter().all(|entry| environ.contains(&entry.as_bytes()))
         })
     };
-    processes().filter(|pid| *pid != ourselves).filter(is_marked).map(Pid::as_raw_pid).collect()
+    let signal = |pids: &[i32], signal| {
+        for pid in pids.iter().copied().filter_map(Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    };
+    let found = living();
+    signal(&found, Signal::TERM);
+    signal(&found, Signal::CONT);
+    let deadline = Instant::now() + GRACE;
+    while !living().is_empty() {
+        if Instant::now() >= deadline || cancel.wait(TICK) {
+            signal(&living(), Signal::KILL);
+            break;
+        }
+    }
+    found.len()
+}
+
+/// The processes, except ourselves, whose environment is as wanted.
+fn find(wanted: impl Fn(&[&[u8]]) -> bool) -> Vec<i32> {
+    let ourselves = rustix::process::getpid();
+    let fits = |pid: &Pid| {
+        std::fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|environ| wanted(&environ.split(|byte| *byte == 0).collect::<Vec<_>>()))
+    };
+    processes().filter(|pid| *pid != ourselves).filter(fits).map(Pid::as_raw_pid).collect()
 }
 
 fn run_with(command: &Command<'_>, cancel: &Cancel, grace: Duration) -> Finished {
@@ -171,7 +210,7 @@ struct Running<'a> {
     input: &'a [u8],
     stdout: Stream,
     stderr: Stream,
-    mark: Option<(&'a str, &'a str)>,
+    marks: Marks<'a>,
     grace: Duration,
     stage: Stage,
     /// When the stage is over at the latest; none is never.
@@ -237,7 +276,7 @@ impl<'a> Running<'a> {
             input: command.stdin,
             stdout: Stream::new(stdout, command, "stdout"),
             stderr: Stream::new(stderr, command, "stderr"),
-            mark: command.mark,
+            marks: command.marks,
             grace,
             stage: Stage::Work,
             deadline: Instant::now().checked_add(command.timeout),
@@ -388,7 +427,7 @@ impl<'a> Running<'a> {
         let is_outside = |pid: &Pid| {
             rustix::process::getpgid(Some(*pid)).is_ok_and(|group| Some(group) != self.group)
         };
-        let marked = self.mark.map(find_marked).unwrap_or_default();
+        let marked = if self.marks.is_empty() { Vec::new() } else { find_marked(self.marks) };
         marked.into_iter().filter_map(Pid::from_raw).filter(is_outside).collect()
     }
 }

@@ -6,7 +6,7 @@
 use crate::durable::{self, FileError, Lock};
 use crate::event::{Event, Payload, ProcessInfo, RunStatus};
 use crate::id::RunId;
-use crate::journal::Journal;
+use crate::journal::{Contents, Journal};
 use crate::llm::Attempt;
 use crate::record::Records;
 use crate::state::RunState;
@@ -132,6 +132,33 @@ impl Run {
         let records = Records::new(dir, secrets.clone());
         let (dir, state) = (dir.to_owned(), RunState::default());
         Ok(Self { id, dir, records, secrets, state, journal, observer, written: None, _lock: lock })
+    }
+
+    /// A run that is taken up again: its journal holds `contents`. Gives the name under which a torn tail was set aside.
+    pub fn open(
+        id: RunId,
+        dir: &Path,
+        lock: Lock,
+        secrets: Secrets,
+        clock: Clock,
+        observer: Observer,
+        contents: &Contents,
+    ) -> Result<(Self, Option<String>), FileError> {
+        let (journal, aside) = Journal::open(dir, contents, clock)?;
+        let records = Records::new(dir, secrets.clone());
+        let (dir, state) = (dir.to_owned(), RunState::of(&contents.events));
+        let run = Self {
+            id,
+            dir,
+            records,
+            secrets,
+            state,
+            journal,
+            observer,
+            written: None,
+            _lock: lock,
+        };
+        Ok((run, aside))
     }
 
     /// What the events so far mean.

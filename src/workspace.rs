@@ -18,6 +18,9 @@ pub struct Workspace {
     pub root: PathBuf,
 }
 
+/// How deep below a directory its runs are looked for.
+const SEARCH_DEPTH: usize = 4;
+
 /// Why a workspace or a run directory cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspaceError {
@@ -55,6 +58,36 @@ impl Workspace {
             Some(_) => Ok(Self { root }),
             None => Err(unusable("its path is not UTF-8".to_owned())),
         }
+    }
+
+    /// The directory `path`, which must be there.
+    pub fn existing(path: &Path) -> Result<Self, WorkspaceError> {
+        if !path.is_dir() {
+            let reason = "there is no such directory".to_owned();
+            return Err(WorkspaceError::Unusable { path: path.to_owned(), reason });
+        }
+        Self::open(path)
+    }
+
+    /// The workspaces below `path`, itself included, that hold the run `id`.
+    pub fn holding(path: &Path, id: &RunId) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut queue = vec![(path.to_owned(), 0)];
+        while let Some((dir, depth)) = queue.pop() {
+            if dir.join(".delta").join(id.as_str()).is_dir() {
+                found.push(dir.clone());
+            }
+            let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+            let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let hidden =
+                |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+            if depth < SEARCH_DEPTH {
+                let below = entries.filter(|entry| is_dir(entry) && !hidden(entry));
+                queue.extend(below.map(|entry| (entry.path(), depth + 1)));
+            }
+        }
+        found.sort();
+        found
     }
 
     /// The next free `W...` of the agent in `agent_home`; two that ask at once get two.
@@ -118,6 +151,21 @@ impl Workspace {
     /// Where the run `id` lies.
     pub fn run_dir(&self, id: &RunId) -> PathBuf {
         self.root.join(".delta").join(id.as_str())
+    }
+
+    /// The directory of the run `id`; `None` when there is none.
+    pub fn find_run(&self, id: &RunId) -> Result<Option<PathBuf>, WorkspaceError> {
+        let dir = self.run_dir(id);
+        for path in [&self.root.join(".delta"), &dir] {
+            match fs::symlink_metadata(path) {
+                Ok(metadata) if metadata.is_symlink() => {
+                    return Err(WorkspaceError::Symlink(path.clone()));
+                }
+                Ok(metadata) if metadata.is_dir() => {}
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(dir))
     }
 
     /// Makes the directory of a new run, and locks it.

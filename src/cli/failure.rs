@@ -22,6 +22,14 @@ enum Kind {
     Config,
     /// The run is there already.
     Exists,
+    /// There is no such run.
+    NoRun,
+    /// Somebody else works on the run.
+    Active,
+    /// The run cannot go on without a message.
+    NeedsMessage,
+    /// The run's files are not what they should be.
+    Damaged,
     /// The system could not do something.
     Io,
     /// A person stopped it.
@@ -33,6 +41,10 @@ impl Kind {
         match self {
             Self::Config => "config",
             Self::Exists => "run_exists",
+            Self::NoRun => "run_not_found",
+            Self::Active => "run_active",
+            Self::NeedsMessage => "message_missing",
+            Self::Damaged => "damaged",
             Self::Io => "io",
             Self::Interrupted => "interrupted",
         }
@@ -41,7 +53,12 @@ impl Kind {
     fn exit_code(self) -> u8 {
         match self {
             Self::Config => 126,
-            Self::Exists | Self::Io => 1,
+            Self::Exists
+            | Self::NoRun
+            | Self::Active
+            | Self::NeedsMessage
+            | Self::Damaged
+            | Self::Io => 1,
             Self::Interrupted => 130,
         }
     }
@@ -51,6 +68,26 @@ impl Failure {
     /// Something that a person wrote is wrong.
     pub fn config(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
         Self { kind: Kind::Config, message: message.into(), hint: hint.into() }
+    }
+
+    /// There is no such run.
+    pub fn no_run(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { kind: Kind::NoRun, message: message.into(), hint: Some(hint.into()) }
+    }
+
+    /// Somebody else works on the run.
+    pub fn active(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Active, message: message.into(), hint: None }
+    }
+
+    /// The run cannot go on without a message.
+    pub fn needs_message(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { kind: Kind::NeedsMessage, message: message.into(), hint: Some(hint.into()) }
+    }
+
+    /// The run's files are not what they should be.
+    pub fn damaged(message: impl Into<String>, hint: Option<String>) -> Self {
+        Self { kind: Kind::Damaged, message: message.into(), hint }
     }
 
     /// A person stopped the command before a run began.

@@ -1,12 +1,15 @@
 //! The command line: arguments in, one write to stdout, an exit code out. Nothing else reads the environment, prints to
 //! stdout, or decides how the process ends.
 
+use crate::id::RunId;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+mod drive;
 mod failure;
 mod person;
+mod resume;
 mod run;
 mod stdout;
 mod tool;
@@ -34,6 +37,7 @@ Exit codes: 0 COMPLETED, 1 FAILED, 2 usage, 70 a bug, 101 WAITING_FOR_INPUT, 126
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::RunArgs>),
+    Continue(Box<resume::ContinueArgs>),
     #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(name = "tool:expand", hide = true)]
@@ -58,10 +62,16 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match cli.command {
         Command::Run(args) => run::run(&args),
+        Command::Continue(args) => resume::resume(&args),
         Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
             tool::expand(&args)
         }
     }
+}
+
+/// A run id of the command line.
+fn parse_run_id(text: &str) -> Result<RunId, String> {
+    RunId::parse(text).map_err(|error| error.to_string())
 }
 
 /// A panic leaves with a code of its own: Rust's 101 would look like a question to a person.

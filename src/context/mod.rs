@@ -285,7 +285,7 @@ fn generate(
             spool: None,
             keep: 4096,
             keep_all: false,
-            mark: None,
+            marks: &[],
         },
         cancel,
     );

@@ -35,7 +35,7 @@ impl Provider for CommandProvider {
             spool: None,
             keep: 4096,
             keep_all: true,
-            mark: None,
+            marks: &[],
         };
         let finished = process::run(&command, cancel);
         let program = &self.argv[0];

@@ -1,0 +1,243 @@
+//! What `run` and `continue` share: their options, and all that surrounds the engine's work on a run.
+
+use super::failure::Failure;
+use super::person::AtTerminal;
+use super::stdout;
+use crate::agent::Agent;
+use crate::durable::LogFile;
+use crate::engine::Engine;
+use crate::environment::{Environment, KEY_VARIABLES};
+use crate::event::{EngineStart, Event, RunStatus};
+use crate::human::Person;
+use crate::janitor;
+use crate::llm::config::ModelChoice;
+use crate::llm::{self, Endpoint, Provider, ProviderKind};
+use crate::outcome::RunResult;
+use crate::output::{self, Format};
+use crate::progress::{Progress, Verbosity};
+use crate::run::{Notice, Observer, Run};
+use crate::signal::Cancel;
+use crate::terminal;
+use crate::text::Secrets;
+use crate::time;
+use crate::vars::Vars;
+use crate::workspace::Workspace;
+use clap::Args;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The options of `run` and `continue`.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// LLM answers that may be asked for (the agent says how many by default)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_iterations: Option<u32>,
+    /// Another LLM than the agent's: NAME, or PROVIDER:NAME with openai, script or command
+    #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
+    pub model: Option<ModelChoice>,
+    /// What stdout carries
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Answer the agent's questions here, at the terminal
+    #[arg(short, long)]
+    pub interactive: bool,
+    /// Show reasoning and whole results too
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
+    /// Show errors only
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl Options {
+    fn verbosity(&self) -> Verbosity {
+        match (self.quiet, self.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (false, true) => Verbosity::Verbose,
+            (false, false) => Verbosity::Normal,
+        }
+    }
+
+    /// The person who answers the agent's questions, when there is one.
+    fn person(&self, cancel: &Cancel) -> Option<Box<dyn Person>> {
+        let there = self.interactive && terminal::can_ask();
+        there.then(|| Box::new(AtTerminal { cancel: cancel.clone() }) as Box<dyn Person>)
+    }
+
+    /// Whether a person answers the agent's questions here.
+    pub fn has_person(&self) -> bool {
+        self.interactive && terminal::can_ask()
+    }
+}
+
+/// An agent that is ready to work: loaded, with its endpoint found, and its secrets known.
+pub struct Ready {
+    /// The agent.
+    pub agent: Agent,
+    /// What must never be written.
+    pub secrets: Secrets,
+    endpoint: Option<Endpoint>,
+}
+
+impl Ready {
+    /// Loads the agent in `home`. Nothing was made or changed when that fails.
+    pub fn load(home: &Path, options: &Options) -> Result<Self, Failure> {
+        let agent = Agent::load(home, options.model.as_ref())?;
+        let endpoint = match agent.llm.provider {
+            ProviderKind::Openai => Some(Endpoint::resolve(&agent.llm, &variable)?),
+            ProviderKind::Script(_) | ProviderKind::Command(_) => None,
+        };
+        // The keys in the environment, used or not: none of them belongs into a file.
+        let names = KEY_VARIABLES.into_iter().chain(agent.llm.api_key_env.as_deref());
+        let secrets = Secrets::new(names.filter_map(variable));
+        Ok(Self { agent, secrets, endpoint })
+    }
+
+    /// What ENGINE_START says of this process.
+    pub fn start(
+        &self,
+        run: &Run,
+        workspace: &Workspace,
+        epoch: u32,
+        options: &Options,
+    ) -> EngineStart {
+        EngineStart {
+            run_id: run.id.to_string(),
+            epoch,
+            agent_home: self.agent.home.to_string_lossy().into_owned(),
+            agent_name: self.agent.name.clone(),
+            work_dir: workspace.root.to_string_lossy().into_owned(),
+            workspace_id: workspace.name(),
+            max_iterations: options.max_iterations.unwrap_or(self.agent.max_iterations),
+            config: self.agent.summary(),
+            process: janitor::myself(),
+            engine_version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    /// Drives a run, whose beginning has been committed, until this process leaves it.
+    pub fn drive(
+        &self,
+        run: &mut Run,
+        workspace: &Workspace,
+        options: &Options,
+        cancel: Cancel,
+    ) -> Result<RunResult, Failure> {
+        let (agent_home, cwd) = (self.agent.home.clone(), workspace.root.clone());
+        let vars = Vars { agent_home, cwd, run_dir: run.dir.clone() };
+        let own: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+        let api_key_env = self.agent.llm.api_key_env.as_deref();
+        let environment =
+            Environment::new(own, api_key_env, run.id.as_str(), vars, self.secrets.clone());
+        let provider = self.connect(&environment)?;
+        let person = options.person(&cancel);
+        Engine::new(&self.agent, environment, provider, cancel, person, time::now).drive(run)?;
+        guide(options, run, workspace);
+        RunResult::of(run.state()).ok_or_else(|| Failure::config("the run has no beginning", None))
+    }
+
+    fn connect(&self, environment: &Environment) -> Result<Box<dyn Provider>, Failure> {
+        Ok(llm::connect(&self.agent.llm, self.endpoint.clone(), environment.launch_provider())?)
+    }
+}
+
+/// Writes the result of a command, or why there is none; gives its exit code.
+pub fn finish(
+    result: Result<RunResult, Failure>,
+    format: Format,
+    run_id: Option<String>,
+) -> ExitCode {
+    let result = match result {
+        Ok(result) => result,
+        Err(failure) => {
+            let code = failure.complain();
+            if matches!(format, Format::Json | Format::Jsonl) {
+                let failed = RunResult::failed(run_id, failure.info(), time::now());
+                stdout::write(&output::render(&failed, format));
+            }
+            return code;
+        }
+    };
+    stdout::write(&output::render(&result, format));
+    ExitCode::from(match result.status {
+        RunStatus::Completed => 0,
+        RunStatus::Failed | RunStatus::Running => 1,
+        RunStatus::WaitingForInput => 101,
+        RunStatus::Interrupted => 130,
+    })
+}
+
+/// The message of an option: its text, or stdin for `-`.
+pub fn message(option: &str) -> Result<String, Failure> {
+    if option != "-" {
+        return Ok(option.to_owned());
+    }
+    let mut text = String::new();
+    let read = std::io::stdin().lock().read_to_string(&mut text);
+    read.map_err(|error| {
+        Failure::config(format!("the message cannot be read from stdin: {error}"), None)
+    })?;
+    match text.trim().is_empty() {
+        true => Err(Failure::config(
+            "the message on stdin is empty",
+            Some("give the text on stdin".to_owned()),
+        )),
+        false => Ok(text.trim_end().to_owned()),
+    }
+}
+
+/// Signals, for the whole process.
+pub fn cancel() -> Result<Cancel, Failure> {
+    Cancel::install()
+        .map_err(|error| Failure::config(format!("signals cannot be handled: {error}"), None))
+}
+
+/// A variable of the environment; an empty one counts as none.
+#[expect(clippy::disallowed_methods, reason = "cli reads the environment")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Shows what happens on stderr, writes engine.log, and with `jsonl` every event to stdout.
+pub fn observer(options: &Options, run_dir: &Path) -> Result<Observer, Failure> {
+    let mut progress = Progress::new(options.verbosity(), terminal::is_watched(), time::now);
+    progress.log_to(LogFile::open(&run_dir.join("engine.log"))?);
+    let mut read = options.format == Format::Jsonl;
+    Ok(Box::new(move |notice| {
+        if let Notice::Recorded(event) = &notice {
+            read = read && stdout::write(&Event::to_line(event));
+        }
+        progress.show(&notice);
+    }))
+}
+
+/// Says how to go on with a run that has no result yet.
+fn guide(options: &Options, run: &Run, workspace: &Workspace) {
+    let (id, root) = (&run.id, shell_word(&workspace.root.to_string_lossy()));
+    match run.state().status {
+        Some(RunStatus::WaitingForInput) => {
+            let response = run.dir.join("interaction/response.txt");
+            stdout::complain("The agent waits for your answer. Give it in one of two ways:");
+            stdout::complain(&format!("  delta continue --run-id {id} -w {root} -m ANSWER"));
+            stdout::complain(&format!("  write it to {}", response.display()));
+            stdout::complain(&format!("    and then: delta continue --run-id {id} -w {root}"));
+        }
+        Some(RunStatus::Interrupted) if !options.quiet => {
+            stdout::complain(&format!("Go on with: delta continue --run-id {id} -w {root}"));
+        }
+        _ => {}
+    }
+}
+
+/// `text` as one word of a shell command.
+pub fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}

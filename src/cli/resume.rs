@@ -1,0 +1,255 @@
+//! `delta continue`: takes up a run where its journal says that it stands.
+//!
+//! Everything here comes before the engine: finding the run, making sure that nobody else works on it, and giving the
+//! message its meaning. The engine then drives it as it drives a new one.
+
+use super::drive::{self, Options, Ready};
+use super::failure::Failure;
+use crate::durable::{self, Lock};
+use crate::event::{EngineStart, Payload, RunStatus};
+use crate::human;
+use crate::id::RunId;
+use crate::janitor::{self, Owner};
+use crate::journal::{self, Contents, JournalError};
+use crate::outcome::RunResult;
+use crate::process;
+use crate::run::{Notice, Run};
+use crate::state::RunState;
+use crate::time;
+use crate::workspace::Workspace;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Continue a run
+///
+/// An INTERRUPTED run goes on where it stopped. A run that waits takes `-m` as the answer. A COMPLETED or FAILED one goes
+/// on with `-m` as the next message. A run whose process has died is cleaned up first.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ContinueArgs {
+    /// The run
+    #[arg(long, value_name = "ID", value_parser = super::parse_run_id)]
+    run_id: RunId,
+    /// The workspace that holds it
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    work_dir: PathBuf,
+    /// The next message, or the answer to the agent's question; `-` reads it from stdin
+    #[arg(short, long, value_name = "TEXT")]
+    message: Option<String>,
+    /// The agent directory, when it is not where it was
+    #[arg(long, value_name = "DIR")]
+    agent: Option<PathBuf>,
+    /// Go on although the run was started on another host, whose process cannot be seen from here
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta continue --run-id ID -w ./work                    go on where it stopped
+  delta continue --run-id ID -w ./work -m \"yes, proceed\"  answer, or say what is next
+  delta continue --run-id ID -w ./work -m - < more.md     the message from a file";
+
+/// Takes up a run and drives it.
+pub fn resume(args: &ContinueArgs) -> ExitCode {
+    drive::finish(perform(args), args.options.format, Some(args.run_id.to_string()))
+}
+
+fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
+    let message = args.message.as_deref().map(drive::message).transpose()?;
+    let workspace = Workspace::existing(&args.work_dir)?;
+    let dir = find(args, &workspace)?;
+    let lock = claim(&args.run_id, &dir)?;
+    let contents = read_journal(&args.run_id, &dir)?;
+    let state = RunState::of(&contents.events);
+    let start = state
+        .start
+        .clone()
+        .ok_or_else(|| Failure::damaged(format!("run {} never began", args.run_id), None))?;
+    let orphaned = state.status == Some(RunStatus::Running);
+    if orphaned {
+        inspect(args, &start)?;
+    }
+    let said = meaning(args, &state, &dir, message)?;
+    let ready = load_agent(args, &start)?;
+    let cancel = drive::cancel()?;
+    take_up(args, Taken { workspace, dir, lock, contents, start, orphaned }, &ready, said, cancel)
+}
+
+/// A run that nobody else works on.
+struct Taken {
+    workspace: Workspace,
+    dir: PathBuf,
+    lock: Lock,
+    contents: Contents,
+    start: EngineStart,
+    /// Its last process died.
+    orphaned: bool,
+}
+
+fn take_up(
+    args: &ContinueArgs,
+    taken: Taken,
+    ready: &Ready,
+    said: Option<Payload>,
+    cancel: crate::signal::Cancel,
+) -> Result<RunResult, Failure> {
+    let Taken { workspace, dir, lock, contents, start, orphaned } = taken;
+    let observer = drive::observer(&args.options, &dir)?;
+    let (id, secrets) = (args.run_id.clone(), ready.secrets.clone());
+    let (mut run, aside) = Run::open(id, &dir, lock, secrets, time::now, observer, &contents)?;
+    if let Some(name) = aside {
+        let text = format!(
+            "the journal's last line was torn and never counted; it is set aside as {name}"
+        );
+        run.tell(Notice::Warning(&text));
+    }
+    let ended =
+        process::end_marked(&[("RUN_DIR", &dir.to_string_lossy())], "DELTA_CALL_ID", &cancel);
+    if ended > 0 {
+        run.tell(Notice::Warning(&format!(
+            "ended {ended} processes that an earlier call had left"
+        )));
+    }
+    if orphaned {
+        let pid = start.process.pid;
+        let text = format!("[Janitor] Cleaned up orphaned run: Process {pid} no longer exists");
+        run.tell(Notice::Warning(&text));
+        let (run_id, final_iteration) = (run.id.to_string(), run.state().iterations);
+        run.record(Payload::EngineEnd { run_id, status: RunStatus::Interrupted, final_iteration });
+    }
+    let next = ready.start(&run, &workspace, start.epoch + 1, &args.options);
+    run.record(Payload::EngineStart(Box::new(next)));
+    if let Some(said) = said {
+        run.record(said);
+    }
+    run.commit()?;
+    ready.drive(&mut run, &workspace, &args.options, cancel)
+}
+
+fn find(args: &ContinueArgs, workspace: &Workspace) -> Result<PathBuf, Failure> {
+    if let Some(dir) = workspace.find_run(&args.run_id)? {
+        return Ok(dir);
+    }
+    let found = Workspace::holding(&workspace.root, &args.run_id);
+    let message = format!("there is no run {} in {}", args.run_id, workspace.root.display());
+    let hint = match found.as_slice() {
+        [] => "name its workspace with `-w DIR`; `delta list-runs -w DIR` shows the runs of one"
+            .to_owned(),
+        found => {
+            let options: Vec<_> = found.iter().map(|dir| format!("-w {}", shown(dir))).collect();
+            format!("it is here: {}", options.join("\n"))
+        }
+    };
+    Err(Failure::no_run(message, hint))
+}
+
+fn shown(dir: &Path) -> String {
+    drive::shell_word(&dir.to_string_lossy())
+}
+
+/// Takes the lock; whoever holds it works on the run.
+fn claim(id: &RunId, dir: &Path) -> Result<Lock, Failure> {
+    let path = dir.join("lock");
+    Lock::take(&path)?.ok_or_else(|| {
+        let pid = durable::lock_holder(&path);
+        still_active(id, &pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string()))
+    })
+}
+
+fn still_active(id: &RunId, pid: &str) -> Failure {
+    let message = format!(
+        "Run {id} is still active (PID {pid}).\nCannot continue while original process is running."
+    );
+    Failure::active(message)
+}
+
+fn read_journal(id: &RunId, dir: &Path) -> Result<Contents, Failure> {
+    journal::read(dir).map_err(|error| {
+        let message = error.to_string();
+        match error {
+            JournalError::NeverBegan(_) => Failure::damaged(
+                message,
+                Some(format!("start it with `delta run --run-id {id}`, which takes it over")),
+            ),
+            JournalError::Damaged { hint, .. } => Failure::damaged(message, hint),
+            JournalError::File(error) => error.into(),
+            JournalError::Unreadable { .. } => Failure::config(message, None),
+        }
+    })
+}
+
+/// Makes sure that the process that took the run up last is gone.
+fn inspect(args: &ContinueArgs, start: &EngineStart) -> Result<(), Failure> {
+    match janitor::inspect(&start.process) {
+        Owner::Gone => Ok(()),
+        Owner::Elsewhere if args.force => Ok(()),
+        Owner::Alive => Err(still_active(&args.run_id, &start.process.pid.to_string())),
+        Owner::Elsewhere => Err(Failure::active(format!(
+            "Run {} was started on host '{}'.\nCannot verify process status from host '{}'.\n\
+             If you're certain the original process is dead, use --force.",
+            args.run_id,
+            start.process.hostname,
+            janitor::hostname()
+        ))),
+    }
+}
+
+/// What the message means to a run in this state: an answer, the next message, or nothing.
+fn meaning(
+    args: &ContinueArgs,
+    state: &RunState,
+    dir: &Path,
+    message: Option<String>,
+) -> Result<Option<Payload>, Failure> {
+    if let Some(question) = state.question() {
+        let (iteration, call_id) = (question.iteration, question.call_id.clone());
+        let answer = message.or_else(|| human::read_response(dir));
+        return match answer {
+            Some(response) => {
+                Ok(Some(Payload::HumanInputReceived { iteration, call_id, response }))
+            }
+            None if args.options.has_person() => Ok(None),
+            None => Err(Failure::needs_message(
+                format!("Run is WAITING_FOR_INPUT: {}", crate::text::printable(&question.prompt)),
+                format!(
+                    "answer with -m/--message, or write the answer to {}",
+                    dir.join("interaction/response.txt").display()
+                ),
+            )),
+        };
+    }
+    match (state.status, message) {
+        (_, Some(content)) if content.is_empty() => Err(Failure::needs_message(
+            "the message is empty",
+            "write it after -m, or take -m away",
+        )),
+        (_, Some(content)) => Ok(Some(Payload::UserMessage { content })),
+        (Some(status @ (RunStatus::Completed | RunStatus::Failed)), None) => {
+            Err(Failure::needs_message(
+                format!("Run is {status}. To continue, provide a message using -m/--message"),
+                format!(
+                    "delta continue --run-id {} -w {} -m \"Now do something else\"",
+                    args.run_id,
+                    shown(&args.work_dir)
+                ),
+            ))
+        }
+        (_, None) => Ok(None),
+    }
+}
+
+fn load_agent(args: &ContinueArgs, start: &EngineStart) -> Result<Ready, Failure> {
+    let home = args.agent.clone().unwrap_or_else(|| PathBuf::from(&start.agent_home));
+    if !home.is_dir() && args.agent.is_none() {
+        let message = format!("the agent is not in {} any more", home.display());
+        return Err(Failure::config(
+            message,
+            Some("say where it is now with `--agent DIR`".to_owned()),
+        ));
+    }
+    Ready::load(&home, &args.options)
+}
