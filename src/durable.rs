@@ -4,6 +4,9 @@
 //! the name that was asked for.
 #![expect(clippy::disallowed_methods, reason = "the owner of syncing and renaming")]
 
+#[cfg(feature = "failpoints")]
+mod faults;
+
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -28,8 +31,17 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileEr
     move |source| FileError { action, path, source }
 }
 
+/// Where a test may let an operation fail, or the process die just before it. Compiled in with the feature `failpoints`
+/// only; see [`faults`].
+fn may_fail() -> io::Result<()> {
+    #[cfg(feature = "failpoints")]
+    faults::pass()?;
+    Ok(())
+}
+
 /// Makes a directory that must not be there yet; it is there after a crash.
 pub fn create_dir(path: &Path) -> Result<()> {
+    may_fail().map_err(failed("create the directory", path))?;
     DirBuilder::new().mode(0o700).create(path).map_err(failed("create the directory", path))?;
     match path.parent() {
         Some(parent) => sync_dir(parent),
@@ -40,6 +52,7 @@ pub fn create_dir(path: &Path) -> Result<()> {
 /// Makes a directory, and those above it, unless it is there. Directories that are not the engine's own keep the
 /// usual mode.
 pub fn ensure_dir(path: &Path, private: bool) -> Result<()> {
+    may_fail().map_err(failed("create the directory", path))?;
     let mode = if private { 0o700 } else { 0o777 };
     DirBuilder::new()
         .recursive(true)
@@ -50,14 +63,18 @@ pub fn ensure_dir(path: &Path, private: bool) -> Result<()> {
 
 /// Makes names in a directory durable.
 pub fn sync_dir(path: &Path) -> Result<()> {
-    File::open(path).and_then(|dir| dir.sync_all()).map_err(failed("sync the directory", path))
+    may_fail()
+        .and_then(|()| File::open(path))
+        .and_then(|dir| dir.sync_all())
+        .map_err(failed("sync the directory", path))
 }
 
 /// Writes a file that must not be there yet. Not synced.
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
+    may_fail().map_err(failed("create", path))?;
     let mut file =
         private().write(true).create_new(true).open(path).map_err(failed("create", path))?;
-    file.write_all(bytes).map_err(|error| {
+    may_fail().and_then(|()| file.write_all(bytes)).map_err(|error| {
         // A half-written record must not be taken for a whole one.
         let _ = fs::remove_file(path);
         failed("write", path)(error)
@@ -66,11 +83,13 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Replaces a file: after a crash it has the old content or the new one.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    // One name for all time: what a crash leaves behind, the next replacement takes away.
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
+    name.push(".tmp");
     let temporary = path.with_file_name(name);
-    let written = write_synced(&temporary, bytes)
-        .and_then(|()| fs::rename(&temporary, path).map_err(failed("replace", path)));
+    let written = write_synced(&temporary, bytes).and_then(|()| {
+        may_fail().and_then(|()| fs::rename(&temporary, path)).map_err(failed("replace", path))
+    });
     if let Err(error) = written {
         let _ = fs::remove_file(&temporary);
         return Err(error);
@@ -85,8 +104,8 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
         .truncate(true)
         .open(path)
         .map_err(failed("create", path))?;
-    file.write_all(bytes).map_err(failed("write", path))?;
-    file.sync_all().map_err(failed("sync", path))
+    may_fail().and_then(|()| file.write_all(bytes)).map_err(failed("write", path))?;
+    may_fail().and_then(|()| file.sync_all()).map_err(failed("sync", path))
 }
 
 fn private() -> OpenOptions {
@@ -103,16 +122,17 @@ pub struct AppendFile {
     /// How many bytes are durable.
     length: u64,
     /// Set by the first error: what the kernel holds is unknown after it, and a failed sync is never retried.
-    broken: bool,
+    broken: Option<(&'static str, String)>,
 }
 
 impl AppendFile {
     /// Makes a file that must not be there yet; it is there after a crash.
     pub fn create(path: &Path) -> Result<Self> {
+        may_fail().map_err(failed("create", path))?;
         let file =
             private().append(true).create_new(true).open(path).map_err(failed("create", path))?;
         path.parent().map_or(Ok(()), sync_dir)?;
-        Ok(Self { file, path: path.to_owned(), length: 0, broken: false })
+        Ok(Self { file, path: path.to_owned(), length: 0, broken: None })
     }
 
     /// Opens a file for going on behind its first `length` bytes; what stands behind them is cut off.
@@ -121,7 +141,7 @@ impl AppendFile {
         if file.metadata().map_err(failed("read", path))?.len() != length {
             file.set_len(length).and_then(|()| file.sync_all()).map_err(failed("cut", path))?;
         }
-        Ok(Self { file, path: path.to_owned(), length, broken: false })
+        Ok(Self { file, path: path.to_owned(), length, broken: None })
     }
 
     /// Appends `bytes`; when it returns they are durable.
@@ -129,24 +149,31 @@ impl AppendFile {
     /// # Errors
     /// Any error is final: the file is cut back to what was durable before, and every later call fails too.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        if self.broken {
-            let source = io::Error::other("an earlier write to it failed");
-            return Err(FileError { action: "write", path: self.path.clone(), source });
+        if let Some((action, cause)) = &self.broken {
+            let source = io::Error::other(cause.clone());
+            return Err(FileError { action, path: self.path.clone(), source });
         }
-        let result = self
-            .file
-            .write_all(bytes)
-            .map_err(failed("write", &self.path))
-            .and_then(|()| self.file.sync_data().map_err(failed("sync", &self.path)));
-        match result {
+        let result = self.write(bytes).map_err(failed("write", &self.path)).and_then(|()| {
+            may_fail().and_then(|()| self.file.sync_data()).map_err(failed("sync", &self.path))
+        });
+        match &result {
             Ok(()) => self.length += bytes.len() as u64,
-            Err(_) => {
-                self.broken = true;
+            Err(error) => {
+                self.broken = Some((error.action, error.source.to_string()));
                 // Best effort: what cannot be cut off is a torn tail, and set aside when the run is continued.
                 let _ = self.file.set_len(self.length);
             }
         }
         result
+    }
+}
+
+impl AppendFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        #[cfg(feature = "failpoints")]
+        faults::may_tear(&mut self.file, bytes)?;
+        may_fail()?;
+        self.file.write_all(bytes)
     }
 }
 
@@ -182,8 +209,8 @@ impl Lock {
             .map_err(failed("open", path))?;
         match file.try_lock() {
             Ok(()) => {
-                let written =
-                    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+                // Always as long, so that a reader never finds the file empty between two holders.
+                let written = file.write_all(format!("{:<10}\n", std::process::id()).as_bytes());
                 written.map_err(failed("write", path))?;
                 Ok(Some(Self(file)))
             }

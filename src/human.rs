@@ -108,11 +108,8 @@ pub fn read_response(run_dir: &Path) -> Option<String> {
     Some(text.strip_suffix("\r\n").or(text.strip_suffix('\n')).unwrap_or(&text).to_owned())
 }
 
-/// Takes the question and its answer away, once the answer is in the journal. What is left over is asked again.
+/// Takes the question and its answer away, once the answer is in the journal. What cannot be taken away does no harm:
+/// nothing is read from it unless the journal holds an open question.
 pub fn clear(run_dir: &Path) {
-    let dir = run_dir.join("interaction");
-    for name in ["request.json", "response.txt"] {
-        let _ = std::fs::remove_file(dir.join(name));
-    }
-    let _ = std::fs::remove_dir(dir);
+    let _ = std::fs::remove_dir_all(run_dir.join("interaction"));
 }

@@ -128,6 +128,16 @@ fn rewritten_hint(bytes: &[u8]) -> Option<String> {
     ))
 }
 
+/// Keeps what was torn off a journal; gives the name of its file, when there was anything.
+fn set_aside(run_dir: &Path, torn: &[u8], clock: Clock) -> Result<Option<String>, FileError> {
+    if torn.is_empty() {
+        return Ok(None);
+    }
+    let name = format!("journal.torn-{}", clock().compact());
+    durable::replace(&run_dir.join(&name), torn)?;
+    Ok(Some(name))
+}
+
 /// The journal of one run, open for writing.
 #[derive(Debug)]
 pub struct Journal {
@@ -140,9 +150,16 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Makes the journal of a new run.
+    /// Makes the journal of a new run. What an engine that died at the very beginning left of one is set aside.
     pub fn create(run_dir: &Path, clock: Clock) -> Result<Self, FileError> {
-        let file = AppendFile::create(&run_dir.join(FILE_NAME))?;
+        let path = run_dir.join(FILE_NAME);
+        let file = match fs::read(&path) {
+            Ok(torn) => {
+                set_aside(run_dir, &torn, clock)?;
+                AppendFile::open(&path, 0)?
+            }
+            Err(_) => AppendFile::create(&path)?,
+        };
         Ok(Self { file, clock, next_seq: 1, pending: Vec::new(), lines: String::new() })
     }
 
@@ -153,12 +170,7 @@ impl Journal {
         contents: &Contents,
         clock: Clock,
     ) -> Result<(Self, Option<String>), FileError> {
-        let mut aside = None;
-        if !contents.torn.is_empty() {
-            let name = format!("journal.torn-{}", clock().compact());
-            durable::replace(&run_dir.join(&name), &contents.torn)?;
-            aside = Some(name);
-        }
+        let aside = set_aside(run_dir, &contents.torn, clock)?;
         let file = AppendFile::open(&run_dir.join(FILE_NAME), contents.length as u64)?;
         let next_seq = contents.events.len() as u64 + 1;
         Ok((Self { file, clock, next_seq, pending: Vec::new(), lines: String::new() }, aside))

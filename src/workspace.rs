@@ -2,6 +2,7 @@
 
 use crate::durable::{self, FileError, Lock};
 use crate::id::RunId;
+use crate::journal::{self, JournalError};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -168,7 +169,18 @@ impl Workspace {
         Ok(Some(dir))
     }
 
-    /// Makes the directory of a new run, and locks it.
+    /// The directories of all its runs.
+    pub fn run_dirs(&self) -> Vec<PathBuf> {
+        let control = self.root.join(".delta");
+        let entries = fs::read_dir(control).into_iter().flatten().flatten();
+        let is_run = |entry: &fs::DirEntry| {
+            let named = entry.file_name().to_str().is_some_and(|name| RunId::parse(name).is_ok());
+            named && entry.file_type().is_ok_and(|kind| kind.is_dir())
+        };
+        entries.filter(is_run).map(|entry| entry.path()).collect()
+    }
+
+    /// Makes the directory of a new run, and locks it. A directory whose run never began is taken over.
     ///
     /// # Errors
     /// The id is taken, also by a process that asked for it at the same instant; nothing was changed then.
@@ -187,14 +199,36 @@ impl Workspace {
         }
         let dir = self.run_dir(id);
         let exists = || WorkspaceError::Exists { id: id.clone(), workspace: self.root.clone() };
-        durable::create_dir(&dir).map_err(|error| match error.source.kind() {
-            io::ErrorKind::AlreadyExists => exists(),
-            _ => error.into(),
-        })?;
-        let lock = Lock::take(&dir.join("lock"))?.ok_or_else(exists)?;
-        for part in ["io/invocations", "io/tool_executions", "io/hooks", "agent"] {
-            durable::ensure_dir(&dir.join(part), true)?;
+        let found = match durable::create_dir(&dir) {
+            Ok(()) => false,
+            Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => true,
+            Err(error) => return Err(error.into()),
+        };
+        if found && (self.find_run(id)?.is_none() || began(&dir)) {
+            return Err(exists());
         }
+        // Whoever asks for the same id at the same instant finds the directory, and one of us the lock.
+        let lock = Lock::take(&dir.join("lock"))?.ok_or_else(exists)?;
+        if began(&dir) {
+            return Err(exists());
+        }
+        if found {
+            // Left by an engine that died before the run began; nothing to take away is fine.
+            let _ = fs::remove_dir_all(dir.join("agent"));
+        }
+        ensure_parts(&dir)?;
         Ok((dir, lock))
     }
+}
+
+/// Makes the directories inside a run directory that are not there, also for a run of which only the journal was handed
+/// on.
+pub fn ensure_parts(run_dir: &Path) -> Result<(), FileError> {
+    let parts = ["io/invocations", "io/tool_executions", "io/hooks", "agent"];
+    parts.iter().try_for_each(|part| durable::ensure_dir(&run_dir.join(part), true))
+}
+
+/// Whether a run directory holds the journal of a run; a damaged one counts.
+fn began(dir: &Path) -> bool {
+    !matches!(journal::read(dir), Err(JournalError::NeverBegan(_)))
 }

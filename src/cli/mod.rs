@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 mod drive;
 mod failure;
+mod list_runs;
 mod person;
 mod resume;
 mod run;
@@ -38,6 +39,7 @@ Exit codes: 0 COMPLETED, 1 FAILED, 2 usage, 70 a bug, 101 WAITING_FOR_INPUT, 126
 enum Command {
     Run(Box<run::RunArgs>),
     Continue(Box<resume::ContinueArgs>),
+    ListRuns(list_runs::ListRunsArgs),
     #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(name = "tool:expand", hide = true)]
@@ -63,6 +65,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Continue(args) => resume::resume(&args),
+        Command::ListRuns(args) => list_runs::list_runs(&args),
         Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
             tool::expand(&args)
         }

@@ -14,12 +14,17 @@ use crate::journal::{self, Contents, JournalError};
 use crate::outcome::RunResult;
 use crate::process;
 use crate::run::{Notice, Run};
+use crate::signal::Cancel;
 use crate::state::RunState;
 use crate::time;
-use crate::workspace::Workspace;
+use crate::workspace::{self, Workspace};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often `--ensure` looks whether the process that works on the run has left it.
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Continue a run
 ///
@@ -71,17 +76,66 @@ fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
         .ok_or_else(|| Failure::damaged(format!("run {} never began", args.run_id), None))?;
     let orphaned = state.status == Some(RunStatus::Running);
     if orphaned {
-        inspect(args, &start)?;
+        inspect(&args.run_id, &start, args.force)?;
     }
     let said = meaning(args, &state, &dir, message)?;
     let ready = load_agent(args, &start)?;
     let cancel = drive::cancel()?;
-    take_up(args, Taken { workspace, dir, lock, contents, start, orphaned }, &ready, said, cancel)
+    let taken = Taken { id: args.run_id.clone(), dir, lock, contents, start, orphaned };
+    take_up(taken, &workspace, &ready, &args.options, said, cancel)
+}
+
+/// For `run --ensure`: the result of a run that is there already, after waiting for whoever works on it, and after
+/// continuing it when it needs no message for that. `None` when it never began.
+pub fn ensure(
+    id: &RunId,
+    workspace: &Workspace,
+    ready: &Ready,
+    options: &Options,
+    cancel: &Cancel,
+) -> Result<Option<RunResult>, Failure> {
+    let Some(dir) = workspace.find_run(id)? else { return Ok(None) };
+    let lock = loop {
+        match Lock::take(&dir.join("lock"))? {
+            Some(lock) => break lock,
+            None if cancel.wait(LOCK_INTERVAL) => {
+                return Err(Failure::interrupted(format!(
+                    "interrupted while another process works on run {id}"
+                )));
+            }
+            None => {}
+        }
+    };
+    let contents = match journal::read(&dir) {
+        Err(JournalError::NeverBegan(_)) => return Ok(None),
+        _ => read_journal(id, &dir)?,
+    };
+    let state = RunState::of(&contents.events);
+    let Some(start) = state.start.clone() else { return Ok(None) };
+    let orphaned = state.status == Some(RunStatus::Running);
+    if orphaned {
+        inspect(id, &start, false)?;
+    }
+    let answer = state.question().and_then(|question| {
+        let response = human::read_response(&dir)?;
+        let (iteration, call_id) = (question.iteration, question.call_id.clone());
+        Some(Payload::HumanInputReceived { iteration, call_id, response })
+    });
+    let needs_message = match state.status {
+        Some(RunStatus::Completed | RunStatus::Failed) => true,
+        Some(RunStatus::WaitingForInput) => answer.is_none() && !options.has_person(),
+        Some(RunStatus::Running | RunStatus::Interrupted) | None => false,
+    };
+    if needs_message {
+        return Ok(RunResult::of(&state));
+    }
+    let taken = Taken { id: id.clone(), dir, lock, contents, start, orphaned };
+    take_up(taken, workspace, ready, options, answer, cancel.clone()).map(Some)
 }
 
 /// A run that nobody else works on.
 struct Taken {
-    workspace: Workspace,
+    id: RunId,
     dir: PathBuf,
     lock: Lock,
     contents: Contents,
@@ -91,15 +145,17 @@ struct Taken {
 }
 
 fn take_up(
-    args: &ContinueArgs,
     taken: Taken,
+    workspace: &Workspace,
     ready: &Ready,
+    options: &Options,
     said: Option<Payload>,
-    cancel: crate::signal::Cancel,
+    cancel: Cancel,
 ) -> Result<RunResult, Failure> {
-    let Taken { workspace, dir, lock, contents, start, orphaned } = taken;
-    let observer = drive::observer(&args.options, &dir)?;
-    let (id, secrets) = (args.run_id.clone(), ready.secrets.clone());
+    let Taken { id, dir, lock, contents, start, orphaned } = taken;
+    workspace::ensure_parts(&dir)?;
+    let observer = drive::observer(options, &dir)?;
+    let secrets = ready.secrets.clone();
     let (mut run, aside) = Run::open(id, &dir, lock, secrets, time::now, observer, &contents)?;
     if let Some(name) = aside {
         let text = format!(
@@ -121,13 +177,13 @@ fn take_up(
         let (run_id, final_iteration) = (run.id.to_string(), run.state().iterations);
         run.record(Payload::EngineEnd { run_id, status: RunStatus::Interrupted, final_iteration });
     }
-    let next = ready.start(&run, &workspace, start.epoch + 1, &args.options);
+    let next = ready.start(&run, workspace, start.epoch + 1, options);
     run.record(Payload::EngineStart(Box::new(next)));
     if let Some(said) = said {
         run.record(said);
     }
     run.commit()?;
-    ready.drive(&mut run, &workspace, &args.options, cancel)
+    ready.drive(&mut run, workspace, options, cancel)
 }
 
 fn find(args: &ContinueArgs, workspace: &Workspace) -> Result<PathBuf, Failure> {
@@ -183,15 +239,15 @@ fn read_journal(id: &RunId, dir: &Path) -> Result<Contents, Failure> {
 }
 
 /// Makes sure that the process that took the run up last is gone.
-fn inspect(args: &ContinueArgs, start: &EngineStart) -> Result<(), Failure> {
+fn inspect(id: &RunId, start: &EngineStart, force: bool) -> Result<(), Failure> {
     match janitor::inspect(&start.process) {
         Owner::Gone => Ok(()),
-        Owner::Elsewhere if args.force => Ok(()),
-        Owner::Alive => Err(still_active(&args.run_id, &start.process.pid.to_string())),
+        Owner::Elsewhere if force => Ok(()),
+        Owner::Alive => Err(still_active(id, &start.process.pid.to_string())),
         Owner::Elsewhere => Err(Failure::active(format!(
             "Run {} was started on host '{}'.\nCannot verify process status from host '{}'.\n\
              If you're certain the original process is dead, use --force.",
-            args.run_id,
+            id,
             start.process.hostname,
             janitor::hostname()
         ))),

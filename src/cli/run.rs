@@ -2,6 +2,7 @@
 
 use super::drive::{self, Options, Ready};
 use super::failure::Failure;
+use super::resume;
 use crate::agent::Agent;
 use crate::durable::{self, Lock};
 use crate::event::Payload;
@@ -35,6 +36,10 @@ pub struct RunArgs {
     /// The id of the run, for those who track it themselves (made by default)
     #[arg(long, value_name = "ID", value_parser = super::parse_run_id)]
     run_id: Option<RunId>,
+    /// Make sure that the run `--run-id` is done: create it, or continue it when it was interrupted, or wait for the
+    /// process that works on it, or print its stored result
+    #[arg(long, requires = "run_id", requires = "work_dir")]
+    ensure: bool,
     /// Never ask which workspace to use: make a new one
     #[arg(short, long)]
     yes: bool,
@@ -49,7 +54,8 @@ Examples:
   delta run -w . -m \"Fix the test\"              work in this directory
   delta run -m \"...\" --format json | jq .result
   delta run --run-id \"$(uuidgen)\" -m \"...\"      an id of your own
-  delta run --model openai:gpt-4o -m \"...\"      another LLM";
+  delta run --model openai:gpt-4o -m \"...\"      another LLM
+  delta run --ensure --run-id nightly -w . -m \"...\"   the same line any number of times: the work is done once";
 
 /// Makes a run and drives it.
 pub fn run(args: &RunArgs) -> ExitCode {
@@ -62,17 +68,43 @@ fn perform(args: &RunArgs) -> Result<RunResult, Failure> {
     let ready = Ready::load(&args.agent, &args.options)?;
     let cancel = drive::cancel()?;
     let workspace = choose_workspace(args, &ready.agent, &cancel)?;
-    let (id, dir, lock) = create_run(args, &workspace)?;
+    loop {
+        match create_run(args, &workspace) {
+            Ok(new) => return begin(args, new, message, &ready, &workspace, cancel),
+            Err(WorkspaceError::Exists { id, .. }) if args.ensure => {
+                // Nothing to give means that its process died before the run began: it is made again.
+                if let Some(result) =
+                    resume::ensure(&id, &workspace, &ready, &args.options, &cancel)?
+                {
+                    return Ok(result);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A run directory that was made just now.
+type New = (RunId, PathBuf, Lock);
+
+fn begin(
+    args: &RunArgs,
+    (id, dir, lock): New,
+    message: String,
+    ready: &Ready,
+    workspace: &Workspace,
+    cancel: Cancel,
+) -> Result<RunResult, Failure> {
     for (name, text) in &ready.agent.sources {
         durable::write_new(&dir.join("agent").join(name), ready.secrets.hide(text).as_bytes())?;
     }
     let observer = drive::observer(&args.options, &dir)?;
     let mut run = Run::create(id, &dir, lock, ready.secrets.clone(), time::now, observer)?;
-    let start = ready.start(&run, &workspace, 1, &args.options);
+    let start = ready.start(&run, workspace, 1, &args.options);
     run.record(Payload::EngineStart(Box::new(start)));
     run.record(Payload::UserMessage { content: message });
     run.commit()?;
-    ready.drive(&mut run, &workspace, &args.options, cancel)
+    ready.drive(&mut run, workspace, &args.options, cancel)
 }
 
 fn choose_workspace(args: &RunArgs, agent: &Agent, cancel: &Cancel) -> Result<Workspace, Failure> {
@@ -109,7 +141,7 @@ fn choose_workspace(args: &RunArgs, agent: &Agent, cancel: &Cancel) -> Result<Wo
     }
 }
 
-fn create_run(args: &RunArgs, workspace: &Workspace) -> Result<(RunId, PathBuf, Lock), Failure> {
+fn create_run(args: &RunArgs, workspace: &Workspace) -> Result<New, WorkspaceError> {
     loop {
         let id = args.run_id.clone().unwrap_or_else(|| {
             let [a, b, c, ..] = *uuid::Uuid::new_v4().as_bytes();
@@ -118,7 +150,7 @@ fn create_run(args: &RunArgs, workspace: &Workspace) -> Result<(RunId, PathBuf, 
         match workspace.create_run(&id) {
             Ok((dir, lock)) => return Ok((id, dir, lock)),
             Err(WorkspaceError::Exists { .. }) if args.run_id.is_none() => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
 }

@@ -10,5 +10,6 @@ pub fn write(text: &str) -> bool {
 
 /// Writes a line to stderr.
 pub fn complain(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    // In one write, so that the lines of processes that share a terminal do not mix.
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }
