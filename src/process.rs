@@ -73,10 +73,13 @@ pub struct Command<'a> {
     /// Raises the limit below which [`Capture::whole`] holds a stream from [`INLINE`] to [`INLINE_ALL`]: for a caller
     /// that reads the child's answer from its output.
     pub keep_all: bool,
-    /// Name and value of a variable in `launch.env` that no other child has. When the child is ended before its time,
-    /// processes with it that left the child's process group are ended too (on Linux).
-    pub mark: Option<(&'a str, &'a str)>,
+    /// Names and values of variables in `launch.env` that together no other child on the machine has. When the child is
+    /// ended before its time, processes with all of them that left the child's process group are ended too (on Linux).
+    pub mark: Option<Mark<'a>>,
 }
+
+/// Variables, as name and value, by whose presence in the environment of a process it is found.
+pub type Mark<'a> = &'a [(&'a str, &'a str)];
 
 /// Where large streams lie: in `{dir}/{stem}.stdout` and `{dir}/{stem}.stderr`, which must not exist yet.
 #[derive(Debug, Clone, Copy)]
@@ -136,13 +139,17 @@ pub fn signal_name(signal: i32) -> String {
         .map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
-/// The processes whose environment holds `NAME=VALUE`, except ourselves. Always empty where there is no /proc.
-pub fn find_marked(mark: (&str, &str)) -> Vec<i32> {
-    let entry = format!("{}={}", mark.0, mark.1);
+/// The processes whose environment holds every `NAME=VALUE` of `mark`, except ourselves. Always empty where there is no
+/// /proc.
+pub fn find_marked(mark: Mark<'_>) -> Vec<i32> {
+    let entries: Vec<String> = mark.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let ourselves = rustix::process::getpid();
     let is_marked = |pid: &Pid| {
         std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
-            environ.split(|byte| *byte == 0).any(|variable| variable == entry.as_bytes())
+            let holds = |entry: &String| {
+                environ.split(|byte| *byte == 0).any(|variable| variable == entry.as_bytes())
+            };
+            entries.iter().all(holds)
         })
     };
     processes().filter(|pid| *pid != ourselves).filter(is_marked).map(Pid::as_raw_pid).collect()
@@ -171,7 +178,7 @@ struct Running<'a> {
     input: &'a [u8],
     stdout: Stream,
     stderr: Stream,
-    mark: Option<(&'a str, &'a str)>,
+    mark: Option<Mark<'a>>,
     grace: Duration,
     stage: Stage,
     /// When the stage is over at the latest; none is never.

@@ -163,10 +163,10 @@ fn a_timeout_ends_the_tree_with_strays_and_keeps_the_output() {
     let bench = Bench::marked(mark.0, mark.1);
     let argv = shell("echo before; sleep 60 & setsid sleep 60 & wait");
     let timeout = Duration::from_secs(1);
-    let finished = go(&Command { timeout, mark: Some(mark), ..bench.command(&argv) });
+    let finished = go(&Command { timeout, mark: Some(&[mark]), ..bench.command(&argv) });
     assert_eq!((finished.end, text(&finished.stdout)), (End::TimedOut, "before\n"));
     assert!(finished.duration < GRACE, "{:?}", finished.duration);
-    assert_eq!(find_marked(mark), Vec::<i32>::new());
+    assert_eq!(find_marked(&[mark]), Vec::<i32>::new());
 }
 
 #[test]
@@ -177,12 +177,12 @@ fn who_ignores_sigterm_is_killed() {
     let deaf_stray = "setsid sh -c \"trap '' TERM; echo deaf; exec sleep 60\" & wait";
     for script in [deaf_group, deaf_stray] {
         let argv = shell(script);
-        let command = Command { timeout: 2 * SHORT, mark: Some(mark), ..bench.command(&argv) };
+        let command = Command { timeout: 2 * SHORT, mark: Some(&[mark]), ..bench.command(&argv) };
         let finished = run_with(&command, &Cancel::manual().unwrap(), SHORT);
         assert_eq!((finished.end, text(&finished.stdout)), (End::TimedOut, "deaf\n"));
         assert!(finished.duration >= 3 * SHORT, "{:?}", finished.duration);
         assert!(finished.duration < MINUTE / 2, "{:?}", finished.duration);
-        assert_eq!(find_marked(mark), Vec::<i32>::new());
+        assert_eq!(find_marked(&[mark]), Vec::<i32>::new());
     }
 }
 
@@ -227,14 +227,14 @@ fn what_runs_in_the_background_neither_holds_the_engine_nor_is_killed() {
     let mark = ("DELTA_T_BACK", "back");
     let bench = Bench::marked(mark.0, mark.1);
     let argv = shell("sleep 60 & echo done");
-    let finished = go(&Command { mark: Some(mark), ..bench.command(&argv) });
+    let finished = go(&Command { mark: Some(&[mark]), ..bench.command(&argv) });
     assert_eq!((finished.end, text(&finished.stdout)), (End::Exited(0), "done\n"));
     assert!(
         finished.duration >= LINGER && finished.duration < 10 * LINGER,
         "{:?}",
         finished.duration
     );
-    let left = find_marked(mark);
+    let left = find_marked(&[mark]);
     assert_eq!(left.len(), 1);
     kill(&left);
 }
@@ -421,7 +421,7 @@ fn no_tool_outlives_an_engine_that_was_killed() {
     if let Some(finished) = alone("no_tool_outlives_an_engine_that_was_killed", mark) {
         assert_eq!(finished.end, End::Killed(libc::SIGKILL));
         let (cancel, deadline) = (Cancel::manual().unwrap(), Instant::now() + MINUTE / 3);
-        while !find_marked(mark).is_empty() {
+        while !find_marked(&[mark]).is_empty() {
             assert!(Instant::now() < deadline);
             cancel.wait(TICK);
         }
