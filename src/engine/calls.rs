@@ -61,7 +61,7 @@ impl Engine<'_> {
             .chain(self.agent.builtins())
             .collect();
         let shown = text::one_line(&text::printable(name), 80);
-        format!("There is no tool `{shown}`; {}.", text::did_you_mean(name, names.iter().copied()))
+        format!("There is no tool `{shown}`; {}", text::did_you_mean(name, names.iter().copied()))
     }
 
     /// `why`, and that the answer was cut off, when it was.

@@ -2,6 +2,9 @@
 //! promise.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may, and start real processes")]
 
+mod execution;
+mod order;
+mod run_loop;
 mod smoke;
 
 /// The program under test.
