@@ -73,8 +73,8 @@ pub struct Command<'a> {
     /// Raises the limit below which [`Capture::whole`] holds a stream from [`INLINE`] to [`INLINE_ALL`]: for a caller
     /// that reads the child's answer from its output.
     pub keep_all: bool,
-    /// Name and value of a variable in `launch.env` that no other child has. When the child is ended before its time,
-    /// processes with it that left the child's process group are ended too (on Linux).
+    /// Names and values of variables in `launch.env` that together no other child on the machine has. When the child is
+    /// ended before its time, processes with all of them that left the child's process group are ended too (on Linux).
     pub marks: Marks<'a>,
 }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// A larger request is recorded without the messages that the record before already holds.
@@ -32,7 +33,17 @@ pub struct Body {
     /// The exact text.
     pub text: String,
     /// Where each message stands in it.
-    pub messages: Vec<std::ops::Range<usize>>,
+    pub messages: Vec<Range<usize>>,
+}
+
+impl Body {
+    /// Where each message stands in `sent`, the text that was sent in place of this one; nothing when they stand
+    /// elsewhere there.
+    fn messages_in(&self, sent: &str) -> Vec<Range<usize>> {
+        let end = self.messages.last().map_or(0, |last| last.end);
+        let same = sent.get(..end).is_some_and(|start| start == &self.text[..end]);
+        if same { self.messages.clone() } else { Vec::new() }
+    }
 }
 
 /// One LLM call, for io/invocations.
@@ -187,10 +198,7 @@ impl Records {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect::<String>();
-        let recorded = match sent {
-            Some(sent) => sent.to_owned(),
-            None => self.shortened(body, &name),
-        };
+        let recorded = self.shortened(text, &body.messages_in(text), &name);
         #[derive(Serialize)]
         struct Whole<'a> {
             #[serde(flatten)]
@@ -204,25 +212,25 @@ impl Records {
     }
 
     /// The request with the messages that the last record holds replaced by a reference, when it is large.
-    fn shortened(&mut self, body: &Body, name: &str) -> String {
-        let hash = |range: &std::ops::Range<usize>| {
+    fn shortened(&mut self, text: &str, messages: &[Range<usize>], name: &str) -> String {
+        let hash = |range: &Range<usize>| {
             let mut hasher = DefaultHasher::new();
-            body.text[range.clone()].hash(&mut hasher);
+            text[range.clone()].hash(&mut hasher);
             hasher.finish()
         };
-        let hashes: Vec<u64> = body.messages.iter().map(hash).collect();
+        let hashes: Vec<u64> = messages.iter().map(hash).collect();
         let file_name = name.rsplit('/').next().unwrap_or(name).to_owned();
         let last = self.last_request.replace((file_name, hashes.clone()));
-        let Some((file, known)) = last.filter(|_| body.text.len() >= WHOLE_REQUEST) else {
-            return body.text.clone();
+        let Some((file, known)) = last.filter(|_| text.len() >= WHOLE_REQUEST) else {
+            return text.to_owned();
         };
         let same = known.iter().zip(&hashes).take_while(|(one, other)| one == other).count();
         if same == 0 {
-            return body.text.clone();
+            return text.to_owned();
         }
-        let (start, end) = (body.messages[0].start, body.messages[same - 1].end);
+        let (start, end) = (messages[0].start, messages[same - 1].end);
         let reference = serde_json::json!({"same_as": file, "count": same});
-        format!("{}{reference}{}", &body.text[..start], &body.text[end..])
+        format!("{}{reference}{}", &text[..start], &text[end..])
     }
 
     /// Records a run of a tool under the stem that was reserved for it; gives the file's name as for an invocation.

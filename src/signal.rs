@@ -8,11 +8,15 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
 use std::os::raw::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The exit code of a run that was interrupted.
 const INTERRUPTED: c_int = 130;
+
+/// Signals that come so soon after the first, in milliseconds, are the same request: `timeout` signals the process and
+/// its group, and a terminal that closes makes the kernel and the shell send one each.
+const BURST: u64 = 50;
 
 /// Whether a person or the system asked the engine to stop. Clones share the state.
 #[derive(Debug, Clone)]
@@ -20,7 +24,8 @@ pub struct Cancel(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    requests: AtomicUsize,
+    /// When the stop was asked for, in milliseconds since the system started; 0 when it was not.
+    requested_at: AtomicU64,
     /// The process group that a second signal kills before it ends the engine; 0 when there is none.
     group: AtomicI32,
     wake_read: OwnedFd,
@@ -31,8 +36,8 @@ impl Cancel {
     /// A cancel that no signal reaches; [`Cancel::request`] sets it.
     pub fn manual() -> io::Result<Self> {
         let (wake_read, wake_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let (requests, group) = (AtomicUsize::new(0), AtomicI32::new(0));
-        Ok(Self(Arc::new(Inner { requests, group, wake_read, wake_write })))
+        let (requested_at, group) = (AtomicU64::new(0), AtomicI32::new(0));
+        Ok(Self(Arc::new(Inner { requested_at, group, wake_read, wake_write })))
     }
 
     /// A cancel that SIGINT, SIGTERM and SIGHUP set, and that SIGCHLD wakes. Call it once per process.
@@ -45,7 +50,8 @@ impl Cancel {
                 continue;
             }
             let inner = Arc::clone(&cancel.0);
-            // SAFETY: the action only touches atomics and calls kill, write and _exit, all async-signal-safe.
+            // SAFETY: the action only touches atomics and calls clock_gettime, kill, write and _exit, all
+            // async-signal-safe.
             unsafe { signal_hook::low_level::register(signal, move || inner.on_signal()) }?;
         }
         let inner = Arc::clone(&cancel.0);
@@ -56,13 +62,13 @@ impl Cancel {
 
     /// Asks for the stop, as a signal would.
     pub fn request(&self) {
-        self.0.requests.fetch_add(1, Ordering::SeqCst);
+        self.0.ask(milliseconds());
         self.0.wake();
     }
 
     /// Whether the stop was asked for.
     pub fn requested(&self) -> bool {
-        self.0.requests.load(Ordering::SeqCst) > 0
+        self.0.requested_at.load(Ordering::SeqCst) > 0
     }
 
     /// Names the process group that a second signal kills; 0 for none.
@@ -116,8 +122,14 @@ pub fn timespec(duration: Duration) -> Timespec {
 }
 
 impl Inner {
+    /// Asks for the stop; gives when it was asked for before, if it was.
+    fn ask(&self, now: u64) -> Option<u64> {
+        self.requested_at.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst).err()
+    }
+
     fn on_signal(&self) {
-        if self.requests.fetch_add(1, Ordering::SeqCst) > 0 {
+        let now = milliseconds();
+        if self.ask(now).is_some_and(|first| now.saturating_sub(first) >= BURST) {
             let group = self.group.load(Ordering::SeqCst);
             if group > 0 {
                 // SAFETY: kill is async-signal-safe; a group that is gone makes it fail, which is fine.
@@ -132,6 +144,15 @@ impl Inner {
         // A full pipe wakes as well as one more byte would.
         let _ = rustix::io::write(&self.wake_write, &[0]);
     }
+}
+
+/// Milliseconds since the system started, at least 1.
+fn milliseconds() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is valid for writing.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    let (seconds, nanos) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
+    (seconds * 1000 + nanos / 1_000_000).max(1)
 }
 
 fn is_ignored(signal: c_int) -> bool {

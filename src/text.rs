@@ -180,7 +180,11 @@ impl Secrets {
 
     /// Hides each of `values` that is long enough to be a secret.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
-        Self(values.into_iter().filter(|value| value.len() >= Self::SHORTEST).collect())
+        let mut values: Vec<String> =
+            values.into_iter().filter(|value| value.len() >= Self::SHORTEST).collect();
+        // Of two that begin alike the longer one goes first: hiding the shorter one would leave the other's rest.
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        Self(values)
     }
 
     /// `text` with every secret replaced; also where it stands in its JSON-escaped form.

@@ -6,6 +6,10 @@
     reason = "tests may, and start real processes"
 )]
 
+mod execution;
+mod order;
+mod run_loop;
+mod signals;
 mod smoke;
 
 /// The program under test.

@@ -2,3 +2,4 @@
 
 pub mod sandbox;
 pub mod server;
+pub mod wait;

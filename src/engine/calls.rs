@@ -1,0 +1,322 @@
+//! Acting: one call of an answer, from its arguments to its observation.
+
+use super::{Engine, EngineError, millis};
+use crate::agent::Finish;
+use crate::event::{ActionRequest, ActionResult, Payload, Question};
+use crate::human;
+use crate::process::{self, Command, Finished, Launch, Spool};
+use crate::record::{self, Execution, Stream};
+use crate::run::Run;
+use crate::state::{ASK_HUMAN, Call, FINISH};
+use crate::text;
+use crate::tool::observation::{Observation, observe};
+use crate::tool::{Tool, argv::Invocation as ToolInvocation};
+use serde_json::Value as Json;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+/// How much of what a dead engine's tool had printed the LLM is shown.
+const SHOWN_OF_A_DEAD_CALL: u64 = 4096;
+
+impl Engine<'_> {
+    pub(super) fn act(&mut self, run: &mut Run, call: &Call) -> Result<(), EngineError> {
+        if run.state().cut_off && call.arguments.trim().is_empty() {
+            // Empty arguments are otherwise `{}`, and a tool would do what nobody has asked for.
+            let why = "The arguments of this call are missing; it was not run.".to_owned();
+            self.refuse(run, call, self.cut_off(run, why));
+            return Ok(());
+        }
+        let own = self.agent.tool(&call.tool);
+        match (own, call.tool.as_str()) {
+            (Some(tool), _) => match tool.check(&call.arguments) {
+                Ok(arguments) => {
+                    let invocation = tool.invocation(&arguments, self.environment.vars());
+                    self.execute(run, call, tool, &invocation)
+                }
+                Err(why) => {
+                    self.refuse(run, call, self.cut_off(run, why));
+                    Ok(())
+                }
+            },
+            (None, FINISH) if !matches!(self.agent.finish, Finish::Off) => self.finish(run, call),
+            (None, ASK_HUMAN) => {
+                self.ask(run, call);
+                Ok(())
+            }
+            (None, unknown) => {
+                self.refuse(run, call, self.unknown_tool(unknown));
+                Ok(())
+            }
+        }
+    }
+
+    fn unknown_tool(&self, name: &str) -> String {
+        let names: Vec<&str> = self
+            .agent
+            .tools
+            .iter()
+            .map(|tool| tool.name.as_str())
+            .chain(self.agent.builtins())
+            .collect();
+        let shown = text::one_line(&text::printable(name), 80);
+        format!("There is no tool `{shown}`; {}", text::did_you_mean(name, names.iter().copied()))
+    }
+
+    /// `why`, and that the answer was cut off, when it was.
+    fn cut_off(&self, run: &Run, why: String) -> String {
+        match run.state().cut_off {
+            true => format!(
+                "{why}\nThe answer was cut off at the token limit (finish_reason `length`), so the call may be incomplete."
+            ),
+            false => why,
+        }
+    }
+
+    /// Runs a tool: its request is durable before it starts, its result is recorded when it has ended.
+    fn execute(
+        &mut self,
+        run: &mut Run,
+        call: &Call,
+        tool: &Tool,
+        invocation: &ToolInvocation,
+    ) -> Result<(), EngineError> {
+        let started_at = (self.clock)();
+        let stem = run
+            .records
+            .fresh_stem("tool_executions", &format!("{}_{}", started_at.compact(), tool.name));
+        let execution = format!("io/tool_executions/{stem}.json");
+        request(run, call, Some(invocation.argv.clone()), Some(execution.clone()));
+        run.commit()?;
+
+        let (launch, finished) = self.run_tool(run, call, tool, invocation, &stem);
+        let place = format!(".delta/{}/io/tool_executions", run.id);
+        let seen = observe(&finished, tool.timeout_ms, &place, &format!("{stem}.json"));
+        let run_id = run.id.to_string();
+        run.records.execution(
+            &stem,
+            &Execution {
+                run_id: &run_id,
+                iteration: call.iteration,
+                tool: &tool.name,
+                call_id: &call.id,
+                argv: &invocation.argv,
+                cwd: &launch.cwd,
+                stdin: &invocation.stdin,
+                started_at,
+                duration_ms: millis(finished.duration),
+                exit_code: seen.exit_code,
+                ended: record::ended(&finished.end),
+                stdout: Stream::of(&finished.stdout),
+                stderr: Stream::of(&finished.stderr),
+            },
+        )?;
+        observed(run, call, seen, millis(finished.duration), Some(execution));
+        Ok(())
+    }
+
+    fn run_tool(
+        &self,
+        run: &Run,
+        call: &Call,
+        tool: &Tool,
+        invocation: &ToolInvocation,
+        stem: &str,
+    ) -> (Launch, Finished) {
+        let vars = self.environment.vars();
+        let env = tool.env.iter().map(|(name, value)| (name.as_str(), vars.fill(value)));
+        let env = env.chain([("DELTA_CALL_ID", call.id.clone())]);
+        let launch = self.environment.launch(call.iteration, &tool.pass_env, env);
+        let (directory, run_dir) = (run.records.executions_dir(), run.dir.to_string_lossy());
+        let command = Command {
+            argv: &invocation.argv,
+            launch: &launch,
+            stdin: invocation.stdin.as_bytes(),
+            timeout: Duration::from_millis(tool.timeout_ms),
+            spool: Some(Spool { dir: &directory, stem }),
+            keep: tool.max_output_bytes,
+            keep_all: false,
+            // Another run may have a call of the same id.
+            marks: &[("RUN_DIR", &run_dir), ("DELTA_CALL_ID", &call.id)],
+        };
+        let finished = process::run(&command, &self.cancel);
+        (launch, finished)
+    }
+
+    /// Settles a call whose engine died: it is not run again, unless its tool says that this does no harm.
+    pub(super) fn settle(
+        &mut self,
+        run: &mut Run,
+        call: &Call,
+        execution: Option<&str>,
+    ) -> Result<(), EngineError> {
+        let repeatable = self.agent.tool(&call.tool).filter(|tool| tool.idempotent);
+        if let Some(tool) = repeatable
+            && let Ok(arguments) = tool.check(&call.arguments)
+        {
+            let invocation = tool.invocation(&arguments, self.environment.vars());
+            return self.execute(run, call, tool, &invocation);
+        }
+        let mut text = "[the engine stopped during this call; whether it took effect is unknown, and it was not run again]".to_owned();
+        for (stream, heading) in
+            [("stdout", "printed until then"), ("stderr", "printed to stderr until then")]
+        {
+            let path = execution.and_then(|name| {
+                Some(run.dir.join(name.strip_suffix("json")?).with_extension(stream))
+            });
+            let tail = path.and_then(|path| tail_of(&path, SHOWN_OF_A_DEAD_CALL).ok());
+            if let Some(tail) = tail.filter(|tail| !tail.is_empty()) {
+                text.push_str(&format!("\n[{heading}]\n{}", String::from_utf8_lossy(&tail)));
+            }
+        }
+        let seen = Observation { text, exit_code: None, truncated: false };
+        observed(run, call, seen, 0, execution.map(str::to_owned));
+        Ok(())
+    }
+
+    /// Answers a call without starting anything.
+    fn refuse(&self, run: &mut Run, call: &Call, why: String) {
+        request(run, call, None, None);
+        let seen = Observation { text: why, exit_code: None, truncated: false };
+        observed(run, call, seen, 0, None);
+    }
+
+    fn finish(&mut self, run: &mut Run, call: &Call) -> Result<(), EngineError> {
+        if run.state().result.is_some() {
+            self.refuse(
+                run,
+                call,
+                "The run has its result already, from a call before this one.".to_owned(),
+            );
+            return Ok(());
+        }
+        let result = match self.finish_result(&call.arguments) {
+            Ok(result) => result,
+            Err(why) => {
+                self.refuse(run, call, self.cut_off(run, why));
+                return Ok(());
+            }
+        };
+        request(run, call, None, None);
+        let execution = Some(run.records.finish((self.clock)(), &call.id, &result)?);
+        run.record(Payload::ActionResult(Box::new(ActionResult {
+            iteration: call.iteration,
+            call_id: call.id.clone(),
+            tool_name: call.tool.clone(),
+            observation_content: "[the run is finished]".to_owned(),
+            exit_code: Some(0),
+            duration_ms: 0,
+            execution,
+            truncated: false,
+            result: Some(result),
+        })));
+        Ok(())
+    }
+
+    fn finish_result(&self, arguments: &str) -> Result<Json, String> {
+        let wrong =
+            |why: String| format!("Invalid arguments for tool `finish`; the run goes on:\n{why}");
+        let arguments: Json = serde_json::from_str(&text::mend_surrogates(arguments))
+            .map_err(|error| wrong(format!("- they are not JSON ({error})")))?;
+        if let Finish::Schema { validator, .. } = &self.agent.finish {
+            let errors: Vec<String> = validator
+                .iter_errors(&arguments)
+                .map(|error| match error.instance_path().as_str() {
+                    "" => format!("- {error}"),
+                    path => format!("- {path}: {error}"),
+                })
+                .collect();
+            return if errors.is_empty() { Ok(arguments) } else { Err(wrong(errors.join("\n"))) };
+        }
+        match (arguments.get("result"), arguments.as_object().map(serde_json::Map::len)) {
+            (Some(result @ (Json::String(_) | Json::Object(_))), Some(1)) => Ok(result.clone()),
+            (Some(Json::String(_) | Json::Object(_)), _) => {
+                Err(wrong("- `result` is the only parameter".to_owned()))
+            }
+            _ => Err(wrong("- `result` must be there, and be a string or an object".to_owned())),
+        }
+    }
+
+    /// Puts a question into the journal; waiting for the answer is the next step.
+    fn ask(&self, run: &mut Run, call: &Call) {
+        match human::question(call) {
+            Err(why) => self.refuse(run, call, self.cut_off(run, why)),
+            Ok(question) => {
+                request(run, call, None, None);
+                run.record(Payload::HumanInputRequest(question));
+            }
+        }
+    }
+
+    /// Waits for the answer to a question at the terminal; false when it has to come with another process.
+    pub(super) fn wait(&mut self, run: &mut Run, question: &Question) -> Result<bool, EngineError> {
+        run.commit()?;
+        let Some(person) = &mut self.person else {
+            human::write_request(&run.dir, question, (self.clock)())?;
+            return Ok(false);
+        };
+        let response = match person.ask(question) {
+            Ok(response) => response,
+            Err(_) if self.cancel.requested() => return Err(EngineError::Cancelled),
+            Err(error) => return Err(EngineError::Person(error)),
+        };
+        let (iteration, call_id) = (question.iteration, question.call_id.clone());
+        run.record(Payload::HumanInputReceived { iteration, call_id, response });
+        Ok(true)
+    }
+
+    pub(super) fn reply(&mut self, run: &mut Run, call: &Call, response: String) -> Result<(), EngineError> {
+        let seen = Observation { text: response, exit_code: Some(0), truncated: false };
+        observed(run, call, seen, 0, None);
+        run.commit()?;
+        human::clear(&run.dir);
+        Ok(())
+    }
+}
+
+/// Records the ACTION_REQUEST of a call, unless it has one: one that starts nothing may be done again.
+fn request(run: &mut Run, call: &Call, argv: Option<Vec<String>>, execution: Option<String>) {
+    if argv.is_none() && run.state().is_begun(&call.id) {
+        return;
+    }
+    let tool_args = serde_json::from_str(&text::mend_surrogates(&call.arguments));
+    run.record(Payload::ActionRequest(Box::new(ActionRequest {
+        iteration: call.iteration,
+        call_id: call.id.clone(),
+        tool_name: call.tool.clone(),
+        tool_args: tool_args.unwrap_or_else(|_| Json::from(call.arguments.as_str())),
+        argv,
+        execution,
+    })));
+}
+
+fn observed(
+    run: &mut Run,
+    call: &Call,
+    seen: Observation,
+    duration_ms: u64,
+    execution: Option<String>,
+) {
+    run.record(Payload::ActionResult(Box::new(ActionResult {
+        iteration: call.iteration,
+        call_id: call.id.clone(),
+        tool_name: call.tool.clone(),
+        observation_content: seen.text,
+        exit_code: seen.exit_code,
+        duration_ms,
+        execution,
+        truncated: seen.truncated,
+        result: None,
+    })));
+}
+
+/// The last bytes of a file, which may be large.
+fn tail_of(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(limit)))?;
+    let mut tail = Vec::new();
+    file.take(limit).read_to_end(&mut tail)?;
+    Ok(tail)
+}

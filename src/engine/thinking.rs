@@ -1,0 +1,221 @@
+//! Thinking: one answer of the LLM, from the context to the THOUGHT.
+
+use super::{Engine, EngineError, millis};
+use crate::agent::Agent;
+use crate::context::Generator;
+use crate::event::{Payload, Thought};
+use crate::llm::{Attempt, LlmError, Message, Reply, Request};
+use crate::record::{Body, Invocation};
+use crate::run::{Notice, Run};
+use crate::text::Secrets;
+use crate::time::Timestamp;
+use serde_json::{Value as Json, json};
+use std::time::{Duration, Instant};
+
+/// A question that is ready to be sent, and what a script wants to know of it.
+struct Question {
+    iteration: u32,
+    body: Body,
+    task: String,
+    message: String,
+    last: String,
+}
+
+/// How asking it went.
+struct Asked {
+    started_at: Timestamp,
+    duration: Duration,
+    attempts: Vec<Attempt>,
+    answer: Result<Reply, LlmError>,
+}
+
+impl Engine<'_> {
+    /// Asks the LLM for its next answer, and makes it a fact.
+    pub(super) fn think(&mut self, run: &mut Run, iteration: u32) -> Result<(), EngineError> {
+        run.commit()?;
+        let (mut reply, mut invocation) = self.ask_llm(run, iteration)?;
+        if matches!(no_answer(&reply), Some((EMPTY, _))) {
+            run.tell(Notice::Warning("the LLM answered with nothing; asking once more"));
+            (reply, invocation) = self.ask_llm(run, iteration)?;
+        }
+        if let Some((kind, message)) = no_answer(&reply) {
+            return Err(EngineError::Answer { kind, message, invocation });
+        }
+        run.record(Payload::Thought(Box::new(Thought {
+            iteration,
+            content: reply.content.unwrap_or_default(),
+            tool_calls: reply.tool_calls,
+            reasoning: reply.reasoning.filter(|_| self.agent.llm.echo_reasoning),
+            finish_reason: reply.finish_reason,
+            usage: reply.usage,
+            invocation: Some(invocation),
+            script_turn: reply.script_turn,
+        })));
+        Ok(())
+    }
+
+    /// Asks the LLM, and records the call in io/. Gives the answer and the record's name.
+    fn ask_llm(&mut self, run: &mut Run, iteration: u32) -> Result<(Reply, String), EngineError> {
+        let question = self.question(run, iteration)?;
+        let asked = self.send(run, &question);
+        if matches!(asked.answer, Err(LlmError::Cancelled)) {
+            return Err(EngineError::Cancelled);
+        }
+        let invocation = self.record_invocation(run, &question, &asked)?;
+        match asked.answer {
+            Err(error) => Err(EngineError::Llm { error, invocation }),
+            Ok(reply) => {
+                if let Some(reasoning) = &reply.reasoning {
+                    let reasoning = run.secrets().hide(reasoning).into_owned();
+                    run.tell(Notice::Reasoning(&reasoning));
+                }
+                Ok((reply, invocation))
+            }
+        }
+    }
+
+    /// Builds the request out of the conversation and what context.yaml names.
+    fn question(&self, run: &Run, iteration: u32) -> Result<Question, EngineError> {
+        let environment = &self.environment;
+        let launch = |generator: &Generator| environment.launch(iteration, &generator.pass_env, []);
+        let conversation = &run.state().conversation;
+        let messages =
+            self.agent.context.build(environment.vars(), conversation, &self.cancel, &launch)?;
+        Ok(Question {
+            iteration,
+            body: self.body(&messages, run.secrets()),
+            task: conversation.task().to_owned(),
+            message: conversation.last_user_message().to_owned(),
+            last: messages.last().map(Message::text).unwrap_or_default().to_owned(),
+        })
+    }
+
+    fn body(&self, messages: &[Message<'_>], secrets: &Secrets) -> Body {
+        let (head, tail) = &self.frame;
+        let text = secrets.hide(head).into_owned();
+        let mut body = Body { text, messages: Vec::with_capacity(messages.len()) };
+        for (index, message) in messages.iter().enumerate() {
+            if index > 0 {
+                body.text.push(',');
+            }
+            let start = body.text.len();
+            let message = serde_json::to_string(message).unwrap_or_default();
+            body.text.push_str(&secrets.hide(&message));
+            body.messages.push(start..body.text.len());
+        }
+        body.text.push_str(&secrets.hide(tail));
+        body
+    }
+
+    fn send(&mut self, run: &mut Run, question: &Question) -> Asked {
+        let request = Request {
+            body: &question.body.text,
+            task: &question.task,
+            message: &question.message,
+            last: &question.last,
+            script_place: run.state().script_place,
+        };
+        let (started_at, timer) = ((self.clock)(), Instant::now());
+        let mut attempts = Vec::new();
+        run.tell(Notice::Asking);
+        let answer = self.provider.complete(&request, &self.cancel, &mut |attempt| {
+            run.tell(Notice::Attempt(attempt));
+            attempts.push(attempt.clone());
+        });
+        run.tell(Notice::Answered);
+        let answer = answer.map(|reply| self.priced(reply));
+        Asked { started_at, duration: timer.elapsed(), attempts, answer }
+    }
+
+    /// The reply with what it cost, by the agent's prices before the endpoint's own figure.
+    fn priced(&self, mut reply: Reply) -> Reply {
+        if let (Some(usage), Some(pricing)) = (&mut reply.usage, &self.agent.llm.pricing) {
+            usage.cost_usd = Some(pricing.cost(usage));
+        }
+        reply
+    }
+
+    fn record_invocation(
+        &self,
+        run: &mut Run,
+        question: &Question,
+        asked: &Asked,
+    ) -> Result<String, EngineError> {
+        let (reply, error) = (asked.answer.as_ref().ok(), asked.answer.as_ref().err());
+        let (status, response) = match error {
+            Some(LlmError::Failed { status, response, .. }) => (*status, response.as_ref()),
+            _ => (reply.and_then(|reply| reply.status), reply.map(|reply| &reply.response)),
+        };
+        let run_id = run.id.to_string();
+        let error = error.map(ToString::to_string);
+        let record = Invocation {
+            run_id: &run_id,
+            iteration: question.iteration,
+            provider: self.agent.llm.provider.name(),
+            model: &self.agent.llm.model,
+            started_at: asked.started_at,
+            duration_ms: millis(asked.duration),
+            status,
+            attempts: &asked.attempts,
+            usage: reply.and_then(|reply| reply.usage.as_ref()),
+            error: error.as_deref(),
+            reasoning: reply.and_then(|reply| reply.reasoning.as_deref()),
+            response: response.unwrap_or(&Json::Null),
+        };
+        let sent = reply.and_then(|reply| reply.sent.as_deref());
+        Ok(run.records.invocation(&record, &question.body, sent)?)
+    }
+}
+
+/// The request body around its messages: everything that stays the same for a whole run, in a fixed order.
+pub(super) fn frame(agent: &Agent) -> (String, String) {
+    let llm = &agent.llm;
+    let mut tail = String::from("]");
+    let mut add = |key: &str, value: &Json| tail.push_str(&format!(",{}:{value}", Json::from(key)));
+    let tools = agent.definitions();
+    if !tools.is_empty() {
+        add("tools", &Json::from(tools));
+    }
+    for (key, value) in &llm.body {
+        add(key, value);
+    }
+    let streams = llm.stream && llm.provider.name() == "openai";
+    if streams {
+        add("stream", &Json::Bool(true));
+        add("stream_options", &json!({"include_usage": true}));
+    }
+    tail.push('}');
+    (format!("{{\"model\":{},\"messages\":[", Json::from(llm.model.as_str())), tail)
+}
+
+/// The error's type when the LLM said nothing at all; then it is worth asking again.
+const EMPTY: &str = "empty_response";
+
+/// Why a reply is no answer, if it is none: the error's type and its words. A text that was withheld or cut off is
+/// none: it would make an unfinished task look like success.
+fn no_answer(reply: &Reply) -> Option<(&'static str, String)> {
+    if !reply.tool_calls.is_empty() {
+        return None;
+    }
+    let text = reply.content.as_deref().map(str::trim).filter(|text| !text.is_empty());
+    let refused = |words: &str| ("refusal", format!("the model refused: {words}"));
+    Some(match (&reply.refusal, reply.finish_reason.as_deref(), text) {
+        (Some(refusal), ..) => refused(refusal),
+        (None, Some("refusal"), Some(text)) => refused(text),
+        (None, Some("refusal"), None) => ("refusal", "the model refused to answer".to_owned()),
+        (None, Some("content_filter"), text) => {
+            let what = if text.is_some() { "cut off" } else { "withheld" };
+            ("content_filter", format!("the endpoint's content filter {what} the answer"))
+        }
+        (None, Some("length"), Some(_)) => (
+            "length",
+            "the answer was cut off at the token limit (finish_reason `length`); raise `llm.max_tokens`".to_owned(),
+        ),
+        (None, Some("length"), None) => (
+            "length",
+            "the token limit was reached before any answer (finish_reason `length`); raise `llm.max_tokens`".to_owned(),
+        ),
+        (None, _, None) => (EMPTY, "the LLM answered twice with neither text nor tool calls".to_owned()),
+        (None, _, Some(_)) => return None,
+    })
+}
