@@ -3,6 +3,7 @@
 use super::stdout;
 use crate::diag::Report;
 use crate::durable::FileError;
+use crate::event::RunStatus;
 use crate::llm::{LlmError, NoEndpoint};
 use crate::outcome::ErrorInfo;
 use crate::workspace::WorkspaceError;
@@ -24,6 +25,8 @@ enum Kind {
     Exists,
     /// The system could not do something.
     Io,
+    /// A person was asked and went away.
+    Silence,
     /// A person stopped it.
     Interrupted,
 }
@@ -34,6 +37,7 @@ impl Kind {
             Self::Config => "config",
             Self::Exists => "run_exists",
             Self::Io => "io",
+            Self::Silence => "interaction",
             Self::Interrupted => "interrupted",
         }
     }
@@ -41,7 +45,7 @@ impl Kind {
     fn exit_code(self) -> u8 {
         match self {
             Self::Config => 126,
-            Self::Exists | Self::Io => 1,
+            Self::Exists | Self::Io | Self::Silence => 1,
             Self::Interrupted => 130,
         }
     }
@@ -53,9 +57,21 @@ impl Failure {
         Self { kind: Kind::Config, message: message.into(), hint: hint.into() }
     }
 
-    /// A person stopped the command before a run began.
-    pub fn interrupted(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Interrupted, message: message.into(), hint: None }
+    /// A person was asked something before a run began, and there was no answer.
+    pub fn unanswered(what: &str, error: &std::io::Error, hint: &str) -> Self {
+        if error.kind() == std::io::ErrorKind::Interrupted {
+            return Self { kind: Kind::Interrupted, message: "interrupted".to_owned(), hint: None };
+        }
+        let message = format!("{what}: {error}");
+        Self { kind: Kind::Silence, message, hint: Some(hint.to_owned()) }
+    }
+
+    /// The status of a RunResult.
+    pub fn status(&self) -> RunStatus {
+        match self.kind {
+            Kind::Interrupted => RunStatus::Interrupted,
+            Kind::Config | Kind::Exists | Kind::Io | Kind::Silence => RunStatus::Failed,
+        }
     }
 
     /// Says it on stderr.
@@ -87,7 +103,8 @@ impl From<Report> for Failure {
 
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
-        let denied = error.source.kind() == std::io::ErrorKind::PermissionDenied;
+        use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        let denied = matches!(error.source.kind(), PermissionDenied | ReadOnlyFilesystem);
         let kind = if denied { Kind::Config } else { Kind::Io };
         Self { kind, message: error.to_string(), hint: None }
     }

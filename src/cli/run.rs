@@ -103,10 +103,9 @@ pub fn run(args: &RunArgs) -> ExitCode {
             let code = failure.complain();
             if matches!(args.format, Format::Json | Format::Jsonl) {
                 let id = args.run_id.as_ref().map(ToString::to_string);
-                stdout::write(&output::render(
-                    &RunResult::failed(id, failure.info(), time::now()),
-                    args.format,
-                ));
+                let (status, error) = (failure.status(), failure.info());
+                let result = RunResult::without_run(id, status, error, time::now());
+                stdout::write(&output::render(&result, args.format));
             }
             return code;
         }
@@ -202,8 +201,10 @@ fn choose_workspace(args: &RunArgs, agent: &Agent, cancel: &Cancel) -> Result<Wo
     }
     prompt.push_str("  n) a new one\nchoose [n]> ");
     loop {
-        let answer = terminal::ask(&prompt, cancel)
-            .map_err(|error| Failure::interrupted(format!("no workspace was chosen: {error}")))?;
+        let answer = terminal::ask(&prompt, cancel).map_err(|error| {
+            let hint = "name one with `-w DIR`, or give `-y` for a new one";
+            Failure::unanswered("no workspace was chosen", &error, hint)
+        })?;
         let answer = answer.trim();
         if answer.is_empty() || answer.eq_ignore_ascii_case("n") {
             return Ok(Workspace::next_of(&agent.home)?);

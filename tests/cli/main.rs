@@ -8,6 +8,7 @@
 
 mod agent_loading;
 mod smoke;
+mod workspaces;
 
 /// The program under test.
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
