@@ -282,7 +282,7 @@ fn run_as_nobody(mode: u32) -> Ran {
     fs::set_permissions(sandbox.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir(sandbox.path("work")).unwrap();
     fs::set_permissions(sandbox.path("work"), fs::Permissions::from_mode(mode)).unwrap();
-    fs::copy(DELTA, sandbox.path("delta")).unwrap();
+    sandbox.copy_program(DELTA, "delta");
     let mut command = Command::new(sandbox.path("delta"));
     command.args(["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "hi"]);
     command.current_dir(sandbox.path(""));
