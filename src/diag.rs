@@ -66,7 +66,8 @@ impl fmt::Display for Diagnostic {
             let mut lines = help.lines();
             write!(f, "\n  = help: {}", lines.next().unwrap_or_default())?;
             for line in lines {
-                write!(f, "\n    {line}")?;
+                let pad = if line.is_empty() { "" } else { "    " };
+                write!(f, "\n{pad}{line}")?;
             }
         }
         Ok(())

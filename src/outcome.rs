@@ -128,12 +128,17 @@ impl RunResult {
         })
     }
 
-    /// The result of a command that failed before, or outside of, a run.
-    pub fn failed(run_id: Option<String>, error: ErrorInfo, now: Timestamp) -> Self {
+    /// The result of a command that ended before, or outside of, a run.
+    pub fn without_run(
+        run_id: Option<String>,
+        status: RunStatus,
+        error: ErrorInfo,
+        now: Timestamp,
+    ) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
             run_id,
-            status: RunStatus::Failed,
+            status,
             result: None,
             error: Some(error),
             interaction: None,

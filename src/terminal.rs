@@ -21,6 +21,15 @@ pub fn is_watched() -> bool {
 /// End of input is an error, for silence is never an answer; so is the stop, as soon as it is asked for.
 pub fn ask(prompt: &str, cancel: &Cancel) -> io::Result<String> {
     show(prompt)?;
+    let answer = read_line(cancel);
+    if answer.is_err() {
+        // What is said next does not belong behind the prompt.
+        show("\n")?;
+    }
+    answer
+}
+
+fn read_line(cancel: &Cancel) -> io::Result<String> {
     wait_for_line(cancel)?;
     let mut line = String::new();
     if io::stdin().lock().read_line(&mut line)? == 0 {
@@ -34,8 +43,10 @@ pub fn ask_hidden(prompt: &str, cancel: &Cancel) -> io::Result<String> {
     let hidden = Hidden::begin()?;
     let answer = ask(prompt, cancel);
     drop(hidden);
-    // The person's Enter was not shown either.
-    show("\n")?;
+    if answer.is_ok() {
+        // The person's Enter was not shown either.
+        show("\n")?;
+    }
     answer
 }
 

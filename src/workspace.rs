@@ -53,7 +53,7 @@ impl Workspace {
     /// The directory `path`, made when it is missing.
     pub fn open(path: &Path) -> Result<Self, WorkspaceError> {
         let unusable = |reason: String| WorkspaceError::Unusable { path: path.to_owned(), reason };
-        durable::ensure_dir(path, false).map_err(|error| unusable(error.source.to_string()))?;
+        ensure_usable(path)?;
         let root = path.canonicalize().map_err(|error| unusable(error.to_string()))?;
         match root.to_str() {
             Some(_) => Ok(Self { root }),
@@ -94,7 +94,7 @@ impl Workspace {
     /// The next free `W...` of the agent in `agent_home`; two that ask at once get two.
     pub fn next_of(agent_home: &Path) -> Result<Self, WorkspaceError> {
         let parent = agent_home.join("workspaces");
-        durable::ensure_dir(&parent, false)?;
+        ensure_usable(&parent)?;
         let mut number = Self::names_of(agent_home)
             .iter()
             .filter_map(|name| name[1..].parse::<u64>().ok())
@@ -188,7 +188,11 @@ impl Workspace {
         let control = self.root.join(".delta");
         match fs::symlink_metadata(&control) {
             Ok(metadata) if metadata.is_symlink() => return Err(WorkspaceError::Symlink(control)),
-            Ok(_) => {}
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => {
+                let reason = "its .delta is not a directory".to_owned();
+                return Err(WorkspaceError::Unusable { path: self.root.clone(), reason });
+            }
             Err(_) => durable::ensure_dir(&control, true)?,
         }
         let version = control.join("VERSION");
@@ -198,7 +202,10 @@ impl Workspace {
             return Err(error.into());
         }
         let dir = self.run_dir(id);
-        let exists = || WorkspaceError::Exists { id: id.clone(), workspace: self.root.clone() };
+        let exists = || match dir.is_symlink() {
+            true => WorkspaceError::Symlink(dir.clone()),
+            false => WorkspaceError::Exists { id: id.clone(), workspace: self.root.clone() },
+        };
         let found = match durable::create_dir(&dir) {
             Ok(()) => false,
             Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => true,
@@ -231,4 +238,15 @@ pub fn ensure_parts(run_dir: &Path) -> Result<(), FileError> {
 /// Whether a run directory holds the journal of a run; a damaged one counts.
 fn began(dir: &Path) -> bool {
     !matches!(journal::read(dir), Err(JournalError::NeverBegan(_)))
+}
+
+/// Makes `path` unless it is there, and says so plainly when something else is.
+fn ensure_usable(path: &Path) -> Result<(), WorkspaceError> {
+    durable::ensure_dir(path, false).map_err(|error| {
+        let reason = match path.exists() && !path.is_dir() {
+            true => "it is not a directory".to_owned(),
+            false => error.source.to_string(),
+        };
+        WorkspaceError::Unusable { path: path.to_owned(), reason }
+    })
 }

@@ -1,9 +1,9 @@
 //! An agent directory, loaded and checked as a whole before anything is made.
 
-use crate::context::{DEFAULT_MANIFEST, Manifest};
+use crate::context::{DEFAULT_MANIFEST, Manifest, SYSTEM_PROMPT};
 use crate::diag::{Diagnostic, Report};
-use crate::llm::LlmConfig;
 use crate::llm::config::ModelChoice;
+use crate::llm::{self, LlmConfig};
 use crate::state::{ASK_HUMAN, FINISH};
 use crate::tool::{self, Tool};
 use crate::yaml::{Document, Fields, Node};
@@ -145,6 +145,11 @@ impl Finish {
     }
 }
 
+fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(fs::read(path)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
 fn find_home(home: &Path, report: &mut Report) -> Option<PathBuf> {
     let shown = home.display().to_string();
     let found = home.canonicalize().map_err(|error| error.to_string()).and_then(|path| {
@@ -214,7 +219,7 @@ impl Loader<'_> {
     fn read_main(&mut self, doc: &Document, choice: Option<&ModelChoice>) -> Option<Main> {
         let fields = doc.fields(&doc.root, "agent.yaml", &KEYS)?;
         let name_node = doc.require(fields, "name", "agent.yaml", "my-agent");
-        let name = name_node.and_then(|node| doc.text(node, "`name`")).map(str::to_owned);
+        let name = name_node.and_then(|node| llm::config::filled(doc, node, "name", "my-agent"));
         for key in ["version", "description"] {
             fields.given(key).map(|node| doc.text(node, &format!("`{key}`")));
         }
@@ -256,14 +261,11 @@ impl Loader<'_> {
     fn system_prompt(&mut self, doc: &Document, fields: Fields<'_>) {
         let given = fields.given("system_prompt");
         let name = given.and_then(|node| doc.text(node, "`system_prompt`"));
-        let path = self.home.join(name.unwrap_or("system_prompt.md"));
-        let text_form = self.home.join("system_prompt.txt");
-        let path =
-            if name.is_none() && !path.exists() && text_form.exists() { text_form } else { path };
-        let problem = match fs::read_to_string(&path) {
+        let path = crate::context::or_text_form(self.home.join(name.unwrap_or(SYSTEM_PROMPT)));
+        let problem = match read_text(&path) {
             Ok(text) if text.trim().is_empty() => "the system prompt is empty".to_owned(),
             Ok(text) => {
-                self.sources.push(("system_prompt.md", text));
+                self.sources.push((SYSTEM_PROMPT, text));
                 return;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -326,6 +328,10 @@ impl Loader<'_> {
     fn context(&mut self) -> Option<Manifest> {
         let path = self.home.join("context.yaml");
         if !path.exists() {
+            // A directory without agent.yaml is probably no agent at all, and one message says so.
+            if !self.home.join("agent.yaml").exists() {
+                return None;
+            }
             let help = format!(
                 "it says what the LLM sees; create it with this content:\n\n{}",
                 DEFAULT_MANIFEST.trim_end()
@@ -353,11 +359,7 @@ impl Loader<'_> {
     }
 
     fn read(&mut self, path: &Path) -> Option<String> {
-        let text = fs::read(path).and_then(|bytes| {
-            String::from_utf8(bytes)
-                .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
-        });
-        match text {
+        match read_text(path) {
             Ok(text) => Some(text),
             Err(error) => {
                 let message = format!("the file cannot be read: {error}");

@@ -155,8 +155,9 @@ pub fn finish(
         Err(failure) => {
             let code = failure.complain();
             if matches!(format, Format::Json | Format::Jsonl) {
-                let failed = RunResult::failed(run_id, failure.info(), time::now());
-                stdout::write(&output::render(&failed, format));
+                let (status, error) = (failure.status(), failure.info());
+                let result = RunResult::without_run(run_id, status, error, time::now());
+                stdout::write(&output::render(&result, format));
             }
             return code;
         }

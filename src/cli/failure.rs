@@ -3,6 +3,7 @@
 use super::stdout;
 use crate::diag::Report;
 use crate::durable::FileError;
+use crate::event::RunStatus;
 use crate::llm::{LlmError, NoEndpoint};
 use crate::outcome::ErrorInfo;
 use crate::workspace::WorkspaceError;
@@ -32,6 +33,8 @@ enum Kind {
     Damaged,
     /// The system could not do something.
     Io,
+    /// A person was asked and went away.
+    Silence,
     /// A person stopped it.
     Interrupted,
 }
@@ -46,6 +49,7 @@ impl Kind {
             Self::NeedsMessage => "message_missing",
             Self::Damaged => "damaged",
             Self::Io => "io",
+            Self::Silence => "interaction",
             Self::Interrupted => "interrupted",
         }
     }
@@ -58,7 +62,8 @@ impl Kind {
             | Self::Active
             | Self::NeedsMessage
             | Self::Damaged
-            | Self::Io => 1,
+            | Self::Io
+            | Self::Silence => 1,
             Self::Interrupted => 130,
         }
     }
@@ -90,9 +95,33 @@ impl Failure {
         Self { kind: Kind::Damaged, message: message.into(), hint }
     }
 
-    /// A person stopped the command before a run began.
+    /// The stop was asked for while the command waited for something outside of a run.
     pub fn interrupted(message: impl Into<String>) -> Self {
         Self { kind: Kind::Interrupted, message: message.into(), hint: None }
+    }
+
+    /// A person was asked something before a run began, and there was no answer.
+    pub fn unanswered(what: &str, error: &std::io::Error, hint: &str) -> Self {
+        if error.kind() == std::io::ErrorKind::Interrupted {
+            return Self { kind: Kind::Interrupted, message: "interrupted".to_owned(), hint: None };
+        }
+        let message = format!("{what}: {error}");
+        Self { kind: Kind::Silence, message, hint: Some(hint.to_owned()) }
+    }
+
+    /// The status of a RunResult.
+    pub fn status(&self) -> RunStatus {
+        match self.kind {
+            Kind::Interrupted => RunStatus::Interrupted,
+            Kind::Config
+            | Kind::Exists
+            | Kind::NoRun
+            | Kind::Active
+            | Kind::NeedsMessage
+            | Kind::Damaged
+            | Kind::Io
+            | Kind::Silence => RunStatus::Failed,
+        }
     }
 
     /// Says it on stderr.
@@ -124,7 +153,8 @@ impl From<Report> for Failure {
 
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
-        let denied = error.source.kind() == std::io::ErrorKind::PermissionDenied;
+        use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        let denied = matches!(error.source.kind(), PermissionDenied | ReadOnlyFilesystem);
         let kind = if denied { Kind::Config } else { Kind::Io };
         Self { kind, message: error.to_string(), hint: None }
     }

@@ -122,8 +122,10 @@ fn choose_workspace(args: &RunArgs, agent: &Agent, cancel: &Cancel) -> Result<Wo
     }
     prompt.push_str("  n) a new one\nchoose [n]> ");
     loop {
-        let answer = terminal::ask(&prompt, cancel)
-            .map_err(|error| Failure::interrupted(format!("no workspace was chosen: {error}")))?;
+        let answer = terminal::ask(&prompt, cancel).map_err(|error| {
+            let hint = "name one with `-w DIR`, or give `-y` for a new one";
+            Failure::unanswered("no workspace was chosen", &error, hint)
+        })?;
         let answer = answer.trim();
         if answer.is_empty() || answer.eq_ignore_ascii_case("n") {
             return Ok(Workspace::next_of(&agent.home)?);

@@ -30,6 +30,9 @@ sources:
     id: conversation_history
 ";
 
+/// The file that says what the agent is.
+pub const SYSTEM_PROMPT: &str = "system_prompt.md";
+
 /// The clock that stamps files may lag behind by this much.
 const FILE_CLOCK: Duration = Duration::from_millis(20);
 
@@ -220,7 +223,16 @@ impl Generator {
 
 /// A path of context.yaml: variables filled in, relative to the agent directory.
 fn resolve(path: &str, vars: &Vars) -> PathBuf {
-    vars.agent_home.join(vars.fill(path))
+    let path = vars.agent_home.join(vars.fill(path));
+    let prompt = path.parent() == Some(&vars.agent_home) && path.ends_with(SYSTEM_PROMPT);
+    if prompt { or_text_form(path) } else { path }
+}
+
+/// system_prompt.txt where system_prompt.md is absent.
+pub fn or_text_form(path: PathBuf) -> PathBuf {
+    let text_form = path.with_extension("txt");
+    let stands_in = path.ends_with(SYSTEM_PROMPT) && !path.exists() && text_form.exists();
+    if stands_in { text_form } else { path }
 }
 
 fn name_of<'a>(id: Option<&'a str>, path: &'a Path) -> Cow<'a, str> {

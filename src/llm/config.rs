@@ -106,7 +106,7 @@ impl LlmConfig {
         let fields = doc.open_fields(node, "`llm`")?;
         check_own_keys(doc, fields);
         let model_node = doc.require(fields, "model", "`llm`", "gpt-4o");
-        let model = model_node.and_then(|node| doc.text(node, "`model`")).map(str::to_owned);
+        let model = model_node.and_then(|node| filled(doc, node, "model", "gpt-4o"));
         let provider_node = fields.given("provider");
         let provider =
             provider_node.and_then(|node| doc.text(node, "`provider`")).unwrap_or("openai");
@@ -120,13 +120,9 @@ impl LlmConfig {
         let at = provider_node.or(model_node).unwrap_or(node);
         let kind = match provider {
             "openai" => Some(ProviderKind::Openai),
-            "script" => read_script(
-                doc,
-                model_node.unwrap_or(node),
-                model.as_deref()?,
-                home,
-                choice.is_some(),
-            ),
+            "script" => model.as_deref().and_then(|file| {
+                read_script(doc, model_node.unwrap_or(node), file, home, choice.is_some())
+            }),
             "command" => match command.filter(|argv| !argv.is_empty()) {
                 Some(argv) => Some(ProviderKind::Command(argv)),
                 None => {
@@ -193,6 +189,16 @@ impl ModelChoice {
             false => Ok(Self { provider, model: model.to_owned() }),
         }
     }
+}
+
+/// A text that is not blank.
+pub fn filled(doc: &Document, node: &Node, key: &str, example: &str) -> Option<String> {
+    let text = doc.text(node, &format!("`{key}`"))?;
+    if text.trim().is_empty() {
+        doc.fault(node, format!("`{key}` is empty"), Some(format!("write `{key}: {example}`")));
+        return None;
+    }
+    Some(text.to_owned())
 }
 
 /// Refuses what the engine writes into the request body itself.

@@ -6,11 +6,13 @@
     reason = "tests may, and start real processes"
 )]
 
+mod agent_loading;
 mod execution;
 mod order;
 mod run_loop;
 mod signals;
 mod smoke;
+mod workspaces;
 
 /// The program under test.
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");

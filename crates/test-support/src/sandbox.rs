@@ -72,9 +72,23 @@ impl Sandbox {
 
     /// Writes an executable file.
     pub fn write_program(&self, relative: &str, content: &str) {
-        use std::os::unix::fs::PermissionsExt;
-        self.write(relative, content);
-        fs::set_permissions(self.path(relative), fs::Permissions::from_mode(0o755)).expect("chmod");
+        let source = format!("{relative}.source");
+        self.write(&source, content);
+        self.copy_program(self.path(&source), relative);
+        fs::remove_file(self.path(&source)).expect("the source is there");
+    }
+
+    /// Copies an executable file.
+    ///
+    /// Another process writes it: were it open for writing here, a child that another test forks in this very moment
+    /// would hold it open too, and it could not be started (ETXTBSY).
+    pub fn copy_program(&self, source: impl AsRef<Path>, relative: &str) {
+        let mut install = Command::new("install");
+        install.args(["-m", "755"]).arg(source.as_ref()).arg(self.path(relative));
+        assert!(
+            install.status().expect("install is there").success(),
+            "{relative} is not installed"
+        );
     }
 
     /// Reads a file.

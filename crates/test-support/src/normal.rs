@@ -1,0 +1,49 @@
+//! What differs from run to run, made the same: ids, times, durations, process ids, the sandbox's own path.
+
+use crate::sandbox::{Ran, Sandbox};
+use regex::Regex;
+
+/// What is looked for, and what is written in its place; earlier lines first.
+const RULES: [(&str, &str); 9] = [
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME"),
+    (r"\b\d{8}T\d{9}Z", "STAMP"),
+    (r"\b\d{8}_\d{6}_[0-9a-f]{6}\b", "ID"),
+    (r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID"),
+    (r"Duration:   .*", "Duration:   SPAN"),
+    (r#""duration_ms":\d+"#, r#""duration_ms":0"#),
+    (r"after \d+ ms", "after N ms"),
+    (r#""pid":\d+"#, r#""pid":1"#),
+    (r"\bpid \d+", "pid N"),
+];
+
+/// `text` with everything that changes from run to run replaced; the sandbox's directory is `DIR`.
+pub fn normal(sandbox: &Sandbox, text: &str) -> String {
+    let dir = sandbox.path("");
+    let dir = dir.to_string_lossy();
+    let mut text = text.replace(dir.trim_end_matches('/'), "DIR");
+    for (pattern, replacement) in RULES {
+        let pattern = Regex::new(pattern).expect("a pattern");
+        text = pattern.replace_all(&text, replacement).into_owned();
+    }
+    text
+}
+
+impl Ran {
+    /// The same with [`normal`] streams.
+    #[must_use]
+    pub fn normal(self, sandbox: &Sandbox) -> Self {
+        Self {
+            code: self.code,
+            stdout: normal(sandbox, &self.stdout),
+            stderr: normal(sandbox, &self.stderr),
+        }
+    }
+
+    /// Fails unless everything is exactly as given.
+    #[track_caller]
+    pub fn expect(&self, code: i32, stdout: &str, stderr: &str) {
+        assert_eq!(self.stderr, stderr, "stderr; exit code {}", self.code);
+        assert_eq!(self.stdout, stdout, "stdout");
+        assert_eq!(self.code, code, "exit code");
+    }
+}

@@ -1,0 +1,142 @@
+//! A person at a terminal: a program on a real pseudo-terminal, what it shows, and what is typed.
+
+use crate::sandbox::{Delta, Ran};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A test that waits longer for a text has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running program whose stdin and stderr are a terminal; its stdout is a pipe, so that the result stays apart.
+pub struct Terminal {
+    child: Child,
+    keyboard: File,
+    screen: Arc<(Mutex<Screen>, Condvar)>,
+    reader: JoinHandle<()>,
+    result: JoinHandle<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct Screen {
+    shown: String,
+    /// How much of it a test has waited for already.
+    seen: usize,
+    ended: bool,
+}
+
+impl Delta {
+    /// Starts it at a terminal of 100 columns.
+    pub fn at_terminal(mut self) -> Terminal {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+        grantpt(&master).expect("grantpt");
+        unlockpt(&master).expect("unlockpt");
+        let name = ptsname(&master, Vec::new()).expect("its name");
+        let open = || {
+            let flags = OFlags::RDWR | OFlags::NOCTTY;
+            File::from(rustix::fs::open(&name, flags, Mode::empty()).expect("the terminal"))
+        };
+        let size = Winsize { ws_row: 40, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&master, size).expect("a size");
+        let command = self.command();
+        command.env("TERM", "xterm-256color");
+        command.stdin(open()).stderr(open()).stdout(Stdio::piped());
+        // SAFETY: both are plain system calls, async-signal-safe, on the child's own descriptors.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::process::setsid()?;
+                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().expect("the program starts");
+        // The command holds the terminal open, and its end would never be seen.
+        drop(self);
+        let mut stdout = child.stdout.take().expect("a pipe");
+        let result = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = stdout.read_to_end(&mut bytes);
+            bytes
+        });
+        let keyboard = File::from(master);
+        let screen = Arc::new((Mutex::new(Screen::default()), Condvar::new()));
+        let reader = std::thread::spawn({
+            let (source, screen) = (keyboard.try_clone().expect("a clone"), Arc::clone(&screen));
+            move || read(source, &screen)
+        });
+        Terminal { child, keyboard, screen, reader, result }
+    }
+}
+
+fn read(mut source: File, screen: &(Mutex<Screen>, Condvar)) {
+    let mut buffer = [0; 4096];
+    // Reading fails when the last one who has the terminal open has gone.
+    while let Ok(count @ 1..) = source.read(&mut buffer) {
+        let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
+        screen.0.lock().expect("the screen").shown.push_str(&text);
+        screen.1.notify_all();
+    }
+    screen.0.lock().expect("the screen").ended = true;
+    screen.1.notify_all();
+}
+
+impl Terminal {
+    /// Waits until `text` is shown, behind what was waited for before.
+    #[track_caller]
+    pub fn expect(&mut self, text: &str) -> &mut Self {
+        let shared = Arc::clone(&self.screen);
+        let (screen, changed) = &*shared;
+        let mut screen = screen.lock().expect("the screen");
+        loop {
+            if let Some(at) = screen.shown[screen.seen..].find(text) {
+                screen.seen += at + text.len();
+                return self;
+            }
+            let shown = screen.shown[screen.seen..].to_owned();
+            assert!(!screen.ended, "the program ended without showing {text:?}; shown:\n{shown}");
+            let (next, wait) = changed.wait_timeout(screen, PATIENCE).expect("the screen");
+            assert!(!wait.timed_out(), "{text:?} is not shown; shown:\n{shown}");
+            screen = next;
+        }
+    }
+
+    /// Types `text` as it is; `\n` is Enter, `\x04` the end of input, `\x03` an interruption.
+    pub fn type_in(&mut self, text: &str) -> &mut Self {
+        self.keyboard.write_all(text.as_bytes()).expect("the terminal takes it");
+        self
+    }
+
+    /// Waits until what is typed is not shown.
+    pub fn expect_hidden(&mut self) -> &mut Self {
+        let echoes = |keyboard| {
+            tcgetattr(keyboard).expect("its modes").local_modes.contains(LocalModes::ECHO)
+        };
+        while echoes(&self.keyboard) {
+            std::thread::yield_now();
+        }
+        self
+    }
+
+    /// Sends the program a signal.
+    pub fn signal(&mut self, signal: Signal) -> &mut Self {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+        self
+    }
+
+    /// Waits for the program's end; what the terminal showed is its stderr, with plain newlines.
+    pub fn end(mut self) -> Ran {
+        let status = self.child.wait().expect("the program ends");
+        let stdout = self.result.join().expect("its stdout");
+        self.reader.join().expect("its screen");
+        let screen = self.screen.0.lock().expect("the screen");
+        Ran::of(status, &stdout, screen.shown.replace("\r\n", "\n").as_bytes())
+    }
+}
