@@ -22,7 +22,11 @@ fn every_console_block_prints_what_it_shows() {
     let wrong: Vec<String> =
         documents.iter().flat_map(|(file, text)| check_document(file, text)).collect();
     let count = wrong.len();
-    assert!(wrong.is_empty(), "\n{}\n\n{count} blocks differ; UPDATE_DOCS=1 corrects those without `...`", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "\n{}\n\n{count} blocks differ; UPDATE_DOCS=1 corrects those without `...`",
+        wrong.join("\n")
+    );
 }
 
 fn is_run(file: &Path) -> bool {
@@ -37,7 +41,8 @@ fn check_document(file: &Path, text: &str) -> Vec<String> {
     std::os::unix::fs::symlink(DELTA, bin.join("delta")).unwrap();
     copy_examples(&dir);
     // The README of an example is read where it stands.
-    let stands = if file.starts_with("examples") { dir.join(file.parent().unwrap()) } else { dir.clone() };
+    let stands =
+        if file.starts_with("examples") { dir.join(file.parent().unwrap()) } else { dir.clone() };
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let (mut wrong, mut edits) = (Vec::new(), Vec::new());
     for block in blocks(text) {
@@ -65,11 +70,20 @@ fn check_document(file: &Path, text: &str) -> Vec<String> {
         lines.splice(block.first..block.end, found.lines().map(str::to_owned));
     }
     fs::write(root().join(file), lines.join("\n") + "\n").unwrap();
-    edits.iter().filter(|(block, _)| has_ellipsis(&block.text)).map(|(block, found)| report(file, block, found)).collect()
+    edits
+        .iter()
+        .filter(|(block, _)| has_ellipsis(&block.text))
+        .map(|(block, found)| report(file, block, found))
+        .collect()
 }
 
 fn report(file: &Path, block: &Block, found: &str) -> String {
-    format!("{}:{}: it says\n{}\nand the commands print\n{found}", file.display(), block.first + 1, block.text)
+    format!(
+        "{}:{}: it says\n{}\nand the commands print\n{found}",
+        file.display(),
+        block.first + 1,
+        block.text
+    )
 }
 
 fn copy_examples(dir: &Path) {
@@ -129,13 +143,12 @@ fn run(script: &str, dir: &Path, home: &Path) -> String {
         .stdin(std::process::Stdio::null())
         .output()
         .unwrap();
-    let both = [output.stderr, output.stdout].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let both = [output.stderr, output.stdout]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
     assert!(output.status.success(), "`{script}` left with {}:\n{both}", output.status);
-    let mut shown = both.replace(&home.display().to_string(), SHOWN_DIR);
-    if !shown.is_empty() && !shown.ends_with('\n') {
-        shown.push('\n');
-    }
-    shown
+    let shown = both.replace(&home.display().to_string(), SHOWN_DIR);
+    shown.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 /// `text` with everything that differs from run to run replaced, and without blanks at the ends of lines.
@@ -181,10 +194,14 @@ fn the_reference_of_the_command_line_shows_every_command() {
     let reference = fs::read_to_string(root().join("docs/reference/cli.md")).unwrap();
     let mut queue = vec![Vec::<String>::new()];
     while let Some(command) = queue.pop() {
-        let spelled = [&["delta".to_owned()][..], &command, &["--help".to_owned()]].concat().join(" ");
+        let spelled =
+            [&["delta".to_owned()][..], &command, &["--help".to_owned()]].concat().join(" ");
         let help = Command::new(DELTA).args(&command).arg("--help").env_clear().output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
-        assert!(reference.contains(&format!("$ {spelled}\n")), "docs/reference/cli.md lacks this:\n\n```console\n$ {spelled}\n{help}```");
+        assert!(
+            reference.contains(&format!("$ {spelled}\n")),
+            "docs/reference/cli.md lacks this:\n\n```console\n$ {spelled}\n{help}```"
+        );
         for name in subcommands(&help) {
             queue.push([command.clone(), vec![name]].concat());
         }
@@ -195,7 +212,9 @@ fn the_reference_of_the_command_line_shows_every_command() {
 fn subcommands(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let entries = listed.take_while(|line| line.starts_with("  "));
-    let names = entries.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
+    let names = entries
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 

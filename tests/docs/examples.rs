@@ -20,7 +20,14 @@ fn every_example_runs_on_its_script() {
             .arg(&agent)
             .arg("-w")
             .arg(dir.path().join(&name))
-            .args(["--model", "script:script.yaml", "--format", "raw", "-m", "the cat and the other cat"])
+            .args([
+                "--model",
+                "script:script.yaml",
+                "--format",
+                "raw",
+                "-m",
+                "the cat and the other cat",
+            ])
             .current_dir(dir.path())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())

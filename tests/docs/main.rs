@@ -1,6 +1,10 @@
 //! What the documents say is true: their commands run and print what is shown, their links lead somewhere, every
 //! promise has a test. And what the sources promise each other holds: the order of the modules, the length of files.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may, and start real processes")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests may, and start real processes"
+)]
 
 mod console;
 mod contract;

@@ -34,7 +34,8 @@ fn without_tests(text: &str) -> String {
 fn modules_use_only_those_above_them() {
     let listed = fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let module = Regex::new(r"(?m)^pub mod (\w+);").unwrap();
-    let order: Vec<String> = module.captures_iter(&listed).map(|found| found[1].to_owned()).collect();
+    let order: Vec<String> =
+        module.captures_iter(&listed).map(|found| found[1].to_owned()).collect();
     let place = |name: &str| order.iter().position(|other| other == name);
     let used = Regex::new(r"crate::(?:(\w+)|\{([^}]*)\})").unwrap();
     let (mut wrong, mut seen) = (BTreeSet::new(), BTreeSet::new());
@@ -49,9 +50,14 @@ fn modules_use_only_those_above_them() {
         seen.insert(name.to_owned());
         for found in used.captures_iter(&without_tests(&text)) {
             let names = found.get(1).or(found.get(2)).unwrap().as_str();
-            for name in names.split(',').map(|name| name.trim().split("::").next().unwrap_or_default()) {
+            for name in
+                names.split(',').map(|name| name.trim().split("::").next().unwrap_or_default())
+            {
                 if place(name).is_some_and(|theirs| theirs > own) {
-                    wrong.insert(format!("{} uses {name}, which is listed below it", file.display()));
+                    wrong.insert(format!(
+                        "{} uses {name}, which is listed below it",
+                        file.display()
+                    ));
                 }
             }
         }
@@ -100,7 +106,10 @@ fn every_test_file_is_compiled() {
         let dir = root().join("tests").join(parent);
         let module = format!("mod {};", stem.to_string_lossy());
         let owners = [dir.join("main.rs"), dir.join("mod.rs"), dir.with_extension("rs")];
-        let named = owners.iter().filter_map(|owner| fs::read_to_string(owner).ok()).any(|text| text.contains(&module));
+        let named = owners
+            .iter()
+            .filter_map(|owner| fs::read_to_string(owner).ok())
+            .any(|text| text.contains(&module));
         if !named {
             forgotten.push(file);
         }
