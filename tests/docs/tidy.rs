@@ -81,7 +81,7 @@ fn files_are_short() {
 #[test]
 fn nothing_is_left_lying_about() {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("dbg", "!")];
-    let place = Regex::new(concat!(r#"(?:^|[\s"'`(=:])/(?:work|tmp"#, r"/h)/")).unwrap();
+    let place = Regex::new(concat!(r"(?:^|[\s'`(=:])/work/|/tmp", "/h/")).unwrap();
     let mut found = Vec::new();
     for (file, text) in texts(&[".rs", ".md", ".yaml", ".toml", ".sh", ".ci/run"]) {
         for (number, line) in text.lines().enumerate() {
