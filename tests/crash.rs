@@ -138,7 +138,7 @@ fn c_13_3_a_journal_cut_anywhere_goes_on_to_the_same_end() {
     let long = std::env::var_os("DELTA_LONG_TESTS").is_some();
     let near_line_end = |cut: &usize| {
         let around = &journal[cut.saturating_sub(2)..(cut + 2).min(journal.len())];
-        long || cut % 97 == 0 || around.contains(&b'\n')
+        long || cut.is_multiple_of(97) || around.contains(&b'\n')
     };
     let cuts: Vec<usize> = (1..journal.len()).filter(near_line_end).collect();
     each(cuts, |cut| {

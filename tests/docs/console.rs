@@ -1,0 +1,229 @@
+//! Every `console` block of the README and of docs/ is run, in the order in which it stands, in a directory of the
+//! document's own that holds a copy of examples/.
+//!
+//! A line that begins with `$ ` is a command for `sh`, one that begins with `> ` goes on with it. The other lines are
+//! what it prints: stderr first, then stdout. A line `...` stands for any lines. A block whose info string has a second
+//! word is the file of that name. With UPDATE_DOCS=1 the documents are corrected instead.
+
+use super::markdown::{Block, blocks};
+use super::{DELTA, root, texts};
+use regex::Regex;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where the documents say that they stand.
+const SHOWN_DIR: &str = "/home/me/delta";
+
+#[test]
+fn every_console_block_prints_what_it_shows() {
+    let documents: Vec<_> = texts(&[".md"]).into_iter().filter(|(file, _)| is_run(file)).collect();
+    assert!(documents.len() > 5, "where are the documents?");
+    let wrong: Vec<String> =
+        documents.iter().flat_map(|(file, text)| check_document(file, text)).collect();
+    let count = wrong.len();
+    assert!(
+        wrong.is_empty(),
+        "\n{}\n\n{count} blocks differ; UPDATE_DOCS=1 corrects those without `...`",
+        wrong.join("\n")
+    );
+}
+
+fn is_run(file: &Path) -> bool {
+    file == Path::new("README.md") || file.starts_with("docs") || file.starts_with("examples")
+}
+
+fn check_document(file: &Path, text: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let bin = dir.join(".bin");
+    fs::create_dir_all(&bin).unwrap();
+    std::os::unix::fs::symlink(DELTA, bin.join("delta")).unwrap();
+    copy_examples(&dir);
+    // The README of an example is read where it stands.
+    let stands =
+        if file.starts_with("examples") { dir.join(file.parent().unwrap()) } else { dir.clone() };
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let (mut wrong, mut edits) = (Vec::new(), Vec::new());
+    for block in blocks(text) {
+        let mut info = block.info.split_whitespace();
+        match (info.next(), info.next()) {
+            (Some("console"), _) => {
+                let found = run_block(&block, &stands, &dir);
+                if !matches(&block.text, &found) {
+                    wrong.push(report(file, &block, &found));
+                    edits.push((block, found));
+                }
+            }
+            (Some(_), Some(name)) => {
+                let path = stands.join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, &block.text).unwrap();
+            }
+            _ => {}
+        }
+    }
+    if std::env::var_os("UPDATE_DOCS").is_none() {
+        return wrong;
+    }
+    for (block, found) in edits.iter().rev().filter(|(block, _)| !has_ellipsis(&block.text)) {
+        lines.splice(block.first..block.end, found.lines().map(str::to_owned));
+    }
+    fs::write(root().join(file), lines.join("\n") + "\n").unwrap();
+    edits
+        .iter()
+        .filter(|(block, _)| has_ellipsis(&block.text))
+        .map(|(block, found)| report(file, block, found))
+        .collect()
+}
+
+fn report(file: &Path, block: &Block, found: &str) -> String {
+    format!(
+        "{}:{}: it says\n{}\nand the commands print\n{found}",
+        file.display(),
+        block.first + 1,
+        block.text
+    )
+}
+
+fn copy_examples(dir: &Path) {
+    for file in super::files().iter().filter(|file| file.starts_with("examples")) {
+        let to = dir.join(file);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(root().join(file), to).unwrap();
+    }
+}
+
+/// The block as it would have to be: its commands, each with what it prints.
+fn run_block(block: &Block, dir: &Path, home: &Path) -> String {
+    let mut out = String::new();
+    for command in commands(block) {
+        out.push_str(&command.shown);
+        out.push_str(&run(&command.script, dir, home));
+    }
+    out
+}
+
+struct Shown {
+    /// The lines of the document.
+    shown: String,
+    /// The same for `sh`.
+    script: String,
+}
+
+fn commands(block: &Block) -> Vec<Shown> {
+    let mut commands: Vec<Shown> = Vec::new();
+    let mut goes_on = false;
+    for line in block.text.lines() {
+        if let Some(script) = line.strip_prefix("$ ") {
+            commands.push(Shown { shown: format!("{line}\n"), script: script.to_owned() });
+            goes_on = true;
+        } else if let (Some(more), true) = (line.strip_prefix("> "), goes_on) {
+            let last = commands.last_mut().unwrap();
+            last.shown.push_str(&format!("{line}\n"));
+            last.script.push_str(&format!("\n{more}"));
+        } else {
+            goes_on = false;
+        }
+    }
+    assert!(!commands.is_empty(), "a console block without a command: {}", block.text);
+    commands
+}
+
+fn run(script: &str, dir: &Path, home: &Path) -> String {
+    let script = script.replace("cargo run --release --quiet -- ", "delta ");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(dir)
+        .env_clear()
+        .env("PATH", format!("{}:{path}", home.join(".bin").display()))
+        .env("HOME", home)
+        .env("LANG", "C.UTF-8")
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    let both = [output.stderr, output.stdout]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
+    assert!(output.status.success(), "`{script}` left with {}:\n{both}", output.status);
+    let shown = both.replace(&home.display().to_string(), SHOWN_DIR);
+    shown.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// `text` with everything that differs from run to run replaced, and without blanks at the ends of lines.
+pub fn normalised(text: &str) -> String {
+    const PATTERNS: [(&str, &str); 10] = [
+        (r"\b\d{8}_\d{6}_[0-9a-f]{6}\b", "RUN_ID"),
+        (r"\b\d{8}T\d{9}Z", "STAMP"),
+        (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIMESTAMP"),
+        (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "UUID"),
+        (r"\b[0-9a-f]{64}\b", "SHA256"),
+        (r#"("(?:duration_ms|pid|start_time_unix)": ?)\d+"#, "${1}N"),
+        (r#"("hostname": ?)"[^"]*""#, "${1}\"HOST\""),
+        (r"(?m)^(Duration: +)\S.*$", "${1}TIME"),
+        (r"\bpid \d+\b", "pid N"),
+        (r"[ \t]+\n", "\n"),
+    ];
+    PATTERNS.iter().fold(text.to_owned(), |text, (pattern, replacement)| {
+        Regex::new(pattern).unwrap().replace_all(&text, *replacement).into_owned()
+    })
+}
+
+fn has_ellipsis(text: &str) -> bool {
+    text.lines().any(|line| line == "...")
+}
+
+/// Whether `found` is what is shown, `...` standing for any lines.
+fn matches(shown: &str, found: &str) -> bool {
+    let (shown, found) = (normalised(shown), normalised(found));
+    let (shown, found): (Vec<_>, Vec<_>) = (shown.lines().collect(), found.lines().collect());
+    fits(&shown, &found)
+}
+
+fn fits(shown: &[&str], found: &[&str]) -> bool {
+    match shown.split_first() {
+        None => found.is_empty(),
+        Some((&"...", rest)) => (0..=found.len()).any(|skipped| fits(rest, &found[skipped..])),
+        Some((line, rest)) => found.first() == Some(line) && fits(rest, &found[1..]),
+    }
+}
+
+#[test]
+fn the_reference_of_the_command_line_shows_every_command() {
+    let reference = fs::read_to_string(root().join("docs/reference/cli.md")).unwrap();
+    let mut queue = vec![Vec::<String>::new()];
+    while let Some(command) = queue.pop() {
+        let spelled =
+            [&["delta".to_owned()][..], &command, &["--help".to_owned()]].concat().join(" ");
+        let help = Command::new(DELTA).args(&command).arg("--help").env_clear().output().unwrap();
+        let help = String::from_utf8(help.stdout).unwrap();
+        assert!(
+            reference.contains(&format!("$ {spelled}\n")),
+            "docs/reference/cli.md lacks this:\n\n```console\n$ {spelled}\n{help}```"
+        );
+        for name in subcommands(&help) {
+            queue.push([command.clone(), vec![name]].concat());
+        }
+    }
+}
+
+/// The names under `Commands:`, `help` apart.
+fn subcommands(help: &str) -> Vec<String> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let entries = listed.take_while(|line| line.starts_with("  "));
+    let names = entries
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
+#[test]
+fn the_paths_in_documents_are_not_of_any_machine() {
+    let named: Vec<PathBuf> = texts(&[".md"])
+        .into_iter()
+        .filter(|(_, text)| Regex::new("/root/|/Users/").unwrap().is_match(text))
+        .map(|(file, _)| file)
+        .collect();
+    assert!(named.is_empty(), "{named:?}");
+}
