@@ -147,11 +147,21 @@ fn perform(args: &RunArgs) -> Result<RunResult, Failure> {
     run.record(Payload::UserMessage { content: message });
     run.commit()?;
 
-    let person = args.interactive && terminal::can_ask();
-    let person = person.then(|| Box::new(AtTerminal { cancel: cancel.clone() }) as Box<dyn Person>);
+    let person = person(args, &cancel);
     Engine::new(&agent, environment, provider, cancel, person, time::now).drive(&mut run)?;
     guide(args, &run, &workspace);
     RunResult::of(run.state()).ok_or_else(|| Failure::config("the run has no beginning", None))
+}
+
+/// Who answers the agent's questions here: for `-i`, and only at a terminal.
+fn person(args: &RunArgs, cancel: &Cancel) -> Option<Box<dyn Person>> {
+    if args.interactive && !terminal::can_ask() && !args.quiet {
+        stdout::complain(
+            "Note: `-i` has no effect without a terminal; questions wait for `delta continue`",
+        );
+    }
+    let here = args.interactive && terminal::can_ask();
+    here.then(|| Box::new(AtTerminal { cancel: cancel.clone() }) as Box<dyn Person>)
 }
 
 /// The task: the option's text, or stdin.
@@ -258,6 +268,9 @@ fn start(run: &Run, agent: &Agent, workspace: &Workspace, max_iterations: u32) -
 fn observer(args: &RunArgs, log: LogFile) -> Observer {
     let mut progress = Progress::new(args.verbosity(), terminal::is_watched(), time::now);
     progress.log_to(log);
+    if terminal::shows_result() && matches!(args.format, Format::Text | Format::Raw) {
+        progress.leave_result_out();
+    }
     let mut read = args.format == Format::Jsonl;
     Box::new(move |notice| {
         if let Notice::Recorded(event) = &notice {

@@ -37,7 +37,7 @@ impl Sandbox {
     pub fn scripted(program: &str, tools: &str, turns: &str) -> Self {
         let sandbox = Self::new(program);
         sandbox.agent("provider: script\n  model: script.yaml", tools);
-        sandbox.write("agent/script.yaml", &format!("turns:\n{turns}\n"));
+        sandbox.write("agent/script.yaml", format!("turns:\n{turns}\n"));
         sandbox
     }
 
@@ -55,7 +55,7 @@ impl Sandbox {
         } else {
             format!("tools:\n{tools}")
         };
-        self.write("agent/agent.yaml", &format!("name: test-agent\nllm:\n  {llm}\n{tools}\n"));
+        self.write("agent/agent.yaml", format!("name: test-agent\nllm:\n  {llm}\n{tools}\n"));
     }
 
     /// A path inside the sandbox.
