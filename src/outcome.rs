@@ -32,6 +32,9 @@ pub struct RunResult {
     pub metrics: Metrics,
     /// What it was.
     pub metadata: Metadata,
+    /// The answers of people that the format for people does not show.
+    #[serde(skip)]
+    pub sensitive: Vec<String>,
 }
 
 /// Why there is no result.
@@ -125,6 +128,7 @@ impl RunResult {
                 agent_name: metadata.agent_name,
                 workspace_path: metadata.work_dir,
             },
+            sensitive: state.sensitive.clone(),
         })
     }
 
@@ -150,6 +154,7 @@ impl RunResult {
                 usage: UsageTotal::default(),
             },
             metadata: Metadata { agent_name: String::new(), workspace_path: String::new() },
+            sensitive: Vec::new(),
         }
     }
 }

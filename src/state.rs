@@ -135,6 +135,8 @@ pub struct RunState {
     pub usage: Vec<Usage>,
     /// Whether the last answer was cut off at the token limit.
     pub cut_off: bool,
+    /// The answers of people that stay hidden on the screen.
+    pub sensitive: Vec<String>,
     /// How many turns of a script are used up.
     pub script_place: usize,
 }
@@ -180,6 +182,9 @@ impl RunState {
                 self.set_phase(&question.call_id, Phase::Asked(question.clone()));
             }
             Payload::HumanInputReceived { call_id, response, .. } => {
+                if self.question().is_some_and(|question| question.sensitive) {
+                    self.sensitive.push(response.clone());
+                }
                 self.set_phase(call_id, Phase::Replied(response.clone()));
             }
             Payload::Error { error_message, error_details } => {

@@ -21,6 +21,17 @@ pub fn printable(text: &str) -> String {
     out
 }
 
+/// `text` with `[hidden]` in the place of every sensitive answer of four characters or more: a shorter one would tear
+/// holes into plain words.
+pub fn hide_answers(answers: &[String], mut text: String) -> String {
+    for answer in answers.iter().map(|answer| answer.trim()) {
+        if answer.chars().count() >= 4 && text.contains(answer) {
+            text = text.replace(answer, "[hidden]");
+        }
+    }
+    text
+}
+
 /// Skips what follows an ESC: a CSI sequence, a string sequence up to its terminator, or one character.
 fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.peek() {
@@ -29,15 +40,8 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
             skip_csi(chars);
         }
         Some(']' | 'P' | 'X' | '^' | '_') => {
-            while let Some(c) = chars.next() {
-                if c == '\x07' || c == '\u{9c}' {
-                    break;
-                }
-                if c == '\x1b' && chars.peek() == Some(&'\\') {
-                    chars.next();
-                    break;
-                }
-            }
+            chars.next();
+            skip_string(chars);
         }
         Some(' '..='/') => {
             while chars.next_if(|c| (' '..='/').contains(c)).is_some() {}
@@ -47,6 +51,23 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
             chars.next();
         }
         _ => {}
+    }
+}
+
+/// Skips a string up to its terminator. One that does not end on its line hides nothing: only its beginning was taken.
+fn skip_string(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    let mut ahead = chars.clone();
+    while let Some(c) = ahead.next() {
+        let ends = match c {
+            '\x07' | '\u{9c}' => true,
+            '\x1b' => ahead.next_if_eq(&'\\').is_some(),
+            '\n' => return,
+            _ => false,
+        };
+        if ends {
+            *chars = ahead;
+            return;
+        }
     }
 }
 
@@ -269,6 +290,9 @@ mod tests {
         check("a\u{9b}2Jb\x1b(Bc\x1bcd\r\x08e\x7ff", "abcdef");
         check("\x1b[", "");
         check("\x1b", "");
+        // What is not ended takes nothing with it.
+        check("a\x1b]0;b\nc\x07", "a0;b\nc");
+        check("a\x1bPb", "ab");
         check("abc\u{202e}def", "abcdef");
     }
 
