@@ -55,6 +55,8 @@ pub struct Progress {
     hidden: Vec<String>,
     /// Whether the result is shown on the same terminal when the run ends.
     result_follows: bool,
+    /// Whether this is the result itself, of `show`, and goes to stdout.
+    to_stdout: bool,
 }
 
 impl Progress {
@@ -69,7 +71,13 @@ impl Progress {
             sensitive: HashSet::new(),
             hidden: Vec::new(),
             result_follows: false,
+            to_stdout: false,
         }
+    }
+
+    /// An account of a run on stdout.
+    pub fn account(verbosity: Verbosity, clock: Clock) -> Self {
+        Self { to_stdout: true, ..Self::new(verbosity, false, clock) }
     }
 
     /// Leaves an answer out that is the result, from now on: it is shown on the same terminal when the run ends.
@@ -321,7 +329,8 @@ impl Progress {
         terminal.map_or(SHOWN_WIDTH, |columns| columns.clamp(40, SHOWN_WIDTH))
     }
 
-    fn line(&mut self, text: &str) {
+    /// A line of one's own.
+    pub fn line(&mut self, text: &str) {
         if self.verbosity > Verbosity::Quiet {
             self.print(text);
         }
@@ -329,8 +338,10 @@ impl Progress {
 
     fn print(&mut self, text: &str) {
         self.stop_spinner();
-        let mut stderr = anstream::AutoStream::auto(std::io::stderr()).lock();
-        let _ = writeln!(stderr, "{text}");
+        let _ = match self.to_stdout {
+            true => writeln!(anstream::AutoStream::auto(std::io::stdout()).lock(), "{text}"),
+            false => writeln!(anstream::AutoStream::auto(std::io::stderr()).lock(), "{text}"),
+        };
     }
 
     fn start_spinner(&mut self, doing: &'static str) {

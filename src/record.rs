@@ -334,7 +334,8 @@ fn rebuild(run_dir: &Path, name: &str, request: &RawValue) -> Result<String, Req
     let text = request.get();
     let messages = read(text, name)?;
     let reference = |first: &&RawValue| serde_json::from_str::<Reference>(first.get()).ok();
-    let (Some(first), Some(found)) = (messages.first(), messages.first().and_then(reference)) else {
+    let (Some(first), Some(found)) = (messages.first(), messages.first().and_then(reference))
+    else {
         return Ok(text.to_owned());
     };
     let before = format!("io/invocations/{}", found.same_as);

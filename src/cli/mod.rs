@@ -12,6 +12,7 @@ mod list_runs;
 mod person;
 mod resume;
 mod run;
+mod show;
 mod stdout;
 mod tool;
 
@@ -40,6 +41,7 @@ enum Command {
     Run(Box<run::RunArgs>),
     Continue(Box<resume::ContinueArgs>),
     ListRuns(list_runs::ListRunsArgs),
+    Show(show::ShowArgs),
     #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(name = "tool:expand", hide = true)]
@@ -66,6 +68,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Continue(args) => resume::resume(&args),
         Command::ListRuns(args) => list_runs::list_runs(&args),
+        Command::Show(args) => show::show(&args),
         Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
             tool::expand(&args)
         }
