@@ -10,6 +10,7 @@ mod agent_loading;
 mod execution;
 mod order;
 mod run_loop;
+mod show;
 mod signals;
 mod smoke;
 mod workspaces;
