@@ -5,6 +5,7 @@
 mod execution;
 mod order;
 mod run_loop;
+mod security;
 mod signals;
 mod smoke;
 
