@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may, and start real processes")]
 
 mod execution;
+mod llm;
 mod order;
 mod run_loop;
 mod security;
