@@ -266,3 +266,30 @@ impl Records {
         durable::write_new(&self.run_dir.join(name), self.secrets.hide(&text).as_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_5_2_a_name_that_is_taken_gets_a_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::new(dir.path(), Secrets::default());
+        let executions = records.executions_dir();
+        std::fs::create_dir_all(&executions).unwrap();
+        for (taken, free) in [("x.json", "x-2"), ("x-2.stdout", "x-3"), ("x-3.stderr", "x-4")] {
+            std::fs::write(executions.join(taken), "").unwrap();
+            assert_eq!(records.fresh_stem("tool_executions", "x"), free);
+        }
+        assert_eq!(records.fresh_stem("tool_executions", "y"), "y");
+    }
+
+    #[test]
+    fn c_5_2_a_request_that_was_sent_otherwise_keeps_its_marks() {
+        let text = r#"{"messages":["ab","c"],"x":1}"#.to_owned();
+        let body = Body { messages: vec![13..17, 18..21], text };
+        assert_eq!(body.messages_in(r#"{"messages":["ab","c"]}"#), body.messages);
+        assert_eq!(body.messages_in(r#"{"messages":["ab"]}"#), Vec::<Range<usize>>::new());
+        assert_eq!(body.messages_in(r#"{ "messages":["ab","c"]}"#), Vec::<Range<usize>>::new());
+    }
+}

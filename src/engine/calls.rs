@@ -266,7 +266,12 @@ impl Engine<'_> {
         Ok(true)
     }
 
-    pub(super) fn reply(&mut self, run: &mut Run, call: &Call, response: String) -> Result<(), EngineError> {
+    pub(super) fn reply(
+        &mut self,
+        run: &mut Run,
+        call: &Call,
+        response: String,
+    ) -> Result<(), EngineError> {
         let seen = Observation { text: response, exit_code: Some(0), truncated: false };
         observed(run, call, seen, 0, None);
         run.commit()?;

@@ -58,7 +58,8 @@ fn ran_with(tools: &str, arguments: &Value) -> Sandbox {
         json!({"role": "assistant", "content": null, "tool_calls": [call]}),
         json!({"role": "assistant", "content": "ok"}),
     ];
-    let answer = |message: &Value| Answer::raw(200, json!({"choices": [{"message": message}]}).to_string());
+    let answer =
+        |message: &Value| Answer::raw(200, json!({"choices": [{"message": message}]}).to_string());
     let server = ScriptedServer::start(messages.iter().map(answer).collect::<Vec<_>>());
     let sandbox = Sandbox::new(DELTA);
     sandbox.agent(&format!("model: m\n  stream: false\n  base_url: {}", server.url()), tools);
@@ -69,21 +70,32 @@ fn ran_with(tools: &str, arguments: &Value) -> Sandbox {
 
 #[test]
 fn c_4_1_standard_input_is_the_exact_bytes() {
-    let sandbox = ran_with("  - name: t\n    exec: wc -l\n    stdin: text\n", &json!({"text": "line1\nline2\nline3"}));
+    let sandbox = ran_with(
+        "  - name: t\n    exec: wc -l\n    stdin: text\n",
+        &json!({"text": "line1\nline2\nline3"}),
+    );
     assert_eq!(sandbox.observations()[0].trim(), "2");
 
-    let unit: String = (1..0x3000).filter_map(char::from_u32).chain("😀\u{10ffff}\r\n\n".chars()).collect();
+    let unit: String =
+        (1..0x3000).filter_map(char::from_u32).chain("😀\u{10ffff}\r\n\n".chars()).collect();
     let text = unit.repeat(5_000_000 / unit.len() + 1);
-    let sandbox = ran_with("  - name: t\n    exec: tee copy\n    stdin: text\n", &json!({"text": text}));
+    let sandbox =
+        ran_with("  - name: t\n    exec: tee copy\n    stdin: text\n", &json!({"text": text}));
     assert!(fs::read(sandbox.path("work/copy")).unwrap() == text.as_bytes());
-    let sandbox = ran_with("  - name: t\n    shell: head -c 300000 /dev/zero | tr '\\0' x; wc -c\n    stdin: text\n", &json!({"text": text}));
+    let sandbox = ran_with(
+        "  - name: t\n    shell: head -c 300000 /dev/zero | tr '\\0' x; wc -c\n    stdin: text\n",
+        &json!({"text": text}),
+    );
     assert!(sandbox.observations()[0].ends_with(&format!("{}\n", text.len())));
 }
 
 #[test]
 fn c_4_1_a_tool_that_ignores_its_input_does_not_hold_the_engine() {
     let text = "0123456789abcdef".repeat(60 << 16);
-    let sandbox = ran_with("  - name: t\n    shell: echo early; exit 3\n    stdin: text\n", &json!({"text": text}));
+    let sandbox = ran_with(
+        "  - name: t\n    shell: echo early; exit 3\n    stdin: text\n",
+        &json!({"text": text}),
+    );
     assert_eq!(sandbox.observations(), ["early\n[exit code: 3]"]);
 }
 
@@ -123,7 +135,8 @@ fn c_4_2_what_is_deaf_to_sigterm_is_killed() {
 #[test]
 fn c_4_2_a_background_child_does_not_hold_the_engine() {
     let began = Instant::now();
-    let sandbox = ran("  - name: t\n    shell: sleep 1000 & echo $! > pid; echo done\n", &["{tool: t}"]);
+    let sandbox =
+        ran("  - name: t\n    shell: sleep 1000 & echo $! > pid; echo done\n", &["{tool: t}"]);
     let pid = pid_in(&sandbox, "work/pid");
     let alive = is_alive(pid);
     kill(pid);
@@ -158,7 +171,8 @@ fn c_4_3_the_observation_says_how_it_went() {
     for ((script, expected), seen) in cases.iter().zip(sandbox.observations()) {
         assert_eq!(seen, *expected, "{script}");
     }
-    let codes: Vec<Value> = sandbox.events("ACTION_RESULT").iter().map(|event| event["exit_code"].clone()).collect();
+    let codes: Vec<Value> =
+        sandbox.events("ACTION_RESULT").iter().map(|event| event["exit_code"].clone()).collect();
     assert_eq!(codes[3..5], [json!(3), json!(3)]);
     assert_eq!((&codes[0], &codes[8], &codes[10]), (&json!(0), &Value::Null, &json!(127)));
 }
@@ -168,17 +182,41 @@ fn c_4_3_a_program_that_cannot_run_is_said_plainly() {
     let tools = "  - name: absent\n    exec: no-such-program x\n  - name: gone\n    exec: ./gone\n  \
                  - name: plain\n    exec: ./plain\n  - name: dir\n    exec: ./\n  - name: odd\n    exec: ./odd\n  \
                  - name: here\n    exec: ./here\n";
-    let sandbox = scripted(tools, &["{tool: absent}", "{tool: gone}", "{tool: plain}", "{tool: dir}", "{tool: odd}", "{tool: here}"]);
+    let sandbox = scripted(
+        tools,
+        &[
+            "{tool: absent}",
+            "{tool: gone}",
+            "{tool: plain}",
+            "{tool: dir}",
+            "{tool: odd}",
+            "{tool: here}",
+        ],
+    );
     sandbox.write("work/plain", "text");
     sandbox.write_program("work/odd", "#!/no/such/interpreter\n");
     sandbox.write_program("work/here", "#!/bin/sh\npwd\n");
     sandbox.run("hello", &[]).expect_code(0);
     let seen = sandbox.observations();
-    assert_eq!(seen[0], "The tool could not be started: program `no-such-program` was not found in PATH.\n[exit code: 127]");
-    assert_eq!(seen[1], "The tool could not be started: program `./gone` does not exist.\n[exit code: 127]");
-    assert!(seen[2].contains("not executable") && seen[2].ends_with("[exit code: 126]"), "{}", seen[2]);
+    assert_eq!(
+        seen[0],
+        "The tool could not be started: program `no-such-program` was not found in PATH.\n[exit code: 127]"
+    );
+    assert_eq!(
+        seen[1],
+        "The tool could not be started: program `./gone` does not exist.\n[exit code: 127]"
+    );
+    assert!(
+        seen[2].contains("not executable") && seen[2].ends_with("[exit code: 126]"),
+        "{}",
+        seen[2]
+    );
     assert!(seen[3].contains("directory") && seen[3].ends_with("[exit code: 126]"), "{}", seen[3]);
-    assert!(seen[4].contains("/no/such/interpreter") && seen[4].ends_with("[exit code: 126]"), "{}", seen[4]);
+    assert!(
+        seen[4].contains("/no/such/interpreter") && seen[4].ends_with("[exit code: 126]"),
+        "{}",
+        seen[4]
+    );
     // C-4.1: in the workspace, wherever the engine was started.
     assert_eq!(seen[5], format!("{}\n", sandbox.path("work").display()));
 }
@@ -212,10 +250,17 @@ fn c_4_5_head_and_tail_with_a_line_between() {
     assert_eq!(record(&sandbox)["stdout"], "0123456789abcdefghijABCDEFGHIJ");
 
     // Beyond 64 KiB the stream lies beside its record.
-    let sandbox = ran("  - name: t\n    shell: head -c 70000 /dev/zero | tr '\\0' x\n", &["{tool: t}"]);
+    let sandbox =
+        ran("  - name: t\n    shell: head -c 70000 /dev/zero | tr '\\0' x\n", &["{tool: t}"]);
     let file = record(&sandbox)["stdout"]["file"].as_str().unwrap().to_owned();
-    assert!(sandbox.observations()[0].contains(&format!("\n[... {} bytes left out; the whole lies in .delta/r/io/tool_executions/{file} ...]\n", 70_000 - 32_768)));
-    assert_eq!(fs::read(sandbox.path("work/.delta/r/io/tool_executions").join(file)).unwrap(), [b'x'; 70_000]);
+    assert!(sandbox.observations()[0].contains(&format!(
+        "\n[... {} bytes left out; the whole lies in .delta/r/io/tool_executions/{file} ...]\n",
+        70_000 - 32_768
+    )));
+    assert_eq!(
+        fs::read(sandbox.path("work/.delta/r/io/tool_executions").join(file)).unwrap(),
+        [b'x'; 70_000]
+    );
 }
 
 #[test]
@@ -224,15 +269,31 @@ fn c_4_5_two_gigabytes_do_not_enter_the_engines_memory() {
         "  - name: t\n    exec: head -c 2000000000 /dev/zero\n  - name: peak\n    shell: grep VmHWM /proc/$PPID/status\n",
         &["{tool: t}", "{tool: peak}"],
     );
-    let df = Command::new("df").args(["--output=avail", "-k"]).arg(sandbox.path("")).output().unwrap();
-    let free = String::from_utf8_lossy(&df.stdout).lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok());
-    assert!(free.is_some_and(|kilobytes| kilobytes > 3 << 20), "this test needs 3 GiB of free disk for a moment");
+    let df =
+        Command::new("df").args(["--output=avail", "-k"]).arg(sandbox.path("")).output().unwrap();
+    let free = String::from_utf8_lossy(&df.stdout)
+        .lines()
+        .nth(1)
+        .and_then(|line| line.trim().parse::<u64>().ok());
+    assert!(
+        free.is_some_and(|kilobytes| kilobytes > 3 << 20),
+        "this test needs 3 GiB of free disk for a moment"
+    );
     sandbox.run("hello", &["-q"]).expect_code(0);
     let seen = sandbox.observations();
     let discarded = 2_000_000_000 - (1 << 30);
-    assert!(seen[0].contains(&format!("except {discarded} bytes after the first GiB")), "{}", seen[0].trim_matches('\0'));
-    let file = sandbox.files("work/.delta/r/io/tool_executions").into_iter().find(|name| name.ends_with(".stdout")).unwrap();
-    let size = fs::metadata(sandbox.path("work/.delta/r/io/tool_executions").join(file)).unwrap().len();
+    assert!(
+        seen[0].contains(&format!("except {discarded} bytes after the first GiB")),
+        "{}",
+        seen[0].trim_matches('\0')
+    );
+    let file = sandbox
+        .files("work/.delta/r/io/tool_executions")
+        .into_iter()
+        .find(|name| name.ends_with(".stdout"))
+        .unwrap();
+    let size =
+        fs::metadata(sandbox.path("work/.delta/r/io/tool_executions").join(file)).unwrap().len();
     assert_eq!(size, 1 << 30);
     let peak: u64 = seen[1].split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!(peak < 40_000, "{peak} kB");
@@ -255,23 +316,42 @@ fn c_2_2_the_engines_variables_reach_every_form_of_tool_whatever_the_paths_hold(
         - name: d\n    command: [printenv, PLACE, CWD, DELTA_CWD, AGENT_HOME, DELTA_AGENT_HOME, RUN_DIR, JOURNAL_PATH, DELTA_RUN_ID, ITERATION_COUNT, DELTA_CALL_ID]\n    \
         env: {PLACE: '${CWD}/x'}\n";
     let turns = "turns:\n- call: [{tool: a}, {tool: b}, {tool: c, args: {what: '${CWD}'}}, {tool: d}]\n- say: ok\n";
-    sandbox.write(&format!("{agent}/agent.yaml"), format!("name: x\nllm: {{provider: script, model: s.yaml}}\ntools:\n{tools}"));
+    sandbox.write(
+        &format!("{agent}/agent.yaml"),
+        format!("name: x\nllm: {{provider: script, model: s.yaml}}\ntools:\n{tools}"),
+    );
     sandbox.write(&format!("{agent}/s.yaml"), turns);
     sandbox.write(&format!("{agent}/data.txt"), "the data\n");
     for file in ["system_prompt.md", "context.yaml"] {
         sandbox.write(&format!("{agent}/{file}"), sandbox.read(&format!("agent/{file}")));
     }
-    let ran = sandbox.delta(["run", "--agent", agent, "-w", work, "--run-id", "r", "-m", "x", "--format", "json"]);
+    let ran = sandbox.delta([
+        "run", "--agent", agent, "-w", work, "--run-id", "r", "-m", "x", "--format", "json",
+    ]);
     ran.output().expect_code(0);
-    let (home, cwd) = (sandbox.path(agent).display().to_string(), sandbox.path(work).display().to_string());
+    let (home, cwd) =
+        (sandbox.path(agent).display().to_string(), sandbox.path(work).display().to_string());
     let run_dir = format!("{cwd}/.delta/r");
     let journal = sandbox.read(&format!("{work}/.delta/r/journal.jsonl"));
     let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let seen: Vec<_> = events.filter_map(|event| event["observation_content"].as_str().map(str::to_owned)).collect();
+    let seen: Vec<_> = events
+        .filter_map(|event| event["observation_content"].as_str().map(str::to_owned))
+        .collect();
     assert_eq!(seen[0], "the data\n");
     assert_eq!(seen[1], format!("the data\n{cwd}|{run_dir}|x{cwd}y|{cwd}|"));
     assert_eq!(seen[2], format!("{home}/data.txt|in {cwd} ${{CWD}}|"));
-    let expected = [&format!("{cwd}/x"), &cwd, &cwd, &home, &home, &run_dir, &format!("{run_dir}/journal.jsonl"), "r", "1", "call_1_4"];
+    let expected = [
+        &format!("{cwd}/x"),
+        &cwd,
+        &cwd,
+        &home,
+        &home,
+        &run_dir,
+        &format!("{run_dir}/journal.jsonl"),
+        "r",
+        "1",
+        "call_1_4",
+    ];
     assert_eq!(seen[3].lines().collect::<Vec<_>>(), expected);
     assert!(!sandbox.path("X").exists() && !sandbox.path(work).join("X").exists());
 }
@@ -282,9 +362,17 @@ fn c_13_5_a_tool_inherits_no_descriptor_and_no_signal_setting() {
         "  - name: fds\n    exec: ls /proc/self/fd\n  - name: signals\n    exec: grep Sig /proc/self/status\n",
         &["{tool: fds}", "{tool: signals}"],
     );
-    let direct = Command::new("ls").arg("/proc/self/fd").stdin(std::process::Stdio::null()).output().unwrap();
+    let direct = Command::new("ls")
+        .arg("/proc/self/fd")
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
     let seen = sandbox.observations();
-    assert_eq!(seen[0], String::from_utf8_lossy(&direct.stdout), "only what the engine was given itself");
+    assert_eq!(
+        seen[0],
+        String::from_utf8_lossy(&direct.stdout),
+        "only what the engine was given itself"
+    );
     let value = |name: &str| {
         let line = seen[1].lines().find(|line| line.starts_with(name)).unwrap();
         u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
@@ -304,7 +392,8 @@ fn nothing_is_left_after_a_run() {
     let lines: Vec<_> = seen[2].lines().map(str::trim).collect();
     assert_eq!(lines[0], lines[1], "the engine has no child but the tool");
     assert_eq!(sandbox.files("tmp"), ["keep"]);
-    let mut run: Vec<_> = sandbox.files("work/.delta").into_iter().filter(|name| !name.contains("/io/")).collect();
+    let mut run: Vec<_> =
+        sandbox.files("work/.delta").into_iter().filter(|name| !name.contains("/io/")).collect();
     run.retain(|name| !name.contains("/agent/"));
     assert_eq!(run, ["VERSION", "r/engine.log", "r/journal.jsonl", "r/lock", "r/metadata.json"]);
     until("the end of the background processes", || {

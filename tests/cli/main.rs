@@ -1,7 +1,12 @@
 //! Black-box tests through the built program: real processes, real files, a scripted or a strict LLM. One file for each
 //! promise.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may, and start real processes")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests may, and start real processes"
+)]
 
+mod disk;
 mod execution;
 mod llm;
 mod order;

@@ -32,7 +32,9 @@ fn acts(log: &str) -> Vec<Act> {
         let on_journal = |call: &str, name: &str| {
             journal.as_ref().is_some_and(|fd: &String| {
                 call.strip_prefix(name).is_some_and(|rest| {
-                    rest.starts_with(&format!("({fd},")) || rest.starts_with(&format!("({fd})")) || rest.starts_with(&format!("({fd} "))
+                    rest.starts_with(&format!("({fd},"))
+                        || rest.starts_with(&format!("({fd})"))
+                        || rest.starts_with(&format!("({fd} "))
                 })
             })
         };
@@ -41,7 +43,11 @@ fn acts(log: &str) -> Vec<Act> {
         } else if on_journal(call, "write") {
             let types = call.split("\\\"type\\\":\\\"").skip(1);
             let types = types.map(|rest| rest.split('\\').next().unwrap().to_owned());
-            acts.push(Act::Written(types.filter(|kind| kind.chars().all(|c| c.is_ascii_uppercase() || c == '_')).collect()));
+            acts.push(Act::Written(
+                types
+                    .filter(|kind| kind.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+                    .collect(),
+            ));
         } else if on_journal(call, "fdatasync") {
             if call.contains("unfinished") {
                 syncing = Some(pid.to_owned());
@@ -54,7 +60,9 @@ fn acts(log: &str) -> Vec<Act> {
             acts.push(Act::Synced);
         } else if call.starts_with("execve(") && call.contains("/work/tool.sh\"") {
             acts.push(Act::Started);
-        } else if (call.starts_with("sendto(") || call.starts_with("write(")) && call.contains("POST /v1/chat") {
+        } else if (call.starts_with("sendto(") || call.starts_with("write("))
+            && call.contains("POST /v1/chat")
+        {
             acts.push(Act::Asked);
         } else if call.starts_with("write(1, ") && call.contains("the result") {
             acts.push(Act::Printed);
@@ -66,13 +74,15 @@ fn acts(log: &str) -> Vec<Act> {
 /// Whether a journal write with `kind` was synced before the `nth` act of this sort.
 #[track_caller]
 fn durable_before(acts: &[Act], kind: &str, written: usize, act: &Act, nth: usize) {
-    let holds = |act: &Act| matches!(act, Act::Written(kinds) if kinds.iter().any(|one| one == kind));
+    let holds =
+        |act: &Act| matches!(act, Act::Written(kinds) if kinds.iter().any(|one| one == kind));
     let at = |found: &dyn Fn(&Act) -> bool, nth: usize| {
         let mut places = acts.iter().enumerate().filter(|(_, act)| found(act));
         places.nth(nth).unwrap_or_else(|| panic!("{kind}, {act:?} {nth}: {acts:#?}")).0
     };
     let (write, act) = (at(&holds, written), at(&|one| one == act, nth));
-    let sync = acts.iter().enumerate().position(|(index, one)| index > write && *one == Act::Synced);
+    let sync =
+        acts.iter().enumerate().position(|(index, one)| index > write && *one == Act::Synced);
     assert!(sync.is_some_and(|sync| sync < act), "{kind} is not durable before: {acts:#?}");
 }
 
@@ -87,8 +97,20 @@ fn c_6_6_every_event_is_durable_before_what_follows_from_it() {
     sandbox.write_program("work/tool.sh", "#!/bin/sh\necho ran\n");
     let log = sandbox.path("strace.log");
     let mut strace = Command::new("strace");
-    strace.args(["-f", "-s", "100000", "-e", "trace=execve,write,sendto,openat,fdatasync", "-e", "signal=none", "-o"]);
-    strace.arg(&log).arg(DELTA).args(["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "hello"]);
+    strace.args([
+        "-f",
+        "-s",
+        "100000",
+        "-e",
+        "trace=execve,write,sendto,openat,fdatasync",
+        "-e",
+        "signal=none",
+        "-o",
+    ]);
+    strace
+        .arg(&log)
+        .arg(DELTA)
+        .args(["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "hello"]);
     strace.current_dir(sandbox.path("")).env("HOME", sandbox.path("home"));
     let output = strace.output().expect("strace is installed (apt-get install strace)");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

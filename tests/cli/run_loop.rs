@@ -64,7 +64,8 @@ fn c_6_1_events_have_their_fields_to_the_letter() {
     for (index, event) in journal.iter().enumerate() {
         assert_eq!(event["seq"], index + 1);
         let stamp = text(event, "timestamp");
-        let shape: String = stamp.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        let shape: String =
+            stamp.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
         assert_eq!(shape, "0000-00-00T00:00:00.000Z");
         assert!(index == 0 || stamp >= text(&journal[index - 1], "timestamp"));
     }
@@ -88,13 +89,22 @@ fn check_values(sandbox: &Sandbox, journal: &[Value]) {
     assert_eq!((&thought["iteration"], text(thought, "content")), (&json!(1), ""));
     let call = json!([{"id": "call_1", "type": "function", "function": {"name": "echo", "arguments": "{\"text\":\"hi\"}"}}]);
     assert_eq!(thought["tool_calls"], call);
-    assert_eq!((&thought["usage"]["input_tokens"], &thought["usage"]["output_tokens"]), (&json!(11), &json!(7)));
+    assert_eq!(
+        (&thought["usage"]["input_tokens"], &thought["usage"]["output_tokens"]),
+        (&json!(11), &json!(7))
+    );
     assert_eq!((text(request, "call_id"), text(request, "tool_name")), ("call_1", "echo"));
-    assert_eq!((&request["tool_args"], &request["argv"]), (&json!({"text": "hi"}), &json!(["echo", "hi"])));
+    assert_eq!(
+        (&request["tool_args"], &request["argv"]),
+        (&json!({"text": "hi"}), &json!(["echo", "hi"]))
+    );
     assert_eq!((text(result, "call_id"), text(result, "observation_content")), ("call_1", "hi\n"));
     assert_eq!((&result["exit_code"], &result["truncated"]), (&json!(0), &json!(false)));
     assert_eq!((&last["iteration"], text(last, "content")), (&json!(2), "done"));
-    assert_eq!((text(end, "run_id"), text(end, "status"), &end["final_iteration"]), ("r", "COMPLETED", &json!(2)));
+    assert_eq!(
+        (text(end, "run_id"), text(end, "status"), &end["final_iteration"]),
+        ("r", "COMPLETED", &json!(2))
+    );
     for (event, field) in [(thought, "invocation"), (request, "execution"), (result, "execution")] {
         let name = text(event, field);
         assert!(sandbox.path("work/.delta/r").join(name).is_file(), "{name}");
@@ -103,7 +113,8 @@ fn check_values(sandbox: &Sandbox, journal: &[Value]) {
 
 #[test]
 fn c_3_4_calls_of_one_answer_run_one_after_the_other() {
-    let tools = "  - name: log\n    shell: echo begin ${n} >> log; echo end ${n} >> log; echo did ${n}\n";
+    let tools =
+        "  - name: log\n    shell: echo begin ${n} >> log; echo end ${n} >> log; echo did ${n}\n";
     let calls = ["1", "2", "3"].map(|n| ("log", json!({"n": n}))).to_vec();
     let (server, sandbox) = served(vec![Answer::calls(calls), Answer::text("ok")], tools);
     sandbox.run("hello", &[]).expect_code(0);
@@ -127,7 +138,11 @@ fn c_3_3_an_unknown_tool_is_answered_with_the_nearest_names() {
     sandbox.run("hello", &[]).expect_code(0);
     let seen = sandbox.observations();
     assert_eq!(seen[0], "There is no tool `ehco`; did you mean `echo`?");
-    assert!(seen[1].starts_with("There is no tool `../../bin/sh`; known here: `echo`"), "{}", seen[1]);
+    assert!(
+        seen[1].starts_with("There is no tool `../../bin/sh`; known here: `echo`"),
+        "{}",
+        seen[1]
+    );
     assert!(!seen[2].contains('\u{1b}'), "{}", seen[2]);
     assert!(sandbox.events("ACTION_REQUEST").iter().all(|event| event.get("argv").is_none()));
     assert_eq!(sandbox.files("work/.delta/r/io/tool_executions"), Vec::<String>::new());
@@ -157,7 +172,8 @@ fn c_3_1_bad_arguments_never_reach_a_process() {
         (r#"{"file": "x", "list": [1]}"#, "array of strings"),
         (r#"{"file": "x\u0000y"}"#, "NUL"),
     ];
-    let mut answers: Vec<_> = bad.iter().map(|(args, _)| Answer::raw_call("", "make", args)).collect();
+    let mut answers: Vec<_> =
+        bad.iter().map(|(args, _)| Answer::raw_call("", "make", args)).collect();
     answers.push(Answer::text("ok"));
     let (server, sandbox) = served(answers, tools);
     sandbox.run("hello", &[]).expect_code(0);
@@ -185,14 +201,30 @@ fn c_3_4_hostile_ids_and_names_are_data() {
         call
     };
     let long = "x".repeat(5000);
-    let first: Vec<_> = [json!(null), json!(""), json!("same"), json!("same"), json!("../x"), json!("a\nb\u{0}"), json!(long), json!(7)]
-        .into_iter()
-        .map(|id| call(id, json!("echo")))
-        .collect();
-    let second: Vec<_> = [json!(null), json!(""), json!("../../../etc/passwd"), json!("a b"), json!("e".repeat(300)), json!("echo\n")]
-        .into_iter()
-        .map(|name| call(json!("same"), name))
-        .collect();
+    let first: Vec<_> = [
+        json!(null),
+        json!(""),
+        json!("same"),
+        json!("same"),
+        json!("../x"),
+        json!("a\nb\u{0}"),
+        json!(long),
+        json!(7),
+    ]
+    .into_iter()
+    .map(|id| call(id, json!("echo")))
+    .collect();
+    let second: Vec<_> = [
+        json!(null),
+        json!(""),
+        json!("../../../etc/passwd"),
+        json!("a b"),
+        json!("e".repeat(300)),
+        json!("echo\n"),
+    ]
+    .into_iter()
+    .map(|name| call(json!("same"), name))
+    .collect();
     let messages = [
         json!({"role": "assistant", "content": null, "tool_calls": first}),
         json!({"role": "assistant", "content": "", "tool_calls": second}),
@@ -207,7 +239,10 @@ fn c_3_4_hostile_ids_and_names_are_data() {
     assert_eq!(sandbox.observations().iter().filter(|seen| *seen == "x\n").count(), 8);
     let records = sandbox.files("work/.delta/r/io/tool_executions");
     assert_eq!(records.len(), 8);
-    assert!(records.iter().all(|name| name.contains("Z_echo") && name.ends_with(".json")), "{records:?}");
+    assert!(
+        records.iter().all(|name| name.contains("Z_echo") && name.ends_with(".json")),
+        "{records:?}"
+    );
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
@@ -218,7 +253,10 @@ fn c_6_2_an_unfinished_task_never_looks_like_success() {
     let sandbox = Sandbox::asking(DELTA, &server.url(), &format!("{ECHO}max_iterations: 1\n"));
     let ran = sandbox.run("hello", &["--max-iterations", "3", "--format", "json"]).expect_code(1);
     let result = ran.json();
-    assert_eq!((&result["status"], &result["error"]["type"]), (&json!("FAILED"), &json!("max_iterations")));
+    assert_eq!(
+        (&result["status"], &result["error"]["type"]),
+        (&json!("FAILED"), &json!("max_iterations"))
+    );
     assert_eq!(result["metrics"]["iterations"], 3);
     assert!(result.get("result").is_none());
     assert_eq!((server.requests().len(), sandbox.observations().len()), (3, 3));
@@ -274,8 +312,14 @@ fn c_6_4_finish_takes_a_text_or_an_object() {
         assert_eq!(finish_output(&sandbox), result);
         assert_eq!(server.violations(), Vec::<String>::new());
     }
-    let wrong = [json!({}), json!({"result": 5}), json!({"result": "x", "more": 1}), json!({"result": null})];
-    let mut answers: Vec<_> = wrong.iter().map(|args| Answer::call("finish", args.clone())).collect();
+    let wrong = [
+        json!({}),
+        json!({"result": 5}),
+        json!({"result": "x", "more": 1}),
+        json!({"result": null}),
+    ];
+    let mut answers: Vec<_> =
+        wrong.iter().map(|args| Answer::call("finish", args.clone())).collect();
     answers.push(Answer::raw_call("", "finish", "no json"));
     answers.push(Answer::call("finish", json!({"result": "right"})));
     let (server, sandbox) = served(answers, "");
@@ -287,7 +331,9 @@ fn c_6_4_finish_takes_a_text_or_an_object() {
 #[test]
 fn c_6_4_finish_with_a_schema_takes_what_is_valid() {
     let schema = "{\"type\": \"object\", \"properties\": {\"count\": {\"type\": \"integer\", \"minimum\": 3}}, \"required\": [\"count\"]}";
-    for finish in [format!("finish: {{schema: {schema}}}\n"), "finish: {schema: result.json}\n".to_owned()] {
+    for finish in
+        [format!("finish: {{schema: {schema}}}\n"), "finish: {schema: result.json}\n".to_owned()]
+    {
         let answers = vec![
             Answer::call("finish", json!({"count": "many"})),
             Answer::call("finish", json!({})),
@@ -297,15 +343,26 @@ fn c_6_4_finish_with_a_schema_takes_what_is_valid() {
         let (server, sandbox) = served(answers, &format!("{ECHO}{finish}"));
         sandbox.write("agent/result.json", schema);
         let ran = sandbox.run("hello", &["--format", "raw"]).expect_code(0);
-        assert_eq!(serde_json::from_str::<Value>(&ran.stdout).unwrap(), json!({"count": 7, "note": "x"}));
+        assert_eq!(
+            serde_json::from_str::<Value>(&ran.stdout).unwrap(),
+            json!({"count": 7, "note": "x"})
+        );
         let seen = sandbox.observations();
         assert!(seen[0].contains("/count") && seen[0].contains("integer"), "{}", seen[0]);
         assert!(seen[1].contains("count") && seen[1].contains("required"), "{}", seen[1]);
         assert!(seen[2].contains("minimum"), "{}", seen[2]);
         assert_eq!(finish_output(&sandbox)["count"], 7);
         let tools = server.requests()[0].body["tools"].clone();
-        let finish = tools.as_array().unwrap().iter().find(|tool| tool["function"]["name"] == "finish").unwrap();
-        assert_eq!(finish["function"]["parameters"], serde_json::from_str::<Value>(schema).unwrap());
+        let finish = tools
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|tool| tool["function"]["name"] == "finish")
+            .unwrap();
+        assert_eq!(
+            finish["function"]["parameters"],
+            serde_json::from_str::<Value>(schema).unwrap()
+        );
         assert_eq!(server.violations(), Vec::<String>::new());
     }
 }
@@ -324,7 +381,8 @@ fn c_6_4_finish_can_be_taken_away_or_replaced() {
     assert!(sandbox.observations()[0].starts_with("There is no tool `finish`"));
     assert_eq!(offered(&server), ["echo", "ask_human"]);
 
-    let tools = "  - name: finish\n    exec: echo own ${what}\n  - name: echo\n    exec: echo ${text}\n";
+    let tools =
+        "  - name: finish\n    exec: echo own ${what}\n  - name: echo\n    exec: echo ${text}\n";
     let calls = vec![("finish", json!({"what": "tool"})), ("echo", json!({"text": "second"}))];
     let (server, sandbox) = served(vec![Answer::calls(calls), Answer::text("end")], tools);
     assert_eq!(sandbox.run("hello", &["--format", "raw"]).expect_code(0).stdout, "end\n");
@@ -354,16 +412,28 @@ fn c_6_4_calls_beside_finish_run_first() {
 
 #[test]
 fn c_5_2_io_files_have_their_names() {
-    let answers = vec![Answer::call("echo", json!({"text": "x"})), Answer::call("finish", json!({"result": "y"}))];
+    let answers = vec![
+        Answer::call("echo", json!({"text": "x"})),
+        Answer::call("finish", json!({"result": "y"})),
+    ];
     let (_server, sandbox) = served(answers, ECHO);
     sandbox.run("hello", &[]).expect_code(0);
     let shape = |name: &String| -> String {
         let (stamp, rest) = name.split_at(19);
-        stamp.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).chain(rest.chars()).collect()
+        stamp
+            .chars()
+            .map(|c| if c.is_ascii_digit() { '0' } else { c })
+            .chain(rest.chars())
+            .collect()
     };
-    let names = |dir: &str| sandbox.files(&format!("work/.delta/r/io/{dir}")).iter().map(shape).collect::<Vec<_>>();
+    let names = |dir: &str| {
+        sandbox.files(&format!("work/.delta/r/io/{dir}")).iter().map(shape).collect::<Vec<_>>()
+    };
     assert_eq!(names("invocations"), ["00000000T000000000Z_1.json", "00000000T000000000Z_2.json"]);
-    assert_eq!(names("tool_executions"), ["00000000T000000000Z_echo.json", "00000000T000000000Z_finish.json"]);
+    assert_eq!(
+        names("tool_executions"),
+        ["00000000T000000000Z_echo.json", "00000000T000000000Z_finish.json"]
+    );
 }
 
 /// The records of the LLM calls, in order: file name, and content.
@@ -411,9 +481,14 @@ fn c_5_2_large_requests_are_recorded_once_and_rebuilt_to_the_byte() {
     };
     let accepting = move |request: &RecordedRequest| {
         let step = request.body["messages"].as_array().unwrap().len() / 2 - 1;
-        letters.get(step).map_or_else(|| Answer::text("ok"), |letter| Answer::call("bulk", json!({"letter": letter})))
+        letters.get(step).map_or_else(
+            || Answer::text("ok"),
+            |letter| Answer::call("bulk", json!({"letter": letter})),
+        )
     };
-    for (server, refused) in [(ScriptedServer::start(accepting), 0), (ScriptedServer::start(refusing), 1)] {
+    for (server, refused) in
+        [(ScriptedServer::start(accepting), 0), (ScriptedServer::start(refusing), 1)]
+    {
         let sandbox = Sandbox::asking(DELTA, &server.url(), BULK);
         sandbox.run("hello", &[]).expect_code(0);
         let records = invocations(&sandbox);
@@ -424,7 +499,9 @@ fn c_5_2_large_requests_are_recorded_once_and_rebuilt_to_the_byte() {
             assert_eq!(text.as_bytes(), request.bytes, "{name}");
             assert_eq!(record["request_sha256"], sha256(&request.bytes), "{name}");
         }
-        let size = |(name, _): &(String, Value)| sandbox.read(&format!("work/.delta/r/io/invocations/{name}")).len();
+        let size = |(name, _): &(String, Value)| {
+            sandbox.read(&format!("work/.delta/r/io/invocations/{name}")).len()
+        };
         let total: usize = records.iter().map(size).sum();
         assert!(total < 1_800_000, "{total} bytes for a conversation of 800,000");
         assert!(records[8].1["request"]["messages"][0]["same_as"].is_string());

@@ -36,7 +36,11 @@ fn no_key(sandbox: &Sandbox, dir: &str, ran: &Ran) {
         for (variable, key) in KEYS {
             let escaped = json!(key).to_string();
             for form in [key, escaped.trim_matches('"')] {
-                assert!(!holds(&bytes, form), "{variable} in {name}: {}", String::from_utf8_lossy(&bytes));
+                assert!(
+                    !holds(&bytes, form),
+                    "{variable} in {name}: {}",
+                    String::from_utf8_lossy(&bytes)
+                );
             }
         }
     }
@@ -50,7 +54,9 @@ fn c_15_3_no_tool_and_no_generator_finds_a_key_in_its_environment() {
     sandbox.write("agent/s.yaml", "turns:\n- call: [{tool: plain}, {tool: passed}]\n- say: ok\n");
     let generator = |name: &str, more: &str| {
         let command = format!("[sh, -c, 'env > {name}; echo x > ${{RUN_DIR}}/{name}']");
-        format!("  - type: computed_file\n    generator: {{command: {command}{more}}}\n    output_path: '${{RUN_DIR}}/{name}'\n")
+        format!(
+            "  - type: computed_file\n    generator: {{command: {command}{more}}}\n    output_path: '${{RUN_DIR}}/{name}'\n"
+        )
     };
     let (one, two) = (generator("gen", ""), generator("gen_passed", ", pass_env: [MY_KEY]"));
     sandbox.write("agent/context.yaml", format!("sources:\n{one}{two}  - type: journal\n"));
@@ -58,7 +64,10 @@ fn c_15_3_no_tool_and_no_generator_finds_a_key_in_its_environment() {
     let found = |file: &str| -> Vec<&str> {
         let env = sandbox.read(&format!("work/{file}"));
         assert!(env.contains("OTHER=kept"));
-        KEYS.iter().filter(|(name, key)| env.contains(key) || env.contains(&format!("{name}="))).map(|(name, _)| *name).collect()
+        KEYS.iter()
+            .filter(|(name, key)| env.contains(key) || env.contains(&format!("{name}=")))
+            .map(|(name, _)| *name)
+            .collect()
     };
     assert_eq!((found("plain"), found("passed")), (vec![], vec!["OPENAI_API_KEY"]));
     assert_eq!((found("gen"), found("gen_passed")), (vec![], vec!["MY_KEY"]));
@@ -77,27 +86,36 @@ fn c_15_3_a_key_that_turns_up_is_written_nowhere() {
     let known = &KEYS[..2];
     let all = known.iter().map(|(_, key)| format!("{key}\n")).collect::<String>();
     let said = all.clone();
-    let steps = move |request: &RecordedRequest| match request.body["messages"].as_array().unwrap().len() {
-        3 => Answer::calls(vec![
-            ("say", json!({"text": said})),
-            ("show", json!({})),
-            ("split", json!({})),
-            ("bulk", json!({})),
-            ("binary", json!({})),
-            (&said, json!({"text": said})),
-        ])
-        .saying(&format!("I know {said}"))
-        .thinking(&format!("I think of {said}")),
-        10 => Answer::call("finish", json!({"result": {"answer": said, said.as_str(): 1}})),
-        other => panic!("{other} messages"),
-    };
+    let steps =
+        move |request: &RecordedRequest| match request.body["messages"].as_array().unwrap().len() {
+            3 => Answer::calls(vec![
+                ("say", json!({"text": said})),
+                ("show", json!({})),
+                ("split", json!({})),
+                ("bulk", json!({})),
+                ("binary", json!({})),
+                (&said, json!({"text": said})),
+            ])
+            .saying(&format!("I know {said}"))
+            .thinking(&format!("I think of {said}")),
+            10 => Answer::call("finish", json!({"result": {"answer": said, said.as_str(): 1}})),
+            other => panic!("{other} messages"),
+        };
     for format in ["json", "jsonl", "text"] {
         let server = ScriptedServer::start(steps.clone());
         let sandbox = Sandbox::new(DELTA);
-        sandbox.agent(&format!("model: m\n  base_url: {}\n  api_key_env: MY_KEY\n  user: sk-delta-0123456789", server.url()), LEAKS);
+        sandbox.agent(
+            &format!(
+                "model: m\n  base_url: {}\n  api_key_env: MY_KEY\n  user: sk-delta-0123456789",
+                server.url()
+            ),
+            LEAKS,
+        );
         sandbox.write("agent/note.md", format!("never say {all}"));
         sandbox.write("agent/system_prompt.md", format!("the keys are {all}"));
-        let context = sandbox.read("agent/context.yaml").replace("  - type: journal", "  - type: file\n    path: note.md\n  - type: journal");
+        let context = sandbox
+            .read("agent/context.yaml")
+            .replace("  - type: journal", "  - type: file\n    path: note.md\n  - type: journal");
         sandbox.write("agent/context.yaml", context);
         sandbox.write("work/keys", &all);
         for (_, key) in known {
@@ -105,7 +123,8 @@ fn c_15_3_a_key_that_turns_up_is_written_nowhere() {
             server.forbid(json!(key).to_string().trim_matches('"'));
         }
         let message = format!("use {all}");
-        let command = sandbox.run_command(&message, &["-v", "--format", format]).env("MY_KEY", known[0].1);
+        let command =
+            sandbox.run_command(&message, &["-v", "--format", format]).env("MY_KEY", known[0].1);
         let command = known.iter().fold(command, |command, (name, key)| command.env(name, *key));
         let ran = command.output().expect_code(0);
         no_key(&sandbox, "work/.delta", &ran);
@@ -114,7 +133,9 @@ fn c_15_3_a_key_that_turns_up_is_written_nowhere() {
         let seen = sandbox.observations();
         assert!(seen.iter().take(3).all(|seen| seen.contains("[redacted]")), "{seen:?}");
         let messages = sandbox.events("USER_MESSAGE");
-        assert!(messages[0]["content"].as_str().unwrap().starts_with("use [redacted]\n[redacted]\n"));
+        assert!(
+            messages[0]["content"].as_str().unwrap().starts_with("use [redacted]\n[redacted]\n")
+        );
     }
 }
 
@@ -122,8 +143,15 @@ fn c_15_3_a_key_that_turns_up_is_written_nowhere() {
 fn c_15_3_an_endpoint_that_repeats_the_key_does_not_spread_it() {
     let key = KEYS[0].1;
     let answers = [
-        vec![Answer::error(401, &format!("Incorrect API key provided: {key}"), Some("invalid_api_key"))],
-        vec![Answer::error(500, &format!("{key} is overloaded"), None).header("Retry-After", "0"), Answer::text("ok")],
+        vec![Answer::error(
+            401,
+            &format!("Incorrect API key provided: {key}"),
+            Some("invalid_api_key"),
+        )],
+        vec![
+            Answer::error(500, &format!("{key} is overloaded"), None).header("Retry-After", "0"),
+            Answer::text("ok"),
+        ],
         vec![Answer::raw(400, format!("<html>{key}</html>"))],
         vec![Answer::raw(200, format!("oops {key}")), Answer::text("ok")],
         vec![Answer::event_stream(format!("data: {key}\n\n")), Answer::text("ok")],
@@ -132,7 +160,10 @@ fn c_15_3_an_endpoint_that_repeats_the_key_does_not_spread_it() {
         let server = ScriptedServer::start(answers);
         let sandbox = Sandbox::new(DELTA);
         sandbox.agent(&format!("model: m\n  max_retries: 1\n  base_url: {}", server.url()), "");
-        let ran = sandbox.run_command("hello", &["-v", "--format", "json"]).env("DELTA_API_KEY", key).output();
+        let ran = sandbox
+            .run_command("hello", &["-v", "--format", "json"])
+            .env("DELTA_API_KEY", key)
+            .output();
         no_key(&sandbox, "work", &ran);
         assert!(ran.stderr.contains("[redacted]"), "{}", ran.stderr);
         assert_eq!(server.requests()[0].header("authorization"), Some(&*format!("Bearer {key}")));
@@ -143,13 +174,15 @@ fn c_15_3_an_endpoint_that_repeats_the_key_does_not_spread_it() {
 fn c_15_3_the_other_providers_do_not_spread_the_key_either() {
     let message = format!("use {}", KEYS[0].1);
     let sandbox = Sandbox::scripted(DELTA, "", "- error: 'no ${task}'");
-    let ran = with_keys(sandbox.run_command(&message, &["--format", "json"])).output().expect_code(1);
+    let ran =
+        with_keys(sandbox.run_command(&message, &["--format", "json"])).output().expect_code(1);
     no_key(&sandbox, "work", &ran);
     assert_eq!(ran.json()["error"]["message"], "no use [redacted]");
 
     let sandbox = Sandbox::new(DELTA);
     sandbox.agent("provider: command\n  model: m\n  command: [sh, -c, 'echo \"my key is $DELTA_API_KEY\" >&2; exit 1']", "");
-    let ran = with_keys(sandbox.run_command("hello", &["--format", "json"])).output().expect_code(1);
+    let ran =
+        with_keys(sandbox.run_command("hello", &["--format", "json"])).output().expect_code(1);
     no_key(&sandbox, "work", &ran);
     assert!(ran.stderr.contains("my key is [redacted]"), "{}", ran.stderr);
 }
@@ -158,7 +191,8 @@ fn c_15_3_the_other_providers_do_not_spread_the_key_either() {
 fn as_user(sandbox: &Sandbox, command: &mut Command) {
     let me = fs::metadata("/proc/self").map(|data| std::os::unix::fs::MetadataExt::uid(&data));
     if me.unwrap() == 0 {
-        let chown = Command::new("chown").args(["-R", "65534:65534"]).arg(sandbox.path("")).status();
+        let chown =
+            Command::new("chown").args(["-R", "65534:65534"]).arg(sandbox.path("")).status();
         assert!(chown.unwrap().success());
         command.uid(65534).gid(65534);
     }
@@ -183,9 +217,17 @@ fn c_15_3_the_engines_memory_is_not_readable_by_its_user() {
 #[test]
 fn c_15_2_what_a_run_writes_is_private_whatever_the_umask() {
     let tools = "  - name: t\n    shell: head -c 100000 /dev/zero\n";
-    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: t}]\n- call: [{tool: finish, args: {result: x}}]");
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        tools,
+        "- call: [{tool: t}]\n- call: [{tool: finish, args: {result: x}}]",
+    );
     let script = "umask 0; exec \"$0\" run --agent agent -w work --run-id r -m hello -q";
-    let status = Command::new("sh").args(["-c", script, DELTA]).current_dir(sandbox.path("")).stdout(std::process::Stdio::null()).status();
+    let status = Command::new("sh")
+        .args(["-c", script, DELTA])
+        .current_dir(sandbox.path(""))
+        .stdout(std::process::Stdio::null())
+        .status();
     assert!(status.unwrap().success());
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let run = sandbox.path("work/.delta/r");
@@ -211,14 +253,18 @@ fn c_15_2_a_control_plane_that_is_a_symlink_is_refused() {
 fn c_15_5_nothing_steers_the_terminal() {
     let evil = "\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\r\u{8}";
     let answers = vec![
-        Answer::calls(vec![("t", json!({"text": evil})), (evil, json!({evil: evil}))]).saying(evil).thinking(evil),
+        Answer::calls(vec![("t", json!({"text": evil})), (evil, json!({evil: evil}))])
+            .saying(evil)
+            .thinking(evil),
         Answer::error(503, &format!("busy{evil}"), None).header("Retry-After", "0"),
         Answer::text(format!("end{evil}")),
     ];
     let server = ScriptedServer::start(answers);
-    let sandbox = Sandbox::asking(DELTA, &server.url(), "  - name: t\n    exec: echo out ${text}\n");
+    let sandbox =
+        Sandbox::asking(DELTA, &server.url(), "  - name: t\n    exec: echo out ${text}\n");
     let ran = sandbox.run(&format!("task{evil}"), &["-v"]).expect_code(0);
-    let controls = |text: &str| text.chars().filter(|c| c.is_control() && *c != '\n').collect::<Vec<_>>();
+    let controls =
+        |text: &str| text.chars().filter(|c| c.is_control() && *c != '\n').collect::<Vec<_>>();
     assert_eq!((controls(&ran.stderr), controls(&ran.stdout)), (vec![], vec![]));
     // The LLM sees what the tool printed.
     let bodies: Vec<Value> = server.requests().into_iter().map(|request| request.body).collect();

@@ -32,7 +32,10 @@ fn left_of(sandbox: &Sandbox) -> Vec<i32> {
 }
 
 /// Sends each signal to a run when it is `ready`, and checks how it is left.
-fn interrupted(make: impl Fn() -> (Option<ScriptedServer>, Sandbox), ready: impl Fn(&Option<ScriptedServer>, &Sandbox)) -> Vec<Sandbox> {
+fn interrupted(
+    make: impl Fn() -> (Option<ScriptedServer>, Sandbox),
+    ready: impl Fn(&Option<ScriptedServer>, &Sandbox),
+) -> Vec<Sandbox> {
     let one = |signal| {
         let (server, sandbox) = make();
         let child = start(&sandbox);
@@ -40,9 +43,15 @@ fn interrupted(make: impl Fn() -> (Option<ScriptedServer>, Sandbox), ready: impl
         let asked = Instant::now();
         send(signal, child.id());
         let ran = end(child).expect_code(130);
-        assert!(asked.elapsed().as_secs() < 4, "SIG{signal}: not even the 5 seconds before SIGKILL");
+        assert!(
+            asked.elapsed().as_secs() < 4,
+            "SIG{signal}: not even the 5 seconds before SIGKILL"
+        );
         let result = ran.json();
-        assert_eq!((&result["status"], &result["error"]["type"]), (&json!("INTERRUPTED"), &json!("interrupted")));
+        assert_eq!(
+            (&result["status"], &result["error"]["type"]),
+            (&json!("INTERRUPTED"), &json!("interrupted"))
+        );
         assert_eq!(sandbox.metadata()["status"], "INTERRUPTED");
         let last = sandbox.journal().pop().unwrap();
         assert_eq!((&last["type"], &last["status"]), (&json!("ENGINE_END"), &json!("INTERRUPTED")));
@@ -73,10 +82,13 @@ fn c_13_5_during_an_llm_call() {
 
 #[test]
 fn c_13_5_during_a_retry_pause() {
-    let failing = || asking(vec![Answer::error(503, "overloaded", None).header("Retry-After", "500")]);
+    let failing =
+        || asking(vec![Answer::error(503, "overloaded", None).header("Retry-After", "500")]);
     interrupted(failing, |_, sandbox| {
         let log = sandbox.path("work/.delta/r/engine.log");
-        until("the retry", || std::fs::read_to_string(&log).ok()?.contains("trying again").then_some(()));
+        until("the retry", || {
+            std::fs::read_to_string(&log).ok()?.contains("trying again").then_some(())
+        });
     });
 }
 
@@ -85,17 +97,23 @@ fn c_13_5_during_a_scripts_delay() {
     let make = || (None, Sandbox::scripted(DELTA, "", "- {say: late, delay_ms: 1000000}"));
     interrupted(make, |_, sandbox| {
         let journal = sandbox.path("work/.delta/r/journal.jsonl");
-        until("the run", || std::fs::read_to_string(&journal).ok()?.contains("USER_MESSAGE").then_some(()));
+        until("the run", || {
+            std::fs::read_to_string(&journal).ok()?.contains("USER_MESSAGE").then_some(())
+        });
     });
 }
 
 #[test]
 fn c_13_5_during_a_tool_with_children_of_its_own() {
-    let make = || (None, Sandbox::scripted(DELTA, TREE, "- call: [{tool: t}, {tool: t}]\n- say: done"));
+    let make =
+        || (None, Sandbox::scripted(DELTA, TREE, "- call: [{tool: t}, {tool: t}]\n- say: done"));
     let sandboxes = interrupted(make, |_, sandbox| drop(until_line(&sandbox.path("work/pid"))));
     for sandbox in sandboxes {
         assert!(!is_alive(sandbox.read("work/pid").trim().parse().unwrap()));
-        assert_eq!(sandbox.observations(), ["begun\n[interrupted: a person or the system stopped the engine]"]);
+        assert_eq!(
+            sandbox.observations(),
+            ["begun\n[interrupted: a person or the system stopped the engine]"]
+        );
         assert_eq!(sandbox.events("ACTION_REQUEST").len(), 1, "the second call had not begun");
         assert!(sandbox.events("ACTION_RESULT")[0].get("exit_code").is_none());
     }
@@ -155,9 +173,13 @@ fn c_13_5_what_nohup_ignores_stays_ignored() {
     let gate = Gate::new();
     let server = ScriptedServer::start(vec![Answer::text("survived").after(&gate)]);
     let sandbox = Sandbox::asking(DELTA, &server.url(), "");
-    let script = "trap '' HUP; exec \"$0\" run --agent agent -w work --run-id r -m hello --format raw";
+    let script =
+        "trap '' HUP; exec \"$0\" run --agent agent -w work --run-id r -m hello --format raw";
     let mut command = Command::new("sh");
-    command.args(["-c", script, DELTA]).current_dir(sandbox.path("")).stdout(std::process::Stdio::piped());
+    command
+        .args(["-c", script, DELTA])
+        .current_dir(sandbox.path(""))
+        .stdout(std::process::Stdio::piped());
     let child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
     until("the request", || (server.requests().len() == 1).then_some(()));
     send("HUP", child.id());
@@ -168,7 +190,11 @@ fn c_13_5_what_nohup_ignores_stays_ignored() {
 
 #[test]
 fn c_13_5_a_killed_engine_takes_its_tool_with_it() {
-    let sandbox = Sandbox::scripted(DELTA, "  - name: t\n    shell: echo $$ > pid; exec sleep 1000\n", "- call: [{tool: t}]\n- say: x");
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        "  - name: t\n    shell: echo $$ > pid; exec sleep 1000\n",
+        "- call: [{tool: t}]\n- say: x",
+    );
     let child = start(&sandbox);
     let pid = until_line(&sandbox.path("work/pid")).parse().unwrap();
     send("KILL", child.id());

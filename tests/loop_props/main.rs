@@ -38,7 +38,11 @@ impl Simulated {
 
     fn record(&mut self, payload: Payload) {
         let seq = self.events.len() as u64 + 1;
-        let event = Event { seq, timestamp: Timestamp::from_millis(1_760_000_000_000 + seq.cast_signed()), payload };
+        let event = Event {
+            seq,
+            timestamp: Timestamp::from_millis(1_760_000_000_000 + seq.cast_signed()),
+            payload,
+        };
         self.state.apply(&event);
         self.events.push(event);
     }
@@ -53,7 +57,12 @@ impl Simulated {
             workspace_id: "w".to_owned(),
             max_iterations: 1000,
             config: json!({"builtins": ["finish", "ask_human"]}),
-            process: ProcessInfo { pid: 1, hostname: "h".to_owned(), start_time_unix: 1, process_name: "delta".to_owned() },
+            process: ProcessInfo {
+                pid: 1,
+                hostname: "h".to_owned(),
+                start_time_unix: 1,
+                process_name: "delta".to_owned(),
+            },
             engine_version: "0".to_owned(),
         })));
     }
@@ -93,8 +102,14 @@ impl Simulated {
                 Step::Think { iteration } => {
                     self.check_conversation();
                     let end = ("the end".to_owned(), vec![]);
-                    let (content, tool_calls) = script.get(iteration as usize - 1).unwrap_or(&end).clone();
-                    self.record(Payload::Thought(Box::new(Thought { iteration, content, tool_calls, ..thought() })));
+                    let (content, tool_calls) =
+                        script.get(iteration as usize - 1).unwrap_or(&end).clone();
+                    self.record(Payload::Thought(Box::new(Thought {
+                        iteration,
+                        content,
+                        tool_calls,
+                        ..thought()
+                    })));
                 }
                 Step::Act(call) => self.act(&call),
                 Step::Settle { call, .. } => self.result(&call, "[unknown]", None),
@@ -173,9 +188,24 @@ fn thought() -> Thought {
 }
 
 fn call() -> impl Strategy<Value = ToolCall> {
-    let id = prop_oneof![Just(""), Just("a"), Just("b"), Just("call_1_1"), Just("call_2_1"), Just("../x"), Just("a\nb")];
+    let id = prop_oneof![
+        Just(""),
+        Just("a"),
+        Just("b"),
+        Just("call_1_1"),
+        Just("call_2_1"),
+        Just("../x"),
+        Just("a\nb")
+    ];
     let tool = prop_oneof![3 => Just("run"), 1 => Just("finish"), 1 => Just("ask_human"), 1 => Just("../no such"), 1 => Just("")];
-    let arguments = prop_oneof![Just("{}"), Just("{\"x\": 1}"), Just("broken"), Just(""), Just("[]"), Just("\"\\ud800\"")];
+    let arguments = prop_oneof![
+        Just("{}"),
+        Just("{\"x\": 1}"),
+        Just("broken"),
+        Just(""),
+        Just("[]"),
+        Just("\"\\ud800\"")
+    ];
     (id, tool, arguments).prop_map(|(id, tool, arguments)| ToolCall::new(id, tool, arguments))
 }
 
@@ -190,8 +220,14 @@ fn same(one: &RunState, other: &RunState) {
     assert_eq!(one.next_step(), other.next_step());
     assert_eq!((one.seq, one.iterations, one.status), (other.seq, other.iterations, other.status));
     assert_eq!((&one.result, &one.error, &one.usage), (&other.result, &other.error, &other.usage));
-    assert_eq!((one.created_at, one.updated_at, one.started_at), (other.created_at, other.updated_at, other.started_at));
-    assert_eq!((&one.start, one.cut_off, one.script_place), (&other.start, other.cut_off, other.script_place));
+    assert_eq!(
+        (one.created_at, one.updated_at, one.started_at),
+        (other.created_at, other.updated_at, other.started_at)
+    );
+    assert_eq!(
+        (&one.start, one.cut_off, one.script_place),
+        (&other.start, other.cut_off, other.script_place)
+    );
     assert_eq!(one.question(), other.question());
 }
 
@@ -270,81 +306,142 @@ fn json_value() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
-        any::<f64>().prop_filter_map("finite", |number| serde_json::Number::from_f64(number).map(Value::from)),
+        any::<f64>().prop_filter_map("finite", |number| serde_json::Number::from_f64(number)
+            .map(Value::from)),
         text().prop_map(Value::from),
     ];
     leaf.prop_recursive(3, 12, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map(text(), inner, 0..4).prop_map(|map| map.into_iter().collect()),
+            prop::collection::btree_map(text(), inner, 0..4)
+                .prop_map(|map| map.into_iter().collect()),
         ]
     })
 }
 
 fn payload() -> impl Strategy<Value = Payload> {
-    let status = prop_oneof![Just(RunStatus::Completed), Just(RunStatus::WaitingForInput), Just(RunStatus::Interrupted)];
+    let status = prop_oneof![
+        Just(RunStatus::Completed),
+        Just(RunStatus::WaitingForInput),
+        Just(RunStatus::Interrupted)
+    ];
     let end = (text(), status, any::<u32>());
     prop_oneof![
         text().prop_map(|content| Payload::UserMessage { content }),
         thoughts(),
         requests(),
         results(),
-        (any::<u32>(), text(), text())
-            .prop_map(|(iteration, call_id, response)| Payload::HumanInputReceived { iteration, call_id, response }),
-        (any::<u32>(), text(), text(), any::<bool>()).prop_map(|(iteration, call_id, prompt, sensitive)| {
-            Payload::HumanInputRequest(Question { iteration, call_id, prompt, input_type: InputType::Password, sensitive })
+        (any::<u32>(), text(), text()).prop_map(|(iteration, call_id, response)| {
+            Payload::HumanInputReceived { iteration, call_id, response }
         }),
+        (any::<u32>(), text(), text(), any::<bool>()).prop_map(
+            |(iteration, call_id, prompt, sensitive)| {
+                Payload::HumanInputRequest(Question {
+                    iteration,
+                    call_id,
+                    prompt,
+                    input_type: InputType::Password,
+                    sensitive,
+                })
+            }
+        ),
         (text(), text(), prop::option::of(text()), prop::option::of(any::<u16>())).prop_map(
             |(error_message, kind, hint, status)| Payload::Error {
                 error_message,
                 error_details: ErrorDetails { kind, hint, status, ..ErrorDetails::default() },
             }
         ),
-        end.prop_map(|(run_id, status, final_iteration)| Payload::EngineEnd { run_id, status, final_iteration }),
+        end.prop_map(|(run_id, status, final_iteration)| Payload::EngineEnd {
+            run_id,
+            status,
+            final_iteration
+        }),
     ]
 }
 
 fn thoughts() -> impl Strategy<Value = Payload> {
-    let usage = (text(), any::<u64>(), any::<u64>(), prop::option::of(0.0..1e6)).prop_map(|(model, input_tokens, output_tokens, cost_usd)| Usage {
-        model,
-        input_tokens,
-        cached_input_tokens: 0,
-        output_tokens,
-        cost_usd,
-    });
-    let call = (text(), text(), text()).prop_map(|(id, name, arguments)| ToolCall::new(id, name, arguments));
-    let calls = prop::collection::vec(call, 0..3);
-    (any::<u32>(), text(), calls, prop::option::of(text()), prop::option::of(usage), prop::option::of(any::<usize>())).prop_map(
-        |(iteration, content, tool_calls, reasoning, usage, script_turn)| {
-            Payload::Thought(Box::new(Thought { iteration, content, tool_calls, reasoning, usage, script_turn, ..thought() }))
+    let usage = (text(), any::<u64>(), any::<u64>(), prop::option::of(0.0..1e6)).prop_map(
+        |(model, input_tokens, output_tokens, cost_usd)| Usage {
+            model,
+            input_tokens,
+            cached_input_tokens: 0,
+            output_tokens,
+            cost_usd,
         },
+    );
+    let call = (text(), text(), text())
+        .prop_map(|(id, name, arguments)| ToolCall::new(id, name, arguments));
+    let calls = prop::collection::vec(call, 0..3);
+    (
+        any::<u32>(),
+        text(),
+        calls,
+        prop::option::of(text()),
+        prop::option::of(usage),
+        prop::option::of(any::<usize>()),
     )
+        .prop_map(|(iteration, content, tool_calls, reasoning, usage, script_turn)| {
+            Payload::Thought(Box::new(Thought {
+                iteration,
+                content,
+                tool_calls,
+                reasoning,
+                usage,
+                script_turn,
+                ..thought()
+            }))
+        })
 }
 
 fn requests() -> impl Strategy<Value = Payload> {
     let argv = prop::option::of(prop::collection::vec(text(), 0..4));
     (any::<u32>(), text(), text(), json_value(), argv, prop::option::of(text())).prop_map(
         |(iteration, call_id, tool_name, tool_args, argv, execution)| {
-            Payload::ActionRequest(Box::new(ActionRequest { iteration, call_id, tool_name, tool_args, argv, execution }))
+            Payload::ActionRequest(Box::new(ActionRequest {
+                iteration,
+                call_id,
+                tool_name,
+                tool_args,
+                argv,
+                execution,
+            }))
         },
     )
 }
 
 fn results() -> impl Strategy<Value = Payload> {
-    let result = prop::option::of(json_value().prop_filter("null is none", |value| !value.is_null()));
-    (any::<u32>(), text(), text(), prop::option::of(any::<i32>()), any::<u64>(), any::<bool>(), result).prop_map(
-        |(iteration, call_id, observation_content, exit_code, duration_ms, truncated, result)| {
-            Payload::ActionResult(Box::new(ActionResult {
+    let result =
+        prop::option::of(json_value().prop_filter("null is none", |value| !value.is_null()));
+    (
+        any::<u32>(),
+        text(),
+        text(),
+        prop::option::of(any::<i32>()),
+        any::<u64>(),
+        any::<bool>(),
+        result,
+    )
+        .prop_map(
+            |(
                 iteration,
-                tool_name: call_id.clone(),
                 call_id,
                 observation_content,
                 exit_code,
                 duration_ms,
-                execution: None,
                 truncated,
                 result,
-            }))
-        },
-    )
+            )| {
+                Payload::ActionResult(Box::new(ActionResult {
+                    iteration,
+                    tool_name: call_id.clone(),
+                    call_id,
+                    observation_content,
+                    exit_code,
+                    duration_ms,
+                    execution: None,
+                    truncated,
+                    result,
+                }))
+            },
+        )
 }

@@ -40,7 +40,8 @@ pub fn processes_with(variables: &[&str]) -> Vec<i32> {
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let holds = |pid: &i32| {
         let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let has = |variable: &&str| environ.split(|b| *b == 0).any(|one| one == variable.as_bytes());
+        let has =
+            |variable: &&str| environ.split(|b| *b == 0).any(|one| one == variable.as_bytes());
         !environ.is_empty() && variables.iter().all(has)
     };
     pids.filter(holds).collect()
