@@ -11,7 +11,7 @@
 #![expect(unsafe_code, reason = "the resources that one child has used are in wait4 only")]
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -28,7 +28,8 @@ fn main() {
     let dir = tempfile::tempdir().unwrap();
     write_agent(dir.path(), address);
     // The first of each fills caches and does not count.
-    (floor(dir.path(), address), run(dir.path(), 0));
+    floor(dir.path(), address);
+    run(dir.path(), 0);
     let (mut floors, mut runs, mut cpus, mut peak) = (vec![], vec![], vec![], 0);
     for round in 1..=ROUNDS {
         floors.push(floor(dir.path(), address));
@@ -67,6 +68,7 @@ struct Used {
     peak_kilobytes: i64,
 }
 
+#[expect(clippy::zombie_processes, reason = "wait4 below is the wait")]
 fn used(command: &mut Command) -> Used {
     let began = Instant::now();
     let child =

@@ -10,6 +10,7 @@ mod disk;
 mod execution;
 mod llm;
 mod order;
+mod records;
 mod run_loop;
 mod security;
 mod signals;

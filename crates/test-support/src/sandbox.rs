@@ -1,5 +1,9 @@
 //! A place of its own for a test: an agent directory, a workspace, a home, and the built program run in them with a
 //! cleared environment. Everything a command does is given back whole.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests start real processes, with the PATH of the machine"
+)]
 
 use serde_json::Value;
 use std::ffi::OsString;
@@ -9,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// The smallest context.yaml that shows the conversation.
-pub const CONTEXT: &str = "sources:\n  - type: file\n    path: '${AGENT_HOME}/system_prompt.md'\n  - type: journal\n";
+pub const CONTEXT: &str =
+    "sources:\n  - type: file\n    path: '${AGENT_HOME}/system_prompt.md'\n  - type: journal\n";
 
 /// A temporary directory with `agent/`, `work/` and `home/`, gone when it is dropped.
 pub struct Sandbox {
@@ -21,7 +26,10 @@ impl Sandbox {
     /// A sandbox for `program`, usually `env!("CARGO_BIN_EXE_delta")`. The agent has a system prompt and a context.yaml,
     /// and no agent.yaml yet.
     pub fn new(program: &str) -> Self {
-        let sandbox = Self { dir: tempfile::tempdir().expect("a temporary directory"), program: program.into() };
+        let sandbox = Self {
+            dir: tempfile::tempdir().expect("a temporary directory"),
+            program: program.into(),
+        };
         fs::create_dir(sandbox.path("home")).expect("home/");
         sandbox.write("agent/system_prompt.md", "You are a test.\n");
         sandbox.write("agent/context.yaml", CONTEXT);
@@ -33,7 +41,7 @@ impl Sandbox {
     pub fn scripted(program: &str, tools: &str, turns: &str) -> Self {
         let sandbox = Self::new(program);
         sandbox.agent("provider: script\n  model: script.yaml", tools);
-        sandbox.write("agent/script.yaml", &format!("turns:\n{turns}\n"));
+        sandbox.write("agent/script.yaml", format!("turns:\n{turns}\n"));
         sandbox
     }
 
@@ -46,8 +54,12 @@ impl Sandbox {
 
     /// Writes agent.yaml with an `llm:` section (its lines after the first indented by two) and a list of tools.
     pub fn agent(&self, llm: &str, tools: &str) {
-        let tools = if tools.trim().is_empty() { "tools: []".to_owned() } else { format!("tools:\n{tools}") };
-        self.write("agent/agent.yaml", &format!("name: test-agent\nllm:\n  {llm}\n{tools}\n"));
+        let tools = if tools.trim().is_empty() {
+            "tools: []".to_owned()
+        } else {
+            format!("tools:\n{tools}")
+        };
+        self.write("agent/agent.yaml", format!("name: test-agent\nllm:\n  {llm}\n{tools}\n"));
     }
 
     /// A path inside the sandbox.
@@ -86,7 +98,9 @@ impl Sandbox {
                 if path.is_dir() && !path.is_symlink() {
                     queue.push(path);
                 } else {
-                    found.push(path.strip_prefix(&root).expect("below").to_string_lossy().into_owned());
+                    found.push(
+                        path.strip_prefix(&root).expect("below").to_string_lossy().into_owned(),
+                    );
                 }
             }
         }
@@ -117,7 +131,11 @@ impl Sandbox {
     /// The events of run `r` in `work/`.
     pub fn journal(&self) -> Vec<Value> {
         let text = self.read("work/.delta/r/journal.jsonl");
-        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+        text.lines()
+            .map(|line| {
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+            })
+            .collect()
     }
 
     /// The events of run `r` of one type.
@@ -127,13 +145,15 @@ impl Sandbox {
 
     /// The observations of run `r`, in order.
     pub fn observations(&self) -> Vec<String> {
-        let text = |event: &Value| event["observation_content"].as_str().expect("a text").to_owned();
+        let text =
+            |event: &Value| event["observation_content"].as_str().expect("a text").to_owned();
         self.events("ACTION_RESULT").iter().map(text).collect()
     }
 
     /// metadata.json of run `r`.
     pub fn metadata(&self) -> Value {
-        serde_json::from_str(&self.read("work/.delta/r/metadata.json")).expect("metadata.json is JSON")
+        serde_json::from_str(&self.read("work/.delta/r/metadata.json"))
+            .expect("metadata.json is JSON")
     }
 }
 
@@ -215,6 +235,7 @@ impl Ran {
     /// stdout as JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {:?}", self.stdout))
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error} in {:?}", self.stdout))
     }
 }
