@@ -122,6 +122,17 @@ pub enum Stream {
         #[serde(skip_serializing_if = "is_zero")]
         discarded: u64,
     },
+    /// Large, and the file for it could not be written.
+    Lost {
+        /// How it began.
+        head: String,
+        /// How it ended.
+        tail: String,
+        /// How much was printed.
+        bytes: u64,
+        /// Why there is no file.
+        error: String,
+    },
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -132,15 +143,20 @@ impl Stream {
     /// A captured stream as the record shows it.
     pub fn of(capture: &Capture) -> Self {
         let name = capture.file.as_deref().and_then(Path::file_name);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match (name, &capture.whole) {
             (Some(name), _) => Self::File {
                 file: name.to_string_lossy().into_owned(),
                 bytes: capture.bytes,
                 discarded: capture.discarded,
             },
-            (None, whole) => Self::Text(
-                String::from_utf8_lossy(whole.as_deref().unwrap_or(&capture.head)).into_owned(),
-            ),
+            (None, Some(whole)) => Self::Text(text(whole)),
+            (None, None) => Self::Lost {
+                head: text(&capture.head),
+                tail: text(&capture.tail),
+                bytes: capture.bytes,
+                error: capture.error.clone().unwrap_or_default(),
+            },
         }
     }
 }
@@ -282,6 +298,20 @@ mod tests {
             assert_eq!(records.fresh_stem("tool_executions", "x"), free);
         }
         assert_eq!(records.fresh_stem("tool_executions", "y"), "y");
+    }
+
+    #[test]
+    fn c_4_5_a_stream_whose_file_failed_is_not_taken_for_a_whole_one() {
+        let capture = Capture {
+            bytes: 100_000,
+            head: b"begin".to_vec(),
+            tail: b"end".to_vec(),
+            error: Some("cannot write x: full".to_owned()),
+            ..Capture::default()
+        };
+        let record = serde_json::to_value(Stream::of(&capture)).unwrap();
+        let expected = serde_json::json!({"head": "begin", "tail": "end", "bytes": 100_000, "error": "cannot write x: full"});
+        assert_eq!(record, expected);
     }
 
     #[test]
