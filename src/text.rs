@@ -223,10 +223,10 @@ impl Secrets {
 
     /// A filter for bytes that come in pieces.
     pub fn stream(&self) -> SecretStream {
-        SecretStream {
-            secrets: self.0.iter().map(|s| s.clone().into_bytes()).collect(),
-            held: Vec::new(),
-        }
+        let secrets: Vec<Vec<u8>> = self.0.iter().map(|s| s.clone().into_bytes()).collect();
+        let mut begins = [false; 256];
+        secrets.iter().for_each(|secret| begins[usize::from(secret[0])] = true);
+        SecretStream { secrets, begins, held: Vec::new() }
     }
 }
 
@@ -239,6 +239,8 @@ fn json_escaped(text: &str) -> Cow<'_, str> {
 #[derive(Debug)]
 pub struct SecretStream {
     secrets: Vec<Vec<u8>>,
+    /// Whether a secret begins with this byte: most bytes need no closer look.
+    begins: [bool; 256],
     held: Vec<u8>,
 }
 
@@ -248,10 +250,16 @@ impl SecretStream {
         if self.secrets.is_empty() {
             return Cow::Borrowed(piece);
         }
+        let plain = |bytes: &[u8]| bytes.iter().position(|byte| self.begins[usize::from(*byte)]);
+        if self.held.is_empty() && plain(piece).is_none() {
+            return Cow::Borrowed(piece);
+        }
         self.held.extend_from_slice(piece);
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(self.held.len());
         let mut at = 0;
-        'next: while at < self.held.len() {
+        'next: while let Some(skipped) = plain(&self.held[at..]) {
+            out.extend_from_slice(&self.held[at..at + skipped]);
+            at += skipped;
             let rest = &self.held[at..];
             for secret in &self.secrets {
                 if rest.starts_with(secret) {
@@ -261,12 +269,14 @@ impl SecretStream {
                 }
             }
             if self.secrets.iter().any(|secret| secret.starts_with(rest)) {
-                break;
+                self.held.drain(..at);
+                return Cow::Owned(out);
             }
             out.push(self.held[at]);
             at += 1;
         }
-        self.held.drain(..at);
+        out.extend_from_slice(&self.held[at..]);
+        self.held.clear();
         Cow::Owned(out)
     }
 

@@ -7,9 +7,13 @@
 )]
 
 mod agent_loading;
+mod disk;
 mod execution;
+mod llm;
 mod order;
+mod records;
 mod run_loop;
+mod security;
 mod show;
 mod signals;
 mod smoke;
