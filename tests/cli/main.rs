@@ -7,6 +7,7 @@
 )]
 
 mod agent_loading;
+mod output;
 mod smoke;
 mod workspaces;
 
