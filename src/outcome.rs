@@ -190,12 +190,18 @@ fn usage_of(state: &RunState) -> UsageTotal {
                 "input_tokens": usage.input_tokens,
                 "cached_input_tokens": usage.cached_input_tokens,
                 "output_tokens": usage.output_tokens,
-                "cost_usd": usage.cost_usd,
+                "cost_usd": usage.cost_usd.map(usd),
             }),
         );
     }
     // The sum is known only when every part of it is.
     let costs: Option<Vec<f64>> = state.usage.iter().map(|usage| usage.cost_usd).collect();
-    total.total_cost_usd = costs.filter(|costs| !costs.is_empty()).map(|costs| costs.iter().sum());
+    total.total_cost_usd =
+        costs.filter(|costs| !costs.is_empty()).map(|costs| usd(costs.iter().sum()));
     total
+}
+
+/// An amount without the dust of binary fractions.
+fn usd(amount: f64) -> f64 {
+    (amount * 1e12).round() / 1e12
 }

@@ -304,7 +304,10 @@ impl Progress {
         let mut lead = mark;
         for line in text.lines().take(limit) {
             for piece in self.wrapped(line) {
-                self.line(format!("{style}{lead}{style:#} {piece}").trim_end());
+                match piece.trim().is_empty() {
+                    true => self.line(""),
+                    false => self.line(&format!("{style}{lead}{style:#} {piece}")),
+                }
                 lead = " ";
             }
         }

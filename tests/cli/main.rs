@@ -11,6 +11,7 @@ mod disk;
 mod execution;
 mod llm;
 mod order;
+mod output;
 mod records;
 mod run_loop;
 mod security;
