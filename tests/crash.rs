@@ -6,6 +6,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
+    clippy::print_stdout,
     reason = "tests may, and start real processes"
 )]
 
