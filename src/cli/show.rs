@@ -104,7 +104,8 @@ fn follow(args: &ShowArgs, dir: &Path, mut events: Vec<Event>) -> Result<(), Fai
         }
         shown = events.len();
         let running = state.status == Some(RunStatus::Running);
-        if !running || !cancel.as_ref().is_some_and(|cancel| !wait(cancel)) {
+        // Without `--follow` there is nothing to wait with; a signal ends the wait.
+        if !running || cancel.as_ref().is_none_or(wait) {
             break;
         }
         events = resume::read_journal(&args.run_id, dir)?.events;

@@ -528,7 +528,7 @@ fn the_message_may_come_from_stdin() {
     run(b" \n").expect(
         126,
         "",
-        "Error: the message on stdin is empty\nHint: give the task on stdin\n",
+        "Error: the message on stdin is empty\nHint: give the text on stdin\n",
     );
     run(b"\xff").expect(
         126,
