@@ -24,6 +24,10 @@ const ROUNDS: usize = 15;
 const SCRIPT: &str = "echo a line of output";
 
 fn main() {
+    if cfg!(debug_assertions) {
+        println!("not measured: this is not a release build");
+        return;
+    }
     let address = serve();
     let dir = tempfile::tempdir().unwrap();
     write_agent(dir.path(), address);

@@ -188,18 +188,20 @@ fn c_3_1_bad_arguments_never_reach_a_process() {
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
+/// A call with this id and this name; null for none.
+fn raw_call(id: Value, name: Value) -> Value {
+    let mut call = json!({"type": "function", "function": {"arguments": "{\"text\":\"x\"}"}});
+    if !id.is_null() {
+        call["id"] = id;
+    }
+    if !name.is_null() {
+        call["function"]["name"] = name;
+    }
+    call
+}
+
 #[test]
 fn c_3_4_hostile_ids_and_names_are_data() {
-    let call = |id: Value, name: Value| {
-        let mut call = json!({"type": "function", "function": {"arguments": "{\"text\":\"x\"}"}});
-        if !id.is_null() {
-            call["id"] = id;
-        }
-        if !name.is_null() {
-            call["function"]["name"] = name;
-        }
-        call
-    };
     let long = "x".repeat(5000);
     let first: Vec<_> = [
         json!(null),
@@ -212,7 +214,7 @@ fn c_3_4_hostile_ids_and_names_are_data() {
         json!(7),
     ]
     .into_iter()
-    .map(|id| call(id, json!("echo")))
+    .map(|id| raw_call(id, json!("echo")))
     .collect();
     let second: Vec<_> = [
         json!(null),
@@ -223,7 +225,7 @@ fn c_3_4_hostile_ids_and_names_are_data() {
         json!("echo\n"),
     ]
     .into_iter()
-    .map(|name| call(json!("same"), name))
+    .map(|name| raw_call(json!("same"), name))
     .collect();
     let messages = [
         json!({"role": "assistant", "content": null, "tool_calls": first}),

@@ -80,6 +80,26 @@ const LEAKS: &str = "  - name: say\n    exec: echo ${text}\n  \
     - name: bulk\n    shell: head -c 70000 /dev/zero; cat keys; head -c 70000 /dev/zero\n  \
     - name: binary\n    shell: printf '\\377\\000'; cat keys\n";
 
+/// An agent whose every file holds the keys.
+fn leaking(server: &ScriptedServer, all: &str) -> Sandbox {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent(
+        &format!(
+            "model: m\n  base_url: {}\n  api_key_env: MY_KEY\n  user: sk-delta-0123456789",
+            server.url()
+        ),
+        LEAKS,
+    );
+    sandbox.write("agent/note.md", format!("never say {all}"));
+    sandbox.write("agent/system_prompt.md", format!("the keys are {all}"));
+    let context = sandbox
+        .read("agent/context.yaml")
+        .replace("  - type: journal", "  - type: file\n    path: note.md\n  - type: journal");
+    sandbox.write("agent/context.yaml", context);
+    sandbox.write("work/keys", all);
+    sandbox
+}
+
 #[test]
 fn c_15_3_a_key_that_turns_up_is_written_nowhere() {
     // A header cannot hold a key that is not ASCII.
@@ -103,21 +123,7 @@ fn c_15_3_a_key_that_turns_up_is_written_nowhere() {
         };
     for format in ["json", "jsonl", "text"] {
         let server = ScriptedServer::start(steps.clone());
-        let sandbox = Sandbox::new(DELTA);
-        sandbox.agent(
-            &format!(
-                "model: m\n  base_url: {}\n  api_key_env: MY_KEY\n  user: sk-delta-0123456789",
-                server.url()
-            ),
-            LEAKS,
-        );
-        sandbox.write("agent/note.md", format!("never say {all}"));
-        sandbox.write("agent/system_prompt.md", format!("the keys are {all}"));
-        let context = sandbox
-            .read("agent/context.yaml")
-            .replace("  - type: journal", "  - type: file\n    path: note.md\n  - type: journal");
-        sandbox.write("agent/context.yaml", context);
-        sandbox.write("work/keys", &all);
+        let sandbox = leaking(&server, &all);
         for (_, key) in known {
             server.forbid(*key);
             server.forbid(json!(key).to_string().trim_matches('"'));
