@@ -196,8 +196,9 @@ fn usage_of(state: &RunState) -> UsageTotal {
     }
     // The sum is known only when every part of it is.
     let costs: Option<Vec<f64>> = state.usage.iter().map(|usage| usage.cost_usd).collect();
-    total.total_cost_usd =
-        costs.filter(|costs| !costs.is_empty()).map(|costs| usd(costs.iter().sum()));
+    total.total_cost_usd = costs
+        .filter(|costs| !costs.is_empty() && !state.unmetered)
+        .map(|costs| usd(costs.iter().sum()));
     total
 }
 

@@ -133,6 +133,8 @@ pub struct RunState {
     pub error: Option<(String, ErrorDetails)>,
     /// What the LLM calls cost, per model, in the order of their first use.
     pub usage: Vec<Usage>,
+    /// Whether some answer came without its usage, so that the sum is not the whole.
+    pub unmetered: bool,
     /// Whether the last answer was cut off at the token limit.
     pub cut_off: bool,
     /// The answers of people that stay hidden on the screen.
@@ -206,8 +208,9 @@ impl RunState {
         self.calls = thought.tool_calls.iter().zip(ids).map(call).collect();
         self.result = self.calls.is_empty().then(|| Json::from(thought.content.as_str()));
         self.use_turn(thought.script_turn);
-        if let Some(usage) = &thought.usage {
-            self.add_usage(usage);
+        match &thought.usage {
+            Some(usage) => self.add_usage(usage),
+            None => self.unmetered = true,
         }
     }
 

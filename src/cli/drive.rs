@@ -145,7 +145,8 @@ impl Ready {
     }
 
     fn connect(&self, environment: &Environment) -> Result<Box<dyn Provider>, Failure> {
-        Ok(llm::connect(&self.agent.llm, self.endpoint.clone(), environment.launch_provider())?)
+        let launch = environment.launch_provider();
+        Ok(llm::connect(&self.agent.llm, self.endpoint.clone(), launch, environment.vars())?)
     }
 }
 

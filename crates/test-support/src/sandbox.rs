@@ -1,9 +1,5 @@
 //! A place of its own for a test: an agent directory, a workspace, a home, and the built program run in them with a
 //! cleared environment. Everything a command does is given back whole.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tests start real processes, with the PATH of the machine"
-)]
 
 use serde_json::Value;
 use std::ffi::OsString;
