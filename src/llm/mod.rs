@@ -20,6 +20,10 @@ mod sse;
 pub use config::{LlmConfig, ProviderKind};
 pub use endpoint::{Endpoint, NoEndpoint};
 
+/// The environment variable by which what the command of the `command` provider leaves behind is found when its time is
+/// up.
+pub const COMMAND_MARK: (&str, &str) = ("DELTA_LLM", "1");
+
 /// One message of the conversation, in the form of Chat Completions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
