@@ -415,3 +415,28 @@ fn c_7_6_a_proxy_is_used() {
     let target = proxied.requests()[0].target.clone();
     assert!(target.contains("llm.invalid"), "{target}");
 }
+
+#[test]
+fn c_7_2_a_call_is_recorded_with_its_request_answer_tries_and_usage() {
+    let answers = vec![
+        Answer::error(503, "busy", None).header("Retry-After", "0"),
+        Answer::text("done").usage(11, 7),
+    ];
+    let server = ScriptedServer::start(answers);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), "");
+    sandbox.run_command("task", &[]).env("DELTA_API_KEY", "sk-0123456789").output().expect_code(0);
+    let names = sandbox.files("work/.delta/r/io/invocations");
+    assert_eq!(names.len(), 1, "one record for a call, its tries in it: {names:?}");
+    let text = sandbox.read(&format!("work/.delta/r/io/invocations/{}", names[0]));
+    let record: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(record["status"], 200);
+    assert_eq!(record["attempts"][0]["status"], 503);
+    assert!(record["attempts"][0]["error"].as_str().unwrap().contains("busy"), "{record}");
+    assert_eq!(record["request"], server.requests()[1].body);
+    assert_eq!(record["response"]["choices"][0]["message"]["content"], "done");
+    assert_eq!(record["response"]["choices"][0]["finish_reason"], "stop");
+    assert_eq!(record["usage"]["input_tokens"], 11);
+    assert_eq!(record["usage"]["output_tokens"], 7);
+    assert!(record["duration_ms"].is_u64() && record["started_at"].is_string());
+    assert!(!text.contains("sk-0123456789"), "the key is in no record");
+}
