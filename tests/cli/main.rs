@@ -7,8 +7,11 @@
 )]
 
 mod agent_loading;
+mod ask_human;
+mod context;
 mod output;
 mod smoke;
+mod tool_expand;
 mod workspaces;
 
 /// The program under test.
