@@ -7,11 +7,14 @@
 )]
 
 mod agent_loading;
+mod agent_sections;
 mod ask_human;
 mod context;
 mod output;
+mod progress;
 mod smoke;
 mod tool_expand;
+mod workspace_choice;
 mod workspaces;
 
 /// The program under test.

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A test that waits longer for a text has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -131,7 +131,9 @@ impl Terminal {
         let echoes = |keyboard| {
             tcgetattr(keyboard).expect("its modes").local_modes.contains(LocalModes::ECHO)
         };
+        let since = Instant::now();
         while echoes(&self.keyboard) {
+            assert!(since.elapsed() < PATIENCE, "what is typed is still shown");
             std::thread::yield_now();
         }
         self
