@@ -7,17 +7,23 @@
 )]
 
 mod agent_loading;
+mod agent_sections;
+mod ask_human;
+mod context;
 mod disk;
 mod execution;
 mod llm;
 mod order;
 mod output;
+mod progress;
 mod records;
 mod run_loop;
 mod security;
 mod show;
 mod signals;
 mod smoke;
+mod tool_expand;
+mod workspace_choice;
 mod workspaces;
 
 /// The program under test.
