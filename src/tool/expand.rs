@@ -181,38 +181,42 @@ impl Expansion<'_> {
             self.edits.push((node.span.clone(), format!("[{}]", items.join(", "))));
             return;
         }
-        let names: Vec<_> = node.items().iter().filter_map(named).collect();
         for item in node.items() {
-            let Some((_, name)) = item.entry("name") else { continue };
-            let Some(parameter) =
-                self.tool.parameters.iter().find(|p| Some(p.name.as_str()) == name.scalar())
-            else {
-                continue;
-            };
-            let missing: Vec<_> = self
-                .fields(parameter)
-                .into_iter()
-                .filter(|(key, _)| item.get(key).is_none())
-                .collect();
-            let end = self.end_of(name);
-            if self.is_flow(item) {
-                let more: String =
-                    missing.iter().map(|(key, value)| format!(", {key}: {value}")).collect();
-                self.edits.push((end..end, more));
-            } else {
-                let indent = " ".repeat(name_column(item) - 1);
-                let more: String = missing
-                    .iter()
-                    .map(|(key, value)| format!("\n{indent}{key}: {value}"))
-                    .collect();
-                self.insert_after_line(end, more);
-            }
+            self.complete(item);
         }
+        let names: Vec<_> = node.items().iter().filter_map(named).collect();
         let unlisted: Vec<_> =
             self.tool.parameters.iter().filter(|p| !names.contains(&p.name)).collect();
-        if unlisted.is_empty() {
-            return;
+        if !unlisted.is_empty() {
+            self.add_unlisted(node, &unlisted);
         }
+    }
+
+    /// Adds what an entry of `parameters:` does not say.
+    fn complete(&mut self, item: &Node) {
+        let Some((_, name)) = item.entry("name") else { return };
+        let Some(parameter) =
+            self.tool.parameters.iter().find(|p| Some(p.name.as_str()) == name.scalar())
+        else {
+            return;
+        };
+        let missing: Vec<_> =
+            self.fields(parameter).into_iter().filter(|(key, _)| item.get(key).is_none()).collect();
+        let end = self.end_of(name);
+        if self.is_flow(item) {
+            let more: String =
+                missing.iter().map(|(key, value)| format!(", {key}: {value}")).collect();
+            self.edits.push((end..end, more));
+        } else {
+            let indent = " ".repeat(name_column(item) - 1);
+            let more: String =
+                missing.iter().map(|(key, value)| format!("\n{indent}{key}: {value}")).collect();
+            self.insert_after_line(end, more);
+        }
+    }
+
+    /// Adds the parameters that only the template names.
+    fn add_unlisted(&mut self, node: &Node, unlisted: &[&Parameter]) {
         if self.is_flow(node) {
             let items: Vec<_> =
                 unlisted.iter().map(|p| format!("{{{}}}", self.inline(p))).collect();

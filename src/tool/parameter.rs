@@ -273,36 +273,7 @@ fn read_injection(
     found: Option<&Parameter>,
     parameter: &mut Parameter,
 ) {
-    let option_name = fields.given("option_name").and_then(|node| doc.text(node, "`option_name`"));
-    if let Some(node) = fields.given("inject_as") {
-        let name = doc.text(node, "`inject_as`").unwrap_or_default();
-        let explicit = match name {
-            "argument" => Some(Inject::Argument),
-            "stdin" => Some(Inject::Stdin),
-            "option" => Some(Inject::Option(option_name.unwrap_or_default().to_owned())),
-            _ => {
-                let help = crate::text::did_you_mean(name, ["argument", "stdin", "option"]);
-                doc.fault(node, format!("`{name}` is not a way to inject a value"), Some(help));
-                None
-            }
-        };
-        match (explicit, found) {
-            (Some(explicit), Some(found)) if explicit.name() != found.inject.name() => {
-                let message = format!(
-                    "Cannot override inject_as for parameter '{}' (inferred: {}, explicit: {name})",
-                    parameter.name,
-                    found.inject.name()
-                );
-                doc.fault(
-                    node,
-                    message,
-                    Some("use the `stdin:` key of the tool for standard input".to_owned()),
-                );
-            }
-            (Some(explicit), None) => parameter.inject = explicit,
-            _ => {}
-        }
-    }
+    read_inject_as(doc, fields, found, parameter);
     match (&parameter.inject, fields.node.entry("option_name")) {
         (Inject::Option(name), _) if name.is_empty() => {
             let help = "write `option_name: \"--name\"`";
@@ -317,25 +288,66 @@ fn read_injection(
         }
         _ => {}
     }
-    if let Some(node) = fields.given("position") {
-        let explicit = doc.integer(node, "`position`", 0..1000);
-        match (explicit, found) {
-            (Some(explicit), Some(found)) if found.position != Some(explicit) => {
-                let inferred =
-                    found.position.map_or("none".to_owned(), |position| position.to_string());
-                let message = format!(
-                    "Cannot override position for parameter '{}' (inferred: {inferred}, explicit: {explicit})",
-                    parameter.name
-                );
-                doc.fault(
-                    node,
-                    message,
-                    Some("the template says where the value stands".to_owned()),
-                );
-            }
-            (Some(explicit), None) => parameter.position = Some(explicit),
-            _ => {}
+    read_position(doc, fields, found, parameter);
+}
+
+fn read_inject_as(
+    doc: &Document,
+    fields: Fields<'_>,
+    found: Option<&Parameter>,
+    parameter: &mut Parameter,
+) {
+    let Some(node) = fields.given("inject_as") else { return };
+    let option_name = fields.given("option_name").and_then(|node| doc.text(node, "`option_name`"));
+    let name = doc.text(node, "`inject_as`").unwrap_or_default();
+    let explicit = match name {
+        "argument" => Some(Inject::Argument),
+        "stdin" => Some(Inject::Stdin),
+        "option" => Some(Inject::Option(option_name.unwrap_or_default().to_owned())),
+        _ => {
+            let help = crate::text::did_you_mean(name, ["argument", "stdin", "option"]);
+            doc.fault(node, format!("`{name}` is not a way to inject a value"), Some(help));
+            None
         }
+    };
+    match (explicit, found) {
+        (Some(explicit), Some(found)) if explicit.name() != found.inject.name() => {
+            let message = format!(
+                "Cannot override inject_as for parameter '{}' (inferred: {}, explicit: {name})",
+                parameter.name,
+                found.inject.name()
+            );
+            doc.fault(
+                node,
+                message,
+                Some("use the `stdin:` key of the tool for standard input".to_owned()),
+            );
+        }
+        (Some(explicit), None) => parameter.inject = explicit,
+        _ => {}
+    }
+}
+
+fn read_position(
+    doc: &Document,
+    fields: Fields<'_>,
+    found: Option<&Parameter>,
+    parameter: &mut Parameter,
+) {
+    let Some(node) = fields.given("position") else { return };
+    let explicit = doc.integer(node, "`position`", 0..1000);
+    match (explicit, found) {
+        (Some(explicit), Some(found)) if found.position != Some(explicit) => {
+            let inferred =
+                found.position.map_or("none".to_owned(), |position| position.to_string());
+            let message = format!(
+                "Cannot override position for parameter '{}' (inferred: {inferred}, explicit: {explicit})",
+                parameter.name
+            );
+            doc.fault(node, message, Some("the template says where the value stands".to_owned()));
+        }
+        (Some(explicit), None) => parameter.position = Some(explicit),
+        _ => {}
     }
 }
 

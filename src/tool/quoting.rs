@@ -292,6 +292,7 @@ mod tests {
             "compgen -W ${x}",
             "RANDOM=${x}",
             "OPTIND=${x} cmd",
+            "time OPTIND=${x}",
             "export OPTIND=${x}",
             "for RANDOM in ${x}; do a; done",
             "PS4=${x}; set -x",
@@ -319,6 +320,7 @@ mod tests {
             "echo a >&${x}",
             "echo a >& ${x}",
             "echo a 2>&${x}",
+            "v=${x}; echo a >&$v",
             "eval ${x}",
             "eval 'echo ${x}'",
             "trap 'rm ${x}' EXIT",
@@ -415,6 +417,8 @@ mod tests {
             "echo \"$(echo '$(' ${y})\"",
             "echo \"`echo \"${u:-\\\\'}\" ${y}`\"",
             "case ${u:-${y}} in a) b;; esac",
+            "echo \"`echo \"${u:-$(echo \"it's\")}\" ${y}`\"",
+            "echo \"`echo 'a' \\`echo ${y}\\``\"",
             "a=(b c); echo ${y}",
         ] {
             assert!(script(template).is_err(), "{template} was taken");

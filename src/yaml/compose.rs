@@ -74,16 +74,7 @@ impl Composer<'_> {
             return Err(Fault::at(span, "nested too deeply"));
         }
         let (line, column) = (span.start.line(), span.start.col() + 1);
-        let start = self.positions.byte(span.start.index());
-        let limit = self.positions.byte(span.end.index()).max(start);
-        let start = match &event {
-            Event::Scalar(_, style, ..) => start + scalar_offset(&self.text[start..limit], *style),
-            // The span of a collection's first event ends with its first token, which may be the tag.
-            Event::SequenceStart(..) | Event::MappingStart(..) => {
-                start + properties_length(&self.text[start..])
-            }
-            _ => start,
-        };
+        let start = self.start(&event, span);
         let node = |value, end: usize| Node {
             value,
             span: start..end.max(start),
@@ -93,7 +84,8 @@ impl Composer<'_> {
         };
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let plain = style == ScalarStyle::Plain && !is_string_tag(tag.as_deref(), span)?;
+                let tagged = is_string_tag(tag.as_deref(), span)?;
+                let plain = style == ScalarStyle::Plain && !tagged;
                 // The parser's span of a quoted scalar runs on over blanks and comments behind it.
                 let end = match style {
                     ScalarStyle::DoubleQuoted | ScalarStyle::SingleQuoted => {
@@ -106,32 +98,12 @@ impl Composer<'_> {
             }
             Event::SequenceStart(anchor, tag) => {
                 is_string_tag(tag.as_deref(), span)?;
-                let mut items = Vec::new();
-                let end = loop {
-                    match next(parser)? {
-                        Some((Event::SequenceEnd, span)) => break span.end,
-                        Some((event, span)) => {
-                            items.push(self.node(parser, event, span, depth + 1)?)
-                        }
-                        None => break span.end,
-                    }
-                };
-                let end = self.positions.byte(end.index());
+                let (items, end) = self.items(parser, span, depth)?;
                 self.anchored(anchor, node(Value::Sequence(items), end), span)
             }
             Event::MappingStart(anchor, tag) => {
                 is_string_tag(tag.as_deref(), span)?;
-                let mut entries = Vec::new();
-                let end = loop {
-                    let key = match next(parser)? {
-                        Some((Event::MappingEnd, span)) => break span.end,
-                        Some((event, span)) => self.node(parser, event, span, depth + 1)?,
-                        None => break span.end,
-                    };
-                    let Some((event, span)) = next(parser)? else { break span.end };
-                    entries.push((key, self.node(parser, event, span, depth + 1)?));
-                };
-                let end = self.positions.byte(end.index());
+                let (entries, end) = self.entries(parser, span, depth)?;
                 self.anchored(anchor, node(Value::Mapping(entries), end), span)
             }
             Event::Alias(anchor) => {
@@ -147,6 +119,62 @@ impl Composer<'_> {
                 Ok(Node { alias: true, ..node(value, end) })
             }
             _ => Err(Fault::at(span, "unexpected end")),
+        }
+    }
+
+    /// Where the value of `event` begins.
+    fn start(&self, event: &Event<'_>, span: Span) -> usize {
+        let start = self.positions.byte(span.start.index());
+        let limit = self.positions.byte(span.end.index()).max(start);
+        match event {
+            Event::Scalar(_, style, ..) => start + scalar_offset(&self.text[start..limit], *style),
+            // The span of a collection's first event ends with its first token, which may be the tag.
+            Event::SequenceStart(..) | Event::MappingStart(..) => {
+                start + properties_length(&self.text[start..])
+            }
+            _ => start,
+        }
+    }
+
+    /// The entries of a list that has begun, and where it ends.
+    fn items<'i>(
+        &mut self,
+        parser: &mut Parser<'i, StrInput<'i>>,
+        begun: Span,
+        depth: usize,
+    ) -> Result<(Vec<Node>, usize), Fault> {
+        let mut items = Vec::new();
+        loop {
+            match next(parser)? {
+                Some((Event::SequenceEnd, span)) => {
+                    return Ok((items, self.positions.byte(span.end.index())));
+                }
+                Some((event, span)) => items.push(self.node(parser, event, span, depth + 1)?),
+                None => return Err(Fault::at(begun, "unexpected end")),
+            }
+        }
+    }
+
+    /// The entries of a mapping that has begun, and where it ends.
+    fn entries<'i>(
+        &mut self,
+        parser: &mut Parser<'i, StrInput<'i>>,
+        begun: Span,
+        depth: usize,
+    ) -> Result<(Vec<(Node, Node)>, usize), Fault> {
+        let mut entries = Vec::new();
+        loop {
+            let key = match next(parser)? {
+                Some((Event::MappingEnd, span)) => {
+                    return Ok((entries, self.positions.byte(span.end.index())));
+                }
+                Some((event, span)) => self.node(parser, event, span, depth + 1)?,
+                None => return Err(Fault::at(begun, "unexpected end")),
+            };
+            let Some((event, span)) = next(parser)? else {
+                return Err(Fault::at(begun, "unexpected end"));
+            };
+            entries.push((key, self.node(parser, event, span, depth + 1)?));
         }
     }
 

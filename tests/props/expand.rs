@@ -324,7 +324,7 @@ fn check(tape: &[u8], choices: &[u8]) -> Result<(), TestCaseError> {
 #[test]
 fn c_2_9_an_expanded_file_does_the_same() {
     let cases =
-        std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(5000);
+        std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
     let config = ProptestConfig {
         cases,
         failure_persistence: None,

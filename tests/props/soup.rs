@@ -217,7 +217,7 @@ fn c_2_6_random_templates_never_run_split_or_glob_a_value() {
     let logs = parent.path().join("logs");
     std::fs::create_dir(&logs).unwrap();
     let cases =
-        std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000);
+        std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(8000);
     let config = ProptestConfig {
         cases,
         failure_persistence: None,

@@ -142,21 +142,11 @@ impl Lexer<'_> {
                 self.braces -= 1;
                 self.same_line(start)
             }
-            Some('[') => Err(refuse(
-                "$[",
-                "`$[` is arithmetic to bash and plain text to other shells",
-                "write `$((...))`",
-            )),
-            Some(quote @ ('\'' | '"')) if around == Around::Nothing => {
-                let message = format!(
-                    "`${quote}` is a quote of its own to bash and two characters to other shells"
-                );
-                Err(refuse(
-                    &format!("${quote}"),
-                    message,
-                    "use plain quotes, and `printf` for special characters",
-                ))
+            Some('[') => Err(odd_dollar("$[", "write `$((...))`")),
+            Some('\'') if around == Around::Nothing => {
+                Err(odd_dollar("$'", "use plain quotes, and `printf`"))
             }
+            Some('"') if around == Around::Nothing => Err(odd_dollar("$\"", "use plain quotes")),
             Some(c) if c.is_ascii_digit() || "@*#?-$!".contains(c) => {
                 self.at += 2;
                 Ok(())
@@ -357,7 +347,34 @@ impl Lexer<'_> {
         }
     }
 
-    /// Reads a substituted command: its backslashes are resolved first, then it is read as commands.
+    /// Refuses what shells read differently in backquotes that began at `start` inside double quotes or a
+    /// here-document. `inner` is their text with its backslashes resolved.
+    fn backquotes_are_plain(&self, start: usize, inner: &[Unit]) -> Result<()> {
+        let quoting = |unit: &Unit| matches!(unit, Unit::Char('\\' | '\''));
+        if self.braces > 0 && self.units[start..self.at].iter().any(quoting) {
+            let message =
+                "shells read a `\\` or `'` in backquotes inside a quoted `${...}` differently";
+            return Err(refuse("`", message, "use `$( )`, which nests plainly"));
+        }
+        let nests = |pair: &[Unit]| match pair {
+            [Unit::Char('$'), Unit::Char('(' | '{')] => true,
+            [first, _] => *first == Unit::Char('`'),
+            _ => false,
+        };
+        if inner.contains(&Unit::Char('\'')) && inner.windows(2).any(nests) {
+            let message = "shells read a `'` beside a substitution in backquotes inside double quotes differently";
+            return Err(refuse("`", message, "use `$( )`, which nests plainly"));
+        }
+        let escaped = |pair: &[Unit]| matches!(pair, [Unit::Char('\\'), Unit::Char('\'' | '"')]);
+        if inner.windows(2).any(escaped) {
+            let message =
+                "shells read an escaped quote in backquotes inside double quotes differently";
+            return Err(refuse("`", message, "use `$( )`, which nests plainly"));
+        }
+        Ok(())
+    }
+
+    /// Reads a backquoted command: its backslashes are resolved first, then it is read as commands.
     fn backquotes(&mut self, around: Around) -> Result<()> {
         let start = self.at;
         self.at += 1;
@@ -388,20 +405,8 @@ impl Lexer<'_> {
         }
         self.at += 1;
         self.same_line(start)?;
-        let quoting = |unit: &Unit| matches!(unit, Unit::Char('\\' | '\''));
-        if self.braces > 0
-            && around != Around::Nothing
-            && self.units[start..self.at].iter().any(quoting)
-        {
-            let message =
-                "shells read a `\\` or `'` in backquotes inside a quoted `${...}` differently";
-            return Err(refuse("`", message, "use `$( )`, which nests plainly"));
-        }
-        let escaped = |pair: &[Unit]| matches!(pair, [Unit::Char('\\'), Unit::Char('\'' | '"')]);
-        if around != Around::Nothing && inner.windows(2).any(escaped) {
-            let message =
-                "shells read an escaped quote in backquotes inside double quotes differently";
-            return Err(refuse("`", message, "use `$( )`, which nests plainly"));
+        if around != Around::Nothing {
+            self.backquotes_are_plain(start, &inner)?;
         }
         self.isolated(|lexer| {
             lexer.within(&inner, |commands| {
@@ -410,6 +415,12 @@ impl Lexer<'_> {
             })
         })
     }
+}
+
+fn odd_dollar(text: &str, help: &str) -> Refusal {
+    let message =
+        format!("`{text}` begins arithmetic or a quote to bash and is plain text to other shells");
+    refuse(text, message, help)
 }
 
 fn odd_single() -> Refusal {

@@ -86,7 +86,7 @@ impl Lexer<'_> {
             return place;
         }
         if command.at != At::Words {
-            return Place { assignable: !command.prefixed, ..Place::default() };
+            return Place { assignable: true, ..Place::default() };
         }
         let whole = |forbidden| Place { whole: Some(forbidden), ..Place::default() };
         let previous = command.previous.fixed().unwrap_or_default();
@@ -114,7 +114,10 @@ impl Lexer<'_> {
 
     /// Takes a word that is not reserved into `command`.
     pub(super) fn take_word(&mut self, command: &mut Command, word: Word) -> Result<()> {
-        if command.target.take().is_some() {
+        if let Some(place) = command.target.take() {
+            if let Some(descriptor) = place.whole.filter(|_| word.dynamic) {
+                return Err(descriptor.refuse("&", "a variable"));
+            }
             command.at = command.at.max_begun();
             return Ok(());
         }
