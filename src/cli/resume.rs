@@ -16,6 +16,7 @@ use crate::process;
 use crate::run::{Notice, Run};
 use crate::signal::Cancel;
 use crate::state::RunState;
+use crate::text::shell_word;
 use crate::time;
 use crate::workspace::{self, Workspace};
 use clap::Args;
@@ -89,6 +90,7 @@ fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
 /// continuing it when it needs no message for that. `None` when it never began.
 pub fn ensure(
     id: &RunId,
+    task: &str,
     workspace: &Workspace,
     ready: &Ready,
     options: &Options,
@@ -129,8 +131,11 @@ pub fn ensure(
     if needs_message {
         return Ok(RunResult::of(&state));
     }
+    let no_task = state.conversation.task().is_empty();
+    let said =
+        answer.or_else(|| no_task.then(|| Payload::UserMessage { content: task.to_owned() }));
     let taken = Taken { id: id.clone(), dir, lock, contents, start, orphaned };
-    take_up(taken, workspace, ready, options, answer, cancel.clone()).map(Some)
+    take_up(taken, workspace, ready, options, said, cancel.clone()).map(Some)
 }
 
 /// A run that nobody else works on.
@@ -204,7 +209,7 @@ fn find(args: &ContinueArgs, workspace: &Workspace) -> Result<PathBuf, Failure> 
 }
 
 fn shown(dir: &Path) -> String {
-    drive::shell_word(&dir.to_string_lossy())
+    shell_word(&dir.to_string_lossy())
 }
 
 /// Takes the lock; whoever holds it works on the run.
@@ -268,6 +273,8 @@ fn meaning(
             Some(response) => {
                 Ok(Some(Payload::HumanInputReceived { iteration, call_id, response }))
             }
+            // Whoever asked may have died, or failed, before the question could be shown: it is asked again.
+            None if state.status != Some(RunStatus::WaitingForInput) => Ok(None),
             None if args.options.has_person() => Ok(None),
             None => Err(Failure::needs_message(
                 format!("Run is WAITING_FOR_INPUT: {}", crate::text::printable(&question.prompt)),
@@ -279,6 +286,10 @@ fn meaning(
         };
     }
     match (state.status, message) {
+        (_, None) if state.conversation.task().is_empty() => Err(Failure::needs_message(
+            format!("run {} has no task: its process died before it was recorded", args.run_id),
+            "give it with -m/--message",
+        )),
         (_, Some(content)) if content.is_empty() => Err(Failure::needs_message(
             "the message is empty",
             "write it after -m, or take -m away",
