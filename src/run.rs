@@ -191,7 +191,13 @@ impl Run {
         if events.is_empty() {
             return Ok(());
         }
-        self.refresh_metadata()?;
+        if let Err(error) = self.refresh_metadata() {
+            // What the journal says has ended has ended; the metadata is rebuilt from it.
+            if self.state.status == Some(RunStatus::Running) {
+                return Err(error);
+            }
+            self.tell(Notice::Warning(&error.to_string()));
+        }
         for event in &events {
             (self.observer)(Notice::Recorded(event));
         }

@@ -7,9 +7,15 @@
 )]
 
 mod agent_loading;
+mod damage;
 mod execution;
+mod faults;
+mod list_runs;
 mod order;
+mod ownership;
+mod resume;
 mod run_loop;
+mod runs;
 mod signals;
 mod smoke;
 mod workspaces;
