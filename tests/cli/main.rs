@@ -3,7 +3,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "tests may, and start real processes"
+    clippy::print_stdout,
+    reason = "tests may, start real processes, and say what could not be proven"
 )]
 
 mod agent_loading;
