@@ -13,7 +13,7 @@ use crate::janitor::{self, Owner};
 use crate::journal::{self, Contents, JournalError};
 use crate::outcome::RunResult;
 use crate::process;
-use crate::run::{Notice, Run};
+use crate::run::{self, Notice, Run};
 use crate::signal::Cancel;
 use crate::state::RunState;
 use crate::text::shell_word;
@@ -71,6 +71,7 @@ fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
     let lock = claim(&args.run_id, &dir)?;
     let contents = read_journal(&args.run_id, &dir)?;
     let state = RunState::of(&contents.events);
+    mend(&dir, &state);
     let start = state
         .start
         .clone()
@@ -113,6 +114,7 @@ pub fn ensure(
         _ => read_journal(id, &dir)?,
     };
     let state = RunState::of(&contents.events);
+    mend(&dir, &state);
     let Some(start) = state.start.clone() else { return Ok(None) };
     let orphaned = state.status == Some(RunStatus::Running);
     if orphaned {
@@ -189,6 +191,11 @@ fn take_up(
     }
     run.commit()?;
     ready.drive(&mut run, workspace, options, cancel)
+}
+
+/// Mends the metadata. It says nothing that the journal does not, so a disk that refuses it is no reason to stop.
+fn mend(dir: &Path, state: &RunState) {
+    let _ = run::mend_metadata(dir, state);
 }
 
 fn find(args: &ContinueArgs, workspace: &Workspace) -> Result<PathBuf, Failure> {

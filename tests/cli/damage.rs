@@ -100,6 +100,26 @@ fn c_5_4_metadata_is_rebuilt_from_the_journal() {
 }
 
 #[test]
+fn c_5_4_metadata_is_rebuilt_also_when_the_run_stays_as_it_is() {
+    let sandbox = in_state("COMPLETED");
+    let whole = sandbox.read(METADATA);
+    // Missing, damaged, and as a process leaves it that dies right after its last event.
+    for damage in [None, Some("garbage"), Some(&*whole.replace("COMPLETED", "RUNNING"))] {
+        for ensure in [false, true] {
+            match damage {
+                Some(text) => sandbox.write(METADATA, text),
+                None => fs::remove_file(sandbox.path(METADATA)).unwrap(),
+            }
+            match ensure {
+                true => sandbox.run("task", &["--ensure"]).expect_code(0),
+                false => resume(&sandbox, &[]).expect_code(1),
+            };
+            assert_eq!(sandbox.read(METADATA), whole, "{damage:?}");
+        }
+    }
+}
+
+#[test]
 fn c_11_3_metadata_that_lags_behind_the_journal_is_not_believed() {
     // An engine that dies between its ENGINE_START and the metadata leaves COMPLETED there.
     let sandbox = in_state("COMPLETED");

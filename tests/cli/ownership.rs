@@ -222,6 +222,25 @@ fn c_11_2_ensure_does_the_work_once_however_many_ask_and_die() {
 }
 
 #[test]
+fn c_13_5_waiting_for_another_process_can_be_stopped() {
+    let sandbox = holding("- call: [{tool: hold}]\n- say: done\n");
+    let working = sandbox.run_command("task", &["--format", "raw"]).spawn();
+    until_line(&sandbox.path("work/held"));
+    let waiting = sandbox.run_command("task", &["--ensure", "--format", "raw"]).spawn();
+    until("its signal handler", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", waiting.id())).ok()?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t"))?;
+        (u64::from_str_radix(caught, 16).ok()? & (1 << 14) != 0).then_some(())
+    });
+    let before = snapshot(&sandbox);
+    Command::new("kill").arg(waiting.id().to_string()).status().unwrap();
+    end(waiting).expect(130, "", "Error: interrupted while another process works on run r\n");
+    assert_eq!(snapshot(&sandbox), before);
+    release(&sandbox);
+    assert_eq!(end(working).expect_code(0).stdout, "done\n");
+}
+
+#[test]
 fn c_11_2_ensure_in_every_state() {
     for (state, code) in [
         ("COMPLETED", 0),
