@@ -109,7 +109,8 @@ impl<'a> Engine<'a> {
             }
         };
         if let Ending::OutOfIterations { allowed } = ending {
-            let error_message = format!("the task is not finished after {allowed} iterations");
+            let count = if allowed == 1 { "iteration" } else { "iterations" };
+            let error_message = format!("the task is not finished after {allowed} {count}");
             let hint = "continue with a message, or raise `max_iterations` or `--max-iterations`"
                 .to_owned();
             let kind = "max_iterations".to_owned();

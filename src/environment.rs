@@ -74,6 +74,7 @@ impl Environment {
 
     /// The surroundings of the command that stands in for the LLM: it is given the keys.
     pub fn launch_provider(&self) -> Launch {
-        self.launch(0, &self.keys, [])
+        let mark = (crate::llm::COMMAND_MARK.0, crate::llm::COMMAND_MARK.1.to_owned());
+        self.launch(0, &self.keys, [mark])
     }
 }

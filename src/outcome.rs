@@ -32,6 +32,9 @@ pub struct RunResult {
     pub metrics: Metrics,
     /// What it was.
     pub metadata: Metadata,
+    /// The answers of people that the format for people does not show.
+    #[serde(skip)]
+    pub sensitive: Vec<String>,
 }
 
 /// Why there is no result.
@@ -125,6 +128,7 @@ impl RunResult {
                 agent_name: metadata.agent_name,
                 workspace_path: metadata.work_dir,
             },
+            sensitive: state.sensitive.clone(),
         })
     }
 
@@ -150,6 +154,7 @@ impl RunResult {
                 usage: UsageTotal::default(),
             },
             metadata: Metadata { agent_name: String::new(), workspace_path: String::new() },
+            sensitive: Vec::new(),
         }
     }
 }
@@ -185,12 +190,19 @@ fn usage_of(state: &RunState) -> UsageTotal {
                 "input_tokens": usage.input_tokens,
                 "cached_input_tokens": usage.cached_input_tokens,
                 "output_tokens": usage.output_tokens,
-                "cost_usd": usage.cost_usd,
+                "cost_usd": usage.cost_usd.map(usd),
             }),
         );
     }
     // The sum is known only when every part of it is.
     let costs: Option<Vec<f64>> = state.usage.iter().map(|usage| usage.cost_usd).collect();
-    total.total_cost_usd = costs.filter(|costs| !costs.is_empty()).map(|costs| costs.iter().sum());
+    total.total_cost_usd = costs
+        .filter(|costs| !costs.is_empty() && !state.unmetered)
+        .map(|costs| usd(costs.iter().sum()));
     total
+}
+
+/// An amount without the dust of binary fractions.
+fn usd(amount: f64) -> f64 {
+    (amount * 1e12).round() / 1e12
 }

@@ -2,6 +2,7 @@
 
 use crate::event::RunStatus;
 use crate::outcome::RunResult;
+use crate::text::{hide_answers, printable};
 use crate::time::human_duration;
 use crate::tool::value_text;
 use std::fmt::Write;
@@ -42,28 +43,23 @@ fn text(result: &RunResult) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(out, "Run ID:     {}", result.run_id.as_deref().unwrap_or("-"));
     let _ = writeln!(out, "Status:     {}\nDuration:   {duration}\n{RULE}", result.status);
+    let shown = |text: &str| end_line(hide_answers(&result.sensitive, printable(text)));
     if let Some(value) = &result.result {
-        let shown = match value {
+        let text = match value {
             serde_json::Value::String(text) => text.clone(),
             other => serde_json::to_string_pretty(other).unwrap_or_default(),
         };
-        let _ = write!(out, "Result:\n{}{RULE}\n", end_line(crate::text::printable(&shown)));
+        let _ = write!(out, "Result:\n{}{RULE}\n", shown(&text));
     }
     if let Some(error) = &result.error {
-        let _ = write!(
-            out,
-            "Error ({}):\n{}",
-            error.kind,
-            end_line(crate::text::printable(&error.message))
-        );
+        let _ = write!(out, "Error ({}):\n{}", error.kind, shown(&error.message));
         if let Some(details) = &error.details {
-            let _ = writeln!(out, "Hint: {}", crate::text::printable(details));
+            let _ = write!(out, "Hint: {}", shown(details));
         }
         let _ = writeln!(out, "{RULE}");
     }
     if let Some(interaction) = &result.interaction {
-        let prompt = end_line(crate::text::printable(&interaction.prompt));
-        let _ = write!(out, "Waiting for input:\n{prompt}{RULE}\n");
+        let _ = write!(out, "Waiting for input:\n{}{RULE}\n", shown(&interaction.prompt));
     }
     out
 }

@@ -10,13 +10,18 @@
 #![expect(unsafe_code, reason = "what a child does between fork and exec has no safe interface")]
 
 mod capture;
+mod image;
 mod program;
+mod table;
 #[cfg(test)]
 mod tests;
 
 pub use self::capture::{Capture, INLINE, INLINE_ALL, MAX_SPOOL};
+pub use self::table::{Marks, end_marked, find_marked};
 
 use self::capture::Recorder;
+use self::image::Image;
+use self::table::lives;
 use crate::signal::{Cancel, timespec};
 use crate::text::Secrets;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -24,10 +29,8 @@ use rustix::fd::OwnedFd;
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, Signal};
 use std::collections::BTreeMap;
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::raw::c_char;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
@@ -134,57 +137,6 @@ pub fn run(command: &Command<'_>, cancel: &Cancel) -> Finished {
 pub fn signal_name(signal: i32) -> String {
     signal_hook::low_level::signal_name(signal)
         .map_or_else(|| format!("signal {signal}"), str::to_owned)
-}
-
-/// Environment variables, with their values, that together tell a child from every other process.
-pub type Marks<'a> = &'a [(&'a str, &'a str)];
-
-/// The processes whose environment holds every one of `marks`, except ourselves. Always empty where there is no /proc.
-pub fn find_marked(marks: Marks<'_>) -> Vec<i32> {
-    let entries: Vec<String> =
-        marks.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    find(|environ| entries.iter().all(|entry| environ.contains(&entry.as_bytes())))
-}
-
-/// Ends the processes of earlier calls of a run: those whose environment holds every one of `marks` and a variable
-/// `name`. SIGTERM first, SIGKILL for what still lives 5 seconds later, or when `cancel` asks for the stop. Gives how
-/// many there were.
-pub fn end_marked(marks: Marks<'_>, name: &str, cancel: &Cancel) -> usize {
-    let entries: Vec<String> =
-        marks.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let prefix = format!("{name}=");
-    let living = || {
-        find(|environ| {
-            let named = environ.iter().any(|variable| variable.starts_with(prefix.as_bytes()));
-            named && entries.iter().all(|entry| environ.contains(&entry.as_bytes()))
-        })
-    };
-    let signal = |pids: &[i32], signal| {
-        for pid in pids.iter().copied().filter_map(Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, signal);
-        }
-    };
-    let found = living();
-    signal(&found, Signal::TERM);
-    signal(&found, Signal::CONT);
-    let deadline = Instant::now() + GRACE;
-    while !living().is_empty() {
-        if Instant::now() >= deadline || cancel.wait(TICK) {
-            signal(&living(), Signal::KILL);
-            break;
-        }
-    }
-    found.len()
-}
-
-/// The processes, except ourselves, whose environment is as wanted.
-fn find(wanted: impl Fn(&[&[u8]]) -> bool) -> Vec<i32> {
-    let ourselves = rustix::process::getpid();
-    let fits = |pid: &Pid| {
-        std::fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|environ| wanted(&environ.split(|byte| *byte == 0).collect::<Vec<_>>()))
-    };
-    processes().filter(|pid| *pid != ourselves).filter(fits).map(Pid::as_raw_pid).collect()
 }
 
 fn run_with(command: &Command<'_>, cancel: &Cancel, grace: Duration) -> Finished {
@@ -481,65 +433,6 @@ fn end_of(status: ExitStatus) -> End {
     status.code().map_or_else(|| End::Killed(status.signal().unwrap_or_default()), End::Exited)
 }
 
-/// What `execve` takes, made before the fork because memory cannot be allocated after it.
-///
-/// We call it ourselves because what the standard library calls (`execvp`) has the C library run a file that is no
-/// program with /bin/sh.
-struct Image {
-    path: CString,
-    argv: Strings,
-    env: Strings,
-}
-
-impl Image {
-    /// Fails when something holds a NUL byte.
-    fn new(path: &Path, command: &Command<'_>) -> Result<Self, std::ffi::NulError> {
-        let path = CString::new(path.as_os_str().as_encoded_bytes())?;
-        let argv = Strings::new(command.argv.iter().map(|argument| argument.clone().into_bytes()))?;
-        let variables = command.launch.env.iter().map(|(name, value)| {
-            let mut variable = name.clone();
-            variable.push("=");
-            variable.push(value);
-            variable.into_vec()
-        });
-        Ok(Self { path, argv, env: Strings::new(variables)? })
-    }
-
-    /// Replaces this process; gives why not.
-    fn execute(&self) -> io::Error {
-        // SAFETY: the path is a C string, and both arrays end with null and point to C strings; `self` owns them all.
-        unsafe {
-            libc::execve(
-                self.path.as_ptr(),
-                self.argv.pointers.as_ptr(),
-                self.env.pointers.as_ptr(),
-            )
-        };
-        io::Error::last_os_error()
-    }
-}
-
-/// C strings and an array of pointers to them that ends with null.
-struct Strings {
-    pointers: Vec<*const c_char>,
-    /// What `pointers` point to.
-    _owned: Vec<CString>,
-}
-
-// SAFETY: the pointers lead to memory on the heap that the struct owns and that nothing changes.
-unsafe impl Send for Strings {}
-// SAFETY: as above.
-unsafe impl Sync for Strings {}
-
-impl Strings {
-    fn new(strings: impl Iterator<Item = Vec<u8>>) -> Result<Self, std::ffi::NulError> {
-        let owned = strings.map(CString::new).collect::<Result<Vec<_>, _>>()?;
-        let pointers =
-            owned.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect();
-        Ok(Self { pointers, _owned: owned })
-    }
-}
-
 /// Has the kernel kill the calling process, a new child of `engine`, when the engine dies.
 #[cfg(target_os = "linux")]
 fn die_with(engine: Pid) -> io::Result<()> {
@@ -565,36 +458,4 @@ fn exit_fd(pid: Pid) -> Option<OwnedFd> {
 #[cfg(not(target_os = "linux"))]
 fn exit_fd(_pid: Pid) -> Option<OwnedFd> {
     None
-}
-
-/// Whether there is a process in `group` that is more than a zombie. Where no init reaps orphans (in many containers),
-/// those of the group stay zombies for ever.
-fn lives(group: Pid) -> bool {
-    if rustix::process::test_kill_process_group(group).is_err() {
-        return false;
-    }
-    let states: Vec<u8> = processes().filter_map(|pid| state_in(pid, group)).collect();
-    states.is_empty() || states.iter().any(|state| *state != b'Z')
-}
-
-/// The state letter of a process of `group`.
-fn state_in(pid: Pid, group: Pid) -> Option<u8> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    // The fields state, parent, group follow the name, which stands in parentheses and may hold anything.
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?;
-    if fields.nth(1)? == group.to_string() { state.bytes().next() } else { None }
-}
-
-/// All processes.
-#[cfg(target_os = "linux")]
-fn processes() -> impl Iterator<Item = Pid> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter_map(Pid::from_raw)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn processes() -> impl Iterator<Item = Pid> {
-    std::iter::empty()
 }

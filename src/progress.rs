@@ -4,13 +4,15 @@
 //! a stderr that is closed is not written to any more.
 
 use crate::durable::LogFile;
-use crate::event::{Event, Payload, RunStatus};
+use crate::event::{ActionRequest, ActionResult, EngineStart, Event, Payload, RunStatus, Thought};
 use crate::run::Notice;
-use crate::text::{one_line, printable};
+use crate::state::ASK_HUMAN;
+use crate::terminal;
+use crate::text::{hide_answers, one_line, printable};
 use crate::time::{Clock, human_duration};
 use crate::tool::value_text;
 use anstyle::{AnsiColor, Style};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::collections::HashSet;
 use std::io::Write;
 use std::time::Duration;
@@ -28,8 +30,10 @@ pub enum Verbosity {
 
 /// Lines of a result that are shown.
 const SHOWN_LINES: usize = 6;
-/// Characters of a line that are shown.
+/// Characters of a line that are shown, at most.
 const SHOWN_WIDTH: usize = 160;
+/// Characters of an argument that are shown.
+const SHOWN_VALUE: usize = 60;
 
 const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
@@ -47,12 +51,38 @@ pub struct Progress {
     clock: Clock,
     /// Calls whose answer stays hidden.
     sensitive: HashSet<String>,
+    /// The answers that stay hidden wherever they turn up.
+    hidden: Vec<String>,
+    /// Whether the result is shown on the same terminal when the run ends.
+    result_follows: bool,
+    /// Whether this is the result itself, of `show`, and goes to stdout.
+    to_stdout: bool,
 }
 
 impl Progress {
     /// Shows on stderr; `watched` is whether that is a terminal.
     pub fn new(verbosity: Verbosity, watched: bool, clock: Clock) -> Self {
-        Self { verbosity, watched, spinner: None, log: None, clock, sensitive: HashSet::new() }
+        Self {
+            verbosity,
+            watched,
+            spinner: None,
+            log: None,
+            clock,
+            sensitive: HashSet::new(),
+            hidden: Vec::new(),
+            result_follows: false,
+            to_stdout: false,
+        }
+    }
+
+    /// An account of a run on stdout.
+    pub fn account(verbosity: Verbosity, clock: Clock) -> Self {
+        Self { to_stdout: true, ..Self::new(verbosity, false, clock) }
+    }
+
+    /// Leaves an answer out that is the result, from now on: it is shown on the same terminal when the run ends.
+    pub fn leave_result_out(&mut self) {
+        self.result_follows = true;
     }
 
     /// Writes engine.log too, from now on.
@@ -64,12 +94,12 @@ impl Progress {
     pub fn show(&mut self, notice: &Notice<'_>) {
         match notice {
             Notice::Recorded(event) => self.event(event),
-            Notice::Asking => self.start_spinner(),
+            Notice::Asking => self.start_spinner("thinking"),
             Notice::Answered => self.stop_spinner(),
             Notice::Reasoning(text) => {
                 self.note("reasoning received");
                 if self.verbosity == Verbosity::Verbose {
-                    self.block("thinking", DIM, text, usize::MAX);
+                    self.block("~", DIM, text, usize::MAX);
                 }
             }
             Notice::Attempt(attempt) => {
@@ -90,74 +120,105 @@ impl Progress {
     fn event(&mut self, event: &Event) {
         self.log_event(event);
         match &event.payload {
-            Payload::EngineStart(start) => {
-                let llm = start.config.get("llm");
-                let part =
-                    |name| llm.and_then(|llm| llm.get(name)).map(value_text).unwrap_or_default();
-                let (provider, model) = (part("provider"), part("model"));
-                self.line(&format!(
-                    "{BOLD}{}{BOLD:#} {DIM}run {}{DIM:#}",
-                    printable(&start.agent_name),
-                    start.run_id
-                ));
-                self.line(&format!("{DIM}workspace {}{DIM:#}", printable(&start.work_dir)));
-                if provider == "script" {
-                    self.line(&format!(
-                        "{WARN}the LLM is a script ({}); everything else is real{WARN:#}",
-                        printable(&model)
-                    ));
-                } else {
-                    self.line(&format!("{DIM}model {}{DIM:#}", printable(&model)));
-                }
+            Payload::EngineStart(start) => self.start(start),
+            Payload::UserMessage { content } => {
+                self.line("");
+                self.block(">", BOLD, content, SHOWN_LINES);
             }
-            Payload::UserMessage { content } => self.block("you", BOLD, content, SHOWN_LINES),
-            Payload::Thought(thought) => {
-                if !thought.content.trim().is_empty() {
-                    let heading = format!("{}", thought.iteration);
-                    self.block(&heading, BOLD, &thought.content, usize::MAX);
-                }
-            }
-            Payload::ActionRequest(request) => {
-                let args = match &request.tool_args {
-                    serde_json::Value::Object(args) => {
-                        let pair = |(name, value): (&String, &serde_json::Value)| {
-                            format!("{name}={}", one_line(&value_text(value), 60))
-                        };
-                        args.iter().map(pair).collect::<Vec<_>>().join(" ")
-                    }
-                    other => other.to_string(),
-                };
-                let (tool, args) =
-                    (printable(&request.tool_name), one_line(&printable(&args), SHOWN_WIDTH));
-                self.line(&format!("{CALL}→ {}{CALL:#} {args}", one_line(&tool, 64)));
-            }
-            Payload::ActionResult(result) => {
-                let hidden = self.sensitive.remove(&result.call_id);
-                let text = if hidden { "[hidden]" } else { &result.observation_content };
-                let failed = result.exit_code != Some(0);
-                let lines =
-                    if self.verbosity == Verbosity::Verbose { usize::MAX } else { SHOWN_LINES };
-                self.result(text, failed, lines);
-            }
+            Payload::Thought(thought) => self.thought(thought),
+            Payload::ActionRequest(request) => self.call(request),
+            Payload::ActionResult(result) => self.observed(result),
             Payload::HumanInputRequest(question) => {
                 if question.sensitive {
                     self.sensitive.insert(question.call_id.clone());
                 }
                 // Also for `-q`: a question that nobody sees is never answered.
-                self.print(&format!("{WARN}asks{WARN:#} {}", printable(&question.prompt)));
+                let prompt = self.shown(&question.prompt);
+                for (index, line) in prompt.lines().enumerate() {
+                    let lead = if index == 0 { "?" } else { " " };
+                    self.print(&format!("{WARN}{lead}{WARN:#} {line}"));
+                }
             }
-            Payload::HumanInputReceived { .. } => {}
+            Payload::HumanInputReceived { call_id, response, .. } => {
+                if self.sensitive.contains(call_id) {
+                    self.hidden.push(response.clone());
+                }
+            }
             Payload::Error { error_message, error_details } => {
                 self.error(error_message, error_details.hint.as_deref());
             }
             Payload::EngineEnd { status, final_iteration, .. } => {
                 let style = if *status == RunStatus::Completed { GOOD } else { WARN };
                 let count = if *final_iteration == 1 { "iteration" } else { "iterations" };
+                self.line("");
                 self.line(&format!(
                     "{style}{status}{style:#} {DIM}after {final_iteration} {count}{DIM:#}"
                 ));
             }
         }
+    }
+
+    fn start(&mut self, start: &EngineStart) {
+        let llm = start.config.get("llm");
+        let part = |name| llm.and_then(|llm| llm.get(name)).map(value_text).unwrap_or_default();
+        let model = printable(&part("model"));
+        let (name, place) = (printable(&start.agent_name), printable(&start.work_dir));
+        self.line(&format!("{BOLD}{name}{BOLD:#} {DIM}{}{DIM:#}", start.run_id));
+        self.line(&format!("{DIM}workspace {place}{DIM:#}"));
+        if part("provider") == "script" {
+            let text = format!("the LLM is a script ({model}); everything else is real");
+            self.line(&format!("{WARN}{text}{WARN:#}"));
+        } else {
+            self.line(&format!("{DIM}model {model}{DIM:#}"));
+        }
+    }
+
+    fn thought(&mut self, thought: &Thought) {
+        let is_result = thought.tool_calls.is_empty();
+        if thought.content.trim().is_empty() || (is_result && self.result_follows) {
+            return;
+        }
+        self.line("");
+        self.block("•", BOLD, &thought.content, usize::MAX);
+    }
+
+    fn call(&mut self, request: &ActionRequest) {
+        // A question shows its prompt itself, whole.
+        let asks = request.argv.is_none() && request.tool_name == ASK_HUMAN;
+        let args = match &request.tool_args {
+            serde_json::Value::Object(args) => {
+                let pairs = args.iter().filter(|(name, value)| {
+                    !(asks && name.as_str() == "prompt" && value.is_string())
+                });
+                let pair = |(name, value): (&String, &serde_json::Value)| {
+                    let value = one_line(&self.shown(&value_text(value)), SHOWN_VALUE);
+                    format!(" {}={value}", one_line(&printable(name), SHOWN_VALUE))
+                };
+                pairs.map(pair).collect::<String>()
+            }
+            other => format!(" {}", self.shown(&value_text(other))),
+        };
+        let tool = one_line(&printable(&request.tool_name), 64);
+        // The arrow and the space behind it take two columns.
+        let room = self.width().saturating_sub(tool.chars().count() + 2);
+        self.line(&format!(
+            "{CALL}→ {tool}{CALL:#}{}",
+            clip(args.lines().next().unwrap_or_default(), room)
+        ));
+        if request.argv.is_some() {
+            self.start_spinner("running");
+        }
+    }
+
+    fn observed(&mut self, result: &ActionResult) {
+        if result.result.is_some() {
+            return;
+        }
+        let hidden = self.sensitive.remove(&result.call_id);
+        let text = if hidden { "[hidden]" } else { &result.observation_content };
+        let failed = result.exit_code != Some(0);
+        let lines = if self.verbosity == Verbosity::Verbose { usize::MAX } else { SHOWN_LINES };
+        self.result(text, failed, lines);
     }
 
     fn log_event(&mut self, event: &Event) {
@@ -183,7 +244,7 @@ impl Progress {
             Payload::HumanInputRequest(_) => "a person is asked".to_owned(),
             Payload::HumanInputReceived { .. } => "a person answered".to_owned(),
             Payload::Error { error_message, error_details } => {
-                format!("error {}: {error_message}", error_details.kind)
+                format!("error {}: {}", error_details.kind, self.shown(error_message))
             }
             Payload::EngineEnd { status, .. } => format!("end {status}"),
         };
@@ -199,12 +260,14 @@ impl Progress {
     }
 
     fn warn(&mut self, text: &str) {
+        let text = self.shown(text);
         self.note(&format!("warning: {text}"));
         self.line(&format!("{WARN}! {text}{WARN:#}"));
     }
 
     fn error(&mut self, message: &str, hint: Option<&str>) {
-        self.print(&format!("{BAD}Error:{BAD:#} {}", printable(message)));
+        let message = self.shown(message);
+        self.print(&format!("{BAD}Error:{BAD:#} {message}"));
         if let Some(hint) = hint {
             self.print(&format!("Hint: {}", printable(hint)));
         }
@@ -212,31 +275,65 @@ impl Progress {
 
     fn result(&mut self, text: &str, failed: bool, limit: usize) {
         let style = if failed { WARN } else { DIM };
-        let text = printable(text);
+        let text = self.shown(text);
         let lines: Vec<&str> = text.lines().collect();
-        for line in lines.iter().take(limit) {
-            self.line(&format!("{style}  │ {}{style:#}", one_line_or_empty(line)));
-        }
-        if lines.len() > limit {
-            self.line(&format!("{style}  │ … {} more lines{style:#}", lines.len() - limit));
+        // The bar and the blanks around it take four columns.
+        let room = self.width().saturating_sub(4);
+        // How a failed call ended stands at its end.
+        let tail = usize::from(failed);
+        // A line in the place of "1 more line" says more.
+        let left_out = lines.len().saturating_sub(limit.saturating_add(tail));
+        let left_out = if left_out == 1 { 0 } else { left_out };
+        for (index, line) in lines.iter().enumerate() {
+            if left_out > 0 && index == limit {
+                self.line(&format!("{style}  │ … {left_out} more lines{style:#}"));
+            }
+            if left_out > 0 && (limit..limit + left_out).contains(&index) {
+                continue;
+            }
+            let line = clip(line, room);
+            let gap = if line.trim().is_empty() { "" } else { " " };
+            self.line(&format!("{style}  │{gap}{}{style:#}", line.trim_end()));
         }
     }
 
-    /// A text of several lines under a heading.
-    fn block(&mut self, heading: &str, style: Style, text: &str, limit: usize) {
-        let text = printable(text.trim_end());
+    /// A text of several lines behind a mark.
+    fn block(&mut self, mark: &str, style: Style, text: &str, limit: usize) {
+        let text = self.shown(text.trim_end());
         let count = text.lines().count();
-        for (index, line) in text.lines().take(limit).enumerate() {
-            let lead =
-                if index == 0 { heading.to_owned() } else { " ".repeat(heading.chars().count()) };
-            self.line(&format!("{style}{lead}{style:#} {line}"));
+        let mut lead = mark;
+        for line in text.lines().take(limit) {
+            for piece in self.wrapped(line) {
+                match piece.trim().is_empty() {
+                    true => self.line(""),
+                    false => self.line(&format!("{style}{lead}{style:#} {piece}")),
+                }
+                lead = " ";
+            }
         }
         if count > limit {
-            self.line(&format!("{DIM}… {} more lines{DIM:#}", count - limit));
+            self.line(&format!("{DIM}  … {} more lines{DIM:#}", count - limit));
         }
     }
 
-    fn line(&mut self, text: &str) {
+    /// `line` in pieces that fit behind a mark; whole where no terminal would tear it.
+    fn wrapped<'t>(&self, line: &'t str) -> Vec<&'t str> {
+        if self.watched { wrap(line, self.width().saturating_sub(2)) } else { vec![line] }
+    }
+
+    /// `text` as it may be shown: without terminal controls and sensitive answers.
+    fn shown(&self, text: &str) -> String {
+        hide_answers(&self.hidden, printable(text))
+    }
+
+    /// How many characters of a line are shown.
+    fn width(&self) -> usize {
+        let terminal = self.watched.then(terminal::width).flatten();
+        terminal.map_or(SHOWN_WIDTH, |columns| columns.clamp(40, SHOWN_WIDTH))
+    }
+
+    /// A line of one's own.
+    pub fn line(&mut self, text: &str) {
         if self.verbosity > Verbosity::Quiet {
             self.print(text);
         }
@@ -244,20 +341,23 @@ impl Progress {
 
     fn print(&mut self, text: &str) {
         self.stop_spinner();
-        let mut stderr = anstream::AutoStream::auto(std::io::stderr()).lock();
-        let _ = writeln!(stderr, "{text}");
+        let _ = match self.to_stdout {
+            true => writeln!(anstream::AutoStream::auto(std::io::stdout()).lock(), "{text}"),
+            false => writeln!(anstream::AutoStream::auto(std::io::stderr()).lock(), "{text}"),
+        };
     }
 
-    fn start_spinner(&mut self) {
-        if !self.watched || self.verbosity == Verbosity::Quiet || self.spinner.is_some() {
+    fn start_spinner(&mut self, doing: &'static str) {
+        if !self.watched || self.verbosity == Verbosity::Quiet {
             return;
         }
-        let spinner = ProgressBar::new_spinner();
+        self.stop_spinner();
+        let spinner = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
         if let Ok(style) = ProgressStyle::with_template("{spinner:.dim} {msg:.dim} {elapsed:.dim}")
         {
             spinner.set_style(style);
         }
-        spinner.set_message("thinking");
+        spinner.set_message(doing);
         spinner.enable_steady_tick(Duration::from_millis(120));
         self.spinner = Some(spinner);
     }
@@ -269,15 +369,47 @@ impl Progress {
     }
 }
 
-fn one_line_or_empty(line: &str) -> String {
-    if line.trim().is_empty() { String::new() } else { clip(line) }
+/// At most `room` characters of a line, with `…` where something was left out.
+fn clip(line: &str, room: usize) -> String {
+    if line.chars().count() <= room {
+        return line.to_owned();
+    }
+    line.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
-fn clip(line: &str) -> String {
-    let cut = line.chars().count() > SHOWN_WIDTH;
-    let mut out: String = line.chars().take(SHOWN_WIDTH).collect();
-    if cut {
-        out.push('…');
+/// `line` cut at blanks into pieces of at most `room` characters; a longer word stays whole.
+fn wrap(line: &str, room: usize) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = line;
+    while let Some((end, _)) = rest.char_indices().nth(room) {
+        let indent = rest.len() - rest.trim_start().len();
+        let fits = rest[..end].rfind(' ').filter(|at| *at > indent);
+        let blank = if rest[end..].starts_with(' ') { Some(end) } else { fits };
+        let Some(at) = blank.or_else(|| rest[end..].find(' ').map(|at| end + at)) else { break };
+        pieces.push(&rest[..at]);
+        rest = rest[at..].trim_start();
     }
-    out
+    pieces.push(rest);
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_is_cut_at_blanks() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("one two three", 6), ["one", "two", "three"]);
+        assert_eq!(wrap("    indented text", 8), ["    indented", "text"]);
+        assert_eq!(wrap("https://a.example/long x", 5), ["https://a.example/long", "x"]);
+        assert_eq!(wrap("äöü äöü", 3), ["äöü", "äöü"]);
+        assert_eq!(wrap("", 3), [""]);
+    }
+
+    #[test]
+    fn a_line_that_is_cut_says_so() {
+        assert_eq!(clip("abc", 3), "abc");
+        assert_eq!(clip("äöüß", 3), "äö…");
+    }
 }

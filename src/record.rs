@@ -8,12 +8,16 @@ use crate::llm::{Attempt, Usage};
 use crate::process::{Capture, End};
 use crate::text::Secrets;
 use crate::time::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+mod request;
+
+pub use request::{RequestError, request};
 
 /// A larger request is recorded without the messages that the record before already holds.
 const WHOLE_REQUEST: usize = 256 * 1024;
@@ -122,6 +126,17 @@ pub enum Stream {
         #[serde(skip_serializing_if = "is_zero")]
         discarded: u64,
     },
+    /// Large, and the file for it could not be written.
+    Lost {
+        /// How it began.
+        head: String,
+        /// How it ended.
+        tail: String,
+        /// How much was printed.
+        bytes: u64,
+        /// Why there is no file.
+        error: String,
+    },
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -132,15 +147,20 @@ impl Stream {
     /// A captured stream as the record shows it.
     pub fn of(capture: &Capture) -> Self {
         let name = capture.file.as_deref().and_then(Path::file_name);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match (name, &capture.whole) {
             (Some(name), _) => Self::File {
                 file: name.to_string_lossy().into_owned(),
                 bytes: capture.bytes,
                 discarded: capture.discarded,
             },
-            (None, whole) => Self::Text(
-                String::from_utf8_lossy(whole.as_deref().unwrap_or(&capture.head)).into_owned(),
-            ),
+            (None, Some(whole)) => Self::Text(text(whole)),
+            (None, None) => Self::Lost {
+                head: text(&capture.head),
+                tail: text(&capture.tail),
+                bytes: capture.bytes,
+                error: capture.error.clone().unwrap_or_default(),
+            },
         }
     }
 }
@@ -264,93 +284,47 @@ impl Records {
     }
 }
 
-/// Why the exact request of a call cannot be given.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    /// A record is missing, or is not what was written.
-    #[error("the record {name} cannot be read: {reason}")]
-    Unreadable {
-        /// The record.
-        name: String,
-        /// Why.
-        reason: String,
-    },
-    /// What was put together is not what was sent.
-    #[error("the record {0} does not give the request that was sent: its hash differs")]
-    Changed(String),
-}
-
-/// The exact request of the call that `name` records, relative to the run directory; what the record leaves to those
-/// before it is taken from there.
-///
-/// # Errors
-/// A record is missing or was changed: the hash of what was sent tells.
-pub fn request(run_dir: &Path, name: &str) -> Result<String, RequestError> {
-    let text = read_record(run_dir, name)?;
-    let stored = parse_record(&text, name)?;
-    let request = rebuild(run_dir, name, stored.request)?;
-    match sha256(&request) == stored.request_sha256 {
-        true => Ok(request),
-        false => Err(RequestError::Changed(name.to_owned())),
-    }
-}
-
-/// What of a record gives its request.
-#[derive(Deserialize)]
-struct Stored<'a> {
-    request_sha256: String,
-    #[serde(borrow)]
-    request: &'a RawValue,
-}
-
-fn read_record(run_dir: &Path, name: &str) -> Result<String, RequestError> {
-    std::fs::read_to_string(run_dir.join(name)).map_err(|error| unreadable(name, error))
-}
-
-fn parse_record<'a>(text: &'a str, name: &str) -> Result<Stored<'a>, RequestError> {
-    serde_json::from_str(text).map_err(|error| unreadable(name, error))
-}
-
-fn unreadable(name: &str, error: impl ToString) -> RequestError {
-    RequestError::Unreadable { name: name.to_owned(), reason: error.to_string() }
-}
-
-/// Puts a request together whose first messages may be a reference to the record before it.
-fn rebuild(run_dir: &Path, name: &str, request: &RawValue) -> Result<String, RequestError> {
-    #[derive(Deserialize)]
-    struct Messages<'a> {
-        #[serde(borrow)]
-        messages: Vec<&'a RawValue>,
-    }
-    #[derive(Deserialize)]
-    struct Reference {
-        same_as: String,
-        count: usize,
-    }
-    fn read<'a>(text: &'a str, name: &str) -> Result<Vec<&'a RawValue>, RequestError> {
-        let read = serde_json::from_str::<Messages<'a>>(text);
-        read.map(|read| read.messages).map_err(|error| unreadable(name, error))
-    }
-    let text = request.get();
-    let messages = read(text, name)?;
-    let reference = |first: &&RawValue| serde_json::from_str::<Reference>(first.get()).ok();
-    let (Some(first), Some(found)) = (messages.first(), messages.first().and_then(reference)) else {
-        return Ok(text.to_owned());
-    };
-    let before = format!("io/invocations/{}", found.same_as);
-    // Records refer to earlier ones only; what refers to itself would never end.
-    if found.same_as.contains('/') || before == name {
-        return Err(unreadable(name, format!("it refers to {}", found.same_as)));
-    }
-    let record = read_record(run_dir, &before)?;
-    let request = rebuild(run_dir, &before, parse_record(&record, &before)?.request)?;
-    let kept: Vec<&str> =
-        read(&request, &before)?.iter().take(found.count).map(|message| message.get()).collect();
-    let start = first.get().as_ptr() as usize - text.as_ptr() as usize;
-    let end = start + first.get().len();
-    Ok(format!("{}{}{}", &text[..start], kept.join(","), &text[end..]))
-}
-
 fn sha256(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_5_2_a_name_that_is_taken_gets_a_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::new(dir.path(), Secrets::default());
+        let executions = records.executions_dir();
+        std::fs::create_dir_all(&executions).unwrap();
+        for (taken, free) in [("x.json", "x-2"), ("x-2.stdout", "x-3"), ("x-3.stderr", "x-4")] {
+            std::fs::write(executions.join(taken), "").unwrap();
+            assert_eq!(records.fresh_stem("tool_executions", "x"), free);
+        }
+        assert_eq!(records.fresh_stem("tool_executions", "y"), "y");
+    }
+
+    #[test]
+    fn c_4_5_a_stream_whose_file_failed_is_not_taken_for_a_whole_one() {
+        let capture = Capture {
+            bytes: 100_000,
+            head: b"begin".to_vec(),
+            tail: b"end".to_vec(),
+            error: Some("cannot write x: full".to_owned()),
+            ..Capture::default()
+        };
+        let record = serde_json::to_value(Stream::of(&capture)).unwrap();
+        let expected = serde_json::json!({"head": "begin", "tail": "end", "bytes": 100_000, "error": "cannot write x: full"});
+        assert_eq!(record, expected);
+    }
+
+    #[test]
+    fn c_5_2_a_request_that_was_sent_otherwise_keeps_its_marks() {
+        let text = r#"{"messages":["ab","c"],"x":1}"#.to_owned();
+        let body = Body { messages: vec![13..17, 18..21], text };
+        assert_eq!(body.messages_in(r#"{"messages":["ab","c"]}"#), body.messages);
+        assert_eq!(body.messages_in(r#"{"messages":["ab"]}"#), Vec::<Range<usize>>::new());
+        assert_eq!(body.messages_in(r#"{ "messages":["ab","c"]}"#), Vec::<Range<usize>>::new());
+    }
 }

@@ -16,7 +16,7 @@ const INTERRUPTED: c_int = 130;
 
 /// Signals that come so soon after the first, in milliseconds, are the same request: `timeout` signals the process and
 /// its group, and a terminal that closes makes the kernel and the shell send one each.
-const BURST: u64 = 50;
+const BURST: u64 = 100;
 
 /// Whether a person or the system asked the engine to stop. Clones share the state.
 #[derive(Debug, Clone)]

@@ -133,8 +133,12 @@ pub struct RunState {
     pub error: Option<(String, ErrorDetails)>,
     /// What the LLM calls cost, per model, in the order of their first use.
     pub usage: Vec<Usage>,
+    /// Whether some answer came without its usage, so that the sum is not the whole.
+    pub unmetered: bool,
     /// Whether the last answer was cut off at the token limit.
     pub cut_off: bool,
+    /// The answers of people that stay hidden on the screen.
+    pub sensitive: Vec<String>,
     /// How many turns of a script are used up.
     pub script_place: usize,
 }
@@ -180,6 +184,9 @@ impl RunState {
                 self.set_phase(&question.call_id, Phase::Asked(question.clone()));
             }
             Payload::HumanInputReceived { call_id, response, .. } => {
+                if self.question().is_some_and(|question| question.sensitive) {
+                    self.sensitive.push(response.clone());
+                }
                 self.set_phase(call_id, Phase::Replied(response.clone()));
             }
             Payload::Error { error_message, error_details } => {
@@ -201,8 +208,9 @@ impl RunState {
         self.calls = thought.tool_calls.iter().zip(ids).map(call).collect();
         self.result = self.calls.is_empty().then(|| Json::from(thought.content.as_str()));
         self.use_turn(thought.script_turn);
-        if let Some(usage) = &thought.usage {
-            self.add_usage(usage);
+        match &thought.usage {
+            Some(usage) => self.add_usage(usage),
+            None => self.unmetered = true,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::signal::Cancel;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::{self, BufRead, IsTerminal, Write};
 
 /// Whether a person can be asked: stdin and stderr are a terminal.
@@ -13,6 +13,17 @@ pub fn can_ask() -> bool {
 /// Whether a person watches stderr.
 pub fn is_watched() -> bool {
     io::stderr().is_terminal()
+}
+
+/// Whether the result goes to a terminal.
+pub fn shows_result() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// The columns of the terminal that stderr is.
+pub fn width() -> Option<usize> {
+    let size = tcgetwinsize(io::stderr()).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 /// Shows `prompt` on stderr and reads a line from stdin, without its line end.

@@ -21,6 +21,17 @@ pub fn printable(text: &str) -> String {
     out
 }
 
+/// `text` with `[hidden]` in the place of every sensitive answer of four characters or more: a shorter one would tear
+/// holes into plain words.
+pub fn hide_answers(answers: &[String], mut text: String) -> String {
+    for answer in answers.iter().map(|answer| answer.trim()) {
+        if answer.chars().count() >= 4 && text.contains(answer) {
+            text = text.replace(answer, "[hidden]");
+        }
+    }
+    text
+}
+
 /// Skips what follows an ESC: a CSI sequence, a string sequence up to its terminator, or one character.
 fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.peek() {
@@ -29,15 +40,8 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
             skip_csi(chars);
         }
         Some(']' | 'P' | 'X' | '^' | '_') => {
-            while let Some(c) = chars.next() {
-                if c == '\x07' || c == '\u{9c}' {
-                    break;
-                }
-                if c == '\x1b' && chars.peek() == Some(&'\\') {
-                    chars.next();
-                    break;
-                }
-            }
+            chars.next();
+            skip_string(chars);
         }
         Some(' '..='/') => {
             while chars.next_if(|c| (' '..='/').contains(c)).is_some() {}
@@ -47,6 +51,23 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
             chars.next();
         }
         _ => {}
+    }
+}
+
+/// Skips a string up to its terminator. One that does not end on its line hides nothing: only its beginning was taken.
+fn skip_string(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    let mut ahead = chars.clone();
+    while let Some(c) = ahead.next() {
+        let ends = match c {
+            '\x07' | '\u{9c}' => true,
+            '\x1b' => ahead.next_if_eq(&'\\').is_some(),
+            '\n' => return,
+            _ => false,
+        };
+        if ends {
+            *chars = ahead;
+            return;
+        }
     }
 }
 
@@ -202,10 +223,10 @@ impl Secrets {
 
     /// A filter for bytes that come in pieces.
     pub fn stream(&self) -> SecretStream {
-        SecretStream {
-            secrets: self.0.iter().map(|s| s.clone().into_bytes()).collect(),
-            held: Vec::new(),
-        }
+        let secrets: Vec<Vec<u8>> = self.0.iter().map(|s| s.clone().into_bytes()).collect();
+        let mut begins = [false; 256];
+        secrets.iter().for_each(|secret| begins[usize::from(secret[0])] = true);
+        SecretStream { secrets, begins, held: Vec::new() }
     }
 }
 
@@ -218,6 +239,8 @@ fn json_escaped(text: &str) -> Cow<'_, str> {
 #[derive(Debug)]
 pub struct SecretStream {
     secrets: Vec<Vec<u8>>,
+    /// Whether a secret begins with this byte: most bytes need no closer look.
+    begins: [bool; 256],
     held: Vec<u8>,
 }
 
@@ -227,10 +250,16 @@ impl SecretStream {
         if self.secrets.is_empty() {
             return Cow::Borrowed(piece);
         }
+        let plain = |bytes: &[u8]| bytes.iter().position(|byte| self.begins[usize::from(*byte)]);
+        if self.held.is_empty() && plain(piece).is_none() {
+            return Cow::Borrowed(piece);
+        }
         self.held.extend_from_slice(piece);
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(self.held.len());
         let mut at = 0;
-        'next: while at < self.held.len() {
+        'next: while let Some(skipped) = plain(&self.held[at..]) {
+            out.extend_from_slice(&self.held[at..at + skipped]);
+            at += skipped;
             let rest = &self.held[at..];
             for secret in &self.secrets {
                 if rest.starts_with(secret) {
@@ -240,12 +269,14 @@ impl SecretStream {
                 }
             }
             if self.secrets.iter().any(|secret| secret.starts_with(rest)) {
-                break;
+                self.held.drain(..at);
+                return Cow::Owned(out);
             }
             out.push(self.held[at]);
             at += 1;
         }
-        self.held.drain(..at);
+        out.extend_from_slice(&self.held[at..]);
+        self.held.clear();
         Cow::Owned(out)
     }
 
@@ -279,6 +310,9 @@ mod tests {
         check("a\u{9b}2Jb\x1b(Bc\x1bcd\r\x08e\x7ff", "abcdef");
         check("\x1b[", "");
         check("\x1b", "");
+        // What is not ended takes nothing with it.
+        check("a\x1b]0;b\nc\x07", "a0;b\nc");
+        check("a\x1bPb", "ab");
         check("abc\u{202e}def", "abcdef");
     }
 

@@ -21,6 +21,8 @@ pub struct Workspace {
 
 /// How deep below a directory its runs are looked for.
 const SEARCH_DEPTH: usize = 4;
+/// How many directories are looked into for that, so that a search from the root of a disk ends soon.
+const SEARCH_LIMIT: usize = 10_000;
 
 /// Why a workspace or a run directory cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -73,8 +75,12 @@ impl Workspace {
     /// The workspaces below `path`, itself included, that hold the run `id`.
     pub fn holding(path: &Path, id: &RunId) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        let mut queue = vec![(path.to_owned(), 0)];
-        while let Some((dir, depth)) = queue.pop() {
+        let mut queue = std::collections::VecDeque::from([(path.to_owned(), 0)]);
+        let mut left = SEARCH_LIMIT;
+        while let Some((dir, depth)) = queue.pop_front()
+            && left > 0
+        {
+            left -= 1;
             if dir.join(".delta").join(id.as_str()).is_dir() {
                 found.push(dir.clone());
             }

@@ -5,16 +5,15 @@
 
 use crate::diag::{Diagnostic, Report};
 use crate::text;
-use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::Value as Json;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ops::Range;
 
-/// Deeper nesting than any configuration needs; the tree is walked recursively.
-const MAX_DEPTH: usize = 64;
-/// A tree that aliases have blown up beyond this is refused.
-const MAX_NODES: usize = 200_000;
+mod compose;
+
+/// More mistakes than anyone reads; each costs a walk through the text.
+const MAX_FAULTS: usize = 100;
 
 /// A parsed file, and what was found wrong in it so far.
 #[derive(Debug)]
@@ -140,13 +139,7 @@ impl Document {
     /// Text that is not YAML, more than one document, nesting or aliases beyond any sane size.
     pub fn parse(name: impl Into<String>, text: impl Into<String>) -> Result<Self, Diagnostic> {
         let (name, text) = (name.into(), text.into());
-        let mut composer = Composer {
-            text: &text,
-            positions: Positions::new(&text),
-            anchors: HashMap::new(),
-            nodes: 0,
-        };
-        let composed = composer.compose();
+        let composed = compose::compose(&text);
         let null = Node {
             value: Value::Scalar { text: String::new(), plain: true },
             span: 0..0,
@@ -167,7 +160,7 @@ impl Document {
                 ));
             }
         }
-        document.check_keys(&document.root);
+        document.check(&document.root);
         Ok(document)
     }
 
@@ -188,13 +181,7 @@ impl Document {
     pub fn fault(&self, node: &Node, message: impl Into<String>, help: impl Into<Option<String>>) {
         let source = &self.text[node.span.clone()];
         let width = source.lines().next().map_or(1, |line| line.trim_end().chars().count());
-        self.found.borrow_mut().push(self.diagnostic(
-            node.line,
-            node.column,
-            width,
-            message.into(),
-            help.into(),
-        ));
+        self.push(node.line, node.column, width, message.into(), help.into());
     }
 
     /// Says that the first `fragment` inside the text of `node` is wrong; the node itself when it does not stand there
@@ -216,13 +203,21 @@ impl Document {
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
         let width = fragment.chars().count();
-        self.found.borrow_mut().push(self.diagnostic(
-            line,
-            column,
-            width,
-            message.into(),
-            help.into(),
-        ));
+        self.push(line, column, width, message.into(), help.into());
+    }
+
+    fn push(
+        &self,
+        line: usize,
+        column: usize,
+        width: usize,
+        message: String,
+        help: Option<String>,
+    ) {
+        let mut found = self.found.borrow_mut();
+        if found.len() < MAX_FAULTS {
+            found.push(self.diagnostic(line, column, width, message, help));
+        }
     }
 
     fn diagnostic(
@@ -237,12 +232,17 @@ impl Document {
         Diagnostic { file: self.name.clone(), line, column, source, width, message, help }
     }
 
-    fn check_keys(&self, node: &Node) {
-        for item in node.items() {
-            self.check_keys(item);
+    /// Looks for what no reader wants: keys that are no texts or stand twice, merge keys, NUL characters.
+    fn check(&self, node: &Node) {
+        if matches!(&node.value, Value::Scalar { text, .. } if text.contains('\0')) {
+            let help = "nothing that a text is used for can carry one";
+            self.fault(node, "a text holds a NUL character", Some(help.to_owned()));
         }
-        let entries = node.entries();
-        for (index, (key, value)) in entries.iter().enumerate() {
+        for item in node.items().iter().filter(|item| !item.alias) {
+            self.check(item);
+        }
+        let mut names = HashSet::new();
+        for (key, value) in node.entries() {
             match key.scalar() {
                 None => self.fault(key, "a key must be a plain text", None),
                 Some("<<") => self.fault(
@@ -250,19 +250,17 @@ impl Document {
                     "merge keys (`<<`) are not part of YAML 1.2 and are not read",
                     Some("write the entries out".to_owned()),
                 ),
-                Some(name)
-                    if entries[..index].iter().any(|(other, _)| other.scalar() == Some(name)) =>
-                {
+                Some(name) if !names.insert(name) => {
                     self.fault(
                         key,
                         format!("`{name}` stands twice in this mapping"),
                         Some("keep one of them".into()),
                     );
                 }
-                Some(_) => {}
+                Some(_) => self.check(key),
             }
             if !value.alias {
-                self.check_keys(value);
+                self.check(value);
             }
         }
     }
@@ -444,273 +442,5 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-struct Fault {
-    line: usize,
-    column: usize,
-    message: String,
-    help: Option<String>,
-}
-
-impl Fault {
-    fn at(span: Span, message: impl Into<String>) -> Self {
-        Self {
-            line: span.start.line(),
-            column: span.start.col() + 1,
-            message: message.into(),
-            help: None,
-        }
-    }
-}
-
-/// Turns the parser's events into a tree.
-struct Composer<'t> {
-    text: &'t str,
-    positions: Positions,
-    anchors: HashMap<usize, Node>,
-    nodes: usize,
-}
-
-impl Composer<'_> {
-    fn compose(&mut self) -> Result<Option<Node>, Fault> {
-        let mut parser = Parser::new_from_str(self.text);
-        let mut root = None;
-        loop {
-            let Some((event, span)) = next(&mut parser)? else { return Ok(root) };
-            match event {
-                Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
-                Event::DocumentStart(_) if root.is_some() => {
-                    return Err(Fault::at(
-                        span,
-                        "a second document begins here; one file holds one",
-                    ));
-                }
-                Event::DocumentStart(_) => {}
-                Event::StreamEnd => return Ok(root),
-                event => root = Some(self.node(&mut parser, event, span, 0)?),
-            }
-        }
-    }
-
-    fn node<'i>(
-        &mut self,
-        parser: &mut Parser<'i, StrInput<'i>>,
-        event: Event<'i>,
-        span: Span,
-        depth: usize,
-    ) -> Result<Node, Fault> {
-        self.nodes += 1;
-        if depth > MAX_DEPTH || self.nodes > MAX_NODES {
-            return Err(Fault::at(span, "nested too deeply, or too large through aliases"));
-        }
-        let (line, column) = (span.start.line(), span.start.col() + 1);
-        let start = self.positions.byte(span.start.index());
-        let node = |value, end| Node { value, span: start..end, line, column, alias: false };
-        match event {
-            Event::Scalar(text, style, anchor, tag) => {
-                let plain = style == ScalarStyle::Plain && !is_string_tag(tag.as_deref(), span)?;
-                // The parser's span of a quoted scalar runs on over blanks and comments behind it.
-                let end = match style {
-                    ScalarStyle::DoubleQuoted | ScalarStyle::SingleQuoted => {
-                        start + quoted_length(&self.text[start..])
-                    }
-                    _ => self.positions.byte(span.end.index()).max(start),
-                };
-                let value = Value::Scalar { text: text.into_owned(), plain };
-                Ok(self.anchored(anchor, node(value, end)))
-            }
-            Event::SequenceStart(anchor, tag) => {
-                is_string_tag(tag.as_deref(), span)?;
-                let mut items = Vec::new();
-                let end = loop {
-                    match next(parser)? {
-                        Some((Event::SequenceEnd, span)) => break span.end,
-                        Some((event, span)) => {
-                            items.push(self.node(parser, event, span, depth + 1)?)
-                        }
-                        None => break span.end,
-                    }
-                };
-                let end = self.positions.byte(end.index());
-                Ok(self.anchored(anchor, node(Value::Sequence(items), end)))
-            }
-            Event::MappingStart(anchor, tag) => {
-                is_string_tag(tag.as_deref(), span)?;
-                let mut entries = Vec::new();
-                let end = loop {
-                    let key = match next(parser)? {
-                        Some((Event::MappingEnd, span)) => break span.end,
-                        Some((event, span)) => self.node(parser, event, span, depth + 1)?,
-                        None => break span.end,
-                    };
-                    let Some((event, span)) = next(parser)? else { break span.end };
-                    entries.push((key, self.node(parser, event, span, depth + 1)?));
-                };
-                let end = self.positions.byte(end.index());
-                Ok(self.anchored(anchor, node(Value::Mapping(entries), end)))
-            }
-            Event::Alias(anchor) => {
-                let Some(target) = self.anchors.get(&anchor) else {
-                    return Err(Fault::at(
-                        span,
-                        "this alias names an anchor that has not ended yet",
-                    ));
-                };
-                self.nodes += count(target);
-                if self.nodes > MAX_NODES {
-                    return Err(Fault::at(span, "too large through aliases"));
-                }
-                let value = target.value.clone();
-                let end = self.positions.byte(span.end.index());
-                Ok(Node { alias: true, ..node(value, end) })
-            }
-            _ => Err(Fault::at(span, "unexpected end")),
-        }
-    }
-
-    fn anchored(&mut self, anchor: usize, node: Node) -> Node {
-        if anchor > 0 {
-            self.anchors.insert(anchor, node.clone());
-        }
-        node
-    }
-}
-
-/// The length of the quoted scalar with which `text` begins, quotes included.
-fn quoted_length(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let Some(&quote) = bytes.first() else { return 0 };
-    let mut at = 1;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'\\' if quote == b'"' => at += 2,
-            b'\'' if quote == b'\'' && bytes.get(at + 1) == Some(&b'\'') => at += 2,
-            byte if byte == quote => return at + 1,
-            _ => at += 1,
-        }
-    }
-    bytes.len()
-}
-
-fn count(node: &Node) -> usize {
-    let items: usize = node.items().iter().map(count).sum();
-    let entries: usize = node.entries().iter().map(|(key, value)| count(key) + count(value)).sum();
-    1 + items + entries
-}
-
-/// Whether the tag makes a plain scalar a text.
-fn is_string_tag(tag: Option<&Tag>, span: Span) -> Result<bool, Fault> {
-    match tag {
-        None => Ok(false),
-        Some(tag) if tag.is_yaml_core_schema() => Ok(tag.suffix == "str"),
-        Some(tag) if tag.handle.is_empty() && tag.suffix == "!" => Ok(true),
-        Some(_) => Err(Fault::at(span, "tags of one's own (`!name`) are not read")),
-    }
-}
-
-fn next<'i>(parser: &mut Parser<'i, StrInput<'i>>) -> Result<Option<(Event<'i>, Span)>, Fault> {
-    parser.next_event().transpose().map_err(|error| {
-        let marker = error.marker();
-        let help = error.info().contains("tab").then(|| "indent with spaces".to_owned());
-        let (line, column) = (marker.line().max(1), marker.col() + 1);
-        Fault { line, column, message: format!("not valid YAML: {}", error.info()), help }
-    })
-}
-
-/// Character positions of the parser as byte positions.
-struct Positions {
-    bytes: Option<Vec<usize>>,
-    length: usize,
-}
-
-impl Positions {
-    fn new(text: &str) -> Self {
-        let bytes = (!text.is_ascii()).then(|| text.char_indices().map(|(at, _)| at).collect());
-        Self { bytes, length: text.len() }
-    }
-
-    fn byte(&self, character: usize) -> usize {
-        match &self.bytes {
-            Some(bytes) => bytes.get(character).copied().unwrap_or(self.length),
-            None => character.min(self.length),
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check_errors(text: &str, expected: &[&str]) {
-        let mut report = Report::default();
-        match Document::parse("a.yaml", text) {
-            Ok(document) => {
-                document.fields(&document.root, "the file", &["name", "list", "map"]);
-                document.finish(&mut report);
-            }
-            Err(diagnostic) => report.push(diagnostic),
-        }
-        let found: Vec<_> = report
-            .diagnostics
-            .iter()
-            .map(|d| format!("{}:{} {}", d.line, d.column, d.message))
-            .collect();
-        assert_eq!(found, expected, "{text}");
-    }
-
-    #[test]
-    fn c_1_3_errors_have_positions() {
-        check_errors("name: a\nnmae: b\n", &["2:1 unknown key `nmae` in the file"]);
-        check_errors("name: a\nname: b\n", &["2:1 `name` stands twice in this mapping"]);
-        check_errors("ä: é\nx-own: 1\n", &["1:1 unknown key `ä` in the file"]);
-        check_errors("- a\n", &["1:1 the file must be a mapping (`key: value`), not a list"]);
-        check_errors("map: {a: 1, a: 2}\n", &["1:13 `a` stands twice in this mapping"]);
-        check_errors(
-            "name: a\n---\nname: b\n",
-            &["2:1 a second document begins here; one file holds one"],
-        );
-    }
-
-    #[test]
-    fn scalars_follow_the_core_schema() {
-        let check = |text: &str, expected: serde_json::Value| {
-            let document = Document::parse("a.yaml", text).unwrap();
-            assert_eq!(document.json(&document.root), Some(expected), "{text}");
-        };
-        use serde_json::json;
-        check(
-            "[yes, true, 010, 0x1F, 1.50, -3, 1e3, ~, '5', !!str 5, .5, 1.2.3, '']",
-            json!(["yes", true, 10, 31, 1.5, -3, 1000.0, null, "5", "5", 0.5, "1.2.3", ""]),
-        );
-        check("a: &x [1, 2]\nb: *x\n", json!({"a": [1, 2], "b": [1, 2]}));
-        check("", json!(null));
-    }
-
-    #[test]
-    fn spans_are_bytes() {
-        let text = "é: \"ü\\\"\" # x\nd: 'a''b'   \nb: |\n  x\n  y\nc: z # c\n";
-        let document = Document::parse("a.yaml", text).unwrap();
-        let at = |key: &str| &text[document.root.get(key).unwrap().span.clone()];
-        assert_eq!(at("é"), "\"ü\\\"\"");
-        assert_eq!(at("d"), "'a''b'");
-        assert_eq!(at("c"), "z");
-        assert_eq!(at("b"), "x\n  y\n");
-    }
-
-    #[test]
-    fn aliases_cannot_blow_the_tree_up() {
-        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
-        for level in 1..12 {
-            let items = vec![format!("*a{}", level - 1); 9].join(", ");
-            text.push_str(&format!("a{level}: &a{level} [{items}]\n"));
-        }
-        assert!(Document::parse("a.yaml", text).is_err());
-    }
-
-    #[test]
-    fn quoted_text_reads_back() {
-        for text in ["", "a", "\"\\\n\t\r\0\u{7f}\u{85}\u{2028}\u{feff}ä😀", "$1 ${x} # - : *"] {
-            let document = Document::parse("a.yaml", quoted(text)).unwrap();
-            assert_eq!(document.root.scalar(), Some(text));
-        }
-    }
-}
+mod tests;

@@ -61,10 +61,15 @@ impl Options {
         }
     }
 
-    /// The person who answers the agent's questions, when there is one.
+    /// Who answers the agent's questions here: for `-i`, and only at a terminal.
     fn person(&self, cancel: &Cancel) -> Option<Box<dyn Person>> {
-        let there = self.interactive && terminal::can_ask();
-        there.then(|| Box::new(AtTerminal { cancel: cancel.clone() }) as Box<dyn Person>)
+        if self.interactive && !self.has_person() && !self.quiet {
+            stdout::complain(
+                "Note: `-i` has no effect without a terminal; questions wait for `delta continue`",
+            );
+        }
+        let person = || Box::new(AtTerminal { cancel: cancel.clone() }) as Box<dyn Person>;
+        self.has_person().then(person)
     }
 
     /// Whether a person answers the agent's questions here.
@@ -140,7 +145,8 @@ impl Ready {
     }
 
     fn connect(&self, environment: &Environment) -> Result<Box<dyn Provider>, Failure> {
-        Ok(llm::connect(&self.agent.llm, self.endpoint.clone(), environment.launch_provider())?)
+        let launch = environment.launch_provider();
+        Ok(llm::connect(&self.agent.llm, self.endpoint.clone(), launch, environment.vars())?)
     }
 }
 
@@ -209,6 +215,9 @@ fn variable(name: &str) -> Option<String> {
 pub fn observer(options: &Options, run_dir: &Path) -> Result<Observer, Failure> {
     let mut progress = Progress::new(options.verbosity(), terminal::is_watched(), time::now);
     progress.log_to(LogFile::open(&run_dir.join("engine.log"))?);
+    if terminal::shows_result() && matches!(options.format, Format::Text | Format::Raw) {
+        progress.leave_result_out();
+    }
     let mut read = options.format == Format::Jsonl;
     Ok(Box::new(move |notice| {
         if let Notice::Recorded(event) = &notice {

@@ -12,6 +12,7 @@ mod list_runs;
 mod person;
 mod resume;
 mod run;
+mod show;
 mod stdout;
 mod tool;
 
@@ -40,6 +41,7 @@ enum Command {
     Run(Box<run::RunArgs>),
     Continue(Box<resume::ContinueArgs>),
     ListRuns(list_runs::ListRunsArgs),
+    Show(show::ShowArgs),
     #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(name = "tool:expand", hide = true)]
@@ -66,6 +68,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Continue(args) => resume::resume(&args),
         Command::ListRuns(args) => list_runs::list_runs(&args),
+        Command::Show(args) => show::show(&args),
         Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
             tool::expand(&args)
         }
@@ -114,5 +117,31 @@ mod tests {
             queue.extend(command.get_subcommands().cloned());
         }
         Cli::command().debug_assert();
+    }
+
+    /// Makes this very test panic in a child of its own, with the hook in place.
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test may start a process and read its variables"
+    )]
+    fn c_12_4_a_panic_leaves_with_70() {
+        const ROLE: &str = "DELTA_TEST_PANICS";
+        if std::env::var_os(ROLE).is_some() {
+            install_panic_hook();
+            // Of another thread, as the worst case: only the hook can end the process.
+            let _ = std::thread::spawn(|| panic!("on purpose")).join();
+            return;
+        }
+        let test = "cli::tests::c_12_4_a_panic_leaves_with_70";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = child.args(["--exact", test, "--nocapture"]).env(ROLE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(BUG), "{said}");
+        assert!(
+            said.contains("delta: this is a bug in delta: ") && said.contains("on purpose"),
+            "{said}"
+        );
+        assert!(said.contains("What the journal holds is safe"), "{said}");
     }
 }

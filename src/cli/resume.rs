@@ -67,7 +67,7 @@ pub fn resume(args: &ContinueArgs) -> ExitCode {
 fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
     let message = args.message.as_deref().map(drive::message).transpose()?;
     let workspace = Workspace::existing(&args.work_dir)?;
-    let dir = find(args, &workspace)?;
+    let dir = find(&args.run_id, &workspace)?;
     let lock = claim(&args.run_id, &dir)?;
     let contents = read_journal(&args.run_id, &dir)?;
     let state = RunState::of(&contents.events);
@@ -198,12 +198,16 @@ fn mend(dir: &Path, state: &RunState) {
     let _ = run::mend_metadata(dir, state);
 }
 
-fn find(args: &ContinueArgs, workspace: &Workspace) -> Result<PathBuf, Failure> {
-    if let Some(dir) = workspace.find_run(&args.run_id)? {
+/// The directory of a run.
+///
+/// # Errors
+/// It is not there; the message names the workspaces below that hold it.
+pub fn find(id: &RunId, workspace: &Workspace) -> Result<PathBuf, Failure> {
+    if let Some(dir) = workspace.find_run(id)? {
         return Ok(dir);
     }
-    let found = Workspace::holding(&workspace.root, &args.run_id);
-    let message = format!("there is no run {} in {}", args.run_id, workspace.root.display());
+    let found = Workspace::holding(&workspace.root, id);
+    let message = format!("there is no run {} in {}", id, workspace.root.display());
     let hint = match found.as_slice() {
         [] => "name its workspace with `-w DIR`; `delta list-runs -w DIR` shows the runs of one"
             .to_owned(),
@@ -235,7 +239,8 @@ fn still_active(id: &RunId, pid: &str) -> Failure {
     Failure::active(message)
 }
 
-fn read_journal(id: &RunId, dir: &Path) -> Result<Contents, Failure> {
+/// Reads the journal of a run; its faults in a person's words.
+pub fn read_journal(id: &RunId, dir: &Path) -> Result<Contents, Failure> {
     journal::read(dir).map_err(|error| {
         let message = error.to_string();
         match error {

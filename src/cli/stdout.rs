@@ -1,9 +1,16 @@
 //! Writing to stdout and stderr without ever failing for it: a reader that has gone away (`| head`) is no error.
 
+use crate::terminal;
+use crate::text::printable;
+use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Writes `text` to stdout; false when nobody reads any more.
+/// Writes `text` to stdout, to a terminal without what could steer it; false when nobody reads any more.
 pub fn write(text: &str) -> bool {
+    let text = match terminal::shows_result() {
+        true => Cow::Owned(printable(text)),
+        false => Cow::Borrowed(text),
+    };
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
 }

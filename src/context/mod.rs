@@ -33,6 +33,9 @@ sources:
 /// The file that says what the agent is.
 pub const SYSTEM_PROMPT: &str = "system_prompt.md";
 
+/// The environment variable by which what a generator leaves behind is found when its time is up.
+pub const MARK: (&str, &str) = ("DELTA_GENERATOR", "1");
+
 /// The clock that stamps files may lag behind by this much.
 const FILE_CLOCK: Duration = Duration::from_millis(20);
 
@@ -288,6 +291,7 @@ fn generate(
     }
     let argv: Vec<String> = generator.command.iter().map(|word| vars.fill(word)).collect();
     let launch = launch(generator);
+    let run_dir = vars.run_dir.to_string_lossy();
     let finished = crate::process::run(
         &Command {
             argv: &argv,
@@ -297,7 +301,7 @@ fn generate(
             spool: None,
             keep: 4096,
             keep_all: false,
-            marks: &[],
+            marks: &[("RUN_DIR", &run_dir), MARK],
         },
         cancel,
     );

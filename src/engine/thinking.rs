@@ -2,7 +2,7 @@
 
 use super::{Engine, EngineError, millis};
 use crate::agent::Agent;
-use crate::context::Generator;
+use crate::context::{self, Generator};
 use crate::event::{Payload, Thought};
 use crate::llm::{Attempt, LlmError, Message, Reply, Request};
 use crate::record::{Body, Invocation};
@@ -77,7 +77,10 @@ impl Engine<'_> {
     /// Builds the request out of the conversation and what context.yaml names.
     fn question(&self, run: &Run, iteration: u32) -> Result<Question, EngineError> {
         let environment = &self.environment;
-        let launch = |generator: &Generator| environment.launch(iteration, &generator.pass_env, []);
+        let launch = |generator: &Generator| {
+            let mark = (context::MARK.0, context::MARK.1.to_owned());
+            environment.launch(iteration, &generator.pass_env, [mark])
+        };
         let conversation = &run.state().conversation;
         let messages =
             self.agent.context.build(environment.vars(), conversation, &self.cancel, &launch)?;

@@ -1,10 +1,11 @@
 //! The `command` provider: the LLM is a command too. It gets the request body on its standard input and prints the
 //! response body.
 
-use super::{LlmError, Provider, Reply, Request, Tell, reply_of_response};
+use super::{COMMAND_MARK, LlmError, Provider, Reply, Request, Tell, reply_of_response};
 use crate::process::{self, Command, End, Launch};
 use crate::signal::Cancel;
 use crate::text;
+use std::ffi::OsStr;
 use std::time::Duration;
 
 pub(super) struct CommandProvider {
@@ -27,6 +28,8 @@ impl Provider for CommandProvider {
         cancel: &Cancel,
         _: Tell<'_>,
     ) -> Result<Reply, LlmError> {
+        let run_dir = self.launch.env.get(OsStr::new("RUN_DIR")).map(|dir| dir.to_string_lossy());
+        let run_dir = run_dir.unwrap_or_default();
         let command = Command {
             argv: &self.argv,
             launch: &self.launch,
@@ -35,7 +38,7 @@ impl Provider for CommandProvider {
             spool: None,
             keep: 4096,
             keep_all: true,
-            marks: &[],
+            marks: &[("RUN_DIR", &run_dir), COMMAND_MARK],
         };
         let finished = process::run(&command, cancel);
         let program = &self.argv[0];

@@ -5,6 +5,7 @@
 
 use crate::signal::Cancel;
 use crate::time::Timestamp;
+use crate::vars::Vars;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -18,6 +19,10 @@ mod sse;
 
 pub use config::{LlmConfig, ProviderKind};
 pub use endpoint::{Endpoint, NoEndpoint};
+
+/// The environment variable by which what the command of the `command` provider leaves behind is found when its time is
+/// up.
+pub const COMMAND_MARK: (&str, &str) = ("DELTA_LLM", "1");
 
 /// One message of the conversation, in the form of Chat Completions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -250,6 +255,7 @@ pub fn connect(
     config: &LlmConfig,
     endpoint: Option<Endpoint>,
     launch: crate::process::Launch,
+    vars: &Vars,
 ) -> Result<Box<dyn Provider>, LlmError> {
     match (&config.provider, endpoint) {
         (ProviderKind::Openai, Some(endpoint)) => {
@@ -260,7 +266,8 @@ pub fn connect(
             Ok(Box::new(script::Script::new(script.clone(), config.model.clone())))
         }
         (ProviderKind::Command(argv), _) => {
-            let (argv, model) = (argv.clone(), config.model.clone());
+            let argv = argv.iter().map(|word| vars.fill(word)).collect();
+            let model = config.model.clone();
             Ok(Box::new(command::CommandProvider::new(argv, launch, model, config.timeout_ms)))
         }
     }

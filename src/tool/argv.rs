@@ -141,7 +141,7 @@ impl Parameter {
             };
         };
         let value = self.typed(raw)?;
-        if !self.values.is_empty() && !self.values.contains(&value) {
+        if !self.values.is_empty() && !self.values.iter().any(|allowed| equal(allowed, &value)) {
             let values: Vec<_> = self.values.iter().map(Json::to_string).collect();
             return Err(format!(
                 "parameter `{name}` must be one of {}, not {value}",
@@ -174,8 +174,17 @@ impl Parameter {
             Kind::Integer => "an integer".to_owned(),
             kind => format!("a {}", kind.name()),
         };
-        Err(format!("parameter `{}` must be {wanted}, not {}", self.name, kind_of(&value)))
+        let found = match (self.kind, kind_of(&value)) {
+            (Kind::Array, "an array") => "one with other values",
+            (_, found) => found,
+        };
+        Err(format!("parameter `{}` must be {wanted}, not {found}", self.name))
     }
+}
+
+/// Whether two values are one to JSON, where `1` and `1.0` are the same number.
+fn equal(a: &Json, b: &Json) -> bool {
+    a == b || matches!((a.as_f64(), b.as_f64()), (Some(a), Some(b)) if a == b)
 }
 
 /// A whole number without the `.0` that JSON allows.
@@ -249,5 +258,230 @@ impl<'de> serde::Deserialize<'de> for Entries {
             }
         }
         deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::Report;
+    use crate::yaml::Document;
+
+    const TYPED: &str = "name: t, exec: 'p ${s} ${i} ${n} ${b} ${a} ${e}', parameters: [{name: i, type: integer, \
+        required: false}, {name: n, type: number, required: false}, {name: b, type: boolean, required: false}, \
+        {name: a, type: array, required: false}, {name: e, enum: [x, '7'], required: false}]";
+
+    fn tool(fields: &str) -> Tool {
+        let doc = Document::parse("agent.yaml", format!("tools: [{{{fields}}}]")).unwrap();
+        let mut report = Report::default();
+        let mut tools = crate::tool::read_file(&doc, &mut report);
+        assert!(report.is_empty(), "{report}");
+        tools.remove(0)
+    }
+
+    fn run(tool: &Tool, arguments: &str) -> Result<Invocation, String> {
+        let vars = Vars { agent_home: "/home".into(), cwd: "/w".into(), run_dir: "/r".into() };
+        tool.check(arguments).map(|checked| tool.invocation(&checked, &vars))
+    }
+
+    fn check(tool: &Tool, arguments: &str, expected: &[&str]) {
+        assert_eq!(
+            run(tool, arguments).map(|run| run.argv),
+            Ok(expected.iter().map(|s| s.to_string()).collect()),
+            "{arguments}"
+        );
+    }
+
+    /// The lines between the first and the last of the observation.
+    fn check_wrong(tool: &Tool, arguments: &str, expected: &[&str]) {
+        let observation = run(tool, arguments).unwrap_err();
+        let lines: Vec<&str> = observation.lines().collect();
+        assert_eq!(lines[0], "Invalid arguments for tool `t`; it was not run:", "{arguments}");
+        assert!(lines[lines.len() - 1].starts_with("Parameters: "), "{observation}");
+        assert_eq!(lines[1..lines.len() - 1], *expected, "{arguments}");
+    }
+
+    #[test]
+    fn c_3_1_what_is_not_an_object_is_refused() {
+        let tool = tool(TYPED);
+        let check = |arguments: &str, start: &str| {
+            let observation = run(&tool, arguments).unwrap_err();
+            assert!(observation.starts_with(start), "{observation}");
+        };
+        let not_json = "Invalid arguments for tool `t`: they are not JSON (";
+        for arguments in
+            ["{", "{\"s\": \"a\"", "s=a", "{s: 1}", "{\"s\": \"a\"} x", "{\"s\": 01}", "\u{feff}{}"]
+        {
+            check(arguments, not_json);
+        }
+        check("[1]", "Invalid arguments for tool `t`: they must be a JSON object, not an array.");
+        check("\"s\"", "Invalid arguments for tool `t`: they must be a JSON object, not a string.");
+        check("5", "Invalid arguments for tool `t`: they must be a JSON object, not a number.");
+        check("null", "Invalid arguments for tool `t`: they must be a JSON object, not null.");
+        check("true", "Invalid arguments for tool `t`: they must be a JSON object, not a boolean.");
+    }
+
+    #[test]
+    fn c_3_1_every_mistake_is_named() {
+        let tool = tool(TYPED);
+        check_wrong(&tool, "{}", &["- missing required parameter `s`"]);
+        check_wrong(&tool, "", &["- missing required parameter `s`"]);
+        check_wrong(&tool, " \n", &["- missing required parameter `s`"]);
+        check_wrong(&tool, r#"{"s": null}"#, &["- parameter `s` must not be null"]);
+        check_wrong(
+            &tool,
+            r#"{"s": {}, "i": "1", "n": "1"}"#,
+            &[
+                "- parameter `i` must be an integer, not a string",
+                "- parameter `n` must be a number, not a string",
+                "- parameter `s` must be a string, not an object",
+            ],
+        );
+        check_wrong(
+            &tool,
+            r#"{"s": [], "i": 1.5, "b": 1, "a": "x"}"#,
+            &[
+                "- parameter `i` must be an integer, not a number",
+                "- parameter `b` must be a boolean, not a number",
+                "- parameter `a` must be an array of strings, not a string",
+                "- parameter `s` must be a string, not an array",
+            ],
+        );
+        check_wrong(
+            &tool,
+            r#"{"s": "", "a": ["x", 1]}"#,
+            &["- parameter `a` must be an array of strings, not one with other values"],
+        );
+        check_wrong(
+            &tool,
+            r#"{"s": "", "e": "y"}"#,
+            &[r#"- parameter `e` must be one of "x", "7", not "y""#],
+        );
+        let nul = |name: &str| {
+            format!("- parameter `{name}` holds a NUL character, which no command line can carry")
+        };
+        check_wrong(&tool, r#"{"s": "a\u0000b"}"#, &[&nul("s")]);
+        check_wrong(&tool, r#"{"s": "", "a": ["\u0000"]}"#, &[&nul("a")]);
+        check_wrong(
+            &tool,
+            r#"{"s": "", "ee": 1}"#,
+            &["- unknown parameter `ee`; did you mean `e`?"],
+        );
+        let observation = run(&tool, "{}").unwrap_err();
+        assert!(observation.ends_with(
+            "\nParameters: i (integer, optional), n (number, optional), b (boolean, optional), a (array, optional), \
+             e (string, optional), s (string, required)."
+        ), "{observation}");
+    }
+
+    #[test]
+    fn c_3_1_an_unknown_name_cannot_steer_a_terminal() {
+        let found = run(&tool("name: t, exec: p"), r#"{"\u001b[2Jx\ny": 1}"#).unwrap_err();
+        let line = "unknown parameter `x…`; this tool takes none";
+        assert_eq!(
+            found,
+            format!("Invalid arguments for tool `t`; it was not run:\n- {line}\nParameters: none.")
+        );
+    }
+
+    #[test]
+    fn c_3_1_numbers_and_booleans_for_a_string_are_their_json_text() {
+        let tool = tool(TYPED);
+        for text in ["1.10", "12345678901234567890123", "-0", "1E5", "true", "false"] {
+            check(&tool, &format!("{{\"s\": {text}}}"), &["p", text]);
+        }
+        check(&tool, r#"{"s": "", "e": 7}"#, &["p", "", "7"]);
+    }
+
+    #[test]
+    fn c_3_1_numbers_are_taken_as_json_has_them() {
+        let tool = tool(TYPED);
+        check(&tool, r#"{"s": "", "i": 5.0, "n": 5}"#, &["p", "", "5", "5"]);
+        check(&tool, r#"{"s": "", "i": 1e3, "n": -1.5}"#, &["p", "", "1000", "-1.5"]);
+        check(&tool, r#"{"s": "", "i": 18446744073709551615}"#, &["p", "", "18446744073709551615"]);
+        let listed = self::tool(
+            "name: t, exec: 'p ${n}', parameters: [{name: n, type: number, enum: [1, 2.5]}]",
+        );
+        check(&listed, r#"{"n": 1.0}"#, &["p", "1.0"]);
+    }
+
+    #[test]
+    fn c_3_1_null_for_an_optional_parameter_is_absence() {
+        check(&tool(TYPED), r#"{"s": "", "i": null, "a": null, "e": null}"#, &["p", ""]);
+        let tool = tool("name: t, exec: 'p ${s}', parameters: [{name: s, default: d}]");
+        check(&tool, r#"{"s": null}"#, &["p", "d"]);
+    }
+
+    #[test]
+    fn c_3_1_lone_surrogates_and_repeated_keys_are_survived() {
+        let tool = tool("name: t, exec: 'p ${s}'");
+        check(&tool, r#"{"s": "a\ud800b\udc00\ud83d\ude00"}"#, &["p", "a\u{fffd}b\u{fffd}😀"]);
+        check(&tool, r#"{"s": 1, "s": "last"}"#, &["p", "last"]);
+        check(&tool, r#"{"\u0073": "s"}"#, &["p", "s"]);
+    }
+
+    #[test]
+    fn c_3_1_arrays_are_one_word_in_a_template_and_several_when_appended() {
+        let parameters = "parameters: [{name: a, type: array, required: false}]";
+        let template = tool(&format!("name: t, exec: 'p ${{a}} -x=${{a}}', {parameters}"));
+        check(
+            &template,
+            r#"{"a": ["b c", "\""]}"#,
+            &["p", r#"["b c","\""]"#, r#"-x=["b c","\""]"#],
+        );
+        let appended = tool(&format!("name: t, command: [p], {parameters}"));
+        check(&appended, r#"{"a": ["b c", ""]}"#, &["p", "b c", ""]);
+        check(&appended, r#"{"a": []}"#, &["p"]);
+        check(&appended, "{}", &["p"]);
+        let option = tool(
+            "name: t, command: [p], parameters: [{name: a, type: array, inject_as: option, option_name: -i}]",
+        );
+        check(&option, r#"{"a": ["b", "c d"]}"#, &["p", "-i", "b", "-i", "c d"]);
+    }
+
+    #[test]
+    fn c_3_2_nothing_shifts_when_an_optional_argument_is_absent() {
+        let x = "parameters: [{name: x, required: false}]";
+        let exec = tool(&format!("name: t, exec: 'p ${{x}} --f=${{x}} \"${{x}}\" end', {x}"));
+        check(&exec, "{}", &["p", "--f=", "end"]);
+        check(&exec, r#"{"x": ""}"#, &["p", "", "--f=", "", "end"]);
+        let shell = tool(&format!("name: t, shell: 'p ${{x}} ${{y}}', {x}"));
+        check(&shell, r#"{"y": "b"}"#, &["sh", "-c", "p \"$1\" \"$2\"", "--", "", "b"]);
+        let option = tool(
+            "name: t, command: [p], parameters: [{name: o, required: false, inject_as: option, option_name: --o}, {name: y}]",
+        );
+        check(&option, r#"{"y": "b"}"#, &["p", "b"]);
+        check(&option, r#"{"y": "b", "o": ""}"#, &["p", "--o", "", "b"]);
+        let template = tool(&format!(
+            "name: t, command: [p, {{template: '${{x}}'}}, {{template: 'a${{x}}'}}, ''], {x}"
+        ));
+        check(&template, "{}", &["p", "a", ""]);
+    }
+
+    #[test]
+    fn c_3_2_a_default_stands_in() {
+        let tool = tool(
+            "name: t, exec: 'p ${x} ${n}', parameters: [{name: x, default: ''}, {name: n, type: integer, default: 3}]",
+        );
+        check(&tool, "{}", &["p", "", "3"]);
+        check(&tool, r#"{"x": "a", "n": 0}"#, &["p", "a", "0"]);
+    }
+
+    #[test]
+    fn c_2_8_appended_parameters_come_by_position_and_then_in_their_order() {
+        let tool = tool(
+            "name: t, command: ['${CWD}/p', '${x}', '\\${CWD}'], parameters: [{name: a}, {name: o, inject_as: option, \
+             option_name: --o, position: 1}, {name: b}, {name: c, position: 0}, {name: s, inject_as: stdin}]",
+        );
+        let found = run(&tool, r#"{"a": "1", "o": "2", "b": "3", "c": "4", "s": "in\n"}"#).unwrap();
+        assert_eq!(found.argv, ["/w/p", "${x}", "${CWD}", "4", "--o", "2", "1", "3"]);
+        assert_eq!(found.stdin, "in\n");
+    }
+
+    #[test]
+    fn c_2_5_engine_variables_are_no_parameters_and_never_split() {
+        let tool = tool("name: t, exec: '${AGENT_HOME}/p ${CWD} --r=${RUN_DIR}'");
+        assert_eq!(tool.parameters.len(), 0);
+        check(&tool, "", &["/home/p", "/w", "--r=/r"]);
     }
 }

@@ -4,6 +4,7 @@
 use super::placeholder::{escape_plain, escape_template};
 use super::{Inject, Kind, Parameter, Piece, Syntax, Tool, Word};
 use crate::diag::{Diagnostic, Report};
+use crate::vars::Vars;
 use crate::yaml::{Document, Node, Value, quoted};
 use std::ops::Range;
 
@@ -25,17 +26,19 @@ pub fn expand(doc: &Document) -> Result<String, Report> {
         }
     }
     let text = apply(&doc.text, edits);
-    check(doc, &text, tools.len())?;
+    check(doc, &text, &tools)?;
     Ok(text)
 }
 
-/// Makes sure that what is printed loads: anchors can tie a template to places that an edit does not see.
-fn check(doc: &Document, text: &str, count: usize) -> Result<(), Report> {
+/// Makes sure that what is printed does the same: anchors can tie a template to places that an edit does not see.
+fn check(doc: &Document, text: &str, tools: &[Tool]) -> Result<(), Report> {
     let mut report = Report::default();
     match Document::parse(doc.name.clone(), text) {
         Ok(expanded) => {
-            let tools = super::read_file(&expanded, &mut report);
-            if report.is_empty() && tools.len() == count {
+            let found = super::read_file(&expanded, &mut report);
+            let same = found.len() == tools.len()
+                && found.iter().zip(tools).all(|(a, b)| does_the_same(a, b));
+            if report.is_empty() && same {
                 return Ok(());
             }
         }
@@ -45,11 +48,39 @@ fn check(doc: &Document, text: &str, count: usize) -> Result<(), Report> {
         0,
         Diagnostic::of_file(
             doc.name.clone(),
-            "the expanded file would not load",
-            Some("write out the anchors and aliases inside its tools".to_owned()),
+            "the file cannot be expanded: the result would not load, or not do the same",
+            Some(
+                "write its tools plainly: no anchors, aliases, tags or `? key` inside them"
+                    .to_owned(),
+            ),
         ),
     );
     Err(report)
+}
+
+/// Whether both give the same command line and input, with every value and without the optional ones.
+fn does_the_same(a: &Tool, b: &Tool) -> bool {
+    let vars = Vars { agent_home: "/home".into(), cwd: "/cwd".into(), run_dir: "/run".into() };
+    [true, false].into_iter().all(|optional| {
+        let given = |p: &&Parameter| optional || p.required;
+        let arguments: serde_json::Map<_, _> =
+            a.parameters.iter().filter(given).map(|p| (p.name.clone(), sample(p))).collect();
+        let arguments = serde_json::Value::Object(arguments).to_string();
+        let invocation =
+            |tool: &Tool| tool.check(&arguments).map(|checked| tool.invocation(&checked, &vars));
+        matches!((invocation(a), invocation(b)), (Ok(a), Ok(b)) if a == b)
+    })
+}
+
+/// A value that `parameter` takes, and no other does if possible.
+fn sample(parameter: &Parameter) -> serde_json::Value {
+    match (parameter.values.first(), parameter.kind) {
+        (Some(value), _) => value.clone(),
+        (None, Kind::String) => parameter.name.as_str().into(),
+        (None, Kind::Integer | Kind::Number) => parameter.name.len().into(),
+        (None, Kind::Boolean) => true.into(),
+        (None, Kind::Array) => vec![parameter.name.as_str(), "x"].into(),
+    }
 }
 
 /// A replacement of a part of the text.
@@ -59,9 +90,10 @@ fn apply(text: &str, mut edits: Vec<Edit>) -> String {
     edits.sort_by_key(|(range, _)| (range.start, range.end));
     let mut out = String::with_capacity(text.len() * 2);
     let mut at = 0;
+    let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
     for (range, replacement) in edits {
         out.push_str(&text[at..range.start]);
-        out.push_str(&replacement);
+        out.push_str(&replacement.replace("\r\n", "\n").replace('\n', line_end));
         at = range.end;
     }
     out.push_str(&text[at..]);
@@ -78,7 +110,8 @@ impl Expansion<'_> {
     fn run(&mut self, item: &Node) {
         let Some((key, value)) = item.entry(self.tool.syntax.key()) else { return };
         let end = self.end_of(value);
-        self.edits.push((key.span.start..end, format!("command: [{}]", self.command())));
+        let gap = gap(&self.text[key.span.end..value.span.start.max(key.span.end)], key.column);
+        self.edits.push((key.span.start..end, format!("command{gap}[{}]", self.command())));
         let meta = format!(
             "{{syntax: {}, original_template: {}}}",
             self.tool.syntax.key(),
@@ -86,47 +119,52 @@ impl Expansion<'_> {
         );
         let listed = item.entry("parameters").filter(|(_, node)| !node.is_null());
         let had_meta = item.get("__meta").is_some();
-        if self.is_flow(item) {
-            let mut more = String::new();
-            if listed.is_none() && !self.tool.parameters.is_empty() {
-                let items: Vec<_> = self
-                    .tool
-                    .parameters
-                    .iter()
-                    .map(|p| format!("{{{}}}", self.inline(p)))
-                    .collect();
-                more.push_str(&format!(", parameters: [{}]", items.join(", ")));
+        let named = listed.is_some() || self.tool.parameters.is_empty() || self.fill_null(item);
+        let indent = " ".repeat(key.column - 1);
+        let mut more = String::new();
+        match (self.is_flow(item), named) {
+            (true, false) => more.push_str(&format!(", parameters: [{}]", self.inlined())),
+            (false, false) => {
+                more.push_str(&format!("\n{indent}parameters:{}", self.blocks(&indent)))
             }
-            if !had_meta {
-                more.push_str(&format!(", __meta: {meta}"));
-            }
-            self.edits.push((end..end, more));
-        } else {
-            let indent = " ".repeat(key.column - 1);
-            let mut more = String::new();
-            if listed.is_none() && !self.tool.parameters.is_empty() {
-                if item.entry("parameters").is_none() {
-                    more.push_str(&format!("\n{indent}parameters:"));
-                }
-                let items: String = self
-                    .tool
-                    .parameters
-                    .iter()
-                    .map(|p| self.block(p, &format!("{indent}  ")))
-                    .collect();
-                match item.entry("parameters") {
-                    None => more.push_str(&items),
-                    Some((key, _)) => self.insert_after_line(key.span.end, items),
-                }
-            }
-            if !had_meta {
-                more.push_str(&format!("\n{indent}__meta: {meta}"));
-            }
-            self.insert_after_line(end, more);
+            (_, true) => {}
+        }
+        if !had_meta {
+            let lead = if self.is_flow(item) { ", ".to_owned() } else { format!("\n{indent}") };
+            more.push_str(&format!("{lead}__meta: {meta}"));
+        }
+        match self.is_flow(item) {
+            true => self.edits.push((end..end, more)),
+            false => self.insert_after_line(end, more),
         }
         if let Some((_, node)) = listed {
             self.parameters(node);
         }
+    }
+
+    /// Gives a `parameters:` that is null its list. False when there is none.
+    fn fill_null(&mut self, item: &Node) -> bool {
+        let Some((key, node)) = item.entry("parameters") else { return false };
+        if node.span.is_empty() && !self.is_flow(item) {
+            let blocks = self.blocks(&" ".repeat(key.column - 1));
+            self.insert_after_line(key.span.end, blocks);
+        } else {
+            let colon = self.text[key.span.end..]
+                .find(':')
+                .map_or(key.span.end, |at| key.span.end + at + 1);
+            self.edits.push((colon..node.span.end.max(colon), format!(" [{}]", self.inlined())));
+        }
+        true
+    }
+
+    fn inlined(&self) -> String {
+        let items: Vec<_> =
+            self.tool.parameters.iter().map(|p| format!("{{{}}}", self.inline(p))).collect();
+        items.join(", ")
+    }
+
+    fn blocks(&self, indent: &str) -> String {
+        self.tool.parameters.iter().map(|p| self.block(p, &format!("{indent}  "))).collect()
     }
 
     /// Completes the entries of an existing `parameters:` list, and adds those that only the template names.
@@ -134,8 +172,12 @@ impl Expansion<'_> {
         let named = |item: &Node| item.get("name").and_then(Node::scalar).map(str::to_owned);
         if node.alias {
             // What the alias names may serve several tools, whose positions differ.
-            let items: Vec<_> =
-                self.tool.parameters.iter().map(|p| format!("{{{}}}", self.inline(p))).collect();
+            let items: Vec<_> = self
+                .tool
+                .parameters
+                .iter()
+                .map(|p| format!("{{{}{}}}", self.inline(p), meaning(p)))
+                .collect();
             self.edits.push((node.span.clone(), format!("[{}]", items.join(", "))));
             return;
         }
@@ -175,7 +217,7 @@ impl Expansion<'_> {
             let items: Vec<_> =
                 unlisted.iter().map(|p| format!("{{{}}}", self.inline(p))).collect();
             let close = self.text[..node.span.end].rfind(']').unwrap_or(node.span.end);
-            let comma = if names.is_empty() { "" } else { ", " };
+            let comma = if self.text[..close].trim_end().ends_with(['[', ',']) { "" } else { ", " };
             self.edits.push((close..close, format!("{comma}{}", items.join(", "))));
         } else if let Some(last) = node.items().last() {
             let line = self.text[..last.span.start].rfind('\n').map_or(0, |at| at + 1);
@@ -296,6 +338,47 @@ impl Expansion<'_> {
     }
 }
 
+/// What a `parameters:` entry says of the values themselves.
+fn meaning(parameter: &Parameter) -> String {
+    let mut out = String::new();
+    if let Some(description) = &parameter.description {
+        out.push_str(&format!(", description: {}", quoted(description)));
+    }
+    if !parameter.values.is_empty() {
+        out.push_str(&format!(", enum: {}", serde_json::Value::from(parameter.values.clone())));
+    }
+    match &parameter.default {
+        Some(default) => out.push_str(&format!(", default: {default}")),
+        None => out.push_str(&format!(", required: {}", parameter.required)),
+    }
+    out
+}
+
+/// What goes between a key and the value that replaces another: what stood there, without the tag, the anchor and the
+/// `|` of the old value. `column` is that of the key.
+fn gap(old: &str, column: usize) -> String {
+    let mut new = String::new();
+    for line in old.split_inclusive('\n') {
+        let comment = line
+            .find('#')
+            .filter(|at| *at == 0 || line[..*at].ends_with([' ', '\t']))
+            .unwrap_or(line.len());
+        let kept: String =
+            line[..comment].chars().filter(|c| c.is_whitespace() || *c == ':').collect();
+        match kept.trim_end() {
+            "" => new.push_str(&kept),
+            colon => new.push_str(&format!("{colon} ")),
+        }
+        new.push_str(&line[comment..]);
+    }
+    if new.starts_with(':') && !new.contains('#') {
+        return ": ".to_owned();
+    }
+    let last = new.rsplit('\n').next().unwrap_or_default().chars().count();
+    new.push_str(&" ".repeat((column + 1).saturating_sub(last)));
+    new
+}
+
 /// A parameter's name as YAML text; some names are other values to some readers.
 fn name_text(name: &str) -> String {
     const VALUES: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
@@ -347,6 +430,46 @@ mod tests {
             "tools: [{name: a, command: [\"p\", {template: \"--f=${x}\"}, \"${CWD}/y\", {template: \"${x}\"}], \
              parameters: [{name: x, type: string, inject_as: argument, position: 0}], \
              __meta: {syntax: exec, original_template: \"p --f=${x} ${CWD}/y ${x}\"}, description: d}]\n",
+        );
+    }
+
+    #[test]
+    fn c_2_9_comments_stay_wherever_they_stand() {
+        check(
+            "tools:\r\n- exec: # a\r\n    # b\r\n    p ${x}\r\n  # c\r\n  name: t # d\r\n  parameters: # e\r\n",
+            "tools:\r\n- command: # a\r\n    # b\r\n    [\"p\"]\r\n  \
+             __meta: {syntax: exec, original_template: \"p ${x}\"}\r\n  # c\r\n  name: t # d\r\n  \
+             parameters: # e\r\n    - name: x\r\n      type: string\r\n      inject_as: argument\r\n      position: 0\r\n",
+        );
+        check(
+            "tools:\n- name: t\n  shell: !!str | # a\n\n    p ${x}\n  parameters: [{name: x,}, ]\n",
+            "tools:\n- name: t\n  command: # a\n\n    [\"sh\", \"-c\", \"\\np \\\"$1\\\"\\n\", \"--\"]\n  \
+             __meta: {syntax: shell, original_template: \"\\np ${x}\\n\"}\n  \
+             parameters: [{name: x, type: string, inject_as: argument, position: 0,}, ]\n",
+        );
+    }
+
+    #[test]
+    fn c_2_9_an_alias_of_parameters_is_written_out_with_all_it_says() {
+        check(
+            "tools:\n- name: a\n  exec: p ${x}\n  parameters: &p\n  - {name: x, description: d, enum: [u, v], required: false}\n\
+             - name: b\n  exec: q ${y} ${x}\n  parameters: *p\n",
+            "tools:\n- name: a\n  command: [\"p\"]\n  __meta: {syntax: exec, original_template: \"p ${x}\"}\n  parameters: &p\n  \
+             - {name: x, type: string, inject_as: argument, position: 0, description: d, enum: [u, v], required: false}\n\
+             - name: b\n  command: [\"q\"]\n  __meta: {syntax: exec, original_template: \"q ${y} ${x}\"}\n  parameters: \
+             [{name: x, type: string, inject_as: argument, position: 1, description: \"d\", enum: [\"u\",\"v\"], required: false}, \
+             {name: \"y\", type: string, inject_as: argument, position: 0, required: true}]\n",
+        );
+    }
+
+    #[test]
+    fn c_2_9_what_cannot_be_edited_is_refused() {
+        let doc =
+            Document::parse("a.yaml", "tools:\n- ? name\n  : a\n  ? exec\n  : p ${x}\n").unwrap();
+        let report = expand(&doc).unwrap_err();
+        assert_eq!(
+            report.diagnostics[0].message,
+            "the file cannot be expanded: the result would not load, or not do the same"
         );
     }
 }

@@ -378,7 +378,7 @@ impl Layout {
         }
         let shown: Vec<_> = items
             .iter()
-            .filter_map(|item| item.scalar().or(item.get("template")?.scalar()))
+            .filter_map(|item| item.scalar().or_else(|| item.get("template")?.scalar()))
             .collect();
         Some(Self::new(&shown.join(" "), words))
     }

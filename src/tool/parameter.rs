@@ -338,3 +338,6 @@ fn read_injection(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

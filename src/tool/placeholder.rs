@@ -34,6 +34,11 @@ impl Hole {
         }
     }
 
+    /// Whether it stands for a value that a call gives.
+    pub fn is_parameter(&self) -> bool {
+        matches!(self, Self::Parameter { .. })
+    }
+
     /// Whether it is written with `:raw`.
     pub fn is_raw(&self) -> bool {
         match self {

@@ -10,8 +10,13 @@
 use super::placeholder::{self, Hole};
 use std::collections::HashMap;
 
+mod command;
 mod expansion;
+mod forbidden;
+mod heredoc;
 mod lexer;
+mod simple;
+mod word;
 
 /// Why a template cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +63,15 @@ enum Unit {
     Hole(usize),
 }
 
+impl Unit {
+    fn char(&self) -> Option<char> {
+        match self {
+            Self::Char(c) => Some(*c),
+            Self::Hole(_) => None,
+        }
+    }
+}
+
 /// Turns a `shell:` template into a script.
 pub fn script(template: &str) -> Result<Script, Refusal> {
     let (units, holes) = units(template);
@@ -75,23 +89,28 @@ pub fn script(template: &str) -> Result<Script, Refusal> {
             });
         }
     }
-    let text = units.iter().fold(String::with_capacity(template.len()), |mut text, unit| {
+    let mut text = String::with_capacity(template.len());
+    for (at, unit) in units.iter().enumerate() {
+        // `$10` is the tenth to some shells.
+        let digit_follows = matches!(units.get(at + 1), Some(Unit::Char('0'..='9')));
         match unit {
             Unit::Char(c) => text.push(*c),
-            Unit::Hole(number) => text.push_str(&written(&holes[*number], forms[*number], &places)),
+            Unit::Hole(number) => {
+                text.push_str(&written(&holes[*number], forms[*number], &places, digit_follows))
+            }
         }
-        text
-    });
+    }
     Ok(Script { text, parameters })
 }
 
-fn written(hole: &Hole, form: Form, places: &HashMap<&str, usize>) -> String {
+fn written(hole: &Hole, form: Form, places: &HashMap<&str, usize>, digit_follows: bool) -> String {
     let name = match hole {
         Hole::Parameter { name, .. } => places[name.as_str()].to_string(),
         Hole::Engine { variable, .. } => variable.name().to_owned(),
     };
     // `$1` is enough for one digit, and the form that the specification shows.
-    let plain = if name.len() == 1 { format!("${name}") } else { format!("${{{name}}}") };
+    let short = name.len() == 1 && !(hole.is_raw() && digit_follows);
+    let plain = if short { format!("${name}") } else { format!("${{{name}}}") };
     match (form, hole.is_raw()) {
         (Form::Bare, false) => format!("\"{plain}\""),
         (Form::Bare, true) => plain,
@@ -175,7 +194,7 @@ mod tests {
             "echo $(case ${x} in a) echo b;; esac) ${y}",
             r#"echo $(case "$1" in a) echo b;; esac) "$2""#,
         );
-        check("f() { echo ${x}; }; f", r#"f() { echo "$1"; }; f"#);
+        check("f() { echo \"$1\"; }; f ${x}", r#"f() { echo "$1"; }; f "$1""#);
         check("for i in ${x} b; do echo $i; done", r#"for i in "$1" b; do echo $i; done"#);
         check("env ${n}=v cmd", r#"env "$1"=v cmd"#);
         check("export v=${x}; read -r -p ${y} v", r#"export v="$1"; read -r -p "$2" v"#);
@@ -212,7 +231,7 @@ mod tests {
         check_refused("echo \"$((${x} + 1))\"", "arithmetic");
         check_refused("((${x} + 1))", "arithmetic");
         check_refused("echo $[${x}]", "arithmetic");
-        check_refused("let ${x}", "arithmetic");
+        check_refused("let ${x}", "`let` is not sh");
         check_refused("echo a # ${x}\n", "comment");
         check_refused("${x}=5", "variable name");
         check_refused("a${x}=5 cmd", "variable name");
@@ -224,7 +243,7 @@ mod tests {
         check_refused("read ${x}", "variable name");
         check_refused("printf -v ${x} a", "variable name");
         check_refused("${x}() { a; }", "function name");
-        check_refused("function ${x} { a; }", "function name");
+        check_refused("function ${x} { a; }", "`function` is not sh");
         check_refused("a[${x}]=1", "subscript");
         check_refused("cat <<${x}\na\n", "delimiter");
         check_refused("[[ ${x} -eq 1 ]]", "[[");
@@ -232,6 +251,179 @@ mod tests {
         check_refused("echo ${v/${x}/b}", "not POSIX");
         check_refused("echo ${v:=${x}}", "splits");
         check_refused("a=(${x})", "array");
+    }
+
+    #[test]
+    fn c_2_6_where_bash_evaluates_a_value_the_template_is_refused() {
+        for template in [
+            "for ((i=0;i<${x};i++)); do a; done",
+            "for ((;;)) do a; done; echo ${x}",
+            "let n=${x}",
+            "let \"n=${x}\"",
+            "declare -i n=${x}",
+            "declare -i n; n=${x}",
+            "typeset n=${x}",
+            "local -i n=${x}",
+            "readonly -a v=${x}",
+            "[[ a && ${x} -eq 1 ]]",
+            "[[ -n $v ]] && echo ${x}",
+            "[ ${a} ${b} ]",
+            "test ! ${a} ${b}",
+            "[ ${a} \"$v\" ]",
+            "[ ${x:raw} ]",
+            "[ -v \"${x}\" ]",
+            "[ \"-v\" ${x} ]",
+            "printf ${fmt} ${x}",
+            "printf \"${fmt}\" a",
+            "printf \"-v${x}\" a",
+            "printf \"-v\" ${x} a",
+            "command printf ${fmt} a",
+            "'printf' ${fmt} a",
+            "\\printf ${fmt} a",
+            "printf ${x:raw}",
+            "read \"${x}\"",
+            "read -r ${x}",
+            "read -dp ${x}",
+            "command read -r ${x}",
+            "unset \"${x}\"",
+            "export \"${x}\"",
+            "export ${x:raw}",
+            "wait ${x}",
+            "compgen -W ${x}",
+            "RANDOM=${x}",
+            "OPTIND=${x} cmd",
+            "export OPTIND=${x}",
+            "for RANDOM in ${x}; do a; done",
+            "PS4=${x}; set -x",
+            "n=${x}; echo $((n + 1))",
+            "n=a${x}; echo \"$(( $n ))\"",
+            "for n in ${x}; do echo $((n)); done",
+            "n=${x}; echo ${v:n}",
+            "f() { echo $(($1)); }; f ${x}",
+            "a[n]=1; echo ${x}",
+            "a[\"${x}\"]=1",
+            "printf \"$v${x}\" a",
+            "printf $v ${x} a",
+            "printf -vn ${x} a",
+            "printf \"-v$n\" ${x} a",
+            "printf $v\"${x}\" a",
+            "\"pri\\\nntf\" ${x} a",
+            "$v printf ${x} a",
+            "command $v printf ${x} a",
+            "{printf,a} ${x}",
+            "cp ${x}{,.bak}",
+            "echo {1..3}${x}",
+            ": \"${n:=${x}}\"; echo $((n))",
+            "echo ${x} | { read -r n; echo $((n)); }",
+            "for n do echo $((n)); done; echo ${x}",
+            "echo a >&${x}",
+            "echo a >& ${x}",
+            "echo a 2>&${x}",
+            "eval ${x}",
+            "eval 'echo ${x}'",
+            "trap 'rm ${x}' EXIT",
+        ] {
+            assert!(script(template).is_err(), "{template} was taken");
+        }
+        check("find . -exec a {} ${x} \\;", "find . -exec a {} \"$1\" \\;");
+        check("printf \"$v\" ${x}", r#"printf "$v" "$1""#);
+        check("$v ${x} a", r#"$v "$1" a"#);
+        check("printf '%s' ${x}", r#"printf '%s' "$1""#);
+        check("printf -- ${f} ${x}", r#"printf -- "$1" "$2""#);
+        check("printf -v v '%s' ${x}", r#"printf -v v '%s' "$1""#);
+        check("[ ${a} = ${b} ]", r#"[ "$1" = "$2" ]"#);
+        check("export \"v=${x}\"", r#"export "v=${1}""#);
+        check("read -rp ${x} v", r#"read -rp "$1" v"#);
+        check("i=1; i=$((i+1)); echo ${x}", r#"i=1; i=$((i+1)); echo "$1""#);
+        check("getopts ab v ${x}", r#"getopts ab v "$1""#);
+    }
+
+    #[test]
+    fn c_2_6_where_the_positional_parameters_are_others_the_template_is_refused() {
+        for template in [
+            "f() { echo ${x}; }; f",
+            "f() ( echo ${x} ); f",
+            "f() { cat <<E; }; f\n${x}\nE\n",
+            "set -- a; echo ${x}",
+            "set a; echo ${x}",
+            "shift; echo ${x}",
+            "shift && echo ${x}",
+            "command shift; echo ${x}",
+            "for i in a b; do echo ${x}; shift; done",
+            "while a ${x}; do set -- b; done",
+        ] {
+            assert!(script(template).is_err(), "{template} was taken");
+        }
+        check("set -- ${x} b; echo $#", r#"set -- "$1" b; echo $#"#);
+        check("set -euo pipefail; echo ${x}", r#"set -euo pipefail; echo "$1""#);
+        check("(set -- a); echo ${x}", r#"(set -- a); echo "$1""#);
+        check("f() { shift; }; echo ${x}", r#"f() { shift; }; echo "$1""#);
+        check("f() { ls ${CWD}; }; f ${x}", r#"f() { ls "${CWD}"; }; f "$1""#);
+        check("for i in ${x}; do shift; done", r#"for i in "$1"; do shift; done"#);
+    }
+
+    #[test]
+    fn c_2_6_compound_commands_are_read_as_sh_reads_them() {
+        // Each hides a `case` whose `)` must not end the `$(`: what follows would be unquoted.
+        for (template, expected) in [
+            (
+                "\"$(for x do case a in b) e ${y};; esac; done)\"",
+                "\"$(for x do case a in b) e \"$1\";; esac; done)\"",
+            ),
+            (
+                "\"$(if (a) then case b in c) ${y};; esac fi)\"",
+                "\"$(if (a) then case b in c) \"$1\";; esac fi)\"",
+            ),
+            (
+                "\"$({ a; } 2>&1 | case b in (c) ${y} ;; esac)\"",
+                "\"$({ a; } 2>&1 | case b in (c) \"$1\" ;; esac)\"",
+            ),
+            (
+                "\"$(while :; do case b in c|d) ${y}; esac; done)\"",
+                "\"$(while :; do case b in c|d) \"$1\"; esac; done)\"",
+            ),
+            ("\"$(ca\\\nse b in c) ${y};; esac)\"", "\"$(ca\\\nse b in c) \"$1\";; esac)\""),
+        ] {
+            check(template, expected);
+        }
+        for template in [
+            "\"$(time case a in b) ${y};; esac)\"",
+            "\"$(time for x do case a in b) ${y};; esac; done)\"",
+            "alias q='echo \"'\nq ${y}",
+            "echo \"$\\\n(echo ${y})\"",
+            "cat <\\\n<E\n${y}\nE\n",
+            "a\\\n# ' ${y} '",
+            "cat <<E\nE\\\n\n${y}\nE\n",
+            "cat <<E\n\\\nE\n${y}\nE\n",
+            "echo ${y}; }",
+            "if a; then b; echo ${y}",
+            "(a) echo ${y}",
+            "echo a (b) ${y}",
+            "f() echo ${y}",
+            "echo \"${v/'/x}\" ${y}",
+            "echo ${#v:-x} ${y}",
+            "{v}>f printf -v ${y} a",
+            "case #\na in b) ${y};; esac",
+            "for i in a # \"\ndo c ${y} # \"",
+            "echo ${u:-${v:-'${y}'}}",
+            "echo \"${u:-'${y}'}\"",
+            "echo \"${u:-${v:-\"${y}\"}}\"",
+            "cat <<E\n${v#${y}}\nE\n",
+            "cat <<E\n${v:-\"${y}\"}\nE\n",
+            "echo \"${u:-`echo \\\"${y}\\\"`}\"",
+            "echo \"`echo '$('`${v}${y}\"",
+            "echo \"$(echo '$(' ${y})\"",
+            "echo \"`echo \"${u:-\\\\'}\" ${y}`\"",
+            "case ${u:-${y}} in a) b;; esac",
+            "a=(b c); echo ${y}",
+        ] {
+            assert!(script(template).is_err(), "{template} was taken");
+        }
+    }
+
+    #[test]
+    fn c_2_6_raw_before_a_digit_has_braces() {
+        check("echo ${x:raw}0 ${x:raw}a '${x:raw}1'", r#"echo ${1}0 $1a ''${1}'1'"#);
     }
 
     #[test]

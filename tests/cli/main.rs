@@ -8,17 +8,29 @@
 )]
 
 mod agent_loading;
+mod agent_sections;
+mod ask_human;
+mod context;
 mod damage;
+mod disk;
 mod execution;
 mod faults;
 mod list_runs;
+mod llm;
 mod order;
+mod output;
 mod ownership;
+mod progress;
+mod records;
 mod resume;
 mod run_loop;
 mod runs;
+mod security;
+mod show;
 mod signals;
 mod smoke;
+mod tool_expand;
+mod workspace_choice;
 mod workspaces;
 
 /// The program under test.

@@ -188,18 +188,20 @@ fn c_3_1_bad_arguments_never_reach_a_process() {
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
+/// A call with this id and this name; null for none.
+fn raw_call(id: Value, name: Value) -> Value {
+    let mut call = json!({"type": "function", "function": {"arguments": "{\"text\":\"x\"}"}});
+    if !id.is_null() {
+        call["id"] = id;
+    }
+    if !name.is_null() {
+        call["function"]["name"] = name;
+    }
+    call
+}
+
 #[test]
 fn c_3_4_hostile_ids_and_names_are_data() {
-    let call = |id: Value, name: Value| {
-        let mut call = json!({"type": "function", "function": {"arguments": "{\"text\":\"x\"}"}});
-        if !id.is_null() {
-            call["id"] = id;
-        }
-        if !name.is_null() {
-            call["function"]["name"] = name;
-        }
-        call
-    };
     let long = "x".repeat(5000);
     let first: Vec<_> = [
         json!(null),
@@ -212,7 +214,7 @@ fn c_3_4_hostile_ids_and_names_are_data() {
         json!(7),
     ]
     .into_iter()
-    .map(|id| call(id, json!("echo")))
+    .map(|id| raw_call(id, json!("echo")))
     .collect();
     let second: Vec<_> = [
         json!(null),
@@ -223,7 +225,7 @@ fn c_3_4_hostile_ids_and_names_are_data() {
         json!("echo\n"),
     ]
     .into_iter()
-    .map(|name| call(json!("same"), name))
+    .map(|name| raw_call(json!("same"), name))
     .collect();
     let messages = [
         json!({"role": "assistant", "content": null, "tool_calls": first}),
@@ -408,103 +410,4 @@ fn c_6_4_calls_beside_finish_run_first() {
     assert_eq!(sandbox.events("THOUGHT").len(), 1);
     let records = sandbox.files("work/.delta/r/io/tool_executions");
     assert_eq!(records.iter().filter(|name| name.contains("_finish")).count(), 1);
-}
-
-#[test]
-fn c_5_2_io_files_have_their_names() {
-    let answers = vec![
-        Answer::call("echo", json!({"text": "x"})),
-        Answer::call("finish", json!({"result": "y"})),
-    ];
-    let (_server, sandbox) = served(answers, ECHO);
-    sandbox.run("hello", &[]).expect_code(0);
-    let shape = |name: &String| -> String {
-        let (stamp, rest) = name.split_at(19);
-        stamp
-            .chars()
-            .map(|c| if c.is_ascii_digit() { '0' } else { c })
-            .chain(rest.chars())
-            .collect()
-    };
-    let names = |dir: &str| {
-        sandbox.files(&format!("work/.delta/r/io/{dir}")).iter().map(shape).collect::<Vec<_>>()
-    };
-    assert_eq!(names("invocations"), ["00000000T000000000Z_1.json", "00000000T000000000Z_2.json"]);
-    assert_eq!(
-        names("tool_executions"),
-        ["00000000T000000000Z_echo.json", "00000000T000000000Z_finish.json"]
-    );
-}
-
-/// The records of the LLM calls, in order: file name, and content.
-fn invocations(sandbox: &Sandbox) -> Vec<(String, Value)> {
-    let dir = "work/.delta/r/io/invocations";
-    let read = |name: String| {
-        let record = serde_json::from_str(&sandbox.read(&format!("{dir}/{name}"))).unwrap();
-        (name, record)
-    };
-    sandbox.files(dir).into_iter().map(read).collect()
-}
-
-/// The request of a record with what `same_as` leaves out.
-fn rebuilt(records: &[(String, Value)], name: &str) -> Value {
-    let mut request = records.iter().find(|(known, _)| known == name).unwrap().1["request"].clone();
-    let first = request["messages"][0].clone();
-    if let Some(file) = first.get("same_as").and_then(Value::as_str) {
-        let count = usize::try_from(first["count"].as_u64().unwrap()).unwrap();
-        let before = rebuilt(records, file);
-        let messages = request["messages"].as_array_mut().unwrap();
-        messages.splice(0..1, before["messages"].as_array().unwrap()[..count].to_vec());
-    }
-    request
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    use sha2::Digest;
-    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-const BULK: &str = "  - name: bulk\n    shell: head -c 100000 /dev/zero | tr '\\0' ${letter}\n    max_output_bytes: 200000\n";
-
-#[test]
-fn c_5_2_large_requests_are_recorded_once_and_rebuilt_to_the_byte() {
-    let letters = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    let refusing = move |request: &RecordedRequest| {
-        if request.body.get("stream_options").is_some() {
-            return Answer::error(400, "unknown field stream_options", None);
-        }
-        let step = request.body["messages"].as_array().unwrap().len() / 2 - 1;
-        match letters.get(step) {
-            Some(letter) => Answer::call("bulk", json!({"letter": letter})),
-            None => Answer::text("ok"),
-        }
-    };
-    let accepting = move |request: &RecordedRequest| {
-        let step = request.body["messages"].as_array().unwrap().len() / 2 - 1;
-        letters.get(step).map_or_else(
-            || Answer::text("ok"),
-            |letter| Answer::call("bulk", json!({"letter": letter})),
-        )
-    };
-    for (server, refused) in
-        [(ScriptedServer::start(accepting), 0), (ScriptedServer::start(refusing), 1)]
-    {
-        let sandbox = Sandbox::asking(DELTA, &server.url(), BULK);
-        sandbox.run("hello", &[]).expect_code(0);
-        let records = invocations(&sandbox);
-        let requests = server.requests();
-        assert_eq!((records.len(), requests.len()), (9, 9 + refused));
-        for ((name, record), request) in records.iter().zip(&requests[refused..]) {
-            let text = rebuilt(&records, name).to_string();
-            assert_eq!(text.as_bytes(), request.bytes, "{name}");
-            assert_eq!(record["request_sha256"], sha256(&request.bytes), "{name}");
-        }
-        let size = |(name, _): &(String, Value)| {
-            sandbox.read(&format!("work/.delta/r/io/invocations/{name}")).len()
-        };
-        let total: usize = records.iter().map(size).sum();
-        assert!(total < 1_800_000, "{total} bytes for a conversation of 800,000");
-        assert!(records[8].1["request"]["messages"][0]["same_as"].is_string());
-        assert_eq!(server.violations(), Vec::<String>::new());
-    }
 }

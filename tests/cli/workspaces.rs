@@ -12,12 +12,12 @@ use test_support::sandbox::{Delta, Ran, Sandbox};
 
 const TURNS: &str = "- say: I look.\n  call: [{tool: look, args: {}}]\n- say: done\n";
 
-fn sandbox() -> Sandbox {
+pub fn sandbox() -> Sandbox {
     Sandbox::scripted(DELTA, "  - name: look\n    exec: pwd\n", TURNS)
 }
 
 /// Runs without `-w`.
-fn run_own(sandbox: &Sandbox, more: &[&str]) -> Delta {
+pub fn run_own(sandbox: &Sandbox, more: &[&str]) -> Delta {
     sandbox.delta(
         ["run", "--agent", "agent", "-m", "hi", "--format", "json"].iter().chain(more).copied(),
     )
@@ -423,105 +423,4 @@ fn c_5_4_metadata_of_a_run_that_failed_and_of_one_that_goes_on() {
     let after = sandbox.metadata();
     assert_eq!((&after["status"], &after["error"]), (&json!("FAILED"), &json!("no more")));
     assert_eq!(after["iterations"], 1);
-}
-
-const QUESTION: &str =
-    "Workspace?\r\n  1) W002  (last used)\r\n  2) W001\r\n  n) a new one\r\nchoose [n]> ";
-
-/// A sandbox with two workspaces, the second one used last.
-fn with_two() -> Sandbox {
-    let sandbox = sandbox();
-    for name in ["W001", "W002"] {
-        fs::create_dir_all(sandbox.path("agent/workspaces").join(name)).unwrap();
-    }
-    sandbox.write("agent/workspaces/LAST_USED", "W002\n");
-    sandbox
-}
-
-/// The workspace that is used when a person at a terminal answers so.
-#[track_caller]
-fn chosen(sandbox: &Sandbox, answers: &[(&str, &str)]) -> String {
-    let mut terminal = run_own(sandbox, &[]).at_terminal();
-    for (question, answer) in answers {
-        terminal.expect(question).type_in(answer);
-    }
-    let result = terminal.end().expect_code(0).json();
-    let path = result["metadata"]["workspace_path"].as_str().unwrap();
-    path.rsplit('/').next().unwrap().to_owned()
-}
-
-#[test]
-fn c_5_5_a_person_chooses_the_workspace() {
-    let sandbox = with_two();
-    assert_eq!(chosen(&sandbox, &[(QUESTION, "1\n")]), "W002");
-    assert_eq!(chosen(&sandbox, &[(QUESTION, "W001\n")]), "W001");
-    assert_eq!(sandbox.read("agent/workspaces/LAST_USED"), "W001\n");
-    assert_eq!(chosen(&sandbox, &[("  1) W001  (last used)\r\n  2) W002\r\n", " 2 \n")]), "W002");
-    assert_eq!(chosen(&sandbox, &[(QUESTION, "w001\n")]), "W001");
-    assert_eq!(
-        chosen(
-            &sandbox,
-            &[("choose [n]> ", "0\n"), ("`0` is not among them; a number, a name, or n> ", "n\n")]
-        ),
-        "W003"
-    );
-    assert_eq!(
-        chosen(
-            &sandbox,
-            &[
-                ("choose [n]> ", "7\n"),
-                ("`7` is not among them", "../x\n"),
-                ("`../x` is not", "\n")
-            ]
-        ),
-        "W004"
-    );
-}
-
-#[test]
-fn c_5_5_nobody_is_asked_without_need() {
-    let sandbox = with_two();
-    assert_eq!(
-        run_own(&sandbox, &["-y"]).at_terminal().end().expect_code(0).json()["status"],
-        "COMPLETED"
-    );
-    assert_eq!(sandbox.read("agent/workspaces/LAST_USED"), "W003\n");
-    run_own(&sandbox, &["-w", "work"]).at_terminal().end().expect_code(0);
-    // No terminal at all: a new one.
-    let ran = run_own(&sandbox, &[]).output().expect_code(0);
-    assert!(!ran.stderr.contains("Workspace?"), "{}", ran.stderr);
-    assert_eq!(sandbox.read("agent/workspaces/LAST_USED"), "W004\n");
-    // The first workspace of an agent is no question either.
-    let fresh = self::sandbox();
-    assert_eq!(chosen(&fresh, &[]), "W001");
-}
-
-#[test]
-fn c_11_5_end_of_input_at_the_choice_is_an_error_and_no_run() {
-    let sandbox = with_two();
-    let before = sandbox.files("");
-    let mut terminal = run_own(&sandbox, &[]).at_terminal();
-    terminal.expect(QUESTION).type_in("\x04");
-    let ran = terminal.end();
-    assert!(ran.stderr.ends_with("Error: no workspace was chosen: end of input\nHint: name one with `-w DIR`, or give `-y` for a new one\n"), "{}", ran.stderr);
-    let result = ran.expect_code(1).json();
-    assert_eq!(
-        (&result["status"], &result["error"]["type"]),
-        (&json!("FAILED"), &json!("interaction"))
-    );
-    assert_eq!(sandbox.files(""), before);
-}
-
-#[test]
-fn c_12_4_an_interrupt_at_the_choice_is_an_interruption_and_no_run() {
-    let sandbox = with_two();
-    let before = sandbox.files("");
-    let mut terminal = run_own(&sandbox, &[]).at_terminal();
-    terminal.expect(QUESTION).type_in("\x03");
-    let result = terminal.end().expect_code(130).json();
-    assert_eq!(
-        (&result["status"], &result["error"]["type"]),
-        (&json!("INTERRUPTED"), &json!("interrupted"))
-    );
-    assert_eq!(sandbox.files(""), before);
 }

@@ -1,4 +1,5 @@
 //! What the tests of delta share.
+#![allow(clippy::disallowed_methods, reason = "tests start real processes")]
 
 pub mod normal;
 pub mod pty;

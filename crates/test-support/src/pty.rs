@@ -11,18 +11,28 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A test that waits longer for a text has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running program whose stdin and stderr are a terminal; its stdout is a pipe, so that the result stays apart.
 pub struct Terminal {
-    child: Child,
+    child: Running,
     keyboard: File,
     screen: Arc<(Mutex<Screen>, Condvar)>,
     reader: JoinHandle<()>,
     result: JoinHandle<Vec<u8>>,
+}
+
+/// A program that a test which fails does not leave behind.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[derive(Default)]
@@ -36,12 +46,14 @@ struct Screen {
 impl Delta {
     /// Starts it at a terminal of 100 columns.
     pub fn at_terminal(mut self) -> Terminal {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("a pseudo-terminal");
         grantpt(&master).expect("grantpt");
         unlockpt(&master).expect("unlockpt");
         let name = ptsname(&master, Vec::new()).expect("its name");
         let open = || {
-            let flags = OFlags::RDWR | OFlags::NOCTTY;
+            // No other test's child may hold it open, or its end would never be seen.
+            let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
             File::from(rustix::fs::open(&name, flags, Mode::empty()).expect("the terminal"))
         };
         let size = Winsize { ws_row: 40, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
@@ -72,7 +84,7 @@ impl Delta {
             let (source, screen) = (keyboard.try_clone().expect("a clone"), Arc::clone(&screen));
             move || read(source, &screen)
         });
-        Terminal { child, keyboard, screen, reader, result }
+        Terminal { child: Running(child), keyboard, screen, reader, result }
     }
 }
 
@@ -119,7 +131,9 @@ impl Terminal {
         let echoes = |keyboard| {
             tcgetattr(keyboard).expect("its modes").local_modes.contains(LocalModes::ECHO)
         };
+        let since = Instant::now();
         while echoes(&self.keyboard) {
+            assert!(since.elapsed() < PATIENCE, "what is typed is still shown");
             std::thread::yield_now();
         }
         self
@@ -127,13 +141,13 @@ impl Terminal {
 
     /// Sends the program a signal.
     pub fn signal(&mut self, signal: Signal) -> &mut Self {
-        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+        kill_process(Pid::from_child(&self.child.0), signal).expect("it runs");
         self
     }
 
     /// Waits for the program's end; what the terminal showed is its stderr, with plain newlines.
     pub fn end(mut self) -> Ran {
-        let status = self.child.wait().expect("the program ends");
+        let status = self.child.0.wait().expect("the program ends");
         let stdout = self.result.join().expect("its stdout");
         self.reader.join().expect("its screen");
         let screen = self.screen.0.lock().expect("the screen");

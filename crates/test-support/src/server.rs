@@ -6,6 +6,7 @@ mod answer;
 mod strict;
 
 pub use answer::{Answer, Gate};
+pub use strict::check as check_request;
 
 use answer::{End, Kind};
 use serde_json::{Value, json};

@@ -1,16 +1,9 @@
 //! Quotes, and what a `$` or a backquote begins.
 
-use super::lexer::{ARITHMETIC, End, Forbidden, Lexer, Result, VARIABLE, refuse, unclosed};
-use super::{Form, Unit};
-
-const NOT_POSIX: Forbidden = Forbidden::new(
-    "in an expansion that is not POSIX and that some shells evaluate",
-    "use `:-`, `:+`, `:?`, `#`, `##`, `%` or `%%`, or a program such as `cut` or `sed`",
-);
-const ASSIGNING: Forbidden = Forbidden::new(
-    "in `${name:=...}` outside double quotes, where the shell splits the result",
-    "put double quotes around the whole expansion",
-);
+use super::forbidden::{ARITHMETIC, ASSIGNING, HEREDOC_PATTERN, NOT_POSIX, VARIABLE};
+use super::lexer::{End, Lexer, Result, refuse, unclosed};
+use super::{Form, Refusal, Unit};
+use crate::tool::placeholder;
 
 /// The quoting around an expansion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +43,7 @@ impl Lexer<'_> {
             Unit::Char('\\') => self.backslash(),
             Unit::Char('$') => self.dollar(around),
             Unit::Char('`') => self.backquotes(around),
+            Unit::Char('\'') if self.braces > 0 => Err(odd_single()),
             Unit::Char(_) => {
                 self.at += 1;
                 Ok(())
@@ -67,8 +61,23 @@ impl Lexer<'_> {
                 help,
             ));
         }
+        let start = self.at;
         self.at = (self.at + 2).min(self.units.len());
-        Ok(())
+        self.opens_nothing(start + 1, self.at + 1)
+    }
+
+    /// Refuses a `$(` or `${` that is plain text between `start` and `end` inside a command substitution: bash looks for
+    /// its end all the same when certain quotes stand around or before the substitution.
+    pub(super) fn opens_nothing(&self, start: usize, end: usize) -> Result<()> {
+        let text = &self.units[start..end.min(self.units.len())];
+        let opens = |pair: &[Unit]| matches!(pair, [Unit::Char('$'), Unit::Char('(' | '{')]);
+        match self.substituted && text.windows(2).any(opens) {
+            true => {
+                let message = "shells read a `$(` or `${` that is plain text inside a command substitution differently";
+                Err(refuse("$", message, "put it into a variable before the command"))
+            }
+            false => Ok(()),
+        }
     }
 
     fn single(&mut self) -> Result<()> {
@@ -80,6 +89,7 @@ impl Lexer<'_> {
                 Some(Unit::Hole(_)) => self.take_hole(Form::Single, None)?,
                 Some(Unit::Char('\'')) => {
                     self.at += 1;
+                    self.opens_nothing(start, self.at)?;
                     return self.same_line(start);
                 }
                 Some(Unit::Char(_)) => self.at += 1,
@@ -112,15 +122,24 @@ impl Lexer<'_> {
                 "write `\\$` for a dollar sign",
             ));
         }
+        if self.next_is("$\\\n") {
+            let message = "a backslash at the end of a line joins the `$` to the next line";
+            return Err(refuse("$\\", message, "write them on one line"));
+        }
         match self.peek(1) {
             Some('(') if self.peek(2) == Some('(') => self.arithmetic(),
             Some('(') => {
                 self.at += 2;
-                self.substitution()
+                let outer = std::mem::replace(&mut self.substituted, true);
+                self.substitution()?;
+                self.substituted = outer;
+                Ok(())
             }
             Some('{') => {
                 let start = self.at;
+                self.braces += 1;
                 self.nested(|lexer| lexer.expansion(around))?;
+                self.braces -= 1;
                 self.same_line(start)
             }
             Some('[') => Err(refuse(
@@ -154,7 +173,35 @@ impl Lexer<'_> {
         let start = self.at;
         self.at += 3;
         self.forbidding(ARITHMETIC, |lexer| lexer.nested(Self::arithmetic_rest))?;
+        self.computes(start)?;
         self.same_line(start)
+    }
+
+    /// Notes the names in the arithmetic that began at `start`. Positional parameters are values of the call, or of a
+    /// call of a function, which may be the same.
+    fn computes(&mut self, start: usize) -> Result<()> {
+        let text: String = self.units[start..self.at]
+            .iter()
+            .map(|unit| if let Unit::Char(c) = unit { *c } else { ' ' })
+            .collect();
+        let positional = |c: char| c.is_ascii_digit() || c == '@' || c == '*';
+        if text
+            .match_indices('$')
+            .any(|(at, _)| text[at + 1..].trim_start_matches('{').starts_with(positional))
+        {
+            let message =
+                "a positional parameter stands in arithmetic, where bash evaluates the value";
+            return Err(refuse(
+                "$((",
+                message,
+                "use a program that takes numbers as arguments, such as `expr`",
+            ));
+        }
+        let names = text
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .filter(|name| placeholder::is_name(name));
+        self.state.computed.extend(names.map(str::to_owned));
+        Ok(())
     }
 
     fn arithmetic_rest(&mut self) -> Result<()> {
@@ -192,15 +239,16 @@ impl Lexer<'_> {
     /// Reads `${ ... }`.
     fn expansion(&mut self, around: Around) -> Result<()> {
         self.at += 2;
-        if self.peek(0) == Some('#') && self.peek(1) != Some('}') {
-            self.at += 1;
-        }
+        let length = self.peek(0) == Some('#') && self.peek(1) != Some('}');
+        self.at += usize::from(length);
+        let start = self.at;
         self.take_hole(Form::Bare, Some(VARIABLE))?;
         match self.peek(0) {
             Some(c) if c.is_ascii_digit() => self.skip_while(|c| c.is_ascii_digit()),
             Some(c) if "@*#?-$!".contains(c) => self.at += 1,
             _ => self.skip_while(|c| c.is_ascii_alphanumeric() || c == '_'),
         }
+        let name: String = self.units[start..self.at].iter().filter_map(Unit::char).collect();
         self.take_hole(Form::Bare, Some(VARIABLE))?;
         let colon = usize::from(self.peek(0) == Some(':'));
         match self.peek(colon) {
@@ -208,22 +256,59 @@ impl Lexer<'_> {
                 self.at += 1;
                 Ok(())
             }
+            _ if length => Err(refuse(
+                "${#",
+                "shells read this `${#...}` differently",
+                "write `${#name}`, and nothing else in it",
+            )),
             Some(operator @ ('-' | '=' | '?' | '+')) => {
                 self.at += 1 + colon;
+                let taken = self.state.taken;
                 match (around, operator) {
                     (Around::Nothing, '=') => {
-                        self.forbidding(ASSIGNING, |lexer| lexer.bare_word(around))
+                        self.forbidding(ASSIGNING, |lexer| lexer.bare_word(around))?
                     }
-                    (Around::Nothing, _) => self.bare_word(around),
-                    _ => self.quoted_word(around),
+                    (Around::Nothing, _) => self.bare_word(around)?,
+                    _ => self.quoted_word(around)?,
+                }
+                match operator == '=' && self.state.taken > taken {
+                    true => self.assigned(&name),
+                    false => Ok(()),
                 }
             }
             Some('#' | '%') if colon == 0 => {
                 let doubled = self.peek(0) == self.peek(1);
                 self.at += 1 + usize::from(doubled);
-                self.bare_word(around)
+                match self.in_heredoc {
+                    true => self.forbidding(HEREDOC_PATTERN, |lexer| lexer.bare_word(around)),
+                    false => self.bare_word(around),
+                }
             }
-            _ => self.forbidding(NOT_POSIX, |lexer| lexer.bare_word(Around::Nothing)),
+            _ => self.odd_expansion(),
+        }
+    }
+
+    /// Reads the rest of an expansion that not every shell has. Only bash knows where one with quotes in it ends.
+    fn odd_expansion(&mut self) -> Result<()> {
+        let start = self.at;
+        loop {
+            match self.units.get(self.at) {
+                None => return Err(unclosed("`${`")),
+                Some(Unit::Hole(_)) => self.take_hole(Form::Bare, Some(NOT_POSIX))?,
+                Some(Unit::Char('}')) => {
+                    self.at += 1;
+                    return self.computes(start);
+                }
+                Some(Unit::Char('\\' | '\'' | '"' | '$' | '`' | '{' | '\n' | '(')) => {
+                    let help = "use `:-`, `:+`, `:?`, `#`, `##`, `%` or `%%`, or a program such as `cut` or `sed`";
+                    return Err(refuse(
+                        "${",
+                        "shells read this expansion, which is not POSIX, differently",
+                        help,
+                    ));
+                }
+                Some(Unit::Char(_)) => self.at += 1,
+            }
         }
     }
 
@@ -242,6 +327,10 @@ impl Lexer<'_> {
                     self.at += 1;
                     return Ok(());
                 }
+                Some(Unit::Char('"')) if self.in_heredoc || self.braces > 1 => {
+                    let message = "shells read a `\"` in `${...}` in a here-document, or in another quoted `${...}`, differently";
+                    return Err(refuse("\"", message, "take it out; nothing is split there"));
+                }
                 Some(Unit::Char('"')) => self.double()?,
                 Some(unit) => self.quoted_unit(*unit, around)?,
             }
@@ -259,9 +348,8 @@ impl Lexer<'_> {
                     self.at += 1;
                     return Ok(());
                 }
-                Some(Unit::Char('\'')) if around != Around::Nothing => {
-                    let message = "shells read a `'` in `${...}` inside double quotes differently";
-                    return Err(refuse("'", message, "use double quotes there"));
+                Some(Unit::Char('\'')) if around != Around::Nothing || self.braces > 1 => {
+                    return Err(odd_single());
                 }
                 Some(Unit::Char('\\' | '\'' | '"' | '$' | '`')) => self.quoting()?,
                 Some(Unit::Char(_)) => self.at += 1,
@@ -269,7 +357,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Reads a backquoted command: its backslashes are resolved first, then it is read as commands.
+    /// Reads a substituted command: its backslashes are resolved first, then it is read as commands.
     fn backquotes(&mut self, around: Around) -> Result<()> {
         let start = self.at;
         self.at += 1;
@@ -282,14 +370,13 @@ impl Lexer<'_> {
                     inner.push(*next);
                     self.at += 2;
                 }
+                (Some(Unit::Char('\\')), Some(Unit::Char('"'))) if around == Around::Heredoc => {
+                    let message = "shells read `\\\"` in backquotes in a here-document differently";
+                    return Err(refuse("\\\"", message, "use `$( )`, which nests plainly"));
+                }
                 (Some(Unit::Char('\\')), Some(next @ Unit::Char('"')))
                     if around != Around::Nothing =>
                 {
-                    if around == Around::Heredoc {
-                        let message =
-                            "shells read `\\\"` in backquotes in a here-document differently";
-                        return Err(refuse("\\\"", message, "use `$( )`, which nests plainly"));
-                    }
                     inner.push(*next);
                     self.at += 2;
                 }
@@ -301,7 +388,32 @@ impl Lexer<'_> {
         }
         self.at += 1;
         self.same_line(start)?;
-        self.within(&inner, |commands| commands.nested(|commands| commands.commands(End::Input)))
-            .map(|_| ())
+        let quoting = |unit: &Unit| matches!(unit, Unit::Char('\\' | '\''));
+        if self.braces > 0
+            && around != Around::Nothing
+            && self.units[start..self.at].iter().any(quoting)
+        {
+            let message =
+                "shells read a `\\` or `'` in backquotes inside a quoted `${...}` differently";
+            return Err(refuse("`", message, "use `$( )`, which nests plainly"));
+        }
+        let escaped = |pair: &[Unit]| matches!(pair, [Unit::Char('\\'), Unit::Char('\'' | '"')]);
+        if around != Around::Nothing && inner.windows(2).any(escaped) {
+            let message =
+                "shells read an escaped quote in backquotes inside double quotes differently";
+            return Err(refuse("`", message, "use `$( )`, which nests plainly"));
+        }
+        self.isolated(|lexer| {
+            lexer.within(&inner, |commands| {
+                commands.substituted = true;
+                commands.nested(|commands| commands.commands(End::Input)).map(|_| ())
+            })
+        })
     }
+}
+
+fn odd_single() -> Refusal {
+    let message =
+        "shells read a `'` in `${...}` inside double quotes or another `${...}` differently";
+    refuse("'", message, "put it into a variable first")
 }

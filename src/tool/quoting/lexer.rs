@@ -1,10 +1,12 @@
 //! Reads a `shell:` template as `sh` does and finds the quoting context of every placeholder.
 //!
-//! This file knows commands, words, `case`, redirections and here-documents; `expansion` knows quotes and what a `$` or
-//! a backquote begins.
+//! This file holds the reader's state; `command` knows lists and compound commands, `simple` simple commands and
+//! redirections, `word` words, `heredoc` here-documents, `expansion` quotes and what a `$` or a backquote begins.
+//! `forbidden` lists where no placeholder may stand.
 
+use super::forbidden::{Forbidden, MOVED, MOVED_IN_LOOP};
 use super::{Form, Refusal, Unit};
-use crate::tool::placeholder::{self, Hole};
+use crate::tool::placeholder::Hole;
 
 /// Deeper nesting of quotes and substitutions is refused; the reader is recursive.
 const MAX_DEPTH: usize = 100;
@@ -13,22 +15,26 @@ pub(super) type Result<T> = std::result::Result<T, Refusal>;
 
 /// The form of each of `holes`, which stand in `units`.
 pub(super) fn forms(units: &[Unit], holes: &[Hole]) -> Result<Vec<Form>> {
-    let mut found = vec![None; holes.len()];
+    let mut state = State { forms: vec![None; holes.len()], ..State::default() };
     let mut lexer = Lexer {
         units,
         at: 0,
         holes,
-        forms: &mut found,
+        state: &mut state,
         heredocs: Vec::new(),
         forbidden: None,
+        braces: 0,
+        in_heredoc: false,
+        substituted: false,
         depth: 0,
     };
     lexer.commands(End::Input)?;
+    state.arithmetic_is_safe()?;
     let missed = |(form, hole): (Option<Form>, &Hole)| {
         let source = hole.source();
         form.ok_or_else(|| refuse(&source, format!("the shell would not see {source}"), ""))
     };
-    found.into_iter().zip(holes).map(missed).collect()
+    state.forms.into_iter().zip(holes).map(missed).collect()
 }
 
 pub(super) fn refuse(fragment: &str, message: impl Into<String>, help: &str) -> Refusal {
@@ -52,115 +58,66 @@ pub(super) enum End {
     Paren,
     /// `;;` or `esac`.
     CaseItem,
+    /// One of these reserved words.
+    Words(&'static [&'static str]),
 }
 
-/// A reason for which no placeholder may stand somewhere.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Forbidden {
-    place: &'static str,
-    help: &'static str,
-}
-
-impl Forbidden {
-    pub(super) const fn new(place: &'static str, help: &'static str) -> Self {
-        Self { place, help }
-    }
-
-    pub(super) fn refuse(self, fragment: &str, subject: &str) -> Refusal {
-        refuse(fragment, format!("{subject} stands {}", self.place), self.help)
-    }
-}
-
-pub(super) const ARITHMETIC: Forbidden = Forbidden::new(
-    "in arithmetic, where the shell evaluates the value as an expression",
-    "use a program that takes numbers as arguments, such as `expr`, or compute in the tool itself",
-);
-pub(super) const VARIABLE: Forbidden = Forbidden::new(
-    "in the place of a variable name",
-    "name the variable in the template; only its value can come from a parameter",
-);
-const FUNCTION: Forbidden =
-    Forbidden::new("in the place of a function name", "name the function in the template");
-const SUBSCRIPT: Forbidden = Forbidden::new(
-    "in an array subscript, which bash evaluates",
-    "use plain variables; `sh` has no arrays",
-);
-const ARRAY: Forbidden =
-    Forbidden::new("in an array, which `sh` does not have", "use `set -- ...` and then \"$@\"");
-const CONDITION: Forbidden = Forbidden::new(
-    "inside `[[ ]]`, which is not sh and where bash evaluates some operands",
-    "use `[ ... ]`, with `=` for texts and `-eq` for numbers",
-);
-const COMMENT: Forbidden = Forbidden::new(
-    "in a comment, where the shell never sees it",
-    "take it out of the comment, or write `\\${name}` for the text itself",
-);
-const QUOTED_HEREDOC: Forbidden = Forbidden::new(
-    "in a here-document with a quoted delimiter, where the shell expands nothing",
-    "write the delimiter without quotes, or give the value by `stdin:`",
-);
-const DELIMITER: Forbidden =
-    Forbidden::new("in the delimiter of a here-document", "write a fixed delimiter, such as `EOF`");
-
-/// What is known of the place where a word stands.
-#[derive(Debug, Clone, Copy, Default)]
-struct Place {
-    /// No placeholder may stand before a `=` in it.
-    name: Option<Forbidden>,
-    /// It may be an assignment.
-    assignable: bool,
-}
-
-/// A word that has been read.
+/// What is known of the whole template, whichever part of it is being read.
 #[derive(Debug, Default)]
-struct Word {
-    /// Its characters outside quotes and expansions.
-    literal: String,
-    /// Whether there was anything else in it.
-    mixed: bool,
-    /// Whether a placeholder stood in it.
-    hole: bool,
+pub(super) struct State {
+    forms: Vec<Option<Form>>,
+    /// Placeholders of parameters taken so far.
+    pub(super) taken: usize,
+    /// Why `$1`, `$2`, ... are not the values of the call here: a function, or a `set` or `shift` before.
+    pub(super) moved: Option<Forbidden>,
+    /// Inside a loop: the placeholders that had been taken before it.
+    loop_from: Option<usize>,
+    /// Variables that were given the value of a placeholder.
+    pub(super) assigned: Vec<String>,
+    /// Names that stand in arithmetic.
+    pub(super) computed: Vec<String>,
 }
 
-impl Word {
-    fn is(&self, text: &str) -> bool {
-        !self.mixed && self.literal == text
+impl State {
+    /// Bash evaluates the text of a variable that stands in arithmetic, command substitutions in it included.
+    fn arithmetic_is_safe(&self) -> Result<()> {
+        match self.assigned.iter().find(|name| self.computed.contains(name)) {
+            None => Ok(()),
+            Some(name) => Err(refuse(
+                name,
+                format!(
+                    "the variable `{name}` gets its value from a placeholder and stands in arithmetic, where bash evaluates it"
+                ),
+                "use a program that takes numbers as arguments, such as `expr`",
+            )),
+        }
     }
-}
-
-/// Where in a simple command the reader is.
-#[derive(Debug, Default)]
-struct Command {
-    /// Number of words so far, assignments and redirection targets apart.
-    words: usize,
-    /// Its first word, when it is plain.
-    name: String,
-    /// The word before this one, when it is plain.
-    previous: String,
-    /// An assignment or redirection came before: reserved words are not recognised any more.
-    begun: bool,
-    /// The next word is the target of a redirection.
-    target: bool,
-    /// The next word is a name that `for`, `select` or `function` introduces.
-    introduces: Option<Forbidden>,
 }
 
 #[derive(Debug)]
 pub(super) struct Heredoc {
-    delimiter: String,
-    quoted: bool,
-    strip: bool,
+    pub(super) delimiter: String,
+    pub(super) quoted: bool,
+    pub(super) strip: bool,
+    /// [`State::moved`] where its `<<` stands; the body may come after a function has ended.
+    pub(super) moved: Option<Forbidden>,
 }
 
 pub(super) struct Lexer<'a> {
     pub(super) units: &'a [Unit],
     pub(super) at: usize,
-    holes: &'a [Hole],
-    forms: &'a mut Vec<Option<Form>>,
+    pub(super) holes: &'a [Hole],
+    pub(super) state: &'a mut State,
     /// Here-documents whose bodies begin after the next newline.
     pub(super) heredocs: Vec<Heredoc>,
     /// Set while no placeholder may stand at all.
-    forbidden: Option<Forbidden>,
+    pub(super) forbidden: Option<Forbidden>,
+    /// How many `${...}` are open around this place, in the same command.
+    pub(super) braces: usize,
+    /// Whether this is a here-document, but not a command inside one.
+    pub(super) in_heredoc: bool,
+    /// Whether this is inside backquotes or a `$(...)`.
+    pub(super) substituted: bool,
     depth: usize,
 }
 
@@ -172,7 +129,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn next_is(&self, text: &str) -> bool {
+    pub(super) fn next_is(&self, text: &str) -> bool {
         text.chars().enumerate().all(|(ahead, c)| self.peek(ahead) == Some(c))
     }
 
@@ -195,13 +152,42 @@ impl Lexer<'_> {
     /// Takes the placeholder that stands here, if one does.
     pub(super) fn take_hole(&mut self, form: Form, forbidden: Option<Forbidden>) -> Result<()> {
         let Some(Unit::Hole(number)) = self.units.get(self.at) else { return Ok(()) };
-        if let Some(forbidden) = self.forbidden.or(forbidden) {
-            let source = self.holes[*number].source();
+        let hole = &self.holes[*number];
+        let moved = self.state.moved.filter(|_| hole.is_parameter());
+        if let Some(forbidden) = self.forbidden.or(forbidden).or(moved) {
+            let source = hole.source();
             return Err(forbidden.refuse(&source, &source));
         }
-        self.forms[*number] = Some(form);
+        self.state.taken += usize::from(hole.is_parameter());
+        self.state.forms[*number] = Some(form);
         self.at += 1;
         Ok(())
+    }
+
+    /// Notes that `set` or `shift` changes what `$1`, `$2`, ... are from here on.
+    pub(super) fn move_parameters(&mut self) -> Result<()> {
+        if self.state.loop_from.is_some_and(|from| self.state.taken > from) {
+            return Err(MOVED_IN_LOOP.refuse("", "a placeholder"));
+        }
+        self.state.moved = Some(MOVED);
+        Ok(())
+    }
+
+    /// Runs `read` over a loop, whose end is followed by its beginning.
+    pub(super) fn looping<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let outer = self.state.loop_from;
+        self.state.loop_from = outer.or(Some(self.state.taken));
+        let result = read(self);
+        self.state.loop_from = outer;
+        result
+    }
+
+    /// Runs `read` over what has positional parameters of its own: a subshell, or the body of a function.
+    pub(super) fn isolated<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let outer = (self.state.moved, self.state.loop_from.take());
+        let result = read(self);
+        (self.state.moved, self.state.loop_from) = outer;
+        result
     }
 
     pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -241,88 +227,51 @@ impl Lexer<'_> {
             units,
             at: 0,
             holes: self.holes,
-            forms: &mut *self.forms,
+            state: &mut *self.state,
             heredocs: Vec::new(),
             forbidden: self.forbidden,
+            braces: 0,
+            in_heredoc: false,
+            substituted: self.substituted,
             depth: self.depth,
         })
     }
 
-    /// Reads a list of commands up to and including its end. True when a case item ended with `esac`.
-    pub(super) fn commands(&mut self, end: End) -> Result<bool> {
-        let mut command = Command::default();
+    /// Skips blanks and line continuations.
+    pub(super) fn blanks(&mut self) -> Result<()> {
         loop {
-            self.blanks();
-            match self.units.get(self.at) {
-                None if end == End::Input => {
-                    return self.no_pending("the template").map(|()| false);
-                }
-                None => return Err(unclosed(if end == End::Paren { "`(`" } else { "`case`" })),
-                Some(Unit::Char('\n')) => {
-                    self.at += 1;
-                    self.heredoc_bodies()?;
-                    command = Command::default();
-                }
-                Some(Unit::Char('#')) => self.comment()?,
-                Some(Unit::Char(')')) if end == End::Paren => {
-                    self.at += 1;
-                    return self.no_pending("the parentheses").map(|()| false);
-                }
-                Some(Unit::Char(')')) => {
-                    return Err(refuse(")", "a `)` without its `(`", "quote it if it is text"));
-                }
-                Some(Unit::Char(';'))
-                    if end == End::CaseItem && matches!(self.peek(1), Some(';' | '&')) =>
-                {
-                    self.at += 2;
-                    self.skip_if("&");
-                    return Ok(false);
-                }
-                Some(Unit::Char(';' | '&' | '|')) => {
-                    let redirects = self.next_is("&>");
-                    self.at += 1;
-                    command = Command::default();
-                    if redirects {
-                        self.redirection(&mut command)?;
-                    }
-                }
-                Some(Unit::Char('<' | '>')) => self.redirection(&mut command)?,
-                Some(Unit::Char('(')) => self.parenthesis(&mut command)?,
-                Some(_) => {
-                    let esac = self.command_word(&mut command)?;
-                    if esac && end == End::CaseItem {
-                        return Ok(true);
-                    }
-                }
+            match self.peek(0) {
+                Some(' ' | '\t') => self.at += 1,
+                _ if self.next_is("\\\n") => self.continuation()?,
+                _ => return Ok(()),
             }
         }
     }
 
-    fn no_pending(&self, what: &str) -> Result<()> {
-        match self.heredocs.first() {
-            None => Ok(()),
-            Some(heredoc) => Err(refuse(
-                &format!("<<{}", heredoc.delimiter),
-                format!(
-                    "the here-document `{}` has no body before the end of {what}",
-                    heredoc.delimiter
-                ),
-                "begin its body on the next line and end it with the delimiter on a line of its own",
-            )),
-        }
-    }
-
-    /// Skips blanks and line continuations.
-    fn blanks(&mut self) {
-        while matches!(self.peek(0), Some(' ' | '\t')) || self.next_is("\\\n") {
-            self.at += if self.peek(0) == Some('\\') { 2 } else { 1 };
+    /// Skips line continuations. The shell takes them away before it looks for operators and comments, so what they
+    /// join must not be read as one by it and as two by this reader.
+    pub(super) fn continuation(&mut self) -> Result<()> {
+        let is_operator = |c: char| matches!(c, ';' | '&' | '|' | '<' | '>' | '(' | ')');
+        let before = self.at.checked_sub(1).and_then(|at| self.units.get(at));
+        let joins = matches!(before, Some(Unit::Char(c)) if is_operator(*c));
+        while self.skip_if("\\\n") {}
+        match self.peek(0) {
+            Some(c) if c == '#' || joins && is_operator(c) => {
+                let message = "a backslash at the end of a line joins two characters that mean something together";
+                Err(refuse(
+                    "\\",
+                    message,
+                    "put a blank before the backslash, and nothing but blanks and a word behind",
+                ))
+            }
+            _ => Ok(()),
         }
     }
 
     /// Skips blanks, newlines and comments, as between the parts of a `case`.
-    fn blank_lines(&mut self) -> Result<()> {
+    pub(super) fn blank_lines(&mut self) -> Result<()> {
         loop {
-            self.blanks();
+            self.blanks()?;
             match self.peek(0) {
                 Some('\n') => {
                     self.at += 1;
@@ -332,125 +281,6 @@ impl Lexer<'_> {
                 _ => return Ok(()),
             }
         }
-    }
-
-    fn comment(&mut self) -> Result<()> {
-        while let Some(unit) = self.units.get(self.at) {
-            match unit {
-                Unit::Char('\n') => break,
-                Unit::Char(_) => self.at += 1,
-                Unit::Hole(_) => self.take_hole(Form::Bare, Some(COMMENT))?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads one word of a command. True when it is an `esac` in the place of a command.
-    fn command_word(&mut self, command: &mut Command) -> Result<bool> {
-        let place = self.place(command);
-        let reserved = command.words == 0 && !command.begun && !command.target;
-        let word = match command.name == "[[" {
-            true => self.forbidding(CONDITION, |lexer| lexer.word(place))?,
-            false => self.word(place)?,
-        };
-        if command.target {
-            command.target = false;
-            command.begun = true;
-        } else if self.is_io_number(&word) {
-            command.begun = true;
-        } else if reserved && word.is("esac") {
-            return Ok(true);
-        } else if reserved && word.is("case") {
-            self.case()?;
-            command.words = 1;
-        } else if reserved && is_opening(&word) {
-            *command = Command::default();
-        } else if place.assignable && is_assignment(&word) {
-            command.begun = true;
-            if self.skip_if("(") {
-                self.forbidding(ARRAY, |lexer| lexer.nested(|lexer| lexer.commands(End::Paren)))?;
-            }
-        } else {
-            self.plain_word(command, &word, reserved)?;
-        }
-        command.previous = if word.mixed { String::new() } else { word.literal };
-        Ok(false)
-    }
-
-    fn plain_word(&mut self, command: &mut Command, word: &Word, reserved: bool) -> Result<()> {
-        command.introduces = match word.literal.as_str() {
-            "for" | "select" if reserved && !word.mixed => Some(VARIABLE),
-            "function" if reserved && !word.mixed => Some(FUNCTION),
-            _ => None,
-        };
-        if command.words == 0 && !word.mixed {
-            command.name = word.literal.clone();
-        }
-        command.words += 1;
-        match word.hole && self.peek(0) == Some('(') {
-            true => Err(FUNCTION.refuse("(", "a placeholder")),
-            false => Ok(()),
-        }
-    }
-
-    fn place(&self, command: &Command) -> Place {
-        if command.target {
-            return Place::default();
-        }
-        if command.introduces.is_some() {
-            return Place { name: command.introduces, assignable: false };
-        }
-        let previous = command.previous.as_str();
-        let name = match command.name.as_str() {
-            "let" => Some(ARITHMETIC),
-            "export" | "readonly" | "local" | "declare" | "typeset" | "unset" | "mapfile"
-            | "readarray" => Some(VARIABLE),
-            "read" if !matches!(previous, "-p" | "-t" | "-n" | "-N" | "-d" | "-u" | "-i") => {
-                Some(VARIABLE)
-            }
-            "getopts" if command.words >= 2 => Some(VARIABLE),
-            "printf" | "test" | "[" if matches!(previous, "-v" | "-R") => Some(VARIABLE),
-            _ => None,
-        };
-        Place { name, assignable: command.words == 0 }
-    }
-
-    /// Whether the word is the number before a redirection, as in `2>file`.
-    fn is_io_number(&self, word: &Word) -> bool {
-        let redirected = matches!(self.peek(0), Some('<' | '>'));
-        redirected
-            && !word.mixed
-            && !word.literal.is_empty()
-            && word.literal.bytes().all(|b| b.is_ascii_digit())
-    }
-
-    fn parenthesis(&mut self, command: &mut Command) -> Result<()> {
-        if command.words == 0 && self.next_is("((") {
-            let help = "use `$((...))` for its value, `[ ... ]` for a condition, or a blank between nested `( (`";
-            return Err(refuse(
-                "((",
-                "`((` is arithmetic to bash and two subshells to other shells",
-                help,
-            ));
-        }
-        self.at += 1;
-        if command.words == 1 && self.skip_if(")") {
-            // The body of a function is a command of its own.
-            *command = Command::default();
-            return Ok(());
-        }
-        self.substitution()?;
-        command.words += 1;
-        Ok(())
-    }
-
-    /// Reads the commands of a `(...)` or `$(...)` whose parenthesis has been taken.
-    pub(super) fn substitution(&mut self) -> Result<()> {
-        let outer = std::mem::take(&mut self.heredocs);
-        let start = self.at;
-        self.nested(|lexer| lexer.commands(End::Paren))?;
-        self.heredocs = outer;
-        self.same_line(start)
     }
 
     /// Refuses a line break since `start` while the body of a here-document is still to come: shells disagree about
@@ -468,229 +298,9 @@ impl Lexer<'_> {
             _ => Ok(()),
         }
     }
-
-    fn redirection(&mut self, command: &mut Command) -> Result<()> {
-        if self.next_is("<<") && !self.next_is("<<<") {
-            self.at += 2;
-            let strip = self.skip_if("-");
-            command.begun = true;
-            return self.heredoc(strip);
-        }
-        command.target = true;
-        while matches!(self.peek(0), Some('<' | '>')) {
-            self.at += 1;
-        }
-        if self.skip_if("(") {
-            // Process substitution: its commands are a list like any other.
-            command.target = false;
-            command.words += 1;
-            return self.substitution();
-        }
-        if matches!(self.peek(0), Some('&' | '|')) {
-            self.at += 1;
-        }
-        Ok(())
-    }
-
-    /// Reads the delimiter of a here-document; its body follows after the next newline.
-    fn heredoc(&mut self, strip: bool) -> Result<()> {
-        self.blanks();
-        let (mut delimiter, mut quoted, start) = (String::new(), false, self.at);
-        loop {
-            self.take_hole(Form::Bare, Some(DELIMITER))?;
-            match self.peek(0) {
-                Some(quote @ ('\'' | '"')) => {
-                    quoted = true;
-                    self.at += 1;
-                    while self.peek(0) != Some(quote) {
-                        self.take_hole(Form::Bare, Some(DELIMITER))?;
-                        let c = self.peek(0).filter(|c| !matches!(c, '\n' | '\\' | '$' | '`'));
-                        delimiter.push(c.ok_or_else(|| odd_delimiter(&delimiter))?);
-                        self.at += 1;
-                    }
-                    self.at += 1;
-                }
-                Some('\\') => {
-                    quoted = true;
-                    let c = self.peek(1).filter(|c| *c != '\n');
-                    delimiter.push(c.ok_or_else(|| odd_delimiter(&delimiter))?);
-                    self.at += 2;
-                }
-                Some('$' | '`') => return Err(odd_delimiter(&delimiter)),
-                Some(c) if !is_metacharacter(c) => {
-                    delimiter.push(c);
-                    self.at += 1;
-                }
-                _ if self.at == start => return Err(odd_delimiter(&delimiter)),
-                _ => break,
-            }
-        }
-        self.heredocs.push(Heredoc { delimiter, quoted, strip });
-        Ok(())
-    }
-
-    /// Reads the bodies of the pending here-documents; a newline has just been taken.
-    fn heredoc_bodies(&mut self) -> Result<()> {
-        for heredoc in std::mem::take(&mut self.heredocs) {
-            let (start, end) = self.heredoc_range(&heredoc)?;
-            let body = &self.units[start..end];
-            self.within(body, |body| match heredoc.quoted {
-                true => body.quoted_body(),
-                false => body.heredoc_body(),
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Where the body stands that begins here; goes on behind its delimiter.
-    fn heredoc_range(&mut self, heredoc: &Heredoc) -> Result<(usize, usize)> {
-        let start = self.at;
-        let mut continued = false;
-        while self.at < self.units.len() {
-            let line_start = self.at;
-            let rest = &self.units[line_start..];
-            let length =
-                rest.iter().position(|unit| *unit == Unit::Char('\n')).unwrap_or(rest.len());
-            let line = &rest[..length];
-            self.at = (line_start + length + 1).min(self.units.len());
-            let tabs =
-                line.iter().take_while(|unit| heredoc.strip && **unit == Unit::Char('\t')).count();
-            if line[tabs..].iter().copied().eq(heredoc.delimiter.chars().map(Unit::Char)) {
-                if continued {
-                    let message = format!(
-                        "a backslash joins the delimiter `{}` to the line before",
-                        heredoc.delimiter
-                    );
-                    return Err(refuse(
-                        &heredoc.delimiter,
-                        message,
-                        "take away the backslash before the line end",
-                    ));
-                }
-                return Ok((start, line_start));
-            }
-            let backslashes =
-                line.iter().rev().take_while(|unit| **unit == Unit::Char('\\')).count();
-            continued = !heredoc.quoted && backslashes % 2 == 1;
-        }
-        let message = format!("the here-document `{}` does not end", heredoc.delimiter);
-        Err(refuse(
-            &format!("<<{}", heredoc.delimiter),
-            message,
-            "write its delimiter on a line of its own",
-        ))
-    }
-
-    fn quoted_body(&mut self) -> Result<()> {
-        while self.at < self.units.len() {
-            self.take_hole(Form::Double, Some(QUOTED_HEREDOC))?;
-            self.at += 1;
-        }
-        Ok(())
-    }
-
-    /// Reads `WORD in PATTERN) commands ;; ... esac`; `case` has been taken.
-    fn case(&mut self) -> Result<()> {
-        self.blanks();
-        self.word(Place::default())?;
-        self.blank_lines()?;
-        if !self.word(Place::default())?.is("in") {
-            return Err(refuse(
-                "case",
-                "`case` without its `in`",
-                "write `case WORD in PATTERN) ...;; esac`",
-            ));
-        }
-        loop {
-            self.blank_lines()?;
-            let opened = self.skip_if("(");
-            self.blanks();
-            let first = self.word(Place::default())?;
-            if !opened && first.is("esac") {
-                return Ok(());
-            }
-            self.patterns()?;
-            if self.nested(|lexer| lexer.commands(End::CaseItem))? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Reads the rest of a case item's patterns, up to and including the `)`.
-    fn patterns(&mut self) -> Result<()> {
-        loop {
-            self.blanks();
-            if self.skip_if(")") {
-                return Ok(());
-            }
-            let before = self.at;
-            self.skip_if("|");
-            self.blanks();
-            self.word(Place::default())?;
-            if self.at == before {
-                return Err(unclosed("`case`"));
-            }
-        }
-    }
-
-    /// Reads one word; empty when none begins here.
-    fn word(&mut self, place: Place) -> Result<Word> {
-        let mut word = Word::default();
-        let mut named = false;
-        while let Some(unit) = self.units.get(self.at) {
-            match *unit {
-                Unit::Hole(_) => {
-                    let subscript = place.assignable && !named && is_subscript(&word.literal);
-                    let forbidden =
-                        if subscript { Some(SUBSCRIPT) } else { place.name.filter(|_| !named) };
-                    self.take_hole(Form::Bare, forbidden)?;
-                    (word.hole, word.mixed) = (true, true);
-                }
-                Unit::Char(c) if is_metacharacter(c) => break,
-                Unit::Char('\\' | '\'' | '"' | '$' | '`') => {
-                    self.quoting()?;
-                    word.mixed = true;
-                }
-                Unit::Char(c) => {
-                    if c == '=' && !named && word.hole && place.assignable {
-                        return Err(VARIABLE.refuse("=", "a placeholder"));
-                    }
-                    named |= c == '=';
-                    word.literal.push(c);
-                    self.at += 1;
-                }
-            }
-        }
-        Ok(word)
-    }
-}
-
-fn odd_delimiter(delimiter: &str) -> Refusal {
-    let message = "the delimiter of this here-document is read differently by different shells";
-    refuse(&format!("<<{delimiter}"), message, "write a plain word, such as `EOF`")
 }
 
 /// Whether `c` ends a word.
-fn is_metacharacter(c: char) -> bool {
+pub(super) fn is_metacharacter(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')')
-}
-
-/// Whether the word is a reserved one after which a command begins.
-fn is_opening(word: &Word) -> bool {
-    const OPENING: [&str; 9] = ["if", "then", "else", "elif", "do", "while", "until", "!", "{"];
-    OPENING.iter().any(|opening| word.is(opening))
-}
-
-/// Whether the word is `name=...`, `name+=...` or `name[...]=...`.
-fn is_assignment(word: &Word) -> bool {
-    let Some((name, _)) = word.literal.split_once('=') else { return false };
-    let name = name.strip_suffix('+').unwrap_or(name);
-    placeholder::is_name(name.split('[').next().unwrap_or_default())
-}
-
-/// Whether the word so far is `name[` with an open bracket.
-fn is_subscript(literal: &str) -> bool {
-    literal
-        .split_once('[')
-        .is_some_and(|(name, rest)| placeholder::is_name(name) && !rest.contains(']'))
 }

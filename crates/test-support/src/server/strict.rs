@@ -6,7 +6,7 @@ use std::collections::HashSet;
 type Checked = Result<(), String>;
 
 /// Says what is wrong with the body of a request, if anything is.
-pub(super) fn check(body: &Value) -> Checked {
+pub fn check(body: &Value) -> Checked {
     if body["model"].as_str().is_none_or(str::is_empty) {
         return Err("model must be a non-empty string".to_owned());
     }

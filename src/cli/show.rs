@@ -1,0 +1,230 @@
+//! `delta show`: an account of one run.
+
+use super::failure::Failure;
+use super::{drive, resume, stdout};
+use crate::event::{Event, Payload, RunStatus};
+use crate::id::RunId;
+use crate::janitor::{self, Owner};
+use crate::outcome::RunResult;
+use crate::progress::{Progress, Verbosity};
+use crate::record;
+use crate::run::Notice;
+use crate::signal::Cancel;
+use crate::state::RunState;
+use crate::text::printable;
+use crate::time;
+use crate::workspace::Workspace;
+use clap::{Args, ValueEnum};
+use serde_json::{Value as Json, json};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often `--follow` looks for more.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Show one run: its task, its iterations, what it waits for
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ShowArgs {
+    /// The run
+    #[arg(value_name = "RUN", value_parser = super::parse_run_id)]
+    run_id: RunId,
+    /// The workspace that holds it
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    work_dir: PathBuf,
+    /// Print the exact request of iteration N, byte for byte as it was sent
+    #[arg(long, value_name = "N", conflicts_with_all = ["follow", "format"])]
+    request: Option<u32>,
+    /// What stdout carries
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Go on showing what happens until the run's process leaves it
+    #[arg(short, long)]
+    follow: bool,
+    /// Show whole results
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta show RUN -w ./work
+  delta show RUN -w ./work --follow
+  delta show RUN -w ./work --request 3 | jq .messages
+  delta show RUN -w ./work --format json | jq '.iterations[].calls[].tool'";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// An account for people
+    Text,
+    /// One JSON object; with --follow, every event on a line
+    Json,
+}
+
+/// Shows a run; gives the exit code.
+pub fn show(args: &ShowArgs) -> ExitCode {
+    match perform(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.complain(),
+    }
+}
+
+fn perform(args: &ShowArgs) -> Result<(), Failure> {
+    let workspace = Workspace::existing(&args.work_dir)?;
+    let dir = resume::find(&args.run_id, &workspace)?;
+    let contents = resume::read_journal(&args.run_id, &dir)?;
+    if let Some(iteration) = args.request {
+        return print_request(&dir, &contents.events, iteration);
+    }
+    match (args.format, args.follow) {
+        (Format::Json, false) => {
+            stdout::write(&format!("{}\n", account(&contents.events)));
+            Ok(())
+        }
+        _ => follow(args, &dir, contents.events),
+    }
+}
+
+/// Shows the events, and with `--follow` those that come.
+fn follow(args: &ShowArgs, dir: &Path, mut events: Vec<Event>) -> Result<(), Failure> {
+    let verbosity = if args.verbose { Verbosity::Verbose } else { Verbosity::Normal };
+    let mut progress = Progress::account(verbosity, time::now);
+    let cancel = if args.follow { Some(drive::cancel()?) } else { None };
+    let mut state = RunState::default();
+    let mut shown = 0;
+    loop {
+        for event in &events[shown..] {
+            state.apply(event);
+            match args.format {
+                Format::Text => progress.show(&Notice::Recorded(event)),
+                Format::Json if !stdout::write(&event.to_line()) => return Ok(()),
+                Format::Json => {}
+            }
+        }
+        shown = events.len();
+        let running = state.status == Some(RunStatus::Running);
+        // Without `--follow` there is nothing to wait with; a signal ends the wait.
+        if !running || cancel.as_ref().is_none_or(wait) {
+            break;
+        }
+        events = resume::read_journal(&args.run_id, dir)?.events;
+    }
+    if args.format == Format::Text {
+        close(&mut progress, &state, args);
+    }
+    Ok(())
+}
+
+/// Waits a moment; true when the stop was asked for.
+fn wait(cancel: &Cancel) -> bool {
+    cancel.wait(FOLLOW_INTERVAL)
+}
+
+/// Says what the run cost and what it waits for.
+fn close(progress: &mut Progress, state: &RunState, args: &ShowArgs) {
+    let Some(result) = RunResult::of(state) else { return };
+    let usage = &result.metrics.usage;
+    if usage.input_tokens + usage.output_tokens > 0 {
+        let cost = usage.total_cost_usd.map_or(String::new(), |cost| format!(", {cost:.4} USD"));
+        let tokens = format!("{} tokens in, {} out", usage.input_tokens, usage.output_tokens);
+        progress.line(&format!("{tokens}{cost}"));
+    }
+    let next = format!(
+        "delta continue --run-id {} -w {}",
+        args.run_id,
+        crate::text::shell_word(&args.work_dir.to_string_lossy())
+    );
+    match (state.status, state.question()) {
+        (Some(RunStatus::Running), _) => {
+            let process = state.start.as_ref().map(|start| &start.process);
+            let owner = process.map_or(Owner::Gone, janitor::inspect);
+            progress.line(&match (owner, process) {
+                (Owner::Alive, Some(process)) => format!("process {} works on it", process.pid),
+                (Owner::Elsewhere, Some(process)) => {
+                    format!(
+                        "process {} on host {} works on it, or died",
+                        process.pid, process.hostname
+                    )
+                }
+                _ => format!("its process has died; go on with: {next}"),
+            });
+        }
+        (_, Some(question)) => {
+            progress.line(&format!("it waits for an answer to: {}", printable(&question.prompt)));
+            progress.line(&format!("answer with: {next} -m ANSWER"));
+        }
+        (Some(RunStatus::Interrupted), None) => progress.line(&format!("go on with: {next}")),
+        _ => {}
+    }
+}
+
+fn print_request(dir: &Path, events: &[Event], iteration: u32) -> Result<(), Failure> {
+    let name = events.iter().find_map(|event| match &event.payload {
+        Payload::Thought(thought) if thought.iteration == iteration => thought.invocation.clone(),
+        _ => None,
+    });
+    let last = RunState::of(events).iterations;
+    let name = name.ok_or_else(|| {
+        let hint = format!("the run has {last} iterations");
+        Failure::no_run(format!("there is no iteration {iteration}"), hint)
+    })?;
+    let request =
+        record::request(dir, &name).map_err(|error| Failure::damaged(error.to_string(), None))?;
+    stdout::write(&request);
+    Ok(())
+}
+
+/// The run as one JSON object.
+fn account(events: &[Event]) -> Json {
+    let state = RunState::of(events);
+    let mut iterations: Vec<Json> = Vec::new();
+    let mut messages: Vec<Json> = Vec::new();
+    for event in events {
+        match &event.payload {
+            Payload::UserMessage { content } => {
+                messages.push(json!({"timestamp": event.timestamp, "content": content}));
+            }
+            Payload::Thought(thought) => iterations.push(json!({
+                "iteration": thought.iteration,
+                "timestamp": event.timestamp,
+                "thought": thought.content,
+                "usage": thought.usage,
+                "invocation": thought.invocation,
+                "calls": [],
+            })),
+            Payload::ActionRequest(request) => {
+                let call = json!({
+                    "call_id": request.call_id,
+                    "tool": request.tool_name,
+                    "arguments": request.tool_args,
+                    "argv": request.argv,
+                    "result": null,
+                });
+                let calls = iterations.last_mut().and_then(|last| last["calls"].as_array_mut());
+                calls.into_iter().for_each(|calls| calls.push(call.clone()));
+            }
+            Payload::ActionResult(result) => {
+                let calls = iterations.last_mut().and_then(|last| last["calls"].as_array_mut());
+                let is_it = |call: &&mut Json| call["call_id"] == result.call_id.as_str();
+                if let Some(call) = calls.and_then(|calls| calls.iter_mut().rev().find(is_it)) {
+                    call["result"] = json!({
+                        "observation": result.observation_content,
+                        "exit_code": result.exit_code,
+                        "duration_ms": result.duration_ms,
+                        "execution": result.execution,
+                        "truncated": result.truncated,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut account = RunResult::of(&state).map_or(Json::Null, |result| json!(result));
+    if state.status == Some(RunStatus::Running) {
+        account["status"] = json!(RunStatus::Running);
+    }
+    account["messages"] = messages.into();
+    account["iterations"] = iterations.into();
+    account
+}

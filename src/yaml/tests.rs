@@ -1,0 +1,135 @@
+use super::*;
+
+fn check_errors(text: &str, expected: &[&str]) {
+    let mut report = Report::default();
+    match Document::parse("a.yaml", text) {
+        Ok(document) => {
+            document.fields(&document.root, "the file", &["name", "list", "map"]);
+            document.finish(&mut report);
+        }
+        Err(diagnostic) => report.push(diagnostic),
+    }
+    let found: Vec<_> = report
+        .diagnostics
+        .iter()
+        .map(|d| format!("{}:{} {}", d.line, d.column, d.message))
+        .collect();
+    assert_eq!(found, expected, "{text}");
+}
+
+#[test]
+fn c_1_3_errors_have_positions() {
+    check_errors("name: a\nnmae: b\n", &["2:1 unknown key `nmae` in the file"]);
+    check_errors("name: a\nname: b\n", &["2:1 `name` stands twice in this mapping"]);
+    check_errors("ä: é\nx-own: 1\n", &["1:1 unknown key `ä` in the file"]);
+    check_errors("- a\n", &["1:1 the file must be a mapping (`key: value`), not a list"]);
+    check_errors("map: {a: 1, a: 2}\n", &["1:13 `a` stands twice in this mapping"]);
+    check_errors(
+        "name: a\n---\nname: b\n",
+        &["2:1 a second document begins here; one file holds one"],
+    );
+}
+
+#[test]
+fn scalars_follow_the_core_schema() {
+    let check = |text: &str, expected: serde_json::Value| {
+        let document = Document::parse("a.yaml", text).unwrap();
+        assert_eq!(document.json(&document.root), Some(expected), "{text}");
+    };
+    use serde_json::json;
+    check(
+        "[yes, true, 010, 0x1F, 1.50, -3, 1e3, ~, '5', !!str 5, .5, 1.2.3, '']",
+        json!(["yes", true, 10, 31, 1.5, -3, 1000.0, null, "5", "5", 0.5, "1.2.3", ""]),
+    );
+    check("a: &x [1, 2]\nb: *x\n", json!({"a": [1, 2], "b": [1, 2]}));
+    check("", json!(null));
+}
+
+#[test]
+fn spans_are_bytes() {
+    let text = "é: \"ü\\\"\" # x\nd: 'a''b'   \nb: |\n  x\n  y\nc: z # c\n";
+    let document = Document::parse("a.yaml", text).unwrap();
+    let at = |key: &str| &text[document.root.get(key).unwrap().span.clone()];
+    assert_eq!(at("é"), "\"ü\\\"\"");
+    assert_eq!(at("d"), "'a''b'");
+    assert_eq!(at("c"), "z");
+    assert_eq!(at("b"), "x\n  y\n");
+}
+
+#[test]
+fn aliases_cannot_blow_the_tree_up() {
+    let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let items = vec![format!("*a{}", level - 1); 9].join(", ");
+        text.push_str(&format!("a{level}: &a{level} [{items}]\n"));
+    }
+    assert!(Document::parse("a.yaml", text).is_err());
+}
+
+#[test]
+fn quoted_text_reads_back() {
+    for text in ["", "a", "\"\\\n\t\r\0\u{7f}\u{85}\u{2028}\u{feff}ä😀", "$1 ${x} # - : *"] {
+        let document = Document::parse("a.yaml", quoted(text)).unwrap();
+        assert_eq!(document.root.scalar(), Some(text));
+    }
+}
+
+#[test]
+fn c_1_3_spans_leave_out_tags_and_anchors() {
+    let text = "a: !!str &x 'b'\nc: &y\n  d: 1\ne: !!seq # x\n  [1]\nf: !!str |- # y\n\n   g\nh: *x\ni: !!str\nj: &z [k]\n";
+    let document = Document::parse("a.yaml", text).unwrap();
+    let at = |key: &str| text[document.root.get(key).unwrap().span.clone()].trim_end();
+    assert_eq!(
+        ["a", "c", "e", "f", "h", "i", "j"].map(at),
+        ["'b'", "d: 1", "[1]", "g", "*x", "", "[k]"]
+    );
+}
+
+#[test]
+fn c_1_3_a_byte_order_mark_and_other_line_ends_move_nothing() {
+    check_errors("\u{feff}name: a\nnmae: b\n", &["2:1 unknown key `nmae` in the file"]);
+    check_errors(
+        "name: ü\r\nmap: {ö: é, ö: 2}\r\nnmae: b\r\n",
+        &["2:13 `ö` stands twice in this mapping", "3:1 unknown key `nmae` in the file"],
+    );
+    check_errors(
+        "name:\n\t- a\n",
+        &["2:2 not valid YAML: tabs disallowed within this context (block indentation)"],
+    );
+}
+
+#[test]
+fn c_1_3_what_no_reader_wants_is_refused() {
+    check_errors("name: \"a\\0b\"\n", &["1:7 a text holds a NUL character"]);
+    check_errors("name: !x a\n", &["1:7 tags of one's own (`!name`) are not read"]);
+    check_errors("name: *x\n", &["1:7 not valid YAML: while parsing node, found unknown anchor"]);
+    check_errors(
+        "map: &x {list: *x}\n",
+        &["1:16 this alias names an anchor that has not ended yet"],
+    );
+    check_errors(
+        "<<: {a: 1}\n",
+        &["1:1 merge keys (`<<`) are not part of YAML 1.2 and are not read"],
+    );
+    check_errors(
+        "? [a]\n: b\n",
+        &["1:3 a key must be a plain text", "1:3 unknown key `` in the file"],
+    );
+}
+
+#[test]
+fn c_1_3_hostile_sizes_end_in_an_error_and_at_once() {
+    assert!(Document::parse("a.yaml", "[".repeat(100_000)).is_err());
+    assert!(Document::parse("a.yaml", "- ".repeat(10_000)).is_err());
+    assert!(Document::parse("a.yaml", "{a: ".repeat(10_000)).is_err());
+    let keys: String = (0..60_000).map(|n| format!("k{n}: x\n")).collect();
+    assert_eq!(Document::parse("a.yaml", keys).unwrap().root.entries().len(), 60_000);
+    let mut report = Report::default();
+    Document::parse("a.yaml", "a: x\n".repeat(60_000)).unwrap().finish(&mut report);
+    assert_eq!(report.diagnostics.len(), MAX_FAULTS);
+    let anchors: String = (0..60).map(|n| format!("&a{n} [")).collect();
+    assert!(
+        Document::parse("a.yaml", format!("{anchors}{}{}", "x, ".repeat(9_000), "]".repeat(60)))
+            .is_err()
+    );
+}

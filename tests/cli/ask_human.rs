@@ -1,0 +1,284 @@
+//! A person is asked: later, through files, or now, at the terminal.
+
+use super::DELTA;
+use serde_json::{Value, json};
+use test_support::sandbox::{Delta, Sandbox};
+
+const TOOLS: &str =
+    "  - name: mark\n    exec: touch ${file}\n  - name: cat\n    exec: cat\n    stdin: text\n";
+
+/// An agent that asks with the given arguments, and says what it was answered.
+fn asking(args: &str) -> Sandbox {
+    Sandbox::scripted(
+        DELTA,
+        TOOLS,
+        &format!("- call: [{{tool: ask_human, args: {args}}}]\n- say: 'I heard ${{last}}'\n"),
+    )
+}
+
+fn interactive(sandbox: &Sandbox, more: &[&str]) -> Delta {
+    sandbox.run_command("hi", &[&["-i", "--format", "raw"], more].concat())
+}
+
+#[test]
+fn c_10_1_a_question_waits_in_a_file() {
+    let sandbox = asking("{prompt: 'Which key?', input_type: password}");
+    let ran = sandbox.run("hi", &[]).normal(&sandbox).expect_code(101);
+    assert_eq!(
+        ran.stderr,
+        "\
+test-agent r
+workspace DIR/work
+the LLM is a script (script.yaml); everything else is real
+
+> hi
+→ ask_human input_type=password
+? Which key?
+
+WAITING_FOR_INPUT after 1 iteration
+The agent waits for your answer. Give it in one of two ways:
+  delta continue --run-id r -w DIR/work -m ANSWER
+  write it to DIR/work/.delta/r/interaction/response.txt
+    and then: delta continue --run-id r -w DIR/work
+"
+    );
+    let rule = "-------------------\n";
+    assert_eq!(
+        ran.stdout,
+        format!(
+            "--- Run Summary ---\nRun ID:     r\nStatus:     WAITING_FOR_INPUT\nDuration:   SPAN\n{rule}Waiting for input:\nWhich key?\n{rule}"
+        )
+    );
+    let request = sandbox.read("work/.delta/r/interaction/request.json");
+    assert_eq!(
+        test_support::normal::normal(&sandbox, &request),
+        "{\n  \"request_id\": \"UUID\",\n  \"timestamp\": \"TIME\",\n  \"prompt\": \"Which key?\",\n  \"input_type\": \"password\",\n  \"sensitive\": true\n}\n"
+    );
+    assert_eq!(sandbox.files("work/.delta/r/interaction"), ["request.json"]);
+    let metadata = sandbox.metadata();
+    assert_eq!(
+        (&metadata["status"], &metadata["error"]),
+        (&json!("WAITING_FOR_INPUT"), &Value::Null)
+    );
+    assert!(metadata["end_time"].is_string());
+    let kinds: Vec<Value> =
+        sandbox.journal().into_iter().map(|event| event["type"].clone()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "ENGINE_START",
+            "USER_MESSAGE",
+            "THOUGHT",
+            "ACTION_REQUEST",
+            "HUMAN_INPUT_REQUEST",
+            "ENGINE_END"
+        ]
+    );
+    let question = &sandbox.events("HUMAN_INPUT_REQUEST")[0];
+    assert_eq!(
+        (
+            &question["iteration"],
+            &question["prompt"],
+            &question["input_type"],
+            &question["sensitive"]
+        ),
+        (&json!(1), &json!("Which key?"), &json!("password"), &json!(true))
+    );
+}
+
+#[test]
+fn c_10_1_paths_on_stderr_are_words_of_a_shell() {
+    let sandbox = asking("{prompt: 'Who?'}");
+    let ran = sandbox
+        .delta(["run", "--agent", "agent", "-w", "it's here", "--run-id", "r", "-m", "hi", "-q"])
+        .output()
+        .normal(&sandbox);
+    assert_eq!(
+        ran.stderr,
+        "\
+? Who?
+The agent waits for your answer. Give it in one of two ways:
+  delta continue --run-id r -w 'DIR/it'\\''s here' -m ANSWER
+  write it to DIR/it's here/.delta/r/interaction/response.txt
+    and then: delta continue --run-id r -w 'DIR/it'\\''s here'
+"
+    );
+}
+
+#[test]
+fn c_10_3_calls_before_the_question_have_run_and_those_after_it_have_not() {
+    let turns = "- call:\n  - {tool: mark, args: {file: before}}\n  - {tool: ask_human, args: {prompt: 'Go on?'}}\n  - {tool: mark, args: {file: after}}\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    sandbox.run("hi", &[]).expect_code(101);
+    assert!(sandbox.path("work/before").exists() && !sandbox.path("work/after").exists());
+    assert_eq!(sandbox.events("ACTION_RESULT").len(), 1);
+
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    let mut terminal = interactive(&sandbox, &[]).at_terminal();
+    terminal.expect("answer> ");
+    assert!(sandbox.path("work/before").exists() && !sandbox.path("work/after").exists());
+    assert_eq!(sandbox.metadata()["status"], "RUNNING");
+    terminal.type_in("yes\n");
+    assert_eq!(terminal.end().expect_code(0).stdout, "done\n");
+    assert!(sandbox.path("work/after").exists());
+}
+
+#[test]
+fn c_10_1_an_agents_own_tool_of_that_name_stands_in_its_place() {
+    let tools = "  - name: ask_human\n    shell: echo \"the oracle hears ${prompt}\"\n";
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        tools,
+        "- call: [{tool: ask_human, args: {prompt: me}}]\n- say: '${last}'\n",
+    );
+    let ran = sandbox.run("hi", &["--format", "raw"]).expect_code(0);
+    assert_eq!(ran.stdout, "the oracle hears me\n");
+    assert!(!sandbox.path("work/.delta/r/interaction").exists());
+}
+
+#[test]
+fn c_10_1_invalid_arguments_are_an_observation() {
+    let check = |args: &str, why: &str| {
+        let sandbox = asking(args);
+        sandbox.run("hi", &[]).expect_code(0);
+        let seen = &sandbox.observations()[0];
+        assert!(
+            seen.starts_with("Invalid arguments for tool `ask_human`; nobody was asked:\n- "),
+            "{seen}"
+        );
+        assert!(seen.contains(why), "{seen}");
+        assert!(!sandbox.path("work/.delta/r/interaction").exists());
+        assert_eq!(sandbox.events("HUMAN_INPUT_REQUEST").len(), 0);
+    };
+    check("{}", "missing field `prompt`");
+    check("{prompt: 1}", "expected a string");
+    check("{prompt: x, input_type: number}", "unknown variant `number`");
+    check("{prompt: x, sensitive: 'yes'}", "expected a boolean");
+    check("{prompt: x, nonsense: 1}", "unknown field `nonsense`");
+}
+
+#[test]
+fn c_10_1_an_answer_at_the_terminal() {
+    let sandbox = asking("{prompt: \"Who are you?\\nYour name, please.\"}");
+    let mut terminal = interactive(&sandbox, &[]).at_terminal();
+    terminal
+        .expect("Who are you?")
+        .expect(" Your name, please.")
+        .expect("answer> ")
+        .type_in("  Ada Lovelace \n");
+    let ran = terminal.end().expect_code(0);
+    assert_eq!(ran.stdout, "I heard   Ada Lovelace\n");
+    assert_eq!(sandbox.observations(), ["  Ada Lovelace "]);
+    assert!(!sandbox.path("work/.delta/r/interaction").exists(), "no files are used");
+    assert_eq!(sandbox.events("HUMAN_INPUT_RECEIVED")[0]["response"], "  Ada Lovelace ");
+    let statuses: Vec<Value> =
+        sandbox.events("ENGINE_END").into_iter().map(|event| event["status"].clone()).collect();
+    assert_eq!(statuses, ["COMPLETED"]);
+}
+
+#[test]
+fn c_10_1_an_empty_answer_is_an_answer() {
+    let sandbox = asking("{prompt: 'Anything else?'}");
+    let mut terminal = interactive(&sandbox, &[]).at_terminal();
+    terminal.expect("answer> ").type_in("\n");
+    terminal.end().expect_code(0);
+    assert_eq!(sandbox.observations(), [""]);
+}
+
+#[test]
+fn c_10_1_a_confirmation_is_asked_again_until_it_is_one() {
+    for (last, kept) in [("y", "y"), ("YES", "YES"), (" n ", "n"), ("No", "No")] {
+        let sandbox = asking("{prompt: 'Deploy?', input_type: confirmation}");
+        let mut terminal = interactive(&sandbox, &[]).at_terminal();
+        for wrong in ["", "maybe", "yess"] {
+            terminal.expect("answer (yes/no)> ").type_in(&format!("{wrong}\n"));
+        }
+        terminal.expect("answer (yes/no)> ").type_in(&format!("{last}\n"));
+        terminal.end().expect_code(0);
+        assert_eq!(sandbox.observations(), [kept]);
+    }
+}
+
+#[test]
+fn c_10_1_a_password_is_not_shown() {
+    for args in ["{prompt: 'Key?', input_type: password}", "{prompt: 'Key?', sensitive: true}"] {
+        let sandbox = asking(args);
+        let mut terminal = interactive(&sandbox, &[]).at_terminal();
+        terminal.expect("answer (hidden)> ").expect_hidden().type_in("hunter2-secret\n");
+        let ran = terminal.end().expect_code(0);
+        assert!(!ran.stderr.contains("hunter2"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("│ [hidden]"), "{}", ran.stderr);
+        assert_eq!(sandbox.observations(), ["hunter2-secret"], "the LLM and the journal have it");
+        assert_eq!(ran.stdout, "I heard hunter2-secret\n", "raw is for programs");
+    }
+}
+
+#[test]
+fn c_15_4_a_sensitive_answer_is_hidden_wherever_a_person_looks() {
+    let turns = "\
+- call: [{tool: ask_human, args: {prompt: 'Key?', sensitive: true}}]
+- say: 'The key is ${last}.'
+  call: [{tool: cat, args: {text: 'key=${last}'}}]
+- say: 'It was ${last}.'
+";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    let mut terminal = sandbox.run_command("hi", &["-i", "-v"]).at_terminal();
+    terminal.expect("answer (hidden)> ").expect_hidden().type_in("hunter2-secret\n");
+    let ran = terminal.end().expect_code(0);
+    let log = sandbox.read("work/.delta/r/engine.log");
+    for (name, text) in [("stderr", &ran.stderr), ("stdout", &ran.stdout), ("engine.log", &log)] {
+        assert!(!text.contains("hunter2"), "{name}: {text}");
+    }
+    assert!(ran.stdout.contains("It was key=[hidden].\n"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("The key is [hidden]."), "{}", ran.stderr);
+    assert!(
+        sandbox.read("work/.delta/r/journal.jsonl").contains("hunter2-secret"),
+        "the design keeps it there"
+    );
+}
+
+#[test]
+fn c_15_4_an_error_does_not_tell_a_sensitive_answer() {
+    let turns = "- call: [{tool: ask_human, args: {prompt: 'Key?', sensitive: true}}]\n- error: 'refused: ${last}'\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    let mut terminal = sandbox.run_command("hi", &["-i"]).at_terminal();
+    terminal.expect("answer (hidden)> ").expect_hidden().type_in("hunter2-secret\n");
+    let ran = terminal.end().expect_code(1);
+    let log = sandbox.read("work/.delta/r/engine.log");
+    for text in [&ran.stderr, &ran.stdout, &log] {
+        assert!(!text.contains("hunter2") && text.contains("refused: [hidden]"), "{text}");
+    }
+}
+
+#[test]
+fn c_11_5_end_of_input_is_never_an_answer() {
+    for (args, prompt) in [
+        ("{prompt: 'Who?'}", "answer> "),
+        ("{prompt: 'Who?', input_type: confirmation}", "answer (yes/no)> "),
+        ("{prompt: 'Who?', sensitive: true}", "answer (hidden)> "),
+    ] {
+        let sandbox = asking(args);
+        let mut terminal = sandbox.run_command("hi", &["-i", "--format", "json"]).at_terminal();
+        terminal.expect(prompt).type_in("\x04");
+        let ran = terminal.end().expect_code(1);
+        let result = ran.json();
+        assert_eq!(
+            (&result["status"], &result["error"]["type"]),
+            (&json!("FAILED"), &json!("interaction"))
+        );
+        assert_eq!(result["error"]["message"], "nobody answered: end of input");
+        assert_eq!(sandbox.metadata()["status"], "FAILED");
+        assert!(ran.stderr.contains("nobody answered: end of input\n"), "{:?}", ran.stderr);
+        assert_eq!(sandbox.events("ACTION_RESULT").len(), 0);
+    }
+}
+
+#[test]
+fn c_13_5_an_interrupt_at_the_question_keeps_the_question() {
+    let sandbox = asking("{prompt: 'Key?', sensitive: true}");
+    let mut terminal = interactive(&sandbox, &[]).at_terminal();
+    terminal.expect("answer (hidden)> ").expect_hidden().type_in("\x03");
+    terminal.end().expect_code(130);
+    assert_eq!(sandbox.metadata()["status"], "INTERRUPTED");
+    assert_eq!(sandbox.events("HUMAN_INPUT_RECEIVED").len(), 0);
+}

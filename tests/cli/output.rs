@@ -1,0 +1,397 @@
+//! What stdout and stderr carry, and how the process ends.
+
+use super::DELTA;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use test_support::sandbox::{Ran, Sandbox};
+use test_support::server::{Answer, ScriptedServer};
+
+const TOOLS: &str =
+    "  - name: say\n    exec: printf %b ${text}\n  - name: fail\n    shell: seq 1 30; exit 3\n";
+
+pub fn scripted(turns: &str) -> Sandbox {
+    Sandbox::scripted(DELTA, TOOLS, turns)
+}
+
+const RESULTS: [(&str, &str); 3] = [
+    ("a text", "- say: 'all done'\n"),
+    ("an object", "- call: [{tool: finish, args: {result: {a: 1, list: [x, y]}}}]\n"),
+    ("a failure", "- error: no more\n"),
+];
+
+#[test]
+fn c_12_1_text_is_a_summary() {
+    let expected = [
+        (0, "COMPLETED", "Result:\nall done\n"),
+        (0, "COMPLETED", "Result:\n{\n  \"a\": 1,\n  \"list\": [\n    \"x\",\n    \"y\"\n  ]\n}\n"),
+        (1, "FAILED", "Error (llm):\nno more\n"),
+    ];
+    for ((what, turns), (code, status, part)) in RESULTS.into_iter().zip(expected) {
+        let sandbox = scripted(turns);
+        let ran = sandbox.run("hi", &[]).normal(&sandbox).expect_code(code);
+        let rule = "-------------------\n";
+        let wanted = format!(
+            "--- Run Summary ---\nRun ID:     r\nStatus:     {status}\nDuration:   SPAN\n{rule}{part}{rule}"
+        );
+        assert_eq!(ran.stdout, wanted, "{what}");
+    }
+}
+
+#[test]
+fn c_12_1_raw_is_the_result_alone() {
+    for ((what, turns), (code, wanted)) in RESULTS.into_iter().zip([
+        (0, "all done\n"),
+        (0, "{\"a\":1,\"list\":[\"x\",\"y\"]}\n"),
+        (1, ""),
+    ]) {
+        let ran = scripted(turns).run("hi", &["--format", "raw"]).expect_code(code);
+        assert_eq!(ran.stdout, wanted, "{what}");
+    }
+    assert_eq!(
+        scripted("- call: [{tool: ask_human, args: {prompt: x}}]\n")
+            .run("hi", &["--format", "raw"])
+            .expect_code(101)
+            .stdout,
+        ""
+    );
+    // A result that ends in a newline gets no second one, and a pipe gets every byte of it.
+    assert_eq!(
+        scripted("- say: \"a\\e[31m\\n\"\n").run("hi", &["--format", "raw"]).stdout,
+        "a\x1b[31m\n"
+    );
+}
+
+const METRICS: &str = r#""metrics":{"iterations":ITERATIONS,"duration_ms":0,"start_time":"TIME","end_time":"TIME","usage":{"total_cost_usd":null,"input_tokens":0,"output_tokens":0,"model_usage":{}}},"metadata":{"agent_name":"test-agent","workspace_path":"DIR/work"}}"#;
+
+/// A RunResult of run `r` with the given middle part.
+fn result(status: &str, part: &str, iterations: u32) -> String {
+    let metrics = METRICS.replace("ITERATIONS", &iterations.to_string());
+    format!(
+        "{{\"schema_version\":\"2.0\",\"run_id\":\"r\",\"status\":\"{status}\",{part},{metrics}\n"
+    )
+}
+
+#[test]
+fn c_12_2_json_is_one_object_however_the_run_ends() {
+    let check = |turns: &str, code: i32, expected: String| {
+        let sandbox = scripted(turns);
+        let ran = sandbox
+            .run("hi", &["--format", "json", "--max-iterations", "2"])
+            .normal(&sandbox)
+            .expect_code(code);
+        assert_eq!(ran.stdout, expected);
+    };
+    let say = "- call: [{tool: say, args: {text: x}}]\n";
+    check(RESULTS[0].1, 0, result("COMPLETED", r#""result":"all done""#, 1));
+    check(RESULTS[1].1, 0, result("COMPLETED", r#""result":{"a":1,"list":["x","y"]}"#, 1));
+    check(&format!("{say}- say: ok\n"), 0, result("COMPLETED", r#""result":"ok""#, 2));
+    check(RESULTS[2].1, 1, result("FAILED", r#""error":{"type":"llm","message":"no more"}"#, 0));
+    check(
+        &say.repeat(3),
+        1,
+        result(
+            "FAILED",
+            r#""error":{"type":"max_iterations","message":"the task is not finished after 2 iterations","details":"continue with a message, or raise `max_iterations` or `--max-iterations`"}"#,
+            2,
+        ),
+    );
+    check(
+        "- call: [{tool: ask_human, args: {prompt: 'Key?', input_type: password}}]\n",
+        101,
+        result(
+            "WAITING_FOR_INPUT",
+            r#""interaction":{"prompt":"Key?","input_type":"password","sensitive":true}"#,
+            1,
+        ),
+    );
+}
+
+#[test]
+fn c_12_2_json_is_one_object_for_a_broken_agent_too() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.write("agent/agent.yaml", "name: t\n");
+    let message = "error: agent.yaml has no `llm`\\n  --> DIR/agent/agent.yaml:1:1\\n   |\\n 1 | name: t\\n   | ^^^^\\n  = help: write `llm: {model: gpt-4o}`";
+    let metrics =
+        METRICS.replace("ITERATIONS", "0").replace("test-agent", "").replace("DIR/work", "");
+    let expected = |id: &str| {
+        format!(
+            "{{\"schema_version\":\"2.0\",\"run_id\":{id},\"status\":\"FAILED\",\"error\":{{\"type\":\"config\",\"message\":\"{message}\"}},{metrics}\n"
+        )
+    };
+    for format in ["json", "jsonl"] {
+        let ran = sandbox.run("hi", &["--format", format]).normal(&sandbox).expect_code(126);
+        assert_eq!(ran.stdout, expected("\"r\""));
+        let ran = sandbox
+            .delta(["run", "--agent", "agent", "-m", "hi", "--format", format])
+            .output()
+            .normal(&sandbox);
+        assert_eq!((ran.code, ran.stdout), (126, expected("null")));
+    }
+}
+
+#[test]
+fn c_12_1_jsonl_is_the_journal_and_then_the_result() {
+    let sandbox = scripted("- call: [{tool: say, args: {text: 'a b'}}]\n- say: ok\n");
+    let ran = sandbox.run("hi", &["--format", "jsonl"]).expect_code(0);
+    let journal = sandbox.read("work/.delta/r/journal.jsonl");
+    let rest = ran.stdout.strip_prefix(&journal).expect("the journal comes first, byte for byte");
+    let last: Value = serde_json::from_str(rest.strip_suffix('\n').unwrap()).unwrap();
+    assert_eq!((&last["schema_version"], &last["result"]), (&json!("2.0"), &json!("ok")));
+}
+
+#[test]
+fn c_12_1_jsonl_comes_while_the_run_goes_on() {
+    let sandbox =
+        scripted("- say: first\n  call: [{tool: say, args: {text: x}}]\n- delay_ms: 3600000\n");
+    let mut child = sandbox.run_command("hi", &["--format", "jsonl"]).spawn();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let found = lines.by_ref().map(Result::unwrap).find(|line| line.contains("ACTION_RESULT"));
+    assert!(found.is_some());
+    interrupt(&child);
+    let last: Value = serde_json::from_str(&lines.map(Result::unwrap).last().unwrap()).unwrap();
+    assert_eq!(last["status"], "INTERRUPTED");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+fn interrupt(child: &std::process::Child) {
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(child),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+}
+
+#[test]
+fn c_12_4_an_interruption_leaves_with_130() {
+    let sandbox = scripted("- delay_ms: 3600000\n");
+    let mut child = sandbox.run_command("hi", &["--format", "json"]).spawn();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.by_ref().any(|line| line.unwrap() == "> hi"));
+    interrupt(&child);
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    let root = sandbox.path("work");
+    assert_eq!(
+        rest,
+        [
+            "",
+            "INTERRUPTED after 0 iterations",
+            &format!("Go on with: delta continue --run-id r -w {}", root.display())
+        ]
+    );
+    let output = child.wait_with_output().unwrap();
+    let ran = Ran::of(output.status, &output.stdout, b"").normal(&sandbox).expect_code(130);
+    assert_eq!(
+        ran.stdout,
+        result(
+            "INTERRUPTED",
+            r#""error":{"type":"interrupted","message":"the run was interrupted","details":"`delta continue --run-id r` goes on where it stopped"}"#,
+            0
+        )
+    );
+    assert_eq!(sandbox.metadata()["status"], "INTERRUPTED");
+}
+
+#[test]
+fn c_11_1_usage_errors_leave_with_2_and_say_nothing_on_stdout() {
+    let sandbox = scripted("- say: x\n");
+    let before = sandbox.files("");
+    let lines: [&[&str]; 16] = [
+        &[],
+        &["nonsense"],
+        &["run"],
+        &["run", "-m", ""],
+        &["run", "-m"],
+        &["run", "-m", "x", "--format", "yaml"],
+        &["run", "-m", "x", "--nonsense"],
+        &["run", "-m", "x", "extra"],
+        &["run", "-m", "x", "--max-iterations", "0"],
+        &["run", "-m", "x", "--max-iterations", "-1"],
+        &["run", "-m", "x", "-q", "-v"],
+        &["run", "-m", "x", "--model", ""],
+        &["run", "-m", "x", "--model", "script:"],
+        &["tool"],
+        &["tool", "expand"],
+        &["continue"],
+    ];
+    for line in lines {
+        let ran = sandbox.delta(line).cwd(sandbox.path("agent")).output();
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{line:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("--help"), "{line:?}: {}", ran.stderr);
+        let json = sandbox.delta(line.iter().copied().chain(["--format", "json"])).output();
+        assert_eq!((json.code, json.stdout.as_str()), (2, ""), "{line:?}");
+    }
+    assert_eq!(sandbox.files(""), before);
+}
+
+#[test]
+fn c_11_1_help_is_short_with_h_and_full_with_help() {
+    let sandbox = Sandbox::new(DELTA);
+    for command in [&["run"] as &[&str], &["tool"], &["tool", "expand"], &["tool:expand"]] {
+        let help =
+            |flag| sandbox.delta(command.iter().copied().chain([flag])).output().expect_code(0);
+        let (short, full) = (help("-h"), help("--help"));
+        assert_eq!((short.stderr.as_str(), full.stderr.as_str()), ("", ""));
+        assert!(short.stdout.contains("Usage: delta"), "{}", short.stdout);
+        if command != ["tool"] {
+            assert!(full.stdout.contains("Example"), "{}", full.stdout);
+            assert!(short.stdout.len() < full.stdout.len(), "{command:?}");
+        }
+    }
+    let version = sandbox.delta(["--version"]).output().expect_code(0);
+    assert_eq!(version.stdout, format!("delta {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+/// Runs the command in a shell that does something to its streams.
+fn in_shell(sandbox: &Sandbox, script: &str) -> Ran {
+    let mut command = std::process::Command::new("sh");
+    let run = format!("\"{DELTA}\" run --agent agent -w work --run-id r -m hi");
+    command
+        .args(["-c", &script.replace("DELTA", &run)])
+        .current_dir(sandbox.path(""))
+        .stdin(Stdio::null());
+    let output = command.output().unwrap();
+    Ran::of(output.status, &output.stdout, &output.stderr)
+}
+
+#[test]
+fn c_12_6_a_reader_that_has_gone_changes_nothing() {
+    for format in ["text", "json", "raw", "jsonl"] {
+        let sandbox = scripted("- call: [{tool: say, args: {text: x}}]\n- say: ok\n");
+        // The reader is gone before the first byte: the pipe is broken from the start.
+        let ran = in_shell(
+            &sandbox,
+            &format!("{{ DELTA --format {format}; echo \"code $?\" >&2; }} | true"),
+        );
+        assert!(ran.stderr.ends_with("code 0\n") && !ran.stderr.contains("rror"), "{}", ran.stderr);
+        assert_eq!(sandbox.metadata()["status"], "COMPLETED");
+    }
+    let sandbox = scripted("- error: none\n");
+    let ran = in_shell(&sandbox, "{ DELTA --format json; echo \"code $?\" >&2; } | head -c0");
+    assert!(ran.stderr.ends_with("code 1\n"), "{}", ran.stderr);
+}
+
+#[test]
+fn c_12_6_closed_streams_change_nothing() {
+    for (closed, stdout) in [
+        ("2>&-", "ok\n"),
+        ("2>/dev/full", "ok\n"),
+        (">&-", ""),
+        (">/dev/full", ""),
+        ("<&-", "ok\n"),
+        ("<&- >&- 2>&-", ""),
+    ] {
+        let sandbox = scripted("- call: [{tool: say, args: {text: 'seen\\n'}}]\n- say: ok\n");
+        let ran = in_shell(&sandbox, &format!("DELTA --format raw {closed}")).expect_code(0);
+        assert_eq!(ran.stdout, stdout, "{closed}");
+        assert_eq!(sandbox.metadata()["status"], "COMPLETED");
+        assert_eq!(sandbox.observations(), ["seen\n"], "{closed}");
+        let journal = sandbox.journal();
+        assert_eq!(journal.last().unwrap()["type"], "ENGINE_END", "{closed}");
+    }
+}
+
+#[test]
+fn c_11_5_interactive_without_a_terminal_does_not_ask() {
+    let sandbox = scripted("- call: [{tool: ask_human, args: {prompt: 'Who?'}}]\n");
+    let ran = sandbox.run_command("hi", &["-i"]).stdin("an answer\n").output().expect_code(101);
+    assert!(
+        ran.stderr.contains(
+            "Note: `-i` has no effect without a terminal; questions wait for `delta continue`\n"
+        ),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn c_12_7_usage_per_model_and_cost() {
+    // Reported by the endpoint: `prompt_tokens`, of them cached, `completion_tokens`, and its own figure.
+    let body = |input: u64, cached: u64, output: u64, cost: Option<f64>| {
+        let mut usage = json!({"prompt_tokens": input, "completion_tokens": output, "prompt_tokens_details": {"cached_tokens": cached}});
+        if let Some(cost) = cost {
+            usage["cost"] = json!(cost);
+        }
+        let call = json!({"id": "c", "type": "function", "function": {"name": "say", "arguments": "{\"text\":\"x\"}"}});
+        move |last: bool| {
+            let message = if last {
+                json!({"role": "assistant", "content": "ok"})
+            } else {
+                json!({"role": "assistant", "content": null, "tool_calls": [call]})
+            };
+            Answer::raw(
+                200,
+                json!({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage})
+                    .to_string(),
+            )
+        }
+    };
+    let usage = |pricing: &str, costs: [Option<f64>; 2]| {
+        let server = ScriptedServer::start(vec![
+            body(1000, 400, 10, costs[0])(false),
+            body(2000, 0, 20, costs[1])(true),
+        ]);
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.agent(
+            &format!("model: m\n  stream: false\n  base_url: {}{pricing}", server.url()),
+            TOOLS,
+        );
+        let result = sandbox.run("hi", &["--format", "json"]).expect_code(0).json();
+        assert_eq!(result["metrics"]["iterations"], 2);
+        result["metrics"]["usage"].clone()
+    };
+    let expected = |cost: Value| {
+        json!({
+            "total_cost_usd": cost, "input_tokens": 3000, "output_tokens": 30,
+            "model_usage": {"m": {"input_tokens": 3000, "cached_input_tokens": 400, "output_tokens": 30, "cost_usd": cost}}
+        })
+    };
+    assert_eq!(usage("", [None, None]), expected(Value::Null), "unknown is null, never 0");
+    assert_eq!(usage("", [Some(0.5), Some(0.25)]), expected(json!(0.75)));
+    assert_eq!(usage("", [Some(0.5), None]), expected(Value::Null), "half of it is not known");
+    // 2600 fresh, 400 cached, 30 out.
+    assert_eq!(
+        usage("\n  pricing: {input: 1, cached_input: 0.5, output: 10}", [None, None]),
+        expected(json!(0.0031))
+    );
+    assert_eq!(
+        usage("\n  pricing: {input: 1, output: 10}", [Some(9.0), None]),
+        expected(json!(0.0033)),
+        "the author's prices win"
+    );
+}
+
+#[test]
+fn c_12_3_the_state_is_durable_before_the_result_is_printed() {
+    // A reader that looks as soon as the first byte comes finds the end.
+    let sandbox = scripted("- say: ok\n");
+    let mut child = sandbox.run_command("hi", &["--format", "json"]).spawn();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(sandbox.journal().last().unwrap()["type"], "ENGINE_END");
+    assert_eq!(sandbox.metadata()["status"], "COMPLETED");
+    child.wait().unwrap();
+}
+
+#[test]
+fn the_message_may_come_from_stdin() {
+    let turns = "- say: '<${task}>'\n";
+    let run = |stdin: &[u8]| {
+        let sandbox = scripted(turns);
+        sandbox
+            .delta(["run", "--agent", "agent", "-w", "work", "-m", "-", "--format", "raw"])
+            .stdin(stdin)
+            .output()
+    };
+    assert_eq!(run(b"line 1\nline 2\n\n").expect_code(0).stdout, "<line 1\nline 2>\n");
+    run(b" \n").expect(
+        126,
+        "",
+        "Error: the message on stdin is empty\nHint: give the text on stdin\n",
+    );
+    run(b"\xff").expect(
+        126,
+        "",
+        "Error: the message cannot be read from stdin: stream did not contain valid UTF-8\n",
+    );
+}

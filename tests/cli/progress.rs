@@ -1,0 +1,147 @@
+//! What a person sees on stderr while a run goes on.
+
+use super::DELTA;
+use super::output::scripted;
+use test_support::sandbox::{Delta, Sandbox};
+use test_support::server::{Answer, ScriptedServer};
+
+#[test]
+fn c_12_5_plain_lines_where_nobody_watches() {
+    let sandbox = scripted(
+        "- say: \"Two things:\\n\\n- one\\n- two\"\n  call:\n  - {tool: say, args: {text: \"x\\\\ny\"}}\n  - {tool: fail, args: {}}\n- call: [{tool: finish, args: {result: all done}}]\n",
+    );
+    let ran = sandbox.run("first line\nsecond line", &["--format", "raw"]).normal(&sandbox);
+    let expected = "\
+test-agent r
+workspace DIR/work
+the LLM is a script (script.yaml); everything else is real
+
+> first line
+  second line
+
+• Two things:
+
+  - one
+  - two
+→ say text=x\\ny
+  │ x
+  │ y
+→ fail
+  │ 1
+  │ 2
+  │ 3
+  │ 4
+  │ 5
+  │ 6
+  │ … 24 more lines
+  │ [exit code: 3]
+→ finish result=all done
+
+COMPLETED after 2 iterations
+";
+    ran.expect(0, "all done\n", expected);
+}
+
+#[test]
+fn c_12_5_quiet_and_verbose() {
+    let turns = "- say: thinking aloud\n  call: [{tool: fail, args: {}}]\n- say: ok\n";
+    scripted(turns).run("hi", &["-q", "--format", "raw"]).expect(0, "ok\n", "");
+    scripted("- error: none\n").run("hi", &["-q", "--format", "raw"]).expect(
+        1,
+        "",
+        "Error: none\n",
+    );
+    let verbose = scripted(turns).run("hi", &["-v"]).expect_code(0).stderr;
+    assert!(
+        verbose.contains("  │ 29\n  │ 30\n  │ [exit code: 3]\n") && !verbose.contains("more lines"),
+        "{verbose}"
+    );
+
+    let server = ScriptedServer::start(vec![
+        Answer::text("ok").thinking("first I think"),
+        Answer::text("ok").thinking("first I think"),
+    ]);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), "");
+    let verbose = sandbox.run("hi", &["-v"]).expect_code(0).stderr;
+    assert!(verbose.contains("~ first I think\n"), "{verbose}");
+    let normal = sandbox
+        .delta(["run", "--agent", "agent", "-w", "work", "-m", "hi"])
+        .output()
+        .expect_code(0)
+        .stderr;
+    assert!(!normal.contains("first I think"), "{normal}");
+}
+
+const HOSTILE: &str = "a\\e[31mred\\e[0m \\e]0;title\\a\\u009b2Jb\\rc\\bd\\u202e";
+
+#[test]
+fn c_15_5_terminal_controls_reach_nobody() {
+    let turns = format!(
+        "- say: \"{HOSTILE}\"\n  call: [{{tool: say, args: {{text: \"{HOSTILE}\"}}}}, {{tool: \"{HOSTILE}\", args: {{\"{HOSTILE}\": 1}}}}]\n- call: [{{tool: ask_human, args: {{prompt: \"{HOSTILE}\"}}}}]\n"
+    );
+    let sandbox = scripted(&turns);
+    let ran = sandbox.run("hi\x1b[2J", &[]).expect_code(101);
+    for (name, text) in [("stdout", &ran.stdout), ("stderr", &ran.stderr)] {
+        let control = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!text.contains(control), "{name}: {text:?}");
+        assert!(text.contains("ared bcd"), "{name}: {text:?}");
+    }
+    let failed = scripted(&format!("- error: \"{HOSTILE}\"\n")).run("hi", &[]).expect_code(1);
+    assert!(
+        failed.stdout.contains("ared bcd\n") && failed.stderr.contains("Error: ared bcd\n"),
+        "{failed:?}"
+    );
+    let done = scripted(&format!("- say: \"{HOSTILE}\"\n")).run("hi", &[]).expect_code(0);
+    assert!(done.stdout.contains("Result:\nared bcd\n"), "{:?}", done.stdout);
+}
+
+/// The command at a terminal; what it showed.
+fn shown(command: Delta) -> String {
+    command.at_terminal().end().expect_code(0).stderr
+}
+
+#[test]
+fn c_12_5_colour_at_a_terminal_unless_no_color() {
+    let sandbox = scripted("- say: hm\n  call: [{tool: say, args: {text: x}}]\n- say: ok\n");
+    let coloured = shown(sandbox.run_command("hi", &[]));
+    assert!(coloured.contains("\x1b[1mtest-agent\x1b[0m"), "{coloured:?}");
+    let sandbox = scripted("- say: hm\n  call: [{tool: say, args: {text: x}}]\n- say: ok\n");
+    let plain = shown(sandbox.run_command("hi", &[]).env("NO_COLOR", "1"));
+    let sgr = regex::Regex::new("\x1b\\[[0-9;]*m").unwrap();
+    assert!(!sgr.is_match(&plain), "{plain:?}");
+    assert!(plain.contains("test-agent r\n"), "{plain:?}");
+}
+
+#[test]
+fn c_12_5_a_spinner_turns_while_the_llm_thinks_and_while_a_tool_runs() {
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        "  - name: wait\n    exec: cat ${file}\n",
+        "- delay_ms: 300\n  call: [{tool: wait, args: {file: fifo}}]\n- say: ok\n",
+    );
+    sandbox.write("work/x", "");
+    let fifo = sandbox.path("work/fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut terminal = sandbox.run_command("hi", &[]).at_terminal();
+    terminal.expect("thinking").expect("→ wait").expect("running");
+    std::fs::write(fifo, "let go\n").unwrap();
+    let ran = terminal.end().expect_code(0);
+    assert!(ran.stderr.contains("│ let go"), "{:?}", ran.stderr);
+}
+
+#[test]
+fn c_12_5_prose_is_wrapped_at_the_terminals_width() {
+    let sandbox = scripted(&format!(
+        "- say: {}\n  call: [{{tool: say, args: {{text: {}}}}}]\n- say: ok\n",
+        "word ".repeat(30),
+        "x".repeat(300)
+    ));
+    let seen = shown(sandbox.run_command("hi", &[]).env("NO_COLOR", "1"));
+    let visible = regex::Regex::new("\x1b\\[[0-9;?]*[A-Za-z]|.*\r").unwrap();
+    let visible = visible.replace_all(&seen, "");
+    for line in visible.lines().filter(|line| line.starts_with([' ', '→', '•'])) {
+        assert!(line.chars().count() <= 100, "{line:?}");
+    }
+    assert!(visible.contains("• word word") && visible.contains("\n  word word"), "{visible}");
+    assert!(visible.contains(&format!("  │ {}…\n", "x".repeat(95))), "{visible}");
+}

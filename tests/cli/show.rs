@@ -1,0 +1,105 @@
+//! `delta show`: one run as an account, as JSON, and the exact requests that it sent.
+
+use super::DELTA;
+use serde_json::json;
+use test_support::sandbox::Sandbox;
+use test_support::server::{Answer, RecordedRequest, ScriptedServer};
+
+const TOOLS: &str = "  - name: note\n    shell: echo noted ${text}\n";
+
+fn show(sandbox: &Sandbox, more: &[&str]) -> test_support::sandbox::Ran {
+    let fixed = ["show", "r", "-w", "work"];
+    sandbox.delta(fixed.iter().chain(more).copied()).output()
+}
+
+#[test]
+fn c_11_1_show_gives_a_calm_account() {
+    let turns = "- say: looking\n  call: [{tool: note, args: {text: a}}, {tool: ask_human, args: {prompt: Really?}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    sandbox.run("the task", &[]).expect_code(101);
+    let shown = show(&sandbox, &[]).expect_code(0);
+    let work = sandbox.path("work");
+    assert_eq!(
+        shown.stdout,
+        format!(
+            "test-agent r\nworkspace {}\nthe LLM is a script (script.yaml); everything else is real\n\n> the task\n\n\
+             • looking\n→ note text=a\n  │ noted a\n→ ask_human\n? Really?\n\n\
+             WAITING_FOR_INPUT after 1 iteration\nit waits for an answer to: Really?\n\
+             answer with: delta continue --run-id r -w work -m ANSWER\n",
+            work.display()
+        )
+    );
+    assert_eq!(shown.stderr, "");
+    let account = show(&sandbox, &["--format", "json"]).expect_code(0).json();
+    assert_eq!(account["status"], "WAITING_FOR_INPUT");
+    assert_eq!(account["interaction"]["prompt"], "Really?");
+    assert_eq!(account["messages"][0]["content"], "the task");
+    assert_eq!(account["iterations"][0]["calls"][0]["result"]["observation"], "noted a\n");
+    assert_eq!(account["iterations"][0]["calls"][1]["result"], json!(null));
+}
+
+#[test]
+fn c_5_2_show_prints_the_exact_request_however_it_is_recorded() {
+    // Large results make requests of more than 256 KiB, which are recorded by reference to the one before.
+    let tools = "  - name: big\n    shell: head -c 60000 /dev/zero | tr '\\\\0' x; echo ${n}\n    max_output_bytes: 100000\n";
+    let mut left = 12;
+    let server = ScriptedServer::start(move |_: &RecordedRequest| {
+        left -= 1;
+        match left {
+            0 => Answer::text("done"),
+            n => Answer::call("big", json!({"n": n.to_string()})),
+        }
+    });
+    let sandbox = Sandbox::asking(DELTA, &server.url(), tools);
+    sandbox.run("go", &[]).expect_code(0);
+    assert_eq!(server.violations(), Vec::<String>::new());
+    let requests = server.requests();
+    assert!(requests.last().unwrap().bytes.len() > 600_000, "the requests have grown");
+    for (index, request) in requests.iter().enumerate() {
+        let shown = show(&sandbox, &["--request", &(index + 1).to_string()]).expect_code(0);
+        assert!(shown.stdout.as_bytes() == request.bytes, "request {}", index + 1);
+    }
+    let recorded: u64 = sandbox
+        .files("work/.delta/r/io/invocations")
+        .iter()
+        .map(|name| {
+            sandbox.path(&format!("work/.delta/r/io/invocations/{name}")).metadata().unwrap().len()
+        })
+        .sum();
+    let sent: usize = requests.iter().map(|request| request.bytes.len()).sum();
+    assert!(recorded < sent as u64 / 2, "{recorded} bytes recorded of {sent} sent");
+}
+
+#[test]
+fn c_5_2_a_changed_record_is_found_by_its_hash() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done\n");
+    sandbox.run("the task", &[]).expect_code(0);
+    let name = format!(
+        "work/.delta/r/io/invocations/{}",
+        sandbox.files("work/.delta/r/io/invocations")[0]
+    );
+    sandbox.write(&name, sandbox.read(&name).replace("the task", "the tusk"));
+    let shown = show(&sandbox, &["--request", "1"]).expect_code(1);
+    assert!(shown.stderr.contains("its hash differs"), "{}", shown.stderr);
+    assert_eq!(shown.stdout, "");
+}
+
+#[test]
+fn c_11_1_show_follows_a_run_until_its_process_leaves_it() {
+    let tools = "  - name: wait\n    shell: while ! test -e go; do sleep 0.01; done\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: wait}]\n- say: the end\n");
+    let run = sandbox.run_command("task", &["-q"]).spawn();
+    let journal = sandbox.path("work/.delta/r/journal.jsonl");
+    while !std::fs::read_to_string(&journal).unwrap_or_default().contains("ACTION_REQUEST") {
+        std::thread::yield_now();
+    }
+    let follow = sandbox.delta(["show", "r", "-w", "work", "--follow"]).spawn();
+    sandbox.write("work/go", "");
+    let followed = follow.wait_with_output().unwrap();
+    let text = String::from_utf8(followed.stdout).unwrap();
+    assert!(
+        text.contains("→ wait") && text.contains("• the end") && text.contains("COMPLETED"),
+        "{text}"
+    );
+    assert!(run.wait_with_output().unwrap().status.success());
+}

@@ -1,0 +1,447 @@
+//! What holds for every run: it can be taken up after every event, and what the LLM sees is a function of the journal.
+#![expect(clippy::unwrap_used, reason = "the helpers of the tests are tests too")]
+
+use delta::event::{
+    ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, InputType, Payload, ProcessInfo,
+    Question, RunStatus, Thought,
+};
+use delta::llm::{ToolCall, Usage};
+use delta::state::{Call, Ending, RunState, Step};
+use delta::time::Timestamp;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use test_support::server::check_request;
+
+/// What the LLM says, answer by answer; behind it comes a text.
+type Script = Vec<(String, Vec<ToolCall>)>;
+
+/// A run that an engine without an outside world works on.
+#[derive(Clone)]
+struct Simulated {
+    events: Vec<Event>,
+    state: RunState,
+}
+
+impl Simulated {
+    fn new() -> Self {
+        let mut run = Self { events: Vec::new(), state: RunState::default() };
+        run.start(1);
+        run.record(Payload::UserMessage { content: "the task".to_owned() });
+        run
+    }
+
+    /// What a process finds that takes up the run after these events.
+    fn of(events: &[Event]) -> Self {
+        Self { events: events.to_vec(), state: RunState::of(events) }
+    }
+
+    fn record(&mut self, payload: Payload) {
+        let seq = self.events.len() as u64 + 1;
+        let event = Event {
+            seq,
+            timestamp: Timestamp::from_millis(1_760_000_000_000 + seq.cast_signed()),
+            payload,
+        };
+        self.state.apply(&event);
+        self.events.push(event);
+    }
+
+    fn start(&mut self, epoch: u32) {
+        self.record(Payload::EngineStart(Box::new(EngineStart {
+            run_id: "r".to_owned(),
+            epoch,
+            agent_home: "/a".to_owned(),
+            agent_name: "a".to_owned(),
+            work_dir: "/w".to_owned(),
+            workspace_id: "w".to_owned(),
+            max_iterations: 1000,
+            config: json!({"builtins": ["finish", "ask_human"]}),
+            process: ProcessInfo {
+                pid: 1,
+                hostname: "h".to_owned(),
+                start_time_unix: 1,
+                process_name: "delta".to_owned(),
+            },
+            engine_version: "0".to_owned(),
+        })));
+    }
+
+    fn request(&mut self, call: &Call, argv: Option<Vec<String>>) {
+        if argv.is_none() && self.state.is_begun(&call.id) {
+            return;
+        }
+        self.record(Payload::ActionRequest(Box::new(ActionRequest {
+            iteration: call.iteration,
+            call_id: call.id.clone(),
+            tool_name: call.tool.clone(),
+            tool_args: json!(call.arguments),
+            argv,
+            execution: None,
+        })));
+    }
+
+    fn result(&mut self, call: &Call, text: &str, result: Option<Value>) {
+        self.record(Payload::ActionResult(Box::new(ActionResult {
+            iteration: call.iteration,
+            call_id: call.id.clone(),
+            tool_name: call.tool.clone(),
+            observation_content: text.to_owned(),
+            exit_code: None,
+            duration_ms: 0,
+            execution: None,
+            truncated: false,
+            result,
+        })));
+    }
+
+    /// Works to the end; checks before every answer that a strict endpoint would take the conversation.
+    fn finish(&mut self, script: &Script) -> Ending {
+        loop {
+            match self.state.next_step() {
+                Step::Think { iteration } => {
+                    self.check_conversation();
+                    let end = ("the end".to_owned(), vec![]);
+                    let (content, tool_calls) =
+                        script.get(iteration as usize - 1).unwrap_or(&end).clone();
+                    self.record(Payload::Thought(Box::new(Thought {
+                        iteration,
+                        content,
+                        tool_calls,
+                        ..thought()
+                    })));
+                }
+                Step::Act(call) => self.act(&call),
+                Step::Settle { call, .. } => self.result(&call, "[unknown]", None),
+                Step::Wait(question) => self.record(Payload::HumanInputReceived {
+                    iteration: question.iteration,
+                    call_id: question.call_id,
+                    response: "yes".to_owned(),
+                }),
+                Step::Reply { call, response } => self.result(&call, &response, None),
+                Step::End(ending) => return ending,
+            }
+        }
+    }
+
+    fn act(&mut self, call: &Call) {
+        match call.tool.as_str() {
+            "run" => {
+                self.request(call, Some(vec!["true".to_owned()]));
+                self.result(call, "ran", None);
+            }
+            "ask_human" => {
+                self.request(call, None);
+                self.record(Payload::HumanInputRequest(Question {
+                    iteration: call.iteration,
+                    call_id: call.id.clone(),
+                    prompt: "?".to_owned(),
+                    input_type: InputType::Text,
+                    sensitive: false,
+                }));
+            }
+            "finish" => {
+                self.request(call, None);
+                let first = self.state.result.is_none();
+                self.result(call, "finished", first.then(|| json!(call.id)));
+            }
+            _ => {
+                self.request(call, None);
+                self.result(call, "no such tool", None);
+            }
+        }
+    }
+
+    fn check_conversation(&self) {
+        for limit in [None, Some(1), Some(2)] {
+            let messages = serde_json::to_value(self.state.conversation.messages(limit)).unwrap();
+            let checked = check_request(&json!({"model": "m", "messages": messages}));
+            assert_eq!(checked, Ok(()), "{messages:#}");
+        }
+    }
+
+    /// How often each call was begun with a command line.
+    fn begun(&self) -> HashMap<&str, usize> {
+        let mut begun = HashMap::new();
+        for event in &self.events {
+            if let Payload::ActionRequest(request) = &event.payload
+                && request.argv.is_some()
+            {
+                *begun.entry(request.call_id.as_str()).or_default() += 1;
+            }
+        }
+        begun
+    }
+}
+
+fn thought() -> Thought {
+    Thought {
+        iteration: 0,
+        content: String::new(),
+        tool_calls: Vec::new(),
+        reasoning: None,
+        finish_reason: None,
+        usage: None,
+        invocation: None,
+        script_turn: None,
+    }
+}
+
+fn call() -> impl Strategy<Value = ToolCall> {
+    let id = prop_oneof![
+        Just(""),
+        Just("a"),
+        Just("b"),
+        Just("call_1_1"),
+        Just("call_2_1"),
+        Just("../x"),
+        Just("a\nb")
+    ];
+    let tool = prop_oneof![3 => Just("run"), 1 => Just("finish"), 1 => Just("ask_human"), 1 => Just("../no such"), 1 => Just("")];
+    let arguments = prop_oneof![
+        Just("{}"),
+        Just("{\"x\": 1}"),
+        Just("broken"),
+        Just(""),
+        Just("[]"),
+        Just("\"\\ud800\"")
+    ];
+    (id, tool, arguments).prop_map(|(id, tool, arguments)| ToolCall::new(id, tool, arguments))
+}
+
+fn script() -> impl Strategy<Value = Script> {
+    prop::collection::vec(("[a-z]{0,3}", prop::collection::vec(call(), 1..4)), 0..4)
+}
+
+/// The state without what has no order of its own.
+#[track_caller]
+fn same(one: &RunState, other: &RunState) {
+    assert_eq!(one.conversation, other.conversation);
+    assert_eq!(one.next_step(), other.next_step());
+    assert_eq!((one.seq, one.iterations, one.status), (other.seq, other.iterations, other.status));
+    assert_eq!((&one.result, &one.error, &one.usage), (&other.result, &other.error, &other.usage));
+    assert_eq!(
+        (one.created_at, one.updated_at, one.started_at),
+        (other.created_at, other.updated_at, other.started_at)
+    );
+    assert_eq!(
+        (&one.start, one.cut_off, one.script_place),
+        (&other.start, other.cut_off, other.script_place)
+    );
+    assert_eq!(one.question(), other.question());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn c_13_4_a_run_taken_up_after_any_event_ends_alike_and_begins_nothing_twice(script in script()) {
+        let mut whole = Simulated::new();
+        let ending = whole.finish(&script);
+        for length in 1..=whole.events.len() {
+            let mut run = Simulated::of(&whole.events[..length]);
+            run.start(2);
+            // A run whose task has not come yet has nothing to do.
+            if run.state.conversation.task().is_empty() {
+                continue;
+            }
+            prop_assert_eq!(run.finish(&script), ending.clone());
+            prop_assert_eq!(&run.state.result, &whole.state.result);
+            prop_assert_eq!(run.state.iterations, whole.state.iterations);
+            prop_assert_eq!(run.begun(), whole.begun());
+            prop_assert!(run.begun().values().all(|times| *times == 1));
+        }
+    }
+
+    #[test]
+    fn c_3_5_a_message_after_any_event_leaves_a_conversation_that_endpoints_accept(script in script()) {
+        let mut whole = Simulated::new();
+        whole.finish(&script);
+        for length in 1..=whole.events.len() {
+            let mut run = Simulated::of(&whole.events[..length]);
+            run.start(2);
+            run.record(Payload::UserMessage { content: "and another thing".to_owned() });
+            run.check_conversation();
+            prop_assert_eq!(run.finish(&script), Ending::Completed);
+            run.check_conversation();
+            let sent = serde_json::to_string(&run.state.conversation.messages(None)).unwrap();
+            prop_assert!(sent.contains("and another thing"));
+        }
+    }
+
+    #[test]
+    fn c_6_5_the_state_kept_is_the_state_rebuilt(script in script()) {
+        let mut whole = Simulated::new();
+        whole.finish(&script);
+        let mut kept = RunState::default();
+        for (index, event) in whole.events.iter().enumerate() {
+            kept.apply(event);
+            let lines: Vec<String> = whole.events[..=index].iter().map(Event::to_line).collect();
+            let read: Vec<Event> = lines.iter().map(|line| Event::of_line(line).unwrap()).collect();
+            let rebuilt = RunState::of(&read);
+            same(&kept, &rebuilt);
+            let bytes = |state: &RunState| serde_json::to_string(&state.conversation.messages(None)).unwrap();
+            prop_assert_eq!(bytes(&kept), bytes(&rebuilt));
+        }
+    }
+
+    #[test]
+    fn c_6_1_every_event_is_one_line_and_comes_back_from_it(payload in payload(), seq in 1..u64::MAX, at in 0..4_102_444_800_000_i64) {
+        let event = Event { seq, timestamp: Timestamp::from_millis(at), payload };
+        let line = event.to_line();
+        prop_assert!(line.ends_with('\n') && line.matches('\n').count() == 1);
+        let value: Value = serde_json::from_str(&line).unwrap();
+        prop_assert_eq!(&value["seq"], &json!(seq));
+        prop_assert_eq!(Event::of_line(&line).unwrap(), event);
+    }
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![any::<String>(), "[\"\\\\\n\r\t,:{}\u{0}\u{1b}\u{2028}a😀]{0,12}"]
+}
+
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_filter_map("finite", |number| serde_json::Number::from_f64(number)
+            .map(Value::from)),
+        text().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(text(), inner, 0..4)
+                .prop_map(|map| map.into_iter().collect()),
+        ]
+    })
+}
+
+fn payload() -> impl Strategy<Value = Payload> {
+    let status = prop_oneof![
+        Just(RunStatus::Completed),
+        Just(RunStatus::WaitingForInput),
+        Just(RunStatus::Interrupted)
+    ];
+    let end = (text(), status, any::<u32>());
+    prop_oneof![
+        text().prop_map(|content| Payload::UserMessage { content }),
+        thoughts(),
+        requests(),
+        results(),
+        (any::<u32>(), text(), text()).prop_map(|(iteration, call_id, response)| {
+            Payload::HumanInputReceived { iteration, call_id, response }
+        }),
+        (any::<u32>(), text(), text(), any::<bool>()).prop_map(
+            |(iteration, call_id, prompt, sensitive)| {
+                Payload::HumanInputRequest(Question {
+                    iteration,
+                    call_id,
+                    prompt,
+                    input_type: InputType::Password,
+                    sensitive,
+                })
+            }
+        ),
+        (text(), text(), prop::option::of(text()), prop::option::of(any::<u16>())).prop_map(
+            |(error_message, kind, hint, status)| Payload::Error {
+                error_message,
+                error_details: ErrorDetails { kind, hint, status, ..ErrorDetails::default() },
+            }
+        ),
+        end.prop_map(|(run_id, status, final_iteration)| Payload::EngineEnd {
+            run_id,
+            status,
+            final_iteration
+        }),
+    ]
+}
+
+fn thoughts() -> impl Strategy<Value = Payload> {
+    let usage = (text(), any::<u64>(), any::<u64>(), prop::option::of(0.0..1e6)).prop_map(
+        |(model, input_tokens, output_tokens, cost_usd)| Usage {
+            model,
+            input_tokens,
+            cached_input_tokens: 0,
+            output_tokens,
+            cost_usd,
+        },
+    );
+    let call = (text(), text(), text())
+        .prop_map(|(id, name, arguments)| ToolCall::new(id, name, arguments));
+    let calls = prop::collection::vec(call, 0..3);
+    (
+        any::<u32>(),
+        text(),
+        calls,
+        prop::option::of(text()),
+        prop::option::of(usage),
+        prop::option::of(any::<usize>()),
+    )
+        .prop_map(|(iteration, content, tool_calls, reasoning, usage, script_turn)| {
+            Payload::Thought(Box::new(Thought {
+                iteration,
+                content,
+                tool_calls,
+                reasoning,
+                usage,
+                script_turn,
+                ..thought()
+            }))
+        })
+}
+
+fn requests() -> impl Strategy<Value = Payload> {
+    let argv = prop::option::of(prop::collection::vec(text(), 0..4));
+    (any::<u32>(), text(), text(), json_value(), argv, prop::option::of(text())).prop_map(
+        |(iteration, call_id, tool_name, tool_args, argv, execution)| {
+            Payload::ActionRequest(Box::new(ActionRequest {
+                iteration,
+                call_id,
+                tool_name,
+                tool_args,
+                argv,
+                execution,
+            }))
+        },
+    )
+}
+
+fn results() -> impl Strategy<Value = Payload> {
+    let result =
+        prop::option::of(json_value().prop_filter("null is none", |value| !value.is_null()));
+    (
+        any::<u32>(),
+        text(),
+        text(),
+        prop::option::of(any::<i32>()),
+        any::<u64>(),
+        any::<bool>(),
+        result,
+    )
+        .prop_map(
+            |(
+                iteration,
+                call_id,
+                observation_content,
+                exit_code,
+                duration_ms,
+                truncated,
+                result,
+            )| {
+                Payload::ActionResult(Box::new(ActionResult {
+                    iteration,
+                    tool_name: call_id.clone(),
+                    call_id,
+                    observation_content,
+                    exit_code,
+                    duration_ms,
+                    execution: None,
+                    truncated,
+                    result,
+                }))
+            },
+        )
+}
