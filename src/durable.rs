@@ -110,7 +110,8 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
 
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.mode(0o600);
+    // What the engine keeps is not led elsewhere by a symlink that a tool has put in its place.
+    options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
     options
 }
 

@@ -108,8 +108,22 @@ pub fn read_response(run_dir: &Path) -> Option<String> {
     Some(text.strip_suffix("\r\n").or(text.strip_suffix('\n')).unwrap_or(&text).to_owned())
 }
 
+/// Takes away what an earlier question may have left, before a new one is asked: an old answer must never answer it.
+///
+/// # Errors
+/// It is still there.
+pub fn forget_old(run_dir: &Path) -> Result<(), FileError> {
+    let dir = run_dir.join("interaction");
+    match std::fs::remove_dir_all(&dir) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(FileError { action: "remove", path: dir, source })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Takes the question and its answer away, once the answer is in the journal. What cannot be taken away does no harm:
-/// nothing is read from it unless the journal holds an open question.
+/// nothing is read from it unless the journal holds an open question, and [`forget_old`] comes before that.
 pub fn clear(run_dir: &Path) {
     let _ = std::fs::remove_dir_all(run_dir.join("interaction"));
 }

@@ -8,6 +8,7 @@
 
 use crate::durable::{self, AppendFile, FileError};
 use crate::event::{Event, Payload};
+use crate::text;
 use crate::time::Clock;
 use std::fs;
 use std::io;
@@ -64,6 +65,11 @@ pub struct Contents {
 /// It cannot be read, holds no event, or is damaged before its end.
 pub fn read(run_dir: &Path) -> Result<Contents, JournalError> {
     let path = run_dir.join(FILE_NAME);
+    if path.is_symlink() {
+        let source =
+            io::Error::other("it is a symlink, and delta does not follow those to its files");
+        return Err(JournalError::Unreadable { path, source });
+    }
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -86,7 +92,7 @@ fn parse(mut bytes: Vec<u8>, path: PathBuf) -> Result<Contents, JournalError> {
                 return Err(JournalError::NeverBegan(path));
             }
             Err(reason) => {
-                let hint = rewritten_hint(&bytes);
+                let hint = rewritten_hint(&bytes, &path);
                 return Err(JournalError::Damaged { path, line: index + 1, reason, hint });
             }
         }
@@ -116,15 +122,18 @@ fn looks_rewritten(bytes: &[u8]) -> bool {
     text.starts_with('[') || text.starts_with("{\n") || text.starts_with("{\r\n")
 }
 
-fn rewritten_hint(bytes: &[u8]) -> Option<String> {
+fn rewritten_hint(bytes: &[u8], path: &Path) -> Option<String> {
     if !looks_rewritten(bytes) {
         return None;
     }
     let array =
         String::from_utf8_lossy(&bytes[..bytes.len().min(64)]).trim_start().starts_with('[');
     let filter = if array { ".[]" } else { "." };
+    let (file, fixed) =
+        (path.display().to_string(), path.with_extension("fixed").display().to_string());
+    let (file, fixed) = (text::shell_word(&file), text::shell_word(&fixed));
     Some(format!(
-        "an editor or a formatter has rewritten it; the way back: jq -c '{filter}' journal.jsonl > fixed && mv fixed journal.jsonl"
+        "an editor or a formatter has rewritten it; the way back: jq -c '{filter}' {file} > {fixed} && mv {fixed} {file}"
     ))
 }
 

@@ -101,6 +101,25 @@ impl RunMetadata {
     }
 }
 
+fn write_metadata(run_dir: &Path, metadata: &RunMetadata) -> Result<(), FileError> {
+    let mut text = serde_json::to_string_pretty(metadata).unwrap_or_default();
+    text.push('\n');
+    durable::replace(&run_dir.join("metadata.json"), text.as_bytes())
+}
+
+/// Rebuilds the metadata of a run that has ended, when it is missing or damaged, or older than the journal because its
+/// process died between the two. For the holder of the lock, before it leaves the run as it is.
+pub fn mend_metadata(run_dir: &Path, state: &RunState) -> Result<(), FileError> {
+    let metadata = RunMetadata::of(state).filter(|found| found.status != RunStatus::Running);
+    let Some(metadata) = metadata else { return Ok(()) };
+    let text = std::fs::read_to_string(run_dir.join("metadata.json")).ok();
+    let written = text.and_then(|text| serde_json::from_str::<RunMetadata>(&text).ok());
+    if written.as_ref() == Some(&metadata) {
+        return Ok(());
+    }
+    write_metadata(run_dir, &metadata)
+}
+
 /// A run that this process owns.
 pub struct Run {
     /// Its id.
@@ -191,7 +210,13 @@ impl Run {
         if events.is_empty() {
             return Ok(());
         }
-        self.refresh_metadata()?;
+        if let Err(error) = self.refresh_metadata() {
+            // What the journal says has ended has ended; the metadata is rebuilt from it.
+            if self.state.status == Some(RunStatus::Running) {
+                return Err(error);
+            }
+            self.tell(Notice::Warning(&error.to_string()));
+        }
         for event in &events {
             (self.observer)(Notice::Recorded(event));
         }
@@ -208,9 +233,7 @@ impl Run {
             return Ok(());
         }
         self.written = Some((metadata.updated_at, metadata.status));
-        let mut text = serde_json::to_string_pretty(&metadata).unwrap_or_default();
-        text.push('\n');
-        durable::replace(&self.dir.join("metadata.json"), text.as_bytes())
+        write_metadata(&self.dir, &metadata)
     }
 
     /// Tells the observer something that is no event.

@@ -175,15 +175,22 @@ impl Workspace {
         Ok(Some(dir))
     }
 
-    /// The directories of all its runs.
-    pub fn run_dirs(&self) -> Vec<PathBuf> {
+    /// The directories of all its runs, and the symlinks that stand where one belongs.
+    pub fn run_dirs(&self) -> Result<Vec<PathBuf>, WorkspaceError> {
         let control = self.root.join(".delta");
-        let entries = fs::read_dir(control).into_iter().flatten().flatten();
+        if control.is_symlink() {
+            return Err(WorkspaceError::Symlink(control));
+        }
+        let entries = match fs::read_dir(&control) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(FileError { action: "read", path: control, source }.into()),
+        };
         let is_run = |entry: &fs::DirEntry| {
             let named = entry.file_name().to_str().is_some_and(|name| RunId::parse(name).is_ok());
-            named && entry.file_type().is_ok_and(|kind| kind.is_dir())
+            named && entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink())
         };
-        entries.filter(is_run).map(|entry| entry.path()).collect()
+        Ok(entries.flatten().filter(is_run).map(|entry| entry.path()).collect())
     }
 
     /// Makes the directory of a new run, and locks it. A directory whose run never began is taken over.
@@ -217,12 +224,12 @@ impl Workspace {
             Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => true,
             Err(error) => return Err(error.into()),
         };
-        if found && (self.find_run(id)?.is_none() || began(&dir)) {
+        if found && (self.find_run(id)?.is_none() || began(&dir)?) {
             return Err(exists());
         }
         // Whoever asks for the same id at the same instant finds the directory, and one of us the lock.
         let lock = Lock::take(&dir.join("lock"))?.ok_or_else(exists)?;
-        if began(&dir) {
+        if began(&dir)? {
             return Err(exists());
         }
         if found {
@@ -242,8 +249,15 @@ pub fn ensure_parts(run_dir: &Path) -> Result<(), FileError> {
 }
 
 /// Whether a run directory holds the journal of a run; a damaged one counts.
-fn began(dir: &Path) -> bool {
-    !matches!(journal::read(dir), Err(JournalError::NeverBegan(_)))
+fn began(dir: &Path) -> Result<bool, FileError> {
+    match journal::read(dir) {
+        Err(JournalError::NeverBegan(_)) => Ok(false),
+        Err(JournalError::Unreadable { path, source }) => {
+            Err(FileError { action: "read", path, source })
+        }
+        Err(JournalError::File(error)) => Err(error),
+        Err(JournalError::Damaged { .. }) | Ok(_) => Ok(true),
+    }
 }
 
 /// Makes `path` unless it is there, and says so plainly when something else is.

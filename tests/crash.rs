@@ -7,7 +7,7 @@
     clippy::unwrap_used,
     clippy::disallowed_methods,
     clippy::print_stdout,
-    reason = "tests may, and start real processes"
+    reason = "tests may, start real processes, and print figures"
 )]
 
 use serde_json::Value;
@@ -15,7 +15,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use test_support::sandbox::{Ran, Sandbox};
+use std::time::Duration;
+use test_support::sandbox::{Delta, Ran, Sandbox};
+use test_support::server::Gate;
+use test_support::wait::{processes_with, until};
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 
@@ -35,6 +38,9 @@ const TURNS: &str = "\
 - say: done twice
 ";
 
+/// What the ledger holds at the end.
+const NOTES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
 fn sandbox() -> Sandbox {
     Sandbox::scripted(DELTA, TOOLS, TURNS)
 }
@@ -53,6 +59,8 @@ fn drive_to_the_end(sandbox: &Sandbox) -> usize {
             resume(sandbox, &["-m", "again"])
         } else if wants.contains("never began") {
             sandbox.run("go", &["--format", "raw"])
+        } else if wants.contains("has no task") {
+            resume(sandbox, &["-m", "go"])
         } else {
             panic!("a continued run may not end like this: {ran:?}");
         };
@@ -91,8 +99,9 @@ fn check_journal(sandbox: &Sandbox) {
     assert!(open.values().all(|phase| *phase == 2), "calls without a result: {open:?}");
 }
 
-/// Each note stands at most once in the ledger; one that is missing belongs to a call whose outcome is unknown.
-fn check_ledger(sandbox: &Sandbox) {
+/// Each note stands at most once in the ledger; one that is missing belongs to a call whose outcome is unknown. Gives how
+/// many are missing.
+fn check_ledger(sandbox: &Sandbox, notes: &[&str]) -> usize {
     let ledger = fs::read_to_string(sandbox.path("work/ledger")).unwrap_or_default();
     let unknown = sandbox
         .observations()
@@ -102,12 +111,13 @@ fn check_ledger(sandbox: &Sandbox) {
         })
         .count();
     let mut missing = 0;
-    for note in ["a", "b", "c", "d", "e", "f"] {
-        let times = ledger.lines().filter(|line| *line == note).count();
+    for note in notes {
+        let times = ledger.lines().filter(|line| line == note).count();
         assert!(times <= 1, "{note} took effect {times} times: {ledger:?}");
         missing += 1 - times;
     }
     assert!(missing <= unknown, "{missing} effects are missing, {unknown} outcomes are unknown");
+    missing
 }
 
 /// Runs `test` for every number on all processors.
@@ -157,7 +167,7 @@ fn c_13_3_a_journal_cut_anywhere_goes_on_to_the_same_end() {
         sandbox.write("work/ledger", &ledger);
         drive_to_the_end(&sandbox);
         check_journal(&sandbox);
-        check_ledger(&sandbox);
+        check_ledger(&sandbox, &NOTES);
         let notes = sandbox.read("work/ledger").lines().count();
         assert_eq!(notes, 6, "every effect once");
     });
@@ -181,43 +191,170 @@ fn c_13_4_a_tool_that_kills_the_engine_is_not_run_again() {
     check_journal(&sandbox);
 }
 
+/// A small deterministic source of chance.
+struct Chance(u64);
+
+impl Chance {
+    /// Below `limit`, by splitmix64.
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit.max(1)
+    }
+}
+
+/// Kills a process after `micros`, unless it has ended before that. Gives what it did.
+fn kill_after(command: Delta, micros: u64) -> Ran {
+    let mut child = command.spawn();
+    Gate::new().wait(Some(Duration::from_micros(micros)));
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    Ran::of(output.status, &output.stdout, &output.stderr)
+}
+
+/// Several short tools, two to an answer.
+fn busy() -> Sandbox {
+    let tools = "  - name: note\n    shell: head -c 300000 /dev/zero | cksum; echo ${text} >> ledger; echo noted ${text}\n";
+    let answer = |pair: &[&str]| {
+        format!(
+            "- call: [{{tool: note, args: {{text: {}}}}}, {{tool: note, args: {{text: {}}}}}]\n",
+            pair[0], pair[1]
+        )
+    };
+    let turns: String =
+        NOTES.chunks(2).map(answer).chain(["- say: all done\n".to_owned()]).collect();
+    Sandbox::scripted(DELTA, tools, &turns)
+}
+
+fn no_tool_is_left(sandbox: &Sandbox) {
+    let mark = format!("RUN_DIR={}", sandbox.path("work/.delta/r").display());
+    until("the end of the tools", || processes_with(&[&mark]).is_empty().then_some(()));
+}
+
+/// A run killed at random instants until it has its result. Gives how many processes died, and how many outcomes stayed
+/// unknown.
+fn killed_at_random(mut chance: Chance, whole: u64) -> (usize, usize) {
+    let sandbox = busy();
+    let ensure = chance.below(2) == 0;
+    let mut died = 0;
+    for process in 0.. {
+        let begun = sandbox.path("work/.delta/r/journal.jsonl");
+        let begun = fs::read(begun).is_ok_and(|journal| journal.contains(&b'\n'));
+        let command = match (ensure, begun) {
+            (true, _) => sandbox.run_command("go", &["--ensure", "--format", "raw"]),
+            (false, false) => sandbox.run_command("go", &["--format", "raw"]),
+            (false, true) => {
+                sandbox.delta(["continue", "--run-id", "r", "-w", "work", "--format", "raw"])
+            }
+        };
+        // The later ones live longer, so that the run comes to its end.
+        let ran = kill_after(command, chance.below(whole * (process + 4) / 4));
+        if ran.code == -1 {
+            died += 1;
+            no_tool_is_left(&sandbox);
+            continue;
+        }
+        let done = ran.code == 1 && ran.stderr.contains("Run is COMPLETED");
+        assert!(done || ran.stdout == "all done\n", "{ran:?}");
+        break;
+    }
+    check_journal(&sandbox);
+    assert_eq!(sandbox.metadata()["status"], "COMPLETED");
+    assert_eq!(sandbox.observations().len(), NOTES.len());
+    (died, check_ledger(&sandbox, &NOTES))
+}
+
+#[test]
+fn c_13_3_killed_at_random_instants() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let long = std::env::var_os("DELTA_LONG_TESTS").is_some();
+    let rounds = number("DELTA_ROUNDS").unwrap_or(if long { 300 } else { 20 });
+    let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let seed = number("DELTA_SEED").unwrap_or_else(|| clock().as_secs());
+    println!("DELTA_SEED={seed}");
+    let began = std::time::Instant::now();
+    busy().run("go", &[]).expect_code(0);
+    let whole = u64::try_from(began.elapsed().as_micros()).unwrap();
+    let (died, unknown) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    each((0..usize::try_from(rounds).unwrap()).collect(), |round| {
+        let mut chance = Chance(seed ^ ((round as u64) << 32));
+        chance.below(2);
+        let (dead, lost) = killed_at_random(chance, whole);
+        died.fetch_add(dead, Ordering::SeqCst);
+        unknown.fetch_add(lost, Ordering::SeqCst);
+    });
+    let (died, unknown) = (died.into_inner(), unknown.into_inner());
+    println!(
+        "{rounds} rounds, {died} processes killed, {unknown} effects of unknown outcome, seed {seed}"
+    );
+}
+
 #[cfg(feature = "failpoints")]
 mod failpoints {
     use super::*;
 
-    /// How many durable operations `run` has.
-    fn operations() -> usize {
+    /// Which process of a run has the fault.
+    #[derive(Clone, Copy)]
+    enum Victim {
+        /// The first, which asks a person.
+        Run,
+        /// The second, which is given the answer.
+        Continue,
+    }
+
+    /// A run just before the victim, and the victim.
+    fn before(victim: Victim) -> (Sandbox, Delta) {
         let sandbox = sandbox();
+        let command = match victim {
+            Victim::Run => sandbox.run_command("go", &["--format", "jsonl"]),
+            Victim::Continue => {
+                sandbox.run("go", &[]).expect_code(101);
+                sandbox.write(RESPONSE, "yes\n");
+                sandbox.delta(["continue", "--run-id", "r", "-w", "work", "--format", "jsonl"])
+            }
+        };
+        (sandbox, command)
+    }
+
+    const RESPONSE: &str = "work/.delta/r/interaction/response.txt";
+
+    /// How many durable operations the victim has.
+    fn operations(victim: Victim) -> usize {
+        let (sandbox, command) = before(victim);
         let count = sandbox.path("count");
-        sandbox
-            .run_command("go", &[])
-            .env("DELTA_FAILPOINT_COUNT", &count)
-            .output()
-            .expect_code(101);
+        let ran = command.env("DELTA_FAILPOINT_COUNT", &count).output();
+        assert!([0, 101].contains(&ran.code), "{ran:?}");
         fs::read(count).unwrap().len()
     }
 
-    fn sweep(mode: &str) {
-        let count = operations();
-        assert!(count > 30, "only {count} operations");
+    fn sweep(mode: &str, victim: Victim) {
+        let count = operations(victim);
+        assert!(count > 20, "only {count} operations");
         each((1..=count).collect(), |number| {
-            let sandbox = sandbox();
-            let ran = sandbox
-                .run_command("go", &[])
-                .env("DELTA_FAILPOINT", format!("{mode}:{number}"))
-                .output();
-            assert_ne!(ran.code, 0, "nothing is acknowledged as done: {ran:?}");
-            if matches!(mode, "enospc" | "eio") && ran.code != 101 {
-                assert!([1, 126].contains(&ran.code), "{ran:?}");
-                let cause = if mode == "eio" { "Input/output error" } else { "No space left" };
-                assert!(ran.stderr.contains(cause), "the cause is not named: {ran:?}");
+            let (sandbox, command) = before(victim);
+            let ran = command.env("DELTA_FAILPOINT", format!("{mode}:{number}")).output();
+            check_fault(mode, victim, &ran);
+            // What was shown was acknowledged.
+            let is_event = |line: &&str| line.starts_with("{\"type\":");
+            let acknowledged: Vec<String> =
+                ran.stdout.lines().filter(is_event).map(str::to_owned).collect();
+            if matches!(victim, Victim::Continue) {
+                let journal = fs::read(sandbox.path("work/.delta/r/journal.jsonl")).unwrap();
+                let whole = |line: &&[u8]| line.ends_with(b"\n");
+                let mut lines = journal.split_inclusive(|byte| *byte == b'\n').filter(whole);
+                let journaled =
+                    lines.any(|line| line.starts_with(b"{\"type\":\"HUMAN_INPUT_RECEIVED\""));
+                assert!(journaled || sandbox.path(RESPONSE).exists(), "the answer is lost");
             }
             if !sandbox.path("work/.delta/r").exists() {
                 sandbox.run("go", &[]).expect_code(101);
             }
             drive_after_fault(&sandbox);
             check_journal(&sandbox);
-            check_ledger(&sandbox);
+            check_ledger(&sandbox, &NOTES);
+            let journal = sandbox.read("work/.delta/r/journal.jsonl");
+            assert!(journal.contains(&acknowledged.join("\n")), "acknowledged events are lost");
             let left: Vec<_> = sandbox
                 .files("work/.delta/r")
                 .into_iter()
@@ -225,7 +362,24 @@ mod failpoints {
                 .collect();
             assert!(left.is_empty(), "{left:?}");
         });
-        println!("{mode}: {count} operations");
+        let name = if matches!(victim, Victim::Run) { "run" } else { "continue" };
+        println!("{mode} in {name}: {count} operations");
+    }
+
+    /// How a process with a fault may end.
+    fn check_fault(mode: &str, victim: Victim, ran: &Ran) {
+        let well = if matches!(victim, Victim::Run) { 101 } else { 0 };
+        if ran.code == well {
+            return;
+        }
+        match mode {
+            "enospc" | "eio" => {
+                assert!([1, 126].contains(&ran.code), "{ran:?}");
+                let cause = if mode == "eio" { "Input/output error" } else { "No space left" };
+                assert!(ran.stderr.contains(cause), "the cause is not named: {ran:?}");
+            }
+            _ => assert_eq!(ran.code, -1, "{ran:?}"),
+        }
     }
 
     /// A fault may leave the run FAILED: that takes a message to go on.
@@ -242,21 +396,41 @@ mod failpoints {
 
     #[test]
     fn c_6_6_the_engine_may_die_before_any_durable_operation() {
-        sweep("abort");
+        sweep("abort", Victim::Run);
+    }
+
+    #[test]
+    fn c_6_6_so_may_one_that_continues() {
+        sweep("abort", Victim::Continue);
     }
 
     #[test]
     fn c_13_3_a_write_to_the_journal_may_be_torn() {
-        sweep("torn");
+        sweep("torn", Victim::Run);
+    }
+
+    #[test]
+    fn c_13_3_so_may_one_of_a_continued_run() {
+        sweep("torn", Victim::Continue);
     }
 
     #[test]
     fn c_13_6_a_full_disk_stops_the_run_and_loses_nothing() {
-        sweep("enospc");
+        sweep("enospc", Victim::Run);
+    }
+
+    #[test]
+    fn c_13_6_a_full_disk_stops_a_continued_run_and_loses_nothing() {
+        sweep("enospc", Victim::Continue);
     }
 
     #[test]
     fn c_13_6_an_input_output_error_stops_the_run_and_loses_nothing() {
-        sweep("eio");
+        sweep("eio", Victim::Run);
+    }
+
+    #[test]
+    fn c_13_6_an_input_output_error_stops_a_continued_run_and_loses_nothing() {
+        sweep("eio", Victim::Continue);
     }
 }

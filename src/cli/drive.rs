@@ -18,7 +18,7 @@ use crate::progress::{Progress, Verbosity};
 use crate::run::{Notice, Observer, Run};
 use crate::signal::Cancel;
 use crate::terminal;
-use crate::text::Secrets;
+use crate::text::{Secrets, shell_word};
 use crate::time;
 use crate::vars::Vars;
 use crate::workspace::Workspace;
@@ -168,10 +168,13 @@ pub fn finish(
             return code;
         }
     };
-    stdout::write(&output::render(&result, format));
+    let written = stdout::write_result(&output::render(&result, format));
+    if let Err(error) = &written {
+        stdout::complain(&format!("Error: the result could not be written to stdout: {error}"));
+    }
     ExitCode::from(match result.status {
-        RunStatus::Completed => 0,
-        RunStatus::Failed | RunStatus::Running => 1,
+        RunStatus::Completed if written.is_ok() => 0,
+        RunStatus::Completed | RunStatus::Failed | RunStatus::Running => 1,
         RunStatus::WaitingForInput => 101,
         RunStatus::Interrupted => 130,
     })
@@ -239,15 +242,5 @@ fn guide(options: &Options, run: &Run, workspace: &Workspace) {
             stdout::complain(&format!("Go on with: delta continue --run-id {id} -w {root}"));
         }
         _ => {}
-    }
-}
-
-/// `text` as one word of a shell command.
-pub fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
-    if text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
     }
 }

@@ -115,7 +115,7 @@ fn perform(args: &ListRunsArgs) -> Result<String, Failure> {
     let wanted =
         |run: &Listed| resumable(run) && args.status.is_none_or(|status| run.status == status);
     let mut runs: Vec<Listed> =
-        workspace.run_dirs().iter().map(|dir| describe(dir)).filter(wanted).collect();
+        workspace.run_dirs()?.iter().map(|dir| describe(dir)).filter(wanted).collect();
     runs.sort_by(|one, other| {
         (other.last_updated, &other.run_id).cmp(&(one.last_updated, &one.run_id))
     });
@@ -133,13 +133,12 @@ fn perform(args: &ListRunsArgs) -> Result<String, Failure> {
 
 fn describe(dir: &Path) -> Listed {
     let run_id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let text = fs::read_to_string(dir.join("metadata.json")).ok();
-    let metadata = text.and_then(|text| serde_json::from_str::<RunMetadata>(&text).ok());
-    // While a run goes on its metadata may lag behind, and after a crash it says RUNNING: the journal knows.
-    let settled = metadata.filter(|metadata| metadata.status != RunStatus::Running);
+    if dir.is_symlink() {
+        return damaged(run_id, dir, "it is a symlink");
+    }
     let read =
         || journal::read(dir).map(|contents| RunMetadata::of(&RunState::of(&contents.events)));
-    let metadata = match settled {
+    let metadata = match settled(dir, &run_id) {
         Some(metadata) => Ok(Some(metadata)),
         None => read(),
     };
@@ -158,8 +157,19 @@ fn describe(dir: &Path) -> Listed {
     }
 }
 
+/// The metadata, when it says all that the journal does. While a run goes on it may lag behind, after a crash too, and in
+/// a copied directory it may be that of another run.
+fn settled(dir: &Path, run_id: &str) -> Option<RunMetadata> {
+    let path = dir.join("metadata.json");
+    let metadata: RunMetadata = serde_json::from_str(&fs::read_to_string(&path).ok()?).ok()?;
+    let modified = |path: &Path| fs::symlink_metadata(path).and_then(|found| found.modified()).ok();
+    let fresh = modified(&dir.join(journal::FILE_NAME))? <= modified(&path)?;
+    (fresh && metadata.status != RunStatus::Running && metadata.run_id == run_id)
+        .then_some(metadata)
+}
+
 fn damaged(run_id: String, dir: &Path, reason: &str) -> Listed {
-    let modified = fs::metadata(dir).and_then(|metadata| metadata.modified()).ok();
+    let modified = fs::symlink_metadata(dir).and_then(|metadata| metadata.modified()).ok();
     let since_epoch = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
     let moment = Timestamp::from_millis(
         since_epoch.map_or(0, |time| i64::try_from(time.as_millis()).unwrap_or(0)),

@@ -13,9 +13,10 @@ use crate::janitor::{self, Owner};
 use crate::journal::{self, Contents, JournalError};
 use crate::outcome::RunResult;
 use crate::process;
-use crate::run::{Notice, Run};
+use crate::run::{self, Notice, Run};
 use crate::signal::Cancel;
 use crate::state::RunState;
+use crate::text::shell_word;
 use crate::time;
 use crate::workspace::{self, Workspace};
 use clap::Args;
@@ -70,6 +71,7 @@ fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
     let lock = claim(&args.run_id, &dir)?;
     let contents = read_journal(&args.run_id, &dir)?;
     let state = RunState::of(&contents.events);
+    mend(&dir, &state);
     let start = state
         .start
         .clone()
@@ -89,6 +91,7 @@ fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
 /// continuing it when it needs no message for that. `None` when it never began.
 pub fn ensure(
     id: &RunId,
+    task: &str,
     workspace: &Workspace,
     ready: &Ready,
     options: &Options,
@@ -111,6 +114,7 @@ pub fn ensure(
         _ => read_journal(id, &dir)?,
     };
     let state = RunState::of(&contents.events);
+    mend(&dir, &state);
     let Some(start) = state.start.clone() else { return Ok(None) };
     let orphaned = state.status == Some(RunStatus::Running);
     if orphaned {
@@ -129,8 +133,11 @@ pub fn ensure(
     if needs_message {
         return Ok(RunResult::of(&state));
     }
+    let no_task = state.conversation.task().is_empty();
+    let said =
+        answer.or_else(|| no_task.then(|| Payload::UserMessage { content: task.to_owned() }));
     let taken = Taken { id: id.clone(), dir, lock, contents, start, orphaned };
-    take_up(taken, workspace, ready, options, answer, cancel.clone()).map(Some)
+    take_up(taken, workspace, ready, options, said, cancel.clone()).map(Some)
 }
 
 /// A run that nobody else works on.
@@ -186,6 +193,11 @@ fn take_up(
     ready.drive(&mut run, workspace, options, cancel)
 }
 
+/// Mends the metadata. It says nothing that the journal does not, so a disk that refuses it is no reason to stop.
+fn mend(dir: &Path, state: &RunState) {
+    let _ = run::mend_metadata(dir, state);
+}
+
 /// The directory of a run.
 ///
 /// # Errors
@@ -208,7 +220,7 @@ pub fn find(id: &RunId, workspace: &Workspace) -> Result<PathBuf, Failure> {
 }
 
 fn shown(dir: &Path) -> String {
-    drive::shell_word(&dir.to_string_lossy())
+    shell_word(&dir.to_string_lossy())
 }
 
 /// Takes the lock; whoever holds it works on the run.
@@ -273,6 +285,8 @@ fn meaning(
             Some(response) => {
                 Ok(Some(Payload::HumanInputReceived { iteration, call_id, response }))
             }
+            // Whoever asked may have died, or failed, before the question could be shown: it is asked again.
+            None if state.status != Some(RunStatus::WaitingForInput) => Ok(None),
             None if args.options.has_person() => Ok(None),
             None => Err(Failure::needs_message(
                 format!("Run is WAITING_FOR_INPUT: {}", crate::text::printable(&question.prompt)),
@@ -284,6 +298,10 @@ fn meaning(
         };
     }
     match (state.status, message) {
+        (_, None) if state.conversation.task().is_empty() => Err(Failure::needs_message(
+            format!("run {} has no task: its process died before it was recorded", args.run_id),
+            "give it with -m/--message",
+        )),
         (_, Some(content)) if content.is_empty() => Err(Failure::needs_message(
             "the message is empty",
             "write it after -m, or take -m away",

@@ -74,7 +74,7 @@ fn perform(args: &RunArgs) -> Result<RunResult, Failure> {
             Err(WorkspaceError::Exists { id, .. }) if args.ensure => {
                 // Nothing to give means that its process died before the run began: it is made again.
                 if let Some(result) =
-                    resume::ensure(&id, &workspace, &ready, &args.options, &cancel)?
+                    resume::ensure(&id, &message, &workspace, &ready, &args.options, &cancel)?
                 {
                     return Ok(result);
                 }

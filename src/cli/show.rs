@@ -133,7 +133,7 @@ fn close(progress: &mut Progress, state: &RunState, args: &ShowArgs) {
     let next = format!(
         "delta continue --run-id {} -w {}",
         args.run_id,
-        drive::shell_word(&args.work_dir.to_string_lossy())
+        crate::text::shell_word(&args.work_dir.to_string_lossy())
     );
     match (state.status, state.question()) {
         (Some(RunStatus::Running), _) => {

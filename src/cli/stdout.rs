@@ -15,6 +15,18 @@ pub fn write(text: &str) -> bool {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
 }
 
+/// Writes the result to stdout, all there is to say there.
+///
+/// # Errors
+/// It could not be written, and not because nobody reads it: a script that goes on would take nothing for the result.
+pub fn write_result(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Writes a line to stderr.
 pub fn complain(line: &str) {
     // In one write, so that the lines of processes that share a terminal do not mix.

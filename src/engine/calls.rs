@@ -41,10 +41,7 @@ impl Engine<'_> {
                 }
             },
             (None, FINISH) if !matches!(self.agent.finish, Finish::Off) => self.finish(run, call),
-            (None, ASK_HUMAN) => {
-                self.ask(run, call);
-                Ok(())
-            }
+            (None, ASK_HUMAN) => self.ask(run, call),
             (None, unknown) => {
                 self.refuse(run, call, self.unknown_tool(unknown));
                 Ok(())
@@ -239,14 +236,16 @@ impl Engine<'_> {
     }
 
     /// Puts a question into the journal; waiting for the answer is the next step.
-    fn ask(&self, run: &mut Run, call: &Call) {
+    fn ask(&self, run: &mut Run, call: &Call) -> Result<(), EngineError> {
         match human::question(call) {
             Err(why) => self.refuse(run, call, self.cut_off(run, why)),
             Ok(question) => {
+                human::forget_old(&run.dir)?;
                 request(run, call, None, None);
                 run.record(Payload::HumanInputRequest(question));
             }
         }
+        Ok(())
     }
 
     /// Waits for the answer to a question at the terminal; false when it has to come with another process.

@@ -3,21 +3,28 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "tests may, and start real processes"
+    clippy::print_stdout,
+    reason = "tests may, start real processes, and say what could not be proven"
 )]
 
 mod agent_loading;
 mod agent_sections;
 mod ask_human;
 mod context;
+mod damage;
 mod disk;
 mod execution;
+mod faults;
+mod list_runs;
 mod llm;
 mod order;
 mod output;
+mod ownership;
 mod progress;
 mod records;
+mod resume;
 mod run_loop;
+mod runs;
 mod security;
 mod show;
 mod signals;

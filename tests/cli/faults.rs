@@ -1,0 +1,204 @@
+//! Faults of the system under a run (C-13.6, C-12.6): a full disk, no descriptors, closed streams, vanished directories.
+//! The run stops with a clear error and the right exit code, and goes on when the fault is gone.
+
+use super::DELTA;
+use super::runs::resume;
+use std::fs;
+use std::process::{Command, Stdio};
+use test_support::sandbox::{Ran, Sandbox};
+
+const NOTE: &str =
+    "  - name: note\n    shell: echo ${text} >> ${AGENT_HOME}/ledger; echo noted ${text}\n";
+
+/// A file system of its own for `work/`, unmounted when dropped.
+struct Mounted<'a>(&'a Sandbox);
+
+impl<'a> Mounted<'a> {
+    fn new(sandbox: &'a Sandbox, size: &str) -> Option<Self> {
+        fs::create_dir_all(sandbox.path("work")).unwrap();
+        let options = format!("size={size},mode=700");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &options, "delta-test"]).arg(sandbox.path("work"));
+        let there = mount.output().is_ok_and(|output| output.status.success());
+        if !there {
+            println!(
+                "NOT PROVEN HERE: a small file system cannot be mounted (that takes root); a full disk is proven by the \
+                 failpoints of tests/crash.rs alone"
+            );
+        }
+        there.then_some(Self(sandbox))
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path("work")).status();
+    }
+}
+
+#[test]
+fn c_13_6_a_full_disk() {
+    let mut outcomes = Vec::new();
+    // A tool fills the disk and leaves so many blocks of it free.
+    for blocks in 0..16 {
+        let fill = format!(
+            "{NOTE}  - name: fill\n    shell: cat /dev/zero > filler 2>/dev/null; truncate -s -{} filler; echo full\n",
+            blocks * 4096
+        );
+        let turns = "- call: [{tool: note, args: {text: a}}]\n- call: [{tool: fill}]\n\
+                     - call: [{tool: note, args: {text: b}}]\n- say: done\n";
+        let sandbox = Sandbox::scripted(DELTA, &fill, turns);
+        let Some(mounted) = Mounted::new(&sandbox, "300k") else { return };
+        let ran = sandbox.run("task", &["--format", "jsonl"]);
+        outcomes.push(ran.code);
+        if ran.code != 0 {
+            assert_eq!(ran.code, 1, "{blocks}: {ran:?}");
+            let cause = "No space left on device (os error 28)";
+            assert!(
+                ran.stderr.contains(cause) && ran.stderr.contains("/work/.delta/r/"),
+                "{ran:?}"
+            );
+            let events = ran.stdout.lines().filter(|line| line.starts_with("{\"type\":"));
+            let acknowledged: String = events.map(|line| format!("{line}\n")).collect();
+            assert!(sandbox.read("work/.delta/r/journal.jsonl").starts_with(&acknowledged));
+            // Still full: nothing is lost by trying.
+            let again = resume(&sandbox, &["-m", "go on"]);
+            assert!(again.code == 1 || again.code == 0, "{again:?}");
+            fs::remove_file(sandbox.path("work/filler")).unwrap();
+            let freed = finish(&sandbox);
+            assert!(freed.stdout == "done\n" || again.stdout == "done\n", "{freed:?}");
+        }
+        assert_eq!(sandbox.read("agent/ledger"), "a\nb\n", "{blocks} blocks free");
+        drop(mounted);
+    }
+    println!("a full disk with 0 to 15 free blocks: exit codes {outcomes:?}");
+    assert!(outcomes.contains(&1));
+}
+
+/// Continues a run without a message, and with one if it takes that.
+fn finish(sandbox: &Sandbox) -> Ran {
+    let ran = resume(sandbox, &[]);
+    match ran.stderr.contains("provide a message") && !ran.stderr.contains("is COMPLETED") {
+        true => resume(sandbox, &["-m", "go on"]),
+        false => ran,
+    }
+}
+
+/// A command through `sh`, which sets the scene for it.
+fn through_shell(sandbox: &Sandbox, scene: &str, args: &[&str]) -> Ran {
+    let mut command = Command::new("sh");
+    command.args(["-c", scene, DELTA]).args(args).current_dir(sandbox.path(""));
+    command.stdin(Stdio::null());
+    let output = command.output().unwrap();
+    Ran::of(output.status, &output.stdout, &output.stderr)
+}
+
+const RUN: [&str; 11] =
+    ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "task", "--format", "raw"];
+
+#[test]
+fn c_13_6_too_few_descriptors() {
+    let turns =
+        "- call: [{tool: note, args: {text: a}}, {tool: note, args: {text: b}}]\n- say: done\n";
+    let mut outcomes = Vec::new();
+    for limit in 4..28 {
+        let sandbox = Sandbox::scripted(DELTA, NOTE, turns);
+        let ran = through_shell(&sandbox, &format!("ulimit -n {limit}; exec \"$0\" \"$@\""), &RUN);
+        outcomes.push(ran.code);
+        if ran.code != 0 {
+            assert!([1, 126, 127].contains(&ran.code), "{limit}: {ran:?}");
+            assert!(ran.stderr.contains("open files"), "{limit}: {ran:?}");
+        }
+        // With enough of them the run goes on, or begins.
+        let mut last = resume(&sandbox, &[]);
+        if last.stderr.contains("Run is FAILED") {
+            last = resume(&sandbox, &["-m", "go on"]);
+        } else if last.stderr.contains("Run is COMPLETED") {
+            last = ran;
+        } else if last.code != 0 {
+            last = sandbox.run("task", &["--format", "raw"]);
+        }
+        assert_eq!((last.code, last.stdout.as_str()), (0, "done\n"), "{limit}: {}", last.stderr);
+        let ledger = fs::read_to_string(sandbox.path("agent/ledger")).unwrap_or_default();
+        assert!(["", "a\n", "b\n", "a\nb\n"].contains(&ledger.as_str()), "{limit}: {ledger}");
+        assert_eq!(sandbox.observations().len(), 2);
+    }
+    println!("4 to 27 descriptors: exit codes {outcomes:?}");
+    assert!(outcomes.contains(&0) && outcomes.iter().any(|code| *code != 0));
+}
+
+#[test]
+fn c_12_6_closed_and_full_streams_leave_the_run_unharmed() {
+    let turns = "- call: [{tool: note, args: {text: a}}]\n- say: done\n";
+    let cases = [
+        ("exec \"$0\" \"$@\" >&-", 0, ""),
+        ("exec \"$0\" \"$@\" 2>&-", 0, "done\n"),
+        ("exec \"$0\" \"$@\" >&- 2>&- <&-", 0, ""),
+        ("exec \"$0\" \"$@\" 2>/dev/full", 0, "done\n"),
+        ("exec \"$0\" \"$@\" >/dev/full", 1, ""),
+    ];
+    for (scene, code, stdout) in cases {
+        let sandbox = Sandbox::scripted(DELTA, NOTE, turns);
+        let ran = through_shell(&sandbox, scene, &RUN);
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, stdout), "{scene}: {}", ran.stderr);
+        assert_eq!(sandbox.metadata()["status"], "COMPLETED", "{scene}");
+        assert_eq!(sandbox.read("agent/ledger"), "a\n");
+        if scene.ends_with("/dev/full") && code == 1 {
+            let said = "Error: the result could not be written to stdout: No space left on device (os error 28)\n";
+            assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        }
+    }
+    // A reader that has gone away, from the first event on.
+    let sandbox = Sandbox::scripted(DELTA, NOTE, turns);
+    let mut child = sandbox.run_command("task", &["--format", "jsonl"]).spawn();
+    drop(child.stdout.take());
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+    assert_eq!(sandbox.metadata()["status"], "COMPLETED");
+}
+
+#[test]
+fn c_13_6_directories_that_vanish_under_the_run() {
+    let removals = [
+        "rm -rf ${CWD}",
+        "rm -rf ${CWD}/.delta",
+        "rm -rf ${RUN_DIR}",
+        "rm -rf ${RUN_DIR}/io",
+        "rm -rf ${RUN_DIR}/journal.jsonl ${RUN_DIR}/io",
+    ];
+    for removal in removals {
+        let tools = format!("{NOTE}  - name: wipe\n    shell: {removal}; echo wiped\n");
+        let turns = "- call: [{tool: note, args: {text: a}}, {tool: wipe}]\n\
+                     - call: [{tool: note, args: {text: b}}]\n- say: done\n";
+        let sandbox = Sandbox::scripted(DELTA, &tools, turns);
+        let ran = sandbox.run("task", &["--format", "json"]).expect_code(1);
+        assert_eq!(ran.json()["status"], "FAILED", "{removal}");
+        assert!(
+            ran.stderr.contains("No such file or directory (os error 2)"),
+            "{removal}: {}",
+            ran.stderr
+        );
+        assert!(ran.stderr.contains("/work/.delta/r/"), "{removal}: {}", ran.stderr);
+        assert_eq!(sandbox.read("agent/ledger"), "a\n", "nothing is started after it: {removal}");
+        let last = resume(&sandbox, &["-m", "on"]);
+        if sandbox.path("work/.delta/r/journal.jsonl").exists() {
+            assert_eq!(last.expect_code(0).stdout, "done\n");
+        } else {
+            assert!([1, 126].contains(&last.code), "{removal}: {last:?}");
+            sandbox.write("agent/script.yaml", "turns:\n- say: anew\n");
+            sandbox.run("task", &[]).expect_code(0);
+        }
+    }
+}
+
+#[test]
+fn c_13_6_a_run_directory_that_was_moved_away_and_back() {
+    let tools = format!("{NOTE}  - name: move\n    shell: mv ${{RUN_DIR}} ${{CWD}}/aside\n");
+    let turns = "- call: [{tool: note, args: {text: a}}, {tool: move}]\n- call: [{tool: note, args: {text: b}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, &tools, turns);
+    sandbox.run("task", &[]).expect_code(1);
+    let gone = resume(&sandbox, &[]).expect_code(1);
+    assert!(gone.stderr.contains("there is no run r in "), "{}", gone.stderr);
+    fs::rename(sandbox.path("work/aside"), sandbox.path("work/.delta/r")).unwrap();
+    assert_eq!(finish(&sandbox).expect_code(0).stdout, "done\n");
+    assert_eq!(sandbox.read("agent/ledger"), "a\nb\n");
+}

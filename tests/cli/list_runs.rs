@@ -1,0 +1,120 @@
+//! `delta list-runs` (C-11.3).
+
+use super::DELTA;
+use super::runs::{STATES, TOOLS, code_of};
+use serde_json::{Value, json};
+use std::fs;
+use std::time::Instant;
+use test_support::sandbox::{Ran, Sandbox};
+
+/// A workspace with a run in every state, named after it, and a damaged one. The last updated one is `RUNNING`.
+fn every_state() -> Sandbox {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, "");
+    for (state, turn) in STATES {
+        sandbox.write("agent/script.yaml", format!("turns:\n{turn}"));
+        let message = format!("a task\nthat is {state}");
+        let args = ["run", "--agent", "agent", "-w", "work", "--run-id", state, "-m", &message];
+        sandbox.delta(args).output().expect_code(code_of(state));
+    }
+    sandbox.write("work/.delta/broken/journal.jsonl", "garbage\ngarbage\n");
+    sandbox
+}
+
+fn list(sandbox: &Sandbox, more: &[&str]) -> Ran {
+    sandbox.delta(["list-runs", "-w", "work"].iter().chain(more).copied()).output()
+}
+
+fn ids(sandbox: &Sandbox, more: &[&str]) -> Vec<String> {
+    let ran = list(sandbox, &[&["--format", "json"], more].concat()).expect_code(0);
+    let id = |run: &Value| run["run_id"].as_str().unwrap().to_owned();
+    ran.json().as_array().unwrap().iter().map(id).collect()
+}
+
+const NEWEST_FIRST: [&str; 6] =
+    ["broken", "RUNNING", "INTERRUPTED", "WAITING_FOR_INPUT", "FAILED", "COMPLETED"];
+
+#[test]
+fn c_11_3_filters_and_order() {
+    let sandbox = every_state();
+    assert_eq!(ids(&sandbox, &[]), NEWEST_FIRST);
+    assert_eq!(ids(&sandbox, &["--resumable"]), NEWEST_FIRST[2..]);
+    for (state, _) in STATES {
+        assert_eq!(ids(&sandbox, &["--status", state]), [state]);
+        assert_eq!(ids(&sandbox, &["--status", &state.to_lowercase()]), [state]);
+    }
+    assert_eq!(ids(&sandbox, &["--status", "DAMAGED"]), ["broken"]);
+    assert_eq!(ids(&sandbox, &["--status", "RUNNING", "--resumable"]), Vec::<String>::new());
+    assert_eq!(ids(&sandbox, &["--first", "--resumable"]), ["INTERRUPTED"]);
+    list(&sandbox, &["--first", "--resumable"]).expect(0, "INTERRUPTED\n", "");
+    list(&sandbox, &["--status", "NONSENSE"]).expect_code(2);
+    list(&sandbox, &["--format", "yaml"]).expect_code(2);
+}
+
+#[test]
+fn c_11_3_json_and_text_say_the_same() {
+    let sandbox = every_state();
+    let all = list(&sandbox, &["--format", "json"]).json();
+    let fields =
+        "run_id status task_summary last_updated created_at iterations agent_name".to_owned();
+    for run in all.as_array().unwrap() {
+        let keys: Vec<&str> = run.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys.join(" "), fields);
+    }
+    let waiting = &all[3];
+    assert_eq!(
+        (&waiting["status"], &waiting["task_summary"], &waiting["iterations"]),
+        (&json!("WAITING_FOR_INPUT"), &json!("a task…"), &json!(1))
+    );
+    assert_eq!(waiting["agent_name"], "test-agent");
+    assert_eq!(all[0]["status"], "DAMAGED");
+    assert!(all[0]["task_summary"].as_str().unwrap().contains("is damaged in line 1"));
+    let text = list(&sandbox, &[]).expect_code(0).stdout;
+    for (line, id) in text.lines().zip(NEWEST_FIRST) {
+        assert!(line.starts_with(id) && line.ends_with(" ago"), "{text}");
+    }
+    assert!(text.contains("WAITING_FOR_INPUT  WAITING_FOR_INPUT  \"a task…\""), "{text}");
+    assert_eq!(text.lines().count(), 6);
+}
+
+#[test]
+fn c_11_3_nothing_found_is_no_error() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done");
+    fs::create_dir(sandbox.path("work")).unwrap();
+    list(&sandbox, &[]).expect(0, "", "");
+    list(&sandbox, &["--format", "json"]).expect(0, "[]\n", "");
+    list(&sandbox, &["--format", "json", "--first"]).expect(0, "[]\n", "");
+    list(&sandbox, &["--first"]).expect(0, "", "");
+    sandbox.run("go", &[]).expect_code(0);
+    list(&sandbox, &["--format", "json", "--status", "FAILED"]).expect(0, "[]\n", "");
+    let nowhere = sandbox.delta(["list-runs", "-w", "nowhere", "--format", "json"]).output();
+    let expected = "Error: the workspace nowhere cannot be used: there is no such directory\n";
+    nowhere.expect(126, "", expected);
+}
+
+#[test]
+fn c_11_3_what_cannot_be_read_is_never_taken_for_nothing() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done");
+    sandbox.write("work/.delta", "a file");
+    let ran = list(&sandbox, &["--format", "json"]).normal(&sandbox);
+    ran.expect(1, "", "Error: could not read DIR/work/.delta: Not a directory (os error 20)\n");
+}
+
+#[test]
+fn c_11_3_ten_thousand_runs() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done");
+    sandbox.run("go", &[]).expect_code(0);
+    let (journal, metadata) =
+        (sandbox.read("work/.delta/r/journal.jsonl"), sandbox.read("work/.delta/r/metadata.json"));
+    for number in 0..9_999 {
+        let dir = sandbox.path(&format!("work/.delta/r{number:04}"));
+        fs::create_dir(&dir).unwrap();
+        let named = |text: &str| text.replace("\"r\"", &format!("\"r{number:04}\""));
+        fs::write(dir.join("journal.jsonl"), named(&journal)).unwrap();
+        fs::write(dir.join("metadata.json"), named(&metadata)).unwrap();
+    }
+    let began = Instant::now();
+    let found = ids(&sandbox, &[]);
+    println!("10,000 runs listed in {} ms", began.elapsed().as_millis());
+    assert_eq!(found.len(), 10_000);
+    assert_eq!(found[0], "r9998", "at the same time the greater id is first");
+}

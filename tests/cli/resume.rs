@@ -1,0 +1,346 @@
+//! `delta continue` (C-11.2, C-10.2): what it does in each state, with and without a message.
+
+use super::DELTA;
+use super::runs::{STATES, TOOLS, in_state, kinds, resume, resume_command, snapshot, text};
+use serde_json::json;
+use std::fs;
+use test_support::sandbox::Sandbox;
+use test_support::server::{Answer, ScriptedServer};
+
+const UNKNOWN: &str = "[the engine stopped during this call; whether it took effect is unknown, and it was not run again]";
+
+/// What the LLM was told last, and so says, when a state is continued.
+fn seen(state: &str, message: Option<&str>) -> String {
+    let last = match (state, message) {
+        (_, Some(message)) => message,
+        ("INTERRUPTED", None) => "[interrupted: a person or the system stopped the engine]",
+        ("RUNNING", None) => UNKNOWN,
+        (other, None) => panic!("{other} takes a message"),
+    };
+    let end = if last.ends_with('\n') { "" } else { "\n" };
+    format!("seen {last}{end}")
+}
+
+#[test]
+fn c_11_2_completed_and_failed_take_a_message_and_nothing_else() {
+    for state in ["COMPLETED", "FAILED"] {
+        let sandbox = in_state(state);
+        let before = snapshot(&sandbox);
+        let expected = format!(
+            "Error: Run is {state}. To continue, provide a message using -m/--message\n\
+             Hint: delta continue --run-id r -w work -m \"Now do something else\"\n"
+        );
+        resume(&sandbox, &[]).expect(1, "", &expected);
+        let ran = resume(&sandbox, &["--format", "json"]);
+        assert_eq!(ran.code, 2, "--format twice");
+        assert_eq!(snapshot(&sandbox), before, "{state}");
+        resume(&sandbox, &["-m", "more"]).expect_code(0);
+        let tail = "ENGINE_START USER_MESSAGE THOUGHT ENGINE_END";
+        let first = if state == "FAILED" { "ERROR" } else { "THOUGHT" };
+        let expected = format!("ENGINE_START USER_MESSAGE {first} ENGINE_END {tail}");
+        assert_eq!(kinds(&sandbox), expected, "{state}");
+        assert_eq!(text(&sandbox.events("USER_MESSAGE")[1], "content"), "more");
+    }
+}
+
+#[test]
+fn c_11_2_interrupted_and_orphaned_runs_go_on_where_they_stopped() {
+    for state in ["INTERRUPTED", "RUNNING"] {
+        for message in [None, Some("more")] {
+            let sandbox = in_state(state);
+            let args: Vec<&str> = message.iter().flat_map(|text| ["-m", text]).collect();
+            let ran = resume(&sandbox, &args).expect_code(0);
+            assert_eq!(ran.stdout, seen(state, message), "{state}");
+            let said = message.map_or("", |_| " USER_MESSAGE");
+            let expected = match state {
+                "INTERRUPTED" => format!(
+                    "ENGINE_START USER_MESSAGE THOUGHT ACTION_REQUEST ACTION_RESULT ENGINE_END ENGINE_START{said} \
+                     THOUGHT ENGINE_END"
+                ),
+                _ => format!(
+                    "ENGINE_START USER_MESSAGE THOUGHT ACTION_REQUEST ENGINE_END ENGINE_START{said} ACTION_RESULT \
+                     THOUGHT ENGINE_END"
+                ),
+            };
+            assert_eq!(kinds(&sandbox), expected, "{state}");
+            let janitor = "[Janitor] Cleaned up orphaned run: Process ";
+            assert_eq!(ran.stderr.contains(janitor), state == "RUNNING", "{}", ran.stderr);
+        }
+    }
+}
+
+#[test]
+fn c_10_2_a_waiting_run_takes_its_answer_from_the_message_stdin_or_the_file() {
+    let response = "work/.delta/r/interaction/response.txt";
+    let args: [(&[&str], &str, Option<&str>, &str); 5] = [
+        (&["-m", "yes"], "", None, "yes"),
+        (&["-m", "-"], "by\nstdin\n", None, "by\nstdin"),
+        (&[], "", Some("by file\n\n"), "by file\n"),
+        (&[], "", Some("windows\r\n"), "windows"),
+        (&["-m", "wins"], "", Some("loses\n"), "wins"),
+    ];
+    for (args, stdin, file, answer) in args {
+        let sandbox = in_state("WAITING_FOR_INPUT");
+        if let Some(file) = file {
+            sandbox.write(response, file);
+        }
+        let ran = resume_command(&sandbox, args).stdin(stdin).output().expect_code(0);
+        assert_eq!(ran.stdout.trim_end(), format!("seen {answer}").trim_end());
+        assert_eq!(text(&sandbox.events("HUMAN_INPUT_RECEIVED")[0], "response"), answer);
+        assert_eq!(sandbox.observations(), [answer]);
+        assert_eq!(sandbox.events("USER_MESSAGE").len(), 1, "an answer is a tool result only");
+        assert!(!sandbox.path("work/.delta/r/interaction").exists());
+    }
+}
+
+#[test]
+fn c_10_2_without_an_answer_a_waiting_run_is_left_as_it_was() {
+    let sandbox = in_state("WAITING_FOR_INPUT");
+    let before = snapshot(&sandbox);
+    let expected = "Error: Run is WAITING_FOR_INPUT: Really?\n\
+                    Hint: answer with -m/--message, or write the answer to DIR/work/.delta/r/interaction/response.txt\n";
+    resume(&sandbox, &[]).normal(&sandbox).expect(1, "", expected);
+    let empty = "Error: the message on stdin is empty\nHint: give the text on stdin\n";
+    resume_command(&sandbox, &["-m", "-"]).stdin("\n").output().expect(126, "", empty);
+    let json =
+        ["continue", "--run-id", "r", "-w", "work", "--format", "json", "--max-iterations", "3"];
+    let result = sandbox.delta(json).output().expect_code(1).json();
+    assert_eq!(
+        (&result["run_id"], &result["status"], &result["error"]["type"]),
+        (&json!("r"), &json!("FAILED"), &json!("message_missing"))
+    );
+    assert_eq!(snapshot(&sandbox), before);
+}
+
+#[test]
+fn c_10_2_the_answers_file_goes_only_after_the_answer_is_in_the_journal() {
+    let sandbox = in_state("WAITING_FOR_INPUT");
+    sandbox.write("work/.delta/r/interaction/response.txt", "mine\n");
+    // The agent is not there: the run cannot be taken up.
+    fs::rename(sandbox.path("agent"), sandbox.path("gone")).unwrap();
+    resume(&sandbox, &[]).expect_code(126);
+    assert_eq!(sandbox.read("work/.delta/r/interaction/response.txt"), "mine\n");
+    fs::rename(sandbox.path("gone"), sandbox.path("agent")).unwrap();
+    assert_eq!(resume(&sandbox, &[]).expect_code(0).stdout, "seen mine\n");
+}
+
+#[test]
+fn c_10_2_an_old_answer_never_answers_a_new_question() {
+    // An engine that died between the answer's event and taking its file away leaves the file behind.
+    let turns = "- call: [{tool: ask_human, args: {prompt: First?}}]\n\
+                 - call: [{tool: leave}]\n\
+                 - call: [{tool: ask_human, args: {prompt: Second?}}]\n\
+                 - say: 'seen ${last}'\n";
+    let leave = "  - name: leave\n    shell: mkdir -p ${RUN_DIR}/interaction && echo old > ${RUN_DIR}/interaction/response.txt\n";
+    let sandbox = Sandbox::scripted(DELTA, leave, turns);
+    sandbox.run("task", &[]).expect_code(101);
+    resume(&sandbox, &["-m", "one"]).expect_code(101);
+    let ran = resume(&sandbox, &[]).expect_code(1);
+    assert!(ran.stderr.contains("Run is WAITING_FOR_INPUT: Second?"), "{}", ran.stderr);
+    assert_eq!(resume(&sandbox, &["-m", "two"]).expect_code(0).stdout, "seen two\n");
+}
+
+#[test]
+fn c_13_2_an_orphan_with_an_open_question_asks_it_again() {
+    // Died after the question's event, before request.json and ENGINE_END.
+    let sandbox = in_state("WAITING_FOR_INPUT");
+    super::runs::edit_journal(&sandbox, |journal| {
+        let lines: Vec<&str> = journal.lines().collect();
+        lines[..lines.len() - 1].join("\n") + "\n"
+    });
+    fs::remove_dir_all(sandbox.path("work/.delta/r/interaction")).unwrap();
+    resume(&sandbox, &[]).expect_code(101);
+    assert_eq!(sandbox.metadata()["status"], "WAITING_FOR_INPUT");
+    assert!(sandbox.path("work/.delta/r/interaction/request.json").is_file());
+    assert_eq!(sandbox.events("HUMAN_INPUT_REQUEST").len(), 1, "it was asked already");
+    assert_eq!(resume(&sandbox, &["-m", "yes"]).expect_code(0).stdout, "seen yes\n");
+}
+
+#[test]
+fn c_13_3_a_run_whose_task_was_torn_off_takes_it_by_message() {
+    // ENGINE_START and the task are one write; a torn one may keep the first alone.
+    let cut = || {
+        let sandbox = in_state("COMPLETED");
+        super::runs::edit_journal(&sandbox, |journal| {
+            journal.split_inclusive('\n').next().unwrap().to_owned() + "{\"type\":\"USER_MES"
+        });
+        sandbox.write("agent/script.yaml", "turns:\n- say: 'seen ${last}'\n");
+        sandbox
+    };
+    let sandbox = cut();
+    let before = snapshot(&sandbox);
+    let expected = "Error: run r has no task: its process died before it was recorded\n\
+                    Hint: give it with -m/--message\n";
+    resume(&sandbox, &[]).expect(1, "", expected);
+    assert_eq!(snapshot(&sandbox), before);
+    assert_eq!(resume(&sandbox, &["-m", "task"]).expect_code(0).stdout, "seen task\n");
+    assert_eq!(sandbox.metadata()["initial_message"], "task");
+    let sandbox = cut();
+    let ran = sandbox.run("task", &["--ensure", "--format", "raw"]).expect_code(0);
+    assert_eq!(ran.stdout, "seen task\n");
+}
+
+#[test]
+fn c_11_2_an_empty_message_is_none() {
+    for (state, _) in STATES {
+        let sandbox = in_state(state);
+        let before = snapshot(&sandbox);
+        let ran = resume(&sandbox, &["-m", ""]);
+        if state == "WAITING_FOR_INPUT" {
+            assert_eq!(ran.expect_code(0).stdout, "seen \n", "an empty answer is one");
+            continue;
+        }
+        let expected = "Error: the message is empty\nHint: write it after -m, or take -m away\n";
+        ran.expect(1, "", expected);
+        assert_eq!(snapshot(&sandbox), before, "{state}");
+    }
+}
+
+#[test]
+fn c_6_2_continue_allows_n_more_iterations() {
+    let note = |n: usize| format!("- call: [{{tool: note, args: {{text: n{n}}}}}]\n");
+    let turns: String = (1..=6).map(note).chain(["- say: done\n".to_owned()]).collect();
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns);
+    sandbox.run("task", &["--max-iterations", "2"]).expect_code(1);
+    let ran = resume(&sandbox, &["-m", "on", "--max-iterations", "3"]).expect_code(1);
+    assert!(ran.stderr.contains("the task is not finished after 3 iterations"), "{}", ran.stderr);
+    assert_eq!(sandbox.metadata()["iterations"], 5);
+    assert_eq!(resume(&sandbox, &["-m", "on"]).expect_code(0).stdout, "done\n");
+    assert_eq!(sandbox.read("work/ledger"), "n1\nn2\nn3\nn4\nn5\nn6\n");
+    let allowed: Vec<_> =
+        sandbox.events("ENGINE_START").iter().map(|e| e["max_iterations"].clone()).collect();
+    assert_eq!(allowed, [2, 3, 30]);
+    assert_eq!(sandbox.events("ERROR").len(), 2);
+    resume(&sandbox, &["--max-iterations", "0"]).expect_code(2);
+}
+
+#[test]
+fn c_6_1_each_process_has_one_start_and_one_end_and_counts_the_epoch_up() {
+    let sandbox = in_state("RUNNING");
+    sandbox.write("agent/script.yaml", "turns:\n- say: x\n- call: [{tool: stop}]\n- say: end\n");
+    resume(&sandbox, &[]).expect_code(130);
+    resume(&sandbox, &[]).expect_code(0);
+    resume(&sandbox, &["-m", "no turn is left"]).expect_code(1);
+    let ends: Vec<String> =
+        sandbox.events("ENGINE_END").iter().map(|e| text(e, "status").to_owned()).collect();
+    assert_eq!(ends, ["INTERRUPTED", "INTERRUPTED", "COMPLETED", "FAILED"]);
+    let epochs: Vec<_> =
+        sandbox.events("ENGINE_START").iter().map(|e| e["epoch"].clone()).collect();
+    assert_eq!(epochs, [1, 2, 3, 4]);
+    let order: Vec<String> = sandbox
+        .journal()
+        .iter()
+        .map(|e| text(e, "type").to_owned())
+        .filter(|kind| kind.starts_with("ENGINE_"))
+        .collect();
+    assert_eq!(order.join(" "), ["ENGINE_START ENGINE_END"; 4].join(" "));
+}
+
+#[test]
+fn c_10_3_the_other_calls_of_the_answer_keep_their_order() {
+    let turns = "- call: [{tool: note, args: {text: a}}, {tool: ask_human, args: {prompt: Really?}}, \
+                 {tool: note, args: {text: b}}, {tool: ask_human, args: {prompt: And?}}, {tool: note, args: {text: c}}]\n\
+                 - say: 'seen ${last}'\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    sandbox.run("task", &[]).expect_code(101);
+    assert_eq!(sandbox.read("work/ledger"), "a\n");
+    resume(&sandbox, &["-m", "yes"]).expect_code(101);
+    assert_eq!(sandbox.read("work/ledger"), "a\nb\n");
+    resume(&sandbox, &["-m", "well"]).expect_code(0);
+    assert_eq!(sandbox.observations(), ["noted a\n", "yes", "noted b\n", "well", "noted c\n"]);
+}
+
+#[test]
+fn c_11_2_the_agent_has_moved() {
+    let sandbox = in_state("INTERRUPTED");
+    fs::rename(sandbox.path("agent"), sandbox.path("moved")).unwrap();
+    let before = snapshot(&sandbox);
+    let expected = "Error: the agent is not in DIR/agent any more\nHint: say where it is now with `--agent DIR`\n";
+    resume(&sandbox, &[]).normal(&sandbox).expect(126, "", expected);
+    assert_eq!(snapshot(&sandbox), before);
+    resume(&sandbox, &["--agent", "nowhere"]).expect_code(126);
+    assert_eq!(snapshot(&sandbox), before);
+    resume(&sandbox, &["--agent", "moved"]).expect_code(0);
+    let home = sandbox.path("moved").to_string_lossy().into_owned();
+    assert_eq!(sandbox.metadata()["agent_home"], *home);
+    resume(&sandbox, &["-m", "more"]).expect_code(1);
+    assert_eq!(sandbox.metadata()["agent_home"], *home, "it is found there from now on");
+}
+
+#[test]
+fn c_11_2_the_agent_has_changed_between() {
+    let turns = "- call: [{tool: stop}]\n- call: [{tool: fresh}]\n- say: 'seen ${last}'\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    sandbox.run("task", &[]).expect_code(130);
+    sandbox
+        .agent("provider: script\n  model: script.yaml", "  - name: fresh\n    exec: echo new\n");
+    assert_eq!(resume(&sandbox, &[]).expect_code(0).stdout, "seen new\n");
+}
+
+#[test]
+fn c_7_10_another_model_for_one_process() {
+    let sandbox = in_state("INTERRUPTED");
+    sandbox.write("agent/other.yaml", "turns:\n- say: passed\n- say: from the other\n");
+    let ran = resume(&sandbox, &["--model", "script:other.yaml"]).expect_code(0);
+    assert_eq!(ran.stdout, "from the other\n", "the place in the script is the journal's");
+    let starts = sandbox.events("ENGINE_START");
+    let models: Vec<_> = starts.iter().map(|e| e["config"]["llm"]["model"].clone()).collect();
+    assert_eq!(models, ["script.yaml", "other.yaml"]);
+}
+
+#[test]
+fn c_11_2_no_such_run() {
+    let sandbox = in_state("COMPLETED");
+    let command = |id: &str, dir: &str| {
+        sandbox.delta(["continue", "--run-id", id, "-w", dir]).output().normal(&sandbox)
+    };
+    let lost = "Error: there is no run q in DIR/work\n\
+                Hint: name its workspace with `-w DIR`; `delta list-runs -w DIR` shows the runs of one\n";
+    command("q", "work").expect(1, "", lost);
+    command("r", ".").expect(
+        1,
+        "",
+        "Error: there is no run r in DIR\nHint: it is here: -w DIR/work\n",
+    );
+    fs::create_dir_all(sandbox.path("a b/.delta/r")).unwrap();
+    let two =
+        "Error: there is no run r in DIR\nHint: it is here: -w 'DIR/a b'\n      -w DIR/work\n";
+    command("r", ".").expect(1, "", two);
+    let nowhere =
+        "Error: the workspace nowhere cannot be used: there is no such directory\n".to_owned();
+    command("r", "nowhere").expect(126, "", &nowhere);
+    for bad in ["", "..", "a/b", "../work/.delta/r", "VERSION"] {
+        let before = snapshot(&sandbox);
+        let ran = sandbox.delta(["continue", &format!("--run-id={bad}"), "-w", "work"]).output();
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{bad:?}: {}", ran.stderr);
+        assert_eq!(snapshot(&sandbox), before);
+    }
+}
+
+#[test]
+fn c_12_7_usage_is_summed_over_processes_and_the_conversation_stays_strict() {
+    let answers = vec![
+        Answer::calls(vec![("stop", json!({})), ("note", json!({"text": "later"}))]),
+        Answer::text("done"),
+        Answer::text("again"),
+    ];
+    let server = ScriptedServer::start(answers);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), TOOLS);
+    sandbox.run("task", &[]).expect_code(130);
+    resume(&sandbox, &["-m", "also this"]).expect_code(0);
+    let args = ["continue", "--run-id", "r", "-w", "work", "-m", "and this", "--format", "json"];
+    let result = sandbox.delta(args).output().expect_code(0).json();
+    assert_eq!(server.violations(), Vec::<String>::new());
+    let usage = &result["metrics"]["usage"];
+    assert_eq!((&usage["input_tokens"], &usage["output_tokens"]), (&json!(33), &json!(21)));
+    assert_eq!(result["metrics"]["iterations"], 3);
+    assert_eq!(sandbox.read("work/ledger"), "later\n");
+    let kinds = kinds(&sandbox);
+    let second = "ENGINE_START USER_MESSAGE ACTION_REQUEST ACTION_RESULT THOUGHT ENGINE_END";
+    assert!(kinds.contains(second), "the message is there before the next THOUGHT: {kinds}");
+    let roles = |index: usize| -> Vec<String> {
+        let body = &server.requests()[index].body;
+        body["messages"].as_array().unwrap().iter().map(|m| text(m, "role").to_owned()).collect()
+    };
+    assert_eq!(roles(1), ["system", "user", "assistant", "tool", "tool", "user"]);
+}
