@@ -111,7 +111,7 @@ impl<'a> Engine<'a> {
         if let Ending::OutOfIterations { allowed } = ending {
             let count = if allowed == 1 { "iteration" } else { "iterations" };
             let error_message = format!("the task is not finished after {allowed} {count}");
-            let hint = "continue with a message, or raise `max_iterations` or `--max-iterations`"
+            let hint = "continue with `-m`, and give more with `--max-iterations`; or raise `max_iterations` in agent.yaml"
                 .to_owned();
             let kind = "max_iterations".to_owned();
             let error_details = ErrorDetails { kind, hint: Some(hint), ..ErrorDetails::default() };

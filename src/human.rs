@@ -77,6 +77,12 @@ pub fn question(call: &Call) -> Result<Question, String> {
     })
 }
 
+/// Whether `answer` answers `question`: a confirmation wants yes or no.
+pub fn accepts(question: &Question, answer: &str) -> bool {
+    let yes_or_no = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes" | "n" | "no");
+    question.input_type != InputType::Confirmation || yes_or_no
+}
+
 /// Writes `interaction/request.json` in the run directory, durably.
 pub fn write_request(run_dir: &Path, question: &Question, now: Timestamp) -> Result<(), FileError> {
     #[derive(Serialize)]

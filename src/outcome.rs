@@ -164,8 +164,9 @@ fn error_of(state: &RunState, status: RunStatus) -> Option<ErrorInfo> {
         kind: "interrupted".to_owned(),
         message: "the run was interrupted".to_owned(),
         details: Some(format!(
-            "`delta continue --run-id {}` goes on where it stopped",
-            state.start.as_ref()?.run_id
+            "`delta continue --run-id {} -w {}` goes on where it stopped",
+            state.start.as_ref()?.run_id,
+            crate::text::shell_word(&state.start.as_ref()?.work_dir)
         )),
     };
     match (status, &state.error) {

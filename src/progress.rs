@@ -6,7 +6,7 @@
 use crate::durable::LogFile;
 use crate::event::{ActionRequest, ActionResult, EngineStart, Event, Payload, RunStatus, Thought};
 use crate::run::Notice;
-use crate::state::ASK_HUMAN;
+use crate::state::{ASK_HUMAN, RunState};
 use crate::terminal;
 use crate::text::{hide_answers, one_line, printable};
 use crate::time::{Clock, human_duration};
@@ -83,6 +83,13 @@ impl Progress {
     /// Leaves an answer out that is the result, from now on: it is shown on the same terminal when the run ends.
     pub fn leave_result_out(&mut self) {
         self.result_follows = true;
+    }
+
+    /// Takes over what stays hidden of a run that is taken up again.
+    pub fn remember(&mut self, state: &RunState) {
+        self.hidden.extend(state.sensitive.iter().cloned());
+        let open = state.question().filter(|question| question.sensitive);
+        self.sensitive.extend(open.map(|question| question.call_id.clone()));
     }
 
     /// Writes engine.log too, from now on.

@@ -163,7 +163,7 @@ fn verification_3_2_raw_rejected_in_exec() {
 /// C-2.7: the value is split and globbed, and nothing in it is run. The specification expects otherwise of a shell than
 /// any POSIX shell does.
 #[test]
-fn verification_3_3_raw_with_malicious_input() {
+fn c_2_7_verification_3_3_raw_with_malicious_input() {
     let definition = "- name: test_raw_vulnerability\n  shell: \"printf '[%s]' ${input:raw}\"";
     let ran = run_beside_marker(definition, json!({"input": "; rm -rf marker"}));
     assert_eq!(ran.stdout, "[;][rm][-rf][marker]");

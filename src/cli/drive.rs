@@ -17,6 +17,7 @@ use crate::output::{self, Format};
 use crate::progress::{Progress, Verbosity};
 use crate::run::{Notice, Observer, Run};
 use crate::signal::Cancel;
+use crate::state::RunState;
 use crate::terminal;
 use crate::text::{Secrets, shell_word};
 use crate::time;
@@ -162,6 +163,7 @@ pub fn finish(
             let code = failure.complain();
             if matches!(format, Format::Json | Format::Jsonl) {
                 let (status, error) = (failure.status(), failure.info());
+                let run_id = failure.run_id().or(run_id);
                 let result = RunResult::without_run(run_id, status, error, time::now());
                 stdout::write(&output::render(&result, format));
             }
@@ -211,10 +213,12 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Shows what happens on stderr, writes engine.log, and with `jsonl` every event to stdout.
-pub fn observer(options: &Options, run_dir: &Path) -> Result<Observer, Failure> {
+/// Shows what happens on stderr, writes engine.log, and with `jsonl` every event to stdout. `before` is what the run was
+/// until now.
+pub fn observer(options: &Options, run_dir: &Path, before: &RunState) -> Result<Observer, Failure> {
     let mut progress = Progress::new(options.verbosity(), terminal::is_watched(), time::now);
     progress.log_to(LogFile::open(&run_dir.join("engine.log"))?);
+    progress.remember(before);
     if terminal::shows_result() && matches!(options.format, Format::Text | Format::Raw) {
         progress.leave_result_out();
     }

@@ -4,6 +4,7 @@ use super::stdout;
 use crate::diag::Report;
 use crate::durable::FileError;
 use crate::event::RunStatus;
+use crate::id::RunId;
 use crate::llm::{LlmError, NoEndpoint};
 use crate::outcome::ErrorInfo;
 use crate::workspace::WorkspaceError;
@@ -15,6 +16,8 @@ pub struct Failure {
     kind: Kind,
     message: String,
     hint: Option<String>,
+    /// The run that was made before it failed.
+    run_id: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,41 +75,51 @@ impl Kind {
 impl Failure {
     /// Something that a person wrote is wrong.
     pub fn config(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
-        Self { kind: Kind::Config, message: message.into(), hint: hint.into() }
+        Self { kind: Kind::Config, message: message.into(), hint: hint.into(), run_id: None }
     }
 
     /// There is no such run.
     pub fn no_run(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { kind: Kind::NoRun, message: message.into(), hint: Some(hint.into()) }
+        Self { kind: Kind::NoRun, message: message.into(), hint: Some(hint.into()), run_id: None }
     }
 
     /// Somebody else works on the run.
     pub fn active(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Active, message: message.into(), hint: None }
+        Self { kind: Kind::Active, message: message.into(), hint: None, run_id: None }
     }
 
     /// The run cannot go on without a message.
     pub fn needs_message(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { kind: Kind::NeedsMessage, message: message.into(), hint: Some(hint.into()) }
+        Self {
+            kind: Kind::NeedsMessage,
+            message: message.into(),
+            hint: Some(hint.into()),
+            run_id: None,
+        }
     }
 
     /// The run's files are not what they should be.
     pub fn damaged(message: impl Into<String>, hint: Option<String>) -> Self {
-        Self { kind: Kind::Damaged, message: message.into(), hint }
+        Self { kind: Kind::Damaged, message: message.into(), hint, run_id: None }
     }
 
     /// The stop was asked for while the command waited for something outside of a run.
     pub fn interrupted(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Interrupted, message: message.into(), hint: None }
+        Self { kind: Kind::Interrupted, message: message.into(), hint: None, run_id: None }
     }
 
     /// A person was asked something before a run began, and there was no answer.
     pub fn unanswered(what: &str, error: &std::io::Error, hint: &str) -> Self {
         if error.kind() == std::io::ErrorKind::Interrupted {
-            return Self { kind: Kind::Interrupted, message: "interrupted".to_owned(), hint: None };
+            return Self {
+                kind: Kind::Interrupted,
+                message: "interrupted".to_owned(),
+                hint: None,
+                run_id: None,
+            };
         }
         let message = format!("{what}: {error}");
-        Self { kind: Kind::Silence, message, hint: Some(hint.to_owned()) }
+        Self { kind: Kind::Silence, message, hint: Some(hint.to_owned()), run_id: None }
     }
 
     /// The status of a RunResult.
@@ -122,6 +135,17 @@ impl Failure {
             | Kind::Io
             | Kind::Silence => RunStatus::Failed,
         }
+    }
+
+    /// The same of a run that was made already.
+    pub fn of_run(mut self, id: &RunId) -> Self {
+        self.run_id = Some(id.to_string());
+        self
+    }
+
+    /// The run that was made before it failed.
+    pub fn run_id(&self) -> Option<String> {
+        self.run_id.clone()
     }
 
     /// Says it on stderr.
@@ -156,7 +180,7 @@ impl From<FileError> for Failure {
         use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
         let denied = matches!(error.source.kind(), PermissionDenied | ReadOnlyFilesystem);
         let kind = if denied { Kind::Config } else { Kind::Io };
-        Self { kind, message: error.to_string(), hint: None }
+        Self { kind, message: error.to_string(), hint: None, run_id: None }
     }
 }
 
@@ -172,6 +196,7 @@ impl From<WorkspaceError> for Failure {
                 kind: Kind::Exists,
                 message,
                 hint: Some("choose another `--run-id`".to_owned()),
+                run_id: None,
             },
         }
     }

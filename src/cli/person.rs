@@ -1,7 +1,7 @@
 //! The person at the terminal, for `-i`.
 
 use crate::event::{InputType, Question};
-use crate::human::Person;
+use crate::human::{self, Person};
 use crate::signal::Cancel;
 use crate::terminal;
 use std::io;
@@ -16,7 +16,7 @@ impl Person for AtTerminal {
     fn ask(&mut self, question: &Question) -> io::Result<String> {
         // The question itself has been shown, with its event.
         match (question.input_type, question.sensitive) {
-            (InputType::Confirmation, _) => self.confirm(),
+            (InputType::Confirmation, _) => self.confirm(question),
             (InputType::Password, _) | (_, true) => {
                 terminal::ask_hidden("answer (hidden)> ", &self.cancel)
             }
@@ -27,10 +27,10 @@ impl Person for AtTerminal {
 
 impl AtTerminal {
     /// Asks until the answer is yes or no.
-    fn confirm(&self) -> io::Result<String> {
+    fn confirm(&self, question: &Question) -> io::Result<String> {
         loop {
             let answer = terminal::ask("answer (yes/no)> ", &self.cancel)?;
-            if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes" | "n" | "no") {
+            if human::accepts(question, &answer) {
                 return Ok(answer.trim().to_owned());
             }
         }

@@ -121,7 +121,7 @@ pub fn ensure(
         inspect(id, &start, false)?;
     }
     let answer = state.question().and_then(|question| {
-        let response = human::read_response(&dir)?;
+        let response = human::read_response(&dir).filter(|it| human::accepts(question, it))?;
         let (iteration, call_id) = (question.iteration, question.call_id.clone());
         Some(Payload::HumanInputReceived { iteration, call_id, response })
     });
@@ -161,7 +161,7 @@ fn take_up(
 ) -> Result<RunResult, Failure> {
     let Taken { id, dir, lock, contents, start, orphaned } = taken;
     workspace::ensure_parts(&dir)?;
-    let observer = drive::observer(options, &dir)?;
+    let observer = drive::observer(options, &dir, &RunState::of(&contents.events))?;
     let secrets = ready.secrets.clone();
     let (mut run, aside) = Run::open(id, &dir, lock, secrets, time::now, observer, &contents)?;
     if let Some(name) = aside {
@@ -282,6 +282,13 @@ fn meaning(
         let (iteration, call_id) = (question.iteration, question.call_id.clone());
         let answer = message.or_else(|| human::read_response(dir));
         return match answer {
+            Some(answer) if !human::accepts(question, &answer) => Err(Failure::needs_message(
+                format!(
+                    "the question wants yes or no: {}",
+                    crate::text::printable(&question.prompt)
+                ),
+                "answer y, yes, n or no; the run waits on",
+            )),
             Some(response) => {
                 Ok(Some(Payload::HumanInputReceived { iteration, call_id, response }))
             }

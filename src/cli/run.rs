@@ -10,6 +10,7 @@ use crate::id::RunId;
 use crate::outcome::RunResult;
 use crate::run::Run;
 use crate::signal::Cancel;
+use crate::state::RunState;
 use crate::terminal;
 use crate::time;
 use crate::workspace::{Workspace, WorkspaceError};
@@ -70,7 +71,11 @@ fn perform(args: &RunArgs) -> Result<RunResult, Failure> {
     let workspace = choose_workspace(args, &ready.agent, &cancel)?;
     loop {
         match create_run(args, &workspace) {
-            Ok(new) => return begin(args, new, message, &ready, &workspace, cancel),
+            Ok(new) => {
+                let id = new.0.clone();
+                let result = begin(args, new, message, &ready, &workspace, cancel);
+                return result.map_err(|failure| failure.of_run(&id));
+            }
             Err(WorkspaceError::Exists { id, .. }) if args.ensure => {
                 // Nothing to give means that its process died before the run began: it is made again.
                 if let Some(result) =
@@ -98,7 +103,7 @@ fn begin(
     for (name, text) in &ready.agent.sources {
         durable::write_new(&dir.join("agent").join(name), ready.secrets.hide(text).as_bytes())?;
     }
-    let observer = drive::observer(&args.options, &dir)?;
+    let observer = drive::observer(&args.options, &dir, &RunState::default())?;
     let mut run = Run::create(id, &dir, lock, ready.secrets.clone(), time::now, observer)?;
     let start = ready.start(&run, workspace, 1, &args.options);
     run.record(Payload::EngineStart(Box::new(start)));

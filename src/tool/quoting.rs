@@ -175,6 +175,7 @@ mod tests {
         check(r#"echo "$(cat "${f}" ${g})""#, r#"echo "$(cat "${1}" "$2")""#);
         check("echo `cat ${f}`", r#"echo `cat "$1"`"#);
         check(r#"echo "`cat ${f}`""#, r#"echo "`cat "$1"`""#);
+        check("echo \"`echo \\`cat ${f}\\``\"", "echo \"`echo \\`cat \"$1\"\\``\"");
         check("echo ${v:-${x}}", r#"echo ${v:-"$1"}"#);
         check(r#"echo "${v:-${x}}" "${v:-"${x}"}""#, r#"echo "${v:-${1}}" "${v:-"${1}"}""#);
         check(r##"echo "${v#${x}}" ${v%%${x}*}"##, r##"echo "${v#"$1"}" ${v%%"$1"*}"##);
@@ -310,6 +311,9 @@ mod tests {
             "printf $v\"${x}\" a",
             "\"pri\\\nntf\" ${x} a",
             "$v printf ${x} a",
+            "read$v ${x}",
+            "$v\"read\" ${x}",
+            "read${y} ${x}",
             "command $v printf ${x} a",
             "{printf,a} ${x}",
             "cp ${x}{,.bak}",
@@ -329,6 +333,7 @@ mod tests {
         }
         check("find . -exec a {} ${x} \\;", "find . -exec a {} \"$1\" \\;");
         check("printf \"$v\" ${x}", r#"printf "$v" "$1""#);
+        check("$HOME/read \"$d/read\" ${x}", r#"$HOME/read "$d/read" "$1""#);
         check("$v ${x} a", r#"$v "$1" a"#);
         check("printf '%s' ${x}", r#"printf '%s' "$1""#);
         check("printf -- ${f} ${x}", r#"printf -- "$1" "$2""#);
@@ -419,6 +424,7 @@ mod tests {
             "case ${u:-${y}} in a) b;; esac",
             "echo \"`echo \"${u:-$(echo \"it's\")}\" ${y}`\"",
             "echo \"`echo 'a' \\`echo ${y}\\``\"",
+            "echo \"`echo \\\"${u:-\\\"${y}\\\"}\\\"`\"",
             "a=(b c); echo ${y}",
         ] {
             assert!(script(template).is_err(), "{template} was taken");

@@ -258,12 +258,12 @@ fn c_1_3_yaml_that_is_none() {
     };
     check(
         "name: t\nllm: {a: b\n",
-        &at(
+        &(at(
             "3:1",
             "not valid YAML: while parsing a flow mapping, did not find expected ',' or '}'",
             "",
             "^",
-        ),
+        ) + "  = help: put quotes around a text that holds one of `{}[],`\n"),
     );
     check(
         "name: t\n  llm: x\n",

@@ -344,3 +344,35 @@ fn c_12_7_usage_is_summed_over_processes_and_the_conversation_stays_strict() {
     };
     assert_eq!(roles(1), ["system", "user", "assistant", "tool", "tool", "user"]);
 }
+
+#[test]
+fn c_15_4_a_sensitive_answer_stays_hidden_when_it_comes_with_continue() {
+    let turns = "- call: [{tool: ask_human, args: {prompt: 'Key?', sensitive: true}}]\n- say: 'got ${last}'\n";
+    let sandbox = Sandbox::scripted(DELTA, "", turns);
+    sandbox.run("task", &[]).expect_code(101);
+    let fixed = ["continue", "--run-id", "r", "-w", "work", "-m", "hunter2secret"];
+    let ran = sandbox.delta(fixed).output().expect_code(0);
+    assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("hunter2secret"), "{ran:?}");
+    assert!(ran.stderr.contains("[hidden]"), "{ran:?}");
+    assert!(!sandbox.read("work/.delta/r/engine.log").contains("hunter2secret"));
+    assert_eq!(sandbox.observations(), ["hunter2secret"], "the journal has it, as the design says");
+}
+
+#[test]
+fn c_10_1_a_confirmation_wants_yes_or_no_also_from_continue() {
+    let turns = "- call: [{tool: ask_human, args: {prompt: 'Delete?', input_type: confirmation}}]\n- say: 'got ${last}'\n";
+    let sandbox = Sandbox::scripted(DELTA, "", turns);
+    sandbox.run("task", &[]).expect_code(101);
+    let journal = sandbox.read("work/.delta/r/journal.jsonl");
+    let fixed = ["continue", "--run-id", "r", "-w", "work", "--format", "raw", "-m"];
+    for wrong in ["maybe", "", "yes please"] {
+        let ran = sandbox.delta(fixed.iter().copied().chain([wrong])).output().expect_code(1);
+        assert_eq!(
+            ran.stderr,
+            "Error: the question wants yes or no: Delete?\nHint: answer y, yes, n or no; the run waits on\n"
+        );
+    }
+    assert_eq!(sandbox.read("work/.delta/r/journal.jsonl"), journal);
+    let ran = sandbox.delta(fixed.iter().copied().chain(["No"])).output().expect_code(0);
+    assert_eq!(ran.stdout, "got No\n");
+}

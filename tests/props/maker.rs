@@ -117,7 +117,8 @@ impl Maker<'_> {
                 ("x\\\ny", "xy"),
                 ("\\'", "'"),
             ]),
-            2 if self.braces < 2 => self.single(),
+            // A `'` in backquotes beside another substitution is refused.
+            2 if self.braces < 2 && !(self.backquoted && self.tape.below(4) > 0) => self.single(),
             3 => self.double(depth),
             4 | 5 if around != Around::Case => self.alternative(depth, around),
             6 if matches!(around, Around::Unsplit | Around::Case) => {
@@ -165,14 +166,9 @@ impl Maker<'_> {
                 ("\n", "\n"),
                 (")", ")"),
             ]),
-            1 if self.backquoted => self.fixed(&[
-                (" a ", " a "),
-                ("it's", "it's"),
-                ("#", "#"),
-                ("\\$", "$"),
-                ("ā*", "ā*"),
-                ("\n", "\n"),
-            ]),
+            1 if self.backquoted => {
+                self.fixed(&[(" a ", " a "), ("#", "#"), ("\\$", "$"), ("ā*", "ā*"), ("\n", "\n")])
+            }
             1 if around == Around::Heredoc => self.fixed(&[
                 (" a ", " a "),
                 ("it's", "it's"),
@@ -262,11 +258,23 @@ impl Maker<'_> {
     /// `$(...)` or backquotes around a command that writes a word and an `X`.
     fn substitution(&mut self, depth: usize, around: Around) -> Made {
         let outer = (std::mem::take(&mut self.braces), self.substituted, self.backquoted);
-        // Backquotes in a quoted `${...}` may hold neither `\` nor `'`.
+        // Backquotes in a quoted `${...}` may hold next to nothing.
         let back = outer.0 == 0 && self.tape.below(3) == 0;
         self.substituted = true;
         self.backquoted |= back;
-        let (command, value) = self.substituting(depth);
+        // Backquotes inside quotes may hold quotes or substitutions, but not both.
+        let plain = back && matches!(around, Around::Double | Around::Heredoc);
+        let (command, value) = match (plain, self.tape.below(4)) {
+            (false, _) => self.substituting(depth),
+            (true, 0) => {
+                let (hole, value) = self.hole();
+                (
+                    format!("IFS=; set -f; v=`printf %sX {hole}`; printf %sX $v"),
+                    format!("{value}XX"),
+                )
+            }
+            (true, _) => self.substituting(1),
+        };
         (self.braces, self.substituted, self.backquoted) = outer;
         if !back {
             return (format!("$({command})"), value);
@@ -283,7 +291,10 @@ impl Maker<'_> {
         let command = match self.tape.below(9) {
             0 => format!("printf %sX {word}"),
             1 => format!("printf %s {word}; printf X"),
-            2 => format!(" printf %s {word} | cat; printf X # it's \" )\n"),
+            2 => {
+                let comment = if self.backquoted { "a \" )" } else { "it's \" )" };
+                format!(" printf %s {word} | cat; printf X # {comment}\n")
+            }
             3 => format!("case a in (b) ;; a) printf %sX {word};; esac"),
             4 => format!("{{ printf %sX {word}; }}"),
             5 => format!("if :; then printf %sX {word}; fi"),

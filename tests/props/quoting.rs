@@ -131,7 +131,7 @@ fn hold(cases: u32, length: usize) {
     let directories = shells::directories(parent.path());
     let cases =
         std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
-    let max_global_rejects = cases / 20;
+    let max_global_rejects = cases / 10;
     let config = ProptestConfig {
         cases,
         max_global_rejects,

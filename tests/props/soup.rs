@@ -211,7 +211,7 @@ fn check(
 }
 
 #[test]
-fn c_2_6_random_templates_never_run_split_or_glob_a_value() {
+fn c_15_1_random_templates_never_run_split_or_glob_a_value() {
     let parent = tempfile::tempdir().unwrap();
     let directories = shells::directories(parent.path());
     let logs = parent.path().join("logs");

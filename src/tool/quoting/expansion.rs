@@ -361,8 +361,9 @@ impl Lexer<'_> {
             [first, _] => *first == Unit::Char('`'),
             _ => false,
         };
-        if inner.contains(&Unit::Char('\'')) && inner.windows(2).any(nests) {
-            let message = "shells read a `'` beside a substitution in backquotes inside double quotes differently";
+        let quotes = |unit: &Unit| matches!(unit, Unit::Char('\\' | '\'' | '"'));
+        if inner.iter().any(quotes) && inner.windows(2).any(nests) {
+            let message = "shells read quotes beside a substitution in backquotes inside double quotes differently";
             return Err(refuse("`", message, "use `$( )`, which nests plainly"));
         }
         let escaped = |pair: &[Unit]| matches!(pair, [Unit::Char('\\'), Unit::Char('\'' | '"')]);

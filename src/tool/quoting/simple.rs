@@ -151,9 +151,9 @@ impl Lexer<'_> {
     }
 
     fn command_name(&mut self, command: &mut Command, word: &Word) -> Result<()> {
-        let name = word.fixed().unwrap_or_default();
+        let name = word.fixed().unwrap_or(&word.remainder);
         // A variable that is empty vanishes, and the next word is the name.
-        let may_vanish = word.dynamic && !word.quoted && word.lead.is_empty();
+        let may_vanish = word.dynamic && !word.quoted && name.is_empty();
         if matches!(name, "command" | "builtin" | "time") || may_vanish && !self.is_whole(word) {
             command.at = At::Begun;
             command.prefixed = true;

@@ -32,6 +32,8 @@ pub(super) struct Word {
     pub(super) text: String,
     /// What of it surely begins it: `text` up to what is known at run time only.
     pub(super) lead: String,
+    /// What is left of it when everything that is known at run time only is empty.
+    pub(super) remainder: String,
     /// Something in it is quoted, so that it is a word even when it is empty.
     pub(super) quoted: bool,
     /// Something in it is known at run time only.
@@ -189,6 +191,11 @@ impl Word {
         if self.dynamic {
             return self.lead.clone();
         }
+        format!("{}{}", self.lead, Self::certain(segment))
+    }
+
+    /// What is fixed at the beginning of the piece `segment`.
+    fn certain(segment: &[Unit]) -> String {
         let single = segment[0] == Unit::Char('\'');
         let changes = |unit: &Unit| match unit {
             Unit::Hole(_) => true,
@@ -198,12 +205,13 @@ impl Word {
             Unit::Char('\\') => segment.len(),
             _ => segment.iter().position(changes).unwrap_or(segment.len()),
         };
-        format!("{}{}", self.lead, fixed_text(&segment[..end]))
+        fixed_text(&segment[..end])
     }
 
     /// Takes the piece `segment` into the word.
     fn add(&mut self, segment: &[Unit]) {
         self.lead = self.lead_with(segment);
+        self.remainder.push_str(&Self::certain(segment));
         self.quoted |= matches!(segment[0], Unit::Char('\\' | '\'' | '"'));
         self.hole |= segment.iter().any(|unit| matches!(unit, Unit::Hole(_)));
         let expands = |unit: &Unit| matches!(unit, Unit::Hole(_) | Unit::Char('$' | '`'));
