@@ -67,7 +67,11 @@ fn stream(text: &mut String, capture: &Capture, place: &str, record: &str) -> bo
     let file = file.as_deref().unwrap_or(record);
     text.push_str(&String::from_utf8_lossy(head));
     end_line(text);
-    text.push_str(&format!("[... {left_out} bytes left out; the whole lies in {place}/{file}"));
+    text.push_str(&format!("[... {left_out} bytes left out; "));
+    match &capture.error {
+        Some(error) => text.push_str(&format!("they could not be kept: {error}")),
+        None => text.push_str(&format!("the whole lies in {place}/{file}")),
+    }
     if capture.discarded > 0 {
         text.push_str(&format!(", except {} bytes after the first GiB", capture.discarded));
     }
@@ -155,5 +159,26 @@ mod tests {
             "abc\n[... 94 bytes left out; the whole lies in place/t.stdout ...]\nxyz"
         );
         assert!(found.truncated);
+    }
+
+    #[test]
+    fn c_4_5_what_could_not_be_kept_is_not_promised() {
+        let capture = Capture {
+            bytes: 100,
+            head: b"abc".to_vec(),
+            tail: b"xyz".to_vec(),
+            error: Some("No space left on device".to_owned()),
+            ..Capture::default()
+        };
+        let finished = Finished {
+            end: End::Exited(0),
+            duration: Duration::ZERO,
+            stdout: capture,
+            stderr: Capture::default(),
+        };
+        assert_eq!(
+            observe(&finished, 50, "place", "r.json").text,
+            "abc\n[... 94 bytes left out; they could not be kept: No space left on device ...]\nxyz"
+        );
     }
 }
