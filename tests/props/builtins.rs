@@ -63,7 +63,7 @@ fn c_2_6_no_builtin_evaluates_a_value() {
         cases,
         failure_persistence: None,
         max_shrink_iters: 3000,
-        ..ProptestConfig::default()
+        ..crate::base()
     };
     let result = TestRunner::new(config)
         .run(&prop::collection::vec(any::<u8>(), 4..24), |tape| check(&tape, &directories));

@@ -329,7 +329,7 @@ fn c_2_9_an_expanded_file_does_the_same() {
         cases,
         failure_persistence: None,
         max_shrink_iters: 20_000,
-        ..ProptestConfig::default()
+        ..crate::base()
     };
     let strategy =
         (prop::collection::vec(any::<u8>(), 0..150), prop::collection::vec(any::<u8>(), 0..60));

@@ -18,3 +18,15 @@ mod shells;
 mod soup;
 mod tape;
 mod words;
+
+/// What all properties have in common: a seed that is the same in every build, so that none fails by chance.
+/// `PROPTEST_RNG_SEED=N` looks elsewhere.
+fn base() -> proptest::test_runner::Config {
+    use proptest::test_runner::{Config, RngSeed};
+    let config = Config::default();
+    let rng_seed = match config.rng_seed {
+        RngSeed::Random => RngSeed::Fixed(20_261_121),
+        fixed => fixed,
+    };
+    Config { rng_seed, ..config }
+}

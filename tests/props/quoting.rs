@@ -137,7 +137,7 @@ fn hold(cases: u32, length: usize) {
         max_global_rejects,
         failure_persistence: None,
         max_shrink_iters: 4000,
-        ..ProptestConfig::default()
+        ..crate::base()
     };
     let strategy = (
         prop::collection::vec(any::<u8>(), 0..length),

@@ -222,7 +222,7 @@ fn c_15_1_random_templates_never_run_split_or_glob_a_value() {
         cases,
         failure_persistence: None,
         max_shrink_iters: 3000,
-        ..ProptestConfig::default()
+        ..crate::base()
     };
     let taken = Cell::new(0);
     let mut runner = TestRunner::new(config);

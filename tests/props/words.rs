@@ -65,11 +65,8 @@ fn run<S: Strategy>(
 ) {
     let cases =
         std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
-    let mut runner = TestRunner::new(ProptestConfig {
-        cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    });
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..crate::base() });
     match runner.run(strategy, test) {
         Ok(()) => {}
         Err(TestError::Fail(why, _)) => panic!("{why}"),
