@@ -107,19 +107,22 @@ impl Composer<'_> {
                 self.anchored(anchor, node(Value::Mapping(entries), end), span)
             }
             Event::Alias(anchor) => {
-                let Some(target) = self.anchors.get(&anchor) else {
-                    return Err(Fault::at(
-                        span,
-                        "this alias names an anchor that has not ended yet",
-                    ));
-                };
-                let (size, value) = (count(target), target.value.clone());
-                self.add(size, span)?;
+                let value = self.target(anchor, span)?;
                 let end = self.positions.byte(span.end.index());
                 Ok(Node { alias: true, ..node(value, end) })
             }
             _ => Err(Fault::at(span, "unexpected end")),
         }
+    }
+
+    /// A copy of what an alias names.
+    fn target(&mut self, anchor: usize, span: Span) -> Result<Value, Fault> {
+        let Some(target) = self.anchors.get(&anchor) else {
+            return Err(Fault::at(span, "this alias names an anchor that has not ended yet"));
+        };
+        let (size, value) = (count(target), target.value.clone());
+        self.add(size, span)?;
+        Ok(value)
     }
 
     /// Where the value of `event` begins.

@@ -153,6 +153,7 @@ impl Lexer<'_> {
             }
             _ => {
                 self.at += 1;
+                self.skip_while(|c| c.is_ascii_alphanumeric() || c == '_');
                 Ok(())
             }
         }
