@@ -163,7 +163,8 @@ fn settled(dir: &Path, run_id: &str) -> Option<RunMetadata> {
     let path = dir.join("metadata.json");
     let metadata: RunMetadata = serde_json::from_str(&fs::read_to_string(&path).ok()?).ok()?;
     let modified = |path: &Path| fs::symlink_metadata(path).and_then(|found| found.modified()).ok();
-    let fresh = modified(&dir.join(journal::FILE_NAME))? <= modified(&path)?;
+    // Within one tick of the file system's clock it cannot be told which of them is the later one.
+    let fresh = modified(&dir.join(journal::FILE_NAME))? < modified(&path)?;
     (fresh && metadata.status != RunStatus::Running && metadata.run_id == run_id)
         .then_some(metadata)
 }

@@ -4,7 +4,7 @@ use super::DELTA;
 use super::runs::{STATES, TOOLS, code_of};
 use serde_json::{Value, json};
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 use test_support::sandbox::{Ran, Sandbox};
 
 /// A workspace with a run in every state, named after it, and a damaged one. The last updated one is `RUNNING`.
@@ -17,6 +17,9 @@ fn every_state() -> Sandbox {
         sandbox.delta(args).output().expect_code(code_of(state));
     }
     sandbox.write("work/.delta/broken/journal.jsonl", "garbage\ngarbage\n");
+    // The clock of the file system lags behind the one of the journal by some milliseconds.
+    let broken = std::fs::File::open(sandbox.path("work/.delta/broken")).unwrap();
+    broken.set_modified(SystemTime::now() + Duration::from_secs(1)).unwrap();
     sandbox
 }
 
