@@ -120,7 +120,7 @@ pub struct EngineStart {
     pub engine_version: String,
 }
 
-/// The process that works on a run, as the janitor needs it.
+/// The process that works on a run, as the one after it needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessInfo {
     /// Its id.

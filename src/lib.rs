@@ -25,6 +25,7 @@ pub mod llm;
 pub mod event;
 pub mod conversation;
 pub mod state;
+pub mod ownership;
 pub mod journal;
 pub mod record;
 pub mod run;
@@ -39,7 +40,6 @@ pub mod agent;
 
 // The loop, and what surrounds it.
 pub mod engine;
-pub mod janitor;
 pub mod outcome;
 pub mod output;
 pub mod progress;

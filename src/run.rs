@@ -1,13 +1,14 @@
-//! An owned run: its lock, its journal, the state that the journal means, its metadata and its io/ files.
+//! An owned run: its journal, the state that the journal means, its metadata and its io/ files.
 //!
 //! Nothing in a run changes except through [`Run::record`]. What is recorded counts at once and becomes durable, and
 //! known to observers, with [`Run::commit`]; every act begins with one.
 
-use crate::durable::{self, FileError, Lock};
+use crate::durable::{self, FileError};
 use crate::event::{Event, Payload, ProcessInfo, RunStatus};
 use crate::id::RunId;
 use crate::journal::{Contents, Journal};
 use crate::llm::Attempt;
+use crate::ownership::Ownership;
 use crate::record::Records;
 use crate::state::RunState;
 use crate::text::Secrets;
@@ -134,7 +135,7 @@ pub struct Run {
     observer: Observer,
     /// When the metadata was last written, and with which status.
     written: Option<(Timestamp, RunStatus)>,
-    _lock: Lock,
+    ownership: Ownership,
 }
 
 impl Run {
@@ -142,7 +143,7 @@ impl Run {
     pub fn create(
         id: RunId,
         dir: &Path,
-        lock: Lock,
+        ownership: Ownership,
         secrets: Secrets,
         clock: Clock,
         observer: Observer,
@@ -150,14 +151,14 @@ impl Run {
         let journal = Journal::create(dir, clock)?;
         let records = Records::new(dir, secrets.clone());
         let (dir, state) = (dir.to_owned(), RunState::default());
-        Ok(Self { id, dir, records, secrets, state, journal, observer, written: None, _lock: lock })
+        Ok(Self { id, dir, records, secrets, state, journal, observer, written: None, ownership })
     }
 
     /// A run that is taken up again: its journal holds `contents`. Gives the name under which a torn tail was set aside.
     pub fn open(
         id: RunId,
         dir: &Path,
-        lock: Lock,
+        ownership: Ownership,
         secrets: Secrets,
         clock: Clock,
         observer: Observer,
@@ -166,18 +167,14 @@ impl Run {
         let (journal, aside) = Journal::open(dir, contents, clock)?;
         let records = Records::new(dir, secrets.clone());
         let (dir, state) = (dir.to_owned(), RunState::of(&contents.events));
-        let run = Self {
-            id,
-            dir,
-            records,
-            secrets,
-            state,
-            journal,
-            observer,
-            written: None,
-            _lock: lock,
-        };
+        let run =
+            Self { id, dir, records, secrets, state, journal, observer, written: None, ownership };
         Ok((run, aside))
+    }
+
+    /// The number of processes that have owned the run, this one included.
+    pub fn epoch(&self) -> u32 {
+        self.ownership.epoch()
     }
 
     /// What the events so far mean.

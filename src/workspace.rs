@@ -1,8 +1,9 @@
 //! Workspaces: `W001`, `W002`, ... of an agent, or any directory; and the run directories in their `.delta/`.
 
-use crate::durable::{self, FileError, Lock};
+use crate::durable::{self, FileError};
 use crate::id::RunId;
 use crate::journal::{self, JournalError};
+use crate::ownership::{Ownership, OwnershipError};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -193,11 +194,11 @@ impl Workspace {
         Ok(entries.flatten().filter(is_run).map(|entry| entry.path()).collect())
     }
 
-    /// Makes the directory of a new run, and locks it. A directory whose run never began is taken over.
+    /// Makes the directory of a new run, and takes it. A directory whose run never began is taken over.
     ///
     /// # Errors
     /// The id is taken, also by a process that asked for it at the same instant; nothing was changed then.
-    pub fn create_run(&self, id: &RunId) -> Result<(PathBuf, Lock), WorkspaceError> {
+    pub fn create_run(&self, id: &RunId) -> Result<(PathBuf, Ownership), WorkspaceError> {
         let control = self.root.join(".delta");
         match fs::symlink_metadata(&control) {
             Ok(metadata) if metadata.is_symlink() => return Err(WorkspaceError::Symlink(control)),
@@ -227,8 +228,11 @@ impl Workspace {
         if found && (self.find_run(id)?.is_none() || began(&dir)?) {
             return Err(exists());
         }
-        // Whoever asks for the same id at the same instant finds the directory, and one of us the lock.
-        let lock = Lock::take(&dir.join("lock"))?.ok_or_else(exists)?;
+        // Whoever asks for the same id at the same instant finds the directory, and one of us owns it.
+        let ownership = Ownership::claim(id, &dir).map_err(|error| match error {
+            OwnershipError::File(error) => error.into(),
+            OwnershipError::Active { .. } | OwnershipError::Elsewhere { .. } => exists(),
+        })?;
         if began(&dir)? {
             return Err(exists());
         }
@@ -237,7 +241,7 @@ impl Workspace {
             let _ = fs::remove_dir_all(dir.join("agent"));
         }
         ensure_parts(&dir)?;
-        Ok((dir, lock))
+        Ok((dir, ownership))
     }
 }
 

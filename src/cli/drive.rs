@@ -9,11 +9,11 @@ use crate::engine::Engine;
 use crate::environment::{Environment, KEY_VARIABLES};
 use crate::event::{EngineStart, Event, RunStatus};
 use crate::human::Person;
-use crate::janitor;
 use crate::llm::config::ModelChoice;
 use crate::llm::{self, Endpoint, Provider, ProviderKind};
 use crate::outcome::RunResult;
 use crate::output::{self, Format};
+use crate::ownership;
 use crate::progress::{Progress, Verbosity};
 use crate::run::{Notice, Observer, Run};
 use crate::signal::Cancel;
@@ -103,23 +103,17 @@ impl Ready {
     }
 
     /// What ENGINE_START says of this process.
-    pub fn start(
-        &self,
-        run: &Run,
-        workspace: &Workspace,
-        epoch: u32,
-        options: &Options,
-    ) -> EngineStart {
+    pub fn start(&self, run: &Run, workspace: &Workspace, options: &Options) -> EngineStart {
         EngineStart {
             run_id: run.id.to_string(),
-            epoch,
+            epoch: run.epoch(),
             agent_home: self.agent.home.to_string_lossy().into_owned(),
             agent_name: self.agent.name.clone(),
             work_dir: workspace.root.to_string_lossy().into_owned(),
             workspace_id: workspace.name(),
             max_iterations: options.max_iterations.unwrap_or(self.agent.max_iterations),
             config: self.agent.summary(),
-            process: janitor::myself(),
+            process: ownership::myself(),
             engine_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

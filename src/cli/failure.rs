@@ -7,6 +7,7 @@ use crate::event::RunStatus;
 use crate::id::RunId;
 use crate::llm::{LlmError, NoEndpoint};
 use crate::outcome::ErrorInfo;
+use crate::ownership::OwnershipError;
 use crate::workspace::WorkspaceError;
 use std::process::ExitCode;
 
@@ -81,11 +82,6 @@ impl Failure {
     /// There is no such run.
     pub fn no_run(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: Kind::NoRun, message: message.into(), hint: Some(hint.into()), run_id: None }
-    }
-
-    /// Somebody else works on the run.
-    pub fn active(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Active, message: message.into(), hint: None, run_id: None }
     }
 
     /// The run cannot go on without a message.
@@ -181,6 +177,18 @@ impl From<FileError> for Failure {
         let denied = matches!(error.source.kind(), PermissionDenied | ReadOnlyFilesystem);
         let kind = if denied { Kind::Config } else { Kind::Io };
         Self { kind, message: error.to_string(), hint: None, run_id: None }
+    }
+}
+
+impl From<OwnershipError> for Failure {
+    fn from(error: OwnershipError) -> Self {
+        let message = error.to_string();
+        match error {
+            OwnershipError::File(error) => error.into(),
+            OwnershipError::Active { .. } | OwnershipError::Elsewhere { .. } => {
+                Self { kind: Kind::Active, message, hint: None, run_id: None }
+            }
+        }
     }
 }
 

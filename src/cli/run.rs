@@ -4,10 +4,11 @@ use super::drive::{self, Options, Ready};
 use super::failure::Failure;
 use super::resume;
 use crate::agent::Agent;
-use crate::durable::{self, Lock};
+use crate::durable;
 use crate::event::Payload;
 use crate::id::RunId;
 use crate::outcome::RunResult;
+use crate::ownership::Ownership;
 use crate::run::Run;
 use crate::signal::Cancel;
 use crate::state::RunState;
@@ -90,11 +91,11 @@ fn perform(args: &RunArgs) -> Result<RunResult, Failure> {
 }
 
 /// A run directory that was made just now.
-type New = (RunId, PathBuf, Lock);
+type New = (RunId, PathBuf, Ownership);
 
 fn begin(
     args: &RunArgs,
-    (id, dir, lock): New,
+    (id, dir, ownership): New,
     message: String,
     ready: &Ready,
     workspace: &Workspace,
@@ -104,8 +105,8 @@ fn begin(
         durable::write_new(&dir.join("agent").join(name), ready.secrets.hide(text).as_bytes())?;
     }
     let observer = drive::observer(&args.options, &dir, &RunState::default())?;
-    let mut run = Run::create(id, &dir, lock, ready.secrets.clone(), time::now, observer)?;
-    let start = ready.start(&run, workspace, 1, &args.options);
+    let mut run = Run::create(id, &dir, ownership, ready.secrets.clone(), time::now, observer)?;
+    let start = ready.start(&run, workspace, &args.options);
     run.record(Payload::EngineStart(Box::new(start)));
     run.record(Payload::UserMessage { content: message });
     run.commit()?;
@@ -155,7 +156,7 @@ fn create_run(args: &RunArgs, workspace: &Workspace) -> Result<New, WorkspaceErr
             RunId::mint(time::now(), [a, b, c])
         });
         match workspace.create_run(&id) {
-            Ok((dir, lock)) => return Ok((id, dir, lock)),
+            Ok((dir, ownership)) => return Ok((id, dir, ownership)),
             Err(WorkspaceError::Exists { .. }) if args.run_id.is_none() => {}
             Err(error) => return Err(error),
         }

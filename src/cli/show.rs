@@ -4,8 +4,8 @@ use super::failure::Failure;
 use super::{drive, resume, stdout};
 use crate::event::{Event, Payload, RunStatus};
 use crate::id::RunId;
-use crate::janitor::{self, Owner};
 use crate::outcome::RunResult;
+use crate::ownership::{self, Owner};
 use crate::progress::{Progress, Verbosity};
 use crate::record;
 use crate::run::Notice;
@@ -138,7 +138,7 @@ fn close(progress: &mut Progress, state: &RunState, args: &ShowArgs) {
     match (state.status, state.question()) {
         (Some(RunStatus::Running), _) => {
             let process = state.start.as_ref().map(|start| &start.process);
-            let owner = process.map_or(Owner::Gone, janitor::inspect);
+            let owner = process.map_or(Owner::Gone, ownership::inspect);
             progress.line(&match (owner, process) {
                 (Owner::Alive, Some(process)) => format!("process {} works on it", process.pid),
                 (Owner::Elsewhere, Some(process)) => {

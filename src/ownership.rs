@@ -1,0 +1,212 @@
+//! Who owns a run: one process at a time, and how the next one comes by it (the specification's Janitor).
+//!
+//! An [`Ownership`] is the right to change a run. It lasts until it is dropped or its process ends, however that ends;
+//! nothing else in the program asks for the lock, judges whether another process lives, or counts epochs. Where the lock
+//! cannot speak (another host, a file system without locks), what the last process wrote about itself does.
+
+use crate::durable::{self, FileError, Lock};
+use crate::event::{EngineStart, ProcessInfo};
+use crate::id::RunId;
+use crate::signal::Cancel;
+use crate::time;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// The file in a run directory that the owner holds locked.
+const FILE_NAME: &str = "lock";
+
+/// How often somebody who waits for a run looks whether its owner has left it.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// The right to change a run.
+#[derive(Debug)]
+pub struct Ownership {
+    run: RunId,
+    epoch: u32,
+    _lock: Lock,
+}
+
+/// Why a run does not become ours. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnershipError {
+    /// Its process works on it.
+    #[error(
+        "Run {run} is still active (PID {}).\nCannot continue while original process is running.",
+        pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string())
+    )]
+    Active {
+        /// The run.
+        run: RunId,
+        /// The process, where it can be told.
+        pid: Option<u32>,
+    },
+    /// Its process was on another host, where it cannot be seen from here.
+    #[error(
+        "Run {run} was started on host '{there}'.\nCannot verify process status from host '{here}'.\n\
+         If you're certain the original process is dead, use --force."
+    )]
+    Elsewhere {
+        /// The run.
+        run: RunId,
+        /// The host of its process.
+        there: String,
+        /// This host.
+        here: String,
+    },
+    /// The lock could not be asked for.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl Ownership {
+    /// Takes a run whose owner has left it, at once.
+    ///
+    /// # Errors
+    /// Another process owns it, or the lock could not be asked for.
+    pub fn claim(run: &RunId, run_dir: &Path) -> Result<Self, OwnershipError> {
+        let path = run_dir.join(FILE_NAME);
+        match Lock::take(&path)? {
+            Some(lock) => Ok(Self { run: run.clone(), epoch: 1, _lock: lock }),
+            None => {
+                Err(OwnershipError::Active { run: run.clone(), pid: durable::lock_holder(&path) })
+            }
+        }
+    }
+
+    /// Takes a run as soon as its owner has left it; `None` when the wait was cancelled.
+    ///
+    /// # Errors
+    /// The lock could not be asked for.
+    pub fn await_claim(
+        run: &RunId,
+        run_dir: &Path,
+        cancel: &Cancel,
+    ) -> Result<Option<Self>, OwnershipError> {
+        loop {
+            match Self::claim(run, run_dir) {
+                Err(OwnershipError::Active { .. }) if cancel.wait(INTERVAL) => return Ok(None),
+                Err(OwnershipError::Active { .. }) => {}
+                claimed => return claimed.map(Some),
+            }
+        }
+    }
+
+    /// Follows the process that took the run up last. `left` is whether the journal says that it left the run; when not,
+    /// it must be dead: `force` takes the word of whoever says so for a process on another host.
+    ///
+    /// # Errors
+    /// It lives, or cannot be seen from here.
+    pub fn succeed(
+        &mut self,
+        last: &EngineStart,
+        left: bool,
+        force: bool,
+    ) -> Result<(), OwnershipError> {
+        if !left {
+            let run = self.run.clone();
+            match inspect(&last.process) {
+                Owner::Gone => {}
+                Owner::Elsewhere if force => {}
+                Owner::Alive => {
+                    return Err(OwnershipError::Active { run, pid: Some(last.process.pid) });
+                }
+                Owner::Elsewhere => {
+                    let there = last.process.hostname.clone();
+                    return Err(OwnershipError::Elsewhere { run, there, here: hostname() });
+                }
+            }
+        }
+        self.epoch = last.epoch + 1;
+        Ok(())
+    }
+
+    /// The number of processes that have owned the run, this one included.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
+/// This process, as a run records who works on it.
+pub fn myself() -> ProcessInfo {
+    let pid = std::process::id();
+    ProcessInfo {
+        pid,
+        hostname: hostname(),
+        start_time_unix: start_time(pid).unwrap_or_else(|| time::now().millis()),
+        process_name: process_name(pid).unwrap_or_else(|| "delta".to_owned()),
+    }
+}
+
+/// Who works on a run, as far as can be told from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// Its process is gone.
+    Gone,
+    /// Its process lives, on this host.
+    Alive,
+    /// Its process was on another host.
+    Elsewhere,
+}
+
+/// Whether the process that took up a run last still works on it, as far as it says itself: for those who only look, and
+/// for file systems on which locks do not reach every host.
+pub fn inspect(process: &ProcessInfo) -> Owner {
+    if process.hostname != hostname() {
+        return Owner::Elsewhere;
+    }
+    let named = process_name(process.pid).is_some_and(|name| name.contains("delta"));
+    match start_time(process.pid) {
+        // The clock's boot time may be set right by a second while the machine runs.
+        Some(started) if named && (started - process.start_time_unix).abs() <= 2_000 => {
+            Owner::Alive
+        }
+        _ => Owner::Gone,
+    }
+}
+
+/// The name of this host.
+fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn process_name(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
+}
+
+/// When a process started, in milliseconds since the Unix epoch: the kernel's ticks since boot (field 22 of
+/// `/proc/PID/stat`, proc(5)) after the boot time of `/proc/stat`, so that a process that was given the same id later
+/// has another one. A zombie has ended.
+fn start_time(pid: u32) -> Option<i64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold blanks; the fields are counted behind it.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks: i64 =
+        fields.get(19).filter(|_| !matches!(fields.first(), Some(&"Z" | &"X")))?.parse().ok()?;
+    let boot = fs::read_to_string("/proc/stat").ok()?;
+    let boot: i64 =
+        boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    let per_second =
+        i64::try_from(rustix::param::clock_ticks_per_second()).ok().filter(|ticks| *ticks > 0)?;
+    Some(boot * 1000 + ticks * 1000 / per_second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_13_2_a_process_is_alive_with_its_start_time_and_name_only() {
+        let me = myself();
+        assert_eq!(inspect(&me), Owner::Alive, "the test binary is named after the crate");
+        assert_eq!(
+            inspect(&ProcessInfo { start_time_unix: me.start_time_unix - 60_000, ..me.clone() }),
+            Owner::Gone
+        );
+        assert_eq!(
+            inspect(&ProcessInfo { hostname: "elsewhere.invalid".to_owned(), ..me.clone() }),
+            Owner::Elsewhere
+        );
+        assert_eq!(inspect(&ProcessInfo { pid: 0x7fff_fff0, ..me }), Owner::Gone);
+    }
+}
