@@ -6,14 +6,15 @@
 use crate::durable::LogFile;
 use crate::event::{ActionRequest, ActionResult, EngineStart, Event, Payload, RunStatus, Thought};
 use crate::run::Notice;
-use crate::state::{ASK_HUMAN, RunState};
+use crate::state::{ASK_HUMAN, Call, RunState};
 use crate::terminal;
 use crate::text::{hide_answers, one_line, printable};
 use crate::time::{Clock, human_duration};
 use crate::tool::value_text;
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
-use std::collections::HashSet;
+use serde_json::Value as Json;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ pub struct Progress {
     sensitive: HashSet<String>,
     /// The answers that stay hidden wherever they turn up.
     hidden: Vec<String>,
+    /// Calls that began in an earlier process, whose line this one has not shown.
+    earlier: HashMap<String, Call>,
     /// Whether the result is shown on the same terminal when the run ends.
     result_follows: bool,
     /// Whether this is the result itself, of `show`, and goes to stdout.
@@ -70,6 +73,7 @@ impl Progress {
             clock,
             sensitive: HashSet::new(),
             hidden: Vec::new(),
+            earlier: HashMap::new(),
             result_follows: false,
             to_stdout: false,
         }
@@ -85,11 +89,12 @@ impl Progress {
         self.result_follows = true;
     }
 
-    /// Takes over what stays hidden of a run that is taken up again.
+    /// Takes over what stays hidden of a run that is taken up again, and which calls wait for their results.
     pub fn remember(&mut self, state: &RunState) {
         self.hidden.extend(state.sensitive.iter().cloned());
         let open = state.question().filter(|question| question.sensitive);
         self.sensitive.extend(open.map(|question| question.call_id.clone()));
+        self.earlier.extend(state.begun().map(|call| (call.id.clone(), call.clone())));
     }
 
     /// Writes engine.log too, from now on.
@@ -190,14 +195,22 @@ impl Progress {
     }
 
     fn call(&mut self, request: &ActionRequest) {
+        self.earlier.remove(&request.call_id);
         // A question shows its prompt itself, whole.
         let asks = request.argv.is_none() && request.tool_name == ASK_HUMAN;
-        let args = match &request.tool_args {
-            serde_json::Value::Object(args) => {
+        self.call_line(&request.tool_name, &request.tool_args, asks);
+        if request.argv.is_some() {
+            self.start_spinner("running");
+        }
+    }
+
+    fn call_line(&mut self, tool: &str, args: &Json, asks: bool) {
+        let args = match args {
+            Json::Object(args) => {
                 let pairs = args.iter().filter(|(name, value)| {
                     !(asks && name.as_str() == "prompt" && value.is_string())
                 });
-                let pair = |(name, value): (&String, &serde_json::Value)| {
+                let pair = |(name, value): (&String, &Json)| {
                     let value = one_line(&self.shown(&value_text(value)), SHOWN_VALUE);
                     format!(" {}={value}", one_line(&printable(name), SHOWN_VALUE))
                 };
@@ -205,21 +218,22 @@ impl Progress {
             }
             other => format!(" {}", self.shown(&value_text(other))),
         };
-        let tool = one_line(&printable(&request.tool_name), 64);
+        let tool = one_line(&printable(tool), 64);
         // The arrow and the space behind it take two columns.
         let room = self.width().saturating_sub(tool.chars().count() + 2);
         self.line(&format!(
             "{CALL}→ {tool}{CALL:#}{}",
             clip(args.lines().next().unwrap_or_default(), room)
         ));
-        if request.argv.is_some() {
-            self.start_spinner("running");
-        }
     }
 
     fn observed(&mut self, result: &ActionResult) {
         if result.result.is_some() {
             return;
+        }
+        if let Some(Call { tool, arguments, .. }) = self.earlier.remove(&result.call_id) {
+            let args = serde_json::from_str(&arguments).unwrap_or(Json::String(arguments));
+            self.call_line(&tool, &args, false);
         }
         let hidden = self.sensitive.remove(&result.call_id);
         let text = if hidden { "[hidden]" } else { &result.observation_content };

@@ -151,6 +151,12 @@ impl RunState {
         state
     }
 
+    /// The calls of the last answer that have begun and have no result yet.
+    pub fn begun(&self) -> impl Iterator<Item = &Call> {
+        let begun = |phase: &Phase| !matches!(phase, Phase::Queued | Phase::Answered);
+        self.calls.iter().filter(move |(_, phase)| begun(phase)).map(|(call, _)| call)
+    }
+
     /// Takes one more event in.
     pub fn apply(&mut self, event: &Event) {
         self.seq = event.seq;

@@ -372,14 +372,15 @@ mod failpoints {
         if ran.code == well {
             return;
         }
-        match mode {
-            "enospc" | "eio" => {
-                assert!([1, 126].contains(&ran.code), "{ran:?}");
-                let cause = if mode == "eio" { "Input/output error" } else { "No space left" };
-                assert!(ran.stderr.contains(cause), "the cause is not named: {ran:?}");
-            }
-            _ => assert_eq!(ran.code, -1, "{ran:?}"),
-        }
+        let cause = match mode {
+            "enospc" => "No space left on device",
+            "eio" => "Input/output error",
+            "erofs" => "Read-only file system",
+            "emfile" => "Too many open files",
+            _ => return assert_eq!(ran.code, -1, "{ran:?}"),
+        };
+        assert!([1, 126].contains(&ran.code), "{ran:?}");
+        assert!(ran.stderr.contains(cause), "the cause is not named: {ran:?}");
     }
 
     /// A fault may leave the run FAILED: that takes a message to go on.
@@ -432,5 +433,17 @@ mod failpoints {
     #[test]
     fn c_13_6_an_input_output_error_stops_a_continued_run_and_loses_nothing() {
         sweep("eio", Victim::Continue);
+    }
+
+    #[test]
+    fn c_13_6_a_disk_that_turns_read_only_stops_the_run_and_loses_nothing() {
+        sweep("erofs", Victim::Run);
+        sweep("erofs", Victim::Continue);
+    }
+
+    #[test]
+    fn c_13_6_a_lack_of_descriptors_stops_the_run_and_loses_nothing() {
+        sweep("emfile", Victim::Run);
+        sweep("emfile", Victim::Continue);
     }
 }

@@ -1,8 +1,8 @@
 //! Faults on demand, for tests of a build with the feature `failpoints`: the process dies just before its Nth durable
 //! operation, or that operation fails.
 //!
-//! `DELTA_FAILPOINT=MODE:N`, MODE being `abort`, `torn` (a write is cut in half, then the process dies), `enospc` or
-//! `eio`. `DELTA_FAILPOINT_COUNT=FILE` gets a byte for each operation.
+//! `DELTA_FAILPOINT=MODE:N`, MODE being `abort`, `torn` (a write is cut in half, then the process dies), or the error that
+//! the operation gives: `enospc`, `eio`, `erofs`, `emfile`. `DELTA_FAILPOINT_COUNT=FILE` gets a byte for each operation.
 #![expect(
     clippy::disallowed_methods,
     reason = "read here so that no other build knows these variables"
@@ -35,6 +35,8 @@ pub(super) fn pass() -> io::Result<()> {
     match mode.as_str() {
         "enospc" => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
         "eio" => Err(io::Error::from_raw_os_error(libc::EIO)),
+        "erofs" => Err(io::Error::from_raw_os_error(libc::EROFS)),
+        "emfile" => Err(io::Error::from_raw_os_error(libc::EMFILE)),
         "abort" => std::process::abort(),
         _ => Ok(()),
     }

@@ -191,6 +191,35 @@ fn c_13_6_directories_that_vanish_under_the_run() {
 }
 
 #[test]
+fn c_13_6_a_directory_that_turns_read_only_under_the_run() {
+    for part in ["io/tool_executions", "io/invocations", "."] {
+        // Root writes wherever it likes, but on a read-only file system.
+        let cover = format!(
+            "mount --bind ${{RUN_DIR}}/{part} ${{RUN_DIR}}/{part} && mount -o remount,bind,ro ${{RUN_DIR}}/{part}"
+        );
+        let tools = format!("{NOTE}  - name: cover\n    shell: {cover}\n");
+        let turns = "- call: [{tool: note, args: {text: a}}, {tool: cover}]\n\
+                     - call: [{tool: note, args: {text: b}}]\n- say: done\n";
+        let sandbox = Sandbox::scripted(DELTA, &tools, turns);
+        let ran = sandbox.run("task", &["--format", "raw"]);
+        let covered = Command::new("umount").arg(sandbox.path("work/.delta/r").join(part)).output();
+        if !covered.is_ok_and(|output| output.status.success()) {
+            println!(
+                "NOT PROVEN HERE: a directory cannot be mounted (that takes root); a read-only file system is proven by \
+                 the failpoints of tests/crash.rs alone"
+            );
+            return;
+        }
+        assert!([1, 126].contains(&ran.code), "{part}: {ran:?}");
+        assert!(ran.stderr.contains("Read-only file system (os error 30)"), "{part}: {ran:?}");
+        assert!(ran.stderr.contains("/work/.delta/r/"), "{part}: {ran:?}");
+        assert_eq!(sandbox.read("agent/ledger"), "a\n", "nothing is started after it: {part}");
+        assert_eq!(finish(&sandbox).expect_code(0).stdout, "done\n", "{part}");
+        assert_eq!(sandbox.read("agent/ledger"), "a\nb\n", "{part}");
+    }
+}
+
+#[test]
 fn c_13_6_a_run_directory_that_was_moved_away_and_back() {
     let tools = format!("{NOTE}  - name: move\n    shell: mv ${{RUN_DIR}} ${{CWD}}/aside\n");
     let turns = "- call: [{tool: note, args: {text: a}}, {tool: move}]\n- call: [{tool: note, args: {text: b}}]\n- say: done\n";

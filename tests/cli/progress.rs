@@ -2,6 +2,7 @@
 
 use super::DELTA;
 use super::output::scripted;
+use super::runs::resume;
 use test_support::sandbox::{Delta, Sandbox};
 use test_support::server::{Answer, ScriptedServer};
 
@@ -144,4 +145,20 @@ fn c_12_5_prose_is_wrapped_at_the_terminals_width() {
     }
     assert!(visible.contains("• word word") && visible.contains("\n  word word"), "{visible}");
     assert!(visible.contains(&format!("  │ {}…\n", "x".repeat(95))), "{visible}");
+}
+
+#[test]
+fn c_12_5_a_result_has_its_call_above_it_also_in_the_process_that_continues() {
+    let turns =
+        "- call: [{tool: ask_human, args: {prompt: \"Which one?\"}}, {tool: die}]\n- say: done\n";
+    let die = "  - name: die\n    shell: kill -9 $PPID; sleep 1000\n";
+    let sandbox = Sandbox::scripted(DELTA, die, turns);
+    sandbox.run("task", &[]).expect_code(101);
+    let answered = resume(&sandbox, &["-m", "the blue one"]);
+    let shown = "→ ask_human prompt=Which one?\n  │ the blue one\n→ die\n";
+    assert!(answered.stderr.contains(shown), "{}", answered.stderr);
+    let settled = resume(&sandbox, &[]).expect_code(0);
+    let shown = "→ die\n  │ [the engine stopped during this call; whether it took effect is unknown, and it was \
+                 not run again]\n";
+    assert!(settled.stderr.contains(shown), "{}", settled.stderr);
 }
