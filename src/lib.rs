@@ -37,6 +37,7 @@ pub mod tool;
 pub mod context;
 pub mod human;
 pub mod agent;
+pub mod schema;
 
 // The loop, and what surrounds it.
 pub mod engine;

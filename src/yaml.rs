@@ -11,6 +11,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 mod compose;
+pub mod shape;
+
+pub use shape::{Fields, Mapping};
 
 /// More mistakes than anyone reads; each costs a walk through the text.
 const MAX_FAULTS: usize = 100;
@@ -110,25 +113,6 @@ impl Node {
             Value::Scalar { plain: true, text } if plain_number(text).is_some() => "a number",
             Value::Scalar { .. } => "a text",
         }
-    }
-}
-
-/// The entries of a mapping whose keys have been checked.
-#[derive(Debug, Clone, Copy)]
-pub struct Fields<'a> {
-    /// The mapping.
-    pub node: &'a Node,
-}
-
-impl<'a> Fields<'a> {
-    /// The value under `key`, also when it is null.
-    pub fn get(&self, key: &str) -> Option<&'a Node> {
-        self.node.get(key)
-    }
-
-    /// The value under `key` unless it is null.
-    pub fn given(&self, key: &str) -> Option<&'a Node> {
-        self.get(key).filter(|value| !value.is_null())
     }
 }
 
@@ -265,44 +249,28 @@ impl Document {
         }
     }
 
-    /// The entries of `node`, whose keys must be among `known` or begin with `x-`.
-    pub fn fields<'a>(&self, node: &'a Node, what: &str, known: &[&str]) -> Option<Fields<'a>> {
-        let fields = self.open_fields(node, what)?;
-        for (key, _) in node.entries() {
-            let name = key.scalar().unwrap_or_default();
-            if !known.contains(&name) && !name.starts_with("x-") && name != "<<" {
-                let help = text::did_you_mean(name, known.iter().copied());
-                self.fault(key, format!("unknown key `{name}` in {what}"), Some(help));
-            }
-        }
-        Some(fields)
-    }
-
-    /// The entries of `node`, whatever their keys.
-    pub fn open_fields<'a>(&self, node: &'a Node, what: &str) -> Option<Fields<'a>> {
+    /// The entries of a mapping, whatever their keys.
+    pub fn mapping<'a>(&self, node: &'a Node, what: &str) -> Option<&'a [(Node, Node)]> {
         if !matches!(node.value, Value::Mapping(_)) {
-            self.fault(
-                node,
-                format!("{what} must be a mapping (`key: value`), not {}", node.kind()),
-                None,
-            );
+            let message = format!("{what} must be a mapping (`key: value`), not {}", node.kind());
+            self.fault(node, message, None);
             return None;
         }
-        Some(Fields { node })
+        Some(node.entries())
     }
 
-    /// The value under `key`, which must be there.
+    /// The value under `key` of a mapping, which must be there.
     pub fn require<'a>(
         &self,
-        fields: Fields<'a>,
+        mapping: &'a Node,
         key: &str,
         what: &str,
         example: &str,
     ) -> Option<&'a Node> {
-        let value = fields.given(key);
+        let value = mapping.get(key).filter(|value| !value.is_null());
         if value.is_none() {
-            let entry = fields.node.entry(key).or(fields.node.entries().first());
-            let at = entry.map_or(fields.node, |(key, _)| key);
+            let entry = mapping.entry(key).or(mapping.entries().first());
+            let at = entry.map_or(mapping, |(key, _)| key);
             self.fault(
                 at,
                 format!("{what} has no `{key}`"),

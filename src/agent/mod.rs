@@ -6,27 +6,63 @@ use crate::llm::config::ModelChoice;
 use crate::llm::{self, LlmConfig};
 use crate::state::{ASK_HUMAN, FINISH};
 use crate::tool::{self, Tool};
-use crate::yaml::{Document, Fields, Node};
+use crate::yaml::shape::{Default, Key, Shape};
+use crate::yaml::{Document, Fields, Mapping, Node};
 use serde_json::{Value as Json, json};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// LLM answers that a process may ask for when nothing else is said.
-pub const DEFAULT_MAX_ITERATIONS: u32 = 30;
+/// agent.yaml.
+pub static AGENT: Mapping = Mapping {
+    what: "agent.yaml",
+    about: "An agent: what it is, which LLM it asks, and what it may do.",
+    keys: &[
+        Key::required("name", Shape::Text, "Its name."),
+        Key::optional("version", Shape::Text, "Its version; for people."),
+        Key::optional("description", Shape::Text, "What it is for; for people."),
+        Key::required("llm", Shape::Mapping(&llm::config::LLM), "The LLM."),
+        Key::with_default(
+            "system_prompt",
+            Shape::Text,
+            Default::Text(SYSTEM_PROMPT),
+            "The file that says what the agent is, relative to the agent directory.",
+        ),
+        Key::optional(
+            "imports",
+            Shape::List(&Shape::Text),
+            "Files with `tools:` of their own, relative to this one.",
+        ),
+        Key::optional("tools", Shape::List(&Shape::Mapping(&tool::TOOL)), "What it may do."),
+        Key::with_default(
+            "max_iterations",
+            Shape::Integer(1..1 << 31),
+            Default::Integer(30),
+            "How many LLM answers a process may ask for.",
+        ),
+        Key::with_default(
+            "finish",
+            Shape::Either(&[Shape::Boolean, Shape::Mapping(&FINISH_SCHEMA)]),
+            Default::Boolean(true),
+            "Whether the LLM is offered the tool `finish`, and what it takes.",
+        ),
+        Key::optional("lifecycle_hooks", Shape::Any, "Deprecated: write hooks.yaml."),
+    ],
+    one_of: &[],
+    open: false,
+};
 
-const KEYS: [&str; 10] = [
-    "name",
-    "version",
-    "description",
-    "llm",
-    "system_prompt",
-    "imports",
-    "tools",
-    "max_iterations",
-    "finish",
-    "lifecycle_hooks",
-];
+static FINISH_SCHEMA: Mapping = Mapping {
+    what: "`finish`",
+    about: "What the result of a run must be.",
+    keys: &[Key::required(
+        "schema",
+        Shape::Any,
+        "A JSON Schema of type object, or the path of a JSON file that holds one.",
+    )],
+    one_of: &[],
+    open: false,
+};
 
 /// A loaded agent.
 #[derive(Debug)]
@@ -217,11 +253,11 @@ impl Loader<'_> {
     }
 
     fn read_main(&mut self, doc: &Document, choice: Option<&ModelChoice>) -> Option<Main> {
-        let fields = doc.fields(&doc.root, "agent.yaml", &KEYS)?;
-        let name_node = doc.require(fields, "name", "agent.yaml", "my-agent");
+        let fields = doc.fields(&doc.root, &AGENT)?;
+        let name_node = fields.require("name", "my-agent");
         let name = name_node.and_then(|node| llm::config::filled(doc, node, "name", "my-agent"));
         for key in ["version", "description"] {
-            fields.given(key).map(|node| doc.text(node, &format!("`{key}`")));
+            fields.text(key);
         }
         for key in ["imports", "lifecycle_hooks"] {
             if let Some((at, _)) = fields.node.entry(key) {
@@ -233,14 +269,11 @@ impl Loader<'_> {
                 );
             }
         }
-        let llm_node = doc.require(fields, "llm", "agent.yaml", "{model: gpt-4o}");
+        let llm_node = fields.require("llm", "{model: gpt-4o}");
         let llm = llm_node.and_then(|node| LlmConfig::read(doc, node, self.home, choice));
         self.system_prompt(doc, fields);
         let tools =
             fields.given("tools").map(|node| tool::read_list(doc, node)).unwrap_or_default();
-        let limit = fields
-            .given("max_iterations")
-            .map(|node| doc.integer(node, "`max_iterations`", 1..1 << 31));
         let finish = match fields.get("finish") {
             None => Some(Finish::Result),
             Some(node) => self.finish(doc, node),
@@ -249,10 +282,7 @@ impl Loader<'_> {
             name: name?,
             llm: llm?,
             tools,
-            max_iterations: limit
-                .flatten()
-                .and_then(|n| u32::try_from(n).ok())
-                .unwrap_or(DEFAULT_MAX_ITERATIONS),
+            max_iterations: u32::try_from(fields.integer("max_iterations")?).ok()?,
             finish: finish?,
         })
     }
@@ -260,8 +290,8 @@ impl Loader<'_> {
     /// Checks the system prompt: it reaches the LLM because context.yaml names it, but an agent without one is broken.
     fn system_prompt(&mut self, doc: &Document, fields: Fields<'_>) {
         let given = fields.given("system_prompt");
-        let name = given.and_then(|node| doc.text(node, "`system_prompt`"));
-        let path = crate::context::or_text_form(self.home.join(name.unwrap_or(SYSTEM_PROMPT)));
+        let name = fields.text("system_prompt").unwrap_or(SYSTEM_PROMPT);
+        let path = crate::context::or_text_form(self.home.join(name));
         let problem = match read_text(&path) {
             Ok(text) if text.trim().is_empty() => "the system prompt is empty".to_owned(),
             Ok(text) => {
@@ -288,8 +318,8 @@ impl Loader<'_> {
         if node.scalar().is_some() {
             return Some(if doc.boolean(node, "`finish`")? { Finish::Result } else { Finish::Off });
         }
-        let fields = doc.fields(node, "`finish`", &["schema"])?;
-        let at = doc.require(fields, "schema", "`finish`", "{type: object, properties: {...}}")?;
+        let fields = doc.fields(node, &FINISH_SCHEMA)?;
+        let at = fields.require("schema", "{type: object, properties: {...}}")?;
         let schema = match at.scalar() {
             None => doc.json(at)?,
             Some(file) => {

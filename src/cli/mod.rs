@@ -12,6 +12,7 @@ mod list_runs;
 mod person;
 mod resume;
 mod run;
+mod schema;
 mod show;
 mod stdout;
 mod tool;
@@ -42,6 +43,7 @@ enum Command {
     Continue(Box<resume::ContinueArgs>),
     ListRuns(list_runs::ListRunsArgs),
     Show(show::ShowArgs),
+    Schema(schema::SchemaArgs),
     #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(name = "tool:expand", hide = true)]
@@ -69,6 +71,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Continue(args) => resume::resume(&args),
         Command::ListRuns(args) => list_runs::list_runs(&args),
         Command::Show(args) => show::show(&args),
+        Command::Schema(args) => schema::schema(&args),
         Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
             tool::expand(&args)
         }

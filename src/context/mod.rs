@@ -8,7 +8,8 @@ use crate::llm::Message;
 use crate::process::{Command, End};
 use crate::signal::Cancel;
 use crate::vars::Vars;
-use crate::yaml::{Document, Fields, Node};
+use crate::yaml::shape::{Default, Key, Shape};
+use crate::yaml::{Document, Mapping, Node};
 use std::borrow::Cow;
 use std::fs::{self, Metadata};
 use std::io;
@@ -38,6 +39,104 @@ pub const MARK: (&str, &str) = ("DELTA_GENERATOR", "1");
 
 /// The clock that stamps files may lag behind by this much.
 const FILE_CLOCK: Duration = Duration::from_millis(20);
+
+/// context.yaml.
+pub static CONTEXT: Mapping = Mapping {
+    what: "context.yaml",
+    about: "What the LLM sees, in order.",
+    keys: &[Key::required(
+        "sources",
+        Shape::List(&Shape::Kinds { by: "type", kinds: &KINDS }),
+        "Where it comes from.",
+    )],
+    one_of: &[],
+    open: false,
+};
+
+static KINDS: [(&str, &Mapping); 3] =
+    [("file", &FILE), ("computed_file", &COMPUTED_FILE), ("journal", &JOURNAL)];
+
+const TYPE: Key = Key::required("type", Shape::Text, "What kind of source it is.");
+const ID: Key = Key::optional("id", Shape::Text, "Its name, in the heading that the LLM sees.");
+const SKIP: &str = "skip";
+const ON_MISSING: Key = Key::with_default(
+    "on_missing",
+    Shape::Choice(&[SKIP, "error"]),
+    Default::Text("error"),
+    "What happens when the file is not there.",
+);
+
+static FILE: Mapping = Mapping {
+    what: "a `file` source",
+    about: "A file, as one system message.",
+    keys: &[
+        TYPE,
+        ID,
+        Key::required(
+            "path",
+            Shape::Text,
+            "The file; `${AGENT_HOME}`, `${CWD}` and `${RUN_DIR}` are filled in.",
+        ),
+        ON_MISSING,
+    ],
+    one_of: &[],
+    open: false,
+};
+
+static COMPUTED_FILE: Mapping = Mapping {
+    what: "a `computed_file` source",
+    about: "A file that a command writes before each request, as one system message.",
+    keys: &[
+        TYPE,
+        ID,
+        Key::required("generator", Shape::Mapping(&GENERATOR), "The command that writes it."),
+        Key::required(
+            "output_path",
+            Shape::Text,
+            "The file, best under `${RUN_DIR}`, where no other run writes.",
+        ),
+        ON_MISSING,
+    ],
+    one_of: &[],
+    open: false,
+};
+
+static JOURNAL: Mapping = Mapping {
+    what: "a `journal` source",
+    about: "The conversation, in the LLM's own form.",
+    keys: &[
+        TYPE,
+        ID,
+        Key::optional(
+            "max_iterations",
+            Shape::Integer(1..1 << 32),
+            "Only the last so many iterations, and always the task.",
+        ),
+    ],
+    one_of: &[],
+    open: false,
+};
+
+static GENERATOR: Mapping = Mapping {
+    what: "a generator",
+    about: "A command that writes a file for the context.",
+    keys: &[
+        Key::required("command", Shape::List(&Shape::Text), "The program and its arguments."),
+        Key::with_default(
+            "timeout_ms",
+            Shape::Integer(1..1 << 32),
+            Default::Integer(30_000),
+            "Milliseconds before it is ended.",
+        ),
+        Key::optional(
+            "pass_env",
+            Shape::List(&Shape::Text),
+            "Variables that hold a key and that it is given all the same, by name.",
+        ),
+    ],
+    one_of: &[],
+    open: false,
+};
 
 /// A loaded context.yaml.
 #[derive(Debug, Clone)]
@@ -82,8 +181,8 @@ pub enum ContextError {
 impl Manifest {
     /// Reads context.yaml; what is wrong goes into the document's report.
     pub fn read(doc: &Document) -> Option<Self> {
-        let fields = doc.fields(&doc.root, "context.yaml", &["sources"])?;
-        let node = doc.require(fields, "sources", "context.yaml", "[{type: journal}]")?;
+        let fields = doc.fields(&doc.root, &CONTEXT)?;
+        let node = fields.require("sources", "[{type: journal}]")?;
         let items = doc.list(node, "`sources`")?;
         if items.is_empty() {
             doc.fault(node, "`sources` is empty, so the LLM would see nothing", None);
@@ -132,95 +231,51 @@ impl Manifest {
 
 impl Source {
     fn read(doc: &Document, node: &Node) -> Option<Self> {
-        let open = doc.open_fields(node, "a source")?;
-        let kind_node = doc.require(open, "type", "a source", "file")?;
-        let kind = doc.text(kind_node, "`type`")?;
-        let keys: &[&str] = match kind {
-            "file" => &["type", "id", "path", "on_missing"],
-            "computed_file" => &["type", "id", "generator", "output_path", "on_missing"],
-            "journal" => &["type", "id", "max_iterations"],
-            other => {
-                let help = crate::text::did_you_mean(other, ["file", "computed_file", "journal"]);
-                doc.fault(kind_node, format!("`{other}` is not a type of source"), Some(help));
-                return None;
-            }
-        };
-        let fields = doc.fields(node, &format!("a `{kind}` source"), keys)?;
-        let id = fields.given("id").and_then(|node| doc.text(node, "`id`")).map(str::to_owned);
+        let (kind, mapping) = doc.kind(node, "a source", "type", &KINDS)?;
+        let fields = doc.fields(node, mapping)?;
+        let id = fields.text("id").map(str::to_owned);
         let path = |key: &str, example: &str| {
-            let node = doc.require(fields, key, &format!("a `{kind}` source"), example)?;
-            doc.text(node, &format!("`{key}`")).map(str::to_owned)
+            fields.require(key, example)?;
+            fields.text(key).map(str::to_owned)
         };
-        let skip_missing = read_on_missing(doc, fields);
         match kind {
             "file" => Some(Self::File {
                 id,
                 path: path("path", "'${CWD}/DELTA.md'")?,
-                skip_missing: skip_missing?,
+                skip_missing: fields.text("on_missing")? == SKIP,
             }),
             "computed_file" => {
                 let output = path("output_path", "'${RUN_DIR}/summary.md'");
-                let generator = doc.require(
-                    fields,
-                    "generator",
-                    "a `computed_file` source",
-                    "{command: [PROGRAM]}",
-                );
+                let generator = fields.require("generator", "{command: [PROGRAM]}");
                 let generator = generator.and_then(|node| Generator::read(doc, node));
                 Some(Self::Computed {
                     id,
                     generator: generator?,
                     output: output?,
-                    skip_missing: skip_missing?,
+                    skip_missing: fields.text("on_missing")? == SKIP,
                 })
             }
             _ => {
-                let limit = fields
-                    .given("max_iterations")
-                    .map(|node| doc.integer(node, "`max_iterations`", 1..1 << 32));
-                let max_iterations = match limit {
-                    None => None,
-                    Some(limit) => Some(usize::try_from(limit?).unwrap_or(usize::MAX)),
-                };
-                Some(Self::Journal { max_iterations })
+                let limit = fields.integer("max_iterations");
+                let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+                Some(Self::Journal { max_iterations: limit })
             }
-        }
-    }
-}
-
-fn read_on_missing(doc: &Document, fields: Fields<'_>) -> Option<bool> {
-    let Some(node) = fields.given("on_missing") else { return Some(false) };
-    match node.scalar() {
-        Some("skip") => Some(true),
-        Some("error") => Some(false),
-        _ => {
-            doc.fault(node, "`on_missing` must be `skip` or `error`", None);
-            None
         }
     }
 }
 
 impl Generator {
     fn read(doc: &Document, node: &Node) -> Option<Self> {
-        let fields = doc.fields(node, "a generator", &["command", "timeout_ms", "pass_env"])?;
-        let command_node = doc.require(fields, "command", "a generator", "[PROGRAM, ARG]")?;
-        let command = doc.texts(command_node, "`command`")?;
+        let fields = doc.fields(node, &GENERATOR)?;
+        let command_node = fields.require("command", "[PROGRAM, ARG]")?;
+        let command = fields.texts("command");
         if command.first().is_none_or(String::is_empty) {
-            doc.fault(
-                command_node,
-                "`command` names no program",
-                Some("write `[PROGRAM, ARG, ...]`".to_owned()),
-            );
+            let help = "write `[PROGRAM, ARG, ...]`".to_owned();
+            doc.fault(command_node, "`command` names no program", Some(help));
             return None;
         }
-        let timeout =
-            fields.given("timeout_ms").map(|node| doc.integer(node, "`timeout_ms`", 1..1 << 32));
-        let pass_env = fields.given("pass_env").map(|node| doc.texts(node, "`pass_env`"));
-        Some(Self {
-            command,
-            timeout_ms: timeout.map_or(Some(30_000), |given| given)?,
-            pass_env: pass_env.map_or(Some(Vec::new()), |given| given)?,
-        })
+        let timeout_ms = fields.integer("timeout_ms")?;
+        Some(Self { command, timeout_ms, pass_env: fields.texts("pass_env") })
     }
 }
 

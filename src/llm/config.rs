@@ -1,29 +1,104 @@
 //! The `llm:` section of agent.yaml.
 
 use super::script::ScriptFile;
-use crate::yaml::{Document, Fields, Node};
+use crate::yaml::shape::{Default, Key, Shape};
+use crate::yaml::{Document, Fields, Mapping, Node};
 use serde_json::{Map, Value as Json};
 use std::path::Path;
 use std::rc::Rc;
 
-/// The keys that are the engine's; every other one goes into the request body.
-const KEYS: [&str; 12] = [
-    "model",
-    "provider",
-    "base_url",
-    "api_key_env",
-    "command",
-    "stream",
-    "timeout_ms",
-    "idle_timeout_ms",
-    "max_retries",
-    "pricing",
-    "temperature",
-    "echo_reasoning",
-];
+/// The section `llm:` of agent.yaml.
+pub static LLM: Mapping = Mapping {
+    what: "`llm`",
+    about: "How the LLM is reached, and what it is asked with. Keys beyond these go into the request body unchanged.",
+    keys: &[
+        Key::required(
+            "model",
+            Shape::Text,
+            "The model's name; the path of a script file for the provider `script`.",
+        ),
+        Key::with_default(
+            "provider",
+            Shape::Choice(&["openai", "script", "command"]),
+            Default::Text("openai"),
+            "Who answers: an OpenAI-compatible endpoint, a script file, or a command.",
+        ),
+        Key::optional(
+            "base_url",
+            Shape::Pattern("https?://.*"),
+            "The endpoint's address, such as `http://localhost:11434/v1`; it wins over DELTA_BASE_URL.",
+        ),
+        Key::optional(
+            "api_key_env",
+            Shape::Text,
+            "The variable that holds the key; it wins over DELTA_API_KEY.",
+        ),
+        Key::optional(
+            "command",
+            Shape::List(&Shape::Text),
+            "For the provider `command`: a program and its arguments; the request on stdin, the answer on stdout.",
+        ),
+        Key::with_default(
+            "stream",
+            Shape::Boolean,
+            Default::Boolean(true),
+            "Whether answers are asked for as streams.",
+        ),
+        Key::with_default(
+            "timeout_ms",
+            Shape::Integer(1..1 << 40),
+            Default::Integer(600_000),
+            "Milliseconds for a whole answer.",
+        ),
+        Key::with_default(
+            "idle_timeout_ms",
+            Shape::Integer(1..1 << 40),
+            Default::Integer(120_000),
+            "Milliseconds without a byte.",
+        ),
+        Key::with_default(
+            "max_retries",
+            Shape::Integer(0..101),
+            Default::Integer(5),
+            "How often a failed call is tried again.",
+        ),
+        Key::optional("pricing", Shape::Mapping(&PRICING), "What tokens cost, in USD per million."),
+        Key::with_default(
+            "echo_reasoning",
+            Shape::Boolean,
+            Default::Boolean(false),
+            "Whether reasoning that came beside an answer is sent back.",
+        ),
+        Key::optional("temperature", Shape::Number(0.0, 2.0), "Goes into the request."),
+        Key::optional("max_tokens", Shape::Integer(1..1 << 40), "Goes into the request."),
+        Key::refused("messages", "Written by the engine."),
+        Key::refused("tools", "Written by the engine."),
+        Key::refused("stream_options", "Written by the engine."),
+    ],
+    one_of: &[],
+    open: true,
+};
 
-/// Keys of the request body that the engine writes itself.
-const OWN_BODY_KEYS: [&str; 3] = ["messages", "tools", "stream_options"];
+static PRICING: Mapping = Mapping {
+    what: "`pricing`",
+    about: "What tokens cost, in USD per million.",
+    keys: &[
+        Key::required("input", USD, "Input tokens."),
+        Key::optional(
+            "cached_input",
+            USD,
+            "Input tokens from the endpoint's cache; as `input` by default.",
+        ),
+        Key::required("output", USD, "Output tokens."),
+    ],
+    one_of: &[],
+    open: false,
+};
+
+const USD: Shape = Shape::Number(0.0, f64::MAX);
+
+/// Keys of the table that go into the request body all the same.
+const BODY_KEYS: [&str; 2] = ["temperature", "max_tokens"];
 
 /// How the LLM is reached, and what it is asked with.
 #[derive(Debug, Clone)]
@@ -103,66 +178,49 @@ impl LlmConfig {
         home: &Path,
         choice: Option<&ModelChoice>,
     ) -> Option<Self> {
-        let fields = doc.open_fields(node, "`llm`")?;
+        let fields = doc.fields(node, &LLM)?;
         check_own_keys(doc, fields);
-        let model_node = doc.require(fields, "model", "`llm`", "gpt-4o");
+        let model_node = fields.require("model", "gpt-4o");
         let model = model_node.and_then(|node| filled(doc, node, "model", "gpt-4o"));
         let provider_node = fields.given("provider");
-        let provider =
-            provider_node.and_then(|node| doc.text(node, "`provider`")).unwrap_or("openai");
+        let provider = fields.text("provider").unwrap_or_default();
         let (provider, model) = match choice {
             None => (provider, model),
             Some(choice) => {
                 (choice.provider.as_deref().unwrap_or(provider), Some(choice.model.clone()))
             }
         };
-        let command = fields.given("command").and_then(|node| doc.texts(node, "`command`"));
+        let command = fields.texts("command");
         let at = provider_node.or(model_node).unwrap_or(node);
         let kind = match provider {
             "openai" => Some(ProviderKind::Openai),
             "script" => model.as_deref().and_then(|file| {
                 read_script(doc, model_node.unwrap_or(node), file, home, choice.is_some())
             }),
-            "command" => match command.filter(|argv| !argv.is_empty()) {
-                Some(argv) => Some(ProviderKind::Command(argv)),
-                None => {
-                    let help = "write `command: [PROGRAM, ARG, ...]`; it gets the request on stdin";
-                    doc.fault(at, "provider `command` needs a `command`", Some(help.to_owned()));
-                    None
-                }
-            },
-            other => {
-                let help = crate::text::did_you_mean(other, ["openai", "script", "command"]);
-                doc.fault(at, format!("`{other}` is not a provider"), Some(help));
+            "command" if command.is_empty() => {
+                let help = "write `command: [PROGRAM, ARG, ...]`; it gets the request on stdin";
+                doc.fault(at, "provider `command` needs a `command`", Some(help.to_owned()));
                 None
             }
+            "command" => Some(ProviderKind::Command(command)),
+            _ => None,
         };
-        let stream = fields.given("stream").map(|node| doc.boolean(node, "`stream`"));
-        let millis = |key: &str| {
-            fields.given(key).map(|node| doc.integer(node, &format!("`{key}`"), 1..1 << 40))
-        };
-        let (timeout, idle) = (millis("timeout_ms"), millis("idle_timeout_ms"));
-        let retries =
-            fields.given("max_retries").map(|node| doc.integer(node, "`max_retries`", 0..101));
-        let echo = fields.given("echo_reasoning").map(|node| doc.boolean(node, "`echo_reasoning`"));
-        let text = |key: &str| {
-            fields.given(key).map(|node| doc.text(node, &format!("`{key}`")).map(str::to_owned))
-        };
+        let text = |key: &str| fields.text(key).map(str::to_owned);
         let (base_url, api_key_env) = (text("base_url"), text("api_key_env"));
-        check_address(doc, fields, base_url.as_ref());
+        check_address(doc, fields, base_url.as_deref());
         let pricing = fields.given("pricing").map(|node| read_pricing(doc, node));
         let body = read_body(doc, fields);
         Some(Self {
             model: model?,
             provider: kind?,
-            base_url: base_url.flatten(),
-            api_key_env: api_key_env.flatten(),
-            stream: stream.flatten().unwrap_or(true),
-            timeout_ms: timeout.flatten().unwrap_or(600_000),
-            idle_timeout_ms: idle.flatten().unwrap_or(120_000),
-            max_retries: retries.flatten().map_or(5, |n| u32::try_from(n).unwrap_or(5)),
+            base_url,
+            api_key_env,
+            stream: fields.boolean("stream"),
+            timeout_ms: fields.integer("timeout_ms")?,
+            idle_timeout_ms: fields.integer("idle_timeout_ms")?,
+            max_retries: u32::try_from(fields.integer("max_retries")?).ok()?,
             pricing: pricing.flatten(),
-            echo_reasoning: echo.flatten().unwrap_or(false),
+            echo_reasoning: fields.boolean("echo_reasoning"),
             body,
         })
     }
@@ -205,7 +263,7 @@ pub fn filled(doc: &Document, node: &Node, key: &str, example: &str) -> Option<S
 fn check_own_keys(doc: &Document, fields: Fields<'_>) {
     for (key, _) in fields.node.entries() {
         let name = key.scalar().unwrap_or_default();
-        if OWN_BODY_KEYS.contains(&name) {
+        if LLM.key(name).is_some_and(|key| matches!(key.shape, Shape::Refused)) {
             doc.fault(
                 key,
                 format!("`{name}` is written by the engine"),
@@ -215,8 +273,8 @@ fn check_own_keys(doc: &Document, fields: Fields<'_>) {
     }
 }
 
-fn check_address(doc: &Document, fields: Fields<'_>, address: Option<&Option<String>>) {
-    let (Some(node), Some(Some(address))) = (fields.given("base_url"), address) else { return };
+fn check_address(doc: &Document, fields: Fields<'_>, address: Option<&str>) {
+    let (Some(node), Some(address)) = (fields.given("base_url"), address) else { return };
     if !address.starts_with("http://") && !address.starts_with("https://") {
         let help = "write it with its scheme, such as `http://localhost:11434/v1`";
         doc.fault(node, format!("`{address}` is not an address"), Some(help.to_owned()));
@@ -224,17 +282,9 @@ fn check_address(doc: &Document, fields: Fields<'_>, address: Option<&Option<Str
 }
 
 fn read_pricing(doc: &Document, node: &Node) -> Option<Pricing> {
-    let fields = doc.fields(node, "`pricing`", &["input", "cached_input", "output"])?;
-    let number = |key: &str| -> Option<f64> {
-        let node = fields.given(key)?;
-        let value = doc.json(node)?.as_f64().filter(|value| *value >= 0.0);
-        if value.is_none() {
-            doc.fault(node, format!("`{key}` must be a number of USD per million tokens"), None);
-        }
-        value
-    };
-    let require =
-        |key: &str| doc.require(fields, key, "`pricing`", "2.5").and_then(|_| number(key));
+    let fields = doc.fields(node, &PRICING)?;
+    let number = |key: &str| doc.json(fields.given(key)?)?.as_f64();
+    let require = |key: &str| fields.require(key, "2.5").and_then(|_| number(key));
     let (input, output) = (require("input"), require("output"));
     let cached_input = number("cached_input");
     Some(Pricing { input: input?, cached_input: cached_input.unwrap_or(input?), output: output? })
@@ -244,14 +294,8 @@ fn read_body(doc: &Document, fields: Fields<'_>) -> Map<String, Json> {
     let mut body = Map::new();
     for (key, value) in fields.node.entries() {
         let name = key.scalar().unwrap_or_default();
-        if name == "temperature" {
-            let number = doc.json(value).and_then(|value| value.as_f64());
-            if number.is_none_or(|number| !(0.0..=2.0).contains(&number)) {
-                doc.fault(value, "`temperature` must be a number from 0 to 2", None);
-            }
-        } else if name == "max_tokens" {
-            doc.integer(value, "`max_tokens`", 1..1 << 40);
-        } else if KEYS.contains(&name) || name.starts_with("x-") || OWN_BODY_KEYS.contains(&name) {
+        let own = LLM.key(name).is_some() && !BODY_KEYS.contains(&name);
+        if own || name.starts_with("x-") {
             continue;
         }
         if let Some(value) = doc.json(value) {

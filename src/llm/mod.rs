@@ -14,7 +14,7 @@ pub mod config;
 mod command;
 mod endpoint;
 pub mod openai;
-mod script;
+pub mod script;
 mod sse;
 
 pub use config::{LlmConfig, ProviderKind};

@@ -6,11 +6,63 @@
 use super::{LlmError, Provider, Reply, Request, Tell, ToolCall, reply_of_response};
 use crate::diag::Report;
 use crate::signal::Cancel;
-use crate::yaml::{Document, Node};
+use crate::yaml::shape::{Default, Key, Shape};
+use crate::yaml::{Document, Mapping, Node};
 use regex::Regex;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 use std::time::Duration;
+
+/// A script file.
+pub static SCRIPT: Mapping = Mapping {
+    what: "a script",
+    about: "Answers that stand in for an LLM.",
+    keys: &[Key::required(
+        "turns",
+        Shape::List(&Shape::Mapping(&TURN)),
+        "The answers, in their order.",
+    )],
+    one_of: &[],
+    open: false,
+};
+
+static TURN: Mapping = Mapping {
+    what: "a turn",
+    about: "One answer. `${task}`, `${message}`, `${last}` and the groups of `when` are filled in.",
+    keys: &[
+        Key::optional("say", Shape::Text, "The text of the answer."),
+        Key::optional(
+            "call",
+            Shape::List(&Shape::Mapping(&CALL)),
+            "The tools that it calls, in their order.",
+        ),
+        Key::optional(
+            "when",
+            Shape::Text,
+            "A regular expression; the turn is passed over unless the last message matches.",
+        ),
+        Key::optional("error", Shape::Text, "The LLM call fails with these words instead."),
+        Key::with_default(
+            "delay_ms",
+            Shape::Integer(0..1 << 32),
+            Default::Integer(0),
+            "Milliseconds before it answers.",
+        ),
+    ],
+    one_of: &[],
+    open: false,
+};
+
+static CALL: Mapping = Mapping {
+    what: "a call",
+    about: "A tool and its arguments.",
+    keys: &[
+        Key::required("tool", Shape::Text, "The tool."),
+        Key::optional("args", Shape::Any, "Its arguments; none by default."),
+    ],
+    one_of: &[],
+    open: false,
+};
 
 /// A script: what is answered, turn by turn.
 #[derive(Debug)]
@@ -41,8 +93,8 @@ impl ScriptFile {
                 return Err(report);
             }
         };
-        let turns = doc.fields(&doc.root, "a script", &["turns"]).and_then(|fields| {
-            let node = doc.require(fields, "turns", "a script", "[{say: \"...\"}]")?;
+        let turns = doc.fields(&doc.root, &SCRIPT).and_then(|fields| {
+            let node = fields.require("turns", "[{say: \"...\"}]")?;
             let items = doc.list(node, "`turns`")?;
             Some(items.iter().filter_map(|item| Turn::read(&doc, item)).collect::<Vec<_>>())
         });
@@ -56,13 +108,8 @@ impl ScriptFile {
 
 impl Turn {
     fn read(doc: &Document, node: &Node) -> Option<Self> {
-        let fields = doc.fields(node, "a turn", &["say", "call", "when", "error", "delay_ms"])?;
-        let text = |key: &str| {
-            fields
-                .given(key)
-                .and_then(|node| doc.text(node, &format!("`{key}`")))
-                .map(str::to_owned)
-        };
+        let fields = doc.fields(node, &TURN)?;
+        let text = |key: &str| fields.text(key).map(str::to_owned);
         let when = fields.given("when").and_then(|node| {
             let pattern = doc.text(node, "`when`")?;
             let read = Regex::new(pattern);
@@ -78,18 +125,13 @@ impl Turn {
             }
             read.ok()
         });
-        let calls =
-            fields.given("call").and_then(|node| doc.list(node, "`call`")).unwrap_or_default();
-        let calls: Vec<_> = calls.iter().filter_map(|call| read_call(doc, call)).collect();
+        let calls = fields.list("call").iter().filter_map(|call| read_call(doc, call));
         let turn = Self {
             when,
             say: text("say"),
-            calls,
+            calls: calls.collect(),
             error: text("error"),
-            delay_ms: fields
-                .given("delay_ms")
-                .and_then(|node| doc.integer(node, "`delay_ms`", 0..1 << 32))
-                .unwrap_or(0),
+            delay_ms: fields.integer("delay_ms")?,
         };
         if turn.error.is_some() && (turn.say.is_some() || !turn.calls.is_empty()) {
             doc.fault(node, "a turn with `error` says and calls nothing", None);
@@ -99,10 +141,9 @@ impl Turn {
 }
 
 fn read_call(doc: &Document, node: &Node) -> Option<(String, Json)> {
-    let fields = doc.fields(node, "a call", &["tool", "args"])?;
-    let tool = doc
-        .require(fields, "tool", "a call", "list_files")
-        .and_then(|node| doc.text(node, "`tool`"))?;
+    let fields = doc.fields(node, &CALL)?;
+    fields.require("tool", "list_files")?;
+    let tool = fields.text("tool")?;
     let args = match fields.given("args") {
         None => json!({}),
         Some(node) => doc.json(node)?,

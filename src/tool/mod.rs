@@ -5,7 +5,8 @@
 
 use crate::diag::Report;
 use crate::vars::{self, Variable};
-use crate::yaml::{Document, Fields, Node};
+use crate::yaml::shape::{Default, Key, Shape};
+use crate::yaml::{Document, Fields, Mapping, Node};
 use serde_json::Value as Json;
 use std::collections::HashMap;
 
@@ -22,11 +23,6 @@ pub use parameter::{Inject, Kind, Parameter};
 use placeholder::{Hole, Part};
 use quoting::Refusal;
 
-/// Milliseconds that a tool may run when its definition does not say.
-pub const DEFAULT_TIMEOUT_MS: u64 = 120_000;
-/// Bytes of each stream that an observation holds when the definition does not say.
-pub const DEFAULT_MAX_OUTPUT_BYTES: u64 = 32_768;
-
 /// Environment variables that the engine sets for every child; a tool's `env:` may not.
 pub const RUN_VARIABLES: [&str; 9] = [
     "RUN_DIR",
@@ -40,21 +36,91 @@ pub const RUN_VARIABLES: [&str; 9] = [
     "DELTA_CALL_ID",
 ];
 
-const KEYS: [&str; 13] = [
-    "name",
-    "description",
-    "exec",
-    "shell",
-    "command",
-    "stdin",
-    "parameters",
-    "timeout_ms",
-    "max_output_bytes",
-    "env",
-    "pass_env",
-    "idempotent",
-    "__meta",
-];
+/// A tool of a `tools:` list.
+pub static TOOL: Mapping = Mapping {
+    what: "a tool",
+    about: "A command that the LLM may call.",
+    keys: &[
+        Key::required(
+            "name",
+            Shape::Pattern("[A-Za-z0-9_-]{1,64}"),
+            "What the LLM calls it: 1 to 64 letters, digits, `_` or `-`.",
+        ),
+        Key::optional(
+            "description",
+            Shape::Text,
+            "What the LLM is told of it: what it does, and when to use it.",
+        ),
+        Key::optional(
+            "exec",
+            Shape::Text,
+            "A program and its arguments, started without a shell. `${name}` is a parameter, always one word.",
+        ),
+        Key::optional(
+            "shell",
+            Shape::Text,
+            "A script for `sh`. `${name}` is a parameter, whose value stays one literal string; `$name` is the shell's own.",
+        ),
+        Key::optional(
+            "command",
+            Shape::List(&Shape::Either(&[Shape::Text, Shape::Mapping(&ELEMENT)])),
+            "The complete form: a program and its arguments, one element each.",
+        ),
+        Key::optional("stdin", NAME, "The parameter that goes to standard input."),
+        Key::optional(
+            "parameters",
+            Shape::List(&Shape::Mapping(&parameter::PARAMETER)),
+            "What the values of the parameters may be.",
+        ),
+        Key::with_default(
+            "timeout_ms",
+            Shape::Integer(1..u32::MAX as u64 + 1),
+            Default::Integer(120_000),
+            "Milliseconds before it is ended: SIGTERM to its process group, SIGKILL 5 s later.",
+        ),
+        Key::with_default(
+            "max_output_bytes",
+            Shape::Integer(1..(16 << 20) + 1),
+            Default::Integer(32_768),
+            "Bytes of each output stream that the LLM sees; the whole is kept in the run directory.",
+        ),
+        Key::optional(
+            "env",
+            Shape::Names,
+            "Environment variables; `${AGENT_HOME}`, `${CWD}` and `${RUN_DIR}` are filled in.",
+        ),
+        Key::optional(
+            "pass_env",
+            Shape::List(&Shape::Text),
+            "Variables that hold a key and that it is given all the same, by name.",
+        ),
+        Key::with_default(
+            "idempotent",
+            Shape::Boolean,
+            Default::Boolean(false),
+            "Whether it may simply be run again when the engine died during a call.",
+        ),
+        Key::optional("__meta", Shape::Any, "Written by `delta tool expand`; ignored."),
+    ],
+    one_of: &["exec", "shell", "command"],
+    open: false,
+};
+
+/// An element of `command:` that has parameters.
+static ELEMENT: Mapping = Mapping {
+    what: "an element of `command`",
+    about: "An argument with parameters in it.",
+    keys: &[Key::required(
+        "template",
+        Shape::Text,
+        "The argument; `${name}` is a parameter, the whole always one word.",
+    )],
+    one_of: &[],
+    open: false,
+};
+
+/// The name of a parameter.
+const NAME: Shape = Shape::Pattern("[A-Za-z_][A-Za-z0-9_]*");
 
 /// A command that the LLM can call.
 #[derive(Debug, Clone)]
@@ -179,28 +245,17 @@ pub fn read_file(doc: &Document, report: &mut Report) -> Vec<Tool> {
 impl Tool {
     /// Reads one tool; what is wrong with it goes into the document's report.
     pub fn read(doc: &Document, node: &Node) -> Option<Self> {
-        let fields = doc.fields(node, "a tool", &KEYS)?;
+        let fields = doc.fields(node, &TOOL)?;
         let name = read_name(doc, fields);
-        let description =
-            fields.given("description").and_then(|node| doc.text(node, "`description`"));
+        let description = fields.text("description");
         let syntax = read_syntax(doc, fields);
         let stdin =
             fields.given("stdin").and_then(|node| Some((read_parameter_name(doc, node)?, node)));
-        let limits = (
-            fields
-                .given("timeout_ms")
-                .map(|node| doc.integer(node, "`timeout_ms`", 1..u64::from(u32::MAX) + 1)),
-            fields
-                .given("max_output_bytes")
-                .map(|node| doc.integer(node, "`max_output_bytes`", 1..(16 << 20) + 1)),
-        );
+        let (timeout_ms, max_output_bytes) =
+            (fields.integer("timeout_ms"), fields.integer("max_output_bytes"));
         let env = fields.given("env").map(|node| read_env(doc, node)).unwrap_or_default();
-        let pass_env = fields
-            .given("pass_env")
-            .and_then(|node| doc.texts(node, "`pass_env`"))
-            .unwrap_or_default();
-        let idempotent =
-            fields.given("idempotent").and_then(|node| doc.boolean(node, "`idempotent`"));
+        let pass_env = fields.texts("pass_env");
+        let idempotent = fields.boolean("idempotent");
 
         let (syntax, template) = syntax?;
         let mut layout = Layout::of(doc, syntax, template)?;
@@ -213,21 +268,18 @@ impl Tool {
             template: layout.template.clone(),
             words: layout.words_for(&parameters),
             parameters,
-            timeout_ms: limits.0.flatten().unwrap_or(DEFAULT_TIMEOUT_MS),
-            max_output_bytes: usize::try_from(
-                limits.1.flatten().unwrap_or(DEFAULT_MAX_OUTPUT_BYTES),
-            )
-            .unwrap_or(usize::MAX),
+            timeout_ms: timeout_ms?,
+            max_output_bytes: usize::try_from(max_output_bytes?).unwrap_or(usize::MAX),
             env,
             pass_env,
-            idempotent: idempotent.unwrap_or(false),
+            idempotent,
         };
         Some(tool)
     }
 }
 
 fn read_name<'a>(doc: &Document, fields: Fields<'a>) -> Option<&'a str> {
-    let node = doc.require(fields, "name", "a tool", "list_files")?;
+    let node = fields.require("name", "list_files")?;
     let name = doc.text(node, "`name`")?;
     if !is_tool_name(name) {
         doc.fault(
@@ -295,9 +347,8 @@ fn read_syntax<'a>(doc: &Document, fields: Fields<'a>) -> Option<(Syntax, &'a No
 }
 
 fn read_env(doc: &Document, node: &Node) -> Vec<(String, String)> {
-    let Some(fields) = doc.open_fields(node, "`env`") else { return Vec::new() };
     let mut env = Vec::new();
-    for (key, value) in fields.node.entries() {
+    for (key, value) in doc.mapping(node, "`env`").unwrap_or_default() {
         let name = key.scalar().unwrap_or_default();
         if name.is_empty() || name.contains(['=', '\0']) {
             doc.fault(key, "an environment variable needs a name without `=`", None);
@@ -457,8 +508,8 @@ fn read_element(doc: &Document, item: &Node) -> Option<(Vec<Part>, bool)> {
         );
         return None;
     }
-    let fields = doc.fields(item, "an element of `command`", &["template"])?;
-    let node = doc.require(fields, "template", "an element of `command`", "\"--file=${path}\"")?;
+    let fields = doc.fields(item, &ELEMENT)?;
+    let node = fields.require("template", "\"--file=${path}\"")?;
     let template = doc.text(node, "`template`")?;
     match placeholder::parts(template) {
         Err(form) => {

@@ -4,20 +4,55 @@
 //! messages' wording: the tool specification v1.7, section 3.7.1.
 
 use super::{Layout, Syntax, read_parameter_name};
-use crate::yaml::{Document, Fields, Node};
+use crate::yaml::shape::{Default, Key, Shape};
+use crate::yaml::{Document, Fields, Mapping, Node};
 use serde_json::Value as Json;
 
-const KEYS: [&str; 9] = [
-    "name",
-    "type",
-    "description",
-    "required",
-    "default",
-    "enum",
-    "inject_as",
-    "option_name",
-    "position",
-];
+/// A parameter of a `parameters:` list.
+pub static PARAMETER: Mapping = Mapping {
+    what: "a parameter",
+    about: "What the values of a parameter may be, and how they reach the process.",
+    keys: &[
+        Key::required("name", super::NAME, "The parameter, as the template has it."),
+        Key::with_default(
+            "type",
+            Shape::Choice(&["string", "integer", "number", "boolean", "array"]),
+            Default::Text("string"),
+            "What kind of value it takes; `array` is a list of texts.",
+        ),
+        Key::optional("description", Shape::Text, "What the LLM is told of it."),
+        Key::with_default(
+            "required",
+            Shape::Boolean,
+            Default::Boolean(true),
+            "Whether a call without it is refused.",
+        ),
+        Key::optional(
+            "default",
+            Shape::Any,
+            "What stands in when it is absent; it is not required then.",
+        ),
+        Key::optional("enum", Shape::List(&Shape::Any), "The only values that it takes."),
+        Key::optional(
+            "inject_as",
+            Shape::Choice(&["argument", "stdin", "option"]),
+            "How its value reaches the process, where no template says it.",
+        ),
+        Key::optional(
+            "option_name",
+            Shape::Text,
+            "The option that goes before the value, for `inject_as: option`.",
+        ),
+        Key::optional(
+            "position",
+            Shape::Integer(0..1000),
+            "Its place among the arguments that are appended to `command:`.",
+        ),
+        Key::refused("raw", "Written in the template: `${name:raw}`."),
+    ],
+    one_of: &[],
+    open: false,
+};
 
 /// A value that the LLM gives.
 #[derive(Debug, Clone, PartialEq)]
@@ -141,10 +176,7 @@ pub(super) fn merge(
         inferred.retain(|parameter| parameter.name != *name);
         inferred.push(Parameter::inferred(name, Inject::Stdin, None));
     }
-    let nodes = fields
-        .given("parameters")
-        .and_then(|node| doc.list(node, "`parameters`"))
-        .unwrap_or_default();
+    let nodes = fields.list("parameters");
     let mut merged: Vec<Parameter> = Vec::new();
     for node in nodes {
         let Some(parameter) = read(doc, node, syntax, &inferred) else { continue };
@@ -168,10 +200,8 @@ pub(super) fn merge(
 }
 
 fn read(doc: &Document, node: &Node, syntax: Syntax, inferred: &[Parameter]) -> Option<Parameter> {
-    // `raw` is no key, but deserves a better word than "unknown".
-    let known: Vec<&str> = KEYS.into_iter().chain(node.get("raw").map(|_| "raw")).collect();
-    let fields = doc.fields(node, "a parameter", &known)?;
-    let name_node = doc.require(fields, "name", "a parameter", "file")?;
+    let fields = doc.fields(node, &PARAMETER)?;
+    let name_node = fields.require("name", "file")?;
     let name = read_parameter_name(doc, name_node)?;
     if let Some((key, _)) = node.entry("raw") {
         doc.fault(
@@ -201,22 +231,11 @@ fn read(doc: &Document, node: &Node, syntax: Syntax, inferred: &[Parameter]) -> 
 
 /// Reads what the values are: type, description, enum, default, required.
 fn read_meaning(doc: &Document, fields: Fields<'_>, parameter: &mut Parameter) {
-    if let Some(node) = fields.given("type") {
-        let name = doc.text(node, "`type`").unwrap_or_default();
-        match Kind::ALL.into_iter().find(|kind| kind.name() == name) {
-            Some(kind) => parameter.kind = kind,
-            None => {
-                let help = crate::text::did_you_mean(name, Kind::ALL.map(Kind::name));
-                doc.fault(node, format!("`{name}` is not a type"), Some(help));
-            }
-        }
-    }
+    let named = |name: &str| Kind::ALL.into_iter().find(|kind| kind.name() == name);
+    parameter.kind = fields.text("type").and_then(named).unwrap_or(Kind::String);
     let kind = parameter.kind;
-    parameter.description = fields
-        .given("description")
-        .and_then(|node| doc.text(node, "`description`"))
-        .map(str::to_owned);
-    for node in fields.given("enum").and_then(|node| doc.list(node, "`enum`")).unwrap_or_default() {
+    parameter.description = fields.text("description").map(str::to_owned);
+    for node in fields.list("enum") {
         parameter.values.extend(typed(doc, node, kind, "an entry of `enum`"));
     }
     if let Some(node) = fields.get("default") {
@@ -234,9 +253,8 @@ fn read_meaning(doc: &Document, fields: Fields<'_>, parameter: &mut Parameter) {
         }
     }
     parameter.required = fields.get("default").is_none();
-    if let Some(node) = fields.given("required")
-        && let Some(required) = doc.boolean(node, "`required`")
-    {
+    if let Some(node) = fields.given("required") {
+        let required = fields.boolean("required");
         if required && fields.get("default").is_some() {
             let help = "take one of them away";
             doc.fault(
@@ -298,17 +316,12 @@ fn read_inject_as(
     parameter: &mut Parameter,
 ) {
     let Some(node) = fields.given("inject_as") else { return };
-    let option_name = fields.given("option_name").and_then(|node| doc.text(node, "`option_name`"));
-    let name = doc.text(node, "`inject_as`").unwrap_or_default();
+    let name = fields.text("inject_as").unwrap_or_default();
     let explicit = match name {
         "argument" => Some(Inject::Argument),
         "stdin" => Some(Inject::Stdin),
-        "option" => Some(Inject::Option(option_name.unwrap_or_default().to_owned())),
-        _ => {
-            let help = crate::text::did_you_mean(name, ["argument", "stdin", "option"]);
-            doc.fault(node, format!("`{name}` is not a way to inject a value"), Some(help));
-            None
-        }
+        "option" => Some(Inject::Option(fields.text("option_name").unwrap_or_default().to_owned())),
+        _ => None,
     };
     match (explicit, found) {
         (Some(explicit), Some(found)) if explicit.name() != found.inject.name() => {
@@ -335,7 +348,7 @@ fn read_position(
     parameter: &mut Parameter,
 ) {
     let Some(node) = fields.given("position") else { return };
-    let explicit = doc.integer(node, "`position`", 0..1000);
+    let explicit = fields.integer("position");
     match (explicit, found) {
         (Some(explicit), Some(found)) if found.position != Some(explicit) => {
             let inferred =

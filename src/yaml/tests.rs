@@ -1,10 +1,23 @@
+use super::shape::{Key, Shape};
 use super::*;
+
+static FILE: Mapping = Mapping {
+    what: "the file",
+    about: "",
+    keys: &[
+        Key::optional("name", Shape::Text, ""),
+        Key::optional("list", Shape::Any, ""),
+        Key::optional("map", Shape::Any, ""),
+    ],
+    one_of: &[],
+    open: false,
+};
 
 fn check_errors(text: &str, expected: &[&str]) {
     let mut report = Report::default();
     match Document::parse("a.yaml", text) {
         Ok(document) => {
-            document.fields(&document.root, "the file", &["name", "list", "map"]);
+            document.fields(&document.root, &FILE);
             document.finish(&mut report);
         }
         Err(diagnostic) => report.push(diagnostic),

@@ -47,7 +47,11 @@ fn c_1_5_the_llm_section_is_checked() {
         let (section, expected) = at(marked, what, help);
         check_llm(&section, &expected);
     };
-    check("provider: |opnai|, model: m", "`opnai` is not a provider", "did you mean `openai`?");
+    check(
+        "provider: |opnai|, model: m",
+        "`provider` must be `openai`, `script` or `command`",
+        "did you mean `openai`?",
+    );
     check(
         "provider: |command|, model: m",
         "provider `command` needs a `command`",
@@ -77,7 +81,7 @@ fn c_1_5_the_llm_section_is_checked() {
     check("model: m, pricing: {|input|: 1}", "`pricing` has no `output`", "write `output: 2.5`");
     check(
         "model: m, pricing: {input: |x|, output: 1}",
-        "`input` must be a number of USD per million tokens",
+        "`input` must be a number that is not less than 0",
         "",
     );
     check(
@@ -191,7 +195,14 @@ fn c_8_1_context_yaml_is_checked() {
     };
     check_context(
         "sources:\n  - type: fiel\n",
-        &at(2, 11, "  - type: fiel", 4, "`fiel` is not a type of source", "did you mean `file`?"),
+        &at(
+            2,
+            11,
+            "  - type: fiel",
+            4,
+            "`fiel` is not a `type` of a source",
+            "did you mean `file`?",
+        ),
     );
     check_context(
         "sorces: []\n",

@@ -80,7 +80,10 @@ fn c_2_4_conflicts_are_refused_word_for_word() {
 
 #[test]
 fn c_2_3_what_a_parameter_may_say() {
-    check_refused("command: [a], parameters: [{name: x, type: text}]", &["`text` is not a type"]);
+    check_refused(
+        "command: [a], parameters: [{name: x, type: text}]",
+        &["`type` must be `string`, `integer`, `number`, `boolean` or `array`"],
+    );
     check_refused(
         "command: [a], parameters: [{name: x, inject_as: env}]",
         &["`env` is not a way to inject a value"],
