@@ -218,7 +218,9 @@ mod tests {
 
     #[test]
     fn every_schema_is_one_and_every_key_is_described() {
-        for mapping in [&agent::AGENT, &context::CONTEXT, &llm::script::SCRIPT] {
+        for mapping in
+            [&agent::AGENT, &agent::imports::TOOLS, &context::CONTEXT, &llm::script::SCRIPT]
+        {
             let schema = of_file("a file", mapping);
             assert!(jsonschema::draft7::meta::is_valid(&schema), "{schema:#}");
             for (name, definition) in schema["definitions"].as_object().unwrap() {

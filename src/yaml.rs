@@ -410,5 +410,40 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
+/// `node` as YAML on one line that every read here takes as the same: aliases are written out, comments are gone.
+pub fn flow(node: &Node) -> String {
+    match &node.value {
+        Value::Scalar { .. } if node.is_null() => "null".to_owned(),
+        Value::Scalar { text, plain: true } if !plain_is_text(text) => text.clone(),
+        Value::Scalar { text, .. } => quoted(text),
+        Value::Sequence(items) => format!("[{}]", joined(items.iter().map(flow))),
+        Value::Mapping(entries) => {
+            let entry = |(key, value): &(Node, Node)| flow_entry(key, value);
+            format!("{{{}}}", joined(entries.iter().map(entry)))
+        }
+    }
+}
+
+/// An entry of a mapping, as [`flow`] writes it.
+pub fn flow_entry(key: &Node, value: &Node) -> String {
+    let name = key.scalar().unwrap_or_default();
+    let word = name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let plain = word && plain_is_text(name) && !name.eq_ignore_ascii_case("null");
+    let key = if plain { name.to_owned() } else { quoted(name) };
+    format!("{key}: {}", flow(value))
+}
+
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a scalar without quotes means no more than its text.
+fn plain_is_text(text: &str) -> bool {
+    let special = ["true", "True", "TRUE", "false", "False", "FALSE"];
+    let number = [".inf", "-.inf", "+.inf", ".nan"];
+    !special.contains(&text) && !number.contains(&text) && plain_number(text).is_none()
+}
+
 #[cfg(test)]
 mod tests;

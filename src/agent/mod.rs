@@ -8,10 +8,17 @@ use crate::state::{ASK_HUMAN, FINISH};
 use crate::tool::{self, Tool};
 use crate::yaml::shape::{Default, Key, Shape};
 use crate::yaml::{Document, Fields, Mapping, Node};
+use imports::{ImportPath, Imports};
 use serde_json::{Value as Json, json};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+pub mod imports;
+mod legacy;
+
+/// What the main file is called, and what it is kept as in a run directory.
+const MAIN_FILE: &str = "agent.yaml";
 
 /// agent.yaml.
 pub static AGENT: Mapping = Mapping {
@@ -73,7 +80,7 @@ pub struct Agent {
     pub name: String,
     /// How the LLM is reached.
     pub llm: LlmConfig,
-    /// Its own tools, in the file's order.
+    /// Its own tools, in the file's order; imported ones before those that the main file adds.
     pub tools: Vec<Tool>,
     /// LLM answers that a process may ask for, unless the operator says otherwise.
     pub max_iterations: u32,
@@ -83,6 +90,8 @@ pub struct Agent {
     pub context: Manifest,
     /// The files that it was loaded from: their names, and their texts.
     pub sources: Vec<(&'static str, String)>,
+    /// What a person should know of it, though it works.
+    pub warnings: Vec<String>,
 }
 
 /// The built-in tool `finish`.
@@ -102,18 +111,30 @@ pub enum Finish {
 }
 
 impl Agent {
-    /// Loads the agent in `home`; `choice` is the operator's `--model`.
+    /// Loads the agent in `home`. The operator says what else may be imported from, and with `--model` which LLM is
+    /// asked.
     ///
     /// # Errors
     /// Everything that is wrong in any of its files. Nothing was made or changed.
-    pub fn load(home: &Path, choice: Option<&ModelChoice>) -> Result<Self, Report> {
+    pub fn load(
+        home: &Path,
+        choice: Option<&ModelChoice>,
+        allowed: &ImportPath,
+    ) -> Result<Self, Report> {
         let mut report = Report::default();
         let Some(home) = find_home(home, &mut report) else { return Err(report) };
-        let mut loader = Loader { home: &home, report: &mut report, sources: Vec::new() };
+        let mut loader = Loader {
+            home: &home,
+            allowed,
+            report: &mut report,
+            sources: Vec::new(),
+            warnings: Vec::new(),
+        };
         let main = loader.main_file(choice);
         let context = loader.context();
         loader.refuse_hooks();
         let sources = std::mem::take(&mut loader.sources);
+        let warnings = std::mem::take(&mut loader.warnings);
         match (main, context) {
             (Some(main), Some(context)) if report.is_empty() => Ok(Self {
                 name: main.name,
@@ -124,6 +145,7 @@ impl Agent {
                 home,
                 context,
                 sources,
+                warnings,
             }),
             _ => Err(report),
         }
@@ -222,58 +244,58 @@ struct Main {
 
 struct Loader<'a> {
     home: &'a Path,
+    allowed: &'a ImportPath,
     report: &'a mut Report,
     sources: Vec<(&'static str, String)>,
+    warnings: Vec<String>,
 }
 
 impl Loader<'_> {
     fn main_file(&mut self, choice: Option<&ModelChoice>) -> Option<Main> {
-        let path = self.home.join("agent.yaml");
-        if !path.exists() {
-            let old = self.home.join("config.yaml").exists();
-            let help = match old {
-                true => "this version does not read config.yaml; rename it to agent.yaml",
-                false => {
-                    "an agent is a directory with agent.yaml, system_prompt.md and context.yaml; name one with `--agent DIR`"
-                }
-            };
-            let message = "agent.yaml not found";
+        let Some(name) = legacy::main_file(self.home, &mut self.warnings) else {
+            let help = "an agent is a directory with agent.yaml, system_prompt.md and context.yaml; name one with `--agent DIR`";
             self.report.push(Diagnostic::of_file(
                 self.home.display().to_string(),
-                message,
+                "agent.yaml not found",
                 Some(help.to_owned()),
             ));
             return None;
-        }
+        };
+        let path = self.home.join(name);
         let text = self.read(&path)?;
-        let doc = self.parse("agent.yaml", &path, text)?;
-        let main = self.read_main(&doc, choice);
+        let doc = self.parse(MAIN_FILE, &path, text)?;
+        let mut imports = Imports::new(self.home, &path, self.allowed);
+        let main = self.read_main(&doc, name, choice, &mut imports);
         doc.finish(self.report);
+        self.warnings.append(&mut imports.finish(self.report));
         main
     }
 
-    fn read_main(&mut self, doc: &Document, choice: Option<&ModelChoice>) -> Option<Main> {
-        let fields = doc.fields(&doc.root, &AGENT)?;
+    fn read_main(
+        &mut self,
+        doc: &Document,
+        file: &str,
+        choice: Option<&ModelChoice>,
+        imports: &mut Imports<'_>,
+    ) -> Option<Main> {
+        let fields = doc.fields_of(file, &doc.root, &AGENT)?;
         let name_node = fields.require("name", "my-agent");
         let name = name_node.and_then(|node| llm::config::filled(doc, node, "name", "my-agent"));
         for key in ["version", "description"] {
             fields.text(key);
         }
-        for key in ["imports", "lifecycle_hooks"] {
-            if let Some((at, _)) = fields.node.entry(key) {
-                let help = "take it out; nothing is ever ignored silently";
-                doc.fault(
-                    at,
-                    format!("this version of delta does not support `{key}` yet"),
-                    Some(help.to_owned()),
-                );
-            }
+        if let Some((at, _)) = fields.node.entry("lifecycle_hooks") {
+            let help = "take it out; nothing is ever ignored silently";
+            doc.fault(
+                at,
+                "this version of delta does not support `lifecycle_hooks` yet",
+                Some(help.to_owned()),
+            );
         }
         let llm_node = fields.require("llm", "{model: gpt-4o}");
         let llm = llm_node.and_then(|node| LlmConfig::read(doc, node, self.home, choice));
         self.system_prompt(doc, fields);
-        let tools =
-            fields.given("tools").map(|node| tool::read_list(doc, node)).unwrap_or_default();
+        let tools = self.tools(doc, fields, imports);
         let finish = match fields.get("finish") {
             None => Some(Finish::Result),
             Some(node) => self.finish(doc, node),
@@ -285,6 +307,26 @@ impl Loader<'_> {
             max_iterations: u32::try_from(fields.integer("max_iterations")?).ok()?,
             finish: finish?,
         })
+    }
+
+    /// The tools, imported ones included; with imports, what is kept of the file has the whole list in their place.
+    fn tools(
+        &mut self,
+        doc: &Document,
+        fields: Fields<'_>,
+        imports: &mut Imports<'_>,
+    ) -> Vec<Tool> {
+        if fields.given("imports").is_none() {
+            return fields
+                .given("tools")
+                .map(|node| tool::read_list(doc, node))
+                .unwrap_or_default();
+        }
+        let found = imports.tools_of(doc, self.home, fields);
+        if let Some((_, kept)) = self.sources.iter_mut().find(|(name, _)| *name == MAIN_FILE) {
+            *kept = imports::resolved(doc, &found);
+        }
+        found.iter().map(|found| found.tool.clone()).collect()
     }
 
     /// Checks the system prompt: it reaches the LLM because context.yaml names it, but an agent without one is broken.
@@ -359,9 +401,7 @@ impl Loader<'_> {
         let path = self.home.join("context.yaml");
         if !path.exists() {
             // A directory without agent.yaml is probably no agent at all, and one message says so.
-            if !self.home.join("agent.yaml").exists() {
-                return None;
-            }
+            legacy::main_file(self.home, &mut Vec::new())?;
             let help = format!(
                 "it says what the LLM sees; create it with this content:\n\n{}",
                 DEFAULT_MANIFEST.trim_end()

@@ -4,6 +4,7 @@ use super::failure::Failure;
 use super::person::AtTerminal;
 use super::stdout;
 use crate::agent::Agent;
+use crate::agent::imports::{IMPORT_PATH, ImportPath};
 use crate::durable::LogFile;
 use crate::engine::Engine;
 use crate::environment::{Environment, KEY_VARIABLES};
@@ -91,7 +92,11 @@ pub struct Ready {
 impl Ready {
     /// Loads the agent in `home`. Nothing was made or changed when that fails.
     pub fn load(home: &Path, options: &Options) -> Result<Self, Failure> {
-        let agent = Agent::load(home, options.model.as_ref())?;
+        let allowed = ImportPath::parse(&variable(IMPORT_PATH).unwrap_or_default());
+        let agent = Agent::load(home, options.model.as_ref(), &allowed)?;
+        for warning in agent.warnings.iter().filter(|_| !options.quiet) {
+            stdout::complain(warning);
+        }
         let endpoint = match agent.llm.provider {
             ProviderKind::Openai => Some(Endpoint::resolve(&agent.llm, &variable)?),
             ProviderKind::Script(_) | ProviderKind::Command(_) => None,

@@ -32,6 +32,8 @@ pub enum Name {
     Context,
     /// A script file, of the provider `script`
     Script,
+    /// A file with `tools:` that agents import
+    Tools,
 }
 
 impl Name {
@@ -39,6 +41,7 @@ impl Name {
         match self {
             Self::Agent => ("agent.yaml of delta", &agent::AGENT),
             Self::Context => ("context.yaml of delta", &context::CONTEXT),
+            Self::Tools => ("an imported file of delta", &agent::imports::TOOLS),
             Self::Script => ("a script file of delta", &llm::script::SCRIPT),
         }
     }

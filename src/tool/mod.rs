@@ -147,6 +147,10 @@ pub struct Tool {
     pub pass_env: Vec<String>,
     /// Whether it may simply be run again when the engine died during a call.
     pub idempotent: bool,
+    /// The file that defines it, as messages call it.
+    pub file: String,
+    /// The line in that file at which it begins.
+    pub line: usize,
 }
 
 /// Which of the three forms a tool was written in.
@@ -212,20 +216,15 @@ impl Word {
 /// Reads a list of tools; two of one name are an error.
 pub fn read_list(doc: &Document, node: &Node) -> Vec<Tool> {
     let items = doc.list(node, "`tools`").unwrap_or_default();
-    let mut tools: Vec<Tool> = Vec::new();
-    for item in items {
-        let Some(tool) = Tool::read(doc, item) else { continue };
-        if tools.iter().any(|other| other.name == tool.name) {
-            let at = item.get("name").unwrap_or(item);
-            doc.fault(
-                at,
-                format!("two tools are named `{}`", tool.name),
-                Some("rename one of them".to_owned()),
-            );
+    let mut lines: HashMap<&str, usize> = HashMap::new();
+    for (item, at) in items.iter().filter_map(|item| Some((item, item.get("name")?))) {
+        let Some(name) = at.scalar().filter(|name| is_tool_name(name)) else { continue };
+        if let Some(line) = lines.insert(name, item.line) {
+            let help = format!("rename one of them; the other one begins in line {line}");
+            doc.fault(at, format!("two tools are named `{name}`"), Some(help));
         }
-        tools.push(tool);
     }
-    tools
+    items.iter().filter_map(|item| Tool::read(doc, item)).collect()
 }
 
 /// The tools of a file that has a `tools:` list, with everything that is wrong with them.
@@ -233,6 +232,7 @@ pub fn read_file(doc: &Document, report: &mut Report) -> Vec<Tool> {
     let tools = match doc.root.get("tools") {
         Some(node) if !node.is_null() => read_list(doc, node),
         Some(_) => Vec::new(),
+        None if doc.root.get("imports").is_some() => Vec::new(),
         None => {
             doc.fault(&doc.root, "the file has no `tools:` list", None);
             Vec::new()
@@ -273,6 +273,8 @@ impl Tool {
             env,
             pass_env,
             idempotent,
+            file: doc.name.clone(),
+            line: node.line,
         };
         Some(tool)
     }

@@ -125,7 +125,17 @@ impl Document {
     /// The entries of `node`, whose keys must be those of `mapping`, or begin with `x-`. Everything that can be said of
     /// their values by the table alone is said here; what is deeper is its reader's.
     pub fn fields<'a>(&'a self, node: &'a Node, mapping: &'static Mapping) -> Option<Fields<'a>> {
-        for (key, value) in self.mapping(node, mapping.what)? {
+        self.fields_of(mapping.what, node, mapping)
+    }
+
+    /// The same of something that is called otherwise.
+    pub fn fields_of<'a>(
+        &'a self,
+        what: &'a str,
+        node: &'a Node,
+        mapping: &'static Mapping,
+    ) -> Option<Fields<'a>> {
+        for (key, value) in self.mapping(node, what)? {
             let name = key.scalar().unwrap_or_default();
             match mapping.key(name) {
                 Some(known) if !value.is_null() => {
@@ -135,12 +145,12 @@ impl Document {
                 None if mapping.open || name.starts_with("x-") || name == "<<" => {}
                 None => {
                     let help = text::did_you_mean(name, mapping.names());
-                    let message = format!("unknown key `{name}` in {}", mapping.what);
+                    let message = format!("unknown key `{name}` in {what}");
                     self.fault(key, message, Some(help));
                 }
             }
         }
-        Some(Fields { doc: self, node, mapping })
+        Some(Fields { doc: self, what, node, mapping })
     }
 
     /// Of which of `kinds` a mapping is; the key `by` must say it.
@@ -227,6 +237,7 @@ pub struct Fields<'a> {
     /// The mapping.
     pub node: &'a Node,
     doc: &'a Document,
+    what: &'a str,
     mapping: &'static Mapping,
 }
 
@@ -245,7 +256,7 @@ impl<'a> Fields<'a> {
     /// The value under `key`, which must be there.
     pub fn require(&self, key: &str, example: &str) -> Option<&'a Node> {
         debug_assert!(self.mapping.key(key).is_some_and(|key| key.required), "{key} is optional");
-        self.doc.require(self.node, key, self.mapping.what, example)
+        self.doc.require(self.node, key, self.what, example)
     }
 
     fn default(&self, key: &str) -> Option<Default> {

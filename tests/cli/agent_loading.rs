@@ -141,21 +141,44 @@ fn c_1_1_no_directory_no_agent() {
 
 #[test]
 fn c_1_1_what_comes_with_a_later_version_is_refused() {
-    let sandbox = Sandbox::new(DELTA);
-    sandbox.write("agent/config.yaml", GOOD);
-    assert_eq!(
-        refused(&sandbox),
-        "error: agent.yaml not found\n  --> DIR/agent\n  = help: this version does not read config.yaml; rename it to agent.yaml\n"
+    let (key, carets) = ("lifecycle_hooks", "^".repeat(15));
+    check(
+        format!("{GOOD}{key}: []\n"),
+        &format!(
+            "error: this version of delta does not support `{key}` yet\n  --> DIR/agent/agent.yaml:3:1\n   |\n 3 | {key}: []\n   | {carets}\n  = help: take it out; nothing is ever ignored silently\n"
+        ),
     );
-    for key in ["imports", "lifecycle_hooks"] {
-        let carets = "^".repeat(key.len());
-        check(
-            format!("{GOOD}{key}: []\n"),
-            &format!(
-                "error: this version of delta does not support `{key}` yet\n  --> DIR/agent/agent.yaml:3:1\n   |\n 3 | {key}: []\n   | {carets}\n  = help: take it out; nothing is ever ignored silently\n"
-            ),
-        );
-    }
+}
+
+#[test]
+fn c_1_1_the_old_name_of_agent_yaml_is_read_with_a_warning() {
+    let sandbox = agent("name: new\nllm: {provider: script, model: script.yaml}\n");
+    sandbox.write("agent/script.yaml", "turns:\n- say: done\n- say: done again\n");
+    sandbox.write("agent/config.yaml", "name: old\nllm: {provider: script, model: script.yaml}\n");
+    let names = |id: &str| {
+        let args = ["run", "--agent", "agent", "-w", "work", "--run-id", id, "-m", "hi"];
+        let loud = sandbox.delta(args).output().normal(&sandbox).expect_code(0);
+        let metadata = sandbox.read(&format!("work/.delta/{id}/metadata.json"));
+        let again = ["continue", "-w", "work", "--run-id", id, "-m", "more", "-q"];
+        assert_eq!(sandbox.delta(again).output().expect_code(0).stderr, "");
+        let kept = sandbox.read(&format!("work/.delta/{id}/agent/agent.yaml"));
+        let name = if metadata.contains(r#""agent_name": "old""#) { "old" } else { "new" };
+        assert!(kept.starts_with(&format!("name: {name}\n")), "{kept}");
+        (name, loud.stderr.lines().next().unwrap().to_owned())
+    };
+    let both = "Warning: DIR/agent has both agent.yaml and config.yaml; agent.yaml is used, config.yaml is not read";
+    assert_eq!(names("both"), ("new", both.to_owned()));
+    std::fs::remove_file(sandbox.path("agent/agent.yaml")).unwrap();
+    let old =
+        "[DEPRECATION WARNING] DIR/agent/config.yaml is the old name of agent.yaml; rename it";
+    assert_eq!(names("old"), ("old", old.to_owned()));
+    // Its mistakes are shown where they are.
+    sandbox.write("agent/config.yaml", "llm: {provider: script, model: script.yaml}\n");
+    let said = sandbox.run("hi", &[]).normal(&sandbox).expect_code(126).stderr;
+    assert!(
+        said.starts_with("error: config.yaml has no `name`\n  --> DIR/agent/config.yaml:1:1\n"),
+        "{said}"
+    );
 }
 
 #[test]

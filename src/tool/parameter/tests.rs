@@ -86,7 +86,7 @@ fn c_2_3_what_a_parameter_may_say() {
     );
     check_refused(
         "command: [a], parameters: [{name: x, inject_as: env}]",
-        &["`env` is not a way to inject a value"],
+        &["`inject_as` must be `argument`, `stdin` or `option`"],
     );
     check_refused(
         "command: [a], parameters: [{name: x, inject_as: option}]",
