@@ -1,6 +1,6 @@
 //! Files that survive: the only place that syncs, renames, locks, or creates exclusively.
 //!
-//! Everything made here is private: directories 0700, files 0600. After an error nothing half-written is left under
+//! Everything that is the engine's own is private: directories 0700, files 0600. After an error nothing half-written is left under
 //! the name that was asked for.
 #![expect(clippy::disallowed_methods, reason = "the owner of syncing and renaming")]
 
@@ -71,9 +71,20 @@ pub fn sync_dir(path: &Path) -> Result<()> {
 
 /// Writes a file that must not be there yet. Not synced.
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_exclusively(private(), path, bytes)
+}
+
+/// The same for a file that becomes a person's own: its mode is the usual one.
+pub fn write_new_shared(path: &Path, bytes: &[u8], executable: bool) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.mode(if executable { 0o777 } else { 0o666 });
+    write_exclusively(options, path, bytes)
+}
+
+fn write_exclusively(mut options: OpenOptions, path: &Path, bytes: &[u8]) -> Result<()> {
     may_fail().map_err(failed("create", path))?;
     let mut file =
-        private().write(true).create_new(true).open(path).map_err(failed("create", path))?;
+        options.write(true).create_new(true).open(path).map_err(failed("create", path))?;
     may_fail().and_then(|()| file.write_all(bytes)).map_err(|error| {
         // A half-written record must not be taken for a whole one.
         let _ = fs::remove_file(path);

@@ -25,7 +25,7 @@ pub struct Failure {
 enum Kind {
     /// What a person wrote, or the rights of a directory.
     Config,
-    /// The run is there already.
+    /// What is to be made is there already.
     Exists,
     /// There is no such run.
     NoRun,
@@ -79,6 +79,11 @@ impl Failure {
         Self { kind: Kind::Config, message: message.into(), hint: hint.into(), run_id: None }
     }
 
+    /// What is to be made is there already.
+    pub fn exists(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { kind: Kind::Exists, message: message.into(), hint: Some(hint.into()), run_id: None }
+    }
+
     /// There is no such run.
     pub fn no_run(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: Kind::NoRun, message: message.into(), hint: Some(hint.into()), run_id: None }
@@ -116,6 +121,12 @@ impl Failure {
         }
         let message = format!("{what}: {error}");
         Self { kind: Kind::Silence, message, hint: Some(hint.to_owned()), run_id: None }
+    }
+
+    /// The same with a hint.
+    pub fn with_hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint.or(self.hint);
+        self
     }
 
     /// The status of a RunResult.

@@ -2,12 +2,14 @@
 //! stdout, or decides how the process ends.
 
 use crate::id::RunId;
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 mod drive;
 mod failure;
+mod init;
 mod list_runs;
 mod person;
 mod resume;
@@ -33,6 +35,7 @@ const EXAMPLES: &str = "\
 Examples:
   delta run --agent ./my-agent -m \"Summarise the logs\"
   delta run -m \"List the files\" --format raw | head
+  delta init my-agent
   delta tool expand ./my-agent/agent.yaml
 
 Exit codes: 0 COMPLETED, 1 FAILED, 2 usage, 70 a bug, 101 WAITING_FOR_INPUT, 126 configuration, 130 INTERRUPTED";
@@ -44,6 +47,7 @@ enum Command {
     ListRuns(list_runs::ListRunsArgs),
     Show(show::ShowArgs),
     Schema(schema::SchemaArgs),
+    Init(init::InitArgs),
     #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(name = "tool:expand", hide = true)]
@@ -72,10 +76,23 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::ListRuns(args) => list_runs::list_runs(&args),
         Command::Show(args) => show::show(&args),
         Command::Schema(args) => schema::schema(&args),
+        Command::Init(args) => init::init(&args),
         Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
             tool::expand(&args)
         }
     }
+}
+
+/// Says that the arguments of `command` do not do, as clap says it; gives the exit code.
+fn usage_error(command: &str, message: &str) -> ExitCode {
+    let mut cli = Cli::command();
+    cli.build();
+    let found = cli
+        .find_subcommand_mut(command)
+        .map(|command| command.error(ErrorKind::ValueValidation, message));
+    let error = found.unwrap_or_else(|| Cli::command().error(ErrorKind::ValueValidation, message));
+    let _ = error.print();
+    ExitCode::from(2)
 }
 
 /// A run id of the command line.
@@ -105,7 +122,6 @@ fn hide_memory() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn c_11_1_every_option_has_help() {

@@ -16,6 +16,7 @@ mod disk;
 mod execution;
 mod faults;
 mod imports;
+mod init;
 mod list_runs;
 mod llm;
 mod order;

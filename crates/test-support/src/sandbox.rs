@@ -174,6 +174,13 @@ pub struct Delta {
 }
 
 impl Delta {
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<const N: usize>(mut self, args: [&str; N]) -> Self {
+        self.command.args(args);
+        self
+    }
+
     /// Adds an environment variable.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
