@@ -1,7 +1,7 @@
 //! `delta list-runs`: what runs a workspace holds.
 
 use super::failure::Failure;
-use super::stdout;
+use super::{completions, stdout};
 use crate::event::RunStatus;
 use crate::journal;
 use crate::run::RunMetadata;
@@ -10,6 +10,7 @@ use crate::text::{one_line, printable};
 use crate::time::{self, Timestamp, human_duration};
 use crate::workspace::Workspace;
 use clap::{Args, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 #[command(after_long_help = EXAMPLES)]
 pub struct ListRunsArgs {
     /// The workspace
-    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completions::Workspaces))]
     work_dir: PathBuf,
     /// Only runs that can be continued: INTERRUPTED, WAITING_FOR_INPUT, FAILED, COMPLETED
     #[arg(long)]
@@ -114,11 +115,8 @@ fn perform(args: &ListRunsArgs) -> Result<String, Failure> {
         |run: &Listed| !args.resumable || !matches!(run.status, Status::Running | Status::Damaged);
     let wanted =
         |run: &Listed| resumable(run) && args.status.is_none_or(|status| run.status == status);
-    let mut runs: Vec<Listed> =
-        workspace.run_dirs()?.iter().map(|dir| describe(dir)).filter(wanted).collect();
-    runs.sort_by(|one, other| {
-        (other.last_updated, &other.run_id).cmp(&(one.last_updated, &one.run_id))
-    });
+    let mut runs = newest_first(&workspace)?;
+    runs.retain(wanted);
     if args.first {
         runs.truncate(1);
     }
@@ -129,6 +127,26 @@ fn perform(args: &ListRunsArgs) -> Result<String, Failure> {
         (Format::Text, true) => runs.iter().map(|run| format!("{}\n", run.run_id)).collect(),
         (Format::Text, false) => table(&runs),
     })
+}
+
+fn newest_first(workspace: &Workspace) -> Result<Vec<Listed>, Failure> {
+    let mut runs: Vec<Listed> = workspace.run_dirs()?.iter().map(|dir| describe(dir)).collect();
+    runs.sort_by(|one, other| {
+        (other.last_updated, &other.run_id).cmp(&(one.last_updated, &one.run_id))
+    });
+    Ok(runs)
+}
+
+/// The ids of at most `most` runs of a workspace, the last updated one first, each with its status and task.
+pub fn summaries(work_dir: &Path, most: usize) -> Result<Vec<(String, String)>, Failure> {
+    let runs = newest_first(&Workspace::existing(work_dir)?)?.into_iter().take(most);
+    Ok(runs
+        .map(|run| (run.run_id, format!("{} {}", status_name(run.status), run.task_summary)))
+        .collect())
+}
+
+fn status_name(status: Status) -> String {
+    status.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn describe(dir: &Path) -> Listed {
@@ -187,9 +205,7 @@ fn damaged(run_id: String, dir: &Path, reason: &str) -> Listed {
 }
 
 fn table(runs: &[Listed]) -> String {
-    let name = |run: &Listed| {
-        run.status.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
-    };
+    let name = |run: &Listed| status_name(run.status);
     let width = |column: &dyn Fn(&Listed) -> usize| runs.iter().map(column).max().unwrap_or(0);
     let (ids, statuses) = (width(&|run| run.run_id.len()), width(&|run| name(run).len()));
     let task = |run: &Listed| match run.status {

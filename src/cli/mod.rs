@@ -7,10 +7,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+mod completions;
 mod drive;
 mod failure;
 mod init;
 mod list_runs;
+mod man;
 mod person;
 mod resume;
 mod run;
@@ -50,6 +52,8 @@ enum Command {
     Init(init::InitArgs),
     #[command(subcommand)]
     Tool(tool::ToolCommand),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
     #[command(name = "tool:expand", hide = true)]
     ToolExpand(tool::ExpandArgs),
 }
@@ -57,6 +61,9 @@ enum Command {
 /// Runs the program with the process's arguments; gives its exit code.
 pub fn main() -> ExitCode {
     install_panic_hook();
+    if completions::answer() {
+        return ExitCode::SUCCESS;
+    }
     hide_memory();
     run_with(std::env::args_os())
 }
@@ -77,6 +84,8 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Show(args) => show::show(&args),
         Command::Schema(args) => schema::schema(&args),
         Command::Init(args) => init::init(&args),
+        Command::Completions(args) => completions::completions(&args),
+        Command::Man(args) => man::man(&args),
         Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
             tool::expand(&args)
         }

@@ -3,6 +3,7 @@
 //! Everything here comes before the engine: finding the run, making sure that nobody else works on it, and giving the
 //! message its meaning. The engine then drives it as it drives a new one.
 
+use super::completions;
 use super::drive::{self, Options, Ready};
 use super::failure::Failure;
 use crate::event::{EngineStart, Payload, Question, RunStatus};
@@ -19,6 +20,7 @@ use crate::text::{printable, shell_word};
 use crate::time;
 use crate::workspace::{self, Workspace};
 use clap::Args;
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -30,16 +32,16 @@ use std::process::ExitCode;
 #[command(after_long_help = EXAMPLES)]
 pub struct ContinueArgs {
     /// The run
-    #[arg(long, value_name = "ID", value_parser = super::parse_run_id)]
+    #[arg(long, value_name = "ID", value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
     run_id: RunId,
     /// The workspace that holds it
-    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completions::Workspaces))]
     work_dir: PathBuf,
     /// The next message, or the answer to the agent's question; `-` reads it from stdin
     #[arg(short, long, value_name = "TEXT")]
     message: Option<String>,
     /// The agent directory, when it is not where it was
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completions::Agents))]
     agent: Option<PathBuf>,
     /// Go on although the run was started on another host, whose process cannot be seen from here
     #[arg(long)]

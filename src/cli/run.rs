@@ -1,5 +1,6 @@
 //! `delta run`: a new run, from the arguments to the exit code.
 
+use super::completions;
 use super::drive::{self, Options, Ready};
 use super::failure::Failure;
 use super::resume;
@@ -16,6 +17,7 @@ use crate::terminal;
 use crate::time;
 use crate::workspace::{Workspace, WorkspaceError};
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,13 +29,13 @@ use std::process::ExitCode;
 #[command(after_long_help = EXAMPLES)]
 pub struct RunArgs {
     /// The agent directory
-    #[arg(long, value_name = "DIR", default_value = ".")]
+    #[arg(long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completions::Agents))]
     agent: PathBuf,
     /// The task; `-` reads it from stdin
     #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     message: String,
     /// The directory to work in, made when missing; a new one in the agent's workspaces/ by default
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", add = ArgValueCompleter::new(completions::Workspaces))]
     work_dir: Option<PathBuf>,
     /// The id of the run, for those who track it themselves (made by default)
     #[arg(long, value_name = "ID", value_parser = super::parse_run_id)]

@@ -1,7 +1,7 @@
 //! `delta show`: an account of one run.
 
 use super::failure::Failure;
-use super::{drive, resume, stdout};
+use super::{completions, drive, resume, stdout};
 use crate::event::{Event, Payload, RunStatus};
 use crate::id::RunId;
 use crate::outcome::RunResult;
@@ -15,6 +15,7 @@ use crate::text::printable;
 use crate::time;
 use crate::workspace::Workspace;
 use clap::{Args, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,10 +29,10 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 #[command(after_long_help = EXAMPLES)]
 pub struct ShowArgs {
     /// The run
-    #[arg(value_name = "RUN", value_parser = super::parse_run_id)]
+    #[arg(value_name = "RUN", value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
     run_id: RunId,
     /// The workspace that holds it
-    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completions::Workspaces))]
     work_dir: PathBuf,
     /// Print the exact request of iteration N, byte for byte as it was sent
     #[arg(long, value_name = "N", conflicts_with_all = ["follow", "format"])]

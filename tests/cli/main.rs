@@ -28,6 +28,7 @@ mod resume;
 mod run_loop;
 mod runs;
 mod security;
+mod shells;
 mod show;
 mod signals;
 mod smoke;

@@ -1,0 +1,137 @@
+//! `delta completions`: the script by which a shell completes command lines, and the answers to what it asks then.
+//!
+//! The script asks delta itself, through a variable of the environment, so what is offered is what this delta knows: its
+//! options, and the runs and workspaces that are there.
+
+use super::{Cli, list_runs, stdout};
+use crate::workspace::Workspace;
+use clap::{Args, CommandFactory, ValueEnum};
+use clap_complete::CompleteEnv;
+use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
+use clap_complete::env::Shells;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The variable that turns a call of delta into a question of the shell's.
+const VARIABLE: &str = "DELTA_COMPLETE";
+/// How many runs are offered, the last updated ones.
+const MOST_RUNS: usize = 100;
+
+/// Print the script that lets a shell complete commands, options, run ids and workspaces
+#[derive(Debug, Args)]
+#[command(after_help = INSTALLATION)]
+pub struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+const INSTALLATION: &str = "\
+Load it when the shell starts:
+  bash  echo 'source <(delta completions bash)' >> ~/.bashrc
+  zsh   echo 'source <(delta completions zsh)' >> ~/.zshrc       behind compinit
+  fish  echo 'delta completions fish | source' >> ~/.config/fish/config.fish";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Prints the script; gives the exit code.
+pub fn completions(args: &CompletionsArgs) -> ExitCode {
+    let name = match args.shell {
+        Shell::Bash => "bash",
+        Shell::Zsh => "zsh",
+        Shell::Fish => "fish",
+    };
+    let mut script = Vec::new();
+    let shells = Shells::builtins();
+    let written = shells
+        .completer(name)
+        .map(|shell| shell.write_registration(VARIABLE, "delta", "delta", "delta", &mut script));
+    if !matches!(written, Some(Ok(()))) {
+        return super::usage_error("completions", &format!("there is no script for {name}"));
+    }
+    stdout::write(&String::from_utf8_lossy(&script));
+    ExitCode::SUCCESS
+}
+
+/// Answers the shell when it is the one who asks; false when this is an ordinary call.
+pub fn answer() -> bool {
+    let here = std::env::current_dir().ok();
+    let asked = CompleteEnv::with_factory(Cli::command).var(VARIABLE);
+    // A shell that gets no answer offers nothing.
+    asked.try_complete(std::env::args_os(), here.as_deref()).unwrap_or(true)
+}
+
+/// The runs of the workspace that the command line names, each with its status and task.
+pub fn runs() -> Vec<CompletionCandidate> {
+    let workspace = option(&["-w", "--work-dir"]).unwrap_or_else(|| PathBuf::from("."));
+    let runs = list_runs::summaries(&workspace, MOST_RUNS).unwrap_or_default();
+    let candidate = |(place, (id, about)): (usize, (String, String))| {
+        CompletionCandidate::new(id).help(Some(about.into())).display_order(Some(place))
+    };
+    runs.into_iter().enumerate().map(candidate).collect()
+}
+
+/// The workspaces of the agent that the command line names, and all directories.
+#[derive(Clone)]
+pub struct Workspaces;
+
+impl ValueCompleter for Workspaces {
+    fn complete(&self, current: &OsStr) -> Vec<CompletionCandidate> {
+        let agent = option(&["--agent"]).unwrap_or_default();
+        let own = Workspace::names_of(&agent).into_iter().map(|name| {
+            CompletionCandidate::new(agent.join("workspaces").join(name))
+                .help(Some("workspace".into()))
+                .display_order(Some(0))
+        });
+        let fits = |candidate: &CompletionCandidate| {
+            let value = candidate.get_value().as_encoded_bytes();
+            value.starts_with(current.as_encoded_bytes())
+        };
+        let own: Vec<CompletionCandidate> = own.filter(fits).collect();
+        let others = PathCompleter::dir().complete(current).into_iter();
+        own.into_iter().chain(others.map(|other| other.display_order(Some(1)))).collect()
+    }
+}
+
+/// Directories, those that hold an agent first.
+#[derive(Clone)]
+pub struct Agents;
+
+impl ValueCompleter for Agents {
+    fn complete(&self, current: &OsStr) -> Vec<CompletionCandidate> {
+        let mark = |candidate: CompletionCandidate| match PathBuf::from(candidate.get_value())
+            .join("agent.yaml")
+            .is_file()
+        {
+            true => candidate.help(Some("agent".into())).display_order(Some(0)),
+            false => candidate.display_order(Some(1)),
+        };
+        PathCompleter::dir().complete(current).into_iter().map(mark).collect()
+    }
+}
+
+/// The value of an option in the command line that is being completed, as the shell shows it: not yet unquoted.
+fn option(names: &[&str]) -> Option<PathBuf> {
+    let words: Vec<String> = std::env::args_os()
+        .skip_while(|word| word != "--")
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let value = words.iter().enumerate().find_map(|(place, word)| {
+        if names.contains(&word.as_str()) {
+            return words.get(place + 1).cloned();
+        }
+        let (name, value) = word.split_once('=')?;
+        names.contains(&name).then(|| value.to_owned())
+    })?;
+    let plain: String = value.chars().filter(|c| !matches!(c, '\\' | '\'' | '"')).collect();
+    Some(match (plain.strip_prefix("~/"), std::env::home_dir()) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(plain),
+    })
+}

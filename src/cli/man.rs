@@ -1,0 +1,98 @@
+//! `delta man`: the manual pages, made of the same texts as the help.
+
+use super::{Cli, stdout};
+use clap::{Args, Command, CommandFactory};
+use clap_mangen::Man;
+use std::io;
+use std::process::ExitCode;
+
+/// Print a manual page
+///
+/// delta(1) without a command, delta-run(1) for `run`, delta-tool-expand(1) for `tool expand`.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ManArgs {
+    /// The command whose page is wanted
+    command: Vec<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta man | man -l -
+  delta man run | man -l -
+  delta man run > ~/.local/share/man/man1/delta-run.1";
+
+/// Prints a page; gives the exit code.
+pub fn man(args: &ManArgs) -> ExitCode {
+    let mut root = Cli::command();
+    root.build();
+    let mut command = &root;
+    for name in &args.command {
+        match command.find_subcommand(name) {
+            Some(found) => command = found,
+            None => {
+                let message = format!("there is no command `{}`", args.command.join(" "));
+                return super::usage_error("man", &message);
+            }
+        }
+    }
+    let mut page = Vec::new();
+    if let Err(error) = render(command, &mut page) {
+        stdout::complain(&format!("Error: the page could not be made: {error}"));
+        return ExitCode::FAILURE;
+    }
+    stdout::write(&String::from_utf8_lossy(&page));
+    ExitCode::SUCCESS
+}
+
+fn render(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let man = Man::new(command.clone());
+    // Without a date: the page is that of a version.
+    let title = escaped(&name.to_uppercase());
+    let version = env!("CARGO_PKG_VERSION");
+    page.extend_from_slice(
+        format!(".TH \"{title}\" 1 \"\" \"delta {version}\" \"User Commands\"\n").as_bytes(),
+    );
+    man.render_name_section(page)?;
+    man.render_synopsis_section(page)?;
+    man.render_description_section(page)?;
+    man.render_options_section(page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(page)?;
+    }
+    let after = command.get_after_long_help().or(command.get_after_help());
+    if let Some(text) = after {
+        text.to_string().split("\n\n").for_each(|part| section(part, page));
+    }
+    let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    let below = shown.filter_map(Command::get_display_name).filter(|name| !name.ends_with("-help"));
+    let root = (name != "delta").then_some("delta");
+    let also: String =
+        root.into_iter().chain(below).map(|name| format!(".BR {} (1)\n", escaped(name))).collect();
+    page.extend_from_slice(format!(".SH \"SEE ALSO\"\n{also}").as_bytes());
+    Ok(())
+}
+
+/// A paragraph behind the options, `Heading: text` or a heading with indented lines under it, which stay lines.
+fn section(paragraph: &str, page: &mut Vec<u8>) {
+    let (heading, text) = paragraph.split_once(':').unwrap_or(("Notes", paragraph));
+    let heading = escaped(&heading.to_uppercase());
+    let text = match text.strip_prefix('\n') {
+        Some(lines) => format!(".nf\n{}\n.fi\n", escaped(lines)),
+        None => format!("{}\n", escaped(text.trim())),
+    };
+    page.extend_from_slice(format!(".SH \"{heading}\"\n{text}").as_bytes());
+}
+
+/// The text as roff shows it letter by letter.
+fn escaped(text: &str) -> String {
+    let line = |line: &str| {
+        let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
+        match line.starts_with(['.', '\'']) {
+            true => format!("\\&{line}"),
+            false => line,
+        }
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,172 @@
+//! What shells and manuals are told: `delta completions`, asked by real shells, and `delta man`, as groff shows it.
+
+use super::DELTA;
+use std::process::Command;
+use test_support::sandbox::{Ran, Sandbox};
+
+/// Agents `agent` and `my-agent`, the first with a workspace; runs in that and in `my work/`.
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::scripted(DELTA, "", "  - say: done");
+    sandbox.write("bin/.keep", "");
+    std::os::unix::fs::symlink(DELTA, sandbox.path("bin/delta")).unwrap();
+    for (workspace, id) in [("my work", "first"), ("agent/workspaces/W001", "third")] {
+        sandbox
+            .delta(["run", "--agent", "agent", "-w", workspace, "--run-id", id, "-q", "-m", "a: b"])
+            .output()
+            .expect_code(0);
+    }
+    sandbox
+}
+
+/// A shell with `script`, in the sandbox, with delta on its PATH.
+fn shell(sandbox: &Sandbox, program: &str, args: &[&str]) -> Ran {
+    let path = std::env::var("PATH").unwrap();
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(sandbox.path(""))
+        .env_clear()
+        .env("PATH", format!("{}:{path}", sandbox.path("bin").display()))
+        .env("HOME", sandbox.path("home"))
+        .output()
+        .unwrap();
+    Ran::of(output.status, &output.stdout, &output.stderr)
+}
+
+/// Whether a program is there that not every machine has; says so when it is not. `.ci/run` installs it.
+fn has(program: &str) -> bool {
+    let there = Command::new(program).arg("--version").output().is_ok();
+    if !there {
+        println!("NOT TRIED: {program} is not installed");
+    }
+    there
+}
+
+/// What bash offers for the last of these words, which are given as they are typed.
+fn offered(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
+    let script = r#"
+        source <(delta completions bash)
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9
+        function=$(complete -p delta | sed 's/.* -F \([a-z_]*\) delta/\1/')
+        "$function" delta "${@: -1}" "${@: -2:1}" 2> /dev/null  # compopt works at a prompt only
+        printf '%s\n' "${COMPREPLY[@]}""#;
+    let ran = shell(sandbox, "bash", &[&["-c", script, "bash", "delta"], words].concat());
+    ran.expect_code(0).stdout.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn c_11_6_bash_completes_what_delta_knows() {
+    let sandbox = sandbox();
+    let offered = |words: &[&str]| offered(&sandbox, words);
+    assert_eq!(offered(&["co"]), ["continue", "completions"]);
+    assert_eq!(offered(&["run", "--a"]), ["--agent"]);
+    assert_eq!(offered(&["run", "--format", ""]), ["text", "json", "raw", "jsonl"]);
+    assert_eq!(offered(&["init", "-t", ""]), ["minimal", "hello-world", "file-ops", "api-tester"]);
+    assert_eq!(offered(&["tool", "expand", "agent/a"]), ["agent/agent.yaml"]);
+    assert_eq!(offered(&["t"]), ["tool"]);
+}
+
+#[test]
+fn c_11_6_bash_completes_runs_workspaces_and_agents() {
+    let sandbox = sandbox();
+    let offered = |words: &[&str]| offered(&sandbox, words);
+    for typed in ["my\\ work", "'my work'", "\"my work\""] {
+        assert_eq!(offered(&["continue", "-w", typed, "--run-id", ""]), ["first"]);
+        assert_eq!(offered(&["show", "--work-dir", typed, "fi"]), ["first"]);
+    }
+    assert_eq!(offered(&["show", "-w", "agent/workspaces/W001", "t"]), ["third"]);
+    assert_eq!(offered(&["show", "-w", "agent/workspaces/W001", "f"]), [""; 1]);
+    assert_eq!(offered(&["continue", "-w", "nowhere", "--run-id", ""]), [""; 1]);
+    assert_eq!(
+        offered(&["run", "--agent", "agent", "-w", "agent/w"]),
+        ["agent/workspaces/W001", "agent/workspaces/"]
+    );
+    assert_eq!(offered(&["run", "--agent", ""])[0], "agent/");
+    assert_eq!(offered(&["run", "--agent", "ho"]), ["home/"]);
+}
+
+#[test]
+fn c_11_6_zsh_completes() {
+    if !has("zsh") {
+        return;
+    }
+    let script = r#"
+        autoload -Uz compinit && compinit -u -d dump
+        source <(delta completions zsh)
+        _describe() { print -rl -- "${(P@)3}" }
+        words=(delta continue -w 'my work' --run-id '') CURRENT=6
+        $_comps[delta]"#;
+    let sandbox = sandbox();
+    let ran = shell(&sandbox, "zsh", &["-f", "-c", script]).expect_code(0);
+    assert_eq!((&*ran.stdout, &*ran.stderr), ("first:COMPLETED a: b\n", ""));
+}
+
+#[test]
+fn c_11_6_fish_completes() {
+    if !has("fish") {
+        return;
+    }
+    let script = r#"
+        delta completions fish | source
+        complete -C "delta continue -w 'my work' --run-id "
+        complete -C "delta run --agent a""#;
+    let sandbox = sandbox();
+    let ran = shell(&sandbox, "fish", &["--no-config", "-c", script]).expect_code(0);
+    assert_eq!((&*ran.stdout, &*ran.stderr), ("first\tCOMPLETED a: b\nagent/\tagent\n", ""));
+}
+
+#[test]
+fn c_11_6_an_unknown_shell_is_a_usage_error() {
+    let sandbox = Sandbox::new(DELTA);
+    let ran = sandbox.delta(["completions", "tcsh"]).output().expect_code(2);
+    assert!(ran.stderr.contains("[possible values: bash, zsh, fish]"), "{}", ran.stderr);
+    let ran = sandbox.delta(["completions"]).output().expect_code(2);
+    assert_eq!(ran.stdout, "");
+}
+
+/// A manual page as a terminal of 80 columns shows it, without warnings.
+fn page(sandbox: &Sandbox, command: &[&str]) -> String {
+    let roff = sandbox.delta([&["man"], command].concat()).output().expect_code(0);
+    assert_eq!(roff.stderr, "");
+    sandbox.write("page.1", &roff.stdout);
+    let args = ["-man", "-Tascii", "-ww", "-P-cbou", "page.1"];
+    let ran = shell(sandbox, "groff", &args).expect_code(0);
+    assert_eq!(ran.stderr, "", "{command:?}");
+    ran.stdout
+}
+
+#[test]
+fn c_11_7_every_command_has_a_manual_page() {
+    if !has("groff") {
+        return;
+    }
+    let sandbox = Sandbox::new(DELTA);
+    let root = page(&sandbox, &[]);
+    for shown in ["DELTA(1)", "\n       delta-run(1)\n", "\nEXIT CODES\n", "\nSEE ALSO\n"] {
+        assert!(root.contains(shown), "{shown:?} is not in:\n{root}");
+    }
+    assert!(
+        root.contains("\n         delta run --agent ./my-agent -m \"Summarise the logs\"\n"),
+        "{root}"
+    );
+    let listed =
+        root.lines().filter_map(|line| line.trim().strip_prefix("delta-")?.strip_suffix("(1)"));
+    let names: Vec<&str> = listed.filter(|name| !name.contains('(')).collect();
+    assert!(names.len() > 5, "{names:?}");
+    for name in names.into_iter().filter(|name| *name != "help") {
+        let text = page(&sandbox, &[name]);
+        assert!(text.starts_with(&format!("DELTA-{}(1)", name.to_uppercase())), "{text}");
+    }
+    let expand = page(&sandbox, &["tool", "expand"]);
+    assert!(expand.contains("delta tool expand [-h|--help] <FILE>"), "{expand}");
+    assert!(
+        expand.contains("\nEXAMPLE\n         delta tool expand my-agent/agent.yaml | less\n"),
+        "{expand}"
+    );
+}
+
+#[test]
+fn c_11_7_a_page_that_is_not_there_is_a_usage_error() {
+    let sandbox = Sandbox::new(DELTA);
+    let ran = sandbox.delta(["man", "tool", "nope"]).output().expect_code(2);
+    assert!(ran.stderr.starts_with("error: there is no command `tool nope`\n"), "{}", ran.stderr);
+}
