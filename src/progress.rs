@@ -12,11 +12,13 @@ use crate::text::{hide_answers, one_line, printable};
 use crate::time::{Clock, human_duration};
 use crate::tool::value_text;
 use anstyle::{AnsiColor, Style};
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
-use std::time::Duration;
+
+mod spinner;
+
+use spinner::Spinner;
 
 /// How much is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +49,7 @@ const WARN: Style = AnsiColor::Yellow.on_default();
 pub struct Progress {
     verbosity: Verbosity,
     watched: bool,
-    spinner: Option<ProgressBar>,
+    spinner: Option<Spinner>,
     log: Option<LogFile>,
     clock: Clock,
     /// Calls whose answer stays hidden.
@@ -373,20 +375,11 @@ impl Progress {
             return;
         }
         self.stop_spinner();
-        let spinner = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
-        if let Ok(style) = ProgressStyle::with_template("{spinner:.dim} {msg:.dim} {elapsed:.dim}")
-        {
-            spinner.set_style(style);
-        }
-        spinner.set_message(doing);
-        spinner.enable_steady_tick(Duration::from_millis(120));
-        self.spinner = Some(spinner);
+        self.spinner = Some(Spinner::start(doing));
     }
 
     fn stop_spinner(&mut self) {
-        if let Some(spinner) = self.spinner.take() {
-            spinner.finish_and_clear();
-        }
+        self.spinner = None;
     }
 }
 

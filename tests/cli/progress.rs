@@ -131,6 +131,17 @@ fn c_12_5_a_spinner_turns_while_the_llm_thinks_and_while_a_tool_runs() {
 }
 
 #[test]
+fn c_12_5_an_echoed_interrupt_leaves_no_spinner_behind() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- {say: late, delay_ms: 1000000}");
+    let mut terminal = sandbox.run_command("hi", &[]).env("NO_COLOR", "1").at_terminal();
+    terminal.expect("thinking 0s").type_in("\x03");
+    let seen = terminal.end().expect_code(130).stderr;
+    // The line ends with its text: at the terminal's edge the echo would go to the next one, out of reach.
+    let (_, echoed) = seen.rsplit_once("thinking 0s").unwrap();
+    assert!(echoed.starts_with("^C\r\x1b[2K") || echoed.starts_with("\r\x1b[2K"), "{seen:?}");
+}
+
+#[test]
 fn c_12_5_prose_is_wrapped_at_the_terminals_width() {
     let sandbox = scripted(&format!(
         "- say: {}\n  call: [{{tool: say, args: {{text: {}}}}}]\n- say: ok\n",
