@@ -14,6 +14,8 @@ use crate::state::RunState;
 use crate::text::Secrets;
 use crate::time::{Clock, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// While a run goes on, its metadata is brought up to date this often at most, in milliseconds.
@@ -189,12 +191,24 @@ impl Run {
         self.state.apply(self.journal.record(payload));
     }
 
-    /// The payload without the key's own value, wherever it turned up.
+    /// The payload without the key's own value, wherever it turned up. Only texts are looked at: a value that is also the
+    /// name of a field takes no event apart.
     fn redacted(&self, payload: Payload) -> Payload {
         let Ok(text) = serde_json::to_string(&payload) else { return payload };
-        match self.secrets.hide(&text) {
-            std::borrow::Cow::Borrowed(_) => payload,
-            std::borrow::Cow::Owned(clean) => serde_json::from_str(&clean).unwrap_or(payload),
+        if matches!(self.secrets.hide(&text), Cow::Borrowed(_)) {
+            return payload;
+        }
+        let Ok(mut value) = serde_json::to_value(&payload) else { return payload };
+        self.hide_in(&mut value);
+        serde_json::from_value(value).unwrap_or(payload)
+    }
+
+    fn hide_in(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.secrets.hide(text).into_owned(),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.hide_in(item)),
+            Value::Object(fields) => fields.values_mut().for_each(|field| self.hide_in(field)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 

@@ -14,7 +14,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+mod dotenv;
 pub mod imports;
+pub mod layers;
 mod legacy;
 
 /// What the main file is called, and what it is kept as in a run directory.

@@ -5,12 +5,14 @@ use super::person::AtTerminal;
 use super::stdout;
 use crate::agent::Agent;
 use crate::agent::imports::{IMPORT_PATH, ImportPath};
+use crate::agent::layers::{Layers, Places};
 use crate::durable::LogFile;
 use crate::engine::Engine;
 use crate::environment::{Environment, KEY_VARIABLES};
 use crate::event::{EngineStart, Event, RunStatus};
 use crate::human::Person;
 use crate::llm::config::ModelChoice;
+use crate::llm::endpoint::ADDRESS_VARIABLES;
 use crate::llm::{self, Endpoint, Provider, ProviderKind};
 use crate::outcome::RunResult;
 use crate::output::{self, Format};
@@ -25,8 +27,6 @@ use crate::time;
 use crate::vars::Vars;
 use crate::workspace::Workspace;
 use clap::Args;
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
@@ -63,6 +63,13 @@ impl Options {
         }
     }
 
+    /// Tells a person what is good to know, unless only errors are wanted.
+    fn note(&self, lines: &[String]) {
+        for line in lines.iter().filter(|_| !self.quiet) {
+            stdout::complain(line);
+        }
+    }
+
     /// Who answers the agent's questions here: for `-i`, and only at a terminal.
     fn person(&self, cancel: &Cancel) -> Option<Box<dyn Person>> {
         if self.interactive && !self.has_person() && !self.quiet {
@@ -80,6 +87,14 @@ impl Options {
     }
 }
 
+/// Loads the agent in `home`, and says what a person should know of it. Nothing was made or changed when that fails.
+pub fn load(home: &Path, options: &Options) -> Result<Agent, Failure> {
+    let allowed = ImportPath::parse(&variable(IMPORT_PATH).unwrap_or_default());
+    let agent = Agent::load(home, options.model.as_ref(), &allowed)?;
+    options.note(&agent.warnings);
+    Ok(agent)
+}
+
 /// An agent that is ready to work: loaded, with its endpoint found, and its secrets known.
 pub struct Ready {
     /// The agent.
@@ -87,24 +102,31 @@ pub struct Ready {
     /// What must never be written.
     pub secrets: Secrets,
     endpoint: Option<Endpoint>,
+    layers: Layers,
 }
 
 impl Ready {
-    /// Loads the agent in `home`. Nothing was made or changed when that fails.
-    pub fn load(home: &Path, options: &Options) -> Result<Self, Failure> {
-        let allowed = ImportPath::parse(&variable(IMPORT_PATH).unwrap_or_default());
-        let agent = Agent::load(home, options.model.as_ref(), &allowed)?;
-        for warning in agent.warnings.iter().filter(|_| !options.quiet) {
-            stdout::complain(warning);
-        }
-        let endpoint = match agent.llm.provider {
-            ProviderKind::Openai => Some(Endpoint::resolve(&agent.llm, &variable)?),
-            ProviderKind::Script(_) | ProviderKind::Command(_) => None,
+    /// Finds what the agent needs from its environment. `workspace` is the one that it will work in, unless that is a
+    /// new one. Nothing was made or changed when that fails.
+    pub fn new(agent: Agent, workspace: Option<&Path>, options: &Options) -> Result<Self, Failure> {
+        // Started in a directory that is gone, a command belongs to no project.
+        let current = std::env::current_dir().unwrap_or_default();
+        let places = Places { workspace, agent: &agent.home, current: &current };
+        let layers = Layers::read(&places, std::env::vars_os().collect())?;
+        let named = agent.llm.api_key_env.as_deref();
+        let keys: Vec<&str> = KEY_VARIABLES.into_iter().chain(named).collect();
+        let (endpoint, used) = match agent.llm.provider {
+            ProviderKind::Openai => {
+                let endpoint = Endpoint::resolve(&agent.llm, &|name| layers.values(name))?;
+                (Some(endpoint), [&keys[..], &ADDRESS_VARIABLES].concat())
+            }
+            ProviderKind::Script(_) | ProviderKind::Command(_) => (None, Vec::new()),
         };
-        // The keys in the environment, used or not: none of them belongs into a file.
-        let names = KEY_VARIABLES.into_iter().chain(agent.llm.api_key_env.as_deref());
-        let secrets = Secrets::new(names.filter_map(variable));
-        Ok(Self { agent, secrets, endpoint })
+        options.note(&layers.notes);
+        options.note(&layers.account(&used));
+        // The keys of all layers, used or not: none of them belongs into a file.
+        let secrets = Secrets::new(layers.keys(&keys));
+        Ok(Self { agent, secrets, endpoint, layers })
     }
 
     /// What ENGINE_START says of this process.
@@ -133,10 +155,10 @@ impl Ready {
     ) -> Result<RunResult, Failure> {
         let (agent_home, cwd) = (self.agent.home.clone(), workspace.root.clone());
         let vars = Vars { agent_home, cwd, run_dir: run.dir.clone() };
-        let own: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
-        let api_key_env = self.agent.llm.api_key_env.as_deref();
+        let (all, trusted) = self.layers.merged();
+        let (api_key_env, id) = (self.agent.llm.api_key_env.as_deref(), run.id.as_str());
         let environment =
-            Environment::new(own, api_key_env, run.id.as_str(), vars, self.secrets.clone());
+            Environment::new(all, trusted, api_key_env, id, vars, self.secrets.clone());
         let provider = self.connect(&environment)?;
         let person = options.person(&cancel);
         Engine::new(&self.agent, environment, provider, cancel, person, time::now).drive(run)?;

@@ -71,7 +71,7 @@ fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
     let said = held
         .meaning(message, args.options.has_person(), &args.work_dir)
         .map_err(|missing| Failure::needs_message(missing.message, missing.hint))?;
-    let ready = load_agent(args, &held.start)?;
+    let ready = load_agent(args, &held.start, &workspace)?;
     held.take_up(&workspace, &ready, &args.options, said, drive::cancel()?)
 }
 
@@ -294,7 +294,11 @@ pub fn read_journal(id: &RunId, dir: &Path) -> Result<Contents, Failure> {
     })
 }
 
-fn load_agent(args: &ContinueArgs, start: &EngineStart) -> Result<Ready, Failure> {
+fn load_agent(
+    args: &ContinueArgs,
+    start: &EngineStart,
+    workspace: &Workspace,
+) -> Result<Ready, Failure> {
     let home = args.agent.clone().unwrap_or_else(|| PathBuf::from(&start.agent_home));
     if !home.is_dir() && args.agent.is_none() {
         let message = format!("the agent is not in {} any more", home.display());
@@ -303,5 +307,6 @@ fn load_agent(args: &ContinueArgs, start: &EngineStart) -> Result<Ready, Failure
             Some("say where it is now with `--agent DIR`".to_owned()),
         ));
     }
-    Ready::load(&home, &args.options)
+    let agent = drive::load(&home, &args.options)?;
+    Ready::new(agent, Some(&workspace.root), &args.options)
 }

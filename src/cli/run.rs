@@ -18,7 +18,7 @@ use crate::time;
 use crate::workspace::{Workspace, WorkspaceError};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Run an agent on a task
@@ -69,9 +69,11 @@ pub fn run(args: &RunArgs) -> ExitCode {
 
 fn perform(args: &RunArgs) -> Result<RunResult, Failure> {
     let message = drive::message(&args.message)?;
-    let ready = Ready::load(&args.agent, &args.options)?;
+    let agent = drive::load(&args.agent, &args.options)?;
     let cancel = drive::cancel()?;
-    let workspace = choose_workspace(args, &ready.agent, &cancel)?;
+    let choice = choose_workspace(args, &agent, &cancel)?;
+    let ready = Ready::new(agent, choice.path(), &args.options)?;
+    let workspace = choice.open(&ready.agent)?;
     loop {
         match create_run(args, &workspace) {
             Ok(new) => {
@@ -115,13 +117,46 @@ fn begin(
     ready.drive(&mut run, workspace, &args.options, cancel)
 }
 
-fn choose_workspace(args: &RunArgs, agent: &Agent, cancel: &Cancel) -> Result<Workspace, Failure> {
+/// A workspace that was chosen, and is not made yet.
+enum Choice {
+    /// The directory that the operator names.
+    Named(PathBuf),
+    /// One of the agent's, chosen by a person.
+    Numbered(PathBuf),
+    /// The next free one of the agent's.
+    New,
+}
+
+impl Choice {
+    /// Where it is, when that is known.
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Named(path) | Self::Numbered(path) => Some(path),
+            Self::New => None,
+        }
+    }
+
+    /// The workspace, made when it is missing.
+    fn open(&self, agent: &Agent) -> Result<Workspace, WorkspaceError> {
+        match self {
+            Self::Named(path) => Workspace::open(path),
+            Self::Numbered(path) => {
+                let workspace = Workspace::open(path)?;
+                workspace.mark_last_used(&agent.home);
+                Ok(workspace)
+            }
+            Self::New => Workspace::next_of(&agent.home),
+        }
+    }
+}
+
+fn choose_workspace(args: &RunArgs, agent: &Agent, cancel: &Cancel) -> Result<Choice, Failure> {
     if let Some(dir) = &args.work_dir {
-        return Ok(Workspace::open(dir)?);
+        return Ok(Choice::Named(dir.clone()));
     }
     let names = Workspace::names_of(&agent.home);
     if args.yes || names.is_empty() || !terminal::can_ask() {
-        return Ok(Workspace::next_of(&agent.home)?);
+        return Ok(Choice::New);
     }
     let mut prompt = String::from("Workspace?\n");
     for (index, name) in names.iter().enumerate() {
@@ -136,16 +171,14 @@ fn choose_workspace(args: &RunArgs, agent: &Agent, cancel: &Cancel) -> Result<Wo
         })?;
         let answer = answer.trim();
         if answer.is_empty() || answer.eq_ignore_ascii_case("n") {
-            return Ok(Workspace::next_of(&agent.home)?);
+            return Ok(Choice::New);
         }
         let by_number =
             answer.parse::<usize>().ok().and_then(|number| names.get(number.checked_sub(1)?));
         if let Some(name) =
             by_number.or_else(|| names.iter().find(|name| name.eq_ignore_ascii_case(answer)))
         {
-            let workspace = Workspace::open(&agent.home.join("workspaces").join(name))?;
-            workspace.mark_last_used(&agent.home);
-            return Ok(workspace);
+            return Ok(Choice::Numbered(agent.home.join("workspaces").join(name)));
         }
         prompt = format!("`{answer}` is not among them; a number, a name, or n> ");
     }

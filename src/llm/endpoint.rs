@@ -1,7 +1,14 @@
 //! Which address is asked, with which key, through which proxy.
 
 use super::LlmConfig;
+use std::fmt;
 use ureq::http::Uri;
+
+/// The variables that name an address, the first one first.
+pub const ADDRESS_VARIABLES: [&str; 2] = ["DELTA_BASE_URL", "OPENAI_BASE_URL"];
+
+/// The variables that name proxies, and hosts that need none; each also in small letters.
+pub const PROXY_VARIABLES: [&str; 4] = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"];
 
 /// The address when nothing names another.
 const DEFAULT_ADDRESS: &str = "https://api.openai.com/v1";
@@ -34,15 +41,51 @@ pub struct NoEndpoint {
     pub help: String,
 }
 
-/// A look-up of an environment variable; an empty value counts as none.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// A value of a variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The variable.
+    pub name: String,
+    /// Its value, not empty.
+    pub value: String,
+    /// Who says so.
+    pub origin: Origin,
+}
+
+/// Where the value of a variable comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The environment of the process.
+    Process,
+    /// A file of the author's or the operator's.
+    File(String),
+    /// A file in the workspace, which the agent's tools can write.
+    Workspace(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Process => "the environment",
+            Self::File(path) | Self::Workspace(path) => path,
+        })
+    }
+}
+
+/// A look-up of an environment variable: its values that are not empty, the strongest first.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Vec<Setting>;
 
 impl Endpoint {
     /// The endpoint that the agent and the environment name.
     pub fn resolve(config: &LlmConfig, env: Lookup<'_>) -> Result<Self, NoEndpoint> {
-        let from_env = || env("DELTA_BASE_URL").or_else(|| env("OPENAI_BASE_URL"));
-        let base_url =
-            config.base_url.clone().or_else(from_env).unwrap_or_else(|| DEFAULT_ADDRESS.to_owned());
+        let first = |name: &str| env(name).into_iter().next();
+        let [ours, theirs] = ADDRESS_VARIABLES;
+        let named = match &config.base_url {
+            Some(_) => None,
+            None => first(ours).or_else(|| first(theirs)),
+        };
+        let base_url = config.base_url.as_deref().or(named.as_ref().map(|it| it.value.as_str()));
+        let base_url = base_url.unwrap_or(DEFAULT_ADDRESS).to_owned();
         let uri: Option<Uri> = base_url.parse().ok();
         let host = uri.as_ref().and_then(Uri::host);
         let scheme = uri
@@ -57,21 +100,49 @@ impl Endpoint {
         };
         // A key that the agent names stands for itself: another one might belong to somebody else's endpoint.
         let key = match &config.api_key_env {
-            Some(name) => env(name),
-            None => env("DELTA_API_KEY").or_else(|| env("OPENAI_API_KEY")),
+            Some(name) => first(name),
+            None => first("DELTA_API_KEY").or_else(|| first("OPENAI_API_KEY")),
         };
-        if key.is_none() && !is_loopback(host) {
-            return Err(no_key(config, &base_url));
+        match (&key, named) {
+            (None, _) if !is_loopback(host) => return Err(no_key(config, &base_url)),
+            (Some(key), Some(address)) if !may_meet(key, &address, host) => {
+                return Err(kept_apart(key, &address));
+            }
+            _ => {}
         }
         Ok(Self {
             proxy: proxy_for(scheme, host, env),
             base_url,
-            key,
+            key: key.map(|key| key.value),
             stream: config.stream,
             timeout_ms: config.timeout_ms,
             idle_timeout_ms: config.idle_timeout_ms,
             max_retries: config.max_retries,
         })
+    }
+}
+
+/// Whether a key may be sent to an address: one from a file that the agent can write is given the keys of that file only,
+/// unless it is this machine by its very name.
+fn may_meet(key: &Setting, address: &Setting, host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let ip = bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    // A name below `localhost` is this machine by a convention that not every resolver keeps.
+    let here = ip || bare.eq_ignore_ascii_case("localhost");
+    here || !matches!(address.origin, Origin::Workspace(_)) || key.origin == address.origin
+}
+
+fn kept_apart(key: &Setting, address: &Setting) -> NoEndpoint {
+    NoEndpoint {
+        message: format!(
+            "{} is from {}, and is not sent to {}, which {} names: the agent can write that file",
+            key.name, key.origin, address.value, address.origin
+        ),
+        help: format!(
+            "if the address is right, name it where the agent cannot write: llm.base_url in agent.yaml, or export {}={}\n\
+             or give the key for it in the same file: {}=... in {}",
+            address.name, address.value, key.name, address.origin
+        ),
     }
 }
 
@@ -99,7 +170,12 @@ fn is_loopback(host: &str) -> bool {
 }
 
 fn proxy_for(scheme: &str, host: &str, env: Lookup<'_>) -> Option<String> {
-    let either = |upper: &str| env(&upper.to_lowercase()).or_else(|| env(upper));
+    // A proxy sees what goes through it, so one that the agent may have named is none.
+    let safe = |name: &str| {
+        let believed = |it: &Setting| !matches!(it.origin, Origin::Workspace(_));
+        env(name).into_iter().find(believed).map(|it| it.value)
+    };
+    let either = |upper: &str| safe(&upper.to_lowercase()).or_else(|| safe(upper));
     let exempt = either("NO_PROXY")
         .is_some_and(|list| list.split(',').any(|entry| is_exempt(host, entry.trim())));
     if exempt {
@@ -138,10 +214,67 @@ mod tests {
     }
 
     fn resolve(config: &LlmConfig, env: &[(&str, &str)]) -> Result<Endpoint, NoEndpoint> {
-        let lookup = |name: &str| {
-            env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-        };
+        let env: Vec<_> =
+            env.iter().map(|(name, value)| setting(name, value, Origin::Process)).collect();
+        resolve_in(config, &env)
+    }
+
+    fn setting(name: &str, value: &str, origin: Origin) -> Setting {
+        Setting { name: name.to_owned(), value: value.to_owned(), origin }
+    }
+
+    fn resolve_in(config: &LlmConfig, all: &[Setting]) -> Result<Endpoint, NoEndpoint> {
+        let lookup = |name: &str| all.iter().filter(|it| it.name == name).cloned().collect();
         Endpoint::resolve(config, &lookup)
+    }
+
+    #[test]
+    fn c_1_7_an_address_of_the_workspace_meets_no_key_of_another_layer() {
+        let workspace = || Origin::Workspace("w/.env".to_owned());
+        let project = || Origin::File("p/.env".to_owned());
+        let meet = |address: &str, from: Origin, key: Origin| {
+            let all =
+                [setting("DELTA_BASE_URL", address, from), setting("OPENAI_API_KEY", "k", key)];
+            resolve_in(&config(None, None), &all).map(|found| found.key.unwrap())
+        };
+        let far = "https://a.example/v1";
+        for key in [Origin::Process, project(), Origin::Workspace("w/sub/.env".to_owned())] {
+            let error = meet(far, workspace(), key.clone()).unwrap_err();
+            let said = format!(
+                "OPENAI_API_KEY is from {key}, and is not sent to {far}, which w/.env names: the agent can write that file"
+            );
+            assert_eq!(error.message, said);
+            assert!(meet(far, project(), key).is_ok());
+        }
+        assert!(meet(far, workspace(), workspace()).is_ok());
+        for near in ["http://localhost:1/v1", "http://127.1.2.3/v1", "http://[::1]:80/v1"] {
+            assert!(meet(near, workspace(), Origin::Process).is_ok(), "{near}");
+        }
+        let tricks = [
+            "http://localhost.a.example/v1",
+            "http://x.localhost/v1",
+            "http://127.0.0.1@a.example/v1",
+            "http://127.0.0.1.a.example/v1",
+            "http://0.0.0.0/v1",
+            "http://localhost.:1/v1",
+        ];
+        for trick in tricks {
+            assert!(meet(trick, workspace(), Origin::Process).is_err(), "{trick}");
+        }
+    }
+
+    #[test]
+    fn c_1_7_a_proxy_of_the_workspace_is_none() {
+        let workspace = || Origin::Workspace("w/.env".to_owned());
+        let all = [
+            setting("DELTA_API_KEY", "k", Origin::Process),
+            setting("https_proxy", "http://bad", workspace()),
+            setting("NO_PROXY", "*", workspace()),
+            setting("HTTPS_PROXY", "http://good", Origin::File("a/.env".to_owned())),
+        ];
+        let proxy = |all: &[Setting]| resolve_in(&config(None, None), all).unwrap().proxy;
+        assert_eq!(proxy(&all).as_deref(), Some("http://good"));
+        assert_eq!(proxy(&all[..3]), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 pub mod config;
 mod command;
-mod endpoint;
+pub mod endpoint;
 pub mod openai;
 pub mod script;
 mod sse;

@@ -13,6 +13,7 @@ mod ask_human;
 mod context;
 mod damage;
 mod disk;
+mod dotenv;
 mod execution;
 mod faults;
 mod imports;
