@@ -1,6 +1,8 @@
 //! The `llm:` section of agent.yaml.
 
 use super::script::ScriptFile;
+use crate::diag::{Diagnostic, Report};
+use crate::text;
 use crate::yaml::shape::{Default, Key, Shape};
 use crate::yaml::{Document, Fields, Mapping, Node};
 use serde_json::{Map, Value as Json};
@@ -19,7 +21,7 @@ pub static LLM: Mapping = Mapping {
         ),
         Key::with_default(
             "provider",
-            Shape::Choice(&["openai", "script", "command"]),
+            Shape::Choice(&PROVIDERS),
             Default::Text("openai"),
             "Who answers: an OpenAI-compatible endpoint, a script file, or a command.",
         ),
@@ -99,6 +101,12 @@ const USD: Shape = Shape::Number(0.0, f64::MAX);
 
 /// Keys of the table that go into the request body all the same.
 const BODY_KEYS: [&str; 2] = ["temperature", "max_tokens"];
+
+/// The names of the providers.
+const PROVIDERS: [&str; 3] = ["openai", "script", "command"];
+
+const SCRIPT_HELP: &str = "for the `script` provider, `model` is the path of a script file";
+const COMMAND_HELP: &str = "write `command: [PROGRAM, ARG, ...]`; it gets the request on stdin";
 
 /// How the LLM is reached, and what it is asked with.
 #[derive(Debug, Clone)]
@@ -182,28 +190,9 @@ impl LlmConfig {
         check_own_keys(doc, fields);
         let model_node = fields.require("model", "gpt-4o");
         let model = model_node.and_then(|node| filled(doc, node, "model", "gpt-4o"));
-        let provider_node = fields.given("provider");
-        let provider = fields.text("provider").unwrap_or_default();
-        let (provider, model) = match choice {
-            None => (provider, model),
-            Some(choice) => {
-                (choice.provider.as_deref().unwrap_or(provider), Some(choice.model.clone()))
-            }
-        };
-        let command = fields.texts("command");
-        let at = provider_node.or(model_node).unwrap_or(node);
-        let kind = match provider {
-            "openai" => Some(ProviderKind::Openai),
-            "script" => model.as_deref().and_then(|file| {
-                read_script(doc, model_node.unwrap_or(node), file, home, choice.is_some())
-            }),
-            "command" if command.is_empty() => {
-                let help = "write `command: [PROGRAM, ARG, ...]`; it gets the request on stdin";
-                doc.fault(at, "provider `command` needs a `command`", Some(help.to_owned()));
-                None
-            }
-            "command" => Some(ProviderKind::Command(command)),
-            _ => None,
+        let (kind, model) = match choice {
+            None => (read_provider(doc, fields, model_node, model.as_deref(), home), model),
+            Some(choice) => (choice.read(doc, fields, home), Some(choice.model.clone())),
         };
         let text = |key: &str| fields.text(key).map(str::to_owned);
         let (base_url, api_key_env) = (text("base_url"), text("api_key_env"));
@@ -234,11 +223,18 @@ pub struct ModelChoice {
 }
 
 impl ModelChoice {
-    /// Reads the option. A model may have a colon of its own (`llama3:8b`): only the names of providers count before one.
+    /// Reads the option. A model may have a colon of its own (`llama3:8b`): only the names of providers count before one,
+    /// and what is nearly one is taken for a slip.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (provider, model) = match text.split_once(':') {
-            Some((provider @ ("openai" | "script" | "command"), model)) => {
+            Some((provider, model)) if PROVIDERS.contains(&provider) => {
                 (Some(provider.to_owned()), model)
+            }
+            Some((word, _)) if is_slip(word) => {
+                let help = text::did_you_mean(word, PROVIDERS);
+                return Err(format!(
+                    "`{word}` is not a provider; {help} (a model of that name is openai:{text})"
+                ));
             }
             _ => (None, text),
         };
@@ -246,6 +242,68 @@ impl ModelChoice {
             true => Err("write --model NAME or --model PROVIDER:NAME".to_owned()),
             false => Ok(Self { provider, model: model.to_owned() }),
         }
+    }
+
+    /// Who answers. What is wrong is the operator's mistake, and no line of the file is to blame.
+    fn read(&self, doc: &Document, fields: Fields<'_>, home: &Path) -> Option<ProviderKind> {
+        let blame = |message: String, help: &str| {
+            let option = match &self.provider {
+                Some(provider) => format!("--model {provider}:{}", self.model),
+                None => format!("--model {}", self.model),
+            };
+            let mut report = Report::default();
+            report.push(Diagnostic::of_file(option, message, Some(help.to_owned())));
+            doc.adopt(&mut report);
+        };
+        let command = fields.texts("command");
+        match self.provider.as_deref().or(fields.text("provider")).unwrap_or_default() {
+            "openai" => Some(ProviderKind::Openai),
+            "script" => {
+                // The operator's path counts from where they stand.
+                let own = Path::new(&self.model);
+                let path = if own.exists() { own.to_owned() } else { home.join(own) };
+                read_script(doc, &path).map_err(|message| blame(message, SCRIPT_HELP)).ok()?
+            }
+            "command" if command.is_empty() => {
+                blame("the agent's `llm` has no `command`".to_owned(), COMMAND_HELP);
+                None
+            }
+            "command" => Some(ProviderKind::Command(command)),
+            _ => None,
+        }
+    }
+}
+
+/// Whether `word` is nearly the name of a provider, as the part of a `--model` before its colon.
+fn is_slip(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_alphabetic()) && !text::nearest(word, PROVIDERS).is_empty()
+}
+
+/// Who answers, by the agent's own words.
+fn read_provider(
+    doc: &Document,
+    fields: Fields<'_>,
+    model_node: Option<&Node>,
+    model: Option<&str>,
+    home: &Path,
+) -> Option<ProviderKind> {
+    let at = fields.given("provider").or(model_node).unwrap_or(fields.node);
+    let command = fields.texts("command");
+    match fields.text("provider").unwrap_or_default() {
+        "openai" => Some(ProviderKind::Openai),
+        "script" => {
+            let blame = |message| {
+                doc.fault(model_node.unwrap_or(at), message, Some(SCRIPT_HELP.to_owned()))
+            };
+            read_script(doc, &home.join(model?)).map_err(blame).ok()?
+        }
+        "command" if command.is_empty() => {
+            let message = "provider `command` needs a `command`";
+            doc.fault(at, message, Some(COMMAND_HELP.to_owned()));
+            None
+        }
+        "command" => Some(ProviderKind::Command(command)),
+        _ => None,
     }
 }
 
@@ -305,35 +363,18 @@ fn read_body(doc: &Document, fields: Fields<'_>) -> Map<String, Json> {
     body
 }
 
-fn read_script(
-    doc: &Document,
-    at: &Node,
-    file: &str,
-    home: &Path,
-    chosen: bool,
-) -> Option<ProviderKind> {
-    let path = if chosen && Path::new(file).exists() {
-        Path::new(file).to_owned()
-    } else {
-        home.join(file)
-    };
-    let help = "for the `script` provider, `model` is the path of a script file".to_owned();
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) => {
-            doc.fault(
-                at,
-                format!("the script {} cannot be read: {error}", path.display()),
-                Some(help),
-            );
-            return None;
-        }
-    };
+/// A script; `Ok(None)` when its own mistakes have been told.
+///
+/// # Errors
+/// Why it cannot be read.
+fn read_script(doc: &Document, path: &Path) -> Result<Option<ProviderKind>, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("the script {} cannot be read: {error}", path.display()))?;
     match ScriptFile::parse(&path.display().to_string(), &text) {
-        Ok(script) => Some(ProviderKind::Script(Rc::new(script))),
+        Ok(script) => Ok(Some(ProviderKind::Script(Rc::new(script)))),
         Err(mut report) => {
             doc.adopt(&mut report);
-            None
+            Ok(None)
         }
     }
 }

@@ -114,14 +114,11 @@ impl Turn {
             let pattern = doc.text(node, "`when`")?;
             let read = Regex::new(pattern);
             if let Err(error) = &read {
-                doc.fault(
-                    node,
-                    format!(
-                        "not a regular expression: {}",
-                        crate::text::one_line(&error.to_string(), 200)
-                    ),
-                    None,
-                );
+                // It draws the pattern over several lines; what is wrong stands in the last one.
+                let error = error.to_string();
+                let reason = error.lines().last().unwrap_or_default();
+                let reason = reason.strip_prefix("error: ").unwrap_or(reason);
+                doc.fault(node, format!("not a regular expression: {reason}"), None);
             }
             read.ok()
         });

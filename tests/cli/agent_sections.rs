@@ -154,7 +154,7 @@ error: a turn with `error` says and calls nothing
  3 | - say: a
    |   ^^^^^^
 
-error: not a regular expression: regex parse error:…
+error: not a regular expression: unclosed group
   --> DIR/agent/script.yaml:5:9
    |
  5 | - when: '('
@@ -268,4 +268,32 @@ Hint: give it a key:               export DELTA_API_KEY=... (or OPENAI_API_KEY)
     let ran = sandbox.run_command("hi", &[]).env("DELTA_BASE_URL", "localhost:1").output();
     ran.expect(126, "", "Error: `localhost:1` is not an address of an LLM\nHint: write it with its scheme, such as `http://localhost:11434/v1`\n");
     assert!(!sandbox.path("work").exists());
+}
+
+#[test]
+fn c_1_3_a_wrong_model_is_the_option_that_names_it() {
+    let sandbox = agent("name: t\nllm: {model: m}\n");
+    let said = |model: &str, code: i32| {
+        let ran = sandbox.run("hi", &["--model", model]).normal(&sandbox).expect_code(code);
+        assert!(!sandbox.path("work").exists());
+        ran.stderr
+    };
+    assert_eq!(
+        said("script:gone.yaml", 126),
+        "error: the script DIR/agent/gone.yaml cannot be read: No such file or directory (os error 2)\n  --> --model script:gone.yaml\n  = help: for the `script` provider, `model` is the path of a script file\n"
+    );
+    assert_eq!(
+        said("command:x", 126),
+        "error: the agent's `llm` has no `command`\n  --> --model command:x\n  = help: write `command: [PROGRAM, ARG, ...]`; it gets the request on stdin\n"
+    );
+    let slip = said("scrpt:x.yaml", 2);
+    let wanted = "`scrpt` is not a provider; did you mean `script`? (a model of that name is openai:scrpt:x.yaml)";
+    assert!(slip.contains(wanted), "{slip}");
+    // Models have colons of their own.
+    for model in ["llama3:8b", "command-r:35b", "openchat:7b", "openai/gpt-oss-20b:free", "qwen:4b"]
+    {
+        assert!(said(model, 126).starts_with("Error: no API key"), "{model}");
+    }
+    sandbox.write("agent/agent.yaml", "name: t\nllm: {provider: script, model: script.yaml}\n");
+    assert!(said("gone.yaml", 126).contains("\n  --> --model gone.yaml\n"));
 }
