@@ -223,7 +223,9 @@ fn is_strange(owner: u32, current: &Path) -> bool {
 /// Whether `value` has the form that keys have, and words and the names of fields have not.
 fn is_like_a_key(value: &str) -> bool {
     value.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && value.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && value
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '/' | '='))
         && value.contains(|c: char| c.is_ascii_digit() || c == '-')
 }
 

@@ -139,9 +139,9 @@ fn kept_apart(key: &Setting, address: &Setting) -> NoEndpoint {
             key.name, key.origin, address.value, address.origin
         ),
         help: format!(
-            "if the address is right, name it where the agent cannot write: llm.base_url in agent.yaml, or export {}={}\n\
+            "if the address is right, move it to where the agent cannot write: `base_url` of `llm` in agent.yaml, or .env in the agent directory\n\
              or give the key for it in the same file: {}=... in {}",
-            address.name, address.value, key.name, address.origin
+            key.name, address.origin
         ),
     }
 }

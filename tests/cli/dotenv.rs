@@ -116,7 +116,7 @@ fn c_1_7_an_address_from_the_workspace_gets_no_key_of_another_layer() {
     let files = sandbox.files("");
     sandbox.run("hi", &[]).normal(&sandbox).expect(126, "", "\
 Error: OPENAI_API_KEY is from DIR/agent/.env, and is not sent to https://llm.invalid/v1, which DIR/work/.env names: the agent can write that file
-Hint: if the address is right, name it where the agent cannot write: llm.base_url in agent.yaml, or export DELTA_BASE_URL=https://llm.invalid/v1
+Hint: if the address is right, move it to where the agent cannot write: `base_url` of `llm` in agent.yaml, or .env in the agent directory
       or give the key for it in the same file: OPENAI_API_KEY=... in DIR/work/.env
 ");
     assert_eq!(sandbox.files(""), files);

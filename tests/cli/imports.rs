@@ -87,6 +87,25 @@ fn c_1_6_a_cycle_is_printed_whole() {
 }
 
 #[test]
+fn c_1_6_a_chain_without_end_is_none() {
+    let sandbox = importing("[1.yaml]", &[]);
+    for number in 1..70 {
+        let next = format!("[{}.yaml]", number + 1);
+        sandbox.write(&format!("agent/{number}.yaml"), file(&next, &[]));
+    }
+    let said = refused(&sandbox);
+    assert!(
+        said.starts_with(
+            "error: imports are nested more than 64 deep\n  --> DIR/agent/64.yaml:1:11\n"
+        ),
+        "{said}"
+    );
+    sandbox.write("agent/64.yaml", file("", &[("last", "x")]));
+    sandbox.run("hi", &[]).expect_code(0);
+    assert_eq!(offered(&sandbox), ["last"]);
+}
+
+#[test]
 fn c_1_6_mistakes_of_all_files_come_at_once_each_where_it_is() {
     let sandbox = importing(
         "[a.yaml, gone.yaml, 'npm:@x/tools', 'https://x.example/t.yaml', dir, 5, [x]]",
