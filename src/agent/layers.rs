@@ -115,7 +115,9 @@ impl Layers {
                 let (names, origin) = (names.join(", "), &layer.origin);
                 let why = match origin {
                     Origin::Workspace(_) => "the agent can write that file",
-                    Origin::File(_) | Origin::Process => "the environment of the process says that",
+                    Origin::File(_) | Origin::Process => {
+                        "only the environment of the process counts"
+                    }
                 };
                 self.notes.push(format!("Note: delta does not take {names} from {origin}: {why}"));
             }

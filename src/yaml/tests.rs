@@ -146,3 +146,74 @@ fn c_1_3_hostile_sizes_end_in_an_error_and_at_once() {
             .is_err()
     );
 }
+
+/// What reads see of a node: its JSON, and its scalars as they are written.
+fn seen(document: &Document) -> (Option<Json>, Vec<String>) {
+    fn scalars(node: &Node, found: &mut Vec<String>) {
+        found.extend(node.scalar().map(str::to_owned));
+        node.items().iter().for_each(|item| scalars(item, found));
+        for (key, value) in node.entries() {
+            scalars(key, found);
+            scalars(value, found);
+        }
+    }
+    let mut found = Vec::new();
+    scalars(&document.root, &mut found);
+    (document.json(&document.root), found)
+}
+
+#[track_caller]
+fn reads_the_same(text: &str) {
+    let document = Document::parse("a.yaml", text).unwrap();
+    let line = flow(&document.root);
+    assert!(!line.contains('\n'), "{line}");
+    let again = Document::parse("b.yaml", &*line).unwrap_or_else(|d| panic!("{line}: {d}"));
+    assert_eq!(seen(&again), seen(&document), "{line}");
+}
+
+#[test]
+fn c_5_1_a_value_on_one_line_reads_the_same() {
+    for scalar in [
+        "1.10",
+        "010",
+        "+1",
+        "-1",
+        ".5",
+        "1e5",
+        "0x1F",
+        "0o17",
+        ".inf",
+        "true",
+        "TRUE",
+        "'true'",
+        "yes",
+        "~",
+        "null",
+        "'null'",
+        "''",
+        "'- a'",
+        "# c",
+        "'#'",
+        "\"a\\tb\"",
+        "|\n  a\n  b\n",
+        ">-\n  a\n  b\n",
+        "{}",
+        "[]",
+        "{a: [1, {b: ~}], 'c d': x}",
+        "&a [x, *a1]",
+        "1.2.3",
+        "12345678901234567890123",
+        "2024-01-01",
+        "é\u{2028}",
+    ] {
+        reads_the_same(&format!("first: &a1 [1]\nkey: {scalar}\n"));
+    }
+    reads_the_same("'true': 1\n'1': 2\n'nULL': 3\nx-y: 4\n\"a\\nb\": 5\n");
+}
+
+proptest::proptest! {
+    #[test]
+    fn c_5_1_a_text_on_one_line_reads_the_same(text in "\\PC{0,20}", key in "[a-zA-Z0-9 :#~.{\\-]{1,8}") {
+        reads_the_same(&format!("{}: {}\n", quoted(&format!("k{key}")), quoted(&text)));
+    }
+}

@@ -160,6 +160,10 @@ fn c_1_6_what_lies_outside_is_read_only_where_the_operator_allows_it() {
         let path = path.replace("DIR", sandbox.path("").to_str().unwrap().trim_end_matches('/'));
         sandbox.run_command("hi", &[]).env("DELTA_IMPORT_PATH", path).output().normal(&sandbox)
     };
+    // No file allows anything: the agent's own would allow itself.
+    sandbox
+        .write("agent/.env", format!("DELTA_IMPORT_PATH={}\n", sandbox.path("shared").display()));
+    assert_eq!(refused(&sandbox), refusal(""));
     let reasons = "    `shared` in DELTA_IMPORT_PATH does not count: it must be absolute\n    `DIR/gone` in DELTA_IMPORT_PATH does not count: No such file or directory (os error 2)\n";
     with("shared:DIR/gone:").expect(126, "", &refusal(reasons));
     // A name that only begins alike is another directory.
@@ -170,6 +174,8 @@ fn c_1_6_what_lies_outside_is_read_only_where_the_operator_allows_it() {
         "{}",
         ran.stderr
     );
+    let note = "\nNote: delta does not take DELTA_IMPORT_PATH from DIR/agent/.env: only the environment of the process counts\n";
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
     assert_eq!(offered(&sandbox), ["u", "t"]);
 }
 
