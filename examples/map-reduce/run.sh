@@ -9,7 +9,8 @@ texts=$1
 work=$2
 export here work
 
-# One run for each file, named after it. xargs leaves with 123 when any of them failed.
+# One run for each file, named after it; xargs leaves with 123 when any of them failed.
+# shellcheck disable=SC2016 # the inner shells expand it
 printf '%s\0' "$texts"/*.txt | xargs -0 -n 1 -P "${JOBS:-4}" sh -c '
     id=map.$(basename "$1" .txt)
     if delta run --agent "$here" -w "$work" --ensure --run-id "$id" -q --format raw -m - < "$1" > /dev/null

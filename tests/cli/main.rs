@@ -20,6 +20,7 @@ mod imports;
 mod init;
 mod list_runs;
 mod llm;
+mod nested;
 mod order;
 mod output;
 mod ownership;
