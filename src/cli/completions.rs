@@ -8,7 +8,7 @@ use crate::workspace::Workspace;
 use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
-use clap_complete::env::Shells;
+use clap_complete::env::{EnvCompleter, Fish, Zsh};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,21 +39,23 @@ enum Shell {
     Fish,
 }
 
+/// The script for bash; that of clap_complete does not know what bash makes of `--option=value`, and does not quote.
+const BASH: &str = include_str!("completions.bash");
+
 /// Prints the script; gives the exit code.
 pub fn completions(args: &CompletionsArgs) -> ExitCode {
-    let name = match args.shell {
-        Shell::Bash => "bash",
-        Shell::Zsh => "zsh",
-        Shell::Fish => "fish",
+    let shell: &dyn EnvCompleter = match args.shell {
+        Shell::Bash => {
+            stdout::write(BASH);
+            return ExitCode::SUCCESS;
+        }
+        Shell::Zsh => &Zsh,
+        Shell::Fish => &Fish,
     };
     let mut script = Vec::new();
-    let shells = Shells::builtins();
-    let written = shells
-        .completer(name)
-        .map(|shell| shell.write_registration(VARIABLE, "delta", "delta", "delta", &mut script));
-    if !matches!(written, Some(Ok(()))) {
-        return super::usage_error("completions", &format!("there is no script for {name}"));
-    }
+    shell
+        .write_registration(VARIABLE, "delta", "delta", "delta", &mut script)
+        .expect("memory takes what is written");
     stdout::write(&String::from_utf8_lossy(&script));
     ExitCode::SUCCESS
 }

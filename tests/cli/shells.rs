@@ -73,6 +73,14 @@ fn c_11_6_bash_completes_runs_workspaces_and_agents() {
         assert_eq!(offered(&["continue", "-w", typed, "--run-id", ""]), ["first"]);
         assert_eq!(offered(&["show", "--work-dir", typed, "fi"]), ["first"]);
     }
+    // bash makes three words of `--option=value`, and what it inserts has to be quoted, unless a quote is open.
+    assert_eq!(offered(&["show", "--work-dir", "=", "'my work'", "fi"]), ["first"]);
+    assert_eq!(offered(&["continue", "-w", "my\\ work", "--run-id", "=", "f"]), ["first"]);
+    assert_eq!(offered(&["continue", "-w", "my\\ work", "--run-id", "="]), ["first"]);
+    assert_eq!(offered(&["show", "-w", "my"]), ["my\\ work/"]);
+    assert_eq!(offered(&["show", "-w", "\"my"]), ["my work/"]);
+    sandbox.write("[s-z]*/x", "");
+    assert_eq!(offered(&["show", "--work-dir", "=", "[s"]), ["\\[s-z\\]\\*/"]);
     assert_eq!(offered(&["show", "-w", "agent/workspaces/W001", "t"]), ["third"]);
     assert_eq!(offered(&["show", "-w", "agent/workspaces/W001", "f"]), [""; 1]);
     assert_eq!(offered(&["continue", "-w", "nowhere", "--run-id", ""]), [""; 1]);

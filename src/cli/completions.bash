@@ -1,0 +1,34 @@
+# Completion of delta for bash: asks delta itself. Load it with: source <(delta completions bash)
+_delta() {
+    local words=() count=0 word prefix='' reply i
+    for ((i = 0; i <= COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        # bash makes three words of --option=value.
+        if ((count > 1)) && [[ $word == = && ${words[count - 1]} == --* || ${words[count - 1]} == --*= ]]; then
+            words[count - 1]+=$word
+        else
+            words[count++]=$word
+        fi
+    done
+    word=${words[count - 1]}
+    [[ $word == --*=* ]] && prefix=${word%%=*}=
+    # What is typed is still quoted; what is offered is quoted again, unless a quote is open.
+    local quote=${word#"$prefix"}
+    quote=${quote:0:1}
+    words[count - 1]=${word//[\\\"\']/}
+    COMPREPLY=()
+    local replies
+    replies=$(_CLAP_IFS=$'\n' _CLAP_COMPLETE_INDEX=$((count - 1)) DELTA_COMPLETE=bash delta -- "${words[@]}" 2> /dev/null) || return
+    while IFS= read -r reply && [[ $reply ]]; do
+        reply=${reply#"$prefix"}
+        [[ $quote == [\"\'] ]] || printf -v reply %q "$reply"
+        COMPREPLY+=("$reply")
+    done <<< "$replies"
+    if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == */ ]]; then
+        compopt -o nospace 2> /dev/null
+    fi
+}
+if ! complete -o bashdefault -o nosort -F _delta delta 2> /dev/null; then
+    # bash before 4.4
+    complete -o bashdefault -F _delta delta
+fi
