@@ -8,15 +8,19 @@ use crate::context::ContextError;
 use crate::durable::FileError;
 use crate::environment::Environment;
 use crate::event::{ErrorDetails, Payload};
+use crate::hook::Hook;
 use crate::human::Person;
 use crate::llm::{LlmError, Provider};
-use crate::run::Run;
+use crate::run::{Notice, Run};
 use crate::signal::Cancel;
 use crate::state::{Ending, Step};
 use crate::time::Clock;
+use hooks::Input;
+use serde_json::json;
 use std::time::Duration;
 
 mod calls;
+mod hooks;
 mod thinking;
 
 /// What drives a run.
@@ -48,6 +52,9 @@ enum EngineError {
     Answer { kind: &'static str, message: String, invocation: String },
     #[error("nobody answered: {0}")]
     Person(std::io::Error),
+    /// A hook failed that may not; with its record.
+    #[error("{message}")]
+    Hook { hook: Hook, message: String, record: String },
 }
 
 impl EngineError {
@@ -63,10 +70,16 @@ impl EngineError {
             Self::Llm { .. } => "llm",
             Self::Answer { kind, .. } => kind,
             Self::Person(_) => "interaction",
+            Self::Hook { .. } => "hook",
         };
         let mut details = ErrorDetails { kind: kind.to_owned(), ..ErrorDetails::default() };
         if let Self::Llm { invocation, .. } | Self::Answer { invocation, .. } = self {
             details.invocation = Some(invocation.clone());
+        }
+        if let Self::Hook { record, .. } = self {
+            details.hint = Some(format!(
+                "{record} in the run directory holds what it was given and what it printed"
+            ));
         }
         if let Self::Llm { error: LlmError::Failed { status, hint, script_turn, .. }, .. } = self {
             (details.status, details.script_turn) = (*status, *script_turn);
@@ -100,8 +113,7 @@ impl<'a> Engine<'a> {
             Ok(ending) => ending,
             Err(error) if error.is_cancelled() => Ending::Interrupted,
             Err(error) => {
-                let (error_message, error_details) = (error.to_string(), error.details());
-                run.record(Payload::Error { error_message, error_details });
+                self.fail(run, &error);
                 if let EngineError::File(error) = error {
                     cause = Some(error);
                 }
@@ -115,8 +127,9 @@ impl<'a> Engine<'a> {
                 .to_owned();
             let kind = "max_iterations".to_owned();
             let error_details = ErrorDetails { kind, hint: Some(hint), ..ErrorDetails::default() };
-            run.record(Payload::Error { error_message, error_details });
+            self.report(run, error_message, error_details, true);
         }
+        let ending = self.close(run, ending);
         let (run_id, final_iteration) = (run.id.to_string(), run.state().iterations);
         run.record(Payload::EngineEnd { run_id, status: ending.status(), final_iteration });
         match run.commit() {
@@ -126,12 +139,59 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Makes a fact of an error that ends the run.
+    fn fail(&self, run: &mut Run, error: &EngineError) {
+        // A hook that failed is not asked to tell of its own failure.
+        let own = matches!(error, EngineError::Hook { hook: Hook::OnError, .. });
+        self.report(run, error.to_string(), error.details(), !own);
+    }
+
+    /// Records an error, and has on_error tell of it. That hook's own failure changes nothing any more.
+    fn report(&self, run: &mut Run, message: String, details: ErrorDetails, tell: bool) {
+        let input = Input::of_error(&details.kind, &message);
+        run.record(Payload::Error { error_message: message, error_details: details });
+        let (iteration, cancel) = (run.state().iterations, self.cancel.for_the_end());
+        if tell && let Err(error) = self.notify(run, Hook::OnError, iteration, input, &cancel) {
+            run.tell(Notice::Warning(&error.to_string()));
+        }
+    }
+
+    /// Runs on_run_end, once for every way to leave a run; a stop that was asked for does not end it. Where it may not
+    /// fail and does, a run that would be COMPLETED is FAILED; every other end stays what it is.
+    fn close(&self, run: &mut Run, ending: Ending) -> Ending {
+        let (iteration, cancel) = (run.state().iterations, self.cancel.for_the_end());
+        let mut input = Input::default().with("status", &ending.status());
+        match (&ending, &run.state().result, &run.state().error) {
+            (Ending::Completed, Some(result), _) => input = input.with("result", result),
+            (Ending::Failed | Ending::OutOfIterations { .. }, _, Some((message, details))) => {
+                let error = json!({"type": details.kind, "message": message});
+                input = input.with("error", &error);
+            }
+            _ => {}
+        }
+        match self.notify(run, Hook::OnRunEnd, iteration, input, &cancel) {
+            Ok(()) => ending,
+            Err(error @ EngineError::Hook { .. }) if ending == Ending::Completed => {
+                self.fail(run, &error);
+                Ending::Failed
+            }
+            Err(error) => {
+                run.tell(Notice::Warning(&error.to_string()));
+                ending
+            }
+        }
+    }
+
     fn steps(&mut self, run: &mut Run) -> Result<Ending, EngineError> {
         loop {
             if self.cancel.requested() {
                 return Ok(Ending::Interrupted);
             }
-            match run.state().next_step() {
+            let step = run.state().next_step();
+            if matches!(step, Step::Think { .. } | Step::End(_)) {
+                self.iteration_ends(run)?;
+            }
+            match step {
                 Step::Think { iteration } => self.think(run, iteration)?,
                 Step::Act(call) => self.act(run, &call)?,
                 Step::Settle { call, execution } => {

@@ -8,6 +8,14 @@ use crate::vars::{Variable, Vars};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
+/// The name of the hook that a process is, in its environment.
+pub const HOOK_NAME: &str = "HOOK_NAME";
+/// The variables that only some hooks get.
+const OF_HOOKS: [&str; 5] =
+    ["TOOL_NAME", "TOOL_ARGS", "TOOL_RESULT", "TOOL_EXIT_CODE", "ERROR_MESSAGE"];
+/// A longer value of a hook's variable is cut: the kernel takes 128 KiB for one variable and its name.
+const LONGEST_VALUE: usize = 64 * 1024;
+
 /// The variables that hold a key by convention.
 pub const KEY_VARIABLES: [&str; 2] = ["DELTA_API_KEY", "OPENAI_API_KEY"];
 
@@ -37,8 +45,12 @@ impl Environment {
         secrets: Secrets,
     ) -> Self {
         // An engine that a tool started is inside a call; its own children are not, unless they are its tools.
-        all.remove(OsStr::new("DELTA_CALL_ID"));
-        trusted.remove(OsStr::new("DELTA_CALL_ID"));
+        for own in [&mut all, &mut trusted] {
+            own.remove(OsStr::new("DELTA_CALL_ID"));
+            if own.remove(OsStr::new(HOOK_NAME)).is_some() {
+                OF_HOOKS.iter().for_each(|name| drop(own.remove(OsStr::new(name))));
+            }
+        }
         let keys = KEY_VARIABLES.into_iter().chain(api_key_env).map(str::to_owned).collect();
         let mut run = BTreeMap::new();
         let mut set =
@@ -65,7 +77,31 @@ impl Environment {
         pass_env: &[String],
         more: impl IntoIterator<Item = (&'a str, String)>,
     ) -> Launch {
-        let mut env = self.below(pass_env).clone();
+        self.launch_with(self.below(pass_env), iteration, pass_env, more)
+    }
+
+    /// The surroundings of the hook `name`: nothing that the agent can write is among them. By `id`, which no other
+    /// child has, what it leaves behind is found.
+    pub fn launch_hook(
+        &self,
+        iteration: u32,
+        pass_env: &[String],
+        (name, id): (&'static str, &str),
+        more: &[(&'static str, String)],
+    ) -> Launch {
+        let more = more.iter().map(|(name, value)| (*name, fitting(value)));
+        let marks = [(HOOK_NAME, name.to_owned()), ("DELTA_CALL_ID", id.to_owned())];
+        self.launch_with(&self.trusted, iteration, pass_env, more.chain(marks))
+    }
+
+    fn launch_with<'a>(
+        &self,
+        base: &BTreeMap<OsString, OsString>,
+        iteration: u32,
+        pass_env: &[String],
+        more: impl IntoIterator<Item = (&'a str, String)>,
+    ) -> Launch {
+        let mut env = base.clone();
         for key in self.keys.iter().filter(|key| !pass_env.contains(key)) {
             env.remove(OsStr::new(key));
         }
@@ -94,4 +130,11 @@ impl Environment {
         let mark = (crate::llm::COMMAND_MARK.0, crate::llm::COMMAND_MARK.1.to_owned());
         self.launch(0, &self.keys, [mark])
     }
+}
+
+/// `value` as a variable can hold it: not too long, and without NUL.
+fn fitting(value: &str) -> String {
+    let mut value = value.replace('\0', "\u{fffd}");
+    value.truncate(value.floor_char_boundary(LONGEST_VALUE));
+    value
 }

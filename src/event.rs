@@ -83,6 +83,19 @@ pub enum Payload {
         /// The rest.
         error_details: ErrorDetails,
     },
+    /// A hook has run.
+    HookExecution {
+        /// The iteration that it was told.
+        iteration: u32,
+        /// Which.
+        hook: String,
+        /// Its exit code; null when a signal ended it.
+        exit_code: Option<i32>,
+        /// Its io/ file, relative to the run directory.
+        record: String,
+        /// Whether what it answered took the place of something.
+        changed: bool,
+    },
     /// The process leaves the run.
     EngineEnd {
         /// The run.
@@ -289,7 +302,9 @@ impl Payload {
             Self::ActionRequest(request) => Some(request.iteration),
             Self::ActionResult(result) => Some(result.iteration),
             Self::HumanInputRequest(question) => Some(question.iteration),
-            Self::HumanInputReceived { iteration, .. } => Some(*iteration),
+            Self::HumanInputReceived { iteration, .. } | Self::HookExecution { iteration, .. } => {
+                Some(*iteration)
+            }
             Self::EngineStart(_)
             | Self::UserMessage { .. }
             | Self::Error { .. }

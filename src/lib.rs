@@ -35,6 +35,7 @@ pub mod workspace;
 pub mod environment;
 pub mod tool;
 pub mod context;
+pub mod hook;
 pub mod human;
 pub mod agent;
 pub mod schema;

@@ -161,6 +161,9 @@ impl Progress {
             Payload::Error { error_message, error_details } => {
                 self.error(error_message, error_details.hint.as_deref());
             }
+            Payload::HookExecution { hook, exit_code, changed, .. } => {
+                self.hook(hook, *exit_code, *changed);
+            }
             Payload::EngineEnd { status, final_iteration, .. } => {
                 let style = if *status == RunStatus::Completed { GOOD } else { WARN };
                 let count = if *final_iteration == 1 { "iteration" } else { "iterations" };
@@ -244,6 +247,21 @@ impl Progress {
         self.result(text, failed, lines);
     }
 
+    /// A hook is shown when it made a difference, and, afterwards, when it failed: while it runs a warning says more.
+    fn hook(&mut self, hook: &str, exit_code: Option<i32>, changed: bool) {
+        let failed = exit_code != Some(0);
+        let how = match (changed, exit_code) {
+            (true, _) => "changed what goes on".to_owned(),
+            (false, Some(0)) => "ran".to_owned(),
+            (false, Some(code)) => format!("left with exit code {code}"),
+            (false, None) => "was ended by a signal".to_owned(),
+        };
+        if changed || self.verbosity == Verbosity::Verbose || (failed && self.to_stdout) {
+            let style = if failed { WARN } else { DIM };
+            self.line(&format!("{style}  hook {} {how}{style:#}", printable(hook)));
+        }
+    }
+
     fn log_event(&mut self, event: &Event) {
         let text = match &event.payload {
             Payload::EngineStart(start) => {
@@ -268,6 +286,11 @@ impl Progress {
             Payload::HumanInputReceived { .. } => "a person answered".to_owned(),
             Payload::Error { error_message, error_details } => {
                 format!("error {}: {}", error_details.kind, self.shown(error_message))
+            }
+            Payload::HookExecution { hook, exit_code, record, changed, .. } => {
+                let code = exit_code.map_or_else(|| "-".to_owned(), |code| code.to_string());
+                let changed = if *changed { " changed something" } else { "" };
+                format!("hook {hook} exit code {code}{changed} ({record})")
             }
             Payload::EngineEnd { status, .. } => format!("end {status}"),
         };

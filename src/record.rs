@@ -5,7 +5,7 @@
 
 use crate::durable::{self, FileError};
 use crate::llm::{Attempt, Usage};
-use crate::process::{Capture, End};
+use crate::process::{Capture, End, INLINE};
 use crate::text::Secrets;
 use crate::time::Timestamp;
 use serde::Serialize;
@@ -110,6 +110,41 @@ pub struct Execution<'a> {
     pub stderr: Stream,
 }
 
+/// One run of a hook, for io/hooks.
+#[derive(Debug, Serialize)]
+pub struct HookExecution<'a> {
+    /// The run.
+    pub run_id: &'a str,
+    /// The iteration that it was told.
+    pub iteration: u32,
+    /// The hook.
+    pub hook: &'static str,
+    /// The command line.
+    pub command: &'a [String],
+    /// Where it ran.
+    pub cwd: &'a Path,
+    /// Its standard input.
+    pub stdin: Stream,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// Its exit code, if it had one.
+    pub exit_code: Option<i32>,
+    /// How it ended, when not by exiting, as for a tool.
+    pub ended: Option<String>,
+    /// What it printed.
+    pub stdout: Stream,
+    /// What it printed to standard error.
+    pub stderr: Stream,
+    /// What it replaced: `request`, `messages`, `response`, `arguments` or `observation`.
+    pub changed: Option<&'static str>,
+    /// `allow` or `deny`, for pre_tool_execution.
+    pub decision: Option<&'static str>,
+    /// Why its part was not done.
+    pub failure: Option<&'a str>,
+}
+
 /// A stream in a record: its text, or the file beside the record in which it lies.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
@@ -182,16 +217,16 @@ impl Records {
         Self { run_dir: run_dir.to_owned(), secrets, last_request: None }
     }
 
-    /// The directory of tool executions.
-    pub fn executions_dir(&self) -> PathBuf {
-        self.run_dir.join("io/tool_executions")
+    /// A directory of io/.
+    pub fn dir(&self, name: &str) -> PathBuf {
+        self.run_dir.join("io").join(name)
     }
 
     /// A name under `dir` of io/ that is not taken, without its `.json`.
     pub fn fresh_stem(&self, dir: &str, stem: &str) -> String {
-        let dir = self.run_dir.join("io").join(dir);
+        let dir = self.dir(dir);
         let taken = |stem: &str| {
-            [".json", ".stdout", ".stderr"]
+            [".json", ".stdin", ".stdout", ".stderr"]
                 .iter()
                 .any(|end| dir.join(format!("{stem}{end}")).exists())
         };
@@ -257,6 +292,23 @@ impl Records {
         Ok(name)
     }
 
+    /// Records a run of a hook under the stem that was reserved for it; gives the file's name as for an invocation.
+    pub fn hook(&self, stem: &str, record: &HookExecution<'_>) -> Result<String, FileError> {
+        let name = format!("io/hooks/{stem}.json");
+        self.write(&name, record)?;
+        Ok(name)
+    }
+
+    /// The standard input of a hook as its record shows it: large, it lies beside.
+    pub fn hook_input(&self, stem: &str, stdin: &str) -> Result<Stream, FileError> {
+        if stdin.len() <= INLINE {
+            return Ok(Stream::Text(stdin.to_owned()));
+        }
+        let file = format!("{stem}.stdin");
+        durable::write_new(&self.dir("hooks").join(&file), stdin.as_bytes())?;
+        Ok(Stream::File { file, bytes: stdin.len() as u64, discarded: 0 })
+    }
+
     /// Records what `finish` gave.
     pub fn finish(
         &self,
@@ -296,7 +348,7 @@ mod tests {
     fn c_5_2_a_name_that_is_taken_gets_a_number() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::new(dir.path(), Secrets::default());
-        let executions = records.executions_dir();
+        let executions = records.dir("tool_executions");
         std::fs::create_dir_all(&executions).unwrap();
         for (taken, free) in [("x.json", "x-2"), ("x-2.stdout", "x-3"), ("x-3.stderr", "x-4")] {
             std::fs::write(executions.join(taken), "").unwrap();

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::diag::Report;
     use crate::yaml::Document;
-    use crate::{agent, context, llm, tool};
+    use crate::{agent, context, hook, llm, tool};
 
     /// Every kind of value that a person might write where another one belongs.
     const VALUES: [&str; 14] = [
@@ -207,6 +207,17 @@ mod tests {
     }
 
     #[test]
+    fn c_9_1_the_schema_of_hooks_yaml_is_what_is_read() {
+        let load = |doc: &Document| drop(hook::Hooks::read_file(doc, &mut Vec::new()));
+        check(&hook::HOOKS, "on_error: {command: [a]}\n", load);
+        check(
+            &hook::HOOKS,
+            "lifecycle_hooks: {on_error: {command: [a], on_failure: fail}}\n",
+            load,
+        );
+    }
+
+    #[test]
     fn c_1_3_the_schema_of_a_script_is_what_is_read() {
         let load = |doc: &Document| {
             if let Err(mut report) = llm::script::ScriptFile::parse(&doc.name, &doc.text) {
@@ -218,9 +229,13 @@ mod tests {
 
     #[test]
     fn every_schema_is_one_and_every_key_is_described() {
-        for mapping in
-            [&agent::AGENT, &agent::imports::TOOLS, &context::CONTEXT, &llm::script::SCRIPT]
-        {
+        for mapping in [
+            &agent::AGENT,
+            &agent::imports::TOOLS,
+            &context::CONTEXT,
+            &hook::HOOKS,
+            &llm::script::SCRIPT,
+        ] {
             let schema = of_file("a file", mapping);
             assert!(jsonschema::draft7::meta::is_valid(&schema), "{schema:#}");
             for (name, definition) in schema["definitions"].as_object().unwrap() {

@@ -20,7 +20,11 @@ const BURST: u64 = 100;
 
 /// Whether a person or the system asked the engine to stop. Clones share the state.
 #[derive(Debug, Clone)]
-pub struct Cancel(Arc<Inner>);
+pub struct Cancel {
+    inner: Arc<Inner>,
+    /// Whether the first signal does not count: see [`Cancel::for_the_end`].
+    deaf: bool,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -37,7 +41,14 @@ impl Cancel {
     pub fn manual() -> io::Result<Self> {
         let (wake_read, wake_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let (requested_at, group) = (AtomicU64::new(0), AtomicI32::new(0));
-        Ok(Self(Arc::new(Inner { requested_at, group, wake_read, wake_write })))
+        let inner = Arc::new(Inner { requested_at, group, wake_read, wake_write });
+        Ok(Self { inner, deaf: false })
+    }
+
+    /// The cancel for what is still to be done when the stop was asked for: that does not end it, a second signal ends
+    /// it with the process.
+    pub fn for_the_end(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), deaf: true }
     }
 
     /// A cancel that SIGINT, SIGTERM and SIGHUP set, and that SIGCHLD wakes. Call it once per process.
@@ -49,12 +60,12 @@ impl Cancel {
             if is_ignored(signal) {
                 continue;
             }
-            let inner = Arc::clone(&cancel.0);
+            let inner = Arc::clone(&cancel.inner);
             // SAFETY: the action only touches atomics and calls clock_gettime, kill, write and _exit, all
             // async-signal-safe.
             unsafe { signal_hook::low_level::register(signal, move || inner.on_signal()) }?;
         }
-        let inner = Arc::clone(&cancel.0);
+        let inner = Arc::clone(&cancel.inner);
         // SAFETY: the action only writes one byte to a pipe.
         unsafe { signal_hook::low_level::register(libc::SIGCHLD, move || inner.wake()) }?;
         Ok(cancel)
@@ -62,34 +73,34 @@ impl Cancel {
 
     /// Asks for the stop, as a signal would.
     pub fn request(&self) {
-        self.0.ask(milliseconds());
-        self.0.wake();
+        self.inner.ask(milliseconds());
+        self.inner.wake();
     }
 
     /// Whether the stop was asked for.
     pub fn requested(&self) -> bool {
-        self.0.requested_at.load(Ordering::SeqCst) > 0
+        !self.deaf && self.inner.requested_at.load(Ordering::SeqCst) > 0
     }
 
     /// Names the process group that a second signal kills; 0 for none.
     pub fn set_group(&self, group: i32) {
-        self.0.group.store(group, Ordering::SeqCst);
+        self.inner.group.store(group, Ordering::SeqCst);
     }
 
     /// Readable after a signal (SIGCHLD included) until [`Cancel::drain`]. For `poll` beside other descriptors.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.0.wake_read.as_fd()
+        self.inner.wake_read.as_fd()
     }
 
     /// Wakes whoever polls [`Cancel::fd`], from another thread; nothing is cancelled by it.
     pub fn wake(&self) {
-        self.0.wake();
+        self.inner.wake();
     }
 
     /// Empties the wake-up pipe.
     pub fn drain(&self) {
         let mut buffer = [0; 64];
-        while matches!(rustix::io::read(&self.0.wake_read, &mut buffer), Ok(n) if n > 0) {}
+        while matches!(rustix::io::read(&self.inner.wake_read, &mut buffer), Ok(n) if n > 0) {}
     }
 
     /// Waits for `duration` or until the stop is asked for; true when it was.
@@ -107,7 +118,7 @@ impl Cancel {
 
     /// Waits until something wakes the pipe, at most `limit`; empties the pipe.
     pub fn wait_wake(&self, limit: Option<Duration>) {
-        let mut fds = [PollFd::new(&self.0.wake_read, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.inner.wake_read, PollFlags::IN)];
         let limit = limit.map(timespec);
         // An interrupted poll only means that the caller looks again.
         let _ = poll(&mut fds, limit.as_ref());

@@ -14,6 +14,10 @@ use serde_json::Value as Json;
 pub const FINISH: &str = "finish";
 /// The name of the built-in tool that asks a person.
 pub const ASK_HUMAN: &str = "ask_human";
+/// The hook that runs when an iteration begins.
+pub const ON_ITERATION_START: &str = "on_iteration_start";
+/// The hook that runs when the last result of an iteration is there.
+pub const ON_ITERATION_END: &str = "on_iteration_end";
 
 /// A call of the last answer: the LLM's name and arguments, the run's id.
 #[derive(Debug, Clone, PartialEq)]
@@ -141,6 +145,10 @@ pub struct RunState {
     pub sensitive: Vec<String>,
     /// How many turns of a script are used up.
     pub script_place: usize,
+    /// The last iteration whose on_iteration_start hook has done its part.
+    pub iteration_started: u32,
+    /// The last iteration whose on_iteration_end hook has done its part.
+    pub iteration_ended: u32,
 }
 
 impl RunState {
@@ -199,6 +207,15 @@ impl RunState {
                 self.use_turn(error_details.script_turn);
                 self.error = Some((error_message.clone(), error_details.clone()));
             }
+            // What hooks did lies in the events around; only whether these two ran is known from nowhere else.
+            Payload::HookExecution { iteration, hook, exit_code: Some(0), .. } => {
+                match hook.as_str() {
+                    ON_ITERATION_START => self.iteration_started = *iteration,
+                    ON_ITERATION_END => self.iteration_ended = *iteration,
+                    _ => {}
+                }
+            }
+            Payload::HookExecution { .. } => {}
             Payload::EngineEnd { status, .. } => self.status = Some(*status),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::context::{DEFAULT_MANIFEST, Manifest, SYSTEM_PROMPT};
 use crate::diag::{Diagnostic, Report};
+use crate::hook::{self, Hooks};
 use crate::llm::config::ModelChoice;
 use crate::llm::{self, LlmConfig};
 use crate::state::{ASK_HUMAN, FINISH};
@@ -55,7 +56,7 @@ pub static AGENT: Mapping = Mapping {
             Default::Boolean(true),
             "Whether the LLM is offered the tool `finish`, and what it takes.",
         ),
-        Key::optional("lifecycle_hooks", Shape::Any, "Deprecated: write hooks.yaml."),
+        Key::optional(hook::SECTION, Shape::Mapping(&hook::HOOKS), "Deprecated: write hooks.yaml."),
     ],
     one_of: &[],
     open: false,
@@ -90,6 +91,8 @@ pub struct Agent {
     pub finish: Finish,
     /// What the LLM sees.
     pub context: Manifest,
+    /// What runs at which moment.
+    pub hooks: Hooks,
     /// The files that it was loaded from: their names, and their texts.
     pub sources: Vec<(&'static str, String)>,
     /// What a person should know of it, though it works.
@@ -134,9 +137,8 @@ impl Agent {
         };
         let main = loader.main_file(choice);
         let context = loader.context();
-        loader.refuse_hooks();
-        let sources = std::mem::take(&mut loader.sources);
-        let warnings = std::mem::take(&mut loader.warnings);
+        let hooks = loader.hooks();
+        let (sources, warnings) = (loader.sources, loader.warnings);
         match (main, context) {
             (Some(main), Some(context)) if report.is_empty() => Ok(Self {
                 name: main.name,
@@ -146,6 +148,7 @@ impl Agent {
                 finish: main.finish,
                 home,
                 context,
+                hooks: hooks.unwrap_or(main.hooks),
                 sources,
                 warnings,
             }),
@@ -242,6 +245,8 @@ struct Main {
     tools: Vec<Tool>,
     max_iterations: u32,
     finish: Finish,
+    /// Those under `lifecycle_hooks`.
+    hooks: Hooks,
 }
 
 struct Loader<'a> {
@@ -286,18 +291,11 @@ impl Loader<'_> {
         for key in ["version", "description"] {
             fields.text(key);
         }
-        if let Some((at, _)) = fields.node.entry("lifecycle_hooks") {
-            let help = "take it out; nothing is ever ignored silently";
-            doc.fault(
-                at,
-                "this version of delta does not support `lifecycle_hooks` yet",
-                Some(help.to_owned()),
-            );
-        }
         let llm_node = fields.require("llm", "{model: gpt-4o}");
         let llm = llm_node.and_then(|node| LlmConfig::read(doc, node, self.home, choice));
         self.system_prompt(doc, fields);
         let tools = self.tools(doc, fields, imports);
+        let hooks = self.section_of_hooks(doc, fields);
         let finish = match fields.get("finish") {
             None => Some(Finish::Result),
             Some(node) => self.finish(doc, node),
@@ -308,6 +306,7 @@ impl Loader<'_> {
             tools,
             max_iterations: u32::try_from(fields.integer("max_iterations")?).ok()?,
             finish: finish?,
+            hooks,
         })
     }
 
@@ -419,15 +418,35 @@ impl Loader<'_> {
         manifest
     }
 
-    /// A hook may be a gate: running an agent without its hooks would open it.
-    fn refuse_hooks(&mut self) {
-        let path = self.home.join("hooks.yaml");
-        if path.exists() {
-            let message = "this version of delta does not run hooks yet, and does not run an agent without its hooks";
-            let help = "take hooks.yaml out of the agent directory if the agent is safe without it"
-                .to_owned();
-            self.report.push(Diagnostic::of_file(path.display().to_string(), message, Some(help)));
+    /// The hooks of hooks.yaml; none when there is no such file.
+    fn hooks(&mut self) -> Option<Hooks> {
+        if !hook::has_file(self.home) {
+            return None;
         }
+        let path = self.home.join(hook::FILE_NAME);
+        let text = self.read(&path)?;
+        let doc = self.parse(hook::FILE_NAME, &path, text)?;
+        let hooks = Hooks::read_file(&doc, &mut self.warnings);
+        doc.finish(self.report);
+        Some(hooks)
+    }
+
+    /// The hooks that stand in agent.yaml, where they were before there was a hooks.yaml.
+    fn section_of_hooks(&mut self, doc: &Document, fields: Fields<'_>) -> Hooks {
+        let Some(node) = fields.get(hook::SECTION) else { return Hooks::default() };
+        let (section, file) = (hook::SECTION, hook::FILE_NAME);
+        if hook::has_file(self.home) {
+            self.warnings.push(format!(
+                "Warning: `{section}` in {} does not count, because there is a {file}; take it out",
+                doc.name
+            ));
+            return Hooks::default();
+        }
+        self.warnings.push(format!(
+            "[DEPRECATION WARNING] `{section}` in {}: move what stands under it to {file}",
+            doc.name
+        ));
+        Hooks::read(doc, node, &format!("`{section}`"), &mut self.warnings)
     }
 
     fn read(&mut self, path: &Path) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use super::stdout;
 use crate::yaml::Mapping;
-use crate::{agent, context, llm, schema};
+use crate::{agent, context, hook, llm, schema};
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 
@@ -30,6 +30,8 @@ pub enum Name {
     Agent,
     /// context.yaml
     Context,
+    /// hooks.yaml
+    Hooks,
     /// A script file, of the provider `script`
     Script,
     /// A file with `tools:` that agents import
@@ -41,6 +43,7 @@ impl Name {
         match self {
             Self::Agent => ("agent.yaml of delta", &agent::AGENT),
             Self::Context => ("context.yaml of delta", &context::CONTEXT),
+            Self::Hooks => ("hooks.yaml of delta", &hook::HOOKS),
             Self::Tools => ("an imported file of delta", &agent::imports::TOOLS),
             Self::Script => ("a script file of delta", &llm::script::SCRIPT),
         }

@@ -1,10 +1,12 @@
 //! Acting: one call of an answer, from its arguments to its observation.
 
+use super::hooks::Input;
 use super::{Engine, EngineError, millis};
 use crate::agent::Finish;
 use crate::event::{ActionRequest, ActionResult, Payload, Question};
+use crate::hook::Hook;
 use crate::human;
-use crate::process::{self, Command, Finished, Launch, Spool};
+use crate::process::{self, Command, End, Finished, Launch, Spool};
 use crate::record::{self, Execution, Stream};
 use crate::run::Run;
 use crate::state::{ASK_HUMAN, Call, FINISH};
@@ -30,20 +32,30 @@ impl Engine<'_> {
         }
         let own = self.agent.tool(&call.tool);
         match (own, call.tool.as_str()) {
-            (Some(tool), _) => match tool.check(&call.arguments) {
-                Ok(arguments) => {
-                    let invocation = tool.invocation(&arguments, self.environment.vars());
-                    self.execute(run, call, tool, &invocation)
-                }
-                Err(why) => {
-                    self.refuse(run, call, self.cut_off(run, why));
-                    Ok(())
-                }
-            },
+            (Some(tool), _) => self.attempt(run, call, tool),
             (None, FINISH) if !matches!(self.agent.finish, Finish::Off) => self.finish(run, call),
             (None, ASK_HUMAN) => self.ask(run, call),
             (None, unknown) => {
                 self.refuse(run, call, self.unknown_tool(unknown));
+                Ok(())
+            }
+        }
+    }
+
+    /// Carries out a call whose arguments fit and that pre_tool_execution does not deny.
+    fn attempt(&mut self, run: &mut Run, call: &Call, tool: &Tool) -> Result<(), EngineError> {
+        let arguments = match tool.check(&call.arguments) {
+            Ok(arguments) => arguments,
+            Err(why) => {
+                self.refuse(run, call, self.cut_off(run, why));
+                return Ok(());
+            }
+        };
+        let invocation = tool.invocation(&arguments, self.environment.vars());
+        match self.ask_gate(run, call, tool, invocation)? {
+            Ok((call, invocation)) => self.execute(run, &call, tool, &invocation),
+            Err(why) => {
+                self.refuse(run, call, why);
                 Ok(())
             }
         }
@@ -109,8 +121,27 @@ impl Engine<'_> {
                 stderr: Stream::of(&finished.stderr),
             },
         )?;
+        let (seen, next) = self.filter(run, call, seen);
         observed(run, call, seen, millis(finished.duration), Some(execution));
-        Ok(())
+        next?;
+        match &finished.end {
+            End::NotStarted { reason, .. } => self.tool_not_started(run, call, reason),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells on_error of a tool that could not be started.
+    fn tool_not_started(
+        &self,
+        run: &mut Run,
+        call: &Call,
+        reason: &str,
+    ) -> Result<(), EngineError> {
+        let message = format!("the tool {} could not be started: {reason}", call.tool);
+        let input = Input::of_error("tool_not_started", &message)
+            .with("call_id", &call.id)
+            .with("tool", &call.tool);
+        self.notify(run, Hook::OnError, call.iteration, input, &self.cancel)
     }
 
     fn run_tool(
@@ -125,7 +156,7 @@ impl Engine<'_> {
         let env = tool.env.iter().map(|(name, value)| (name.as_str(), vars.fill(value)));
         let env = env.chain([("DELTA_CALL_ID", call.id.clone())]);
         let launch = self.environment.launch(call.iteration, &tool.pass_env, env);
-        let (directory, run_dir) = (run.records.executions_dir(), run.dir.to_string_lossy());
+        let (directory, run_dir) = (run.records.dir("tool_executions"), run.dir.to_string_lossy());
         let command = Command {
             argv: &invocation.argv,
             launch: &launch,
@@ -148,12 +179,11 @@ impl Engine<'_> {
         call: &Call,
         execution: Option<&str>,
     ) -> Result<(), EngineError> {
-        let repeatable = self.agent.tool(&call.tool).filter(|tool| tool.idempotent);
-        if let Some(tool) = repeatable
-            && let Ok(arguments) = tool.check(&call.arguments)
+        let tool = self.agent.tool(&call.tool);
+        if let Some(tool) = tool.filter(|tool| tool.idempotent)
+            && tool.check(&call.arguments).is_ok()
         {
-            let invocation = tool.invocation(&arguments, self.environment.vars());
-            return self.execute(run, call, tool, &invocation);
+            return self.attempt(run, call, tool);
         }
         let mut text = "[the engine stopped during this call; whether it took effect is unknown, and it was not run again]".to_owned();
         for (stream, heading) in
@@ -168,8 +198,9 @@ impl Engine<'_> {
             }
         }
         let seen = Observation { text, exit_code: None, truncated: false };
+        let (seen, next) = self.filter(run, call, seen);
         observed(run, call, seen, 0, execution.map(str::to_owned));
-        Ok(())
+        next
     }
 
     /// Answers a call without starting anything.

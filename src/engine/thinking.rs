@@ -1,15 +1,18 @@
 //! Thinking: one answer of the LLM, from the context to the THOUGHT.
 
+use super::hooks::{Effect, Input};
 use super::{Engine, EngineError, millis};
 use crate::agent::Agent;
 use crate::context::{self, Generator};
 use crate::event::{Payload, Thought};
-use crate::llm::{Attempt, LlmError, Message, Reply, Request};
+use crate::hook::Hook;
+use crate::hook::answer::{self, Failure, Replacement};
+use crate::llm::{self, Attempt, LlmError, Message, Reply, Request};
 use crate::record::{Body, Invocation};
 use crate::run::{Notice, Run};
 use crate::text::Secrets;
 use crate::time::Timestamp;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant};
 
 /// A question that is ready to be sent, and what a script wants to know of it.
@@ -33,6 +36,7 @@ impl Engine<'_> {
     /// Asks the LLM for its next answer, and makes it a fact.
     pub(super) fn think(&mut self, run: &mut Run, iteration: u32) -> Result<(), EngineError> {
         run.commit()?;
+        self.iteration_starts(run, iteration)?;
         let (mut reply, mut invocation) = self.ask_llm(run, iteration)?;
         if matches!(no_answer(&reply), Some((EMPTY, _))) {
             run.tell(Notice::Warning("the LLM answered with nothing; asking once more"));
@@ -57,6 +61,8 @@ impl Engine<'_> {
     /// Asks the LLM, and records the call in io/. Gives the answer and the record's name.
     fn ask_llm(&mut self, run: &mut Run, iteration: u32) -> Result<(Reply, String), EngineError> {
         let question = self.question(run, iteration)?;
+        let question = self.pass_gate(run, question)?;
+        run.commit()?;
         let asked = self.send(run, &question);
         if matches!(asked.answer, Err(LlmError::Cancelled)) {
             return Err(EngineError::Cancelled);
@@ -65,6 +71,7 @@ impl Engine<'_> {
         match asked.answer {
             Err(error) => Err(EngineError::Llm { error, invocation }),
             Ok(reply) => {
+                let reply = self.filter_reply(run, iteration, reply)?;
                 if let Some(reasoning) = &reply.reasoning {
                     let reasoning = run.secrets().hide(reasoning).into_owned();
                     run.tell(Notice::Reasoning(&reasoning));
@@ -84,30 +91,93 @@ impl Engine<'_> {
         let conversation = &run.state().conversation;
         let messages =
             self.agent.context.build(environment.vars(), conversation, &self.cancel, &launch)?;
+        let texts = messages.iter().map(|it| serde_json::to_string(it).unwrap_or_default());
+        let (head, tail) = &self.frame;
         Ok(Question {
             iteration,
-            body: self.body(&messages, run.secrets()),
+            body: body(head, texts, tail, run.secrets()),
             task: conversation.task().to_owned(),
             message: conversation.last_user_message().to_owned(),
             last: messages.last().map(Message::text).unwrap_or_default().to_owned(),
         })
     }
 
-    fn body(&self, messages: &[Message<'_>], secrets: &Secrets) -> Body {
-        let (head, tail) = &self.frame;
-        let text = secrets.hide(head).into_owned();
-        let mut body = Body { text, messages: Vec::with_capacity(messages.len()) };
-        for (index, message) in messages.iter().enumerate() {
-            if index > 0 {
-                body.text.push(',');
-            }
-            let start = body.text.len();
-            let message = serde_json::to_string(message).unwrap_or_default();
-            body.text.push_str(&secrets.hide(&message));
-            body.messages.push(start..body.text.len());
+    /// The question as pre_llm_request lets it through.
+    fn pass_gate(&self, run: &mut Run, question: Question) -> Result<Question, EngineError> {
+        let input = Input::default().with_json("request", &question.body.text);
+        let (hook, iteration) = (Hook::PreLlmRequest, question.iteration);
+        let Some(fired) = self.fire(run, hook, iteration, input, &self.cancel)? else {
+            return Ok(question);
+        };
+        let answer = answer::replacement(&fired.finished, fired.configured);
+        let changed = match &answer {
+            Ok(Some(Replacement::Request(_))) => Some("request"),
+            Ok(Some(Replacement::Messages(_))) => Some("messages"),
+            Ok(None) | Err(_) => None,
+        };
+        let failure = answer.as_ref().err();
+        self.put_down(run, &fired, &Effect { changed, decision: None, failure })?;
+        if fired.is_cancelled() {
+            return Err(EngineError::Cancelled);
         }
-        body.text.push_str(&secrets.hide(tail));
-        body
+        match answer {
+            Ok(None) => Ok(question),
+            Ok(Some(replacement)) => Ok(self.replaced(question, replacement, run.secrets())),
+            Err(failure) if failure.is_ignored(fired.configured.on_failure) => {
+                self.warn_of_open_gate(run, &fired, &failure);
+                Ok(question)
+            }
+            Err(failure) => Err(fired.error(&failure)),
+        }
+    }
+
+    /// The question with what a hook put in its place.
+    fn replaced(&self, question: Question, by: Replacement, secrets: &Secrets) -> Question {
+        let (head, messages, tail) = match by {
+            Replacement::Messages(messages) => {
+                let (head, tail) = self.frame.clone();
+                (head, messages, tail)
+            }
+            Replacement::Request(request) => around_messages(request),
+        };
+        let last = messages.last().map(llm::text_of_message).unwrap_or_default();
+        let body = body(&head, messages.iter().map(Json::to_string), &tail, secrets);
+        Question { body, last, ..question }
+    }
+
+    /// The reply as post_llm_response lets it through. What it cost, and where in a script it stands, stays.
+    fn filter_reply(
+        &self,
+        run: &mut Run,
+        iteration: u32,
+        reply: Reply,
+    ) -> Result<Reply, EngineError> {
+        let input = Input::default().with("response", &reply.response);
+        let hook = Hook::PostLlmResponse;
+        let Some(fired) = self.fire(run, hook, iteration, input, &self.cancel)? else {
+            return Ok(reply);
+        };
+        let answer = answer::response(&fired.finished, fired.configured).and_then(|given| {
+            let Some(response) = given else { return Ok(None) };
+            let read = llm::reply_of_response(response, &self.agent.llm.model);
+            read.map(Some).map_err(|why| {
+                Failure::misunderstood(format!("gave a response that is none: {why}"))
+            })
+        });
+        let changed = matches!(answer, Ok(Some(_))).then_some("response");
+        let failure = answer.as_ref().err();
+        self.put_down(run, &fired, &Effect { changed, decision: None, failure })?;
+        self.weigh(run, &fired, failure)?;
+        Ok(match answer {
+            Ok(Some(changed)) => Reply {
+                usage: reply.usage,
+                script_turn: reply.script_turn,
+                status: reply.status,
+                sent: reply.sent,
+                ..changed
+            },
+            Ok(None) | Err(_) => reply,
+        })
     }
 
     fn send(&mut self, run: &mut Run, question: &Question) -> Asked {
@@ -168,6 +238,43 @@ impl Engine<'_> {
         let sent = reply.and_then(|reply| reply.sent.as_deref());
         Ok(run.records.invocation(&record, &question.body, sent)?)
     }
+}
+
+/// A request body of its messages, and what stands before and behind them.
+fn body(head: &str, messages: impl Iterator<Item = String>, tail: &str, secrets: &Secrets) -> Body {
+    let mut body = Body { text: secrets.hide(head).into_owned(), messages: Vec::new() };
+    for message in messages {
+        if !body.messages.is_empty() {
+            body.text.push(',');
+        }
+        let start = body.text.len();
+        body.text.push_str(&secrets.hide(&message));
+        body.messages.push(start..body.text.len());
+    }
+    body.text.push_str(&secrets.hide(tail));
+    body
+}
+
+/// A request cut at its messages.
+fn around_messages(request: Map<String, Json>) -> (String, Vec<Json>, String) {
+    let (mut head, mut tail) = (String::from("{"), String::from("]"));
+    let mut messages = Vec::new();
+    for (key, value) in request {
+        let part = if messages.is_empty() { &mut head } else { &mut tail };
+        if part.len() > 1 || part.starts_with(']') {
+            part.push(',');
+        }
+        part.push_str(&format!("{}:", Json::from(key.as_str())));
+        match value {
+            Json::Array(items) if key == "messages" => {
+                part.push('[');
+                messages = items;
+            }
+            value => part.push_str(&value.to_string()),
+        }
+    }
+    tail.push('}');
+    (head, messages, tail)
 }
 
 /// The request body around its messages: everything that stays the same for a whole run, in a fixed order.

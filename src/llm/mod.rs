@@ -300,6 +300,11 @@ pub fn reply_of_response(response: Value, model: &str) -> Result<Reply, String> 
     })
 }
 
+/// The text of a message in the form of Chat Completions, empty when it has none.
+pub fn text_of_message(message: &Value) -> String {
+    text_of(message.get("content")).unwrap_or_default()
+}
+
 /// A content that is a string, or a list of text parts; empty is none.
 fn text_of(value: Option<&Value>) -> Option<String> {
     let text = match value? {

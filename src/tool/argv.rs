@@ -105,6 +105,17 @@ impl Tool {
     }
 }
 
+/// The arguments of a call as one JSON object in which no name stands twice, each value as the LLM wrote it.
+///
+/// # Errors
+/// They are none.
+pub fn canonical(arguments: &str) -> Result<String, String> {
+    let entry =
+        |(name, value): &(String, Box<RawValue>)| format!("{}:{value}", Json::from(&**name));
+    let entries: Vec<String> = parse_object(arguments)?.iter().map(entry).collect();
+    Ok(format!("{{{}}}", entries.join(",")))
+}
+
 /// The words of an appended value: a list gives one for each of its texts.
 fn appended_words(value: &Json) -> Vec<String> {
     match value {

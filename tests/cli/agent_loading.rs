@@ -53,7 +53,7 @@ fn c_1_3_all_mistakes_of_all_files_come_in_one_go() {
         "sources:\n  - type: file\n    pth: x\n    on_missing: ignore\n",
     );
     sandbox.write("agent/system_prompt.md", " \n\t\n");
-    sandbox.write("agent/hooks.yaml", "on_run_end: {command: [x]}\n");
+    sandbox.write("agent/hooks.yaml", "on_run_ned: {command: [x]}\n");
     let expected = "\
 error: the system prompt is empty
   --> DIR/agent/system_prompt.md
@@ -118,9 +118,12 @@ error: `on_missing` must be `skip` or `error`
  4 |     on_missing: ignore
    |                 ^^^^^^
 
-error: this version of delta does not run hooks yet, and does not run an agent without its hooks
-  --> DIR/agent/hooks.yaml
-  = help: take hooks.yaml out of the agent directory if the agent is safe without it
+error: `on_run_ned` is not a hook
+  --> DIR/agent/hooks.yaml:1:1
+   |
+ 1 | on_run_ned: {command: [x]}
+   | ^^^^^^^^^^
+  = help: did you mean `on_run_end`?
 ";
     assert_eq!(refused(&sandbox), expected);
 }
@@ -136,17 +139,6 @@ fn c_1_1_no_directory_no_agent() {
         126,
         "",
         "error: agent.yaml not found\n  --> DIR/home\n  = help: an agent is a directory with agent.yaml, system_prompt.md and context.yaml; name one with `--agent DIR`\n",
-    );
-}
-
-#[test]
-fn c_1_1_what_comes_with_a_later_version_is_refused() {
-    let (key, carets) = ("lifecycle_hooks", "^".repeat(15));
-    check(
-        format!("{GOOD}{key}: []\n"),
-        &format!(
-            "error: this version of delta does not support `{key}` yet\n  --> DIR/agent/agent.yaml:3:1\n   |\n 3 | {key}: []\n   | {carets}\n  = help: take it out; nothing is ever ignored silently\n"
-        ),
     );
 }
 

@@ -1,0 +1,335 @@
+//! Gates that fail stay shut (C-9.4): every way to fail that a hook has, and the tool behind it leaves no trace.
+
+use super::DELTA;
+use serde_json::{Value, json};
+use std::process::Command;
+use test_support::sandbox::{Ran, Sandbox};
+use test_support::wait::{processes_with, until_line};
+
+const TOOLS: &str = "  - name: t\n    shell: echo ${text} >> trace\n";
+
+/// An agent that calls its tool once; `hooks` is its hooks.yaml, `script` the program of its hook.
+fn guarded(hooks: &str, script: &str) -> Sandbox {
+    let turns = "- call: [{tool: t, args: {text: a}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    sandbox.write("agent/hooks.yaml", hooks);
+    sandbox.write_program("agent/hook", script);
+    sandbox
+}
+
+/// A hooks.yaml whose only hook is the program `hook`.
+fn hook(name: &str, more: &str) -> String {
+    format!("{name}: {{command: ['${{AGENT_HOME}}/hook']{more}}}\n")
+}
+
+fn sh(body: &str) -> String {
+    format!("#!/bin/sh\n{body}\n")
+}
+
+/// Whether the tool has run.
+fn has_run(sandbox: &Sandbox) -> bool {
+    sandbox.path("work/trace").exists()
+}
+
+/// The record of the only hook.
+fn record(sandbox: &Sandbox) -> Value {
+    let events = sandbox.events("HOOK_EXECUTION");
+    assert_eq!(events.len(), 1);
+    let name = events[0]["record"].as_str().unwrap();
+    serde_json::from_str(&sandbox.read(&format!("work/.delta/r/{name}"))).unwrap()
+}
+
+/// Programs of a pre_tool_execution hook, and what the observation says of them.
+const SHUT: &[(&str, &str)] = &[
+    ("exit 1", "the hook left with exit code 1"),
+    ("echo not today >&2; exit 3", "not today"),
+    ("echo '{\"decision\":\"allow\"}'; echo broken >&2; exit 1", "broken"),
+    ("kill -KILL $$", "the hook was killed by SIGKILL"),
+    ("sleep 1000", "the hook was not done after 300 ms"),
+    ("trap '' TERM; echo '{\"decision\":\"allow\"}'; sleep 1000 & kill -KILL $$", "SIGKILL"),
+    ("no-such-program-at-all", "not found"),
+    ("echo denied", "not one JSON object: denied"),
+    ("echo checking; echo '{\"decision\":\"deny\"}'", "not one JSON object"),
+    ("echo '\"deny\"'", "not one JSON object"),
+    ("echo '[]'", "not one JSON object"),
+    ("echo null", "not one JSON object"),
+    ("echo '{\"decision\":\"allow\"'", "invalid JSON"),
+    ("echo '{\"decision\":\"allow\"} {\"decision\":\"deny\"}'", "invalid JSON"),
+    ("echo '{\"decision\":\"allow\"} and so on'", "invalid JSON"),
+    ("echo '{decision: deny}'", "invalid JSON"),
+    ("echo '{\"decision\":\"denied\"}'", "no answer"),
+    ("echo '{\"decision\":\"Allow\"}'", "no answer"),
+    ("echo '{\"decision\":true}'", "no answer"),
+    ("echo '{\"decision\":null}'", "no answer"),
+    ("echo '{\"decision\":\"deny\",\"decision\":\"allow\"}'", "no answer"),
+    ("echo '{\"descision\":\"deny\"}'", "no answer"),
+    ("echo '{\"decision\":\"allow\",\"until\":\"noon\"}'", "no answer"),
+    ("echo '{\"reason\":\"it is late\"}'", "no `decision`"),
+    ("echo '{\"decision\":\"allow\",\"reason\":7}'", "no answer"),
+    ("printf '{\"decision\":\"allow\",\"reason\":\"\\377\"}'", "not UTF-8"),
+    ("printf '\\357\\273\\277{\"decision\":\"allow\"}'", "not one JSON object"),
+    ("echo '{\"arguments\":[]}'", "must be a JSON object, not an array"),
+    ("echo '{\"arguments\":{}}'", "missing required parameter `text`"),
+    ("echo '{\"arguments\":{\"text\":\"a\",\"more\":1}}'", "unknown parameter `more`"),
+    ("echo '{\"arguments\":{\"text\":\"a\\u0000\"}}'", "NUL"),
+    ("echo '{\"decision\":\"deny\",\"arguments\":{\"text\":\"b\"}}'", "the hook gave no reason"),
+    ("echo '{\"decision\":\"deny\",\"reason\":\"no\"}'; exit 1", "no"),
+    ("echo '{\"decision\":\"deny\",\"reason\":\"too slow\"}'; sleep 1000", "too slow"),
+    ("head -c 70000000 /dev/zero | tr '\\0' ' '; echo '{\"decision\":\"allow\"}'", "64 MiB"),
+];
+
+#[test]
+fn c_9_4_a_gate_that_fails_stays_shut() {
+    for (script, reason) in SHUT {
+        let slow = script.contains("70000000");
+        let timeout = if slow { ", timeout_ms: 60000" } else { ", timeout_ms: 300" };
+        // What takes a moment more under load than the timeout is still denied, but for another reason.
+        let timeout = if script.contains("sleep 1000") { timeout } else { ", timeout_ms: 60000" };
+        let sandbox = guarded(&hook("pre_tool_execution", timeout), &sh(script));
+        let ran = sandbox.run("go", &[]).expect_code(0);
+        assert!(!has_run(&sandbox), "{script} let the tool run");
+        let seen = sandbox.observations().remove(0);
+        let begin = "Denied by the hook pre_tool_execution; the tool was not run.\n";
+        assert!(seen.starts_with(begin) && seen.contains(reason), "{script}: {seen}");
+        let request = &sandbox.events("ACTION_REQUEST")[0];
+        assert_eq!((&request["argv"], &request["execution"]), (&Value::Null, &Value::Null));
+        assert_eq!(sandbox.events("ACTION_RESULT")[0]["exit_code"], Value::Null, "{script}");
+        assert_eq!(record(&sandbox)["decision"], "deny", "{script}");
+        assert!(ran.stdout.contains("done"), "{script}: the run goes on");
+        assert_eq!(sandbox.files("work/.delta/r/io/tool_executions"), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn c_9_4_a_gate_whose_program_cannot_be_started_stays_shut() {
+    let programs = [
+        "['${AGENT_HOME}/nowhere']",
+        "[no-such-program-at-all]",
+        "['${AGENT_HOME}/agent.yaml']",
+        "['${AGENT_HOME}']",
+        "['${AGENT_HOME}/torn']",
+    ];
+    for command in programs {
+        let hooks = format!("pre_tool_execution: {{command: {command}}}\n");
+        let sandbox = guarded(&hooks, &sh("exit 0"));
+        sandbox.write_program("agent/torn", "#!/no/such/interpreter\n");
+        let ran = sandbox.run("go", &[]).expect_code(0);
+        let seen = sandbox.observations().remove(0);
+        assert!(!has_run(&sandbox), "{command}: {seen}");
+        let begin = "Denied by the hook pre_tool_execution; the tool was not run.\nthe hook could not be started: ";
+        assert!(seen.starts_with(begin), "{command}: {seen}");
+        let warned = "! the hook pre_tool_execution could not be started";
+        assert!(ran.stderr.contains(warned), "{}", ran.stderr);
+        let code = sandbox.events("HOOK_EXECUTION")[0]["exit_code"].as_i64().unwrap();
+        assert!([126, 127].contains(&code), "{code}");
+    }
+}
+
+#[test]
+fn c_9_4_ignore_opens_a_gate_whose_hook_fails_and_says_so() {
+    for script in ["exit 1", "kill -KILL $$", "sleep 1000", "echo '{'", "echo denied"] {
+        let timeout = if script == "sleep 1000" { 300 } else { 60000 };
+        let more = format!(", on_failure: ignore, timeout_ms: {timeout}");
+        let sandbox = guarded(&hook("pre_tool_execution", &more), &sh(script));
+        let ran = sandbox.run("go", &[]).expect_code(0);
+        assert_eq!(sandbox.read("work/trace"), "a\n", "{script}");
+        let warned = "`on_failure: ignore` lets it go on";
+        assert!(ran.stderr.contains(warned), "{script}: {}", ran.stderr);
+        assert_eq!(record(&sandbox)["decision"], "allow");
+    }
+}
+
+#[test]
+fn c_9_4_ignore_does_not_take_an_answer_for_consent_that_it_does_not_understand() {
+    for answer in [
+        "{\"decision\":\"denied\"}",
+        "{\"decision\":\"deny\",\"why\":\"x\"}",
+        "{\"decision\":\"deny\"}",
+        "{\"arguments\":{}}",
+    ] {
+        for code in [0, 1] {
+            let script = sh(&format!("echo '{answer}'; exit {code}"));
+            let sandbox = guarded(&hook("pre_tool_execution", ", on_failure: ignore"), &script);
+            sandbox.run("go", &[]).expect_code(0);
+            // A hook that left with an exit code did not vouch for its arguments either.
+            let broken = code == 1 && answer.starts_with("{\"arguments");
+            assert_eq!(has_run(&sandbox), broken, "{answer} with {code}");
+        }
+    }
+}
+
+#[test]
+fn c_9_4_consent_is_silence_or_a_clear_yes() {
+    for script in [
+        "exit 0",
+        "printf ' \\n\\t '",
+        "echo '{}'",
+        "echo '{\"decision\":\"allow\"}'",
+        "printf '\\n {\"decision\": \"allow\", \"reason\": \"fine\"}\\n\\n'",
+        "echo not for the engine >&2",
+        "cat > /dev/null",
+        // Who does not read its input is not waited for, and a child in the background holds nobody.
+        "exec < /dev/null",
+        "sleep 1000 &",
+    ] {
+        let sandbox = guarded(&hook("pre_tool_execution", ""), &sh(script));
+        sandbox.run("go", &[]).expect_code(0);
+        assert_eq!(sandbox.read("work/trace"), "a\n", "{script}");
+        assert_eq!(record(&sandbox)["decision"], "allow");
+        for pid in processes_with(&["HOOK_NAME=pre_tool_execution", &run_dir(&sandbox)]) {
+            send("KILL", u32::try_from(pid).unwrap());
+        }
+    }
+}
+
+/// The run's directory as a variable of its children.
+fn run_dir(sandbox: &Sandbox) -> String {
+    format!("RUN_DIR={}", sandbox.path("work/.delta/r").display())
+}
+
+#[test]
+fn c_9_4_a_request_that_its_gate_does_not_let_through_is_not_sent() {
+    let failures = [
+        ("echo no >&2; exit 7", "left with exit code 7:\nno"),
+        ("sleep 1000", "was not done after 300 ms"),
+        ("echo hello", "printed something that is not one JSON object: hello"),
+        ("echo '{\"mesages\":[]}'", "an object that is no answer"),
+        ("echo '{\"messages\":[]}'", "it has no message"),
+        ("echo '{\"messages\":{}}'", "an object that is no answer"),
+        ("echo '{\"messages\":[{\"content\":\"x\"}]}'", "message 1 is no object with a `role`"),
+        ("echo '{\"messages\":[\"x\"]}'", "message 1 is no object with a `role`"),
+        (
+            "echo '{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"\"}]}'",
+            "message 1 is the result of no call before it",
+        ),
+        (
+            "echo '{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\"}]}]}'",
+            "the call `a` has no result",
+        ),
+        ("echo '{\"request\":{}}'", "it has no list of `messages`"),
+        ("echo '{\"request\":{\"messages\":[{\"role\":\"user\"}]}}'", "it has no `model`"),
+        ("echo '{\"request\":{},\"messages\":[]}'", "only one of them counts"),
+    ];
+    for (script, reason) in failures {
+        let timeout = if script == "sleep 1000" { 300 } else { 60000 };
+        let hooks = hook("pre_llm_request", &format!(", timeout_ms: {timeout}"));
+        let sandbox = guarded(&hooks, &sh(script));
+        let ran = sandbox.run("go", &["--format", "json"]).expect_code(1);
+        let error = &ran.json()["error"];
+        let message = error["message"].as_str().unwrap();
+        assert_eq!(error["type"], "hook", "{script}");
+        assert!(message.starts_with("the hook pre_llm_request "), "{message}");
+        assert!(message.contains(reason), "{script}: {message}");
+        assert_eq!(sandbox.files("work/.delta/r/io/invocations"), Vec::<String>::new());
+        assert_eq!(sandbox.events("THOUGHT").len(), 0);
+    }
+    let sandbox = guarded(&hook("pre_llm_request", ", on_failure: ignore"), &sh("exit 1"));
+    let ran = sandbox.run("go", &[]).expect_code(0);
+    assert!(ran.stderr.contains("`on_failure: ignore` lets it go on"), "{}", ran.stderr);
+    assert_eq!(sandbox.read("work/trace"), "a\n");
+}
+
+#[test]
+fn c_9_4_other_hooks_warn_when_they_fail() {
+    for name in [
+        "post_llm_response",
+        "post_tool_execution",
+        "on_run_end",
+        "on_iteration_start",
+        "on_iteration_end",
+    ] {
+        let script = sh("echo '{\"observation\":\"x\",\"response\":{}}'; echo oh >&2; exit 4");
+        let sandbox = guarded(&hook(name, ""), &script);
+        let ran = sandbox.run("go", &[]).expect_code(0);
+        let warned = format!("! the hook {name} left with exit code 4:");
+        assert!(ran.stderr.contains(&warned), "{}", ran.stderr);
+        assert_eq!(sandbox.observations(), ["[no output]"], "{name} changed nothing");
+        let sandbox = guarded(&hook(name, ", on_failure: fail"), &script);
+        let ran = sandbox.run("go", &["--format", "json"]).expect_code(1).json();
+        let message = format!("the hook {name} left with exit code 4:\noh");
+        assert_eq!(ran["error"]["message"], json!(message));
+        assert_eq!((&ran["status"], ran.get("result")), (&json!("FAILED"), None));
+    }
+}
+
+#[test]
+fn c_9_4_an_observation_that_must_pass_its_hook_reaches_nobody_without_it() {
+    let sandbox = guarded(&hook("post_tool_execution", ", on_failure: fail"), &sh("exit 1"));
+    sandbox.run("go", &[]).expect_code(1);
+    assert_eq!(
+        sandbox.observations(),
+        [
+            "[withheld: the hook post_tool_execution did not do its part; the tool has run, and its record is kept]"
+        ]
+    );
+    assert_eq!(sandbox.events("ACTION_RESULT")[0]["exit_code"], 0);
+}
+
+fn send(signal: &str, pid: u32) {
+    let status = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+/// Interrupts a run when its hook has said that it runs.
+fn interrupt(sandbox: &Sandbox, signal: &str) -> Ran {
+    let child = sandbox.run_command("go", &["--format", "raw"]).spawn();
+    until_line(&sandbox.path("work/begun"));
+    send(signal, child.id());
+    let output = child.wait_with_output().unwrap();
+    Ran::of(output.status, &output.stdout, &output.stderr)
+}
+
+#[test]
+fn c_13_5_a_gate_that_is_interrupted_lets_nothing_through() {
+    // It would have allowed the call, and even does so on its way out.
+    let script = sh(
+        "trap 'echo \"{\\\"decision\\\":\\\"allow\\\"}\"; exit 0' TERM\nsleep 1000 & echo $! > begun; wait",
+    );
+    for signal in ["INT", "TERM", "HUP"] {
+        let sandbox = guarded(&hook("pre_tool_execution", ""), &script);
+        interrupt(&sandbox, signal).expect_code(130);
+        assert!(!has_run(&sandbox), "SIG{signal}");
+        assert_eq!(sandbox.events("ACTION_REQUEST").len(), 0);
+        assert_eq!(sandbox.metadata()["status"], "INTERRUPTED");
+        assert_eq!(processes_with(&[&run_dir(&sandbox)]), Vec::<i32>::new());
+        // It is asked again, and its consent counts then.
+        sandbox.write_program("agent/hook", &sh("exit 0"));
+        let resume = ["continue", "--run-id", "r", "-w", "work", "--format", "raw"];
+        assert_eq!(sandbox.delta(resume).output().expect_code(0).stdout, "done\n");
+        assert_eq!(sandbox.read("work/trace"), "a\n");
+    }
+}
+
+#[test]
+fn c_13_5_on_run_end_runs_after_a_signal_and_a_second_one_ends_it() {
+    let hooks = format!(
+        "{}on_run_end: {{command: ['${{AGENT_HOME}}/end']}}\n",
+        hook("pre_tool_execution", "")
+    );
+    let sandbox = guarded(&hooks, &sh("echo x > begun; sleep 1000"));
+    sandbox.write_program("agent/end", &sh("cat > end.json; echo $DELTA_RUN_ID >> ended"));
+    interrupt(&sandbox, "TERM").expect_code(130);
+    assert_eq!(sandbox.read("work/ended"), "r\n");
+    let given: Value = serde_json::from_str(&sandbox.read("work/end.json")).unwrap();
+    assert_eq!(
+        given,
+        json!({"hook": "on_run_end", "run_id": "r", "iteration": 1, "status": "INTERRUPTED"})
+    );
+
+    let sandbox = guarded(&hooks, &sh("echo x > begun; sleep 1000"));
+    sandbox.write_program("agent/end", &sh("echo x > ending; sleep 1000"));
+    let child = sandbox.run_command("go", &[]).spawn();
+    until_line(&sandbox.path("work/begun"));
+    send("TERM", child.id());
+    until_line(&sandbox.path("work/ending"));
+    // Signals that come together are one request; these are two.
+    let mut child = child;
+    test_support::wait::until("the second signal to end the engine", || {
+        send("TERM", child.id());
+        child.try_wait().unwrap()
+    });
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    test_support::wait::until("the hook to be gone", || {
+        processes_with(&[&run_dir(&sandbox)]).is_empty().then_some(())
+    });
+}
