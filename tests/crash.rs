@@ -45,6 +45,32 @@ fn sandbox() -> Sandbox {
     Sandbox::scripted(DELTA, TOOLS, TURNS)
 }
 
+/// The same agent with hooks: a gate before each tool, and a witness of every iteration.
+fn hooked() -> Sandbox {
+    let sandbox = sandbox();
+    let moments = ["pre_tool_execution", "post_tool_execution", "on_iteration_start"];
+    let moments = moments.iter().chain(&["on_iteration_end", "on_run_end"]);
+    let hooks: String = moments.map(|name| format!("{name}: {{command: ['true']}}\n")).collect();
+    sandbox.write("agent/hooks.yaml", hooks);
+    sandbox
+}
+
+/// Checks what must hold of a finished run with hooks: each tool passed its gate directly before its request, and each
+/// iteration began and ended once.
+fn check_hooks(sandbox: &Sandbox) {
+    let events = sandbox.journal();
+    for pair in events.windows(2).filter(|pair| pair[1]["argv"].is_array()) {
+        assert_eq!(pair[0]["hook"], "pre_tool_execution", "a tool went round its gate");
+    }
+    let times = |hook: &str| -> Vec<&Value> {
+        let is_it = |event: &&Value| event["hook"] == hook && event["exit_code"] == 0;
+        events.iter().filter(is_it).map(|event| &event["iteration"]).collect()
+    };
+    for hook in ["on_iteration_start", "on_iteration_end"] {
+        assert_eq!(times(hook), [1, 2, 3, 4, 5, 6], "{hook}");
+    }
+}
+
 /// Continues run `r` with what it needs until it has its last result. Gives how often that took a process.
 fn drive_to_the_end(sandbox: &Sandbox) -> usize {
     for processes in 1..=12 {
@@ -142,18 +168,30 @@ fn each(numbers: Vec<usize>, test: impl Fn(usize) + Sync) {
 
 #[test]
 fn c_13_3_a_journal_cut_anywhere_goes_on_to_the_same_end() {
-    let whole = sandbox();
+    let near = |journal: &[u8], cut: usize| {
+        let around = &journal[cut.saturating_sub(2)..(cut + 2).min(journal.len())];
+        cut.is_multiple_of(97) || around.contains(&b'\n')
+    };
+    cut_anywhere(sandbox, near, |_| ());
+}
+
+#[test]
+fn c_9_6_a_journal_with_hooks_cut_anywhere_goes_on_to_the_same_end() {
+    let line_end = |journal: &[u8], cut: usize| journal[cut - 1] == b'\n';
+    cut_anywhere(hooked, line_end, check_hooks);
+}
+
+/// Cuts the journal of a whole run where `wanted` says, and goes on from there.
+fn cut_anywhere(make: fn() -> Sandbox, wanted: fn(&[u8], usize) -> bool, check: fn(&Sandbox)) {
+    let whole = make();
     whole.run("go", &[]).expect_code(101);
     drive_to_the_end(&whole);
     let journal = fs::read(whole.path("work/.delta/r/journal.jsonl")).unwrap();
     let long = std::env::var_os("DELTA_LONG_TESTS").is_some();
-    let near_line_end = |cut: &usize| {
-        let around = &journal[cut.saturating_sub(2)..(cut + 2).min(journal.len())];
-        long || cut.is_multiple_of(97) || around.contains(&b'\n')
-    };
-    let cuts: Vec<usize> = (1..journal.len()).filter(near_line_end).collect();
+    let cuts: Vec<usize> =
+        (1..journal.len()).filter(|cut| long || wanted(&journal, *cut)).collect();
     each(cuts, |cut| {
-        let sandbox = sandbox();
+        let sandbox = make();
         sandbox.write("work/.delta/r/journal.jsonl", &journal[..cut]);
         let lines = journal[..cut]
             .split_inclusive(|byte| *byte == b'\n')
@@ -170,6 +208,7 @@ fn c_13_3_a_journal_cut_anywhere_goes_on_to_the_same_end() {
         check_ledger(&sandbox, &NOTES);
         let notes = sandbox.read("work/ledger").lines().count();
         assert_eq!(notes, 6, "every effect once");
+        check(&sandbox);
     });
 }
 
@@ -299,15 +338,17 @@ mod failpoints {
     enum Victim {
         /// The first, which asks a person.
         Run,
+        /// The first of an agent with hooks.
+        Hooked,
         /// The second, which is given the answer.
         Continue,
     }
 
     /// A run just before the victim, and the victim.
     fn before(victim: Victim) -> (Sandbox, Delta) {
-        let sandbox = sandbox();
+        let sandbox = if matches!(victim, Victim::Hooked) { hooked() } else { sandbox() };
         let command = match victim {
-            Victim::Run => sandbox.run_command("go", &["--format", "jsonl"]),
+            Victim::Run | Victim::Hooked => sandbox.run_command("go", &["--format", "jsonl"]),
             Victim::Continue => {
                 sandbox.run("go", &[]).expect_code(101);
                 sandbox.write(RESPONSE, "yes\n");
@@ -353,6 +394,9 @@ mod failpoints {
             drive_after_fault(&sandbox);
             check_journal(&sandbox);
             check_ledger(&sandbox, &NOTES);
+            if matches!(victim, Victim::Hooked) {
+                check_hooks(&sandbox);
+            }
             let journal = sandbox.read("work/.delta/r/journal.jsonl");
             assert!(journal.contains(&acknowledged.join("\n")), "acknowledged events are lost");
             let left: Vec<_> = sandbox
@@ -362,13 +406,17 @@ mod failpoints {
                 .collect();
             assert!(left.is_empty(), "{left:?}");
         });
-        let name = if matches!(victim, Victim::Run) { "run" } else { "continue" };
+        let name = match victim {
+            Victim::Run => "run",
+            Victim::Hooked => "run with hooks",
+            Victim::Continue => "continue",
+        };
         println!("{mode} in {name}: {count} operations");
     }
 
     /// How a process with a fault may end.
     fn check_fault(mode: &str, victim: Victim, ran: &Ran) {
-        let well = if matches!(victim, Victim::Run) { 101 } else { 0 };
+        let well = if matches!(victim, Victim::Continue) { 0 } else { 101 };
         if ran.code == well {
             return;
         }
@@ -403,6 +451,17 @@ mod failpoints {
     #[test]
     fn c_6_6_so_may_one_that_continues() {
         sweep("abort", Victim::Continue);
+    }
+
+    #[test]
+    fn c_9_6_the_engine_may_die_around_its_hooks() {
+        sweep("abort", Victim::Hooked);
+        sweep("torn", Victim::Hooked);
+    }
+
+    #[test]
+    fn c_13_6_a_full_disk_opens_no_gate() {
+        sweep("enospc", Victim::Hooked);
     }
 
     #[test]

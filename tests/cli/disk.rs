@@ -10,6 +10,8 @@ fn c_13_6_a_full_disk_stops_the_run_before_anything_else_is_started() {
     let tools = "  - name: t\n    shell: head -c 25000 /dev/zero | tr '\\0' x\n  - name: next\n    shell: echo started > marker\n";
     let turns = "- call: [{tool: t}, {tool: t}, {tool: t}, {tool: next}]\n- say: done";
     let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    let hooks = "on_error: {command: [touch, marker]}\non_run_end: {command: [touch, marker]}\n";
+    sandbox.write("agent/hooks.yaml", hooks);
     // A limit on the size of files fails like a full disk, when the signal is ignored.
     let script = "trap '' XFSZ; ulimit -f 128; exec \"$0\" run --agent agent -w work --run-id r -m hello --format json";
     let mut command = Command::new("sh");
