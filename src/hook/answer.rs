@@ -282,3 +282,118 @@ fn shown(stderr: &Capture) -> String {
     let gap = if tail.is_empty() { "" } else { "\n[...]\n" };
     format!("{head}{gap}{tail}").trim().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn printed(end: End, stdout: &[u8], stderr: &[u8]) -> Finished {
+        let capture = |bytes: &[u8]| Capture {
+            bytes: bytes.len() as u64,
+            whole: Some(bytes.to_vec()),
+            head: bytes.to_vec(),
+            ..Capture::default()
+        };
+        let duration = Duration::ZERO;
+        Finished { end, duration, stdout: capture(stdout), stderr: capture(stderr) }
+    }
+
+    fn configured(on_failure: OnFailure) -> Configured {
+        Configured { command: Vec::new(), timeout_ms: 1, on_failure, pass_env: Vec::new() }
+    }
+
+    /// Pieces of answers, whole and torn.
+    fn output() -> impl Strategy<Value = Vec<u8>> {
+        let pieces = [
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            " ",
+            "\n",
+            "null",
+            "true",
+            "7",
+            "\"decision\"",
+            "\"deny\"",
+            "\"allow\"",
+            "\"Deny\"",
+            "\"reason\"",
+            "\"arguments\"",
+            "\"x\"",
+            "deny",
+            "{\"decision\":\"deny\"}",
+            "{\"decision\":\"allow\"}",
+            "\"decision\":\"allow\"",
+        ];
+        let piece = prop_oneof![
+            9 => prop::sample::select(pieces.to_vec()).prop_map(|text| text.as_bytes().to_vec()),
+            1 => prop::collection::vec(any::<u8>(), 0..3),
+        ];
+        prop::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())
+    }
+
+    /// Whether a reader of JSON that knows nothing of hooks would call this consent.
+    fn is_consent(stdout: &[u8]) -> bool {
+        if stdout.trim_ascii().is_empty() {
+            return true;
+        }
+        let Ok(Json::Object(answer)) = serde_json::from_slice(stdout) else { return false };
+        let decision = answer.get("decision");
+        let known = ["decision", "reason", "arguments"];
+        decision.is_none_or(|decision| decision == "allow")
+            && answer.keys().all(|key| known.contains(&key.as_str()))
+            && !String::from_utf8_lossy(stdout).contains("\"deny\"")
+    }
+
+    proptest! {
+        #[test]
+        fn c_9_4_only_consent_is_consent(stdout in output(), code in 0..3_i32) {
+            let finished = printed(End::Exited(code), &stdout, b"");
+            let (verdict, _) = verdict(&finished, &configured(OnFailure::Fail));
+            let passed = !matches!(verdict, Verdict::Deny(_));
+            prop_assert!(!passed || (code == 0 && is_consent(&stdout)));
+        }
+
+        #[test]
+        fn c_9_4_what_did_not_leave_with_0_is_no_consent(stdout in output(), how in 0..4) {
+            let end = match how {
+                0 => End::Killed(9),
+                1 => End::TimedOut,
+                2 => End::Cancelled,
+                _ => End::NotStarted { code: 127, reason: "it is not there".to_owned() },
+            };
+            let finished = printed(end, &stdout, b"");
+            let (verdict, failure) = verdict(&finished, &configured(OnFailure::Fail));
+            prop_assert!(matches!(verdict, Verdict::Deny(_)));
+            let clear_no = failure.is_none();
+            prop_assert!(!clear_no || String::from_utf8_lossy(&stdout).contains("\"deny\""));
+            prop_assert!(replacement(&finished, &configured(OnFailure::Fail)).is_err());
+        }
+    }
+
+    #[test]
+    fn c_9_3_messages_that_a_strict_endpoint_refuses_are_refused() {
+        let check = |text: &str| check_messages(&serde_json::from_str::<Vec<Json>>(text).unwrap());
+        let call = |id: &str| format!(r#"{{"role":"assistant","tool_calls":[{{"id":"{id}"}}]}}"#);
+        let result = |id: &str| format!(r#"{{"role":"tool","tool_call_id":"{id}","content":""}}"#);
+        let user = r#"{"role":"user","content":"x"}"#;
+        assert_eq!(check(&format!("[{user},{},{},{user}]", call("a"), result("a"))), Ok(()));
+        for wrong in [
+            format!("[{user},{},{user}]", call("a")),
+            format!("[{user},{},{}]", call("a"), result("b")),
+            format!("[{user},{},{},{}]", call("a"), result("a"), result("a")),
+            format!("[{user},{},{user},{}]", call("a"), result("a")),
+            format!("[{},{user}]", result("a")),
+            r#"[{"role":"assistant","tool_calls":[{}]}]"#.to_owned(),
+            r#"[{"role":7}]"#.to_owned(),
+            "[[]]".to_owned(),
+        ] {
+            assert!(check(&wrong).is_err(), "{wrong}");
+        }
+    }
+}
