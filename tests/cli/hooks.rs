@@ -52,6 +52,20 @@ fn variables(sandbox: &Sandbox, file: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
+fn c_1_7_a_hook_gets_nothing_of_a_file_that_the_agent_can_write() {
+    let sandbox = hooked(
+        "  - name: t\n    shell: echo \"$FROM_WORK $FROM_AGENT\"\n",
+        "- call: [{tool: t}]\n- say: '${last}'\n",
+        &[("pre_tool_execution", "echo \"<$FROM_WORK> <$FROM_AGENT>\" > ${0%/*}/seen")],
+    );
+    sandbox.write("work/.env", "FROM_WORK=work\nFROM_AGENT=work\n");
+    sandbox.write("agent/.env", "FROM_AGENT=agent\n");
+    let ran = sandbox.run("task", &["--format", "raw"]).expect_code(0);
+    assert_eq!(ran.stdout, "work work\n");
+    assert_eq!(sandbox.read("agent/seen"), "<> <agent>\n");
+}
+
+#[test]
 fn c_9_2_hooks_find_the_run_in_their_environment() {
     let keep = "cat > /dev/null; cat /proc/self/environ > env.$HOOK_NAME";
     let sandbox = hooked(
