@@ -1,6 +1,7 @@
 //! `delta init`: a new agent from a template. It makes files that are not there, and never changes one that is.
 
 use super::failure::Failure;
+use super::schema::Name as Schema;
 use super::{drive, stdout};
 use crate::durable;
 use crate::signal::Cancel;
@@ -14,8 +15,8 @@ use std::process::ExitCode;
 
 /// Make a new agent from a template
 ///
-/// Writes agent.yaml, system_prompt.md, context.yaml, a script that stands in for the LLM, and what else the template
-/// has. Nothing is overwritten: the directory must be new, or empty but for .git. Its path goes to stdout.
+/// Writes agent.yaml, system_prompt.md, context.yaml, a script that stands in for the LLM, schemas for editors, and what
+/// else the template has. Nothing is overwritten: the directory must be new, or empty but for .git. Its path goes to stdout.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct InitArgs {
@@ -243,14 +244,25 @@ fn write(
     template: Template,
     made: &mut Made,
 ) -> Result<(), durable::FileError> {
-    for (path, text) in template.files().iter().chain(COMMON) {
-        let file = dir.join(path);
+    let files = template.files().iter().chain(COMMON);
+    let files = files.map(|(path, text)| ((*path).to_owned(), content(path, text, name)));
+    let schemas = Schema::value_variants().iter().map(|schema| (schema.path(), schema.text()));
+    for (path, text) in files.chain(schemas) {
+        let file = dir.join(&path);
         made.ensure_parents(&file)?;
-        let text = text.replace(PLACEHOLDER, name);
         durable::write_new_shared(&file, text.as_bytes(), path.starts_with("tools/"))?;
         made.0.push(file);
     }
     Ok(())
+}
+
+/// A file of a template, for the agent `name`. Editors complete and check a YAML file by what its first line names.
+fn content(path: &str, text: &str, name: &str) -> String {
+    let text = text.replace(PLACEHOLDER, name);
+    match Schema::of_file(path) {
+        Some(schema) => format!("# yaml-language-server: $schema={}\n{text}", schema.path()),
+        None => text,
+    }
 }
 
 /// What was made so far, the outermost first.

@@ -49,6 +49,23 @@ impl Name {
         }
     }
 
+    /// The schema of the file `name` of an agent directory, if there is one.
+    pub fn of_file(name: &str) -> Option<Self> {
+        match name {
+            "agent.yaml" => Some(Self::Agent),
+            "context.yaml" => Some(Self::Context),
+            "hooks.yaml" => Some(Self::Hooks),
+            "script.yaml" => Some(Self::Script),
+            _ => None,
+        }
+    }
+
+    /// Where `delta init` keeps it, relative to the agent directory.
+    pub fn path(self) -> String {
+        let value = self.to_possible_value();
+        format!(".schema/{}.json", value.as_ref().map_or("", |value| value.get_name()))
+    }
+
     /// The schema, as JSON that ends with a newline.
     pub fn text(self) -> String {
         let (title, mapping) = self.table();

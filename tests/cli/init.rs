@@ -59,6 +59,11 @@ fn c_11_4_minimal_runs_without_a_key() {
         sandbox.files("made"),
         [
             ".gitignore",
+            ".schema/agent.json",
+            ".schema/context.json",
+            ".schema/hooks.json",
+            ".schema/script.json",
+            ".schema/tools.json",
             "README.md",
             "agent.yaml",
             "context.yaml",
@@ -66,7 +71,11 @@ fn c_11_4_minimal_runs_without_a_key() {
             "system_prompt.md"
         ]
     );
-    assert!(sandbox.read("made/agent.yaml").starts_with("name: made\n"));
+    assert!(
+        sandbox
+            .read("made/agent.yaml")
+            .starts_with("# yaml-language-server: $schema=.schema/agent.json\nname: made\n")
+    );
     assert!(sandbox.read("made/README.md").starts_with("# made\n"));
     sandbox.write("work/a file", "");
     sandbox.write("work/dir/b", "");
@@ -263,7 +272,7 @@ fn c_11_4_nothing_is_overwritten() {
     // A repository without files is as good as empty, and the current directory the default.
     let ran = sandbox.delta(["init", "-y"]).cwd(sandbox.path("repository")).output();
     assert_eq!(ran.expect_code(0).stdout, ".\n");
-    assert!(sandbox.read("repository/agent.yaml").starts_with("name: repository\n"));
+    assert!(sandbox.read("repository/agent.yaml").contains("\nname: repository\n"));
 }
 
 #[test]
@@ -369,5 +378,20 @@ fn c_11_4_every_template_says_how_it_is_started() {
             .json();
         assert_eq!(ran["error"]["type"], Value::from("config"));
         assert!(ran["error"]["message"].as_str().unwrap().contains("key"), "{ran}");
+    }
+}
+
+#[test]
+fn c_11_4_editors_find_the_schema_of_each_file() {
+    let sandbox = with("file-ops");
+    for file in ["agent", "context", "script"] {
+        let text = sandbox.read(&format!("made/{file}.yaml"));
+        let line = format!("# yaml-language-server: $schema=.schema/{file}.json\n");
+        assert!(text.starts_with(&line), "{text}");
+        let printed = sandbox.delta(["schema", file]).output().expect_code(0).stdout;
+        assert_eq!(sandbox.read(&format!("made/.schema/{file}.json")), printed);
+        let schema: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
+        assert!(schema["title"].as_str().unwrap().ends_with(" of delta"));
     }
 }
