@@ -134,6 +134,7 @@ impl Agent {
             report: &mut report,
             sources: Vec::new(),
             warnings: Vec::new(),
+            has_hooks_file: hook::has_file(&home),
         };
         let main = loader.main_file(choice);
         let context = loader.context();
@@ -255,6 +256,8 @@ struct Loader<'a> {
     report: &'a mut Report,
     sources: Vec<(&'static str, String)>,
     warnings: Vec<String>,
+    /// Looked at once: were it there at one look and gone at the next, an agent would run without its hooks.
+    has_hooks_file: bool,
 }
 
 impl Loader<'_> {
@@ -420,7 +423,7 @@ impl Loader<'_> {
 
     /// The hooks of hooks.yaml; none when there is no such file.
     fn hooks(&mut self) -> Option<Hooks> {
-        if !hook::has_file(self.home) {
+        if !self.has_hooks_file {
             return None;
         }
         let path = self.home.join(hook::FILE_NAME);
@@ -435,7 +438,7 @@ impl Loader<'_> {
     fn section_of_hooks(&mut self, doc: &Document, fields: Fields<'_>) -> Hooks {
         let Some(node) = fields.get(hook::SECTION) else { return Hooks::default() };
         let (section, file) = (hook::SECTION, hook::FILE_NAME);
-        if hook::has_file(self.home) {
+        if self.has_hooks_file {
             self.warnings.push(format!(
                 "Warning: `{section}` in {} does not count, because there is a {file}; take it out",
                 doc.name

@@ -338,9 +338,14 @@ fn c_9_3_a_response_is_changed_before_it_is_a_thought() {
 #[test]
 fn c_9_5_every_execution_is_recorded() {
     let sandbox = hooked("", "- say: done\n", &[("on_run_end", "echo out; echo err >&2; exit 3")]);
-    sandbox.run("go", &[]).expect_code(0);
+    let ran = sandbox.run("go", &["-v"]).expect_code(0);
+    assert!(ran.stderr.contains("  hook on_run_end left with exit code 3\n"), "{}", ran.stderr);
     let files = sandbox.files("work/.delta/r/io/hooks");
     assert_eq!(files.len(), 1);
+    let noted = format!("#4 hook on_run_end exit code 3 (io/hooks/{})\n", files[0]);
+    assert!(sandbox.read("work/.delta/r/engine.log").contains(&noted));
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+    assert!(shown.contains("  hook on_run_end left with exit code 3\n"), "{shown}");
     let stamp = files[0].strip_prefix("on_run_end_").unwrap().strip_suffix(".json").unwrap();
     assert!(stamp.len() == 19 && stamp.ends_with('Z') && &stamp[8..9] == "T", "{stamp}");
     let mut record = record(&sandbox, 0);

@@ -351,6 +351,15 @@ fn payload() -> impl Strategy<Value = Payload> {
                 error_details: ErrorDetails { kind, hint, status, ..ErrorDetails::default() },
             }
         ),
+        (any::<u32>(), text(), prop::option::of(any::<i32>()), any::<bool>()).prop_map(
+            |(iteration, hook, exit_code, changed)| Payload::HookExecution {
+                iteration,
+                record: hook.clone(),
+                hook,
+                exit_code,
+                changed,
+            }
+        ),
         end.prop_map(|(run_id, status, final_iteration)| Payload::EngineEnd {
             run_id,
             status,
