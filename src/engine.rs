@@ -152,7 +152,7 @@ impl<'a> Engine<'a> {
         run.record(Payload::Error { error_message: message, error_details: details });
         let (iteration, cancel) = (run.state().iterations, self.cancel.for_the_end());
         if tell && let Err(error) = self.notify(run, Hook::OnError, iteration, input, &cancel) {
-            run.tell(Notice::Warning(&error.to_string()));
+            warn(run, &error);
         }
     }
 
@@ -176,7 +176,7 @@ impl<'a> Engine<'a> {
                 Ending::Failed
             }
             Err(error) => {
-                run.tell(Notice::Warning(&error.to_string()));
+                warn(run, &error);
                 ending
             }
         }
@@ -206,6 +206,13 @@ impl<'a> Engine<'a> {
                 Step::End(ending) => return Ok(ending),
             }
         }
+    }
+}
+
+/// Tells of an error that changes nothing any more. That the journal is lost, the last commit says.
+fn warn(run: &mut Run, error: &EngineError) {
+    if run.commit().is_ok() {
+        run.tell(Notice::Warning(&error.to_string()));
     }
 }
 

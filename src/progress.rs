@@ -254,7 +254,7 @@ impl Progress {
             (true, _) => "changed what goes on".to_owned(),
             (false, Some(0)) => "ran".to_owned(),
             (false, Some(code)) => format!("left with exit code {code}"),
-            (false, None) => "was ended by a signal".to_owned(),
+            (false, None) => "did not end by itself".to_owned(),
         };
         if changed || self.verbosity == Verbosity::Verbose || (failed && self.to_stdout) {
             let style = if failed { WARN } else { DIM };
@@ -308,6 +308,7 @@ impl Progress {
     fn warn(&mut self, text: &str) {
         let text = self.shown(text);
         self.note(&format!("warning: {text}"));
+        let text = text.replace('\n', "\n  ");
         self.line(&format!("{WARN}! {text}{WARN:#}"));
     }
 

@@ -216,7 +216,7 @@ impl<'a> Engine<'a> {
 
     /// Says that a gate is open although its hook failed.
     pub(super) fn warn_of_open_gate(&self, run: &mut Run, fired: &Fired<'_>, failure: &Failure) {
-        let text = format!("{}\n`on_failure: ignore` lets it go on", fired.error(failure));
+        let text = format!("let through by `on_failure: ignore`: {}", fired.error(failure));
         run.tell(Notice::Warning(&text));
     }
 
@@ -294,7 +294,7 @@ impl<'a> Engine<'a> {
             Some(failure) if decided.is_ok() => self.warn_of_open_gate(run, &fired, failure),
             // To leave with an exit code is a way to say no, and the observation shows it.
             Some(failure) if !matches!(fired.finished.end, End::Exited(1..)) => {
-                let text = format!("{}\nthe call was denied", fired.error(failure));
+                let text = format!("call denied: {}", fired.error(failure));
                 run.tell(Notice::Warning(&text));
             }
             _ => {}

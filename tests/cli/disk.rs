@@ -24,7 +24,7 @@ fn c_13_6_a_full_disk_stops_the_run_before_anything_else_is_started() {
     );
     let message = ran.json()["error"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("journal.jsonl") && message.contains("File too large"), "{message}");
-    assert!(ran.stderr.contains(&message), "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches(&message).count(), 1, "{}", ran.stderr);
     let kinds: Vec<Value> = sandbox.journal().iter().map(|event| event["type"].clone()).collect();
     assert_eq!(
         kinds.last().unwrap(),

@@ -118,7 +118,7 @@ fn c_9_4_a_gate_whose_program_cannot_be_started_stays_shut() {
         assert!(!has_run(&sandbox), "{command}: {seen}");
         let begin = "Denied by the hook pre_tool_execution; the tool was not run.\nthe hook could not be started: ";
         assert!(seen.starts_with(begin), "{command}: {seen}");
-        let warned = "! the hook pre_tool_execution could not be started";
+        let warned = "! call denied: the hook pre_tool_execution could not be started";
         assert!(ran.stderr.contains(warned), "{}", ran.stderr);
         let code = sandbox.events("HOOK_EXECUTION")[0]["exit_code"].as_i64().unwrap();
         assert!([126, 127].contains(&code), "{code}");
@@ -133,7 +133,7 @@ fn c_9_4_ignore_opens_a_gate_whose_hook_fails_and_says_so() {
         let sandbox = guarded(&hook("pre_tool_execution", &more), &sh(script));
         let ran = sandbox.run("go", &[]).expect_code(0);
         assert_eq!(sandbox.read("work/trace"), "a\n", "{script}");
-        let warned = "`on_failure: ignore` lets it go on";
+        let warned = "! let through by `on_failure: ignore`: the hook pre_tool_execution ";
         assert!(ran.stderr.contains(warned), "{script}: {}", ran.stderr);
         assert_eq!(record(&sandbox)["decision"], "allow");
     }
@@ -225,7 +225,9 @@ fn c_9_4_a_request_that_its_gate_does_not_let_through_is_not_sent() {
     }
     let sandbox = guarded(&hook("pre_llm_request", ", on_failure: ignore"), &sh("exit 1"));
     let ran = sandbox.run("go", &[]).expect_code(0);
-    assert!(ran.stderr.contains("`on_failure: ignore` lets it go on"), "{}", ran.stderr);
+    let warned =
+        "! let through by `on_failure: ignore`: the hook pre_llm_request left with exit code 1\n";
+    assert!(ran.stderr.contains(warned), "{}", ran.stderr);
     assert_eq!(sandbox.read("work/trace"), "a\n");
 }
 
@@ -297,6 +299,21 @@ fn c_13_5_a_gate_that_is_interrupted_lets_nothing_through() {
         let resume = ["continue", "--run-id", "r", "-w", "work", "--format", "raw"];
         assert_eq!(sandbox.delta(resume).output().expect_code(0).stdout, "done\n");
         assert_eq!(sandbox.read("work/trace"), "a\n");
+    }
+}
+
+#[test]
+fn c_13_5_a_result_is_not_lost_when_the_hook_behind_it_is_interrupted() {
+    for (more, kept) in [("", "[no output]"), (", on_failure: fail", "[withheld: the hook")] {
+        let hooks = hook("post_tool_execution", more);
+        let sandbox = guarded(&hooks, &sh("echo x > begun; sleep 1000"));
+        interrupt(&sandbox, "TERM").expect_code(130);
+        let seen = sandbox.observations();
+        assert!(seen.len() == 1 && seen[0].starts_with(kept), "{seen:?}");
+        sandbox.write_program("agent/hook", &sh("exit 0"));
+        let resume = ["continue", "--run-id", "r", "-w", "work", "--format", "raw"];
+        assert_eq!(sandbox.delta(resume).output().expect_code(0).stdout, "done\n");
+        assert_eq!(sandbox.read("work/trace"), "a\n", "the tool has run once");
     }
 }
 
