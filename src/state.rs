@@ -207,16 +207,19 @@ impl RunState {
                 self.use_turn(error_details.script_turn);
                 self.error = Some((error_message.clone(), error_details.clone()));
             }
-            // What hooks did lies in the events around; only whether these two ran is known from nowhere else.
-            Payload::HookExecution { iteration, hook, exit_code: Some(0), .. } => {
-                match hook.as_str() {
-                    ON_ITERATION_START => self.iteration_started = *iteration,
-                    ON_ITERATION_END => self.iteration_ended = *iteration,
-                    _ => {}
-                }
+            Payload::HookExecution { iteration, hook, exit_code, .. } => {
+                self.hook(hook, *iteration, *exit_code == Some(0));
             }
-            Payload::HookExecution { .. } => {}
             Payload::EngineEnd { status, .. } => self.status = Some(*status),
+        }
+    }
+
+    /// What hooks did lies in the events around; only whether these two ran is known from nowhere else.
+    fn hook(&mut self, hook: &str, iteration: u32, well: bool) {
+        match hook {
+            ON_ITERATION_START if well => self.iteration_started = iteration,
+            ON_ITERATION_END if well => self.iteration_ended = iteration,
+            _ => {}
         }
     }
 

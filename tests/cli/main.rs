@@ -18,6 +18,7 @@ mod execution;
 mod faults;
 mod hook_faults;
 mod hook_files;
+mod hook_moments;
 mod hooks;
 mod imports;
 mod init;

@@ -130,8 +130,8 @@ fn c_13_5_during_a_generator() {
     interrupted(make, |_, sandbox| drop(until_line(&sandbox.path("work/pid"))));
 }
 
-/// A tool that hears SIGTERM and goes on.
-const DEAF: &str = "  - name: t\n    shell: trap 'echo x > heard' TERM; echo $$ > pid; while :; do sleep 1000; done\n";
+/// A tool that hears SIGTERM and goes on. A shell that waits for a child hears it at once, whenever it comes.
+const DEAF: &str = "  - name: t\n    shell: trap 'echo x > heard' TERM; sleep 1000 & echo $$ > pid; wait; while :; do sleep 1000; done\n";
 
 #[test]
 fn c_13_5_a_second_signal_ends_at_once() {
