@@ -188,6 +188,15 @@ fn run_dir(sandbox: &Sandbox) -> String {
 }
 
 #[test]
+fn c_9_4_a_hook_that_is_late_is_ended_with_all_it_started() {
+    let script = "setsid sleep 1000 &\n(sleep 1000 &)\ntrap '' TERM\nsleep 1000 & wait";
+    let sandbox = guarded(&hook("pre_tool_execution", ", timeout_ms: 400"), &sh(script));
+    sandbox.run("go", &[]).expect_code(0);
+    assert!(!has_run(&sandbox));
+    assert_eq!(processes_with(&[&run_dir(&sandbox)]), Vec::<i32>::new());
+}
+
+#[test]
 fn c_9_4_a_request_that_its_gate_does_not_let_through_is_not_sent() {
     let failures = [
         ("echo no >&2; exit 7", "left with exit code 7:\nno"),
