@@ -13,6 +13,7 @@ use crate::event::{EngineStart, Event, RunStatus};
 use crate::human::Person;
 use crate::llm::config::ModelChoice;
 use crate::llm::endpoint::ADDRESS_VARIABLES;
+use crate::llm::openai::OpenAi;
 use crate::llm::{self, Endpoint, Provider, ProviderKind};
 use crate::outcome::RunResult;
 use crate::output::{self, Format};
@@ -101,7 +102,8 @@ pub struct Ready {
     pub agent: Agent,
     /// What must never be written.
     pub secrets: Secrets,
-    endpoint: Option<Endpoint>,
+    /// Prepared, so that what is wrong with an address or a proxy is known before anything is made.
+    endpoint: Option<OpenAi>,
     layers: Layers,
 }
 
@@ -118,6 +120,7 @@ impl Ready {
         let (endpoint, used) = match agent.llm.provider {
             ProviderKind::Openai => {
                 let endpoint = Endpoint::resolve(&agent.llm, &|name| layers.values(name))?;
+                let endpoint = OpenAi::new(endpoint, agent.llm.model.clone())?;
                 (Some(endpoint), [&keys[..], &ADDRESS_VARIABLES].concat())
             }
             ProviderKind::Script(_) | ProviderKind::Command(_) => (None, Vec::new()),
@@ -168,7 +171,12 @@ impl Ready {
 
     fn connect(&self, environment: &Environment) -> Result<Box<dyn Provider>, Failure> {
         let launch = environment.launch_provider();
-        Ok(llm::connect(&self.agent.llm, self.endpoint.clone(), launch, environment.vars())?)
+        Ok(llm::connect(
+            &self.agent.llm,
+            self.endpoint.as_ref().map(OpenAi::again),
+            launch,
+            environment.vars(),
+        )?)
     }
 }
 

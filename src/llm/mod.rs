@@ -250,17 +250,15 @@ pub trait Provider {
     ) -> Result<Reply, LlmError>;
 }
 
-/// The provider that `config` names; nothing is connected before the first call.
+/// The provider that `config` names, the prepared `endpoint` where it is one; nothing is connected before the first call.
 pub fn connect(
     config: &LlmConfig,
-    endpoint: Option<Endpoint>,
+    endpoint: Option<openai::OpenAi>,
     launch: crate::process::Launch,
     vars: &Vars,
 ) -> Result<Box<dyn Provider>, LlmError> {
     match (&config.provider, endpoint) {
-        (ProviderKind::Openai, Some(endpoint)) => {
-            Ok(Box::new(openai::OpenAi::new(endpoint, config.model.clone())?))
-        }
+        (ProviderKind::Openai, Some(endpoint)) => Ok(Box::new(endpoint)),
         (ProviderKind::Openai, None) => Err(LlmError::failed("no endpoint")),
         (ProviderKind::Script(script), _) => {
             Ok(Box::new(script::Script::new(script.clone(), config.model.clone())))

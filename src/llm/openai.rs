@@ -38,10 +38,19 @@ pub struct OpenAi {
 
 impl OpenAi {
     /// Prepares everything but the connection. `model` is only for messages and for a usage that names none.
+    ///
+    /// # Errors
+    /// The address, the proxy or the key cannot be what they are meant for; nothing was asked.
     pub fn new(endpoint: Endpoint, model: impl Into<String>) -> Result<Self, LlmError> {
         let url = format!("{}/chat/completions", endpoint.base_url.trim_end_matches('/'));
         let wire = Wire::new(&endpoint, &url).map_err(LlmError::failed)?;
         Ok(Self { endpoint, model: model.into(), wire, without_usage: false })
+    }
+
+    /// A provider for the same endpoint that is not connected yet.
+    pub fn again(&self) -> Self {
+        let (endpoint, model) = (self.endpoint.clone(), self.model.clone());
+        Self { endpoint, model, wire: self.wire.again(), without_usage: false }
     }
 
     /// One try: one body sent, one answer read.

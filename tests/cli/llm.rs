@@ -403,6 +403,27 @@ fn c_12_7_usage_and_cost() {
 }
 
 #[test]
+fn c_1_2_an_address_or_a_proxy_that_is_none_leaves_nothing_behind() {
+    for (name, value) in [
+        ("DELTA_BASE_URL", "localhost:1"),
+        ("DELTA_BASE_URL", "http://"),
+        ("HTTP_PROXY", "ftp://somewhere"),
+        ("DELTA_API_KEY", "two\nlines"),
+    ] {
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.agent("model: m", "");
+        let variables = [("DELTA_BASE_URL", "http://localhost:1/v1"), (name, value)];
+        let mut command = sandbox.run_command("task", &[]);
+        for (name, value) in variables {
+            command = command.env(name, value);
+        }
+        let ran = command.output().expect_code(126);
+        assert!(ran.stderr.contains("Error: "), "{name}: {}", ran.stderr);
+        assert!(!sandbox.path("work").exists(), "{name}");
+    }
+}
+
+#[test]
 fn c_7_6_a_proxy_is_used() {
     let proxied = ScriptedServer::start(|_: &RecordedRequest| Answer::text("never"));
     let sandbox = Sandbox::asking(DELTA, "http://llm.invalid/v1\n  max_retries: 0", "");

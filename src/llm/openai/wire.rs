@@ -126,6 +126,12 @@ impl Wire {
         Ok(Self { config, uri, headers: headers(endpoint)?, total, idle, worker: None })
     }
 
+    /// A way to the same endpoint that is not connected yet.
+    pub fn again(&self) -> Self {
+        let (config, uri, headers) = (self.config.clone(), self.uri.clone(), self.headers.clone());
+        Self { config, uri, headers, total: self.total, idle: self.idle, worker: None }
+    }
+
     /// Where the requests go, without a user or password that the address may hold.
     pub fn address(&self) -> String {
         let shown = self.uri.to_string();
