@@ -36,6 +36,7 @@ pub mod tool;
 pub mod context;
 pub mod human;
 pub mod agent;
+pub mod lint;
 
 // The loop, and what surrounds it.
 pub mod engine;

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 mod drive;
 mod failure;
+mod lint;
 mod list_runs;
 mod person;
 mod resume;
@@ -32,7 +33,7 @@ const EXAMPLES: &str = "\
 Examples:
   delta run --agent ./my-agent -m \"Summarise the logs\"
   delta run -m \"List the files\" --format raw | head
-  delta tool expand ./my-agent/agent.yaml
+  delta tool lint ./my-agent
 
 Exit codes: 0 COMPLETED, 1 FAILED, 2 usage, 70 a bug, 101 WAITING_FOR_INPUT, 126 configuration, 130 INTERRUPTED";
 
@@ -46,6 +47,8 @@ enum Command {
     Tool(tool::ToolCommand),
     #[command(name = "tool:expand", hide = true)]
     ToolExpand(tool::ExpandArgs),
+    #[command(name = "tool:lint", hide = true)]
+    ToolLint(tool::LintArgs),
 }
 
 /// Runs the program with the process's arguments; gives its exit code.
@@ -72,6 +75,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
             tool::expand(&args)
         }
+        Command::Tool(tool::ToolCommand::Lint(args)) | Command::ToolLint(args) => lint::lint(&args),
     }
 }
 

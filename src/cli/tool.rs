@@ -1,6 +1,7 @@
 //! `delta tool ...`
 
 use super::failure::Failure;
+pub use super::lint::LintArgs;
 use super::stdout;
 use crate::diag::{Diagnostic, Report};
 use crate::tool::expand::expand as expand_document;
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 #[command(about = "Look at the tools of an agent")]
 pub enum ToolCommand {
     Expand(ExpandArgs),
+    Lint(LintArgs),
 }
 
 /// Print FILE with every `exec:` and `shell:` tool in `command:` form

@@ -15,6 +15,7 @@ mod damage;
 mod disk;
 mod execution;
 mod faults;
+mod lint;
 mod list_runs;
 mod llm;
 mod order;
