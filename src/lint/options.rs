@@ -94,6 +94,12 @@ fn explain(words: &[Word], at: usize, value: &Value, end: Option<End>) -> (Strin
             "write `--` before a path and `--end-of-options` before a revision: `{} -- {source}`",
             shown(&words[..at])
         ),
+        Some(End::Dashes) if words[at..].iter().any(|word| word.fixed() == Some("--")) => {
+            match name {
+                "grep" | "egrep" | "fgrep" | "rg" => format!("write `-e {source}`"),
+                _ => format!("write the `--` before {source}"),
+            }
+        }
         Some(End::Dashes) if appended => {
             "add `\"--\"` as the last element of `command:`".to_owned()
         }
@@ -110,6 +116,11 @@ fn explain(words: &[Word], at: usize, value: &Value, end: Option<End>) -> (Strin
 /// Whether the word after `option` is its value, or the option cannot be told from one that takes a value.
 fn is_option_value(option: &Word, at: usize, known: Option<table::Program>) -> bool {
     let lead = option.lead();
+    let bundle = at == 2 && known.is_some_and(|known| known.name == "tar");
+    if bundle && !option.lead().starts_with('-') {
+        // `tar czf ARCHIVE`: its letters need no `-`.
+        return option.fixed().is_some_and(|text| text.ends_with('f'));
+    }
     if at < 2 || !lead.starts_with('-') || lead == "-" {
         return false;
     }

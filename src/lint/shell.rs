@@ -40,9 +40,9 @@ const BASH: [(&str, &str, &str); 18] = [
 ];
 
 /// Commands whose exit code is an answer, or that hardly fail.
-const CALM: [&str; 20] = [
-    "grep", "egrep", "fgrep", "rg", "diff", "cmp", "echo", "printf", "true", "yes", "seq", "date",
-    "pwd", "env", "ps", "uname", "test", "[", "id", "hostname",
+const CALM: [&str; 21] = [
+    "find", "grep", "egrep", "fgrep", "rg", "diff", "cmp", "echo", "printf", "true", "yes", "seq",
+    "date", "pwd", "env", "ps", "uname", "test", "[", "id", "hostname",
 ];
 
 /// Whether only bash knows the command of that name.
@@ -207,7 +207,7 @@ fn shell_arguments(subject: &Subject<'_>, sink: &mut Sink) {
         let help = "put `\"--\"` behind the script, in the place of `$0`";
         return sink.add("shell-arguments", Level::Warning, subject.at(fragment, message, help));
     }
-    if ["$@", "$*", "shift", "${@"].iter().any(|all| script.contains(all)) {
+    if ["$@", "$*", "shift", "${@", "for "].iter().any(|all| script.contains(all)) {
         return;
     }
     for (index, word) in arguments.iter().enumerate().skip(1) {

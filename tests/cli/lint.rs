@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use test_support::sandbox::{Ran, Sandbox};
 
 /// The programs that the corpus finds in its PATH, so that its findings are the same on every machine.
-const PROGRAMS: [&str; 40] = [
-    "awk", "bash", "cat", "curl", "cut", "delta", "diff", "env", "find", "git", "grep", "head",
-    "jq", "ls", "mkdir", "node", "perl", "python3", "rm", "sed", "sh", "sort", "sqlite3", "ssh",
-    "stat", "tail", "tar", "tee", "timeout", "touch", "true", "uniq", "wc", "xargs", "tr",
+const PROGRAMS: [&str; 41] = [
+    "awk", "bash", "cat", "cp", "curl", "cut", "delta", "diff", "env", "find", "git", "grep",
+    "head", "jq", "ls", "mkdir", "node", "perl", "python3", "rm", "sed", "sh", "sort", "sqlite3",
+    "ssh", "stat", "tail", "tar", "tee", "timeout", "touch", "true", "uniq", "wc", "xargs", "tr",
     "printf", "echo", "test", "sleep", "date",
 ];
 
