@@ -37,6 +37,7 @@ pub mod context;
 pub mod human;
 pub mod agent;
 pub mod lint;
+pub mod migrate;
 
 // The loop, and what surrounds it.
 pub mod engine;

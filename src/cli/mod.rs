@@ -10,6 +10,7 @@ mod drive;
 mod failure;
 mod lint;
 mod list_runs;
+mod migrate;
 mod person;
 mod resume;
 mod run;
@@ -49,6 +50,8 @@ enum Command {
     ToolExpand(tool::ExpandArgs),
     #[command(name = "tool:lint", hide = true)]
     ToolLint(tool::LintArgs),
+    #[command(name = "tool:migrate", hide = true)]
+    ToolMigrate(tool::MigrateArgs),
 }
 
 /// Runs the program with the process's arguments; gives its exit code.
@@ -74,6 +77,9 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Show(args) => show::show(&args),
         Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
             tool::expand(&args)
+        }
+        Command::Tool(tool::ToolCommand::Migrate(args)) | Command::ToolMigrate(args) => {
+            migrate::migrate(&args)
         }
         Command::Tool(tool::ToolCommand::Lint(args)) | Command::ToolLint(args) => lint::lint(&args),
     }

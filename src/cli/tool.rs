@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 pub use super::lint::LintArgs;
+pub use super::migrate::MigrateArgs;
 use super::stdout;
 use crate::diag::{Diagnostic, Report};
 use crate::tool::expand::expand as expand_document;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 pub enum ToolCommand {
     Expand(ExpandArgs),
     Lint(LintArgs),
+    Migrate(MigrateArgs),
 }
 
 /// Print FILE with every `exec:` and `shell:` tool in `command:` form

@@ -18,6 +18,7 @@ mod faults;
 mod lint;
 mod list_runs;
 mod llm;
+mod migrate;
 mod order;
 mod output;
 mod ownership;
