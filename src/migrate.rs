@@ -45,18 +45,7 @@ pub struct Plan {
 /// No agent, two main files, or tools that do not load.
 pub fn plan(home: &Path) -> Result<Plan, Report> {
     let (name, text) = main_file(home)?;
-    let shown = home.join(name).display().to_string();
-    let mut plan = Plan { changes: Vec::new(), left: Vec::new() };
-    let doc = parse(&shown, &text)?;
-    let migrated = tool::migrate::migrate(&doc)?;
-    for (tool, reason) in migrated.left {
-        plan.left.push(format!("the tool `{tool}` keeps `command:`: {reason}"));
-    }
-    let doc = parse(&shown, &migrated.text)?;
-    let after = match doc.root.entry("lifecycle_hooks") {
-        Some((key, value)) => plan.hooks(home, &doc, key, value),
-        None => migrated.text,
-    };
+    let (mut plan, after) = of_text(home, name, &text)?;
     if !home.join("context.yaml").exists() {
         let after = DEFAULT_MANIFEST.to_owned();
         plan.changes.push(Change { old: None, new: "context.yaml", before: String::new(), after });
@@ -67,6 +56,23 @@ pub fn plan(home: &Path) -> Result<Plan, Report> {
     Ok(plan)
 }
 
+/// What becomes of the main file, and what is taken from it.
+fn of_text(home: &Path, name: &'static str, text: &str) -> Result<(Plan, String), Report> {
+    let shown = home.join(name).display().to_string();
+    let mut plan = Plan { changes: Vec::new(), left: Vec::new() };
+    let doc = parse(&shown, text)?;
+    let migrated = tool::migrate::migrate(&doc)?;
+    for (tool, reason) in migrated.left {
+        plan.left.push(format!("the tool `{tool}` keeps `command:`: {reason}"));
+    }
+    let doc = parse(&shown, &migrated.text)?;
+    let after = match doc.root.entry("lifecycle_hooks") {
+        Some((key, value)) => plan.hooks(home, &doc, key, value),
+        None => migrated.text,
+    };
+    Ok((plan, after))
+}
+
 fn refuse(file: String, message: &str, help: &str) -> Report {
     Report { diagnostics: vec![Diagnostic::of_file(file, message, Some(help.to_owned()))] }
 }
@@ -74,6 +80,8 @@ fn refuse(file: String, message: &str, help: &str) -> Report {
 fn main_file(home: &Path) -> Result<(&'static str, String), Report> {
     let shown = home.display().to_string();
     let name = match (home.join("agent.yaml").exists(), home.join("config.yaml").exists()) {
+        // Left behind by a migration that was interrupted: see `plan`.
+        (true, true) if is_taken_over(home) => "config.yaml",
         (true, true) => {
             let message = "agent.yaml and config.yaml are both there";
             return Err(refuse(
@@ -99,6 +107,13 @@ fn main_file(home: &Path) -> Result<(&'static str, String), Report> {
 
 fn parse(shown: &str, text: &str) -> Result<Document, Report> {
     Document::parse(shown, text).map_err(|diagnostic| Report { diagnostics: vec![diagnostic] })
+}
+
+/// Whether agent.yaml is what config.yaml becomes.
+fn is_taken_over(home: &Path) -> bool {
+    let read = |name: &str| fs::read_to_string(home.join(name)).ok();
+    let (Some(old), Some(new)) = (read("config.yaml"), read("agent.yaml")) else { return false };
+    of_text(home, "config.yaml", &old).is_ok_and(|(_, after)| after == new)
 }
 
 impl Plan {

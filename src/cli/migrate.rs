@@ -72,7 +72,10 @@ fn write(dir: &Path, change: &Change) -> Result<(), Failure> {
     if change.old == Some(change.new) {
         return Ok(durable::rewrite(&new, change.after.as_bytes())?);
     }
-    durable::publish(&new, change.after.as_bytes())?;
+    // It is there already where a migration was interrupted; over anything else nothing is written.
+    if std::fs::read(&new).ok().as_deref() != Some(change.after.as_bytes()) {
+        durable::publish(&new, change.after.as_bytes())?;
+    }
     if let Some(old) = change.old {
         durable::remove(&dir.join(old))?;
     }

@@ -213,6 +213,26 @@ fn c_11_7_what_is_there_is_never_written_over() {
 }
 
 #[test]
+fn c_11_7_a_migration_that_was_interrupted_is_taken_up() {
+    for files in [
+        &[("config.yaml", OLD), ("hooks.yaml", HOOKS)] as &[(&str, &str)],
+        &[("config.yaml", OLD), ("hooks.yaml", HOOKS), ("context.yaml", CONTEXT)],
+        &[
+            ("config.yaml", OLD),
+            ("hooks.yaml", HOOKS),
+            ("context.yaml", CONTEXT),
+            ("agent.yaml", NEW),
+        ],
+    ] {
+        let sandbox = directory(files);
+        sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect_code(0);
+        let names = ["agent.yaml", "context.yaml", "hooks.yaml", "system_prompt.txt"];
+        assert_eq!(sandbox.files("agent"), names);
+        assert_eq!(sandbox.read("agent/agent.yaml"), NEW);
+    }
+}
+
+#[test]
 fn c_11_7_what_does_not_load_is_not_migrated() {
     let broken =
         "name: n\nllm: {provider: script, model: s}\ntools:\n  - name: a\n    exec: a | b\n";
