@@ -155,11 +155,12 @@ fn check_input(subject: &Subject<'_>, command: &Command, next: Option<&Command>,
     if let (Some(source), Some((interpreter, name))) = (command.input.first(), reader(command)) {
         return report(subject, interpreter, &name, source, sink);
     }
+    let Some((interpreter, name)) = next.filter(|_| command.piped).and_then(reader) else { return };
     let prints = matches!(command.words.first().map(Word::program), Some("echo" | "printf"));
-    if let Some((interpreter, name)) = next.filter(|_| command.piped && prints).and_then(reader)
-        && let Some(value) = command.words[1..].iter().find_map(Word::embedded)
-    {
-        report(subject, interpreter, &name, &value.source, sink);
+    let printed = command.words.iter().filter(|_| prints).find_map(Word::embedded);
+    let source = printed.map(|value| &value.source).or(command.input.first());
+    if let Some(source) = source {
+        report(subject, interpreter, &name, source, sink);
     }
 }
 

@@ -47,6 +47,14 @@ fn check_command(subject: &Subject<'_>, command: &Command, sink: &mut Sink) {
             return;
         }
         let Some(value) = word.leading_value() else { continue };
+        // What follows the host is a command for the other side.
+        if name == "ssh" && has_operand(&words[..at]) {
+            return;
+        }
+        // `program-text` is about the whole word.
+        if name == "sed" && word.embedded().is_some() {
+            continue;
+        }
         let name_of = value.source.trim_start_matches("${").trim_end_matches('}');
         if value.dash == Dash::Never
             || is_mistaken(subject, name_of)
@@ -94,6 +102,9 @@ fn explain(words: &[Word], at: usize, value: &Value, end: Option<End>) -> (Strin
             "write `--` before a path and `--end-of-options` before a revision: `{} -- {source}`",
             shown(&words[..at])
         ),
+        Some(End::Dashes) if name == "sed" && !has_operand(&words[..at]) => {
+            format!("write `-e {source}`")
+        }
         Some(End::Dashes) if words[at..].iter().any(|word| word.fixed() == Some("--")) => {
             match name {
                 "grep" | "egrep" | "fgrep" | "rg" => format!("write `-e {source}`"),
@@ -111,6 +122,16 @@ fn explain(words: &[Word], at: usize, value: &Value, end: Option<End>) -> (Strin
         ),
     };
     (message, help)
+}
+
+/// Whether an operand stands among the words of a program that lint knows, or an option that stands for one.
+fn has_operand(words: &[Word]) -> bool {
+    let known = words.first().and_then(|word| table::known(word.program()));
+    (1..words.len()).any(|at| {
+        let option = words[at].lead().starts_with('-');
+        let script = words[at].fixed().is_some_and(|text| text.ends_with(['e', 'f']));
+        if option { script } else { !is_option_value(&words[at - 1], at, known) }
+    })
 }
 
 /// Whether the word after `option` is its value, or the option cannot be told from one that takes a value.
@@ -138,8 +159,9 @@ fn is_option_value(option: &Word, at: usize, known: Option<table::Program>) -> b
         .is_none_or(|last| known.values.contains(last))
 }
 
+/// Whether the program takes a program text, and what that may be is not known here. Of `sed` and `ssh` it is.
 fn is_interpreter(name: &str) -> bool {
-    super::code::Interpreter::named(name).is_some()
+    super::code::Interpreter::named(name).is_some() && table::known(name).is_none()
 }
 
 /// The words of the command that `env`, `timeout` and the like run.

@@ -117,7 +117,8 @@ fn hidden_failure(subject: &Subject<'_>, sink: &mut Sink) {
         let first = std::mem::take(&mut pipeline)[0];
         let words = super::options::unwrapped(&first.words);
         let Some(name) = words.first().map(Word::program) else { continue };
-        let plain_list = name == "ls" && words[1..].iter().all(|word| word.lead().starts_with('-'));
+        let plain_list = matches!(name, "ls" | "cat")
+            && words[1..].iter().all(|word| word.lead().starts_with('-'));
         if !first.piped || first.quiet || name.is_empty() || plain_list || CALM.contains(&name) {
             continue;
         }

@@ -25,7 +25,7 @@ const fn program(name: &'static str, values: &'static str) -> Program {
     Program { name, values, end: End::Dashes }
 }
 
-const PROGRAMS: [Program; 60] = [
+const PROGRAMS: [Program; 59] = [
     program("cat", ""),
     program("chgrp", ""),
     program("chmod", ""),
@@ -48,7 +48,6 @@ const PROGRAMS: [Program; 60] = [
     program("gzip", "S"),
     program("head", "nc"),
     program("iconv", "fto"),
-    program("jq", "Lf"),
     program("less", "bhjkoOpPtTxyz"),
     program("ln", "tS"),
     program("ls", "ITw"),
@@ -94,7 +93,7 @@ pub(super) fn known(name: &str) -> Option<Program> {
 }
 
 /// Programs with so many long options that each is taken for one with a value.
-pub(super) const MANY_OPTIONS: [&str; 6] = ["curl", "wget", "rsync", "jq", "make", "rg"];
+pub(super) const MANY_OPTIONS: [&str; 5] = ["curl", "wget", "rsync", "make", "rg"];
 
 /// Long options of the other programs that take the next word as their value.
 pub(super) const LONG_VALUES: [&str; 40] = [
