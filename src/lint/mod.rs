@@ -9,7 +9,7 @@ use crate::process::Launch;
 use crate::tool::{Syntax, Tool};
 use crate::yaml::{Document, Node};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 mod code;
 mod context;
@@ -118,10 +118,10 @@ pub fn lint(home: &Path, launch: &Launch) -> Vec<Finding> {
     let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
     let main = document(&home, "agent.yaml");
     let mut sink = Sink { findings, allowed: Vec::new() };
-    if let Some(main) = &main {
-        sink.within(main, &main.root, |sink| {
-            for item in main.root.get("tools").map(Node::items).unwrap_or_default() {
-                sink.within(main, item, |sink| tool(main, item, &home, launch, sink));
+    for doc in main.iter().chain(&imported(&home, main.as_ref())) {
+        sink.within(doc, &doc.root, |sink| {
+            for item in doc.root.get("tools").map(Node::items).unwrap_or_default() {
+                sink.within(doc, item, |sink| tool(doc, item, &home, launch, sink));
             }
         });
     }
@@ -150,8 +150,32 @@ pub fn lint(home: &Path, launch: &Launch) -> Vec<Finding> {
     findings
 }
 
+/// The files that the main one imports, and those that these import; each once.
+fn imported(home: &Path, main: Option<&Document>) -> Vec<Document> {
+    let mut found: Vec<Document> = Vec::new();
+    let mut seen = Vec::new();
+    let named = |doc: &Document, directory: &Path| -> Vec<PathBuf> {
+        let imports = doc.root.get("imports").map(Node::items).unwrap_or_default();
+        imports.iter().filter_map(|item| Some(directory.join(item.scalar()?))).collect()
+    };
+    let mut queue = main.map(|main| named(main, home)).unwrap_or_default();
+    while let Some(path) = queue.pop() {
+        let Ok(path) = path.canonicalize() else { continue };
+        if seen.contains(&path) {
+            continue;
+        }
+        let directory = path.parent().unwrap_or(home).to_owned();
+        if let Some(doc) = document(Path::new(""), &path) {
+            queue.extend(named(&doc, &directory));
+            found.push(doc);
+        }
+        seen.push(path);
+    }
+    found
+}
+
 /// One file of the agent, when it is there and is YAML; what is wrong with it otherwise, the loader has said.
-fn document(home: &Path, name: &str) -> Option<Document> {
+fn document(home: &Path, name: impl AsRef<Path>) -> Option<Document> {
     let path = home.join(name);
     let text = fs::read_to_string(&path).ok()?;
     Document::parse(path.display().to_string(), text).ok()
