@@ -3,7 +3,7 @@
 use super::view::{Bit, Word};
 use super::{Level, Sink, Subject};
 use crate::state::{ASK_HUMAN, FINISH};
-use crate::tool::{Kind, Parameter, RUN_VARIABLES, Syntax, placeholder};
+use crate::tool::{Inject, Kind, Parameter, RUN_VARIABLES, Syntax, placeholder};
 use crate::vars::Variable;
 use crate::yaml::{Document, Node};
 
@@ -45,6 +45,7 @@ fn described(subject: &Subject<'_>, sink: &mut Sink) {
         });
         let diagnostic = match entry {
             Some(entry) => subject.doc.at(entry, message, help),
+            None if parameter.inject == Inject::Stdin => subject.at_key("stdin", message, help),
             None => subject.at(&fragment, message, help),
         };
         sink.add("undescribed-parameter", Level::Info, diagnostic);
