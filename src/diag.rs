@@ -45,7 +45,17 @@ impl Diagnostic {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "error: {}", self.message)?;
+        self.write(f, "error")
+    }
+}
+
+impl Diagnostic {
+    /// Writes it under a heading such as `error`.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn write(&self, f: &mut impl fmt::Write, heading: &str) -> fmt::Result {
+        writeln!(f, "{heading}: {}", self.message)?;
         if self.line == 0 {
             write!(f, "  --> {}", self.file)?;
         } else {

@@ -7,9 +7,10 @@
 #[cfg(feature = "failpoints")]
 mod faults;
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Something that could not be done to a file.
@@ -94,15 +95,60 @@ fn write_exclusively(mut options: OpenOptions, path: &Path, bytes: &[u8]) -> Res
 
 /// Replaces a file: after a crash it has the old content or the new one.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    // One name for all time: what a crash leaves behind, the next replacement takes away.
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".tmp");
-    let temporary = path.with_file_name(name);
+    let temporary = beside(path, "", ".tmp");
     let written = write_synced(&temporary, bytes).and_then(|()| {
         may_fail().and_then(|()| fs::rename(&temporary, path)).map_err(failed("replace", path))
     });
+    finish(written, &temporary, path)
+}
+
+/// Replaces a file that a person wrote: as [`replace`] does, with its rights, and where it is a link, what it leads to.
+pub fn rewrite(path: &Path, bytes: &[u8]) -> Result<()> {
+    let path = path.canonicalize().map_err(failed("find", path))?;
+    let rights = fs::metadata(&path).map_err(failed("read", &path))?.permissions();
+    let temporary = beside(&path, ".", ".delta.tmp");
+    let written = write_synced(&temporary, bytes).and_then(|()| {
+        may_fail()
+            .and_then(|()| fs::set_permissions(&temporary, rights))
+            .and_then(|()| fs::rename(&temporary, &path))
+            .map_err(failed("replace", &path))
+    });
+    finish(written, &temporary, &path)
+}
+
+/// Makes a file for a person that must not be there yet: after a crash it is whole, or not there.
+pub fn publish(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = beside(path, ".", ".delta.tmp");
+    let written = write_synced(&temporary, bytes).and_then(|()| {
+        may_fail()
+            .and_then(|()| fs::set_permissions(&temporary, Permissions::from_mode(0o644)))
+            // Unlike a renamed file, a link never takes the place of another.
+            .and_then(|()| fs::hard_link(&temporary, path))
+            .map_err(failed("create", path))
+    });
+    let _ = fs::remove_file(&temporary);
+    finish(written, &temporary, path)
+}
+
+/// Takes a file away for good.
+pub fn remove(path: &Path) -> Result<()> {
+    may_fail().and_then(|()| fs::remove_file(path)).map_err(failed("remove", path))?;
+    path.parent().map_or(Ok(()), sync_dir)
+}
+
+/// The name under which a file is written before it takes its place.
+fn beside(path: &Path, before: &str, after: &str) -> PathBuf {
+    // One name for all time: what a crash leaves behind, the next replacement takes away.
+    let mut name = OsString::from(before);
+    name.push(path.file_name().unwrap_or_default());
+    name.push(after);
+    path.with_file_name(name)
+}
+
+/// Takes away what is half done, or makes what is done durable.
+fn finish(written: Result<()>, temporary: &Path, path: &Path) -> Result<()> {
     if let Err(error) = written {
-        let _ = fs::remove_file(&temporary);
+        let _ = fs::remove_file(temporary);
         return Err(error);
     }
     path.parent().map_or(Ok(()), sync_dir)

@@ -39,6 +39,8 @@ pub mod hook;
 pub mod human;
 pub mod agent;
 pub mod schema;
+pub mod lint;
+pub mod migrate;
 
 // The loop, and what surrounds it.
 pub mod engine;

@@ -56,6 +56,28 @@ pub struct Launch {
     pub secrets: Secrets,
 }
 
+/// The file that a command whose program is `name` would start.
+///
+/// # Errors
+/// Why it would not start, in the words of an observation.
+pub fn find_program(name: &str, launch: &Launch) -> Result<PathBuf, NotFound> {
+    program::find(name, launch).map_err(|end| match end {
+        End::NotStarted { code, reason } => {
+            NotFound { missing: code == program::NOT_FOUND, reason }
+        }
+        _ => NotFound { missing: true, reason: format!("program `{name}` was not found") },
+    })
+}
+
+/// Why a program would not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotFound {
+    /// There is no such file; otherwise it cannot be executed.
+    pub missing: bool,
+    /// The reason, as a sentence without its full stop.
+    pub reason: String,
+}
+
 /// A process to run.
 #[derive(Debug)]
 pub struct Command<'a> {

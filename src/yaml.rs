@@ -163,9 +163,21 @@ impl Document {
 
     /// Says that `node` is wrong.
     pub fn fault(&self, node: &Node, message: impl Into<String>, help: impl Into<Option<String>>) {
+        if self.takes_more() {
+            self.push(self.at(node, message, help));
+        }
+    }
+
+    /// What is to be said of `node`.
+    pub fn at(
+        &self,
+        node: &Node,
+        message: impl Into<String>,
+        help: impl Into<Option<String>>,
+    ) -> Diagnostic {
         let source = &self.text[node.span.clone()];
         let width = source.lines().next().map_or(1, |line| line.trim_end().chars().count());
-        self.push(node.line, node.column, width, message.into(), help.into());
+        self.diagnostic(node.line, node.column, width, message.into(), help.into())
     }
 
     /// Says that the first `fragment` inside the text of `node` is wrong; the node itself when it does not stand there
@@ -177,31 +189,39 @@ impl Document {
         message: impl Into<String>,
         help: impl Into<Option<String>>,
     ) {
+        if self.takes_more() {
+            self.push(self.at_fragment(node, fragment, message, help));
+        }
+    }
+
+    /// What is to be said of the first `fragment` inside the text of `node`; of the node itself when it does not stand
+    /// there in these very characters.
+    pub fn at_fragment(
+        &self,
+        node: &Node,
+        fragment: &str,
+        message: impl Into<String>,
+        help: impl Into<Option<String>>,
+    ) -> Diagnostic {
         let fragment = fragment.lines().next().unwrap_or_default();
         let Some(offset) =
             self.text[node.span.clone()].find(fragment).filter(|_| !fragment.is_empty())
         else {
-            return self.fault(node, message, help);
+            return self.at(node, message, help);
         };
         let before = &self.text[..node.span.start + offset];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
         let width = fragment.chars().count();
-        self.push(line, column, width, message.into(), help.into());
+        self.diagnostic(line, column, width, message.into(), help.into())
     }
 
-    fn push(
-        &self,
-        line: usize,
-        column: usize,
-        width: usize,
-        message: String,
-        help: Option<String>,
-    ) {
-        let mut found = self.found.borrow_mut();
-        if found.len() < MAX_FAULTS {
-            found.push(self.diagnostic(line, column, width, message, help));
-        }
+    fn takes_more(&self) -> bool {
+        self.found.borrow().len() < MAX_FAULTS
+    }
+
+    fn push(&self, diagnostic: Diagnostic) {
+        self.found.borrow_mut().push(diagnostic);
     }
 
     fn diagnostic(

@@ -90,10 +90,14 @@ impl Options {
 
 /// Loads the agent in `home`, and says what a person should know of it. Nothing was made or changed when that fails.
 pub fn load(home: &Path, options: &Options) -> Result<Agent, Failure> {
-    let allowed = ImportPath::parse(&variable(IMPORT_PATH).unwrap_or_default());
-    let agent = Agent::load(home, options.model.as_ref(), &allowed)?;
+    let agent = Agent::load(home, options.model.as_ref(), &import_path())?;
     options.note(&agent.warnings);
     Ok(agent)
+}
+
+/// What the operator allows agents to import from.
+pub fn import_path() -> ImportPath {
+    ImportPath::parse(&variable(IMPORT_PATH).unwrap_or_default())
 }
 
 /// An agent that is ready to work: loaded, with its endpoint found, and its secrets known.

@@ -11,8 +11,10 @@ mod completions;
 mod drive;
 mod failure;
 mod init;
+mod lint;
 mod list_runs;
 mod man;
+mod migrate;
 mod person;
 mod resume;
 mod run;
@@ -38,7 +40,7 @@ Examples:
   delta run --agent ./my-agent -m \"Summarise the logs\"
   delta run -m \"List the files\" --format raw | head
   delta init my-agent
-  delta tool expand ./my-agent/agent.yaml
+  delta tool lint ./my-agent
 
 Exit codes: 0 COMPLETED, 1 FAILED, 2 usage, 70 a bug, 101 WAITING_FOR_INPUT, 126 configuration, 130 INTERRUPTED";
 
@@ -56,6 +58,10 @@ enum Command {
     Man(man::ManArgs),
     #[command(name = "tool:expand", hide = true)]
     ToolExpand(tool::ExpandArgs),
+    #[command(name = "tool:lint", hide = true)]
+    ToolLint(tool::LintArgs),
+    #[command(name = "tool:migrate", hide = true)]
+    ToolMigrate(tool::MigrateArgs),
 }
 
 /// Runs the program with the process's arguments; gives its exit code.
@@ -89,6 +95,10 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
             tool::expand(&args)
         }
+        Command::Tool(tool::ToolCommand::Migrate(args)) | Command::ToolMigrate(args) => {
+            migrate::migrate(&args)
+        }
+        Command::Tool(tool::ToolCommand::Lint(args)) | Command::ToolLint(args) => lint::lint(&args),
     }
 }
 

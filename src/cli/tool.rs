@@ -1,6 +1,8 @@
 //! `delta tool ...`
 
 use super::failure::Failure;
+pub use super::lint::LintArgs;
+pub use super::migrate::MigrateArgs;
 use super::stdout;
 use crate::diag::{Diagnostic, Report};
 use crate::tool::expand::expand as expand_document;
@@ -14,6 +16,8 @@ use std::process::ExitCode;
 #[command(about = "Look at the tools of an agent")]
 pub enum ToolCommand {
     Expand(ExpandArgs),
+    Lint(LintArgs),
+    Migrate(MigrateArgs),
 }
 
 /// Print FILE with every `exec:` and `shell:` tool in `command:` form

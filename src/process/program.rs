@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The exit code that shells give for a program that was not found.
-const NOT_FOUND: i32 = 127;
+pub(super) const NOT_FOUND: i32 = 127;
 /// The exit code that shells give for a program that cannot be executed.
 const NOT_EXECUTABLE: i32 = 126;
 

@@ -1,12 +1,12 @@
 //! Prints a file with every `exec:` and `shell:` tool in `command:` form (the specification's ToolExpander, made
 //! visible). The text is edited, not printed anew: comments, order and everything else stay as they were.
 
+use super::edit::{Edit, apply, end_of, gap, is_flow};
 use super::placeholder::{escape_plain, escape_template};
 use super::{Inject, Kind, Parameter, Piece, Syntax, Tool, Word};
 use crate::diag::{Diagnostic, Report};
 use crate::vars::Vars;
-use crate::yaml::{Document, Node, Value, quoted};
-use std::ops::Range;
+use crate::yaml::{Document, Node, quoted};
 
 /// The text of `doc` with its tools expanded.
 ///
@@ -59,7 +59,7 @@ fn check(doc: &Document, text: &str, tools: &[Tool]) -> Result<(), Report> {
 }
 
 /// Whether both give the same command line and input, with every value and without the optional ones.
-fn does_the_same(a: &Tool, b: &Tool) -> bool {
+pub(super) fn does_the_same(a: &Tool, b: &Tool) -> bool {
     let vars = Vars { agent_home: "/home".into(), cwd: "/cwd".into(), run_dir: "/run".into() };
     [true, false].into_iter().all(|optional| {
         let given = |p: &&Parameter| optional || p.required;
@@ -83,23 +83,6 @@ fn sample(parameter: &Parameter) -> serde_json::Value {
     }
 }
 
-/// A replacement of a part of the text.
-type Edit = (Range<usize>, String);
-
-fn apply(text: &str, mut edits: Vec<Edit>) -> String {
-    edits.sort_by_key(|(range, _)| (range.start, range.end));
-    let mut out = String::with_capacity(text.len() * 2);
-    let mut at = 0;
-    let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
-    for (range, replacement) in edits {
-        out.push_str(&text[at..range.start]);
-        out.push_str(&replacement.replace("\r\n", "\n").replace('\n', line_end));
-        at = range.end;
-    }
-    out.push_str(&text[at..]);
-    out
-}
-
 struct Expansion<'a> {
     text: &'a str,
     tool: &'a Tool,
@@ -109,7 +92,7 @@ struct Expansion<'a> {
 impl Expansion<'_> {
     fn run(&mut self, item: &Node) {
         let Some((key, value)) = item.entry(self.tool.syntax.key()) else { return };
-        let end = self.end_of(value);
+        let end = end_of(self.text, value);
         let gap = gap(&self.text[key.span.end..value.span.start.max(key.span.end)], key.column);
         self.edits.push((key.span.start..end, format!("command{gap}[{}]", self.command())));
         let meta = format!(
@@ -122,7 +105,7 @@ impl Expansion<'_> {
         let named = listed.is_some() || self.tool.parameters.is_empty() || self.fill_null(item);
         let indent = " ".repeat(key.column - 1);
         let mut more = String::new();
-        match (self.is_flow(item), named) {
+        match (is_flow(self.text, item), named) {
             (true, false) => more.push_str(&format!(", parameters: [{}]", self.inlined())),
             (false, false) => {
                 more.push_str(&format!("\n{indent}parameters:{}", self.blocks(&indent)))
@@ -130,10 +113,11 @@ impl Expansion<'_> {
             (_, true) => {}
         }
         if !had_meta {
-            let lead = if self.is_flow(item) { ", ".to_owned() } else { format!("\n{indent}") };
+            let lead =
+                if is_flow(self.text, item) { ", ".to_owned() } else { format!("\n{indent}") };
             more.push_str(&format!("{lead}__meta: {meta}"));
         }
-        match self.is_flow(item) {
+        match is_flow(self.text, item) {
             true => self.edits.push((end..end, more)),
             false => self.insert_after_line(end, more),
         }
@@ -145,7 +129,7 @@ impl Expansion<'_> {
     /// Gives a `parameters:` that is null its list. False when there is none.
     fn fill_null(&mut self, item: &Node) -> bool {
         let Some((key, node)) = item.entry("parameters") else { return false };
-        if node.span.is_empty() && !self.is_flow(item) {
+        if node.span.is_empty() && !is_flow(self.text, item) {
             let blocks = self.blocks(&" ".repeat(key.column - 1));
             self.insert_after_line(key.span.end, blocks);
         } else {
@@ -202,8 +186,8 @@ impl Expansion<'_> {
         };
         let missing: Vec<_> =
             self.fields(parameter).into_iter().filter(|(key, _)| item.get(key).is_none()).collect();
-        let end = self.end_of(name);
-        if self.is_flow(item) {
+        let end = end_of(self.text, name);
+        if is_flow(self.text, item) {
             let more: String =
                 missing.iter().map(|(key, value)| format!(", {key}: {value}")).collect();
             self.edits.push((end..end, more));
@@ -217,7 +201,7 @@ impl Expansion<'_> {
 
     /// Adds the parameters that only the template names.
     fn add_unlisted(&mut self, node: &Node, unlisted: &[&Parameter]) {
-        if self.is_flow(node) {
+        if is_flow(self.text, node) {
             let items: Vec<_> =
                 unlisted.iter().map(|p| format!("{{{}}}", self.inline(p))).collect();
             let close = self.text[..node.span.end].rfind(']').unwrap_or(node.span.end);
@@ -228,7 +212,7 @@ impl Expansion<'_> {
             let dash = self.text[line..last.span.start].find('-').unwrap_or(0);
             let indent = " ".repeat(dash);
             let more: String = unlisted.iter().map(|p| self.block(p, &indent)).collect();
-            let end = self.end_of(last);
+            let end = end_of(self.text, last);
             self.insert_after_line(end, more);
         }
     }
@@ -237,24 +221,6 @@ impl Expansion<'_> {
     fn insert_after_line(&mut self, at: usize, more: String) {
         let end = self.text[at..].find(['\n', '\r']).map_or(self.text.len(), |offset| at + offset);
         self.edits.push((end..end, more));
-    }
-
-    fn is_flow(&self, node: &Node) -> bool {
-        !node.alias && self.text[node.span.start..].starts_with(['{', '['])
-    }
-
-    /// Where the text of a node really ends: the parser ends a block where the next token begins.
-    fn end_of(&self, node: &Node) -> usize {
-        let block = !node.alias && !self.is_flow(node);
-        let last = match &node.value {
-            Value::Mapping(entries) if block => entries.last().map(|(_, value)| value),
-            Value::Sequence(items) if block => items.last(),
-            _ => None,
-        };
-        match last {
-            Some(last) => self.end_of(last),
-            None => node.span.start + self.text[node.span.clone()].trim_end().len(),
-        }
     }
 
     fn command(&self) -> String {
@@ -356,31 +322,6 @@ fn meaning(parameter: &Parameter) -> String {
         None => out.push_str(&format!(", required: {}", parameter.required)),
     }
     out
-}
-
-/// What goes between a key and the value that replaces another: what stood there, without the tag, the anchor and the
-/// `|` of the old value. `column` is that of the key.
-fn gap(old: &str, column: usize) -> String {
-    let mut new = String::new();
-    for line in old.split_inclusive('\n') {
-        let comment = line
-            .find('#')
-            .filter(|at| *at == 0 || line[..*at].ends_with([' ', '\t']))
-            .unwrap_or(line.len());
-        let kept: String =
-            line[..comment].chars().filter(|c| c.is_whitespace() || *c == ':').collect();
-        match kept.trim_end() {
-            "" => new.push_str(&kept),
-            colon => new.push_str(&format!("{colon} ")),
-        }
-        new.push_str(&line[comment..]);
-    }
-    if new.starts_with(':') && !new.contains('#') {
-        return ": ".to_owned();
-    }
-    let last = new.rsplit('\n').next().unwrap_or_default().chars().count();
-    new.push_str(&" ".repeat((column + 1).saturating_sub(last)));
-    new
 }
 
 /// A parameter's name as YAML text; some names are other values to some readers.

@@ -11,8 +11,10 @@ use serde_json::Value as Json;
 use std::collections::HashMap;
 
 pub mod argv;
+pub mod edit;
 pub mod expand;
 pub mod observation;
+pub mod migrate;
 mod parameter;
 pub mod placeholder;
 pub mod quoting;

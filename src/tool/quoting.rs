@@ -15,8 +15,11 @@ mod expansion;
 mod forbidden;
 mod heredoc;
 mod lexer;
+mod outline;
 mod simple;
 mod word;
+
+pub use outline::{Outline, Seen, Simple, outline};
 
 /// Why a template cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]

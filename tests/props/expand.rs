@@ -4,7 +4,7 @@
 use crate::shells::vars;
 use crate::tape::Tape;
 use delta::diag::Report;
-use delta::tool::{Kind, Syntax, Tool, expand::expand, read_file};
+use delta::tool::{Kind, Syntax, Tool, expand::expand, migrate::migrate, read_file};
 use delta::yaml::{Document, quoted};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
@@ -321,8 +321,55 @@ fn check(tape: &[u8], choices: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The way back: of the file itself, and of what it expands to.
+fn check_migrated(tape: &[u8], choices: &[u8]) -> Result<(), TestCaseError> {
+    let fail = |why: &dyn std::fmt::Display| TestCaseError::fail(why.to_string());
+    let (text, _) = file(tape);
+    let (doc, _) = tools(&text).map_err(|why| fail(&why))?;
+    let expanded = expand(&doc).map_err(|why| fail(&why))?;
+    let mut choices = Tape::new(choices);
+    for text in [text, expanded] {
+        let (doc, before) = tools(&text).map_err(|why| fail(&why))?;
+        let migrated = migrate(&doc).map_err(|why| fail(&why))?;
+        let (again, after) = tools(&migrated.text)
+            .map_err(|why| TestCaseError::fail(format!("{why}\n{text}\n---\n{}", migrated.text)))?;
+        prop_assert_eq!(before.len(), after.len());
+        for (a, b) in before.iter().zip(&after) {
+            prop_assert_eq!((&a.name, &a.description), (&b.name, &b.description));
+            let left = migrated.left.iter().any(|(name, _)| *name == a.name);
+            prop_assert_eq!(a.syntax == b.syntax, a.syntax != Syntax::Command || left);
+            for _ in 0..4 {
+                let arguments = arguments(a, &mut choices).to_string();
+                let invoked = |tool: &Tool| {
+                    tool.check(&arguments).map(|checked| tool.invocation(&checked, &vars()))
+                };
+                prop_assert_eq!(
+                    invoked(a),
+                    invoked(b),
+                    "{}\n{}\n---\n{}",
+                    arguments,
+                    text,
+                    migrated.text
+                );
+            }
+        }
+        let twice = migrate(&again).map_err(|why| fail(&why))?;
+        prop_assert_eq!(twice.text, migrated.text);
+    }
+    Ok(())
+}
+
 #[test]
 fn c_2_9_an_expanded_file_does_the_same() {
+    run(check);
+}
+
+#[test]
+fn c_11_9_a_migrated_file_does_the_same() {
+    run(check_migrated);
+}
+
+fn run(check: fn(&[u8], &[u8]) -> Result<(), TestCaseError>) {
     let cases =
         std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
     let config = ProptestConfig {

@@ -42,9 +42,11 @@ impl Lexer<'_> {
                 }
                 Some(Unit::Char('&')) if self.next_is("&>") => {
                     self.at += 1;
+                    self.state.saw_odd("&>");
                     self.redirection(&mut command)?;
                 }
-                Some(Unit::Char(';' | '&' | '|')) => {
+                Some(Unit::Char(operator @ (';' | '&' | '|'))) => {
+                    self.note_pipe(*operator, &mut command);
                     self.at += 1;
                     self.finish(&mut command)?;
                 }
@@ -56,6 +58,21 @@ impl Lexer<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Notes in the outline where the output of `command` goes.
+    fn note_pipe(&mut self, operator: char, command: &mut Command) {
+        let alternative =
+            self.next_is("||") || self.at > 0 && self.units[self.at - 1] == Unit::Char('|');
+        if operator != '|' || alternative {
+            return;
+        }
+        if self.next_is("|&") {
+            self.state.saw_odd("|&");
+        }
+        if command.has_begun() {
+            self.state.draft(&mut command.number).piped = true;
         }
     }
 
@@ -296,6 +313,10 @@ impl Lexer<'_> {
         }
         self.blanks()?;
         if command.may_be_function() && !command.has_hole() && self.skip_if(")") {
+            if let Some(number) = command.number.take() {
+                self.state.outline.commands[number].words.clear();
+            }
+            self.state.outline.functions.push(command.name().to_owned());
             self.function()?;
             *command = Command::ended();
             return Ok(());

@@ -282,6 +282,7 @@ impl Lexer<'_> {
     /// Reads the rest of an expansion that not every shell has. Only bash knows where one with quotes in it ends.
     fn odd_expansion(&mut self) -> Result<()> {
         let start = self.at;
+        self.state.saw_odd("${");
         loop {
             match self.units.get(self.at) {
                 None => return Err(unclosed("`${`")),

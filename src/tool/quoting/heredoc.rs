@@ -6,7 +6,7 @@ use super::{Form, Refusal, Unit};
 
 impl Lexer<'_> {
     /// Reads the delimiter of a here-document; its body follows after the next newline.
-    pub(super) fn heredoc(&mut self, strip: bool) -> Result<()> {
+    pub(super) fn heredoc(&mut self, strip: bool, command: Option<usize>) -> Result<()> {
         if self.next_is("\\\n") {
             return Err(odd_delimiter(""));
         }
@@ -46,7 +46,7 @@ impl Lexer<'_> {
                 _ => break,
             }
         }
-        self.heredocs.push(Heredoc { delimiter, quoted, strip, moved: self.state.moved });
+        self.heredocs.push(Heredoc { delimiter, quoted, strip, moved: self.state.moved, command });
         Ok(())
     }
 
@@ -55,6 +55,13 @@ impl Lexer<'_> {
         for heredoc in std::mem::take(&mut self.heredocs) {
             let (start, end) = self.heredoc_range(&heredoc)?;
             let body = &self.units[start..end];
+            let holes = body.iter().filter_map(|unit| match unit {
+                Unit::Hole(number) => Some(*number),
+                Unit::Char(_) => None,
+            });
+            if let Some(command) = heredoc.command {
+                self.state.outline.commands[command].input.extend(holes);
+            }
             let moved = self.state.moved;
             self.state.moved = heredoc.moved.or(moved);
             self.within(body, |body| {

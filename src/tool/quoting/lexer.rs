@@ -5,6 +5,7 @@
 //! `forbidden` lists where no placeholder may stand.
 
 use super::forbidden::{Forbidden, MOVED, MOVED_IN_LOOP};
+use super::outline::Draft;
 use super::{Form, Refusal, Unit};
 use crate::tool::placeholder::Hole;
 
@@ -15,6 +16,15 @@ pub(super) type Result<T> = std::result::Result<T, Refusal>;
 
 /// The form of each of `holes`, which stand in `units`.
 pub(super) fn forms(units: &[Unit], holes: &[Hole]) -> Result<Vec<Form>> {
+    let missed = |(form, hole): (Option<Form>, &Hole)| {
+        let source = hole.source();
+        form.ok_or_else(|| refuse(&source, format!("the shell would not see {source}"), ""))
+    };
+    read(units, holes)?.forms.into_iter().zip(holes).map(missed).collect()
+}
+
+/// Reads a whole template.
+pub(super) fn read(units: &[Unit], holes: &[Hole]) -> Result<State> {
     let mut state = State { forms: vec![None; holes.len()], ..State::default() };
     let mut lexer = Lexer {
         units,
@@ -30,11 +40,7 @@ pub(super) fn forms(units: &[Unit], holes: &[Hole]) -> Result<Vec<Form>> {
     };
     lexer.commands(End::Input)?;
     state.arithmetic_is_safe()?;
-    let missed = |(form, hole): (Option<Form>, &Hole)| {
-        let source = hole.source();
-        form.ok_or_else(|| refuse(&source, format!("the shell would not see {source}"), ""))
-    };
-    state.forms.into_iter().zip(holes).map(missed).collect()
+    Ok(state)
 }
 
 pub(super) fn refuse(fragment: &str, message: impl Into<String>, help: &str) -> Refusal {
@@ -76,6 +82,8 @@ pub(super) struct State {
     pub(super) assigned: Vec<String>,
     /// Names that stand in arithmetic.
     pub(super) computed: Vec<String>,
+    /// What was read, for those who judge it.
+    pub(super) outline: Draft,
 }
 
 impl State {
@@ -101,6 +109,8 @@ pub(super) struct Heredoc {
     pub(super) strip: bool,
     /// [`State::moved`] where its `<<` stands; the body may come after a function has ended.
     pub(super) moved: Option<Forbidden>,
+    /// The number of its command in the outline.
+    pub(super) command: Option<usize>,
 }
 
 pub(super) struct Lexer<'a> {

@@ -1,5 +1,6 @@
 //! Simple commands: words, assignments, redirections, and the builtins that do more with a word than take it.
 
+use super::Unit;
 use super::forbidden::{DESCRIPTOR, EVALUATED, FORMAT, Forbidden, OPERAND, VARIABLE, WAIT};
 use super::lexer::{Lexer, Result, refuse};
 use super::word::{Place, Word, may_be_option};
@@ -36,6 +37,8 @@ pub(super) struct Command {
     format: bool,
     /// It is a `set` or `shift` that changes the positional parameters.
     moves: bool,
+    /// Its number in the outline.
+    pub(super) number: Option<usize>,
 }
 
 impl Command {
@@ -52,6 +55,11 @@ impl Command {
     /// Whether one plain word has been read, which a `()` makes the name of a function.
     pub(super) fn may_be_function(&self) -> bool {
         self.at == At::Words && self.words == 1 && !self.prefixed && self.target.is_none()
+    }
+
+    /// Its name, when it is fixed.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -131,7 +139,10 @@ impl Lexer<'_> {
             return Err(refuse(&word.text, message, "use a number, such as `3>file`"));
         }
         match command.at {
-            At::Words => self.argument(command, &word)?,
+            At::Words => {
+                self.state.saw_word(&mut command.number, &word);
+                self.argument(command, &word)?;
+            }
             _ if word.assigns
                 || command.prefixed && (word.text.starts_with('-') || word.text.contains('=')) =>
             {
@@ -165,6 +176,7 @@ impl Lexer<'_> {
             );
             return Err(refuse(name, message, help));
         }
+        self.state.saw_word(&mut command.number, word);
         command.name = name.to_owned();
         command.at = At::Words;
         command.words = 1;
@@ -243,8 +255,14 @@ impl Lexer<'_> {
             self.at += 2;
             let strip = self.skip_if("-");
             command.at = command.at.max_begun();
-            return self.heredoc(strip);
+            self.state.draft(&mut command.number);
+            return self.heredoc(strip, command.number);
         }
+        if self.next_is("<<<") {
+            self.state.saw_odd("<<<");
+        }
+        let errors = self.at > 0 && matches!(self.units[self.at - 1], Unit::Char('2' | '&'));
+        self.state.draft(&mut command.number).quiet |= errors && self.peek(0) == Some('>');
         let start = self.at;
         while matches!(self.peek(0), Some('<' | '>')) {
             self.at += 1;
@@ -252,6 +270,7 @@ impl Lexer<'_> {
         let plain = self.at - start == 1;
         if plain && self.skip_if("(") {
             // Process substitution: its commands are a list like any other.
+            self.state.saw_odd(if self.units[start] == Unit::Char('<') { "<(" } else { ">(" });
             command.at = At::Words;
             command.words += 1;
             return self.substitution();

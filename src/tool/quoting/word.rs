@@ -2,6 +2,7 @@
 
 use super::forbidden::{EVALUATING, Forbidden, SUBSCRIPT, VARIABLE};
 use super::lexer::{Lexer, Result, is_metacharacter, refuse};
+use super::outline::{self, Piece};
 use super::{Form, Unit};
 use crate::tool::placeholder;
 
@@ -46,6 +47,8 @@ pub(super) struct Word {
     named: bool,
     /// It is `name=...`.
     pub(super) assigns: bool,
+    /// Its parts, for the outline.
+    pub(super) pieces: Vec<Piece>,
     /// How far it is a `{a,b}` or `{1..2}`.
     brace: Brace,
 }
@@ -221,6 +224,7 @@ impl Word {
         self.dynamic |= !literal && segment.iter().any(expands);
         self.named |= segment.contains(&Unit::Char('='));
         self.text.push_str(&fixed_text(segment));
+        outline::add(&mut self.pieces, segment);
     }
 }
 

@@ -1,0 +1,205 @@
+//! `delta tool lint`: what loads and is probably wrong. Each agent in tests/corpus has exactly the findings in its
+//! expected.txt; `UPDATE_CORPUS=1` writes what is found now.
+
+use super::DELTA;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use test_support::sandbox::{Ran, Sandbox};
+
+/// The programs that the corpus finds in its PATH, so that its findings are the same on every machine.
+const PROGRAMS: [&str; 41] = [
+    "awk", "bash", "cat", "cp", "curl", "cut", "delta", "diff", "env", "find", "git", "grep",
+    "head", "jq", "ls", "mkdir", "node", "perl", "python3", "rm", "sed", "sh", "sort", "sqlite3",
+    "ssh", "stat", "tail", "tar", "tee", "timeout", "touch", "true", "uniq", "wc", "xargs", "tr",
+    "printf", "echo", "test", "sleep", "date",
+];
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus")
+}
+
+/// A sandbox whose PATH holds [`PROGRAMS`] alone.
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new(DELTA);
+    for program in PROGRAMS {
+        sandbox.write(&format!("bin/{program}"), "#!/bin/sh\n");
+        let path = sandbox.path("bin").join(program);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    sandbox
+}
+
+fn lint(sandbox: &Sandbox, more: &[&str]) -> Ran {
+    let bin = sandbox.path("bin");
+    let arguments = ["tool", "lint"].iter().chain(more).copied();
+    sandbox.delta(arguments).env("PATH", bin.to_str().unwrap()).output()
+}
+
+/// An agent with one tool, described as it should be.
+fn with_tool(tool: &str) -> Sandbox {
+    let sandbox = sandbox();
+    sandbox.agent("provider: script\n  model: script.yaml", tool);
+    sandbox
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else if entry.file_name() != "expected.txt" {
+            fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn c_11_8_each_agent_of_the_corpus_has_exactly_its_findings() {
+    let sandbox = sandbox();
+    let mut names: Vec<_> =
+        fs::read_dir(corpus()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert!(names.len() >= 40, "where is the corpus?");
+    let mut wrong = Vec::new();
+    for name in names {
+        let name = name.to_str().unwrap();
+        copy(&corpus().join(name), &sandbox.path("corpus").join(name));
+        let ran = lint(&sandbox, &[&format!("corpus/{name}"), "--level", "info"]);
+        let home = sandbox.path("corpus").join(name);
+        let found = ran.stdout.replace(home.to_str().unwrap(), "AGENT");
+        assert_eq!(ran.stderr, "", "{name}");
+        assert_eq!(ran.code, i32::from(!found.is_empty()), "{name}");
+        let expected = corpus().join(name).join("expected.txt");
+        if std::env::var_os("UPDATE_CORPUS").is_some() {
+            fs::write(&expected, &found).unwrap();
+        } else if fs::read_to_string(&expected).unwrap_or_default() != found {
+            wrong.push(format!("{name} has other findings than its expected.txt:\n{found}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn c_11_8_findings_are_the_result_and_the_level_decides_the_exit_code() {
+    let tool = "  - name: read\n    description: Reads\n    exec: cat ${path}\n";
+    let sandbox = with_tool(tool);
+    let home = sandbox.path("agent");
+    let file = home.join("agent.yaml").display().to_string();
+    let warning = format!(
+        "warning[option-injection]: a value that begins with `-` is an option to `cat` here\n  \
+         --> {file}:8:15\n   |\n 8 |     exec: cat ${{path}}\n   |               ^^^^^^^\n  \
+         = help: write `cat -- ${{path}}`\n\n"
+    );
+    let info = format!(
+        "info[undescribed-parameter]: the LLM knows only the name of the parameter `path`\n  \
+         --> {file}:8:15\n   |\n 8 |     exec: cat ${{path}}\n   |               ^^^^^^^\n  \
+         = help: write `parameters: [{{name: path, description: ...}}]`\n\n"
+    );
+    sandbox.write("agent/script.yaml", "turns: []\n");
+    lint(&sandbox, &["agent"]).expect(1, &format!("{warning}1 warning\n"), "");
+    let all = format!("{info}{warning}1 warning, 1 info\n");
+    lint(&sandbox, &["agent", "--level", "info"]).expect(1, &all, "");
+    lint(&sandbox, &["agent", "--level", "error"]).expect(0, "", "");
+    // The directory is the current one when none is named.
+    let bin = sandbox.path("bin");
+    let here = sandbox.delta(["tool:lint"]).cwd(&home).env("PATH", bin.to_str().unwrap());
+    here.output().expect(1, &format!("{warning}1 warning\n"), "");
+    let json = lint(&sandbox, &["agent", "--format", "json"]).expect_code(1).json();
+    let expected = serde_json::json!([{
+        "rule": "option-injection",
+        "level": "warning",
+        "file": file,
+        "line": 8,
+        "column": 15,
+        "message": "a value that begins with `-` is an option to `cat` here",
+        "help": "write `cat -- ${path}`"
+    }]);
+    assert_eq!(json, expected);
+    let none = lint(&sandbox, &["agent", "--format", "json", "--level", "error"]);
+    none.expect(0, "[]\n", "");
+}
+
+#[test]
+fn c_11_8_what_is_no_agent_directory_is_refused() {
+    let sandbox = sandbox();
+    let message =
+        "Error: work holds no agent.yaml\nHint: name an agent directory: `delta tool lint DIR`\n";
+    lint(&sandbox, &["work"]).expect(126, "", message);
+    assert_eq!(lint(&sandbox, &["agent", "--level", "everything"]).code, 2);
+    assert_eq!(lint(&sandbox, &["agent", "--format", "xml"]).code, 2);
+}
+
+#[test]
+fn c_11_8_nothing_is_executed_and_nothing_is_written() {
+    let sandbox = sandbox();
+    let touch = "#!/bin/sh\ntouch \"$0.ran\"\n";
+    for program in ["sh", "cat", "ls"] {
+        sandbox.write(&format!("bin/{program}"), touch);
+    }
+    let tools = "  - name: a\n    shell: cat x | ls\n  - name: b\n    exec: ls\n";
+    sandbox.agent("provider: command\n  model: m\n  command: [cat]", tools);
+    sandbox.write("agent/context.yaml", "sources:\n  - {type: computed_file, generator: {command: [ls]}, output_path: '${RUN_DIR}/x'}\n  - type: journal\n");
+    sandbox.write("agent/hooks.yaml", "on_run_end: {command: [ls]}\n");
+    let before = sandbox.files("");
+    lint(&sandbox, &["agent", "--level", "info"]).expect_code(1);
+    assert_eq!(sandbox.files(""), before);
+}
+
+#[test]
+fn c_15_1_a_rule_is_silenced_where_it_stands_and_nowhere_else() {
+    let tool = |allow: &str| {
+        format!("  - name: read\n    description: Reads\n    {allow}exec: cat ${{path}}\n")
+    };
+    let rules = |sandbox: &Sandbox| -> Vec<String> {
+        let found = lint(sandbox, &["agent", "--format", "json"]).json();
+        let name = |finding: &Value| finding["rule"].as_str().unwrap().to_owned();
+        found.as_array().unwrap().iter().map(name).collect()
+    };
+    for (allow, expected) in [
+        ("", vec!["option-injection"]),
+        ("x-lint-allow: [option-injection]\n    ", vec![]),
+        ("x-lint-allow: option-injection\n    ", vec![]),
+        ("x-lint-allow: [raw]\n    ", vec!["option-injection"]),
+        ("x-lint-allow: [raww]\n    ", vec!["unknown-rule", "option-injection"]),
+        ("x-lint-allow: [load]\n    ", vec!["unknown-rule", "option-injection"]),
+    ] {
+        let sandbox = with_tool(&tool(allow));
+        sandbox.write("agent/script.yaml", "turns: []\n");
+        assert_eq!(rules(&sandbox), expected, "{allow}");
+    }
+    let sandbox = with_tool(&format!("{}x-lint-allow: [option-injection]\n", tool("")));
+    sandbox.write("agent/script.yaml", "turns: []\n");
+    assert_eq!(rules(&sandbox), Vec::<String>::new());
+}
+
+/// The directories of agents below `dir`.
+fn agents_below(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<_> =
+        entries.filter(|path| path.is_dir()).flat_map(|path| agents_below(&path)).collect();
+    found.extend(dir.join("agent.yaml").is_file().then(|| dir.to_owned()));
+    found
+}
+
+#[test]
+fn c_11_8_the_examples_are_clean() {
+    let sandbox = Sandbox::new(DELTA);
+    let agents = agents_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples"));
+    assert!(agents.len() >= 5, "where are the examples?");
+    for agent in agents {
+        sandbox.delta(["tool", "lint", agent.to_str().unwrap()]).output().expect(0, "", "");
+    }
+}
+
+#[test]
+fn c_11_4_what_init_writes_is_clean() {
+    let sandbox = Sandbox::new(DELTA);
+    for template in ["minimal", "hello-world", "file-ops", "api-tester"] {
+        sandbox.delta(["init", "-t", template, template]).output().expect_code(0);
+        sandbox.delta(["tool", "lint", template]).output().expect(0, "", "");
+    }
+}

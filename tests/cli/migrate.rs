@@ -1,0 +1,266 @@
+//! `delta tool migrate`: an agent directory of an older form, brought into the present one.
+
+use super::DELTA;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use test_support::sandbox::Sandbox;
+
+const OLD: &str = "\
+# My agent.
+name: old   # since long
+llm: {provider: script, model: script.yaml}
+
+# Looks at every call.
+lifecycle_hooks:
+  pre_tool_exec:   # the gate
+    command: ['${AGENT_HOME}/gate.sh']
+
+tools:
+  # Looks for something.
+  - name: search
+    description: Find
+    command: [sh, -c, 'grep \"$1\" \"$2\" | wc -l', --]   # why
+    parameters:
+      - {name: pattern, inject_as: argument, position: 0}
+      - {name: file, inject_as: argument, position: 1}
+  - name: save
+    description: Save
+    command: [tee, --, out.txt]
+    parameters: [{name: content, inject_as: stdin}]
+  - name: images
+    description: Build
+    command: [docker, build]
+    parameters: [{name: tag, inject_as: option, option_name: -t}]
+";
+
+const NEW: &str = "\
+# My agent.
+name: old   # since long
+llm: {provider: script, model: script.yaml}
+
+
+tools:
+  # Looks for something.
+  - name: search
+    description: Find
+    shell: grep ${pattern} ${file} | wc -l   # why
+    parameters:
+      - {name: pattern, inject_as: argument, position: 0}
+      - {name: file, inject_as: argument, position: 1}
+  - name: save
+    description: Save
+    exec: tee -- out.txt
+    stdin: \"content\"
+    parameters: [{name: content, inject_as: stdin}]
+  - name: images
+    description: Build
+    command: [docker, build]
+    parameters: [{name: tag, inject_as: option, option_name: -t}]
+";
+
+const HOOKS: &str = "\
+# Looks at every call.
+lifecycle_hooks:
+  pre_tool_execution:   # the gate
+    command: ['${AGENT_HOME}/gate.sh']
+";
+
+const CONTEXT: &str = "\
+sources:
+  - type: file
+    id: system_prompt
+    path: '${AGENT_HOME}/system_prompt.md'
+  - type: file
+    id: workspace_guide
+    path: '${CWD}/DELTA.md'
+    on_missing: skip
+  - type: journal
+    id: conversation_history
+";
+
+const DIFF: &str = "\
+--- /dev/null
++++ hooks.yaml
+@@ -0,0 +1,4 @@
++# Looks at every call.
++lifecycle_hooks:
++  pre_tool_execution:   # the gate
++    command: ['${AGENT_HOME}/gate.sh']
+--- /dev/null
++++ context.yaml
+@@ -0,0 +1,10 @@
++sources:
++  - type: file
++    id: system_prompt
++    path: '${AGENT_HOME}/system_prompt.md'
++  - type: file
++    id: workspace_guide
++    path: '${CWD}/DELTA.md'
++    on_missing: skip
++  - type: journal
++    id: conversation_history
+--- config.yaml
++++ agent.yaml
+@@ -2,22 +2,19 @@
+ name: old   # since long
+ llm: {provider: script, model: script.yaml}
+ 
+-# Looks at every call.
+-lifecycle_hooks:
+-  pre_tool_exec:   # the gate
+-    command: ['${AGENT_HOME}/gate.sh']
+ 
+ tools:
+   # Looks for something.
+   - name: search
+     description: Find
+-    command: [sh, -c, 'grep \"$1\" \"$2\" | wc -l', --]   # why
++    shell: grep ${pattern} ${file} | wc -l   # why
+     parameters:
+       - {name: pattern, inject_as: argument, position: 0}
+       - {name: file, inject_as: argument, position: 1}
+   - name: save
+     description: Save
+-    command: [tee, --, out.txt]
++    exec: tee -- out.txt
++    stdin: \"content\"
+     parameters: [{name: content, inject_as: stdin}]
+   - name: images
+     description: Build
+";
+
+const NOTE: &str = "note: the tool `images` keeps `command:`: a parameter is an option with a value, which only \
+                    `command:` leaves out together\n";
+
+/// An agent directory with the given files and a system prompt.
+fn directory(files: &[(&str, &str)]) -> Sandbox {
+    let sandbox = Sandbox::new(DELTA);
+    fs::remove_file(sandbox.path("agent/context.yaml")).unwrap();
+    fs::rename(sandbox.path("agent/system_prompt.md"), sandbox.path("agent/system_prompt.txt"))
+        .unwrap();
+    for (name, text) in files {
+        sandbox.write(&format!("agent/{name}"), text);
+    }
+    sandbox
+}
+
+#[test]
+fn c_11_9_what_would_change_is_shown_and_nothing_is_written() {
+    let sandbox = directory(&[("config.yaml", OLD)]);
+    let said = format!("{NOTE}Nothing was written; `--write` does it.\n");
+    for command in [&["tool", "migrate"] as &[&str], &["tool:migrate"]] {
+        let ran = sandbox.delta(command.iter().copied().chain(["agent"])).output();
+        ran.expect(1, DIFF, &said);
+    }
+    assert_eq!(sandbox.files("agent"), ["config.yaml", "system_prompt.txt"]);
+    assert_eq!(sandbox.read("agent/config.yaml"), OLD);
+}
+
+#[test]
+fn c_11_9_everything_else_stays_byte_for_byte_and_a_second_time_changes_nothing() {
+    let sandbox = directory(&[("config.yaml", OLD)]);
+    sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect(0, DIFF, NOTE);
+    let files = ["agent.yaml", "context.yaml", "hooks.yaml", "system_prompt.txt"];
+    assert_eq!(sandbox.files("agent"), files);
+    assert_eq!(sandbox.read("agent/agent.yaml"), NEW);
+    assert_eq!(sandbox.read("agent/hooks.yaml"), HOOKS);
+    assert_eq!(sandbox.read("agent/context.yaml"), CONTEXT);
+    for more in [&[] as &[&str], &["--write"]] {
+        let again = ["tool", "migrate", "agent"].iter().chain(more).copied();
+        sandbox.delta(again).output().expect(0, "", NOTE);
+        assert_eq!(sandbox.read("agent/agent.yaml"), NEW);
+    }
+}
+
+#[test]
+fn c_11_9_a_file_keeps_its_rights_and_a_link_its_target() {
+    let tools = "tools:\n  - {name: a, command: [ls]}\n";
+    let text = format!("name: n\nllm: {{provider: script, model: s}}\n{tools}");
+    let sandbox = directory(&[("real.yaml", &text), ("context.yaml", CONTEXT)]);
+    let real = sandbox.path("agent/real.yaml");
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("real.yaml", sandbox.path("agent/agent.yaml")).unwrap();
+    sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect_code(0);
+    assert_eq!(sandbox.read("agent/real.yaml"), text.replace("command: [ls]", "exec: \"ls\""));
+    assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
+    assert!(sandbox.path("agent/agent.yaml").is_symlink());
+}
+
+#[test]
+fn c_11_9_what_is_there_is_never_written_over() {
+    let main = "name: n\nllm: {provider: script, model: s}\n";
+    let sandbox = directory(&[("config.yaml", OLD), ("agent.yaml", main)]);
+    let ran = sandbox.delta(["tool", "migrate", "agent", "--write"]).output();
+    let said = "Error: error: agent.yaml and config.yaml are both there\n  --> agent\n  = help: delta reads agent.yaml; \
+                take config.yaml away, or put what it says into agent.yaml\n";
+    ran.expect(126, "", said.strip_prefix("Error: ").unwrap());
+    assert_eq!(sandbox.read("agent/agent.yaml"), main);
+
+    let other = "pre_llm_request: {command: [other]}\n";
+    let with_hooks = format!("{main}lifecycle_hooks:\n  on_error: {{command: [a]}}\n");
+    let files =
+        [("agent.yaml", with_hooks.as_str()), ("hooks.yaml", other), ("context.yaml", CONTEXT)];
+    let sandbox = directory(&files);
+    let note =
+        "note: `lifecycle_hooks` stays: hooks.yaml is there already, and says something else\n";
+    sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect(0, "", note);
+    assert_eq!(sandbox.read("agent/agent.yaml"), with_hooks);
+    assert_eq!(sandbox.read("agent/hooks.yaml"), other);
+    // What a migration that was killed has written already is its own.
+    sandbox.write("agent/hooks.yaml", "lifecycle_hooks:\n  on_error: {command: [a]}\n");
+    sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect_code(0);
+    assert_eq!(sandbox.read("agent/agent.yaml"), main);
+}
+
+#[test]
+fn c_11_9_a_migration_that_was_interrupted_is_taken_up() {
+    for files in [
+        &[("config.yaml", OLD), ("hooks.yaml", HOOKS)] as &[(&str, &str)],
+        &[("config.yaml", OLD), ("hooks.yaml", HOOKS), ("context.yaml", CONTEXT)],
+        &[
+            ("config.yaml", OLD),
+            ("hooks.yaml", HOOKS),
+            ("context.yaml", CONTEXT),
+            ("agent.yaml", NEW),
+        ],
+    ] {
+        let sandbox = directory(files);
+        sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect_code(0);
+        let names = ["agent.yaml", "context.yaml", "hooks.yaml", "system_prompt.txt"];
+        assert_eq!(sandbox.files("agent"), names);
+        assert_eq!(sandbox.read("agent/agent.yaml"), NEW);
+    }
+}
+
+#[test]
+fn c_11_9_what_does_not_load_is_not_migrated() {
+    let broken =
+        "name: n\nllm: {provider: script, model: s}\ntools:\n  - name: a\n    exec: a | b\n";
+    let sandbox = directory(&[("config.yaml", broken)]);
+    let ran = sandbox.delta(["tool", "migrate", "agent", "--write"]).output();
+    assert_eq!((ran.code, ran.stdout.as_str()), (126, ""));
+    assert!(ran.stderr.contains("agent/config.yaml:5:13"), "{}", ran.stderr);
+    assert_eq!(sandbox.files("agent"), ["config.yaml", "system_prompt.txt"]);
+    let nothing = sandbox.delta(["tool", "migrate", "home"]).output();
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (126, ""));
+}
+
+#[test]
+fn c_11_9_what_was_expanded_comes_back() {
+    let tools = "name: n\nllm: {provider: script, model: s}\ntools:\n  - name: search\n    shell: grep ${p} ${f} | wc -l\n  - name: list\n    exec: ls -la ${dir}\n";
+    let sandbox = directory(&[("agent.yaml", tools), ("context.yaml", CONTEXT)]);
+    let expand =
+        || sandbox.delta(["tool", "expand", "agent/agent.yaml"]).output().expect_code(0).stdout;
+    let expanded = expand();
+    sandbox.write("agent/agent.yaml", &expanded);
+    sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect_code(0);
+    let back = sandbox.read("agent/agent.yaml");
+    assert!(back.contains("\n    shell: grep ${p} ${f} | wc -l\n"), "{back}");
+    assert!(back.contains("\n    exec: ls -la ${dir}\n"), "{back}");
+    assert!(!back.contains("__meta") && !back.contains("command:"), "{back}");
+    // The command lines are those that they were.
+    let words = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.contains("command:")).map(str::to_owned).collect()
+    };
+    assert_eq!(words(&expand()), words(&expanded));
+}
