@@ -16,6 +16,7 @@ mod code;
 mod context;
 mod definition;
 mod hooks;
+mod llm;
 mod options;
 mod programs;
 mod shell;
@@ -54,7 +55,7 @@ impl Level {
 }
 
 /// The names of the rules, in the order of the reference.
-pub const RULES: [&str; 29] = [
+pub const RULES: [&str; 30] = [
     "load",
     "outdated",
     "option-injection",
@@ -76,6 +77,7 @@ pub const RULES: [&str; 29] = [
     "shadows-builtin",
     "no-key",
     "timeout",
+    "llm-key",
     "no-journal",
     "no-system-prompt",
     "duplicate-source",
@@ -121,6 +123,11 @@ pub fn lint(home: &Path, allowed: &ImportPath, launch: &Launch) -> Vec<Finding> 
     };
     let main = document(&home, "agent.yaml").or_else(|| document(&home, "config.yaml"));
     let mut sink = Sink { findings, allowed: Vec::new() };
+    if let Some((main, node)) = main.as_ref().and_then(|main| Some((main, main.root.get("llm")?))) {
+        sink.within(main, &main.root, |sink| {
+            llm::check(main, node, &home, launch, sink);
+        });
+    }
     for doc in main.iter().chain(&imported(&home, main.as_ref())) {
         sink.within(doc, &doc.root, |sink| {
             for item in doc.root.get("tools").map(Node::items).unwrap_or_default() {

@@ -114,8 +114,8 @@ impl Mapping {
         self.keys.iter().find(|key| key.name == name)
     }
 
-    /// The keys that a person may write.
-    fn names(&self) -> impl Iterator<Item = &'static str> + Clone {
+    /// The names of the keys that a person may write.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + Clone {
         let offered = |key: &&'static Key| !matches!(key.shape, Shape::Refused);
         self.keys.iter().filter(offered).map(|key| key.name)
     }
