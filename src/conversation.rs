@@ -16,11 +16,22 @@ const LONGEST_ID: usize = 128;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conversation {
     entries: Vec<Entry>,
+    /// Where each iteration begins: with the user messages that it answers.
+    starts: Vec<usize>,
+    /// Where the task stands.
+    task: Option<usize>,
     used_ids: HashSet<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Entry {
+struct Entry {
+    said: Said,
+    /// How many bytes its messages take in a request.
+    bytes: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Said {
     User(String),
     Iteration(Iteration),
 }
@@ -36,10 +47,32 @@ struct Iteration {
     results: Vec<Option<String>>,
 }
 
+/// A part of the conversation that is sent whole or not at all: an iteration with the user messages that it answers,
+/// the user messages that no iteration has answered yet, or the task of a conversation whose beginning is left out.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    entries: &'a [Entry],
+}
+
+impl<'a> Part<'a> {
+    /// How many bytes its messages take in a request.
+    pub fn bytes(&self) -> usize {
+        self.entries.iter().map(|entry| entry.bytes).sum()
+    }
+
+    /// Its messages.
+    pub fn messages(&self) -> Vec<Message<'a>> {
+        let mut messages = Vec::new();
+        self.entries.iter().for_each(|entry| entry.push_messages(&mut messages));
+        messages
+    }
+}
+
 impl Conversation {
     /// A person said something.
     pub fn user(&mut self, content: &str) {
-        self.entries.push(Entry::User(content.to_owned()));
+        self.task.get_or_insert(self.entries.len());
+        self.push(Said::User(content.to_owned()));
     }
 
     /// The LLM answered. Gives the ids of its calls, in order.
@@ -54,7 +87,8 @@ impl Conversation {
             calls.push(ToolCall::new(id, sendable_name(&call.function.name), arguments));
         }
         let ids = calls.iter().map(|call| call.id.clone()).collect();
-        self.entries.push(Entry::Iteration(Iteration {
+        self.starts.push(self.answered());
+        self.push(Said::Iteration(Iteration {
             content: thought.content.clone(),
             reasoning: thought.reasoning.clone(),
             results: vec![None; calls.len()],
@@ -63,15 +97,27 @@ impl Conversation {
         ids
     }
 
+    fn push(&mut self, said: Said) {
+        let mut entry = Entry { said, bytes: 0 };
+        entry.measure();
+        self.entries.push(entry);
+    }
+
+    /// How many entries there are up to the last iteration.
+    fn answered(&self) -> usize {
+        let is_iteration = |entry: &Entry| matches!(entry.said, Said::Iteration(_));
+        self.entries.iter().rposition(is_iteration).map_or(0, |at| at + 1)
+    }
+
     /// A call of the last answer has its result.
     pub fn result(&mut self, call_id: &str, observation: &str) {
-        let last = self.entries.iter_mut().rev().find_map(|entry| match entry {
-            Entry::Iteration(iteration) => Some(iteration),
-            Entry::User(_) => None,
-        });
-        let Some(iteration) = last else { return };
+        let is_iteration = |entry: &&mut Entry| matches!(entry.said, Said::Iteration(_));
+        let Some(entry) = self.entries.iter_mut().rev().find(is_iteration) else { return };
+        let Said::Iteration(iteration) = &mut entry.said else { return };
         if let Some(index) = iteration.calls.iter().position(|call| call.id == call_id) {
+            let before = bytes_of(&iteration.result_message(index));
             iteration.results[index] = Some(observation.to_owned());
+            entry.bytes = entry.bytes - before + bytes_of(&iteration.result_message(index));
         }
     }
 
@@ -92,39 +138,40 @@ impl Conversation {
     /// What is sent: everything, or the last `max_iterations` answers with the first user message and the later ones
     /// that they answer. Never half a pair.
     pub fn messages(&self, max_iterations: Option<usize>) -> Vec<Message<'_>> {
-        let from = self.first_kept(max_iterations);
-        let task = self.entries.iter().position(|entry| matches!(entry, Entry::User(_)));
-        let mut messages = Vec::with_capacity(self.entries.len() * 2);
-        for (at, entry) in self.entries.iter().enumerate() {
-            match entry {
-                Entry::User(content) if at >= from || Some(at) == task => {
-                    messages.push(Message::User { content: Cow::Borrowed(content) });
-                }
-                Entry::Iteration(iteration) if at >= from => iteration.push_messages(&mut messages),
-                _ => {}
-            }
-        }
-        messages
+        let parts = self.parts(self.beyond(max_iterations));
+        parts.iter().flat_map(Part::messages).collect()
     }
 
-    /// Where the kept part begins: the oldest kept answer, and the user messages directly before it.
-    fn first_kept(&self, max_iterations: Option<usize>) -> usize {
-        let Some(limit) = max_iterations else { return 0 };
-        let mut kept = 0;
-        for (at, entry) in self.entries.iter().enumerate().rev() {
-            if matches!(entry, Entry::Iteration(_)) {
-                if kept == limit {
-                    return at + 1;
-                }
-                kept += 1;
-            }
+    /// How many iterations there are.
+    pub fn iterations(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// How many of the oldest iterations are not among the last `max_iterations`.
+    pub fn beyond(&self, max_iterations: Option<usize>) -> usize {
+        max_iterations.map_or(0, |most| self.starts.len().saturating_sub(most))
+    }
+
+    /// What is left without the `left_out` oldest iterations, in order: the task, the other iterations, and what none of
+    /// them has answered.
+    pub fn parts(&self, left_out: usize) -> Vec<Part<'_>> {
+        let answered = if self.starts.is_empty() { 0 } else { self.answered() };
+        let from = self.starts.get(left_out).copied().unwrap_or(answered);
+        let part = |start: usize, end: usize| Part { entries: &self.entries[start..end] };
+        let mut parts = Vec::with_capacity(self.starts.len().saturating_sub(left_out) + 2);
+        parts.extend(self.task.filter(|task| *task < from).map(|task| part(task, task + 1)));
+        let starts = self.starts.iter().skip(left_out);
+        let ends = self.starts.iter().skip(left_out + 1).chain([&answered]);
+        parts.extend(starts.zip(ends).map(|(start, end)| part(*start, *end)));
+        if answered < self.entries.len() {
+            parts.push(part(answered, self.entries.len()));
         }
-        0
+        parts
     }
 
     /// The text of the first user message.
     pub fn task(&self) -> &str {
-        self.entries.iter().find_map(Entry::user_text).unwrap_or_default()
+        self.task.and_then(|task| self.entries[task].user_text()).unwrap_or_default()
     }
 
     /// The text of the last user message.
@@ -135,10 +182,29 @@ impl Conversation {
 
 impl Entry {
     fn user_text(&self) -> Option<&str> {
-        match self {
-            Self::User(content) => Some(content),
-            Self::Iteration(_) => None,
+        match &self.said {
+            Said::User(content) => Some(content),
+            Said::Iteration(_) => None,
         }
+    }
+
+    fn push_messages<'a>(&'a self, messages: &mut Vec<Message<'a>>) {
+        match &self.said {
+            Said::User(content) => {
+                messages.push(Message::User { content: Cow::Borrowed(content) });
+            }
+            Said::Iteration(iteration) => iteration.push_messages(messages),
+        }
+    }
+
+    fn measure(&mut self) {
+        let mut messages = Vec::new();
+        self.push_messages(&mut messages);
+        // Each with the comma behind it.
+        let bytes = messages
+            .iter()
+            .map(|message| serde_json::to_string(message).map_or(0, |text| text.len() + 1));
+        self.bytes = bytes.sum();
     }
 }
 
@@ -152,14 +218,21 @@ impl Iteration {
             reasoning_content,
             tool_calls: Cow::Borrowed(&self.calls),
         });
-        for (call, result) in self.calls.iter().zip(&self.results) {
-            let content = result.as_deref().unwrap_or("[no result was recorded]");
-            messages.push(Message::Tool {
-                tool_call_id: Cow::Borrowed(&call.id),
-                content: Cow::Borrowed(content),
-            });
+        messages.extend((0..self.calls.len()).map(|index| self.result_message(index)));
+    }
+
+    fn result_message(&self, index: usize) -> Message<'_> {
+        let content = self.results[index].as_deref().unwrap_or("[no result was recorded]");
+        Message::Tool {
+            tool_call_id: Cow::Borrowed(&self.calls[index].id),
+            content: Cow::Borrowed(content),
         }
     }
+}
+
+/// The bytes that a message takes in a request, with the comma behind it.
+fn bytes_of(message: &Message<'_>) -> usize {
+    serde_json::to_string(message).map_or(0, |text| text.len() + 1)
 }
 
 /// The name of a function as an endpoint accepts it; the LLM may have made one up.
@@ -183,6 +256,8 @@ mod tests {
             finish_reason: None,
             usage: None,
             invocation: None,
+            estimated_tokens: None,
+            left_out: 0,
             script_turn: None,
         }
     }

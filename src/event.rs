@@ -165,12 +165,23 @@ pub struct Thought {
     /// What it cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// Tokens of the request, estimated from its bytes alone; beside `usage` it corrects later estimates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_tokens: Option<u64>,
+    /// How many of the oldest iterations the request left out, for want of room.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: usize,
     /// The io/ file of the call, relative to the run directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invocation: Option<String>,
     /// The turn of the script that it is, for the `script` provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script_turn: Option<usize>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field as it is")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// See [`Payload::ActionRequest`].

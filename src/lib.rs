@@ -10,6 +10,7 @@ pub mod text;
 pub mod diag;
 pub mod id;
 pub mod vars;
+pub mod tokens;
 
 // The outside world: one file for each side effect.
 pub mod durable;

@@ -8,6 +8,7 @@ use crate::conversation::Conversation;
 use crate::event::{EngineStart, ErrorDetails, Event, Payload, Question, RunStatus, Thought};
 use crate::llm::{ToolCall, Usage};
 use crate::time::Timestamp;
+use crate::tokens::Ratio;
 use serde_json::Value as Json;
 
 /// The name of the built-in tool that ends a run.
@@ -139,6 +140,10 @@ pub struct RunState {
     pub usage: Vec<Usage>,
     /// Whether some answer came without its usage, so that the sum is not the whole.
     pub unmetered: bool,
+    /// What the endpoint counts for what is estimated.
+    pub ratio: Ratio,
+    /// How many of the oldest iterations the last request left out, for want of room.
+    pub left_out: usize,
     /// Whether the last answer was cut off at the token limit.
     pub cut_off: bool,
     /// The answers of people that stay hidden on the screen.
@@ -234,8 +239,15 @@ impl RunState {
         self.calls = thought.tool_calls.iter().zip(ids).map(call).collect();
         self.result = self.calls.is_empty().then(|| Json::from(thought.content.as_str()));
         self.use_turn(thought.script_turn);
+        self.left_out = thought.left_out;
         match &thought.usage {
-            Some(usage) => self.add_usage(usage),
+            Some(usage) => {
+                if let Some(estimated) = thought.estimated_tokens.filter(|_| usage.input_tokens > 0)
+                {
+                    self.ratio = Ratio::of(usage.input_tokens, estimated);
+                }
+                self.add_usage(usage);
+            }
             None => self.unmetered = true,
         }
     }

@@ -12,6 +12,7 @@ use crate::record::{Body, Invocation};
 use crate::run::{Notice, Run};
 use crate::text::Secrets;
 use crate::time::Timestamp;
+use crate::tokens;
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,14 @@ struct Question {
     task: String,
     message: String,
     last: String,
+}
+
+/// An answer, and what is kept of the question.
+struct Answered {
+    reply: Reply,
+    /// The record of the call.
+    invocation: String,
+    estimated_tokens: u64,
 }
 
 /// How asking it went.
@@ -37,11 +46,12 @@ impl Engine<'_> {
     pub(super) fn think(&mut self, run: &mut Run, iteration: u32) -> Result<(), EngineError> {
         run.commit()?;
         self.iteration_starts(run, iteration)?;
-        let (mut reply, mut invocation) = self.ask_llm(run, iteration)?;
-        if matches!(no_answer(&reply), Some((EMPTY, _))) {
+        let mut asked = self.ask_llm(run, iteration)?;
+        if matches!(no_answer(&asked.reply), Some((EMPTY, _))) {
             run.tell(Notice::Warning("the LLM answered with nothing; asking once more"));
-            (reply, invocation) = self.ask_llm(run, iteration)?;
+            asked = self.ask_llm(run, iteration)?;
         }
+        let Answered { reply, invocation, estimated_tokens } = asked;
         if let Some((kind, message)) = no_answer(&reply) {
             return Err(EngineError::Answer { kind, message, invocation });
         }
@@ -52,14 +62,16 @@ impl Engine<'_> {
             reasoning: reply.reasoning.filter(|_| self.agent.llm.echo_reasoning),
             finish_reason: reply.finish_reason,
             usage: reply.usage,
+            estimated_tokens: Some(estimated_tokens),
+            left_out: 0,
             invocation: Some(invocation),
             script_turn: reply.script_turn,
         })));
         Ok(())
     }
 
-    /// Asks the LLM, and records the call in io/. Gives the answer and the record's name.
-    fn ask_llm(&mut self, run: &mut Run, iteration: u32) -> Result<(Reply, String), EngineError> {
+    /// Asks the LLM, and records the call in io/.
+    fn ask_llm(&mut self, run: &mut Run, iteration: u32) -> Result<Answered, EngineError> {
         let question = self.question(run, iteration)?;
         let question = self.pass_gate(run, question)?;
         run.commit()?;
@@ -76,7 +88,8 @@ impl Engine<'_> {
                     let reasoning = run.secrets().hide(reasoning).into_owned();
                     run.tell(Notice::Reasoning(&reasoning));
                 }
-                Ok((reply, invocation))
+                let estimated_tokens = tokens::estimate(question.body.text.len());
+                Ok(Answered { reply, invocation, estimated_tokens })
             }
         }
     }

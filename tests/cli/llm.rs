@@ -54,6 +54,7 @@ fn c_7_1_streamed_or_whole_the_run_is_the_same() {
                 "pid",
                 "start_time_unix",
                 "invocation",
+                "estimated_tokens",
                 "execution",
                 "duration_ms",
             ] {

@@ -183,6 +183,8 @@ fn thought() -> Thought {
         finish_reason: None,
         usage: None,
         invocation: None,
+        estimated_tokens: None,
+        left_out: 0,
         script_turn: None,
     }
 }
