@@ -4,7 +4,7 @@
 //! never prints, never exits and reads no environment variable; before every act it commits what the act follows from.
 
 use crate::agent::Agent;
-use crate::context::ContextError;
+use crate::context::{ContextError, Counter};
 use crate::durable::FileError;
 use crate::environment::Environment;
 use crate::event::{ErrorDetails, Payload};
@@ -33,6 +33,10 @@ pub struct Engine<'a> {
     clock: Clock,
     /// The request body before its messages, and behind them.
     frame: (String, String),
+    /// The tokens that a tokenizer has counted.
+    counter: Counter,
+    /// What was left out of the last request, in words.
+    told: Vec<String>,
 }
 
 /// Why a run cannot go on.
@@ -100,7 +104,8 @@ impl<'a> Engine<'a> {
         clock: Clock,
     ) -> Self {
         let frame = thinking::frame(agent);
-        Self { agent, environment, provider, cancel, person, clock, frame }
+        let (counter, told) = (Counter::default(), Vec::new());
+        Self { agent, environment, provider, cancel, person, clock, frame, counter, told }
     }
 
     /// Drives `run` until this process has to leave it, and records how.

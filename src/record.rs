@@ -8,7 +8,7 @@ use crate::llm::{Attempt, Usage};
 use crate::process::{Capture, End, INLINE};
 use crate::text::Secrets;
 use crate::time::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -69,6 +69,8 @@ pub struct Invocation<'a> {
     pub status: Option<u16>,
     /// The tries that failed.
     pub attempts: &'a [Attempt],
+    /// Where the messages come from, in their order.
+    pub context: &'a [Block],
     /// What the answer cost.
     pub usage: Option<&'a Usage>,
     /// Why there is no answer.
@@ -77,6 +79,28 @@ pub struct Invocation<'a> {
     pub reasoning: Option<&'a str>,
     /// The exact answer, assembled when it was streamed.
     pub response: &'a serde_json::Value,
+}
+
+/// The part of a source of context.yaml in a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Its id, or the name of its file.
+    pub source: String,
+    /// `file`, `computed_file`, `pipeline` or `journal`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// How many messages it is.
+    pub messages: usize,
+    /// How many bytes they take in the request.
+    pub bytes: usize,
+    /// How many tokens they are: an estimate, or the tokenizer's number.
+    pub tokens: u64,
+    /// What of it is left out, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<String>,
+    /// Why it gave nothing, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
 }
 
 /// One run of a tool, for io/tool_executions.

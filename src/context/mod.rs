@@ -3,19 +3,22 @@
 //!
 //! What the LLM sees is a function of the journal, the configuration and the files that context.yaml names.
 
-use crate::conversation::Conversation;
-use crate::llm::Message;
-use crate::process::{Command, End};
-use crate::signal::Cancel;
 use crate::vars::Vars;
 use crate::yaml::shape::{Default, Key, Shape};
-use crate::yaml::{Document, Mapping, Node};
-use std::borrow::Cow;
-use std::fs::{self, Metadata};
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use crate::yaml::{Document, Fields, Mapping, Node};
+use cache::Cache;
+use condition::Condition;
+use std::path::PathBuf;
 use std::time::Duration;
+
+mod budget;
+mod build;
+mod cache;
+mod condition;
+mod generator;
+
+pub use budget::Counter;
+pub use build::{Context, Surroundings};
 
 /// The content that the message for a missing context.yaml shows.
 pub const DEFAULT_MANIFEST: &str = "\
@@ -44,18 +47,36 @@ const FILE_CLOCK: Duration = Duration::from_millis(20);
 pub static CONTEXT: Mapping = Mapping {
     what: "context.yaml",
     about: "What the LLM sees, in order.",
-    keys: &[Key::required(
-        "sources",
-        Shape::List(&Shape::Kinds { by: "type", kinds: &KINDS }),
-        "Where it comes from.",
-    )],
+    keys: &[
+        Key::required(
+            "sources",
+            Shape::List(&Shape::Kinds { by: "type", kinds: &KINDS }),
+            "Where it comes from.",
+        ),
+        Key::optional(
+            "total_max_tokens",
+            TOKENS,
+            "Tokens of all messages together, at most; the journal takes what the others leave.",
+        ),
+        Key::optional(
+            "tokenizer",
+            Shape::Mapping(&GENERATOR),
+            "A command that counts tokens: a text on stdin, a number on stdout. An estimate by default.",
+        ),
+    ],
     one_of: &[],
     open: false,
 };
 
-static KINDS: [(&str, &Mapping); 3] =
-    [("file", &FILE), ("computed_file", &COMPUTED_FILE), ("journal", &JOURNAL)];
+static KINDS: [(&str, &Mapping); 4] = [
+    ("file", &FILE),
+    ("computed_file", &COMPUTED_FILE),
+    ("pipeline", &PIPELINE),
+    ("journal", &JOURNAL),
+];
 
+const TOKENS: Shape = Shape::Integer(1..1 << 40);
+const MILLIS: Shape = Shape::Integer(1..1 << 32);
 const TYPE: Key = Key::required("type", Shape::Text, "What kind of source it is.");
 const ID: Key = Key::optional("id", Shape::Text, "Its name, in the heading that the LLM sees.");
 const SKIP: &str = "skip";
@@ -64,6 +85,21 @@ const ON_MISSING: Key = Key::with_default(
     Shape::Choice(&[SKIP, "error"]),
     Default::Text("error"),
     "What happens when the file is not there.",
+);
+const MAX_TOKENS: Key = Key::optional(
+    "max_tokens",
+    TOKENS,
+    "Tokens of this source, at most; what is beyond is left out, and the LLM is told.",
+);
+const CONDITION: Key = Key::optional(
+    "condition",
+    Shape::Kinds { by: "when", kinds: &condition::KINDS },
+    "When the source is there at all.",
+);
+const CACHE: Key = Key::optional(
+    "cache",
+    Shape::Kinds { by: "strategy", kinds: &cache::KINDS },
+    "How long what was made before will do.",
 );
 
 static FILE: Mapping = Mapping {
@@ -78,6 +114,8 @@ static FILE: Mapping = Mapping {
             "The file; `${AGENT_HOME}`, `${CWD}` and `${RUN_DIR}` are filled in.",
         ),
         ON_MISSING,
+        MAX_TOKENS,
+        CONDITION,
     ],
     one_of: &[],
     open: false,
@@ -96,6 +134,39 @@ static COMPUTED_FILE: Mapping = Mapping {
             "The file, best under `${RUN_DIR}`, where no other run writes.",
         ),
         ON_MISSING,
+        MAX_TOKENS,
+        CONDITION,
+        CACHE,
+    ],
+    one_of: &[],
+    open: false,
+};
+
+static PIPELINE: Mapping = Mapping {
+    what: "a `pipeline` source",
+    about: "Commands that run one after the other; the file that the last one writes, as one system message.",
+    keys: &[
+        TYPE,
+        ID,
+        Key::required("stages", Shape::List(&Shape::Mapping(&STAGE)), "The commands, in order."),
+        ON_MISSING,
+        MAX_TOKENS,
+        CONDITION,
+        CACHE,
+    ],
+    one_of: &[],
+    open: false,
+};
+
+static STAGE: Mapping = Mapping {
+    what: "a stage",
+    about: "A command of a pipeline, and the file that it writes.",
+    keys: &[
+        Key::optional("id", Shape::Text, "Its name, for messages."),
+        Key::required("generator", Shape::List(&Shape::Text), "The program and its arguments."),
+        Key::required("output", Shape::Text, "The file, best under `${RUN_DIR}`."),
+        TIMEOUT,
+        PASS_ENV,
     ],
     one_of: &[],
     open: false,
@@ -112,27 +183,32 @@ static JOURNAL: Mapping = Mapping {
             Shape::Integer(1..1 << 32),
             "Only the last so many iterations, and always the task.",
         ),
+        MAX_TOKENS,
+        CONDITION,
     ],
     one_of: &[],
     open: false,
 };
 
+const TIMEOUT: Key = Key::with_default(
+    "timeout_ms",
+    MILLIS,
+    Default::Integer(30_000),
+    "Milliseconds before it is ended.",
+);
+const PASS_ENV: Key = Key::optional(
+    "pass_env",
+    Shape::List(&Shape::Text),
+    "Variables that hold a key and that it is given all the same, by name.",
+);
+
 static GENERATOR: Mapping = Mapping {
     what: "a generator",
-    about: "A command that writes a file for the context.",
+    about: "A command that writes a file for the context, or counts tokens.",
     keys: &[
         Key::required("command", Shape::List(&Shape::Text), "The program and its arguments."),
-        Key::with_default(
-            "timeout_ms",
-            Shape::Integer(1..1 << 32),
-            Default::Integer(30_000),
-            "Milliseconds before it is ended.",
-        ),
-        Key::optional(
-            "pass_env",
-            Shape::List(&Shape::Text),
-            "Variables that hold a key and that it is given all the same, by name.",
-        ),
+        TIMEOUT,
+        PASS_ENV,
     ],
     one_of: &[],
     open: false,
@@ -142,16 +218,47 @@ static GENERATOR: Mapping = Mapping {
 #[derive(Debug, Clone)]
 pub struct Manifest {
     sources: Vec<Source>,
+    /// Tokens of all messages together.
+    total_max_tokens: Option<u64>,
+    tokenizer: Option<Generator>,
 }
 
 #[derive(Debug, Clone)]
-enum Source {
-    File { id: Option<String>, path: String, skip_missing: bool },
-    Computed { id: Option<String>, generator: Generator, output: String, skip_missing: bool },
-    Journal { max_iterations: Option<usize> },
+struct Source {
+    id: Option<String>,
+    kind: Kind,
+    max_tokens: Option<u64>,
+    condition: Option<Condition>,
 }
 
-/// A command that writes a file for the context.
+#[derive(Debug, Clone)]
+enum Kind {
+    File {
+        path: String,
+        skip_missing: bool,
+    },
+    /// What the last stage writes.
+    Computed {
+        stages: Vec<Stage>,
+        is_pipeline: bool,
+        skip_missing: bool,
+        cache: Option<Cache>,
+    },
+    Journal {
+        max_iterations: Option<usize>,
+    },
+}
+
+/// A command, and the file that it writes.
+#[derive(Debug, Clone)]
+struct Stage {
+    /// For messages.
+    id: Option<String>,
+    generator: Generator,
+    output: String,
+}
+
+/// A command that writes a file for the context, or counts tokens.
 #[derive(Debug, Clone)]
 pub struct Generator {
     /// The program and its arguments; engine variables are still to be filled in.
@@ -165,7 +272,7 @@ pub struct Generator {
 /// Why there is no context.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
-    /// The stop was asked for while a generator ran.
+    /// The stop was asked for while a command ran.
     #[error("interrupted")]
     Cancelled,
     /// A source gives nothing.
@@ -176,6 +283,9 @@ pub enum ContextError {
         /// Why.
         reason: String,
     },
+    /// What must be sent does not fit, or cannot be counted.
+    #[error("context: {0}")]
+    Budget(String),
 }
 
 impl Manifest {
@@ -187,80 +297,114 @@ impl Manifest {
         if items.is_empty() {
             doc.fault(node, "`sources` is empty, so the LLM would see nothing", None);
         }
-        Some(Self { sources: items.iter().filter_map(|item| Source::read(doc, item)).collect() })
-    }
-
-    /// The messages of the next request.
-    ///
-    /// `launch` gives a generator its surroundings.
-    pub fn build<'a>(
-        &self,
-        vars: &Vars,
-        conversation: &'a Conversation,
-        cancel: &Cancel,
-        launch: &dyn Fn(&Generator) -> crate::process::Launch,
-    ) -> Result<Vec<Message<'a>>, ContextError> {
-        let mut messages = Vec::new();
-        for source in &self.sources {
-            match source {
-                Source::Journal { max_iterations } => {
-                    messages.extend(conversation.messages(*max_iterations))
-                }
-                Source::File { id, path, skip_missing } => {
-                    let path = resolve(path, vars);
-                    messages.extend(block(id.as_deref(), &path, *skip_missing)?);
-                }
-                Source::Computed { id, generator, output, skip_missing } => {
-                    let path = resolve(output, vars);
-                    let name = name_of(id.as_deref(), &path);
-                    generate(generator, &path, vars, cancel, launch).map_err(|failure| {
-                        match failure {
-                            None => ContextError::Cancelled,
-                            Some(reason) => {
-                                ContextError::Source { source_id: name.into_owned(), reason }
-                            }
-                        }
-                    })?;
-                    messages.extend(block(id.as_deref(), &path, *skip_missing)?);
-                }
-            }
-        }
-        Ok(messages)
+        let tokenizer = fields.given("tokenizer").and_then(|node| Generator::read(doc, node));
+        let total_max_tokens = fields.integer("total_max_tokens");
+        let sources = items.iter().filter_map(|item| Source::read(doc, item)).collect();
+        Some(Self { sources, total_max_tokens, tokenizer })
     }
 }
 
 impl Source {
     fn read(doc: &Document, node: &Node) -> Option<Self> {
-        let (kind, mapping) = doc.kind(node, "a source", "type", &KINDS)?;
+        let (name, mapping) = doc.kind(node, "a source", "type", &KINDS)?;
         let fields = doc.fields(node, mapping)?;
-        let id = fields.text("id").map(str::to_owned);
-        let path = |key: &str, example: &str| {
-            fields.require(key, example)?;
-            fields.text(key).map(str::to_owned)
+        let condition = match name {
+            _ if fields.node.get("condition").is_none_or(Node::is_null) => None,
+            _ => Some(Condition::read(doc, fields.given("condition")?)),
         };
-        match kind {
-            "file" => Some(Self::File {
-                id,
-                path: path("path", "'${CWD}/DELTA.md'")?,
-                skip_missing: fields.text("on_missing")? == SKIP,
-            }),
+        let kind = match name {
+            "file" => Kind::File {
+                path: path(fields, "path", "'${CWD}/DELTA.md'")?,
+                skip_missing: skips(fields),
+            },
             "computed_file" => {
-                let output = path("output_path", "'${RUN_DIR}/summary.md'");
+                let output = path(fields, "output_path", "'${RUN_DIR}/summary.md'");
                 let generator = fields.require("generator", "{command: [PROGRAM]}");
                 let generator = generator.and_then(|node| Generator::read(doc, node));
-                Some(Self::Computed {
-                    id,
-                    generator: generator?,
-                    output: output?,
-                    skip_missing: fields.text("on_missing")? == SKIP,
-                })
+                let (cache, stage) = (read_cache(doc, fields), (generator?, output?));
+                let stages = vec![Stage { id: None, generator: stage.0, output: stage.1 }];
+                let skip_missing = skips(fields);
+                Kind::Computed { stages, is_pipeline: false, skip_missing, cache: cache? }
+            }
+            "pipeline" => {
+                let example = "[{generator: [PROGRAM], output: '${RUN_DIR}/result.md'}]";
+                let node = fields.require("stages", example)?;
+                let items = doc.list(node, "`stages`")?;
+                let stages = items.iter().filter_map(|item| Stage::read(doc, item)).collect();
+                if items.is_empty() {
+                    let help = format!("write `stages: {example}`");
+                    doc.fault(node, "`stages` is empty", Some(help));
+                }
+                let (cache, skip_missing) = (read_cache(doc, fields)?, skips(fields));
+                Kind::Computed { stages, is_pipeline: true, skip_missing, cache }
             }
             _ => {
                 let limit = fields.integer("max_iterations");
                 let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-                Some(Self::Journal { max_iterations: limit })
+                Kind::Journal { max_iterations: limit }
             }
+        };
+        Some(Self {
+            id: fields.text("id").map(str::to_owned),
+            kind,
+            max_tokens: fields.integer("max_tokens"),
+            condition: match condition {
+                None => None,
+                Some(condition) => Some(condition?),
+            },
+        })
+    }
+
+    /// What kind it is, as context.yaml has it.
+    fn type_name(&self) -> &'static str {
+        match &self.kind {
+            Kind::File { .. } => "file",
+            Kind::Computed { is_pipeline: false, .. } => "computed_file",
+            Kind::Computed { is_pipeline: true, .. } => "pipeline",
+            Kind::Journal { .. } => "journal",
         }
+    }
+
+    /// How messages and headings call it: its id, or the name of its file.
+    fn name(&self, vars: &Vars) -> String {
+        let path = match (&self.id, &self.kind) {
+            (Some(id), _) => return id.clone(),
+            (None, Kind::Journal { .. }) => return "journal".to_owned(),
+            (None, Kind::File { path, .. }) => path.as_str(),
+            (None, Kind::Computed { stages, .. }) => {
+                stages.last().map_or("", |stage| &stage.output)
+            }
+        };
+        let path = resolve(path, vars);
+        path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    }
+}
+
+/// A path that must be there; engine variables are still to be filled in.
+fn path(fields: Fields<'_>, key: &str, example: &str) -> Option<String> {
+    fields.require(key, example)?;
+    fields.text(key).map(str::to_owned)
+}
+
+fn skips(fields: Fields<'_>) -> bool {
+    fields.text("on_missing") == Some(SKIP)
+}
+
+/// The outer `None` when it is wrong, the inner when there is none.
+fn read_cache(doc: &Document, fields: Fields<'_>) -> Option<Option<Cache>> {
+    match fields.given("cache") {
+        None => Some(None),
+        Some(node) => Cache::read(doc, node).map(Some),
+    }
+}
+
+impl Stage {
+    fn read(doc: &Document, node: &Node) -> Option<Self> {
+        let fields = doc.fields(node, &STAGE)?;
+        let output = path(fields, "output", "'${RUN_DIR}/result.md'");
+        let command_node = fields.require("generator", "[PROGRAM, ARG]")?;
+        let generator = Generator::of(doc, fields, command_node, "generator")?;
+        Some(Self { id: fields.text("id").map(str::to_owned), generator, output: output? })
     }
 }
 
@@ -268,10 +412,14 @@ impl Generator {
     fn read(doc: &Document, node: &Node) -> Option<Self> {
         let fields = doc.fields(node, &GENERATOR)?;
         let command_node = fields.require("command", "[PROGRAM, ARG]")?;
-        let command = fields.texts("command");
+        Self::of(doc, fields, command_node, "command")
+    }
+
+    fn of(doc: &Document, fields: Fields<'_>, node: &Node, key: &str) -> Option<Self> {
+        let command = fields.texts(key);
         if command.first().is_none_or(String::is_empty) {
             let help = "write `[PROGRAM, ARG, ...]`".to_owned();
-            doc.fault(command_node, "`command` names no program", Some(help));
+            doc.fault(node, format!("`{key}` names no program"), Some(help));
             return None;
         }
         let timeout_ms = fields.integer("timeout_ms")?;
@@ -291,112 +439,4 @@ pub fn or_text_form(path: PathBuf) -> PathBuf {
     let text_form = path.with_extension("txt");
     let stands_in = path.ends_with(SYSTEM_PROMPT) && !path.exists() && text_form.exists();
     if stands_in { text_form } else { path }
-}
-
-fn name_of<'a>(id: Option<&'a str>, path: &'a Path) -> Cow<'a, str> {
-    match id {
-        Some(id) => Cow::Borrowed(id),
-        None => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy(),
-    }
-}
-
-/// The message of a file; none when it is missing and may be.
-fn block<'a>(
-    id: Option<&str>,
-    path: &Path,
-    skip_missing: bool,
-) -> Result<Option<Message<'a>>, ContextError> {
-    let name = name_of(id, path);
-    match fs::read(path) {
-        Ok(bytes) => {
-            let content = format!("# Context Block: {name}\n\n{}", String::from_utf8_lossy(&bytes));
-            Ok(Some(Message::System { content: Cow::Owned(content) }))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound && skip_missing => Ok(None),
-        Err(error) => {
-            let hint = if error.kind() == io::ErrorKind::NotFound {
-                " (`on_missing: skip` would leave it out)"
-            } else {
-                ""
-            };
-            let reason = format!("{} cannot be read: {error}{hint}", path.display());
-            Err(ContextError::Source { source_id: name.into_owned(), reason })
-        }
-    }
-}
-
-/// Runs a generator. `None` as the error means that the stop was asked for.
-fn generate(
-    generator: &Generator,
-    output: &Path,
-    vars: &Vars,
-    cancel: &Cancel,
-    launch: &dyn Fn(&Generator) -> crate::process::Launch,
-) -> Result<(), Option<String>> {
-    let before = identity(output);
-    // A rewrite within the same tick of the file system's clock could not be told from no rewrite at all.
-    let age = fs::metadata(output)
-        .and_then(|metadata| metadata.modified())
-        .map(|modified| modified.elapsed());
-    if let Ok(Ok(age)) = age
-        && age < FILE_CLOCK
-        && cancel.wait(FILE_CLOCK - age)
-    {
-        return Err(None);
-    }
-    let argv: Vec<String> = generator.command.iter().map(|word| vars.fill(word)).collect();
-    let launch = launch(generator);
-    let run_dir = vars.run_dir.to_string_lossy();
-    let finished = crate::process::run(
-        &Command {
-            argv: &argv,
-            launch: &launch,
-            stdin: &[],
-            timeout: Duration::from_millis(generator.timeout_ms),
-            spool: None,
-            keep: 4096,
-            keep_all: false,
-            marks: &[("RUN_DIR", &run_dir), MARK],
-        },
-        cancel,
-    );
-    let stderr = String::from_utf8_lossy(&finished.stderr.head).trim().to_owned();
-    let said = if stderr.is_empty() { String::new() } else { format!(":\n{stderr}") };
-    let program = &argv[0];
-    match finished.end {
-        End::Exited(0) => {}
-        End::Cancelled => return Err(None),
-        End::Exited(code) => {
-            return Err(Some(format!(
-                "the generator `{program}` left with exit code {code}{said}"
-            )));
-        }
-        End::Killed(signal) => {
-            let signal = crate::process::signal_name(signal);
-            return Err(Some(format!("the generator `{program}` was killed by {signal}{said}")));
-        }
-        End::TimedOut => {
-            let millis = generator.timeout_ms;
-            return Err(Some(format!(
-                "the generator `{program}` was not done after {millis} ms{said}"
-            )));
-        }
-        End::NotStarted { reason, .. } => {
-            return Err(Some(format!("the generator could not be started: {reason}")));
-        }
-    }
-    match before {
-        Some(before) if identity(output) == Some(before) => Err(Some(format!(
-            "the generator `{program}` left {} as it was, so that is not its answer{said}",
-            output.display()
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// What changes when a file is written.
-fn identity(path: &Path) -> Option<(u64, u64, i64, i64, i64, i64)> {
-    let of =
-        |m: Metadata| (m.ino(), m.size(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec());
-    fs::metadata(path).ok().map(of)
 }

@@ -3,12 +3,12 @@
 use super::hooks::{Effect, Input};
 use super::{Engine, EngineError, millis};
 use crate::agent::Agent;
-use crate::context::{self, Generator};
+use crate::context::{self, Context, Generator, Surroundings};
 use crate::event::{Payload, Thought};
 use crate::hook::Hook;
 use crate::hook::answer::{self, Failure, Replacement};
 use crate::llm::{self, Attempt, LlmError, Message, Reply, Request};
-use crate::record::{Body, Invocation};
+use crate::record::{Block, Body, Invocation};
 use crate::run::{Notice, Run};
 use crate::text::Secrets;
 use crate::time::Timestamp;
@@ -20,6 +20,10 @@ use std::time::{Duration, Instant};
 struct Question {
     iteration: u32,
     body: Body,
+    /// Where its messages come from.
+    blocks: Vec<Block>,
+    /// How many of the oldest iterations are left out for want of room.
+    left_out: usize,
     task: String,
     message: String,
     last: String,
@@ -31,6 +35,7 @@ struct Answered {
     /// The record of the call.
     invocation: String,
     estimated_tokens: u64,
+    left_out: usize,
 }
 
 /// How asking it went.
@@ -51,7 +56,7 @@ impl Engine<'_> {
             run.tell(Notice::Warning("the LLM answered with nothing; asking once more"));
             asked = self.ask_llm(run, iteration)?;
         }
-        let Answered { reply, invocation, estimated_tokens } = asked;
+        let Answered { reply, invocation, estimated_tokens, left_out } = asked;
         if let Some((kind, message)) = no_answer(&reply) {
             return Err(EngineError::Answer { kind, message, invocation });
         }
@@ -63,7 +68,7 @@ impl Engine<'_> {
             finish_reason: reply.finish_reason,
             usage: reply.usage,
             estimated_tokens: Some(estimated_tokens),
-            left_out: 0,
+            left_out,
             invocation: Some(invocation),
             script_turn: reply.script_turn,
         })));
@@ -89,30 +94,58 @@ impl Engine<'_> {
                     run.tell(Notice::Reasoning(&reasoning));
                 }
                 let estimated_tokens = tokens::estimate(question.body.text.len());
-                Ok(Answered { reply, invocation, estimated_tokens })
+                Ok(Answered { reply, invocation, estimated_tokens, left_out: question.left_out })
             }
         }
     }
 
     /// Builds the request out of the conversation and what context.yaml names.
-    fn question(&self, run: &Run, iteration: u32) -> Result<Question, EngineError> {
+    fn question(&mut self, run: &mut Run, iteration: u32) -> Result<Question, EngineError> {
         let environment = &self.environment;
         let launch = |generator: &Generator| {
             let mark = (context::MARK.0, context::MARK.1.to_owned());
             environment.launch(iteration, &generator.pass_env, [mark])
         };
-        let conversation = &run.state().conversation;
-        let messages =
-            self.agent.context.build(environment.vars(), conversation, &self.cancel, &launch)?;
+        let mut around = Surroundings {
+            iteration,
+            ratio: run.state().ratio,
+            vars: environment.vars(),
+            cancel: &self.cancel,
+            launch: &launch,
+            clock: self.clock,
+            counter: &mut self.counter,
+            generates: true,
+        };
+        let state = run.state();
+        let Context { messages, blocks, left_out } =
+            self.agent.context.build(state, &mut around)?;
         let texts = messages.iter().map(|it| serde_json::to_string(it).unwrap_or_default());
         let (head, tail) = &self.frame;
-        Ok(Question {
+        let question = Question {
             iteration,
             body: body(head, texts, tail, run.secrets()),
-            task: conversation.task().to_owned(),
-            message: conversation.last_user_message().to_owned(),
+            blocks,
+            left_out,
+            task: state.conversation.task().to_owned(),
+            message: state.conversation.last_user_message().to_owned(),
             last: messages.last().map(Message::text).unwrap_or_default().to_owned(),
-        })
+        };
+        self.tell_of_cuts(run, &question.blocks);
+        Ok(question)
+    }
+
+    /// Warns of what is left out of the request, once for each cut.
+    fn tell_of_cuts(&mut self, run: &mut Run, blocks: &[Block]) {
+        let cuts = blocks.iter().filter_map(|block| Some((&block.source, block.cut.as_ref()?)));
+        let cuts: Vec<String> = cuts
+            .map(|(source, cut)| {
+                format!("context source `{source}`: {cut} left out, for want of room")
+            })
+            .collect();
+        for cut in cuts.iter().filter(|cut| !self.told.contains(cut)) {
+            run.tell(Notice::Warning(cut));
+        }
+        self.told = cuts;
     }
 
     /// The question as pre_llm_request lets it through.
@@ -243,6 +276,7 @@ impl Engine<'_> {
             duration_ms: millis(asked.duration),
             status,
             attempts: &asked.attempts,
+            context: &question.blocks,
             usage: reply.and_then(|reply| reply.usage.as_ref()),
             error: error.as_deref(),
             reasoning: reply.and_then(|reply| reply.reasoning.as_deref()),

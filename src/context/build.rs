@@ -1,0 +1,290 @@
+//! Putting the context together: the sources in their order, each as long as it may be.
+
+use super::budget::{self, Scale, Selection};
+use super::generator::generate;
+use super::{ContextError, Counter, Generator, Kind, Manifest, Source, Stage, resolve};
+use crate::conversation::Part;
+use crate::llm::Message;
+use crate::process::Launch;
+use crate::record::Block;
+use crate::signal::Cancel;
+use crate::state::RunState;
+use crate::time::Clock;
+use crate::tokens::Ratio;
+use crate::vars::Vars;
+use std::borrow::Cow;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// What the commands of a context find around them, and what is known of the run.
+pub struct Surroundings<'a> {
+    /// The number of the iteration that is asked for.
+    pub iteration: u32,
+    /// What the endpoint counts for what is estimated.
+    pub ratio: Ratio,
+    /// The values of the engine's variables.
+    pub vars: &'a Vars,
+    /// Ends a command that runs.
+    pub cancel: &'a Cancel,
+    /// The surroundings of a command.
+    pub launch: &'a dyn Fn(&Generator) -> Launch,
+    /// The time, for caches.
+    pub clock: Clock,
+    /// What was counted already.
+    pub counter: &'a mut Counter,
+    /// Whether generators run; when not, what they made before stands in.
+    pub generates: bool,
+}
+
+/// What is sent, and where it comes from.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// The messages, in order.
+    pub messages: Vec<Message<'a>>,
+    /// The sources that they come from, in order; also those that gave nothing.
+    pub blocks: Vec<Block>,
+    /// How many of the oldest iterations are left out for want of room.
+    pub left_out: usize,
+}
+
+/// A source before the conversation has its room.
+enum Ready {
+    Text { message: Message<'static>, tokens: u64, cut: Option<String> },
+    Journal { beyond: usize },
+    Skipped(String),
+}
+
+impl Manifest {
+    /// The messages of the next request of a run.
+    ///
+    /// # Errors
+    /// A source that must be there is not, a command failed, or what must be sent does not fit.
+    pub fn build<'c>(
+        &self,
+        state: &'c RunState,
+        around: &mut Surroundings<'_>,
+    ) -> Result<Context<'c>, ContextError> {
+        let mut scale = Scale { tokenizer: self.tokenizer.as_ref(), around };
+        let mut ready = Vec::with_capacity(self.sources.len());
+        for source in &self.sources {
+            ready.push(source.prepare(state, &mut scale)?);
+        }
+        let mut left = self.room(&ready)?;
+        let mut context = Context { messages: Vec::new(), blocks: Vec::new(), left_out: 0 };
+        for (source, ready) in self.sources.iter().zip(ready) {
+            let mut block = source.block(scale.around.vars);
+            let before = context.messages.len();
+            match ready {
+                Ready::Skipped(why) => block.skipped = Some(why),
+                Ready::Text { message, tokens, cut } => {
+                    block.bytes = bytes_of(&message);
+                    context.messages.push(message);
+                    (block.tokens, block.cut) = (tokens, cut);
+                }
+                Ready::Journal { beyond } => {
+                    let selection = source.journal(state, beyond, left, &mut scale)?;
+                    left = left.map(|left| left.saturating_sub(selection.tokens));
+                    let name = source.name(scale.around.vars);
+                    context.add_journal(state, &name, beyond, &selection, &mut block);
+                }
+            }
+            block.messages = context.messages.len() - before;
+            context.blocks.push(block);
+        }
+        Ok(context)
+    }
+
+    /// What the other sources leave to the conversation; `None` when there is no limit.
+    fn room(&self, ready: &[Ready]) -> Result<Option<u64>, ContextError> {
+        let Some(total) = self.total_max_tokens else { return Ok(None) };
+        let taken: u64 = ready
+            .iter()
+            .map(|ready| if let Ready::Text { tokens, .. } = ready { *tokens } else { 0 })
+            .sum();
+        total.checked_sub(taken).map(Some).ok_or_else(|| {
+            ContextError::Budget(format!(
+                "the sources beside the journal take {taken} tokens, and `total_max_tokens` is {total}; give one of them a `max_tokens`, or raise it"
+            ))
+        })
+    }
+}
+
+impl<'c> Context<'c> {
+    fn add_journal(
+        &mut self,
+        state: &'c RunState,
+        name: &str,
+        beyond: usize,
+        selection: &Selection,
+        block: &mut Block,
+    ) {
+        block.tokens = selection.tokens;
+        if selection.left_out > beyond {
+            let notice = budget::notice(name, selection.left_out);
+            block.bytes = bytes_of(&notice);
+            self.messages.push(notice);
+            block.cut = Some(format!(
+                "the {} oldest of {} iterations",
+                selection.left_out,
+                state.conversation.iterations()
+            ));
+            self.left_out = self.left_out.max(selection.left_out);
+        }
+        let parts = state.conversation.parts(selection.left_out);
+        block.bytes += parts.iter().map(Part::bytes).sum::<usize>();
+        self.messages.extend(parts.iter().flat_map(|part| part.messages()));
+    }
+}
+
+impl Source {
+    fn block(&self, vars: &Vars) -> Block {
+        Block {
+            source: self.name(vars),
+            kind: self.type_name().to_owned(),
+            messages: 0,
+            bytes: 0,
+            tokens: 0,
+            cut: None,
+            skipped: None,
+        }
+    }
+
+    fn failed(&self, vars: &Vars, reason: String) -> ContextError {
+        ContextError::Source { source_id: self.name(vars), reason }
+    }
+
+    fn prepare(&self, state: &RunState, scale: &mut Scale<'_, '_>) -> Result<Ready, ContextError> {
+        let (vars, iteration) = (scale.around.vars, scale.around.iteration);
+        let task = state.conversation.task();
+        let unmet = self.condition.as_ref().and_then(|it| it.unmet(task, iteration, vars));
+        if let Some(why) = unmet {
+            return Ok(Ready::Skipped(why));
+        }
+        match &self.kind {
+            Kind::Journal { max_iterations } => {
+                Ok(Ready::Journal { beyond: state.conversation.beyond(*max_iterations) })
+            }
+            Kind::File { path, skip_missing } => {
+                self.text(&resolve(path, vars), *skip_missing, scale)
+            }
+            Kind::Computed { stages, skip_missing, .. } => {
+                if scale.around.generates {
+                    self.compute(scale.around)?;
+                }
+                let output = stages.last().map(|stage| resolve(&stage.output, vars));
+                self.text(&output.unwrap_or_default(), *skip_missing, scale)
+            }
+        }
+    }
+
+    /// The file as a message, as much of it as there may be.
+    fn text(
+        &self,
+        path: &Path,
+        skip_missing: bool,
+        scale: &mut Scale<'_, '_>,
+    ) -> Result<Ready, ContextError> {
+        let content = match fs::read(path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && skip_missing => {
+                return Ok(Ready::Skipped(format!("there is no {}", path.display())));
+            }
+            Err(error) if !scale.around.generates && matches!(self.kind, Kind::Computed { .. }) => {
+                let why = format!("its generator has not run, and {}: {error}", path.display());
+                return Ok(Ready::Skipped(why));
+            }
+            Err(error) => {
+                let hint = match error.kind() {
+                    io::ErrorKind::NotFound => " (`on_missing: skip` would leave it out)",
+                    _ => "",
+                };
+                let reason = format!("{} cannot be read: {error}{hint}", path.display());
+                return Err(self.failed(scale.around.vars, reason));
+            }
+        };
+        let vars = scale.around.vars;
+        let name = self.name(vars);
+        let message = |content: &str| Message::System {
+            content: Cow::Owned(format!("# Context Block: {name}\n\n{content}")),
+        };
+        let shortened = match self.max_tokens {
+            None => None,
+            Some(room) => budget::fit(&content, room, message, scale)
+                .map_err(|error| self.of_this(vars, error))?,
+        };
+        let cut = shortened
+            .as_ref()
+            .zip(self.max_tokens)
+            .map(|(_, room)| format!("what is beyond {room} tokens, of {} bytes", content.len()));
+        let message = message(shortened.as_deref().unwrap_or(&content));
+        let tokens = scale.message(&message)?;
+        Ok(Ready::Text { message, tokens, cut })
+    }
+
+    /// The error of a budget as one of this source.
+    fn of_this(&self, vars: &Vars, error: ContextError) -> ContextError {
+        match error {
+            ContextError::Budget(reason) => self.failed(vars, reason),
+            other => other,
+        }
+    }
+
+    fn journal(
+        &self,
+        state: &RunState,
+        beyond: usize,
+        left: Option<u64>,
+        scale: &mut Scale<'_, '_>,
+    ) -> Result<Selection, ContextError> {
+        let room = match (left, self.max_tokens) {
+            (Some(left), Some(own)) => Some(left.min(own)),
+            (left, own) => left.or(own),
+        };
+        let name = self.name(scale.around.vars);
+        let notice = |left_out| budget::notice(&name, left_out);
+        budget::select(&state.conversation, (state.left_out, beyond), room, notice, scale)
+    }
+
+    /// Runs the commands of the source, unless what they made before will do.
+    fn compute(&self, around: &mut Surroundings<'_>) -> Result<(), ContextError> {
+        let Kind::Computed { stages, is_pipeline, cache, .. } = &self.kind else { return Ok(()) };
+        let recipe = match cache {
+            None => None,
+            Some(cache) => {
+                let recipe = cache.recipe(stages, around.vars);
+                let recipe = recipe.map_err(|reason| self.failed(around.vars, reason))?;
+                if cache.will_do(&recipe, around.clock) {
+                    return Ok(());
+                }
+                Some(recipe)
+            }
+        };
+        for (index, stage) in stages.iter().enumerate() {
+            let output = resolve(&stage.output, around.vars);
+            let made = generate(&stage.generator, &output, around);
+            made.map_err(|failure| match failure {
+                None => ContextError::Cancelled,
+                Some(reason) if *is_pipeline => {
+                    self.failed(around.vars, format!("stage {}: {reason}", named(index, stage)))
+                }
+                Some(reason) => self.failed(around.vars, reason),
+            })?;
+        }
+        if let Some(recipe) = recipe {
+            recipe.keep(around.clock);
+        }
+        Ok(())
+    }
+}
+
+/// How messages call a stage.
+fn named(index: usize, stage: &Stage) -> String {
+    let number = index + 1;
+    stage.id.as_ref().map_or_else(|| number.to_string(), |id| format!("{number} (`{id}`)"))
+}
+
+/// The bytes that a message takes in a request, with the comma behind it.
+fn bytes_of(message: &Message<'_>) -> usize {
+    serde_json::to_string(message).map_or(0, |text| text.len() + 1)
+}
