@@ -42,6 +42,14 @@ pub enum WorkspaceError {
     /// A symlink stands where the control plane belongs.
     #[error("{} is a symlink; delta does not follow symlinks to its run directories", .0.display())]
     Symlink(PathBuf),
+    /// Its runs were written by another version of delta.
+    #[error("the runs in {} have the layout {found}; this delta knows layout {}", control.display(), LAYOUT_VERSION.trim())]
+    Layout {
+        /// The directory of the runs.
+        control: PathBuf,
+        /// What its VERSION says.
+        found: String,
+    },
     /// The id is taken.
     #[error("run {id} exists already in {}", workspace.display())]
     Exists {
@@ -173,6 +181,7 @@ impl Workspace {
                 _ => return Ok(None),
             }
         }
+        check_layout(&self.root.join(".delta"))?;
         Ok(Some(dir))
     }
 
@@ -182,6 +191,7 @@ impl Workspace {
         if control.is_symlink() {
             return Err(WorkspaceError::Symlink(control));
         }
+        check_layout(&control)?;
         let entries = match fs::read_dir(&control) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -215,6 +225,7 @@ impl Workspace {
         {
             return Err(error.into());
         }
+        check_layout(&control)?;
         let dir = self.run_dir(id);
         let exists = || match dir.is_symlink() {
             true => WorkspaceError::Symlink(dir.clone()),
@@ -243,6 +254,18 @@ impl Workspace {
         ensure_parts(&dir)?;
         Ok((dir, ownership))
     }
+}
+
+/// Refuses what a later version wrote: to guess at it could damage it. Where nothing says the version, as after a crash
+/// at birth or when a journal alone was handed on, it is this one.
+fn check_layout(control: &Path) -> Result<(), WorkspaceError> {
+    let text = fs::read_to_string(control.join("VERSION")).unwrap_or_default();
+    let found = text.trim();
+    if found.is_empty() || found == LAYOUT_VERSION.trim() {
+        return Ok(());
+    }
+    let found = crate::text::one_line(&crate::text::printable(found), 40);
+    Err(WorkspaceError::Layout { control: control.to_owned(), found })
 }
 
 /// Makes the directories inside a run directory that are not there, also for a run of which only the journal was handed

@@ -211,6 +211,10 @@ impl From<WorkspaceError> for Failure {
             WorkspaceError::Unusable { .. } | WorkspaceError::Symlink(_) => {
                 Self::config(message, None)
             }
+            WorkspaceError::Layout { .. } => Self::config(
+                message,
+                Some("use the version of delta that made them, or another workspace".to_owned()),
+            ),
             WorkspaceError::Exists { .. } => Self {
                 kind: Kind::Exists,
                 message,

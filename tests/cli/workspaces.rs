@@ -424,3 +424,28 @@ fn c_5_4_metadata_of_a_run_that_failed_and_of_one_that_goes_on() {
     assert_eq!((&after["status"], &after["error"]), (&json!("FAILED"), &json!("no more")));
     assert_eq!(after["iterations"], 1);
 }
+
+#[test]
+fn c_5_1_a_layout_of_another_version_is_refused_untouched() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n- say: again\n");
+    sandbox.run("task", &[]).expect_code(0);
+    sandbox.write("work/.delta/VERSION", "2\n");
+    let before = sandbox.files("work");
+    let message = format!(
+        "Error: the runs in {} have the layout 2; this delta knows layout 1\n\
+         Hint: use the version of delta that made them, or another workspace\n",
+        sandbox.path("work/.delta").display()
+    );
+    let id = ["-w", "work", "--run-id", "r"];
+    for args in [
+        &["run", "--agent", "agent", "-m", "x", "-w", "work", "-q"][..],
+        &[&["continue", "-m", "x"][..], &id].concat(),
+        &["list-runs", "-w", "work"],
+        &["show", "r", "-w", "work"],
+    ] {
+        sandbox.delta(args).output().expect(126, "", &message);
+    }
+    assert_eq!(sandbox.files("work"), before);
+    sandbox.write("work/.delta/VERSION", "1\n");
+    sandbox.delta([&["continue", "-m", "x"][..], &id].concat()).output().expect_code(0);
+}
