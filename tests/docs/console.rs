@@ -155,7 +155,7 @@ fn run(script: &str, dir: &Path, home: &Path) -> String {
 pub fn normalised(text: &str) -> String {
     const PATTERNS: [(&str, &str); 10] = [
         (r"\b\d{8}_\d{6}_[0-9a-f]{6}\b", "RUN_ID"),
-        (r"\b\d{8}T\d{9}Z", "STAMP"),
+        (r"\d{8}T\d{9}Z", "STAMP"),
         (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIMESTAMP"),
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "UUID"),
         (r"\b[0-9a-f]{64}\b", "SHA256"),
