@@ -14,6 +14,7 @@ mod context;
 mod damage;
 mod disk;
 mod dotenv;
+mod examples;
 mod execution;
 mod faults;
 mod hook_faults;
