@@ -208,3 +208,35 @@ fn c_9_6_the_report_of_code_review_replaces_a_link_and_follows_none() {
     );
     assert_eq!(sandbox.files("work").iter().filter(|name| name.starts_with("calls")).count(), 1);
 }
+
+#[test]
+fn c_11_8_an_agent_that_writes_agents_mends_what_lint_finds() {
+    let sandbox = example("agent-generator");
+    sandbox.write("bin/.keep", "");
+    symlink(DELTA, sandbox.path("bin/delta")).unwrap();
+    let path = format!("{}:{}", sandbox.path("bin").display(), std::env::var("PATH").unwrap());
+    let ran = sandbox.run_command("An agent", &["--format", "raw"]).env("PATH", path).output();
+    let said = "The agent is in word-finder. Of three lines with two cats it said: \"2 lines hold the word.\"\n";
+    assert_eq!(ran.expect_code(0).stdout, said);
+    let observations = sandbox.observations();
+    let [.., first, saved, second, tried, _finished] = &observations[..] else { panic!() };
+    assert!(first.starts_with("warning[option-injection]: "), "{first}");
+    assert!(first.ends_with("\n1 warning\n[exit code: 1]"), "{first}");
+    assert_eq!((saved.as_str(), second.as_str()), ("wrote 198 bytes\n", "[no output]"));
+    assert_eq!(tried, "{\"status\":\"COMPLETED\",\"result\":\"2 lines hold the word.\"}\n");
+    let inner = sandbox.read("work/try/word-finder/.delta/r.3.call_3_1/agent/agent.yaml");
+    assert_eq!(inner, sandbox.read("work/word-finder/agent.yaml"));
+}
+
+#[test]
+fn c_15_1_the_names_of_new_agents_are_plain() {
+    let sandbox = example("agent-generator");
+    let names = ["../out", "/tmp", "a/b", "-p", "", ".delta", "A", "a\nb", "a;b"];
+    let call = |name: &&str| {
+        let args = json!({"agent": name, "file": "agent.yaml", "content": "x"});
+        json!({"tool": "write_file", "args": args})
+    };
+    calls(&sandbox, &names.iter().map(call).collect::<Vec<_>>()).expect_code(0);
+    let refused = "[stderr]\nwrite the name with lower-case letters, digits and -, beginning with no -\n[exit code: 1]";
+    assert_eq!(sandbox.observations(), names.map(|_| refused));
+}
