@@ -36,6 +36,7 @@ mod records;
 mod resume;
 mod run_loop;
 mod runs;
+mod schemas;
 mod security;
 mod shells;
 mod show;
