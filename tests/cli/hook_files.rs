@@ -252,3 +252,25 @@ fn c_9_1_a_hooks_yaml_that_cannot_be_read_is_not_an_absent_one() {
     let sandbox = with_hooks("on_error: {command: [x]\n");
     assert!(refused(&sandbox).contains("hooks.yaml"));
 }
+
+#[test]
+fn c_2_2_the_engines_variables_reach_hooks_and_generators_as_one_word_each() {
+    let sandbox = agent("");
+    let words = "'--', 'a b ${AGENT_HOME}', '${CWD}', '${RUN_DIR}/x'";
+    let command = |file: &str| format!("[sh, -c, 'printf \"%s\\n\" \"$@\" > {file}', {words}]");
+    sandbox.write("agent/hooks.yaml", format!("on_run_end: {{command: {}}}\n", command("hook")));
+    sandbox.write(
+        "agent/context.yaml",
+        format!(
+            "sources:\n  - type: computed_file\n    generator: {{command: {}}}\n    \
+             output_path: '${{CWD}}/generated'\n  - {{type: journal}}\n",
+            command("generated")
+        ),
+    );
+    sandbox.run("go", &[]).expect_code(0);
+    let path = |name: &str| sandbox.path(name).display().to_string();
+    let expected =
+        format!("a b {}\n{}\n{}\n", path("agent"), path("work"), path("work/.delta/r/x"));
+    assert_eq!(sandbox.read("work/hook"), expected);
+    assert_eq!(sandbox.read("work/generated"), expected);
+}

@@ -214,3 +214,42 @@ fn c_1_3_the_schemas_and_the_loader_object_to_the_same_mistakes() {
     let refused: Vec<_> = seen.iter().filter(|(_, valid)| !valid).map(|(name, _)| *name).collect();
     assert_eq!(refused, ["agent", "context", "hooks", "script"]);
 }
+
+/// The numbers that stand for keys that are not written, as the schema `name` has them: mapping, key, number.
+fn defaults(sandbox: &Sandbox, name: &str) -> Vec<(String, String, u64)> {
+    let printed = sandbox.delta(["schema", name]).output().expect_code(0).json();
+    let mut found = Vec::new();
+    for (mapping, definition) in printed["definitions"].as_object().unwrap() {
+        for (key, property) in definition["properties"].as_object().unwrap() {
+            let default = property.get("default").and_then(Value::as_u64);
+            found.extend(default.map(|number| (mapping.clone(), key.clone(), number)));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn c_2_1_what_is_not_written_has_the_default_that_is_promised() {
+    let sandbox = Sandbox::new(DELTA);
+    let own = |expected: &[(&str, &str, u64)]| -> Vec<(String, String, u64)> {
+        expected
+            .iter()
+            .map(|(mapping, key, number)| ((*mapping).to_owned(), (*key).to_owned(), *number))
+            .collect()
+    };
+    assert_eq!(
+        defaults(&sandbox, "agent"),
+        own(&[
+            ("agent.yaml", "max_iterations", 30),
+            ("hook", "timeout_ms", 30_000),
+            ("llm", "idle_timeout_ms", 120_000),
+            ("llm", "max_retries", 5),
+            ("llm", "timeout_ms", 600_000),
+            ("tool", "max_output_bytes", 32_768),
+            ("tool", "timeout_ms", 120_000),
+        ])
+    );
+    assert_eq!(defaults(&sandbox, "hooks"), own(&[("hook", "timeout_ms", 30_000)]));
+    assert_eq!(defaults(&sandbox, "context"), own(&[("generator", "timeout_ms", 30_000)]));
+}
