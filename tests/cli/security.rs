@@ -276,3 +276,21 @@ fn c_15_5_nothing_steers_the_terminal() {
     let bodies: Vec<Value> = server.requests().into_iter().map(|request| request.body).collect();
     assert_eq!(bodies[1]["messages"][3]["content"], format!("out {evil}\n"));
 }
+
+/// The key of a local server was also the name of a directory, and the journal said `[redacted]` where the agent was.
+#[test]
+fn c_15_3_a_run_goes_on_whose_path_holds_the_value_of_a_key() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent("provider: script\n  model: s.yaml", "");
+    sandbox.write("agent/s.yaml", "turns:\n- say: one local-llm\n- say: two\n");
+    fs::rename(sandbox.path("agent"), sandbox.path("local-llm")).unwrap();
+    let with_key = |args: &[&str]| {
+        sandbox.delta(args).env("DELTA_API_KEY", "local-llm").output().expect_code(0).stdout
+    };
+    let run = ["run", "--agent", "local-llm", "-w", "work", "--run-id", "r", "-m", "go"];
+    let more = ["continue", "-w", "work", "--run-id", "r", "-m", "on"];
+    let raw = |args: &[&'static str]| with_key(&[args, &["--format", "raw"]].concat());
+    assert_eq!((raw(&run), raw(&more)), ("one [redacted]\n".into(), "two\n".into()));
+    let home = sandbox.path("local-llm").canonicalize().unwrap();
+    assert_eq!(sandbox.metadata()["agent_home"], home.to_str().unwrap());
+}
