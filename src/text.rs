@@ -221,6 +221,11 @@ impl Secrets {
         text
     }
 
+    /// Whether [`Secrets::hide`] would change `text`.
+    pub fn is_in(&self, text: &str) -> bool {
+        matches!(self.hide(text), Cow::Owned(_))
+    }
+
     /// A filter for bytes that come in pieces.
     pub fn stream(&self) -> SecretStream {
         let secrets: Vec<Vec<u8>> = self.0.iter().map(|s| s.clone().into_bytes()).collect();

@@ -27,6 +27,10 @@ const SHOWN: usize = 8 * 1024;
 /// The observation in the place of one that has not passed a hook that it must pass.
 const WITHHELD: &str = "[withheld: the hook post_tool_execution did not do its part; the tool has run, and its record is kept]";
 
+/// Why a call is denied whose gate would see something else than what runs. The agent can make this happen: a key may be
+/// of a file that it has written.
+const UNSHOWN: &str = "cannot be shown the call: it holds the value of a key variable";
+
 /// What one run of a hook is given beside what all get.
 #[derive(Debug, Default)]
 pub(super) struct Input {
@@ -266,6 +270,11 @@ impl<'a> Engine<'a> {
     ) -> Result<Result<(Call, Invocation), String>, EngineError> {
         let input = Input::of_tool(call).with("argv", &invocation.argv);
         let hook = Hook::PreToolExecution;
+        if self.agent.hooks.get(hook).is_some() && run.secrets().is_in(&input.payload) {
+            let text = format!("call denied: the hook {} {UNSHOWN}", hook.name());
+            run.tell(Notice::Warning(&text));
+            return Ok(Err(denied(run, &format!("the hook {UNSHOWN}"))));
+        }
         let Some(fired) = self.fire(run, hook, call.iteration, input, &self.cancel)? else {
             return Ok(Ok((call.clone(), invocation)));
         };

@@ -1,6 +1,7 @@
 //! Gates that fail stay shut (C-9.4): every way to fail that a hook has, and the tool behind it leaves no trace.
 
 use super::DELTA;
+use super::hooks::hooked;
 use serde_json::{Value, json};
 use std::process::Command;
 use test_support::sandbox::{Ran, Sandbox};
@@ -123,6 +124,32 @@ fn c_9_4_a_gate_whose_program_cannot_be_started_stays_shut() {
         let code = sandbox.events("HOOK_EXECUTION")[0]["exit_code"].as_i64().unwrap();
         assert!([126, 127].contains(&code), "{code}");
     }
+}
+
+/// The agent's tools had written a `.env` into the workspace, whose "key" is a path. A process that began later took it
+/// out of the command line that the gate was shown, and what was left lay inside the workspace.
+#[test]
+fn c_9_4_a_gate_is_shown_what_runs_or_nothing_runs() {
+    let sandbox = hooked(
+        "  - {name: t, exec: 'cat -- ${directory}/${file}'}\n",
+        "- call: [{tool: t, args: {directory: a0/../.., file: secret.txt}}]\n- say: '${last}'\n",
+        &[(
+            "pre_tool_execution",
+            "file=$(jq -r '.argv[-1]')\ncase $(realpath -m -- \"$file\") in \"$CWD\"/*) ;; *) exit 1 ;; esac",
+        )],
+    );
+    sandbox.write("work/a0/file", "");
+    sandbox.write("secret.txt", "the secret\n");
+    sandbox.write("work/.env", "DELTA_API_KEY=a0/../../secret.txt\n");
+    let ran = sandbox.run("go", &["--format", "raw"]).expect_code(0);
+    assert_eq!(
+        ran.stdout,
+        "Denied by the hook pre_tool_execution; the tool was not run.\n\
+         the hook cannot be shown the call: it holds the value of a key variable\n"
+    );
+    assert_eq!(sandbox.events("HOOK_EXECUTION"), Vec::<serde_json::Value>::new());
+    let warning = "! call denied: the hook pre_tool_execution cannot be shown the call: it holds";
+    assert!(ran.stderr.contains(warning), "{}", ran.stderr);
 }
 
 #[test]
