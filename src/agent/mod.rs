@@ -182,7 +182,7 @@ impl Agent {
     pub fn summary(&self) -> Json {
         let tools: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
         let llm = json!({"provider": self.llm.provider.name(), "model": self.llm.model});
-        json!({"llm": llm, "tools": tools, "builtins": self.builtins()})
+        json!({"llm": llm, "tools": tools, "builtins": self.builtins(), "hooks": self.hooks.names()})
     }
 }
 

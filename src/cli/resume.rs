@@ -245,12 +245,28 @@ impl Held {
             run.record(Payload::EngineEnd { run_id, status, final_iteration });
         }
         let next = ready.start(&run, workspace, options);
+        warn_of_lost_hooks(&mut run, &start, &next);
         run.record(Payload::EngineStart(Box::new(next)));
         if let Some(said) = said {
             run.record(said);
         }
         run.commit()?;
         ready.drive(&mut run, workspace, options, cancel)
+    }
+}
+
+/// A hook may be a gate, and nobody sees one that is not there.
+fn warn_of_lost_hooks(run: &mut Run, before: &EngineStart, now: &EngineStart) {
+    let names = |start: &EngineStart| -> Vec<String> {
+        let hooks = start.config["hooks"].as_array().into_iter().flatten();
+        hooks.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+    };
+    let kept = names(now);
+    for lost in names(before).iter().filter(|name| !kept.contains(name)) {
+        let home = &now.agent_home;
+        run.tell(Notice::Warning(&format!(
+            "the run had the hook {lost} until now, and the agent in {home} has none"
+        )));
     }
 }
 

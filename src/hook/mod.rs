@@ -190,6 +190,12 @@ impl Hooks {
         self.0.iter().find(|(known, _)| *known == hook).map(|(_, configured)| configured)
     }
 
+    /// Their names, in the order in which they are documented.
+    pub fn names(&self) -> Vec<&'static str> {
+        let given = Hook::ALL.into_iter().filter(|hook| self.get(*hook).is_some());
+        given.map(Hook::name).collect()
+    }
+
     /// Reads hooks.yaml; what is wrong goes into the document's report, what is only old into `warnings`.
     pub fn read_file(doc: &Document, warnings: &mut Vec<String>) -> Self {
         let Some((_, section)) = doc.root.entry(SECTION) else {

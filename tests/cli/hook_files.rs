@@ -274,3 +274,24 @@ fn c_2_2_the_engines_variables_reach_hooks_and_generators_as_one_word_each() {
     assert_eq!(sandbox.read("work/hook"), expected);
     assert_eq!(sandbox.read("work/generated"), expected);
 }
+
+/// A gate that was taken away between two processes of a run was missed by nobody.
+#[test]
+fn c_9_4_continue_says_which_hooks_the_run_has_no_more() {
+    let sandbox =
+        with_hooks("pre_tool_exec: {command: ['true']}\non_run_end: {command: ['true']}\n");
+    sandbox.write("agent/script.yaml", "turns: [{say: 1}, {say: 2}, {say: 3}, {say: 4}]\n");
+    sandbox.run("go", &[]).expect_code(0);
+    let warnings = || {
+        let args = ["continue", "-w", "work", "--run-id", "r", "-m", "more"];
+        let ran = sandbox.delta(args).output().normal(&sandbox).expect_code(0);
+        let found = ran.stderr.lines().filter(|line| line.starts_with("! "));
+        found.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings(), Vec::<String>::new());
+    sandbox.write("agent/hooks.yaml", "on_run_end: {command: ['true']}\n");
+    let lost =
+        "! the run had the hook pre_tool_execution until now, and the agent in DIR/agent has none";
+    assert_eq!(warnings(), [lost]);
+    assert_eq!(warnings(), Vec::<String>::new());
+}
