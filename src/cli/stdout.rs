@@ -27,8 +27,9 @@ pub fn write_result(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a line to stderr.
+/// Writes a line to stderr, without what could steer a terminal: what is refused may be what the agent wrote.
 pub fn complain(line: &str) {
+    let line = printable(line);
     // In one write, so that the lines of processes that share a terminal do not mix.
     let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }

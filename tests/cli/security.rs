@@ -277,6 +277,18 @@ fn c_15_5_nothing_steers_the_terminal() {
     assert_eq!(bodies[1]["messages"][3]["content"], format!("out {evil}\n"));
 }
 
+/// A refusal showed what stood in a `.env` that the agent had written, escape sequences included.
+#[test]
+fn c_15_5_what_is_refused_does_not_steer_the_terminal_either() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent("model: m", "");
+    sandbox.write("work/.env", "DELTA_BASE_URL=\"http://\u{1b}[2J\u{1b}]0;title\u{7}\u{8}evil\"\n");
+    let ran = sandbox.run("task", &[]);
+    let said = "Error: `http://evil` is not an address of an LLM\n\
+                Hint: write it with its scheme, such as `http://localhost:11434/v1`\n";
+    ran.expect(126, "", said);
+}
+
 /// The key of a local server was also the name of a directory, and the journal said `[redacted]` where the agent was.
 #[test]
 fn c_15_3_a_run_goes_on_whose_path_holds_the_value_of_a_key() {
