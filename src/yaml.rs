@@ -232,7 +232,13 @@ impl Document {
         message: String,
         help: Option<String>,
     ) -> Diagnostic {
-        let source = text::printable(self.text.lines().nth(line - 1).unwrap_or_default());
+        // What the parser misses at the end of a file, it misses behind the last line.
+        let last = self.text.lines().count().max(1);
+        let column = if line > last { usize::MAX } else { column };
+        let line = line.min(last);
+        let source = self.text.lines().nth(line - 1).unwrap_or_default();
+        let column = column.min(source.chars().count() + 1);
+        let source = text::printable(source);
         Diagnostic { file: self.name.clone(), line, column, source, width, message, help }
     }
 

@@ -41,6 +41,12 @@ fn c_1_3_errors_have_positions() {
         "name: a\n---\nname: b\n",
         &["2:1 a second document begins here; one file holds one"],
     );
+    // The parser misses what is not there in a line that is not there.
+    for text in ["name: a\nmap: {a: 1", "name: a\nmap: {a: 1\n"] {
+        let missing =
+            "2:11 not valid YAML: while parsing a flow mapping, did not find expected ',' or '}'";
+        check_errors(text, &[missing]);
+    }
 }
 
 #[test]
