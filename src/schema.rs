@@ -11,13 +11,18 @@ use serde_json::{Map, Value as Json, json};
 pub fn of_file(title: &str, mapping: &'static Mapping) -> Json {
     let mut definitions = Map::new();
     let root = refer(mapping, &mut definitions);
-    json!({
+    let mut schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": title,
         "description": mapping.about,
-        "$ref": root["$ref"],
         "definitions": definitions,
-    })
+    });
+    // A file in which nothing must stand may be empty.
+    match mapping.keys.iter().any(|key| key.required) {
+        true => schema["$ref"] = root["$ref"].clone(),
+        false => schema["anyOf"] = json!([root, {"type": "null"}]),
+    }
+    schema
 }
 
 /// A reference to the definition of `mapping`, which is made when it is not there yet.
@@ -215,6 +220,15 @@ mod tests {
             "lifecycle_hooks: {on_error: {command: [a], on_failure: fail}}\n",
             load,
         );
+    }
+
+    /// A hooks.yaml in which everything is commented out loads, and editors objected to it.
+    #[test]
+    fn c_9_1_the_schema_lets_a_hooks_yaml_be_empty() {
+        let schema = jsonschema::validator_for(&of_file("a file", &hook::HOOKS)).unwrap();
+        let doc = Document::parse("hooks.yaml", "# on_error: {command: [a]}\n").unwrap();
+        assert!(schema.is_valid(&doc.json(&doc.root).unwrap()));
+        assert!(!schema.is_valid(&serde_json::json!([])));
     }
 
     #[test]
