@@ -274,10 +274,10 @@ fn c_1_3_yaml_that_is_none() {
     check(
         "name: t\nllm: {a: b\n",
         &(at(
-            "3:1",
+            "2:11",
             "not valid YAML: while parsing a flow mapping, did not find expected ',' or '}'",
-            "",
-            "^",
+            "llm: {a: b",
+            "          ^",
         ) + "  = help: put quotes around a text that holds one of `{}[],`\n"),
     );
     check(
@@ -339,7 +339,7 @@ fn c_1_3_a_broken_file_does_not_hide_the_others_mistakes() {
     sandbox.write("agent/context.yaml", "sources: []\n");
     let said = refused(&sandbox);
     assert!(
-        said.contains("agent.yaml:2:1")
+        said.contains("agent.yaml:1:8")
             && said.contains("`sources` is empty, so the LLM would see nothing"),
         "{said}"
     );
