@@ -9,7 +9,7 @@ mod faults;
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -38,6 +38,42 @@ fn may_fail() -> io::Result<()> {
     #[cfg(feature = "failpoints")]
     faults::pass()?;
     Ok(())
+}
+
+/// The largest file that is read as a whole from where others may write: an endless one must not fill the memory.
+const LARGEST: u64 = 64 << 20;
+
+/// Reads a file that somebody else may have made, an agent's tool for one. A pipe would keep the engine waiting for
+/// whoever made it, deaf to signals, and a device may have no end: only regular files are read.
+///
+/// # Errors
+/// It is not there, not readable, not a regular file, or larger than 64 MiB.
+pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
+    let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, reason.to_owned());
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(rustix::io::Errno::ISDIR.into());
+    }
+    if !metadata.is_file() {
+        return Err(invalid("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(invalid("it is larger than 64 MiB"));
+    }
+    Ok(bytes)
+}
+
+/// Reads such a file as text.
+///
+/// # Errors
+/// Those of [`read_regular`], and that it is not UTF-8.
+pub fn read_regular_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read_regular(path)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 /// Makes a directory that must not be there yet; it is there after a crash.

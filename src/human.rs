@@ -109,7 +109,7 @@ pub fn write_request(run_dir: &Path, question: &Question, now: Timestamp) -> Res
 
 /// The answer in `interaction/response.txt`, one newline at its end dropped; `None` when there is no such file.
 pub fn read_response(run_dir: &Path) -> Option<String> {
-    let bytes = std::fs::read(run_dir.join("interaction/response.txt")).ok()?;
+    let bytes = durable::read_regular(&run_dir.join("interaction/response.txt")).ok()?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Some(text.strip_suffix("\r\n").or(text.strip_suffix('\n')).unwrap_or(&text).to_owned())
 }

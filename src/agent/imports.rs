@@ -3,8 +3,8 @@
 //! An import stands for everything that it brings, its own imports included; what is read later wins, and the place in
 //! the list is that of the first tool of a name. A file is read once, however many import it.
 
-use super::read_text;
 use crate::diag::{Diagnostic, Report};
+use crate::durable::read_regular_text as read_text;
 use crate::tool::{self, Tool};
 use crate::yaml::shape::{Key, Shape};
 use crate::yaml::{self, Document, Fields, Mapping, Node};

@@ -2,6 +2,7 @@
 
 use crate::context::{DEFAULT_MANIFEST, Manifest, SYSTEM_PROMPT};
 use crate::diag::{Diagnostic, Report};
+use crate::durable::read_regular_text as read_text;
 use crate::hook::{self, Hooks};
 use crate::llm::config::ModelChoice;
 use crate::llm::{self, LlmConfig};
@@ -11,7 +12,6 @@ use crate::yaml::shape::{Default, Key, Shape};
 use crate::yaml::{Document, Fields, Mapping, Node};
 use imports::{ImportPath, Imports};
 use serde_json::{Value as Json, json};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -209,11 +209,6 @@ impl Finish {
     }
 }
 
-fn read_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(fs::read(path)?)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
-}
-
 fn find_home(home: &Path, report: &mut Report) -> Option<PathBuf> {
     let shown = home.display().to_string();
     let found = home.canonicalize().map_err(|error| error.to_string()).and_then(|path| {
@@ -370,7 +365,7 @@ impl Loader<'_> {
             None => doc.json(at)?,
             Some(file) => {
                 let path = self.home.join(file);
-                let read = fs::read_to_string(&path).map_err(|error| error.to_string());
+                let read = read_text(&path).map_err(|error| error.to_string());
                 let parsed = read.and_then(|text| {
                     serde_json::from_str(&text).map_err(|error| error.to_string())
                 });

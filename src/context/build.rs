@@ -4,6 +4,7 @@ use super::budget::{self, Scale, Selection};
 use super::generator::generate;
 use super::{ContextError, Counter, Generator, Kind, Manifest, Source, Stage, resolve};
 use crate::conversation::Part;
+use crate::durable;
 use crate::llm::Message;
 use crate::process::Launch;
 use crate::record::Block;
@@ -13,7 +14,6 @@ use crate::time::Clock;
 use crate::tokens::Ratio;
 use crate::vars::Vars;
 use std::borrow::Cow;
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -185,7 +185,7 @@ impl Source {
         skip_missing: bool,
         scale: &mut Scale<'_, '_>,
     ) -> Result<Ready, ContextError> {
-        let content = match fs::read(path) {
+        let content = match durable::read_regular(path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound && skip_missing => {
                 return Ok(Ready::Skipped(format!("there is no {}", path.display())));

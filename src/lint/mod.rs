@@ -6,10 +6,10 @@
 use crate::agent::Agent;
 use crate::agent::imports::ImportPath;
 use crate::diag::{Diagnostic, Report};
+use crate::durable;
 use crate::process::Launch;
 use crate::tool::{Syntax, Tool};
 use crate::yaml::{Document, Node};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 mod code;
@@ -198,7 +198,7 @@ fn imported(home: &Path, main: Option<&Document>) -> Vec<Document> {
 /// One file of the agent, when it is there and is YAML; what is wrong with it otherwise, the loader has said.
 fn document(home: &Path, name: impl AsRef<Path>) -> Option<Document> {
     let path = home.join(name);
-    let text = fs::read_to_string(&path).ok()?;
+    let text = durable::read_regular_text(&path).ok()?;
     Document::parse(path.display().to_string(), text).ok()
 }
 

@@ -368,7 +368,7 @@ fn read_body(doc: &Document, fields: Fields<'_>) -> Map<String, Json> {
 /// # Errors
 /// Why it cannot be read.
 fn read_script(doc: &Document, path: &Path) -> Result<Option<ProviderKind>, String> {
-    let text = std::fs::read_to_string(path)
+    let text = crate::durable::read_regular_text(path)
         .map_err(|error| format!("the script {} cannot be read: {error}", path.display()))?;
     match ScriptFile::parse(&path.display().to_string(), &text) {
         Ok(script) => Ok(Some(ProviderKind::Script(Rc::new(script)))),

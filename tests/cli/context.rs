@@ -292,3 +292,23 @@ fn c_8_3_the_same_content_written_again_is_an_answer() {
     sandbox.run("hi", &[]).expect_code(0);
     assert_eq!(messages(&sandbox, 2), json!([system("# Context Block: summary\n\nsame\n")]));
 }
+
+/// A tool had put a pipe where context.yaml looks for a file, and the engine waited for somebody to write into it, deaf to
+/// signals; with a link to /dev/zero it took all the memory there was.
+#[test]
+fn c_8_1_only_a_regular_file_is_read() {
+    let sources = "- {type: file, path: '${CWD}/notes.md', on_missing: skip}\n- {type: journal}\n";
+    for (make, why) in [
+        ("mkfifo notes.md", "it is not a regular file"),
+        ("ln -s /dev/zero notes.md", "it is not a regular file"),
+        ("truncate -s 1T notes.md", "it is larger than 64 MiB"),
+    ] {
+        let sandbox = sandbox(sources, "- say: done\n");
+        sandbox.write("work/other.md", "");
+        let mut shell = std::process::Command::new("sh");
+        let made = shell.args(["-c", make]).current_dir(sandbox.path("work")).status().unwrap();
+        assert!(made.success(), "{make}");
+        let place = "context source `notes.md`: DIR/work/notes.md";
+        failed(&sandbox, &format!("{place} cannot be read: {why}"));
+    }
+}
