@@ -19,6 +19,8 @@ pub(super) enum Interpreter {
     Ssh,
     Sql,
     Su,
+    Watch,
+    Stats,
 }
 
 impl Interpreter {
@@ -38,7 +40,9 @@ impl Interpreter {
             "jq" => Self::Jq,
             "ssh" => Self::Ssh,
             "sqlite" | "psql" | "mysql" | "mariadb" | "duckdb" => Self::Sql,
-            "su" | "watch" => Self::Su,
+            "su" | "runuser" => Self::Su,
+            "watch" => Self::Watch,
+            "Rscript" | "R" | "julia" => Self::Stats,
             _ => return None,
         })
     }
@@ -49,10 +53,23 @@ impl Interpreter {
             Self::Shell => after_option(arguments, &['c'], &["--command"]),
             Self::Python => after_option(arguments, &['c'], &[]),
             Self::Perl => after_option(arguments, &['e', 'E'], &[]),
-            Self::Ruby | Self::Lua => after_option(arguments, &['e'], &[]),
-            Self::Node => after_option(arguments, &['e', 'p'], &["--eval", "--print"]),
+            Self::Ruby | Self::Lua | Self::Stats => after_option(arguments, &['e'], &[]),
+            Self::Node => match arguments {
+                [eval, rest @ ..] if eval.fixed() == Some("eval") => {
+                    operands(rest, &[]).take(1).collect()
+                }
+                _ => after_option(arguments, &['e', 'p'], &["--eval", "--print"]),
+            },
             Self::Php => after_option(arguments, &['r'], &["--run"]),
             Self::Su => after_option(arguments, &['c'], &["--command"]),
+            // It gives what it is to run to a shell, unless told otherwise.
+            Self::Watch => {
+                let direct = |word: &Word| matches!(word.fixed(), Some("-x" | "--exec"));
+                match arguments.iter().any(direct) {
+                    true => Vec::new(),
+                    false => operands(arguments, &['n']).collect(),
+                }
+            }
             Self::Awk => operands(arguments, &['F', 'v', 'f']).take(1).collect(),
             Self::Sed => {
                 let given = after_option(arguments, &['e'], &["--expression"]);
@@ -74,13 +91,14 @@ impl Interpreter {
     /// How a value is given to it instead.
     fn help(self, source: &str, name: &str) -> String {
         match self {
+            Self::Watch => format!("give it as an argument: `{name} -x PROGRAM -- {source}`"),
             Self::Shell | Self::Su => format!("give it as an argument: `{name} -c '... \"$1\" ...' -- {source}`"),
             Self::Python => format!("give it as an argument: `{name} -c 'import sys; ... sys.argv[1]' {source}`"),
             Self::Perl => format!("give it as an argument: `{name} -e '... $ARGV[0] ...' -- {source}`"),
             Self::Ruby => format!("give it as an argument: `{name} -e '... ARGV[0] ...' -- {source}`"),
             Self::Node => format!("give it as an argument: `{name} -e '... process.argv[1] ...' -- {source}`"),
             Self::Php => format!("give it as an argument: `{name} -r '... $argv[1] ...' -- {source}`"),
-            Self::Lua => "put the program into a file, and give the value as an argument".to_owned(),
+            Self::Lua | Self::Stats => "put the program into a file, and give the value as an argument".to_owned(),
             Self::Awk => format!("give it as a variable from the environment, where nothing is read again: `v={source} {name} '... ENVIRON[\"v\"] ...'`"),
             Self::Sed => "use a program that takes a value as an argument, or list the allowed values with `enum:`".to_owned(),
             Self::Jq => format!("give it as a variable: `{name} --arg v {source} '... $v ...'`"),
@@ -91,7 +109,7 @@ impl Interpreter {
 
     fn language(self) -> &'static str {
         match self {
-            Self::Shell | Self::Su => "a script for a shell",
+            Self::Shell | Self::Su | Self::Watch => "a script for a shell",
             Self::Ssh => "a command line that a shell on the other side reads",
             Self::Awk | Self::Sed | Self::Jq => "a program text",
             Self::Sql => "an SQL statement",
@@ -143,7 +161,11 @@ fn check_input(subject: &Subject<'_>, command: &Command, next: Option<&Command>,
         let words = super::options::unwrapped(&command.words);
         let interpreter = Interpreter::named(words.first()?.program())?;
         let reads = match interpreter {
-            Interpreter::Awk | Interpreter::Sed | Interpreter::Jq | Interpreter::Su => false,
+            Interpreter::Awk
+            | Interpreter::Sed
+            | Interpreter::Jq
+            | Interpreter::Su
+            | Interpreter::Watch => false,
             Interpreter::Sql => true,
             Interpreter::Ssh => operands(&words[1..], &[]).count() < 2,
             _ => {
@@ -186,8 +208,24 @@ fn report(
 fn runs_commands(before: &[Word]) -> bool {
     let last = before.last().map(Word::program).unwrap_or_default();
     let first = before.first().map(Word::program).unwrap_or_default();
-    let inside =
-        ["docker", "podman", "kubectl", "find", "parallel", "chroot", "unshare", "strace", "flock"];
+    let inside = [
+        "docker",
+        "podman",
+        "kubectl",
+        "find",
+        "parallel",
+        "chroot",
+        "unshare",
+        "strace",
+        "flock",
+        "busybox",
+        "bwrap",
+        "firejail",
+        "systemd-run",
+        "uv",
+        "poetry",
+        "entr",
+    ];
     super::table::WRAPPERS.contains(&first) || inside.contains(&first) || last.starts_with("-exec")
 }
 
