@@ -333,9 +333,13 @@ fn check_own_keys(doc: &Document, fields: Fields<'_>) {
 
 fn check_address(doc: &Document, fields: Fields<'_>, address: Option<&str>) {
     let (Some(node), Some(address)) = (fields.given("base_url"), address) else { return };
-    if !address.starts_with("http://") && !address.starts_with("https://") {
+    let is_one = address
+        .parse::<ureq::http::Uri>()
+        .is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()));
+    if !is_one || !address.starts_with("http://") && !address.starts_with("https://") {
         let help = "write it with its scheme, such as `http://localhost:11434/v1`";
-        doc.fault(node, format!("`{address}` is not an address"), Some(help.to_owned()));
+        let shown = text::one_line(address, 80);
+        doc.fault(node, format!("`{shown}` is not an address"), Some(help.to_owned()));
     }
 }
 

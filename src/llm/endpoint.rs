@@ -87,7 +87,7 @@ impl Endpoint {
         let base_url = config.base_url.as_deref().or(named.as_ref().map(|it| it.value.as_str()));
         let base_url = base_url.unwrap_or(DEFAULT_ADDRESS).to_owned();
         let uri: Option<Uri> = base_url.parse().ok();
-        let host = uri.as_ref().and_then(Uri::host);
+        let host = uri.as_ref().and_then(Uri::host).filter(|host| !host.is_empty());
         let scheme = uri
             .as_ref()
             .and_then(Uri::scheme_str)

@@ -78,6 +78,12 @@ fn c_1_5_the_llm_section_is_checked() {
         "`localhost` is not an address",
         "write it with its scheme, such as `http://localhost:11434/v1`",
     );
+    // They loaded, an editor objected, and what was wrong was said only when the LLM was to be asked.
+    for address in ["http://a b/v1", "http://", "https://:80", "http://[::1/", "http://a\\n/v1"] {
+        let message = format!("`{}` is not an address", address.replace("\\n/v1", "…"));
+        let help = "write it with its scheme, such as `http://localhost:11434/v1`";
+        check(&format!("model: m, base_url: |\"{address}\"|"), &message, help);
+    }
     check("model: m, pricing: {|input|: 1}", "`pricing` has no `output`", "write `output: 2.5`");
     check(
         "model: m, pricing: {input: |x|, output: 1}",
