@@ -1,0 +1,11 @@
+//! context.yaml: it loads or says where it is wrong, and what loads pleases an editor.
+#![no_main]
+
+use delta_fuzz::Fuzzed;
+use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
+
+static FUZZED: LazyLock<Fuzzed> =
+    LazyLock::new(|| Fuzzed::new("context.yaml", &delta::context::CONTEXT));
+
+fuzz_target!(|text: &str| FUZZED.check(text));
