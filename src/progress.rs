@@ -4,7 +4,9 @@
 //! a stderr that is closed is not written to any more.
 
 use crate::durable::LogFile;
-use crate::event::{ActionRequest, ActionResult, EngineStart, Event, Payload, RunStatus, Thought};
+use crate::event::{
+    ActionRequest, ActionResult, EngineStart, Event, Payload, Question, RunStatus, Thought,
+};
 use crate::run::Notice;
 use crate::state::{ASK_HUMAN, Call, RunState};
 use crate::terminal;
@@ -56,6 +58,8 @@ pub struct Progress {
     sensitive: HashSet<String>,
     /// The answers that stay hidden wherever they turn up.
     hidden: Vec<String>,
+    /// The call whose question was shown last.
+    asked: Option<String>,
     /// Calls that began in an earlier process, whose line this one has not shown.
     earlier: HashMap<String, Call>,
     /// Whether the result is shown on the same terminal when the run ends.
@@ -75,6 +79,7 @@ impl Progress {
             clock,
             sensitive: HashSet::new(),
             hidden: Vec::new(),
+            asked: None,
             earlier: HashMap::new(),
             result_follows: false,
             to_stdout: false,
@@ -127,6 +132,11 @@ impl Progress {
                     one_line(&printable(&attempt.error), 300)
                 ));
             }
+            Notice::Waiting(question) => {
+                if self.asked.as_ref() != Some(&question.call_id) {
+                    self.ask(question);
+                }
+            }
             Notice::Warning(text) => self.warn(text),
         }
     }
@@ -146,12 +156,7 @@ impl Progress {
                 if question.sensitive {
                     self.sensitive.insert(question.call_id.clone());
                 }
-                // Also for `-q`: a question that nobody sees is never answered.
-                let prompt = self.shown(&question.prompt);
-                for (index, line) in prompt.lines().enumerate() {
-                    let lead = if index == 0 { "?" } else { " " };
-                    self.print(&format!("{WARN}{lead}{WARN:#} {line}"));
-                }
+                self.ask(question);
             }
             Payload::HumanInputReceived { call_id, response, .. } => {
                 if self.sensitive.contains(call_id) {
@@ -172,6 +177,16 @@ impl Progress {
                     "{style}{status}{style:#} {DIM}after {final_iteration} {count}{DIM:#}"
                 ));
             }
+        }
+    }
+
+    /// Shows a question, also for `-q`: one that nobody sees is never answered.
+    fn ask(&mut self, question: &Question) {
+        self.asked = Some(question.call_id.clone());
+        let prompt = self.shown(&question.prompt);
+        for (index, line) in prompt.lines().enumerate() {
+            let lead = if index == 0 { "?" } else { " " };
+            self.print(&format!("{WARN}{lead}{WARN:#} {line}"));
         }
     }
 

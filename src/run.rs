@@ -4,7 +4,7 @@
 //! known to observers, with [`Run::commit`]; every act begins with one.
 
 use crate::durable::{self, FileError};
-use crate::event::{Event, Payload, ProcessInfo, RunStatus};
+use crate::event::{Event, Payload, ProcessInfo, Question, RunStatus};
 use crate::id::RunId;
 use crate::journal::{Contents, Journal};
 use crate::llm::Attempt;
@@ -34,6 +34,8 @@ pub enum Notice<'a> {
     Reasoning(&'a str),
     /// A try of an LLM call failed.
     Attempt(&'a Attempt),
+    /// The run waits for the answer to a question, which an earlier process may have asked.
+    Waiting(&'a Question),
     /// Something that a person should know, and that is no event.
     Warning(&'a str),
 }

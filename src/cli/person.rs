@@ -14,7 +14,7 @@ pub struct AtTerminal {
 
 impl Person for AtTerminal {
     fn ask(&mut self, question: &Question) -> io::Result<String> {
-        // The question itself has been shown, with its event.
+        // The question itself has been shown.
         match (question.input_type, question.sensitive) {
             (InputType::Confirmation, _) => self.confirm(question),
             (InputType::Password, _) | (_, true) => {

@@ -8,7 +8,7 @@ use crate::hook::Hook;
 use crate::human;
 use crate::process::{self, Command, End, Finished, Launch, Spool};
 use crate::record::{self, Execution, Stream};
-use crate::run::Run;
+use crate::run::{Notice, Run};
 use crate::state::{ASK_HUMAN, Call, FINISH};
 use crate::text;
 use crate::tool::observation::{Observation, observe};
@@ -282,6 +282,7 @@ impl Engine<'_> {
     /// Waits for the answer to a question at the terminal; false when it has to come with another process.
     pub(super) fn wait(&mut self, run: &mut Run, question: &Question) -> Result<bool, EngineError> {
         run.commit()?;
+        run.tell(Notice::Waiting(question));
         let Some(person) = &mut self.person else {
             human::write_request(&run.dir, question, (self.clock)())?;
             return Ok(false);

@@ -282,3 +282,24 @@ fn c_13_5_an_interrupt_at_the_question_keeps_the_question() {
     assert_eq!(sandbox.metadata()["status"], "INTERRUPTED");
     assert_eq!(sandbox.events("HUMAN_INPUT_RECEIVED").len(), 0);
 }
+
+#[test]
+fn c_10_1_a_question_stands_once_above_the_prompt_of_whoever_is_asked() {
+    let sandbox = asking("{prompt: 'Which colour?'}");
+    let resumed = |more: &[&str]| {
+        sandbox.delta([&["continue", "--run-id", "r", "-w", "work", "-q"], more].concat())
+    };
+    // It waits; then the terminal says that its person went away, and then that it was interrupted.
+    sandbox.run("hi", &["-q"]).expect_code(101);
+    for (keys, code) in [("\x04", 1), ("\x03", 130), ("red\n", 0)] {
+        let mut terminal = resumed(&["-i"]).at_terminal();
+        terminal.expect("Which colour?").expect("answer> ").type_in(keys);
+        let ran = terminal.end().expect_code(code);
+        assert_eq!(ran.stderr.matches("Which colour?").count(), 1, "{}", ran.stderr);
+        if code == 130 {
+            let ran = resumed(&[]).output().expect_code(101);
+            assert!(ran.stderr.starts_with("? Which colour?\nThe agent waits "), "{}", ran.stderr);
+        }
+    }
+    assert_eq!(sandbox.observations(), ["red"]);
+}
