@@ -1,8 +1,10 @@
 //! RunResult v2.0: what a run came to, computed from its state.
 
 use crate::event::{InputType, RunStatus};
+use crate::llm::config::ModelChoice;
 use crate::run::RunMetadata;
 use crate::state::RunState;
+use crate::text::shell_word;
 use crate::time::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
@@ -99,8 +101,8 @@ pub struct Metadata {
 }
 
 impl RunResult {
-    /// The result of a run that has at least its ENGINE_START.
-    pub fn of(state: &RunState) -> Option<Self> {
+    /// The result of a run that has at least its ENGINE_START; `model` is what `--model` said of it.
+    pub fn of(state: &RunState, model: Option<&ModelChoice>) -> Option<Self> {
         let metadata = RunMetadata::of(state)?;
         let status = metadata.status;
         let (start_time, end_time) = (state.started_at?, metadata.updated_at);
@@ -109,7 +111,7 @@ impl RunResult {
             run_id: Some(metadata.run_id),
             status,
             result: state.result.clone().filter(|_| status == RunStatus::Completed),
-            error: error_of(state, status),
+            error: error_of(state, status, model),
             interaction: state.question().filter(|_| status == RunStatus::WaitingForInput).map(
                 |question| Interaction {
                     prompt: question.prompt.clone(),
@@ -159,25 +161,34 @@ impl RunResult {
     }
 }
 
-fn error_of(state: &RunState, status: RunStatus) -> Option<ErrorInfo> {
-    let interrupted = ErrorInfo {
-        kind: "interrupted".to_owned(),
-        message: "the run was interrupted".to_owned(),
-        details: Some(format!(
-            "`delta continue --run-id {} -w {}` goes on where it stopped",
-            state.start.as_ref()?.run_id,
-            crate::text::shell_word(&state.start.as_ref()?.work_dir)
-        )),
-    };
+fn error_of(state: &RunState, status: RunStatus, model: Option<&ModelChoice>) -> Option<ErrorInfo> {
+    let next = go_on(state, model);
     match (status, &state.error) {
-        (RunStatus::Failed, Some((message, details))) => Some(ErrorInfo {
-            kind: details.kind.clone(),
-            message: message.clone(),
-            details: details.hint.clone(),
+        (RunStatus::Failed, Some((message, details))) => {
+            // Nobody answered: the question is still open.
+            let again = || state.question().map(|_| format!("`{next} -i` asks again"));
+            Some(ErrorInfo {
+                kind: details.kind.clone(),
+                message: message.clone(),
+                details: details.hint.clone().or_else(again),
+            })
+        }
+        (RunStatus::Interrupted, _) => Some(ErrorInfo {
+            kind: "interrupted".to_owned(),
+            message: "the run was interrupted".to_owned(),
+            details: Some(format!("`{next}` goes on where it stopped")),
         }),
-        (RunStatus::Interrupted, _) => Some(interrupted),
         _ => None,
     }
+}
+
+/// The command that goes on with a run; with `model` when the LLM was chosen by `--model`, for no journal says so.
+pub fn go_on(state: &RunState, model: Option<&ModelChoice>) -> String {
+    let (id, workspace) =
+        state.start.as_ref().map_or(("RUN", "."), |start| (&start.run_id, &start.work_dir));
+    let model = model
+        .map_or_else(String::new, |model| format!(" --model {}", shell_word(&model.to_string())));
+    format!("delta continue --run-id {id} -w {}{model}", shell_word(workspace))
 }
 
 fn usage_of(state: &RunState) -> UsageTotal {

@@ -15,7 +15,7 @@ use crate::llm::config::ModelChoice;
 use crate::llm::endpoint::ADDRESS_VARIABLES;
 use crate::llm::openai::OpenAi;
 use crate::llm::{self, Endpoint, Provider, ProviderKind};
-use crate::outcome::RunResult;
+use crate::outcome::{self, RunResult};
 use crate::output::{self, Format};
 use crate::ownership;
 use crate::progress::{Progress, Verbosity};
@@ -23,7 +23,7 @@ use crate::run::{Notice, Observer, Run};
 use crate::signal::Cancel;
 use crate::state::RunState;
 use crate::terminal;
-use crate::text::{Secrets, shell_word};
+use crate::text::Secrets;
 use crate::time;
 use crate::vars::Vars;
 use crate::workspace::Workspace;
@@ -169,8 +169,9 @@ impl Ready {
         let provider = self.connect(&environment)?;
         let person = options.person(&cancel);
         Engine::new(&self.agent, environment, provider, cancel, person, time::now).drive(run)?;
-        guide(options, run, workspace);
-        RunResult::of(run.state()).ok_or_else(|| Failure::config("the run has no beginning", None))
+        guide(options, run);
+        RunResult::of(run.state(), options.model.as_ref())
+            .ok_or_else(|| Failure::config("the run has no beginning", None))
     }
 
     fn connect(&self, environment: &Environment) -> Result<Box<dyn Provider>, Failure> {
@@ -265,18 +266,23 @@ pub fn observer(options: &Options, run_dir: &Path, before: &RunState) -> Result<
 }
 
 /// Says how to go on with a run that has no result yet.
-fn guide(options: &Options, run: &Run, workspace: &Workspace) {
-    let (id, root) = (&run.id, shell_word(&workspace.root.to_string_lossy()));
-    match run.state().status {
+fn guide(options: &Options, run: &Run) {
+    let (state, next) = (run.state(), outcome::go_on(run.state(), options.model.as_ref()));
+    // Beside the result as text on the same terminal it would be said twice.
+    let told = options.quiet || terminal::shows_result() && options.format == Format::Text;
+    match state.status {
         Some(RunStatus::WaitingForInput) => {
             let response = run.dir.join("interaction/response.txt");
             stdout::complain("The agent waits for your answer. Give it in one of two ways:");
-            stdout::complain(&format!("  delta continue --run-id {id} -w {root} -m ANSWER"));
+            stdout::complain(&format!("  {next} -m ANSWER"));
             stdout::complain(&format!("  write it to {}", response.display()));
-            stdout::complain(&format!("    and then: delta continue --run-id {id} -w {root}"));
+            stdout::complain(&format!("    and then: {next}"));
         }
-        Some(RunStatus::Interrupted) if !options.quiet => {
-            stdout::complain(&format!("Go on with: delta continue --run-id {id} -w {root}"));
+        Some(RunStatus::Interrupted) if !told => {
+            stdout::complain(&format!("Go on with: {next}"));
+        }
+        Some(RunStatus::Failed) if !told && state.question().is_some() => {
+            stdout::complain(&format!("Go on with: {next} -i"));
         }
         _ => {}
     }

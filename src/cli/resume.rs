@@ -98,7 +98,7 @@ pub fn ensure(
     let task = held.state.conversation.task().is_empty().then(|| task.to_owned());
     match held.meaning(task, options.has_person(), &workspace.root) {
         Ok(said) => held.take_up(workspace, ready, options, said, cancel.clone()).map(Some),
-        Err(_) => Ok(RunResult::of(&held.state)),
+        Err(_) => Ok(RunResult::of(&held.state, options.model.as_ref())),
     }
 }
 

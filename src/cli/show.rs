@@ -124,7 +124,7 @@ fn wait(cancel: &Cancel) -> bool {
 
 /// Says what the run cost and what it waits for.
 fn close(progress: &mut Progress, state: &RunState, args: &ShowArgs) {
-    let Some(result) = RunResult::of(state) else { return };
+    let Some(result) = RunResult::of(state, None) else { return };
     let usage = &result.metrics.usage;
     if usage.input_tokens + usage.output_tokens > 0 {
         let cost = usage.total_cost_usd.map_or(String::new(), |cost| format!(", {cost:.4} USD"));
@@ -221,7 +221,7 @@ fn account(events: &[Event]) -> Json {
             _ => {}
         }
     }
-    let mut account = RunResult::of(&state).map_or(Json::Null, |result| json!(result));
+    let mut account = RunResult::of(&state, None).map_or(Json::Null, |result| json!(result));
     if state.status == Some(RunStatus::Running) {
         account["status"] = json!(RunStatus::Running);
     }

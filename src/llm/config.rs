@@ -6,6 +6,7 @@ use crate::text;
 use crate::yaml::shape::{Default, Key, Shape};
 use crate::yaml::{Document, Fields, Mapping, Node};
 use serde_json::{Map, Value as Json};
+use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -247,10 +248,7 @@ impl ModelChoice {
     /// Who answers. What is wrong is the operator's mistake, and no line of the file is to blame.
     fn read(&self, doc: &Document, fields: Fields<'_>, home: &Path) -> Option<ProviderKind> {
         let blame = |message: String, help: &str| {
-            let option = match &self.provider {
-                Some(provider) => format!("--model {provider}:{}", self.model),
-                None => format!("--model {}", self.model),
-            };
+            let option = format!("--model {self}");
             let mut report = Report::default();
             report.push(Diagnostic::of_file(option, message, Some(help.to_owned())));
             doc.adopt(&mut report);
@@ -271,6 +269,15 @@ impl ModelChoice {
             "command" => Some(ProviderKind::Command(command)),
             _ => None,
         }
+    }
+}
+
+impl fmt::Display for ModelChoice {
+    /// As the operator writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { provider, model } = self;
+        provider.iter().try_for_each(|provider| write!(f, "{provider}:"))?;
+        f.write_str(model)
     }
 }
 

@@ -156,7 +156,9 @@ fn no_key(config: &LlmConfig, base_url: &str) -> NoEndpoint {
              or use a local server:       export DELTA_BASE_URL=http://localhost:11434/v1   (Ollama)\n\
              \x20                            export DELTA_BASE_URL=http://localhost:8080/v1    (llama.cpp)\n\
              \x20                            export DELTA_BASE_URL=http://localhost:8000/v1    (vLLM)\n\
-             or run it without any LLM:   llm: {{provider: script, model: script.yaml}} in agent.yaml"
+             or run it without any LLM:   llm: {{provider: script, model: script.yaml}} in agent.yaml\n\
+             or name another LLM:         --model script:FILE or --model command:NAME   (`{}` counts as a model of openai)",
+            config.model
         ),
     }
 }

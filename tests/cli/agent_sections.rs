@@ -269,6 +269,7 @@ Hint: give it a key:               export DELTA_API_KEY=... (or OPENAI_API_KEY)
                                    export DELTA_BASE_URL=http://localhost:8080/v1    (llama.cpp)
                                    export DELTA_BASE_URL=http://localhost:8000/v1    (vLLM)
       or run it without any LLM:   llm: {provider: script, model: script.yaml} in agent.yaml
+      or name another LLM:         --model script:FILE or --model command:NAME   (`m` counts as a model of openai)
 "
     );
     let ran = sandbox.run_command("hi", &[]).env("DELTA_BASE_URL", "localhost:1").output();

@@ -303,3 +303,31 @@ fn c_10_1_a_question_stands_once_above_the_prompt_of_whoever_is_asked() {
     }
     assert_eq!(sandbox.observations(), ["red"]);
 }
+
+#[test]
+fn c_10_1_the_commands_that_are_shown_name_the_llm_that_was_chosen() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent("model: m", "");
+    sandbox.write("a script.yaml", "turns:\n- call: [{tool: ask_human, args: {prompt: Who?}}]\n- {say: late, delay_ms: 3600000}\n");
+    let chosen = ["--model", "script:a script.yaml"];
+    let ran = sandbox.run("hi", &[&["-q"], &chosen[..]].concat()).normal(&sandbox);
+    let next = "delta continue --run-id r -w DIR/work --model 'script:a script.yaml'";
+    assert_eq!(
+        ran.expect_code(101).stderr,
+        format!(
+            "? Who?\nThe agent waits for your answer. Give it in one of two ways:\n  {next} -m ANSWER\n  \
+             write it to DIR/work/.delta/r/interaction/response.txt\n    and then: {next}\n"
+        )
+    );
+    let again = ["continue", "--run-id", "r", "-w", "work", "-i", "--format", "json"];
+    let mut terminal = sandbox.delta([&again, &chosen[..]].concat()).at_terminal();
+    terminal.expect("answer> ").type_in("\x04");
+    let ran = terminal.end().normal(&sandbox).expect_code(1);
+    assert!(ran.stderr.ends_with(&format!("Go on with: {next} -i\n")), "{}", ran.stderr);
+    assert_eq!(ran.json()["error"]["details"], format!("`{next} -i` asks again"));
+    let mut terminal = sandbox.delta([&again, &chosen[..]].concat()).at_terminal();
+    terminal.expect("answer> ").type_in("\x03");
+    let ran = terminal.end().normal(&sandbox).expect_code(130);
+    assert!(ran.stderr.ends_with(&format!("Go on with: {next}\n")), "{}", ran.stderr);
+    assert_eq!(ran.json()["error"]["details"], format!("`{next}` goes on where it stopped"));
+}
