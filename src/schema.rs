@@ -69,7 +69,7 @@ fn define(mapping: &'static Mapping, definitions: &mut Map<String, Json>) -> Jso
 }
 
 fn property(key: &'static Key, definitions: &mut Map<String, Json>) -> Json {
-    if matches!(key.shape, Shape::Refused) {
+    if matches!(key.shape, Shape::Refused | Shape::Elsewhere) {
         return Json::Bool(false);
     }
     let value = value(&key.shape, definitions);
@@ -119,7 +119,7 @@ fn value(shape: &'static Shape, definitions: &mut Map<String, Json>) -> Json {
             let any: Vec<Json> = shapes.iter().map(|shape| value(shape, definitions)).collect();
             json!({"anyOf": any})
         }
-        Shape::Any | Shape::Refused => Json::Bool(true),
+        Shape::Any | Shape::Refused | Shape::Elsewhere => Json::Bool(true),
     }
 }
 

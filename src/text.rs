@@ -141,6 +141,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<
         .map(|candidate| (distance(&wanted, &candidate.to_lowercase()), candidate))
         .filter(|(far, candidate)| {
             *far <= allowed
+                || (wanted.len() >= 3 && candidate.starts_with(&wanted))
                 || (wanted.len() >= 4
                     && (candidate.contains(&wanted) || wanted.contains(candidate)))
         })

@@ -103,8 +103,7 @@ impl<'a> Imports<'a> {
         fields: Fields<'_>,
     ) -> Vec<Rc<Found>> {
         let mut list = List::default();
-        let imports = fields.given("imports").and_then(|node| doc.list(node, "`imports`"));
-        for node in imports.unwrap_or_default() {
+        for node in fields.list("imports") {
             let Some(name) = doc.text(node, "an entry of `imports`") else { continue };
             match self.locate(dir, name) {
                 Ok(path) => list.add(self.file(doc, node, path)),

@@ -7,6 +7,9 @@ use std::path::Path;
 /// What agent.yaml was called.
 const OLD_NAME: &str = "config.yaml";
 
+/// How the warning of something that is old begins.
+pub(super) const DEPRECATED: &str = "[DEPRECATION WARNING]";
+
 /// The name of the main file in `home`; what a person should change about it goes into `warnings`.
 pub(super) fn main_file(home: &Path, warnings: &mut Vec<String>) -> Option<&'static str> {
     // A link that leads nowhere is there: what it should be is not to be replaced by something older.
@@ -22,7 +25,7 @@ pub(super) fn main_file(home: &Path, warnings: &mut Vec<String>) -> Option<&'sta
         (true, false) => Some(MAIN_FILE),
         (false, true) => {
             warnings.push(format!(
-                "[DEPRECATION WARNING] {} is the old name of {MAIN_FILE}; rename it",
+                "{DEPRECATED} {} is the old name of {MAIN_FILE}; rename it",
                 home.join(OLD_NAME).display()
             ));
             Some(OLD_NAME)

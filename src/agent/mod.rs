@@ -57,6 +57,12 @@ pub static AGENT: Mapping = Mapping {
             "Whether the LLM is offered the tool `finish`, and what it takes.",
         ),
         Key::optional(hook::SECTION, Shape::Mapping(&hook::HOOKS), "Deprecated: write hooks.yaml."),
+        Key::elsewhere("hooks", "hooks belong in hooks.yaml, beside this file"),
+        Key::elsewhere("sources", "sources belong in context.yaml, beside this file"),
+        Key::elsewhere("model", "it belongs under `llm:`"),
+        Key::elsewhere("provider", "it belongs under `llm:`"),
+        Key::elsewhere("base_url", "it belongs under `llm:`"),
+        Key::elsewhere("temperature", "it belongs under `llm:`"),
     ],
     one_of: &[],
     open: false,
@@ -401,8 +407,15 @@ impl Loader<'_> {
         if !path.exists() {
             // A directory without agent.yaml is probably no agent at all, and one message says so.
             legacy::main_file(self.home, &mut Vec::new())?;
+            let older = self.warnings.iter().any(|warning| warning.starts_with(legacy::DEPRECATED));
+            let migrate = match older {
+                true => {
+                    "`delta tool migrate` brings the whole directory into the present form; or "
+                }
+                false => "",
+            };
             let help = format!(
-                "it says what the LLM sees; create it with this content:\n\n{}",
+                "it says what the LLM sees; {migrate}create it with this content:\n\n{}",
                 DEFAULT_MANIFEST.trim_end()
             );
             let message = format!("context.yaml not found in {}", self.home.display());
@@ -441,7 +454,8 @@ impl Loader<'_> {
             return Hooks::default();
         }
         self.warnings.push(format!(
-            "[DEPRECATION WARNING] `{section}` in {}: move what stands under it to {file}",
+            "{} `{section}` in {}: move what stands under it to {file}",
+            legacy::DEPRECATED,
             doc.name
         ));
         Hooks::read(doc, node, &format!("`{section}`"), &mut self.warnings)

@@ -22,7 +22,8 @@ pub static LLM: Mapping = Mapping {
         ),
         Key::with_default(
             "provider",
-            Shape::Choice(&PROVIDERS),
+            // Its reader has a better word for the others.
+            Shape::Either(&[Shape::Choice(&PROVIDERS)]),
             Default::Text("openai"),
             "Who answers: an OpenAI-compatible endpoint, a script file, or a command.",
         ),
@@ -254,7 +255,8 @@ impl ModelChoice {
             doc.adopt(&mut report);
         };
         let command = fields.texts("command");
-        match self.provider.as_deref().or(fields.text("provider")).unwrap_or_default() {
+        let own = own_provider(doc, fields);
+        match self.provider.as_deref().or(own).unwrap_or_default() {
             "openai" => Some(ProviderKind::Openai),
             "script" => {
                 // The operator's path counts from where they stand.
@@ -286,6 +288,23 @@ fn is_slip(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_alphabetic()) && !text::nearest(word, PROVIDERS).is_empty()
 }
 
+/// The name of the agent's own provider.
+fn own_provider<'a>(doc: &Document, fields: Fields<'a>) -> Option<&'a str> {
+    let given = fields.given("provider");
+    let name = given.map_or(fields.text("provider"), Node::scalar).unwrap_or_default();
+    if PROVIDERS.contains(&name) {
+        return Some(name);
+    }
+    let help = match text::nearest(name, PROVIDERS).is_empty() {
+        true => "every endpoint that is compatible with OpenAI's is `provider: openai`, with its address as `base_url`"
+            .to_owned(),
+        false => text::did_you_mean(name, PROVIDERS),
+    };
+    let message = "`provider` must be `openai`, `script` or `command`";
+    doc.fault(given.unwrap_or(fields.node), message, Some(help));
+    None
+}
+
 /// Who answers, by the agent's own words.
 fn read_provider(
     doc: &Document,
@@ -296,7 +315,7 @@ fn read_provider(
 ) -> Option<ProviderKind> {
     let at = fields.given("provider").or(model_node).unwrap_or(fields.node);
     let command = fields.texts("command");
-    match fields.text("provider").unwrap_or_default() {
+    match own_provider(doc, fields).unwrap_or_default() {
         "openai" => Some(ProviderKind::Openai),
         "script" => {
             let blame = |message| {

@@ -176,10 +176,11 @@ pub(super) fn merge(
         inferred.retain(|parameter| parameter.name != *name);
         inferred.push(Parameter::inferred(name, Inject::Stdin, None));
     }
+    let template = fields.node.get(syntax.key()).and_then(Node::scalar).unwrap_or_default();
     let nodes = fields.list("parameters");
     let mut merged: Vec<Parameter> = Vec::new();
     for node in nodes {
-        let Some(parameter) = read(doc, node, syntax, &inferred) else { continue };
+        let Some(parameter) = read(doc, node, (syntax, template), &inferred) else { continue };
         if merged.iter().any(|other| other.name == parameter.name) {
             doc.fault(node, format!("two parameters are named `{}`", parameter.name), None);
             continue;
@@ -199,7 +200,12 @@ pub(super) fn merge(
     merged
 }
 
-fn read(doc: &Document, node: &Node, syntax: Syntax, inferred: &[Parameter]) -> Option<Parameter> {
+fn read(
+    doc: &Document,
+    node: &Node,
+    (syntax, template): (Syntax, &str),
+    inferred: &[Parameter],
+) -> Option<Parameter> {
     let fields = doc.fields(node, &PARAMETER)?;
     let name_node = fields.require("name", "file")?;
     let name = read_parameter_name(doc, name_node)?;
@@ -214,6 +220,9 @@ fn read(doc: &Document, node: &Node, syntax: Syntax, inferred: &[Parameter]) -> 
     if found.is_none() && syntax != Syntax::Command {
         let names: Vec<_> = inferred.iter().map(|parameter| parameter.name.as_str()).collect();
         let help = match names.is_empty() {
+            _ if holds_variable(template, &name) => {
+                format!("write `${{{name}}}`: `${name}` is a variable of the shell")
+            }
             true => format!(
                 "the template has no placeholders; write `${{{name}}}` where the value belongs"
             ),
@@ -227,6 +236,13 @@ fn read(doc: &Document, node: &Node, syntax: Syntax, inferred: &[Parameter]) -> 
     read_meaning(doc, fields, &mut parameter);
     read_injection(doc, fields, found, &mut parameter);
     Some(parameter)
+}
+
+/// Whether `$name` stands in a template.
+fn holds_variable(template: &str, name: &str) -> bool {
+    let goes_on = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let mut rest = template.split('$').skip(1);
+    rest.any(|rest| rest.strip_prefix(name).is_some_and(|rest| !goes_on(rest)))
 }
 
 /// Reads what the values are: type, description, enum, default, required.

@@ -79,6 +79,8 @@ pub enum Shape {
     Any,
     /// Nothing: a key that is known so that there is a better word for it than "unknown".
     Refused,
+    /// Nothing: a key that is known so that a message can say where it belongs.
+    Elsewhere,
 }
 
 impl Key {
@@ -102,6 +104,11 @@ impl Key {
         Self { name, about, shape, required: false, default: Some(default) }
     }
 
+    /// A key that people write here and that belongs elsewhere; `about` says where, as the help of a message.
+    pub const fn elsewhere(name: &'static str, about: &'static str) -> Self {
+        Self { name, about, shape: Shape::Elsewhere, required: false, default: None }
+    }
+
     /// A key whose reader has a better word for it than "unknown".
     pub const fn refused(name: &'static str, about: &'static str) -> Self {
         Self { name, about, shape: Shape::Refused, required: false, default: None }
@@ -116,7 +123,7 @@ impl Mapping {
 
     /// The names of the keys that a person may write.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + Clone {
-        let offered = |key: &&'static Key| !matches!(key.shape, Shape::Refused);
+        let offered = |key: &&'static Key| !matches!(key.shape, Shape::Refused | Shape::Elsewhere);
         self.keys.iter().filter(offered).map(|key| key.name)
     }
 }
@@ -138,6 +145,10 @@ impl Document {
         for (key, value) in self.mapping(node, what)? {
             let name = key.scalar().unwrap_or_default();
             match mapping.key(name) {
+                Some(Key { shape: Shape::Elsewhere, about, .. }) => {
+                    let message = format!("unknown key `{name}` in {what}");
+                    self.fault(key, message, Some((*about).to_owned()));
+                }
                 Some(known) if !value.is_null() => {
                     self.check_shape(value, &known.shape, &format!("`{name}`"));
                 }
@@ -187,6 +198,10 @@ impl Document {
             }
             Shape::Number(from, to) => self.check_number(node, *from, *to, what),
             Shape::Choice(choices) => self.check_choice(node, choices, what),
+            Shape::List(Shape::Text) if node.scalar().is_some() => {
+                let help = format!("write `[{}]`", super::flow(node));
+                self.fault(node, format!("{what} must be a list, not {}", node.kind()), Some(help));
+            }
             Shape::List(entries) => {
                 for item in self.list(node, what).unwrap_or_default() {
                     self.check_shape(item, entries, &format!("an entry of {what}"));
@@ -197,7 +212,8 @@ impl Document {
             | Shape::Names
             | Shape::Either(_)
             | Shape::Any
-            | Shape::Refused => {}
+            | Shape::Refused
+            | Shape::Elsewhere => {}
         }
     }
 

@@ -183,6 +183,11 @@ fn c_1_2_a_missing_context_yaml_prints_the_default_ready_to_paste() {
         heading,
         "error: context.yaml not found in DIR/agent\n  --> DIR/agent/context.yaml\n  = help: it says what the LLM sees; create it with this content:"
     );
+    // An agent of the older form is older in more than this.
+    let older = agent(format!("{GOOD}lifecycle_hooks: {{}}\n"));
+    std::fs::remove_file(older.path("agent/context.yaml")).unwrap();
+    let help = "  = help: it says what the LLM sees; `delta tool migrate` brings the whole directory into the present form; or create it with this content:\n";
+    assert!(refused(&older).contains(help));
     // As it is printed, indentation and all, it is a context.yaml.
     sandbox.write("agent/context.yaml", content);
     let ran = sandbox.run("hi", &["--format", "raw"]).expect_code(0);

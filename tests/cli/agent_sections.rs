@@ -53,6 +53,11 @@ fn c_1_5_the_llm_section_is_checked() {
         "did you mean `openai`?",
     );
     check(
+        "provider: |anthropic|, model: m",
+        "`provider` must be `openai`, `script` or `command`",
+        "every endpoint that is compatible with OpenAI's is `provider: openai`, with its address as `base_url`",
+    );
+    check(
         "provider: |command|, model: m",
         "provider `command` needs a `command`",
         "write `command: [PROGRAM, ARG, ...]`; it gets the request on stdin",
@@ -303,4 +308,27 @@ fn c_1_3_a_wrong_model_is_the_option_that_names_it() {
     }
     sandbox.write("agent/agent.yaml", "name: t\nllm: {provider: script, model: script.yaml}\n");
     assert!(said("gone.yaml", 126).contains("\n  --> --model gone.yaml\n"));
+}
+
+#[test]
+fn c_1_3_what_belongs_elsewhere_is_sent_there() {
+    let check = |line: &str, message: &str, width: usize, column: usize, help: &str| {
+        let (blanks, carets) = (" ".repeat(column - 1), "^".repeat(width));
+        let sandbox = agent(format!("{GOOD}{line}\n"));
+        let expected = format!(
+            "error: {message}\n  --> DIR/agent/agent.yaml:3:{column}\n   |\n 3 | {line}\n   | {blanks}{carets}\n  = help: {help}\n"
+        );
+        assert_eq!(refused(&sandbox), expected);
+    };
+    let unknown = |name: &str| format!("unknown key `{name}` in agent.yaml");
+    check("hooks: {}", &unknown("hooks"), 5, 1, "hooks belong in hooks.yaml, beside this file");
+    check("temperature: 0", &unknown("temperature"), 11, 1, "it belongs under `llm:`");
+    let list = "`imports` must be a list, not a text";
+    check("imports: x.yaml", list, 6, 10, "write `[\"x.yaml\"]`");
+    let types = "`type` must be `string`, `integer`, `number`, `boolean` or `array`";
+    let tool = "tools: [{name: t, exec: 'echo ${n}', parameters: [{name: n, type: int}]}]";
+    check(tool, types, 3, 67, "did you mean `integer`?");
+    let lost = "Parameter 'n' not found in template";
+    let tool = "tools: [{name: t, shell: 'cd ${d}; head -n $n', parameters: [{name: n}]}]";
+    check(tool, lost, 1, 69, "write `${n}`: `$n` is a variable of the shell");
 }
