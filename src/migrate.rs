@@ -67,10 +67,25 @@ fn of_text(home: &Path, name: &'static str, text: &str) -> Result<(Plan, String)
     }
     let doc = parse(&shown, &migrated.text)?;
     let after = match doc.root.entry("lifecycle_hooks") {
-        Some((key, value)) => plan.hooks(home, &doc, key, value),
+        Some((key, value)) => {
+            plan.left.extend(value.entries().iter().filter_map(of_workspace));
+            plan.hooks(home, &doc, key, value)
+        }
         None => migrated.text,
     };
     Ok((plan, after))
+}
+
+/// What is to be said of a hook whose program is looked for in the workspace.
+fn of_workspace((name, hook): &(Node, Node)) -> Option<String> {
+    let program = hook.get("command")?.items().first()?.scalar()?;
+    if !program.contains('/') || program.starts_with(['/', '$']) {
+        return None;
+    }
+    let (name, beside) = (name.scalar()?, program.trim_start_matches("./"));
+    Some(format!(
+        "the hook `{name}` starts `{program}`, which is looked for in the workspace; one beside agent.yaml is `${{AGENT_HOME}}/{beside}`"
+    ))
 }
 
 fn refuse(file: String, message: &str, help: &str) -> Report {

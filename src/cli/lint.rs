@@ -1,6 +1,6 @@
 //! `delta tool lint`
 
-use super::failure::Failure;
+use super::tool::agent_directory;
 use super::{drive, stdout};
 use crate::lint::{Finding, Level, lint as findings};
 use crate::process::Launch;
@@ -48,14 +48,12 @@ enum Format {
 
 /// Prints what is found.
 pub fn lint(args: &LintArgs) -> ExitCode {
-    let is_agent = ["agent.yaml", "config.yaml"].iter().any(|name| args.dir.join(name).exists());
-    if !is_agent {
-        let message = format!("{} holds no agent.yaml", args.dir.display());
-        let hint = "name an agent directory: `delta tool lint DIR`".to_owned();
-        return Failure::config(message, hint).complain();
-    }
+    let dir = match agent_directory(&args.dir, "delta tool lint") {
+        Ok(dir) => dir,
+        Err(failure) => return failure.complain(),
+    };
     let launch = Launch {
-        cwd: args.dir.clone(),
+        cwd: dir.clone(),
         env: std::env::vars_os().collect(),
         secrets: Secrets::default(),
     };
@@ -65,7 +63,7 @@ pub fn lint(args: &LintArgs) -> ExitCode {
         Threshold::Info => Level::Info,
     };
     let allowed = drive::import_path();
-    let mut found = findings(&args.dir, &allowed, &launch);
+    let mut found = findings(&dir, &allowed, &launch);
     found.retain(|finding| finding.level >= level);
     let text = match args.format {
         Format::Text => text(&found),

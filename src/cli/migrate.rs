@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use super::stdout;
+use super::tool::agent_directory;
 use crate::durable;
 use crate::migrate::{Change, plan};
 use clap::Args;
@@ -40,7 +41,8 @@ pub fn migrate(args: &MigrateArgs) -> ExitCode {
 }
 
 fn perform(args: &MigrateArgs) -> Result<ExitCode, Failure> {
-    let plan = plan(&args.dir)?;
+    let dir = agent_directory(&args.dir, "delta tool migrate")?;
+    let plan = plan(&dir)?;
     let shown: String = plan.changes.iter().map(diff).collect();
     stdout::write(&shown);
     for line in &plan.left {
@@ -54,8 +56,10 @@ fn perform(args: &MigrateArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::FAILURE);
     }
     for change in &plan.changes {
-        write(&args.dir, change)?;
+        write(&dir, change)?;
     }
+    let names: Vec<_> = plan.changes.iter().map(|change| change.new).collect();
+    stdout::complain(&format!("written: {}", names.join(", ")));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -104,6 +104,7 @@ fn c_11_8_findings_are_the_result_and_the_level_decides_the_exit_code() {
     let all = format!("{info}{warning}1 warning, 1 info\n");
     lint(&sandbox, &["agent", "--level", "info"]).expect(1, &all, "");
     lint(&sandbox, &["agent", "--level", "error"]).expect(0, "", "");
+    lint(&sandbox, &["agent/agent.yaml", "--level", "error"]).expect(0, "", "");
     // The directory is the current one when none is named.
     let bin = sandbox.path("bin");
     let here = sandbox.delta(["tool:lint"]).cwd(&home).env("PATH", bin.to_str().unwrap());
@@ -129,6 +130,8 @@ fn c_11_8_what_is_no_agent_directory_is_refused() {
     let message =
         "Error: work holds no agent.yaml\nHint: name an agent directory: `delta tool lint DIR`\n";
     lint(&sandbox, &["work"]).expect(126, "", message);
+    let migrated = sandbox.delta(["tool", "migrate", "work"]).output();
+    migrated.expect(126, "", &message.replace("lint", "migrate"));
     assert_eq!(lint(&sandbox, &["agent", "--level", "everything"]).code, 2);
     assert_eq!(lint(&sandbox, &["agent", "--format", "xml"]).code, 2);
 }

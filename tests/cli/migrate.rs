@@ -159,7 +159,11 @@ fn c_11_9_what_would_change_is_shown_and_nothing_is_written() {
 #[test]
 fn c_11_9_everything_else_stays_byte_for_byte_and_a_second_time_changes_nothing() {
     let sandbox = directory(&[("config.yaml", OLD)]);
-    sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect(0, DIFF, NOTE);
+    sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect(
+        0,
+        DIFF,
+        &format!("{NOTE}written: hooks.yaml, context.yaml, agent.yaml\n"),
+    );
     let files = ["agent.yaml", "context.yaml", "hooks.yaml", "system_prompt.txt"];
     assert_eq!(sandbox.files("agent"), files);
     assert_eq!(sandbox.read("agent/agent.yaml"), NEW);
@@ -263,4 +267,28 @@ fn c_11_9_what_was_expanded_comes_back() {
         text.lines().filter(|line| line.contains("command:")).map(str::to_owned).collect()
     };
     assert_eq!(words(&expand()), words(&expanded));
+}
+
+#[test]
+fn c_11_9_a_hook_that_is_looked_for_in_the_workspace_is_told() {
+    let hooks = |program: &str| format!("lifecycle_hooks:\n  on_error: {{command: [{program}]}}\n");
+    let main = "name: n\nllm: {provider: script, model: s}\n";
+    let said = |program: &str| {
+        let text = format!("{main}{}", hooks(program));
+        let sandbox = directory(&[("agent.yaml", &text), ("context.yaml", CONTEXT)]);
+        let ran = sandbox.delta(["tool", "migrate", "agent/agent.yaml", "--write"]).output();
+        assert_eq!(sandbox.read("agent/hooks.yaml"), hooks(program));
+        ran.expect_code(0).stderr
+    };
+    let written = "written: hooks.yaml, agent.yaml\n";
+    assert_eq!(
+        said("./hook.sh"),
+        format!(
+            "note: the hook `on_error` starts `./hook.sh`, which is looked for in the workspace; \
+             one beside agent.yaml is `${{AGENT_HOME}}/hook.sh`\n{written}"
+        )
+    );
+    for program in ["logger", "/bin/logger", "'${AGENT_HOME}/hook.sh'"] {
+        assert_eq!(said(program), written);
+    }
 }

@@ -169,3 +169,14 @@ fn c_12_6_a_reader_that_has_gone() {
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "code 0\n");
 }
+
+#[test]
+fn c_2_9_a_directory_is_its_main_file() {
+    let sandbox = Sandbox::new(DELTA);
+    for name in ["config.yaml", "agent.yaml"] {
+        sandbox
+            .write(&format!("agent/{name}"), FILE.replace("name: t ", &format!("name: {name} ")));
+        let expanded = EXPANDED.replace("name: t ", &format!("name: {name} "));
+        sandbox.delta(["tool", "expand", "agent"]).output().expect(0, &expanded, "");
+    }
+}
