@@ -113,6 +113,7 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// The journal could not be written: nothing was started that it does not hold, and nothing more can be recorded.
     pub fn drive(&mut self, run: &mut Run) -> Result<Ending, FileError> {
+        self.warn_of_lame_hooks(run);
         let mut cause = None;
         let ending = match self.steps(run) {
             Ok(ending) => ending,

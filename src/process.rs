@@ -17,6 +17,7 @@ mod table;
 mod tests;
 
 pub use self::capture::{Capture, INLINE, INLINE_ALL, MAX_SPOOL};
+pub use self::program::{Lack, NotFound};
 pub use self::table::{Marks, end_marked, find_marked};
 
 use self::capture::Recorder;
@@ -61,21 +62,17 @@ pub struct Launch {
 /// # Errors
 /// Why it would not start, in the words of an observation.
 pub fn find_program(name: &str, launch: &Launch) -> Result<PathBuf, NotFound> {
-    program::find(name, launch).map_err(|end| match end {
-        End::NotStarted { code, reason } => {
-            NotFound { missing: code == program::NOT_FOUND, reason }
+    let path = program::find(name, launch).map_err(|end| match end {
+        End::NotStarted { code, reason } if code != program::NOT_FOUND => {
+            NotFound { lack: Lack::Permission, reason }
         }
-        _ => NotFound { missing: true, reason: format!("program `{name}` was not found") },
-    })
-}
-
-/// Why a program would not start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotFound {
-    /// There is no such file; otherwise it cannot be executed.
-    pub missing: bool,
-    /// The reason, as a sentence without its full stop.
-    pub reason: String,
+        End::NotStarted { reason, .. } => NotFound { lack: Lack::File, reason },
+        _ => NotFound { lack: Lack::File, reason: format!("program `{name}` was not found") },
+    })?;
+    match program::look_inside(name, &path, launch) {
+        Some((lack, reason)) => Err(NotFound { lack, reason }),
+        None => Ok(path),
+    }
 }
 
 /// A process to run.

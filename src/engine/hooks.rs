@@ -8,7 +8,7 @@ use crate::environment::HOOK_NAME;
 use crate::event::Payload;
 use crate::hook::answer::{self, Failure, Verdict};
 use crate::hook::{Configured, Hook, OnFailure};
-use crate::process::{self, Command, End, Finished, Spool};
+use crate::process::{self, Command, End, Finished, NotFound, Spool};
 use crate::record::{self, HookExecution, Stream};
 use crate::run::{Notice, Run};
 use crate::signal::Cancel;
@@ -17,6 +17,7 @@ use crate::time::Timestamp;
 use crate::tool::Tool;
 use crate::tool::argv::{Invocation, canonical};
 use crate::tool::observation::Observation;
+use crate::vars::Variable;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::time::Duration;
@@ -152,6 +153,30 @@ impl<'a> Engine<'a> {
         };
         let finished = process::run(&command, cancel);
         Ok(Some(Fired { hook, configured, finished, iteration, stem, argv, stdin, started_at }))
+    }
+
+    /// Says which hooks cannot be started as things are, before they are needed.
+    pub(super) fn warn_of_lame_hooks(&self, run: &mut Run) {
+        for hook in Hook::ALL {
+            let Some(configured) = self.agent.hooks.get(hook) else { continue };
+            // What lies in the run directory is made by the run itself.
+            let made_later = format!("${{{}}}", Variable::RunDir.name());
+            let program = configured.command.first().filter(|word| !word.contains(&made_later));
+            let Some(program) = program.map(|word| self.environment.vars().fill(word)) else {
+                continue;
+            };
+            let launch = self.environment.launch_hook(0, &[], (hook.name(), ""), &[]);
+            let Err(NotFound { reason, .. }) = process::find_program(&program, &launch) else {
+                continue;
+            };
+            let shut = match (hook, configured.on_failure) {
+                (Hook::PreToolExecution, OnFailure::Fail) => "; every call will be denied",
+                (_, OnFailure::Fail) => "; the run will fail",
+                (_, OnFailure::Ignore) => "",
+            };
+            let text = format!("the hook {} cannot be started: {reason}{shut}", hook.name());
+            run.tell(Notice::Warning(&text));
+        }
     }
 
     /// Records a hook that has run, and what came of it.

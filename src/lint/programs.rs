@@ -3,7 +3,7 @@
 use super::options::unwrapped;
 use super::view::{Bit, Word};
 use super::{Level, Sink, Subject, shell as script, table};
-use crate::process::{self, Launch, NotFound};
+use crate::process::{self, Lack, Launch, NotFound};
 use crate::tool::Syntax;
 use crate::vars::Variable;
 use crate::yaml::{Document, Node};
@@ -135,9 +135,18 @@ fn relative(name: &str, home: &Path) -> Option<Verdict> {
 }
 
 fn missing(path: &str, shown: &str, launch: &Launch, shell: bool) -> Option<Verdict> {
-    let NotFound { missing, reason } = process::find_program(path, launch).err()?;
-    if !missing {
-        let help = format!("make it executable: `chmod +x {shown}`");
+    let NotFound { lack, reason } = process::find_program(path, launch).err()?;
+    let help = match lack {
+        Lack::File => None,
+        Lack::Permission => Some(format!("make it executable: `chmod +x {shown}`")),
+        // The shell reads such a file itself.
+        Lack::Marker if shell => return None,
+        Lack::Marker | Lack::Interpreter => Some(
+            "begin it with the line `#!/bin/sh`, or with that of another program that is there"
+                .to_owned(),
+        ),
+    };
+    if let Some(help) = help {
         return Some(("program-not-executable", reason, help));
     }
     let help = match shell {

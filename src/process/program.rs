@@ -14,6 +14,28 @@ pub(super) const NOT_FOUND: i32 = 127;
 /// The exit code that shells give for a program that cannot be executed.
 const NOT_EXECUTABLE: i32 = 126;
 
+/// What a program lacks that would not start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// There is no such file.
+    File,
+    /// It may not be executed.
+    Permission,
+    /// It is a text without a `#!` line; a shell that starts it reads it itself.
+    Marker,
+    /// Its `#!` line names a program that is not there.
+    Interpreter,
+}
+
+/// Why a program would not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotFound {
+    /// What is not there.
+    pub lack: Lack,
+    /// The reason, as a sentence without its full stop.
+    pub reason: String,
+}
+
 /// Checks that a child can start in `directory`.
 pub(super) fn check_directory(directory: &Path) -> Result<(), End> {
     let reason = match fs::metadata(directory) {
@@ -59,17 +81,8 @@ pub(super) fn explain(error: &io::Error, name: &str, path: &Path) -> End {
         (Some(Errno::TOOBIG), _) => {
             "the argument list is too long for the system: give the large value by stdin".to_owned()
         }
-        (Some(Errno::NOEXEC), _) => {
-            format!("`{name}` is neither a program for this system nor a script with a `#!` line")
-        }
-        (Some(Errno::NOENT), Some(interpreter)) if interpreter.ends_with('\r') => {
-            format!(
-                "the `#!` line of `{name}` ends with a carriage return: save the file with Unix line ends"
-            )
-        }
-        (Some(Errno::NOENT), Some(interpreter)) => {
-            format!("the interpreter `{interpreter}` of `{name}` was not found")
-        }
+        (Some(Errno::NOEXEC), _) => without_marker(name),
+        (Some(Errno::NOENT), Some(interpreter)) => without_interpreter(name, &interpreter),
         (Some(Errno::NOENT), None) => {
             format!("`{name}`, or the loader that it needs, was not found")
         }
@@ -80,6 +93,32 @@ pub(super) fn explain(error: &io::Error, name: &str, path: &Path) -> End {
         _ => format!("`{name}` could not be started: {error}"),
     };
     refuse(NOT_EXECUTABLE, reason)
+}
+
+/// Why the system would not start the program `name`, which is the executable file `path`, as far as its first line
+/// tells.
+pub(super) fn look_inside(name: &str, path: &Path, launch: &Launch) -> Option<(Lack, String)> {
+    if let Some(interpreter) = interpreter(path) {
+        let is_there = launch.cwd.join(&interpreter).exists();
+        return (!is_there).then(|| (Lack::Interpreter, without_interpreter(name, &interpreter)));
+    }
+    // Every format of programs has a NUL near its beginning, and no script has one.
+    let start = beginning(path)?;
+    let is_text = !start.starts_with(b"#!") && !start.contains(&0);
+    is_text.then(|| (Lack::Marker, without_marker(name)))
+}
+
+fn without_marker(name: &str) -> String {
+    format!("`{name}` is neither a program for this system nor a script with a `#!` line")
+}
+
+fn without_interpreter(name: &str, interpreter: &str) -> String {
+    match interpreter.ends_with('\r') {
+        true => format!(
+            "the `#!` line of `{name}` ends with a carriage return: save the file with Unix line ends"
+        ),
+        false => format!("the interpreter `{interpreter}` of `{name}` was not found"),
+    }
 }
 
 /// The refusal of a command that holds a NUL byte.
@@ -132,10 +171,16 @@ fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// What the `#!` line of a script names.
-fn interpreter(path: &Path) -> Option<String> {
+/// The first bytes of a file, when it may be read.
+fn beginning(path: &Path) -> Option<Vec<u8>> {
     let mut start = Vec::new();
     File::open(path).ok()?.take(256).read_to_end(&mut start).ok()?;
+    Some(start)
+}
+
+/// What the `#!` line of a script names.
+fn interpreter(path: &Path) -> Option<String> {
+    let start = beginning(path)?;
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
     line.split([' ', '\t']).find(|word| !word.is_empty()).map(str::to_owned)

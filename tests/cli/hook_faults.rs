@@ -386,3 +386,33 @@ fn c_13_5_on_run_end_runs_after_a_signal_and_a_second_one_ends_it() {
         processes_with(&[&run_dir(&sandbox)]).is_empty().then_some(())
     });
 }
+
+#[test]
+fn c_9_4_a_hook_that_cannot_be_started_is_told_before_it_is_needed() {
+    let path = "DIR/agent/hook";
+    let marker =
+        format!("`{path}` is neither a program for this system nor a script with a `#!` line");
+    let ends = format!(
+        "the `#!` line of `{path}` ends with a carriage return: save the file with Unix line ends"
+    );
+    let lost = format!("the interpreter `/no/such` of `{path}` was not found");
+    for (name, script, told) in [
+        ("pre_tool_execution", "exit 0\n", format!("{marker}; every call will be denied")),
+        ("pre_llm_request", "#!/bin/sh\r\n", format!("{ends}; the run will fail")),
+        ("on_iteration_end", "#! /no/such -x\n", lost),
+    ] {
+        let sandbox = guarded(&hook(name, ""), script);
+        let told = format!("! the hook {name} cannot be started: {told}\n");
+        let loud = sandbox.run("task", &[]).normal(&sandbox);
+        assert!(loud.stderr.contains(&format!("\n> task\n{told}")), "{}", loud.stderr);
+        assert_eq!(loud.stderr.matches(&told).count(), 1, "{}", loud.stderr);
+        let more = ["continue", "--run-id", "r", "-w", "work", "-m", "more"];
+        let again = sandbox.delta(more).output().normal(&sandbox);
+        assert!(again.stderr.contains(&format!("\n> more\n{told}")), "{}", again.stderr);
+        let quiet = sandbox.delta([&more[..], &["-q"]].concat()).output().normal(&sandbox);
+        assert!(!quiet.stderr.contains(&told), "{}", quiet.stderr);
+    }
+    let sandbox = guarded("on_error: {command: ['${RUN_DIR}/made-later']}\n", "");
+    let ran = sandbox.run("task", &[]).expect_code(0);
+    assert!(!ran.stderr.contains("cannot be started"), "{}", ran.stderr);
+}
