@@ -83,6 +83,18 @@ impl Workspace {
 
     /// The workspaces below `path`, itself included, that hold the run `id`.
     pub fn holding(path: &Path, id: &RunId) -> Vec<PathBuf> {
+        Self::below(path, |dir| dir.join(".delta").join(id.as_str()).is_dir())
+    }
+
+    /// The workspaces below `path`, itself included, that hold any run.
+    pub fn with_runs(path: &Path) -> Vec<PathBuf> {
+        Self::below(path, |dir| {
+            let workspace = Self { root: dir.to_owned() };
+            workspace.run_dirs().is_ok_and(|runs| !runs.is_empty())
+        })
+    }
+
+    fn below(path: &Path, is_wanted: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut queue = std::collections::VecDeque::from([(path.to_owned(), 0)]);
         let mut left = SEARCH_LIMIT;
@@ -90,7 +102,7 @@ impl Workspace {
             && left > 0
         {
             left -= 1;
-            if dir.join(".delta").join(id.as_str()).is_dir() {
+            if is_wanted(&dir) {
                 found.push(dir.clone());
             }
             let entries = fs::read_dir(&dir).into_iter().flatten().flatten();

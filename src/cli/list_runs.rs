@@ -6,7 +6,7 @@ use crate::event::RunStatus;
 use crate::journal;
 use crate::run::RunMetadata;
 use crate::state::RunState;
-use crate::text::{one_line, printable};
+use crate::text::{one_line, printable, shell_word};
 use crate::time::{self, Timestamp, human_duration};
 use crate::workspace::Workspace;
 use clap::{Args, ValueEnum};
@@ -15,6 +15,9 @@ use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// How many workspaces are named in the place of a list that is empty.
+const SHOWN_PLACES: usize = 5;
 
 /// List the runs of a workspace, the last updated one first
 #[derive(Debug, Args)]
@@ -116,6 +119,9 @@ fn perform(args: &ListRunsArgs) -> Result<String, Failure> {
     let wanted =
         |run: &Listed| resumable(run) && args.status.is_none_or(|status| run.status == status);
     let mut runs = newest_first(&workspace)?;
+    if runs.is_empty() && args.format == Format::Text {
+        point_below(&workspace);
+    }
     runs.retain(wanted);
     if args.first {
         runs.truncate(1);
@@ -127,6 +133,24 @@ fn perform(args: &ListRunsArgs) -> Result<String, Failure> {
         (Format::Text, true) => runs.iter().map(|run| format!("{}\n", run.run_id)).collect(),
         (Format::Text, false) => table(&runs),
     })
+}
+
+/// Says where runs are when `workspace` has none, as an agent directory has none of its own.
+fn point_below(workspace: &Workspace) {
+    let found = Workspace::with_runs(&workspace.root);
+    let options: Vec<_> = found
+        .iter()
+        .take(SHOWN_PLACES)
+        .map(|dir| format!("  -w {}\n", shell_word(&dir.to_string_lossy())))
+        .collect();
+    let more = match found.len().saturating_sub(SHOWN_PLACES) {
+        0 => String::new(),
+        more => format!("  and {more} more\n"),
+    };
+    if !found.is_empty() {
+        let text = format!("Note: no runs here; there are some in\n{}{more}", options.concat());
+        stdout::complain(text.trim_end());
+    }
 }
 
 fn newest_first(workspace: &Workspace) -> Result<Vec<Listed>, Failure> {

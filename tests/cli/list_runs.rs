@@ -54,6 +54,31 @@ fn c_11_3_filters_and_order() {
 }
 
 #[test]
+fn c_11_3_a_directory_without_runs_names_the_workspaces_below_it() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
+    let run = |id: &str| {
+        let args = ["run", "--agent", "agent", "--run-id", id, "-y", "-m", "hi", "-q"];
+        sandbox.delta(args).output().expect_code(0);
+    };
+    let here = |more: &[&str]| sandbox.delta([&["list-runs"], more].concat()).output();
+    here(&[]).expect(0, "", "");
+    run("one");
+    let place = sandbox.path("agent/workspaces/W001").display().to_string();
+    let note = format!("Note: no runs here; there are some in\n  -w {place}\n");
+    for more in [&[] as &[&str], &["-w", "agent"], &["-w", "agent/workspaces", "--first"]] {
+        here(more).expect(0, "", &note);
+    }
+    here(&["--format", "json"]).expect(0, "[]\n", "");
+    here(&["-w", &place, "--status", "FAILED"]).expect(0, "", "");
+    (2..=7).for_each(|number| run(&format!("run{number}")));
+    let said = here(&[]).stderr;
+    assert_eq!(said.lines().count(), 7, "{said}");
+    assert!(said.ends_with("/W005\n  and 2 more\n"), "{said}");
+    let lost = sandbox.delta(["show", "one", "-w", "agent"]).output().expect_code(1).stderr;
+    assert!(lost.ends_with(&format!("\nHint: it is here: -w {place}\n")), "{lost}");
+}
+
+#[test]
 fn c_11_3_json_and_text_say_the_same() {
     let sandbox = every_state();
     let all = list(&sandbox, &["--format", "json"]).json();
