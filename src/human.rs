@@ -62,6 +62,7 @@ pub fn question(call: &Call) -> Result<Question, String> {
     }
     let arguments = crate::text::mend_surrogates(&call.arguments);
     let arguments: Arguments = serde_json::from_str(&arguments).map_err(|error| {
+        let error = crate::text::of_json(&error);
         format!(
             "Invalid arguments for tool `ask_human`; nobody was asked:\n- {error}\n\
              Parameters: prompt (string, required), input_type (text, password or confirmation), sensitive (boolean)."

@@ -188,6 +188,21 @@ pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + C
     }
 }
 
+/// What is wrong with JSON that is not of the expected form, without the words and places of a program.
+pub fn of_json(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    [
+        ("unknown field ", "unknown key "),
+        ("missing field ", "there is no "),
+        ("unknown variant ", "unknown value "),
+        (", expected one of ", "; known here: "),
+        (", expected ", "; expected here: "),
+    ]
+    .iter()
+    .fold(text.to_owned(), |text, (from, to)| text.replacen(from, to, 1))
+}
+
 /// Values that must never be written anywhere, and what stands in their place.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets(Vec<String>);

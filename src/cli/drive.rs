@@ -36,7 +36,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub struct Options {
     /// LLM answers that may be asked for (the agent says how many by default)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = super::parse_count)]
     pub max_iterations: Option<u32>,
     /// Another LLM than the agent's: NAME, or PROVIDER:NAME with openai, script or command
     #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
@@ -65,7 +65,7 @@ impl Options {
     }
 
     /// Tells a person what is good to know, unless only errors are wanted.
-    fn note(&self, lines: &[String]) {
+    pub fn note(&self, lines: &[String]) {
         for line in lines.iter().filter(|_| !self.quiet) {
             stdout::complain(line);
         }

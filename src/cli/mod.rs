@@ -2,9 +2,11 @@
 //! stdout, or decides how the process ends.
 
 use crate::id::RunId;
-use clap::error::ErrorKind;
+use crate::text::shell_word;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 mod completions;
@@ -78,6 +80,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
+            let error = with_tip(error);
             // Help and version go to stdout and succeed, everything else is a usage error.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
@@ -102,6 +105,24 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// A usage error, with what a word was probably meant to be that stands where `run` takes none.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    let word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument => word,
+        _ => return error,
+    };
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    if word.starts_with('-') || !usage.contains("delta run ") {
+        return error;
+    }
+    let tip = match Path::new(word).is_dir() {
+        true => format!("name the agent with `--agent {}`", shell_word(word)),
+        false => "the task stands behind `-m`, as one word of the shell".to_owned(),
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
+}
+
 /// Says that the arguments of `command` do not do, as clap says it; gives the exit code.
 fn usage_error(command: &str, message: &str) -> ExitCode {
     let mut cli = Cli::command();
@@ -117,6 +138,12 @@ fn usage_error(command: &str, message: &str) -> ExitCode {
 /// A run id of the command line.
 fn parse_run_id(text: &str) -> Result<RunId, String> {
     RunId::parse(text).map_err(|error| error.to_string())
+}
+
+/// How many of something an option allows: at least one.
+fn parse_count(text: &str) -> Result<u32, String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| format!("write a whole number from 1 to {}", u32::MAX))
 }
 
 /// A panic leaves with a code of its own: Rust's 101 would look like a question to a person.

@@ -11,12 +11,12 @@ use crate::human;
 use crate::id::RunId;
 use crate::journal::{self, Contents, JournalError};
 use crate::outcome::RunResult;
-use crate::ownership::Ownership;
+use crate::ownership::{Ownership, OwnershipError};
 use crate::process;
 use crate::run::{self, Notice, Run};
 use crate::signal::Cancel;
 use crate::state::RunState;
-use crate::text::{printable, shell_word};
+use crate::text::{one_line, printable, shell_word};
 use crate::time;
 use crate::workspace::{self, Workspace};
 use clap::Args;
@@ -32,8 +32,11 @@ use std::process::ExitCode;
 #[command(after_long_help = EXAMPLES)]
 pub struct ContinueArgs {
     /// The run
-    #[arg(long, value_name = "ID", value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
-    run_id: RunId,
+    #[arg(value_name = "RUN", required_unless_present = "run_id", value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
+    run: Option<RunId>,
+    /// The run, as an option
+    #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
+    run_id: Option<RunId>,
     /// The workspace that holds it
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completions::Workspaces))]
     work_dir: PathBuf,
@@ -50,24 +53,31 @@ pub struct ContinueArgs {
     options: Options,
 }
 
+impl ContinueArgs {
+    fn run(&self) -> &RunId {
+        self.run.as_ref().or(self.run_id.as_ref()).expect("the parser wants one of them")
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
-  delta continue --run-id ID -w ./work                    go on where it stopped
-  delta continue --run-id ID -w ./work -m \"yes, proceed\"  answer, or say what is next
-  delta continue --run-id ID -w ./work -m - < more.md     the message from a file";
+  delta continue RUN -w ./work                    go on where it stopped
+  delta continue RUN -w ./work -m \"yes, proceed\"  answer, or say what is next
+  delta continue RUN -w ./work -m - < more.md     the message from a file";
 
 /// Takes up a run and drives it.
 pub fn resume(args: &ContinueArgs) -> ExitCode {
-    drive::finish(perform(args), args.options.format, Some(args.run_id.to_string()))
+    drive::finish(perform(args), args.options.format, Some(args.run().to_string()))
 }
 
 fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
     let message = args.message.as_deref().map(drive::message).transpose()?;
     let workspace = Workspace::existing(&args.work_dir)?;
-    let dir = find(&args.run_id, &workspace)?;
-    let ownership = Ownership::claim(&args.run_id, &dir)?;
-    let contents = read_journal(&args.run_id, &dir)?;
-    let held = Held::new(&args.run_id, dir, ownership, contents, args.force)?;
+    let id = args.run();
+    let dir = find(id, &workspace)?;
+    let ownership = Ownership::claim(id, &dir).map_err(|error| taken(error, id, &dir))?;
+    let contents = read_journal(id, &dir)?;
+    let held = Held::new(id, dir, ownership, contents, args.force)?;
     let said = held
         .meaning(message, args.options.has_person(), &args.work_dir)
         .map_err(|missing| Failure::needs_message(missing.message, missing.hint))?;
@@ -95,7 +105,12 @@ pub fn ensure(
     }
     let contents = read_journal(id, &dir)?;
     let held = Held::new(id, dir, ownership, contents, false)?;
-    let task = held.state.conversation.task().is_empty().then(|| task.to_owned());
+    let own = held.state.conversation.task();
+    if !own.is_empty() && own != ready.secrets.hide(task) {
+        let own = one_line(&printable(own), 60);
+        options.note(&[format!("Note: run {id} is there with another task, which stays: {own}")]);
+    }
+    let task = own.is_empty().then(|| task.to_owned());
     match held.meaning(task, options.has_person(), &workspace.root) {
         Ok(said) => held.take_up(workspace, ready, options, said, cancel.clone()).map(Some),
         Err(_) => Ok(RunResult::of(&held.state, options.model.as_ref())),
@@ -139,7 +154,7 @@ impl Held {
             .clone()
             .ok_or_else(|| Failure::damaged(format!("run {id} never began"), None))?;
         let orphaned = state.status == Some(RunStatus::Running);
-        ownership.succeed(&start, !orphaned, force)?;
+        ownership.succeed(&start, !orphaned, force).map_err(|error| taken(error, id, &dir))?;
         Ok(Self { id: id.clone(), dir, ownership, contents, state, start, orphaned })
     }
 
@@ -268,6 +283,14 @@ fn warn_of_lost_hooks(run: &mut Run, before: &EngineStart, now: &EngineStart) {
             "the run had the hook {lost} until now, and the agent in {home} has none"
         )));
     }
+}
+
+/// Why the run in `dir` cannot be had, and how to watch whoever has it.
+fn taken(error: OwnershipError, id: &RunId, dir: &Path) -> Failure {
+    let workspace = dir.ancestors().nth(2).unwrap_or(dir).to_string_lossy().into_owned();
+    let watch = format!("delta show {id} -w {} --follow", shell_word(&workspace));
+    let is_active = matches!(error, OwnershipError::Active { .. });
+    Failure::from(error).with_hint(is_active.then(|| format!("watch it with `{watch}`")))
 }
 
 /// The directory of a run.

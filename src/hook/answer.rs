@@ -237,7 +237,8 @@ fn said<T: DeserializeOwned>(hook: Hook, stdout: &Capture) -> Result<Option<T>, 
     serde_json::from_str(&text).map(Some).map_err(|error| {
         let misunderstood = serde_json::from_str::<IgnoredAny>(&text).is_ok();
         let what = if misunderstood { "an object that is no answer" } else { "invalid JSON" };
-        let reason = format!("printed {what} ({error}): {}", text::one_line(text.trim(), 200));
+        let why = if misunderstood { text::of_json(&error) } else { error.to_string() };
+        let reason = format!("printed {what} ({why}): {}", text::one_line(text.trim(), 200));
         Failure { reason, misunderstood }
     })
 }

@@ -150,11 +150,20 @@ fn c_10_1_invalid_arguments_are_an_observation() {
         assert!(!sandbox.path("work/.delta/r/interaction").exists());
         assert_eq!(sandbox.events("HUMAN_INPUT_REQUEST").len(), 0);
     };
-    check("{}", "missing field `prompt`");
-    check("{prompt: 1}", "expected a string");
-    check("{prompt: x, input_type: number}", "unknown variant `number`");
-    check("{prompt: x, sensitive: 'yes'}", "expected a boolean");
-    check("{prompt: x, nonsense: 1}", "unknown field `nonsense`");
+    check("{}", "there is no `prompt`\n");
+    check("{prompt: 1}", "invalid type: integer `1`; expected here: a string\n");
+    check(
+        "{prompt: x, input_type: number}",
+        "unknown value `number`; known here: `text`, `password`, `confirmation`\n",
+    );
+    check(
+        "{prompt: x, sensitive: 'yes'}",
+        "invalid type: string \"yes\"; expected here: a boolean\n",
+    );
+    check(
+        "{prompt: x, nonsense: 1}",
+        "unknown key `nonsense`; known here: `prompt`, `input_type`, `sensitive`\n",
+    );
 }
 
 #[test]

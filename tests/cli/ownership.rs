@@ -14,7 +14,14 @@ const HOLD: &str = "  - name: hold\n    shell: echo held > held; cat gate\n  \
                     - name: stop\n    shell: kill -TERM $PPID; sleep 1000\n  \
                     - name: die\n    shell: kill -9 $PPID; sleep 1000\n";
 
-const ACTIVE: &str = "Cannot continue while original process is running.\n";
+/// What is said of a run that another process works on.
+fn active(sandbox: &Sandbox, pid: u32) -> String {
+    let workspace = sandbox.path("work").display().to_string();
+    format!(
+        "Error: Run r is still active (PID {pid}).\nCannot continue while original process is running.\n\
+         Hint: watch it with `delta show r -w {workspace} --follow`\n"
+    )
+}
 
 fn holding(turns: &str) -> Sandbox {
     let sandbox = Sandbox::scripted(DELTA, HOLD, turns);
@@ -64,7 +71,7 @@ fn c_13_1_a_run_that_is_worked_on_is_refused() {
     let child = sandbox.run_command("task", &["--format", "raw"]).spawn();
     until_line(&sandbox.path("work/held"));
     let before = snapshot(&sandbox);
-    let expected = format!("Error: Run r is still active (PID {}).\n{ACTIVE}", child.id());
+    let expected = active(&sandbox, child.id());
     for more in [&[][..], &["-m", "x"], &["--force"], &["--force", "-m", "x"]] {
         resume(&sandbox, more).expect(1, "", &expected);
     }
@@ -123,7 +130,7 @@ fn c_13_2_a_pid_that_was_given_to_another_process_is_not_the_run() {
         (event["pid"], event["start_time_unix"]) = (json!(delta.id()), json!(start));
     });
     let before = snapshot(&sandbox);
-    let expected = format!("Error: Run r is still active (PID {}).\n{ACTIVE}", delta.id());
+    let expected = active(&sandbox, delta.id());
     resume(&sandbox, &[]).expect(1, "", &expected);
     resume(&sandbox, &["--force"]).expect(1, "", &expected);
     assert_eq!(snapshot(&sandbox), before);
@@ -194,7 +201,8 @@ fn c_13_1_of_twenty_that_continue_at_once_one_does() {
     for ran in refused {
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
         assert!(ran.stderr.starts_with("Error: Run r is still active (PID "), "{}", ran.stderr);
-        assert!(ran.stderr.ends_with(ACTIVE), "{}", ran.stderr);
+        let rest = active(&sandbox, 0).split_once('\n').unwrap().1.to_owned();
+        assert!(ran.stderr.ends_with(&rest), "{}", ran.stderr);
     }
     assert!(sandbox.read("work/.delta/r/journal.jsonl").starts_with(&held));
     assert_eq!(sandbox.events("ENGINE_END").len(), 2);
@@ -260,6 +268,12 @@ fn c_11_2_ensure_in_every_state() {
         let again = sandbox.run("task", &["--ensure", "--format", "json"]).expect_code(code);
         assert_eq!(again.json()["result"], result["result"]);
     }
+    let sandbox = in_state("COMPLETED");
+    let args = ["--ensure", "--format", "raw"];
+    let note = "Note: run r is there with another task, which stays: task\n";
+    let other = sandbox.run("something else", &args).expect_code(0);
+    assert_eq!((other.stdout, other.stderr.as_str()), (sandbox.run("task", &args).stdout, note));
+    assert_eq!(sandbox.run("something else", &["--ensure", "-q"]).stderr, "");
     let sandbox = in_state("WAITING_FOR_INPUT");
     sandbox.write("work/.delta/r/interaction/response.txt", "yes\n");
     let ran = sandbox.run("task", &["--ensure", "--format", "raw"]).expect_code(0);

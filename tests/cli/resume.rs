@@ -376,3 +376,31 @@ fn c_10_1_a_confirmation_wants_yes_or_no_also_from_continue() {
     let ran = sandbox.delta(fixed.iter().copied().chain(["No"])).output().expect_code(0);
     assert_eq!(ran.stdout, "got No\n");
 }
+
+#[test]
+fn c_11_1_the_run_is_a_word_or_an_option() {
+    let sandbox = in_state("INTERRUPTED");
+    let continued =
+        |more: &[&str]| sandbox.delta([&["continue", "-w", "work"], more].concat()).output();
+    for wrong in [&["r", "--run-id", "r"] as &[&str], &[], &["a/b"]] {
+        assert_eq!(continued(wrong).code, 2, "{wrong:?}");
+    }
+    let ran = continued(&["r", "--format", "raw"]).expect_code(0);
+    assert!(ran.stdout.starts_with("seen [interrupted: "), "{}", ran.stdout);
+}
+
+#[test]
+fn c_11_1_a_word_too_many_gets_a_tip() {
+    let sandbox = in_state("INTERRUPTED");
+    for (words, tip) in [
+        (["agent", "-m", "x"], "\n  tip: name the agent with `--agent agent`\n"),
+        (["tidy", "up", "-y"], "\n  tip: the task stands behind `-m`, as one word of the shell\n"),
+    ] {
+        let ran = sandbox.delta([&["run"], &words[..]].concat()).output().expect_code(2);
+        assert!(ran.stderr.contains(tip), "{}", ran.stderr);
+    }
+    let ran = sandbox.delta(["run", "-m", "x", "--max-iterations", "0"]).output().expect_code(2);
+    let wanted =
+        "invalid value '0' for '--max-iterations <N>': write a whole number from 1 to 4294967295\n";
+    assert!(ran.stderr.contains(wanted), "{}", ran.stderr);
+}
