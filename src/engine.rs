@@ -10,6 +10,7 @@ use crate::environment::Environment;
 use crate::event::{ErrorDetails, Payload};
 use crate::hook::Hook;
 use crate::human::Person;
+use crate::ledger::{Budget, LedgerError};
 use crate::llm::{LlmError, Provider};
 use crate::run::{Notice, Run};
 use crate::signal::Cancel;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 mod calls;
 mod hooks;
+mod limits;
 mod thinking;
 
 /// What drives a run.
@@ -31,6 +33,9 @@ pub struct Engine<'a> {
     cancel: Cancel,
     person: Option<Box<dyn Person>>,
     clock: Clock,
+    budget: Budget,
+    /// The last request, with the tokens that were reported for it.
+    measured: Option<(String, u64)>,
     /// The request body before its messages, and behind them.
     frame: (String, String),
     /// The tokens that a tokenizer has counted.
@@ -48,6 +53,9 @@ enum EngineError {
     File(#[from] FileError),
     #[error(transparent)]
     Context(#[from] ContextError),
+    /// No call may be made.
+    #[error(transparent)]
+    Limit(LedgerError),
     /// With the record of the call.
     #[error("{error}")]
     Llm { error: LlmError, invocation: String },
@@ -71,6 +79,7 @@ impl EngineError {
             Self::Cancelled => "interrupted",
             Self::File(_) => "io",
             Self::Context(_) => "context",
+            Self::Limit(_) => "limit",
             Self::Llm { .. } => "llm",
             Self::Answer { kind, .. } => kind,
             Self::Person(_) => "interaction",
@@ -79,6 +88,9 @@ impl EngineError {
         let mut details = ErrorDetails { kind: kind.to_owned(), ..ErrorDetails::default() };
         if let Self::Llm { invocation, .. } | Self::Answer { invocation, .. } = self {
             details.invocation = Some(invocation.clone());
+        }
+        if let Self::Limit(error) = self {
+            details.hint = limits::hint(error);
         }
         if let Self::Hook { record, .. } = self {
             details.hint = Some(format!(
@@ -102,10 +114,23 @@ impl<'a> Engine<'a> {
         cancel: Cancel,
         person: Option<Box<dyn Person>>,
         clock: Clock,
+        budget: Budget,
     ) -> Self {
-        let frame = thinking::frame(agent);
+        let (frame, measured) = (thinking::frame(agent), None);
         let (counter, told) = (Counter::default(), Vec::new());
-        Self { agent, environment, provider, cancel, person, clock, frame, counter, told }
+        Self {
+            agent,
+            environment,
+            provider,
+            cancel,
+            person,
+            clock,
+            budget,
+            measured,
+            frame,
+            counter,
+            told,
+        }
     }
 
     /// Drives `run` until this process has to leave it, and records how.
@@ -126,6 +151,7 @@ impl<'a> Engine<'a> {
                 Ending::Failed
             }
         };
+        let ending = self.in_time(run, ending);
         if let Ending::OutOfIterations { allowed } = ending {
             let count = if allowed == 1 { "iteration" } else { "iterations" };
             let error_message = format!("the task is not finished after {allowed} {count}");

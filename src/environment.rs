@@ -2,11 +2,13 @@
 //!
 //! The LLM's key is in none of them, unless the child's definition passes it by name.
 
+use crate::ledger;
 use crate::process::Launch;
 use crate::text::Secrets;
 use crate::vars::{Variable, Vars};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 /// The name of the hook that a process is, in its environment.
 pub const HOOK_NAME: &str = "HOOK_NAME";
@@ -35,18 +37,21 @@ pub struct Environment {
 
 impl Environment {
     /// The surroundings in a run. `all` is the engine's environment with all `.env` files, `trusted` the same without
-    /// those that the agent can write; `api_key_env` is the agent's name for its key.
+    /// those that the agent can write; `api_key_env` is the agent's name for its key, `budget` the ledger on which runs
+    /// below draw.
     pub fn new(
-        mut all: BTreeMap<OsString, OsString>,
-        mut trusted: BTreeMap<OsString, OsString>,
+        (mut all, mut trusted): (BTreeMap<OsString, OsString>, BTreeMap<OsString, OsString>),
         api_key_env: Option<&str>,
         run_id: &str,
+        budget: Option<&Path>,
         vars: Vars,
         secrets: Secrets,
     ) -> Self {
         // An engine that a tool started is inside a call; its own children are not, unless they are its tools.
         for own in [&mut all, &mut trusted] {
             own.remove(OsStr::new("DELTA_CALL_ID"));
+            // A file named .env says nothing about it.
+            own.remove(OsStr::new(ledger::VARIABLE));
             if own.remove(OsStr::new(HOOK_NAME)).is_some() {
                 OF_HOOKS.iter().for_each(|name| drop(own.remove(OsStr::new(name))));
             }
@@ -61,6 +66,9 @@ impl Environment {
         set("DELTA_AGENT_HOME", vars.agent_home.as_os_str());
         set("DELTA_CWD", vars.cwd.as_os_str());
         set("DELTA_RUN_ID", OsStr::new(run_id));
+        if let Some(budget) = budget {
+            set(ledger::VARIABLE, budget.as_os_str());
+        }
         set("JOURNAL_PATH", vars.run_dir.join(crate::journal::FILE_NAME).as_os_str());
         Self { all, trusted, keys, run, vars, secrets }
     }

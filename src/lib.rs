@@ -27,6 +27,8 @@ pub mod event;
 pub mod conversation;
 pub mod state;
 pub mod ownership;
+pub mod limits;
+pub mod ledger;
 pub mod journal;
 pub mod record;
 pub mod run;

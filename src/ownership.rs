@@ -155,7 +155,8 @@ pub fn inspect(process: &ProcessInfo) -> Owner {
     if process.hostname != hostname() {
         return Owner::Elsewhere;
     }
-    let named = process_name(process.pid).is_some_and(|name| name.contains("delta"));
+    let named = process_name(process.pid)
+        .is_some_and(|name| name.contains("delta") || name == process.process_name);
     match start_time(process.pid) {
         // The clock's boot time may be set right by a second while the machine runs.
         Some(started) if named && (started - process.start_time_unix).abs() <= 2_000 => {

@@ -30,6 +30,8 @@ pub struct Cancel {
 struct Inner {
     /// When the stop was asked for, in milliseconds since the system started; 0 when it was not.
     requested_at: AtomicU64,
+    /// When the time was over, likewise; the stop was asked for because of it when both are the same.
+    expired_at: AtomicU64,
     /// The process group that a second signal kills before it ends the engine; 0 when there is none.
     group: AtomicI32,
     wake_read: OwnedFd,
@@ -40,8 +42,9 @@ impl Cancel {
     /// A cancel that no signal reaches; [`Cancel::request`] sets it.
     pub fn manual() -> io::Result<Self> {
         let (wake_read, wake_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let (requested_at, group) = (AtomicU64::new(0), AtomicI32::new(0));
-        let inner = Arc::new(Inner { requested_at, group, wake_read, wake_write });
+        let (requested_at, expired_at) = (AtomicU64::new(0), AtomicU64::new(0));
+        let group = AtomicI32::new(0);
+        let inner = Arc::new(Inner { requested_at, expired_at, group, wake_read, wake_write });
         Ok(Self { inner, deaf: false })
     }
 
@@ -75,6 +78,33 @@ impl Cancel {
     pub fn request(&self) {
         self.inner.ask(milliseconds());
         self.inner.wake();
+    }
+
+    /// Asks for the stop when `duration` is over; [`Cancel::expired`] then says that it was this, unless somebody else
+    /// asked before.
+    ///
+    /// # Errors
+    /// The thread that watches the time could not be started.
+    pub fn expire_after(&self, duration: Duration) -> io::Result<()> {
+        let (inner, start) = (Arc::clone(&self.inner), Instant::now());
+        if duration.is_zero() {
+            inner.expire();
+            return Ok(());
+        }
+        let watch = move || {
+            while let Some(left) = duration.checked_sub(start.elapsed()).filter(|it| !it.is_zero())
+            {
+                std::thread::park_timeout(left);
+            }
+            inner.expire();
+        };
+        std::thread::Builder::new().name("deadline".to_owned()).spawn(watch).map(drop)
+    }
+
+    /// Whether the stop was asked for because the time was over.
+    pub fn expired(&self) -> bool {
+        let at = self.inner.expired_at.load(Ordering::SeqCst);
+        at > 0 && at == self.inner.requested_at.load(Ordering::SeqCst)
     }
 
     /// Whether the stop was asked for.
@@ -138,6 +168,14 @@ impl Inner {
         self.requested_at.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst).err()
     }
 
+    fn expire(&self) {
+        let now = milliseconds();
+        // Said first, so that whoever finds the request finds its reason too.
+        self.expired_at.store(now, Ordering::SeqCst);
+        self.ask(now);
+        self.wake();
+    }
+
     fn on_signal(&self) {
         let now = milliseconds();
         if self.ask(now).is_some_and(|first| now.saturating_sub(first) >= BURST) {
@@ -186,6 +224,20 @@ mod tests {
         let thread = std::thread::spawn(move || other.request());
         assert!(cancel.wait(Duration::from_secs(60)));
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn time_that_is_over_is_a_request_with_its_reason() {
+        let cancel = Cancel::manual().unwrap();
+        cancel.expire_after(Duration::from_millis(5)).unwrap();
+        assert!(!cancel.expired());
+        assert!(cancel.wait(Duration::from_secs(60)));
+        assert!(cancel.expired());
+        let asked = Cancel::manual().unwrap();
+        asked.request();
+        assert!(asked.wait(Duration::from_millis(5)));
+        asked.expire_after(Duration::ZERO).unwrap();
+        assert!(asked.requested());
     }
 
     #[test]

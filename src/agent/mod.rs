@@ -4,6 +4,7 @@ use crate::context::{DEFAULT_MANIFEST, Manifest, SYSTEM_PROMPT};
 use crate::diag::{Diagnostic, Report};
 use crate::durable::read_regular_text as read_text;
 use crate::hook::{self, Hooks};
+use crate::limits::{LIMITS, Limits};
 use crate::llm::config::ModelChoice;
 use crate::llm::{self, LlmConfig};
 use crate::state::{ASK_HUMAN, FINISH};
@@ -50,6 +51,7 @@ pub static AGENT: Mapping = Mapping {
             Default::Integer(30),
             "How many LLM answers a process may ask for.",
         ),
+        Key::optional("limits", Shape::Mapping(&LIMITS), "What a run of it may take."),
         Key::with_default(
             "finish",
             Shape::Either(&[Shape::Boolean, Shape::Mapping(&FINISH_SCHEMA)]),
@@ -93,6 +95,8 @@ pub struct Agent {
     pub tools: Vec<Tool>,
     /// LLM answers that a process may ask for, unless the operator says otherwise.
     pub max_iterations: u32,
+    /// What a run may take, unless the operator says otherwise.
+    pub limits: Limits,
     /// What the tool `finish` takes.
     pub finish: Finish,
     /// What the LLM sees.
@@ -152,6 +156,7 @@ impl Agent {
                 llm: main.llm,
                 tools: main.tools,
                 max_iterations: main.max_iterations,
+                limits: main.limits,
                 finish: main.finish,
                 home,
                 context,
@@ -246,6 +251,7 @@ struct Main {
     llm: LlmConfig,
     tools: Vec<Tool>,
     max_iterations: u32,
+    limits: Limits,
     finish: Finish,
     /// Those under `lifecycle_hooks`.
     hooks: Hooks,
@@ -300,6 +306,7 @@ impl Loader<'_> {
         self.system_prompt(doc, fields);
         let tools = self.tools(doc, fields, imports);
         let hooks = self.section_of_hooks(doc, fields);
+        let limits = self.limits(doc, fields, llm.as_ref());
         let finish = match fields.get("finish") {
             None => Some(Finish::Result),
             Some(node) => self.finish(doc, node),
@@ -309,9 +316,27 @@ impl Loader<'_> {
             llm: llm?,
             tools,
             max_iterations: u32::try_from(fields.integer("max_iterations")?).ok()?,
+            limits: limits?,
             finish: finish?,
             hooks,
         })
+    }
+
+    /// The limits; a cost can be limited where it is known beforehand.
+    fn limits(
+        &self,
+        doc: &Document,
+        fields: Fields<'_>,
+        llm: Option<&LlmConfig>,
+    ) -> Option<Limits> {
+        let Some(node) = fields.given("limits") else { return Some(Limits::default()) };
+        let limits = Limits::read(doc, node)?;
+        if limits.max_cost.is_some() && llm.is_some_and(|llm| !llm.is_priced()) {
+            let at = node.get("max_cost").unwrap_or(node);
+            let message = "`max_cost` needs to know what a call costs before it is made";
+            doc.fault(at, message, Some(llm::config::PRICING_HELP.to_owned()));
+        }
+        Some(limits)
     }
 
     /// The tools, imported ones included; with imports, what is kept of the file has the whole list in their place.

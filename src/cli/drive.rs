@@ -1,5 +1,6 @@
 //! What `run` and `continue` share: their options, and all that surrounds the engine's work on a run.
 
+use super::budget::{self, LimitOptions};
 use super::failure::Failure;
 use super::person::AtTerminal;
 use super::stdout;
@@ -11,6 +12,8 @@ use crate::engine::Engine;
 use crate::environment::{Environment, KEY_VARIABLES};
 use crate::event::{EngineStart, Event, RunStatus};
 use crate::human::Person;
+use crate::id::RunId;
+use crate::ledger::{Budget, Ledger};
 use crate::llm::config::ModelChoice;
 use crate::llm::endpoint::ADDRESS_VARIABLES;
 use crate::llm::openai::OpenAi;
@@ -38,6 +41,8 @@ pub struct Options {
     /// LLM answers that may be asked for (the agent says how many by default)
     #[arg(long, value_name = "N", value_parser = super::parse_count)]
     pub max_iterations: Option<u32>,
+    #[command(flatten)]
+    pub limits: LimitOptions,
     /// Another LLM than the agent's: NAME, or PROVIDER:NAME with openai, script or command
     #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
     pub model: Option<ModelChoice>,
@@ -106,6 +111,8 @@ pub struct Ready {
     pub agent: Agent,
     /// What must never be written.
     pub secrets: Secrets,
+    /// The ledgers of the runs around this one, the nearest first.
+    above: Vec<Ledger>,
     /// Prepared, so that what is wrong with an address or a proxy is known before anything is made.
     endpoint: Option<OpenAi>,
     layers: Layers,
@@ -129,11 +136,13 @@ impl Ready {
             }
             ProviderKind::Script(_) | ProviderKind::Command(_) => (None, Vec::new()),
         };
+        let above = budget::above()?;
+        budget::check(&agent, options.limits.limits(), &above)?;
         options.note(&layers.notes);
         options.note(&layers.account(&used));
         // The keys of all layers, used or not: none of them belongs into a file.
         let secrets = Secrets::new(layers.keys(&keys));
-        Ok(Self { agent, secrets, endpoint, layers })
+        Ok(Self { agent, secrets, above, endpoint, layers })
     }
 
     /// What ENGINE_START says of this process.
@@ -152,23 +161,40 @@ impl Ready {
         }
     }
 
+    /// What the run in `dir` may take: what the operator says now, or said for an earlier process, or else the agent, and
+    /// what the runs around it have left. `events` are those of its journal.
+    pub fn budget(
+        &self,
+        (id, dir): (&RunId, &Path),
+        options: &Options,
+        events: &[Event],
+        cancel: &Cancel,
+    ) -> Result<Budget, Failure> {
+        let above = self.above.clone();
+        let made =
+            budget::take_up(id, dir, options.limits.limits(), &self.agent, above, events, cancel)?;
+        options.note(&made.notes);
+        Ok(made.budget)
+    }
+
     /// Drives a run, whose beginning has been committed, until this process leaves it.
     pub fn drive(
         &self,
         run: &mut Run,
         workspace: &Workspace,
         options: &Options,
-        cancel: Cancel,
+        (budget, cancel): (Budget, Cancel),
     ) -> Result<RunResult, Failure> {
         let (agent_home, cwd) = (self.agent.home.clone(), workspace.root.clone());
         let vars = Vars { agent_home, cwd, run_dir: run.dir.clone() };
         let (all, trusted) = self.layers.merged();
         let (api_key_env, id) = (self.agent.llm.api_key_env.as_deref(), run.id.as_str());
-        let environment =
-            Environment::new(all, trusted, api_key_env, id, vars, self.secrets.clone());
+        let (ledger, secrets) = (budget.path(), self.secrets.clone());
+        let environment = Environment::new((all, trusted), api_key_env, id, ledger, vars, secrets);
         let provider = self.connect(&environment)?;
         let person = options.person(&cancel);
-        Engine::new(&self.agent, environment, provider, cancel, person, time::now).drive(run)?;
+        Engine::new(&self.agent, environment, provider, cancel, person, time::now, budget)
+            .drive(run)?;
         guide(options, run);
         RunResult::of(run.state(), options.model.as_ref())
             .ok_or_else(|| Failure::config("the run has no beginning", None))
@@ -243,7 +269,7 @@ pub fn cancel() -> Result<Cancel, Failure> {
 
 /// A variable of the environment; an empty one counts as none.
 #[expect(clippy::disallowed_methods, reason = "cli reads the environment")]
-fn variable(name: &str) -> Option<String> {
+pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 

@@ -5,6 +5,7 @@ use crate::diag::Report;
 use crate::durable::FileError;
 use crate::event::RunStatus;
 use crate::id::RunId;
+use crate::ledger::LedgerError;
 use crate::llm::{LlmError, NoEndpoint};
 use crate::outcome::ErrorInfo;
 use crate::ownership::OwnershipError;
@@ -199,6 +200,17 @@ impl From<OwnershipError> for Failure {
             OwnershipError::Active { .. } | OwnershipError::Elsewhere { .. } => {
                 Self { kind: Kind::Active, message, hint: None, run_id: None }
             }
+        }
+    }
+}
+
+impl From<LedgerError> for Failure {
+    fn from(error: LedgerError) -> Self {
+        let message = error.to_string();
+        match error {
+            LedgerError::File(error) => error.into(),
+            LedgerError::Cancelled => Self::interrupted(message),
+            _ => Self::damaged(message, None),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+mod budget;
 mod completions;
 mod drive;
 mod failure;

@@ -234,6 +234,7 @@ impl Held {
         cancel: Cancel,
     ) -> Result<RunResult, Failure> {
         let Self { id, dir, ownership, contents, state, start, orphaned } = self;
+        let budget = ready.budget((&id, &dir), options, &contents.events, &cancel)?;
         workspace::ensure_parts(&dir)?;
         let observer = drive::observer(options, &dir, &state)?;
         let secrets = ready.secrets.clone();
@@ -266,7 +267,7 @@ impl Held {
             run.record(said);
         }
         run.commit()?;
-        ready.drive(&mut run, workspace, options, cancel)
+        ready.drive(&mut run, workspace, options, (budget, cancel))
     }
 }
 

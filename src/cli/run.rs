@@ -109,12 +109,13 @@ fn begin(
         durable::write_new(&dir.join("agent").join(name), ready.secrets.hide(text).as_bytes())?;
     }
     let observer = drive::observer(&args.options, &dir, &RunState::default())?;
+    let budget = ready.budget((&id, &dir), &args.options, &[], &cancel)?;
     let mut run = Run::create(id, &dir, ownership, ready.secrets.clone(), time::now, observer)?;
     let start = ready.start(&run, workspace, &args.options);
     run.record(Payload::EngineStart(Box::new(start)));
     run.record(Payload::UserMessage { content: message });
     run.commit()?;
-    ready.drive(&mut run, workspace, &args.options, cancel)
+    ready.drive(&mut run, workspace, &args.options, (budget, cancel))
 }
 
 /// A workspace that was chosen, and is not made yet.

@@ -17,9 +17,9 @@ use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant};
 
 /// A question that is ready to be sent, and what a script wants to know of it.
-struct Question {
+pub(super) struct Question {
     iteration: u32,
-    body: Body,
+    pub(super) body: Body,
     /// Where its messages come from.
     blocks: Vec<Block>,
     /// How many of the oldest iterations are left out for want of room.
@@ -39,11 +39,11 @@ struct Answered {
 }
 
 /// How asking it went.
-struct Asked {
+pub(super) struct Asked {
     started_at: Timestamp,
     duration: Duration,
-    attempts: Vec<Attempt>,
-    answer: Result<Reply, LlmError>,
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) answer: Result<Reply, LlmError>,
 }
 
 impl Engine<'_> {
@@ -80,11 +80,14 @@ impl Engine<'_> {
         let question = self.question(run, iteration)?;
         let question = self.pass_gate(run, question)?;
         run.commit()?;
+        self.reserve(run, &question.body.text)?;
         let asked = self.send(run, &question);
+        let settled = self.charge(run, &question, &asked);
         if matches!(asked.answer, Err(LlmError::Cancelled)) {
             return Err(EngineError::Cancelled);
         }
         let invocation = self.record_invocation(run, &question, &asked)?;
+        settled?;
         match asked.answer {
             Err(error) => Err(EngineError::Llm { error, invocation }),
             Ok(reply) => {

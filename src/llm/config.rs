@@ -108,6 +108,8 @@ const BODY_KEYS: [&str; 2] = ["temperature", "max_tokens"];
 const PROVIDERS: [&str; 3] = ["openai", "script", "command"];
 
 const SCRIPT_HELP: &str = "for the `script` provider, `model` is the path of a script file";
+/// What is to be done where a cost is to be limited that is not known.
+pub const PRICING_HELP: &str = "write into `llm:` what tokens cost in USD per million, such as `pricing: {input: 2.5, output: 10}`; zeros for what costs nothing";
 const COMMAND_HELP: &str = "write `command: [PROGRAM, ARG, ...]`; it gets the request on stdin";
 
 /// How the LLM is reached, and what it is asked with.
@@ -177,9 +179,20 @@ impl Pricing {
             + usage.output_tokens as f64 * self.output;
         sum / 1e6
     }
+
+    /// The most that a call of so many tokens can cost, in USD.
+    pub fn most(&self, input: u64, output: u64) -> f64 {
+        let dearest = self.input.max(self.cached_input);
+        (input as f64 * dearest + output as f64 * self.output) / 1e6
+    }
 }
 
 impl LlmConfig {
+    /// Whether it is known what a call costs. A script costs nothing.
+    pub fn is_priced(&self) -> bool {
+        self.pricing.is_some() || matches!(self.provider, ProviderKind::Script(_))
+    }
+
     /// Reads the section. `choice` is the operator's `--model`; a script is read from beside the agent, or from where
     /// the operator stands when it is theirs.
     pub fn read(

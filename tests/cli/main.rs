@@ -10,6 +10,7 @@
 mod agent_loading;
 mod agent_sections;
 mod ask_human;
+mod budget;
 mod context;
 mod damage;
 mod disk;
@@ -23,6 +24,7 @@ mod hook_moments;
 mod hooks;
 mod imports;
 mod init;
+mod limits;
 mod lint;
 mod list_runs;
 mod llm;

@@ -1,0 +1,240 @@
+//! One budget over a tree of processes (C-12.9): whoever is below a limited run draws on what that run has left.
+
+use super::DELTA;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use test_support::sandbox::{CONTEXT, Delta, Sandbox};
+use test_support::server::{Answer, Gate, ScriptedServer};
+use test_support::wait::until;
+
+/// A tool that runs what it is given in a shell.
+const SHELL: &str = "tools:\n  - name: sh\n    shell: eval \"$SCRIPT\"\n    timeout_ms: 30000\n    env: {SCRIPT: '. ${AGENT_HOME}/script.sh'}\n";
+
+/// An agent in `name/` with lines of agent.yaml after its name; the script of its tool, if it has one.
+fn agent(sandbox: &Sandbox, name: &str, yaml: &str, script: &str) {
+    sandbox.write(&format!("{name}/agent.yaml"), format!("name: {name}\n{yaml}"));
+    sandbox.write(&format!("{name}/system_prompt.md"), "You are a test.\n");
+    sandbox.write(&format!("{name}/context.yaml"), CONTEXT);
+    sandbox.write(&format!("{name}/script.sh"), script);
+}
+
+/// The same whose LLM is a script.
+fn scripted(sandbox: &Sandbox, name: &str, turns: &str, script: &str) {
+    let llm = "llm: {provider: script, model: turns.yaml, max_tokens: 40}\n";
+    agent(sandbox, name, &format!("{llm}{SHELL}"), script);
+    sandbox.write(&format!("{name}/turns.yaml"), format!("turns:\n{turns}"));
+}
+
+const CALL: &str = "  - call: [{tool: sh}]\n  - say: done\n";
+
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.write("bin/.keep", "");
+    std::os::unix::fs::symlink(DELTA, sandbox.path("bin/delta")).unwrap();
+    sandbox
+}
+
+/// `delta run` of an agent as the run `root` in `work/`, with delta on the PATH.
+fn root(sandbox: &Sandbox, agent: &str, more: &[&str]) -> Delta {
+    let path = format!("{}:{}", sandbox.path("bin").display(), std::env::var("PATH").unwrap());
+    let fixed =
+        ["run", "--agent", agent, "-w", "work", "--run-id", "root", "-m", "go", "--format", "json"];
+    sandbox.delta(fixed.iter().chain(more).copied()).env("PATH", path)
+}
+
+fn ledger(sandbox: &Sandbox) -> Vec<Value> {
+    let text = sandbox.read("work/.delta/root/budget.jsonl");
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What is used in the end; at no line more may be used and reserved than `limit`.
+fn used(lines: &[Value], limit: u64) -> u64 {
+    let (mut open, mut used, mut most) = (BTreeMap::new(), 0, 0);
+    for (index, line) in lines.iter().enumerate() {
+        let tokens = line["tokens"].as_u64().unwrap_or_default();
+        match line["type"].as_str().unwrap() {
+            "reserve" => drop(open.insert(index as u64 + 1, tokens)),
+            "settle" => {
+                open.remove(&line["call"].as_u64().unwrap()).expect("it was reserved");
+                used += tokens;
+            }
+            "release" => drop(open.remove(&line["call"].as_u64().unwrap())),
+            _ => {}
+        }
+        most = most.max(used + open.values().sum::<u64>());
+    }
+    assert!(most <= limit, "{most} of {limit}");
+    assert!(open.is_empty(), "{open:?}");
+    used
+}
+
+#[test]
+fn c_12_9_fifty_runs_of_a_tree_never_exceed_the_budget_together() {
+    // One run, five below it, ten below each of those: with too little for all, in different orders.
+    for (limit, pace) in [(9_000, 0), (14_000, 3)] {
+        let sandbox = sandbox();
+        let fan = |agent: &str, count: u32| {
+            format!(
+                "for i in $(seq {count}); do delta run --agent $AGENT_HOME/../{agent} -w . --run-id $DELTA_RUN_ID.$i -q --format json -m go > $DELTA_RUN_ID.$i.json 2>/dev/null & done; wait; echo all\n"
+            )
+        };
+        scripted(&sandbox, "top", CALL, &fan("middle", 5));
+        scripted(&sandbox, "middle", CALL, &fan("leaf", 10));
+        let delays: String = (0..3)
+            .map(|turn| format!("  - {{call: [{{tool: sh}}], delay_ms: {}}}\n", pace * (turn + 1)))
+            .collect();
+        scripted(&sandbox, "leaf", &format!("{delays}  - say: done\n"), "echo leaf\n");
+        root(&sandbox, "top", &["--max-tokens", &limit.to_string()]).output();
+        let lines = ledger(&sandbox);
+        let used = used(&lines, limit);
+        let names = sandbox
+            .files("work")
+            .into_iter()
+            .filter(|name| name.ends_with(".json") && !name.contains('/'));
+        let results: Vec<Value> = names
+            .map(|name| serde_json::from_str(&sandbox.read(&format!("work/{name}"))).unwrap())
+            .collect();
+        assert_eq!(results.len(), 55);
+        let of = |kind: &str| results.iter().filter(|it| it["error"]["type"] == kind).count();
+        let done = results.iter().filter(|it| it["status"] == "COMPLETED").count();
+        assert_eq!(of("limit") + done, 55, "{results:?}");
+        assert!(of("limit") > 0, "{limit} tokens are not enough for all");
+        assert!(used * 10 > limit * 7, "{used} of {limit}: what was free was used");
+        let refused = results.iter().find(|it| it["error"]["type"] == "limit").unwrap();
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(
+            message.starts_with(&format!("the limit of {limit} tokens of run root does not allow")),
+            "{message}"
+        );
+        assert_eq!(
+            refused["error"]["details"],
+            "continue run root with `-m` and a higher `--max-tokens`"
+        );
+    }
+}
+
+#[test]
+fn c_12_9_a_killed_run_gives_back_what_it_had_reserved() {
+    let gate = Gate::new();
+    let server = ScriptedServer::start(vec![Answer::text("too late").after(&gate)]);
+    let sandbox = sandbox();
+    let llm = format!("llm: {{model: m, base_url: '{}', max_tokens: 5000}}\n", server.url());
+    agent(&sandbox, "slow", &llm, "");
+    scripted(&sandbox, "leaf", "  - say: leaf\n", "");
+    // The slow one has reserved nearly all of it; the other one waits until that one is dead.
+    let script = "run() { exec delta run --agent $AGENT_HOME/../$1 -w . --run-id $1 --format raw -m go; }\n\
+        (run slow) & slow=$!\n\
+        until [ \"$(grep -c reserve $DELTA_BUDGET)\" = 2 ]; do :; done\n\
+        (run leaf) 2> waits & leaf=$!\n\
+        until grep -q 'a call waits until' waits; do :; done\n\
+        kill -KILL $slow; wait $leaf\n";
+    scripted(&sandbox, "top", CALL, script);
+    let ran = root(&sandbox, "top", &["--max-tokens", "7000"]).output().expect_code(0);
+    assert_eq!(ran.json()["result"], "done");
+    let lines = ledger(&sandbox);
+    let released: Vec<&Value> = lines.iter().filter(|line| line["type"] == "release").collect();
+    assert_eq!(released, [&json!({"type": "release", "call": 4})]);
+    assert!(used(&lines, 7000) < 1500);
+    gate.open();
+}
+
+#[test]
+fn c_12_9_tools_hooks_and_generators_inherit_the_budget() {
+    let sandbox = sandbox();
+    scripted(&sandbox, "top", CALL, "echo \"tool ${DELTA_BUDGET-none}\" >> told\n");
+    let told = |name: &str| format!("#!/bin/sh\necho \"{name} ${{DELTA_BUDGET-none}}\" >> told\n");
+    sandbox.write_program("top/hook", &told("hook"));
+    sandbox.write_program(
+        "top/generator",
+        &format!("{}date +%N > \"$RUN_DIR/made\"\n", told("generator")),
+    );
+    sandbox.write("top/hooks.yaml", "on_run_end: {command: ['${AGENT_HOME}/hook']}\n");
+    let source = "  - type: computed_file\n    generator: {command: ['${AGENT_HOME}/generator']}\n    output_path: '${RUN_DIR}/made'\n";
+    sandbox.write("top/context.yaml", format!("{CONTEXT}{source}"));
+    // No file says what the budget is: that of the workspace is the agent's own.
+    sandbox.write("work/.env", "DELTA_BUDGET=/nowhere\n");
+    let names = ["generator", "tool", "generator", "hook"];
+    root(&sandbox, "top", &["--max-tokens", "100000"]).output().expect_code(0);
+    let path = sandbox.path("work/.delta/root/budget.jsonl");
+    assert_eq!(
+        sandbox.read("work/told"),
+        names.map(|name| format!("{name} {}\n", path.display())).concat()
+    );
+    sandbox.write("work/told", "");
+    let more = ["--run-id", "free", "-m", "go", "-w", "work", "--agent", "top"];
+    sandbox.delta(["run"].iter().chain(&more).copied()).output().expect_code(0);
+    assert_eq!(sandbox.read("work/told"), names.map(|name| format!("{name} none\n")).concat());
+}
+
+#[test]
+fn c_12_9_a_run_below_has_its_own_limits_besides() {
+    let sandbox = sandbox();
+    scripted(&sandbox, "leaf", CALL, "");
+    let inner = |limits: &str| {
+        format!(
+            "delta run --agent $AGENT_HOME/../leaf -w . --run-id leaf -q --format json -m go {limits} > leaf.json; echo over\n"
+        )
+    };
+    let ask = |flag: &str, of_root: &str| {
+        let sandbox = &sandbox;
+        let _ = std::fs::remove_dir_all(sandbox.path("work"));
+        scripted(sandbox, "top", CALL, &inner(flag));
+        root(sandbox, "top", &of_root.split(' ').collect::<Vec<_>>()).output().expect_code(0);
+        let result: Value = serde_json::from_str(&sandbox.read("work/leaf.json")).unwrap();
+        result["error"]["message"].as_str().unwrap_or_default().to_owned()
+    };
+    let message = ask("--max-tokens 100", "--max-tokens 100000");
+    assert!(message.starts_with("the limit of 100 tokens does not allow"), "{message}");
+    assert_eq!(ask("--max-tokens 50000", "--max-tokens 100000"), "");
+    let of: Vec<Value> = ledger(&sandbox).iter().map(|line| line["run_id"].clone()).collect();
+    assert_eq!(of.iter().filter(|run| *run == "leaf").count(), 4, "two calls");
+    // A limited cost asks for a price at every place of the tree; the script has one, the endpoint has none.
+    agent(&sandbox, "leaf", "llm: {model: m, base_url: 'http://localhost:1'}\n", "");
+    let message = ask("", "--max-cost 1");
+    assert_eq!(
+        message,
+        "the limit of run root, which is above this one, needs to know what a call of m costs before it is made"
+    );
+}
+
+#[test]
+fn c_12_9_the_time_of_a_run_is_that_of_those_below_it() {
+    let sandbox = sandbox();
+    scripted(&sandbox, "leaf", CALL, "exec sleep 600\n");
+    // A session of its own: the signal that ends the tool does not reach it.
+    let script = "setsid -w env -u RUN_DIR delta run --agent $AGENT_HOME/../leaf -w . --run-id leaf -q --format json -m go > leaf.json\n";
+    scripted(&sandbox, "top", CALL, script);
+    let ran = root(&sandbox, "top", &["--max-duration", "700ms"]).output().expect_code(1);
+    assert_eq!(ran.json()["error"]["message"], "the time limit of 700ms is over");
+    let result = until("the inner run ends", || {
+        serde_json::from_str::<Value>(&sandbox.read("work/leaf.json")).ok()
+    });
+    let error = json!({"type": "limit", "message": "the time limit of 700ms of run root is over", "details": "continue run root with `-m` and a higher `--max-duration`"});
+    assert_eq!(result["error"], error);
+}
+
+#[test]
+fn c_12_9_a_budget_that_is_of_no_use_is_refused_at_the_start() {
+    let sandbox = sandbox();
+    scripted(&sandbox, "leaf", CALL, "");
+    let refused = |budget: &str, why: &str| {
+        let ran = root(&sandbox, "leaf", &[]).env("DELTA_BUDGET", budget).output();
+        let error = &ran.expect_code(126).json()["error"];
+        assert_eq!((&error["type"], &error["message"]), (&json!("config"), &json!(why)));
+        assert!(error["details"].as_str().unwrap().starts_with("DELTA_BUDGET names the budget"));
+        assert!(!sandbox.path("work").exists());
+    };
+    let path = sandbox.path("b.jsonl").display().to_string();
+    refused("b.jsonl", "b.jsonl is not an absolute path");
+    refused(
+        &path,
+        &format!("the budget {path} cannot be read: No such file or directory (os error 2)"),
+    );
+    sandbox.write("b.jsonl", "");
+    refused(&path, &format!("the budget {path} is damaged in line 1: it says no limits"));
+    sandbox.write(
+        "b.jsonl",
+        format!("{{\"type\":\"limits\",\"run_id\":\"x\",\"limits\":{{}},\"above\":\"{path}\"}}\n"),
+    );
+    refused(&path, &format!("the budget {path} is above itself"));
+}

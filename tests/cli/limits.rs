@@ -1,0 +1,216 @@
+//! Limits of one run (C-12.8): the call that could exceed one is not made, and the run goes on with a higher one.
+
+use super::DELTA;
+use serde_json::{Value, json};
+use test_support::sandbox::{Ran, Sandbox};
+use test_support::server::{Answer, ScriptedServer};
+
+const ECHO: &str = "  - name: echo\n    exec: echo ${text}\n  - name: sleep\n    exec: sleep 600\n";
+
+/// An agent that asks a server; `llm` and `more` are further lines of agent.yaml.
+fn served(answers: Vec<Answer>, llm: &str, more: &str) -> (ScriptedServer, Sandbox) {
+    let server = ScriptedServer::start(answers);
+    let sandbox = Sandbox::new(DELTA);
+    let llm = format!("model: m\n  base_url: {}\n  max_tokens: 50{llm}", server.url());
+    sandbox.agent(&llm, &format!("{ECHO}{more}"));
+    (server, sandbox)
+}
+
+fn again(sandbox: &Sandbox, more: &[&str]) -> Ran {
+    let fixed = ["continue", "--run-id", "r", "-w", "work", "--format", "json", "-m", "go on"];
+    sandbox.delta(fixed.iter().chain(more).copied()).output()
+}
+
+/// The type and the message of the error of a FAILED run.
+fn limit(ran: Ran) -> String {
+    let result = ran.expect_code(1).json();
+    assert_eq!((&result["status"], &result["error"]["type"]), (&json!("FAILED"), &json!("limit")));
+    result["error"]["message"].as_str().unwrap().to_owned()
+}
+
+/// The lines of the run's ledger.
+fn ledger(sandbox: &Sandbox) -> Vec<Value> {
+    let text = sandbox.read("work/.delta/r/budget.jsonl");
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn echo() -> Answer {
+    Answer::call("echo", json!({"text": "x"}))
+}
+
+#[test]
+fn c_12_8_the_call_that_could_exceed_the_tokens_is_not_made() {
+    let answers = || vec![echo().usage(2600, 20), Answer::text("done").usage(2700, 10)];
+    for (flags, yaml) in
+        [(&["--max-tokens", "3000"][..], ""), (&[], "limits: {max_tokens: 3000}\n")]
+    {
+        let (server, sandbox) = served(answers(), "", yaml);
+        let ran = sandbox.run("hello", &[flags, &["--format", "json"]].concat());
+        assert!(
+            ran.stderr.contains("! of the limit of 3000 tokens 2620 are used\n"),
+            "{}",
+            ran.stderr
+        );
+        let message = limit(ran);
+        let begin = "the limit of 3000 tokens does not allow another call: 2620 are used, 380 are left, and the call could take ";
+        assert!(message.starts_with(begin), "{message}");
+        assert!(message.ends_with("for the request and 50 for the answer)"), "{message}");
+        let error = &sandbox.events("ERROR")[0]["error_details"];
+        let hint = "continue with `-m` and a higher `--max-tokens`, which counts for the whole run";
+        assert_eq!(error, &json!({"type": "limit", "hint": hint}));
+        // Without a higher limit it fails again at once, and a lower one than what is used is no other.
+        assert!(limit(again(&sandbox, &[])).starts_with("the limit of 3000 tokens does not"));
+        assert!(
+            limit(again(&sandbox, &["--max-tokens", "9"])).contains("2620 are used, 0 are left")
+        );
+        assert_eq!(server.requests().len(), 1);
+        let result = again(&sandbox, &["--max-tokens", "100000"]).expect_code(0).json();
+        assert_eq!((&result["result"], server.requests().len()), (&json!("done"), 2));
+        assert_eq!(result["metrics"]["usage"]["input_tokens"], 5300);
+    }
+}
+
+#[test]
+fn c_12_8_what_a_call_could_take_is_reserved_before_it_and_settled_after_it() {
+    let (server, sandbox) =
+        served(vec![echo().usage(300, 20), Answer::text("done").usage(350, 10)], "", "");
+    sandbox.run("hello", &["--max-tokens", "5000"]).expect_code(0);
+    let bytes: Vec<usize> = server.requests().iter().map(|request| request.bytes.len()).collect();
+    let seen: Vec<(Value, Value)> = ledger(&sandbox)
+        .into_iter()
+        .map(|line| (line["type"].clone(), line["tokens"].clone()))
+        .collect();
+    // Every byte could be a token; what the first request took is known at the second one.
+    let expected = [
+        (json!("limits"), Value::Null),
+        (json!("reserve"), json!(bytes[0] + 50)),
+        (json!("settle"), json!(320)),
+        (json!("reserve"), json!(300 + bytes[1] - bytes[0] + 50)),
+        (json!("settle"), json!(360)),
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn c_12_8_the_call_that_could_exceed_the_cost_is_not_made() {
+    let pricing = "\n  pricing: {input: 10, cached_input: 1, output: 1000}";
+    let answers = vec![echo().usage(1000, 20), Answer::text("done").usage(1100, 10)];
+    // 0.03 USD are used, and an answer alone could cost 0.05.
+    let (server, sandbox) = served(answers, pricing, "limits: {max_cost: 9}\n");
+    let ran = sandbox.run("hello", &["--max-cost", "0.08", "--format", "json"]);
+    let message = limit(ran);
+    let begin = "the limit of 0.08 USD does not allow another call: 0.03 are used, 0.05 are left, and the call could take 0.06";
+    assert!(message.starts_with(begin), "{message}");
+    // What was said once holds on, also before what agent.yaml says.
+    assert!(limit(again(&sandbox, &[])).starts_with("the limit of 0.08 USD"));
+    assert_eq!(server.requests().len(), 1);
+    again(&sandbox, &["--max-cost", "0.2"]).expect_code(0);
+    let used = ledger(&sandbox).last().unwrap().clone();
+    assert_eq!(
+        used,
+        json!({"type": "settle", "call": 6, "run_id": "r", "tokens": 1110, "cost_usd": 0.021})
+    );
+}
+
+#[test]
+fn c_12_8_a_run_that_had_no_limit_counts_from_its_journal() {
+    let (server, sandbox) = served(vec![Answer::text("one").usage(900, 50)], "", "");
+    sandbox.run("hello", &[]).expect_code(0);
+    assert!(!sandbox.path("work/.delta/r/budget.jsonl").exists());
+    let message = limit(again(&sandbox, &["--max-tokens", "1000"]));
+    assert!(message.contains("950 are used, 50 are left"), "{message}");
+    // So does one whose ledger is gone, and a line that was torn off never counted.
+    std::fs::remove_file(sandbox.path("work/.delta/r/budget.jsonl")).unwrap();
+    assert!(limit(again(&sandbox, &["--max-tokens", "1000"])).contains("950 are used"));
+    let text = sandbox.read("work/.delta/r/budget.jsonl");
+    sandbox.write(
+        "work/.delta/r/budget.jsonl",
+        format!("{text}{{\"type\":\"use\",\"run_id\":\"r\",\"tok"),
+    );
+    assert!(limit(again(&sandbox, &[])).contains("950 are used"));
+    let damaged = text.replacen("{\"type\":\"limits\"", "{\"type\":\"nothing\"", 1);
+    sandbox.write("work/.delta/r/budget.jsonl", format!("{damaged}{text}"));
+    let ran = again(&sandbox, &[]).expect_code(1);
+    let error = ran.json()["error"]["message"].as_str().unwrap().to_owned();
+    let path = sandbox.path("work/.delta/r/budget.jsonl");
+    let begin =
+        format!("the budget {} is damaged in line 1: unknown variant `nothing`", path.display());
+    assert!(error.starts_with(&begin), "{error}");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn c_12_8_time_that_is_over_ends_what_runs() {
+    let answers = || vec![Answer::call("sleep", json!({})), Answer::text("done")];
+    let (_server, sandbox) = served(answers(), "", "limits: {max_duration_ms: 300}\n");
+    let ran = sandbox.run("hello", &["--format", "json"]);
+    assert_eq!(limit(ran), "the time limit of 300ms is over");
+    let seen = sandbox.observations();
+    assert_eq!(seen, ["[interrupted: a person or the system stopped the engine]"]);
+    assert_eq!(sandbox.events("ENGINE_END")[0]["status"], "FAILED");
+    // The time is that of a process.
+    assert_eq!(again(&sandbox, &["--max-duration", "10m"]).expect_code(0).json()["result"], "done");
+
+    let (_server, sandbox) = served(vec![Answer::hang()], "", "");
+    let ran = sandbox.run("hello", &["--max-duration", "300ms", "--format", "json"]);
+    assert_eq!(limit(ran), "the time limit of 300ms is over");
+    let hint = sandbox.events("ERROR")[0]["error_details"]["hint"].clone();
+    assert_eq!(
+        hint,
+        "continue with `-m` and a higher `--max-duration`, which counts for this process"
+    );
+}
+
+#[test]
+fn c_12_8_an_answer_that_broke_off_counts_its_request() {
+    let broken = Answer::text("cut off in the middle").break_off(300).header("Retry-After", "0");
+    let (server, sandbox) = served(vec![broken, Answer::text("done").usage(100, 5)], "", "");
+    sandbox.run("hello", &["--max-tokens", "5000"]).expect_code(0);
+    let read = server.requests()[0].bytes.len().div_ceil(4);
+    assert_eq!(ledger(&sandbox).last().unwrap()["tokens"], json!(read + 105));
+}
+
+#[test]
+fn c_12_8_a_limit_that_cannot_be_is_refused() {
+    let (server, sandbox) = served(vec![], "", "");
+    for (flag, value, help) in [
+        ("--max-cost", "1,50", "write it in US dollars, such as 1.50"),
+        ("--max-cost", "-1", "write it in US dollars, such as 1.50"),
+        ("--max-tokens", "0", "0 is not in 1..9007199254740992"),
+        ("--max-duration", "0s", "write a whole number with its unit, such as 90s, 10m or 2h"),
+        ("--max-duration", "1.5h", "write a whole number with its unit, such as 90s, 10m or 2h"),
+    ] {
+        let ran = sandbox.run("hello", &[&format!("{flag}={value}")]).expect_code(2);
+        assert!(ran.stderr.contains(help) && ran.stderr.contains(flag), "{}", ran.stderr);
+    }
+    let ran = sandbox.run("hello", &["--max-cost", "1"]).expect_code(126);
+    assert_eq!(
+        ran.stderr,
+        "Error: `--max-cost` needs to know what a call of m costs before it is made\nHint: write into `llm:` what tokens cost in USD per million, such as `pricing: {input: 2.5, output: 10}`; zeros for what costs nothing\n"
+    );
+    sandbox.write(
+        "agent/agent.yaml",
+        "name: a\nllm: {model: m, base_url: 'http://localhost:1'}\nlimits:\n  max_cost: 1\n  max_tokens: 0\n  max_time: 1\n",
+    );
+    let ran = sandbox.run("hello", &[]).expect_code(126);
+    for line in [
+        "4 |   max_cost: 1",
+        "`max_cost` needs to know what a call costs before it is made",
+        "`max_tokens` must be a whole number from 1 to 9007199254740991",
+        "unknown key `max_time` in `limits`",
+    ] {
+        assert!(ran.stderr.contains(line), "{line}:\n{}", ran.stderr);
+    }
+    assert_eq!((server.requests().len(), sandbox.path("work").exists()), (0, false));
+}
+
+#[test]
+fn c_12_8_an_answer_without_a_limit_of_its_own_is_taken_to_be_4096_tokens_long() {
+    let server = ScriptedServer::start(vec![Answer::text("done")]);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), "");
+    let ran = sandbox.run("hello", &["--max-tokens", "4000", "--format", "json"]);
+    let note = "Note: without `llm.max_tokens` the limits take an answer to be at most 4096 tokens long; a longer one may go beyond them\n";
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+    assert!(limit(ran).ends_with("and 4096 for the answer)"));
+    assert_eq!(server.requests().len(), 0);
+}
