@@ -4,6 +4,9 @@
 //! It only grows, under an exclusive lock, and what a call could take is durable in it before the call is made. A torn
 //! last line never counted; a reservation whose process is dead is given back by whoever looks next.
 
+#[cfg(test)]
+mod tests;
+
 use crate::durable::{AppendFile, FileError, Lock};
 use crate::limits::{Account, Admission, Amount, Entry, Head, Refusal, Worst};
 use crate::ownership::{self, Owner};
@@ -207,9 +210,9 @@ impl Ledger {
     }
 
     /// What the ledger in a run directory says; `None` when there is none, or none that began.
-    pub fn in_run(run_dir: &Path) -> Result<Option<Head>> {
+    pub fn in_run(run_dir: &Path) -> Result<Option<Account>> {
         match read(&run_dir.join(FILE_NAME)) {
-            Ok(contents) => Ok(contents.account.map(|account| account.head)),
+            Ok(contents) => Ok(contents.account),
             Err(LedgerError::Unreadable { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
             {

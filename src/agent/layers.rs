@@ -6,6 +6,7 @@
 use super::dotenv;
 use super::imports::IMPORT_PATH;
 use crate::diag::{Diagnostic, Report};
+use crate::ledger;
 use crate::llm::endpoint::{Origin, PROXY_VARIABLES, Setting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -19,6 +20,9 @@ const LARGEST: u64 = 1 << 20;
 
 /// The name of the file in each place.
 const FILE_NAME: &str = ".env";
+
+/// The variables that count in the environment of the process alone.
+const OF_THE_PROCESS: [&str; 2] = [IMPORT_PATH, ledger::VARIABLE];
 
 /// The variables of a process.
 pub type Variables = BTreeMap<OsString, OsString>;
@@ -107,7 +111,7 @@ impl Layers {
                 Origin::Workspace(_) => {
                     steers(name) || PROXY_VARIABLES.iter().any(|it| it.eq_ignore_ascii_case(name))
                 }
-                Origin::File(_) | Origin::Process => *name == IMPORT_PATH,
+                Origin::File(_) | Origin::Process => OF_THE_PROCESS.contains(name),
             };
             let names: Vec<&str> =
                 layer.values.keys().map(String::as_str).filter(unsafe_here).collect();
@@ -159,7 +163,8 @@ impl Layers {
         let names: BTreeSet<&str> = of_files.filter(ours).chain(used.iter().copied()).collect();
         let first = |name: &str| self.values(name).into_iter().next();
         let line = |found: Setting| format!("{} is from {}", found.name, found.origin);
-        names.into_iter().filter(|name| *name != IMPORT_PATH).filter_map(first).map(line).collect()
+        let of_files = |name: &&str| !OF_THE_PROCESS.contains(name);
+        names.into_iter().filter(of_files).filter_map(first).map(line).collect()
     }
 
     /// The environment of children: all layers, and those alone that the agent cannot write.
@@ -252,7 +257,7 @@ fn steers(name: &str) -> bool {
         "SSH_",
         "JAVA_",
     ];
-    const NAMES: [&str; 38] = [
+    const NAMES: [&str; 39] = [
         "PATH",
         "HOME",
         "SHELL",
@@ -291,6 +296,7 @@ fn steers(name: &str) -> bool {
         "LESSCLOSE",
         "BROWSER",
         IMPORT_PATH,
+        ledger::VARIABLE,
     ];
     let upper = name.to_ascii_uppercase();
     NAMES.contains(&upper.as_str()) || PREFIXES.iter().any(|prefix| upper.starts_with(prefix))

@@ -306,7 +306,10 @@ impl Loader<'_> {
         self.system_prompt(doc, fields);
         let tools = self.tools(doc, fields, imports);
         let hooks = self.section_of_hooks(doc, fields);
-        let limits = self.limits(doc, fields, llm.as_ref());
+        let limits = match fields.given("limits") {
+            None => Some(Limits::default()),
+            Some(node) => Limits::read(doc, node, llm.as_ref()),
+        };
         let finish = match fields.get("finish") {
             None => Some(Finish::Result),
             Some(node) => self.finish(doc, node),
@@ -320,23 +323,6 @@ impl Loader<'_> {
             finish: finish?,
             hooks,
         })
-    }
-
-    /// The limits; a cost can be limited where it is known beforehand.
-    fn limits(
-        &self,
-        doc: &Document,
-        fields: Fields<'_>,
-        llm: Option<&LlmConfig>,
-    ) -> Option<Limits> {
-        let Some(node) = fields.given("limits") else { return Some(Limits::default()) };
-        let limits = Limits::read(doc, node)?;
-        if limits.max_cost.is_some() && llm.is_some_and(|llm| !llm.is_priced()) {
-            let at = node.get("max_cost").unwrap_or(node);
-            let message = "`max_cost` needs to know what a call costs before it is made";
-            doc.fault(at, message, Some(llm::config::PRICING_HELP.to_owned()));
-        }
-        Some(limits)
     }
 
     /// The tools, imported ones included; with imports, what is kept of the file has the whole list in their place.

@@ -119,7 +119,7 @@ pub fn take_up(
     events: &[Event],
     cancel: &Cancel,
 ) -> Result<Made, Failure> {
-    let earlier = Ledger::in_run(dir)?.map(|head| head.given).unwrap_or_default();
+    let earlier = Ledger::in_run(dir)?.map(|account| account.head.given).unwrap_or_default();
     let given = given.or(earlier);
     let limits = given.or(agent.limits);
     check(agent, limits, &above)?;

@@ -4,6 +4,8 @@ use super::failure::Failure;
 use super::{completions, drive, resume, stdout};
 use crate::event::{Event, Payload, RunStatus};
 use crate::id::RunId;
+use crate::ledger::Ledger;
+use crate::limits::Account;
 use crate::outcome::RunResult;
 use crate::ownership::{self, Owner};
 use crate::progress::{Progress, Verbosity};
@@ -112,7 +114,7 @@ fn follow(args: &ShowArgs, dir: &Path, mut events: Vec<Event>) -> Result<(), Fai
         events = resume::read_journal(&args.run_id, dir)?.events;
     }
     if args.format == Format::Text {
-        close(&mut progress, &state, args);
+        close(&mut progress, &state, args, dir);
     }
     Ok(())
 }
@@ -123,13 +125,20 @@ fn wait(cancel: &Cancel) -> bool {
 }
 
 /// Says what the run cost and what it waits for.
-fn close(progress: &mut Progress, state: &RunState, args: &ShowArgs) {
+fn close(progress: &mut Progress, state: &RunState, args: &ShowArgs, dir: &Path) {
     let Some(result) = RunResult::of(state, None) else { return };
     let usage = &result.metrics.usage;
     if usage.input_tokens + usage.output_tokens > 0 {
         let cost = usage.total_cost_usd.map_or(String::new(), |cost| format!(", {cost:.4} USD"));
         let tokens = format!("{} tokens in, {} out", usage.input_tokens, usage.output_tokens);
         progress.line(&format!("{tokens}{cost}"));
+    }
+    match Ledger::in_run(dir) {
+        Ok(account) => {
+            let shares = account.iter().flat_map(Account::shares);
+            shares.for_each(|share| progress.line(&share));
+        }
+        Err(error) => progress.line(&error.to_string()),
     }
     let next = format!(
         "delta continue --run-id {} -w {}",

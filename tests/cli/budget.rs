@@ -3,7 +3,8 @@
 use super::DELTA;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use test_support::sandbox::{CONTEXT, Delta, Sandbox};
+use std::process::Command;
+use test_support::sandbox::{CONTEXT, Delta, Ran, Sandbox};
 use test_support::server::{Answer, Gate, ScriptedServer};
 use test_support::wait::until;
 
@@ -154,7 +155,10 @@ fn c_12_9_tools_hooks_and_generators_inherit_the_budget() {
     // No file says what the budget is: that of the workspace is the agent's own.
     sandbox.write("work/.env", "DELTA_BUDGET=/nowhere\n");
     let names = ["generator", "tool", "generator", "hook"];
-    root(&sandbox, "top", &["--max-tokens", "100000"]).output().expect_code(0);
+    let ran = root(&sandbox, "top", &["--max-tokens", "100000"]).output().expect_code(0);
+    let note = "Note: delta does not take DELTA_BUDGET from";
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("DELTA_BUDGET is from"), "{}", ran.stderr);
     let path = sandbox.path("work/.delta/root/budget.jsonl");
     assert_eq!(
         sandbox.read("work/told"),
@@ -237,4 +241,38 @@ fn c_12_9_a_budget_that_is_of_no_use_is_refused_at_the_start() {
         format!("{{\"type\":\"limits\",\"run_id\":\"x\",\"limits\":{{}},\"above\":\"{path}\"}}\n"),
     );
     refused(&path, &format!("the budget {path} is above itself"));
+}
+
+#[test]
+fn c_12_9_a_call_waits_for_others_that_hold_back_what_it_needs() {
+    let sandbox = sandbox();
+    scripted(&sandbox, "leaf", "  - say: done\n", "");
+    // A call that never ends: its process is on another host.
+    let process = json!({"pid": 1, "hostname": "elsewhere.invalid", "start_time_unix": 0, "process_name": "delta"});
+    let mut call = json!({"type": "reserve", "run_id": "far", "tokens": 9900, "cost_usd": 0.0});
+    call.as_object_mut().unwrap().extend(process.as_object().unwrap().clone());
+    let head = json!({"type": "limits", "run_id": "top", "limits": {"max_tokens": 10_000}});
+    sandbox.write("b.jsonl", format!("{head}\n{call}\n"));
+    let drawing = |more: &[&str]| {
+        let _ = std::fs::remove_dir_all(sandbox.path("work"));
+        root(&sandbox, "leaf", more).env("DELTA_BUDGET", sandbox.path("b.jsonl"))
+    };
+    let log = || std::fs::read_to_string(sandbox.path("work/.delta/root/engine.log")).ok();
+    let child = drawing(&[]).spawn();
+    until("it waits", || log()?.contains("a call waits until other calls").then_some(()));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        Ran::of(output.status, &output.stdout, &output.stderr).expect_code(130).json()["status"],
+        "INTERRUPTED"
+    );
+    // Its own time ends the wait too; inside the call of an LLM nobody waits.
+    let ran = drawing(&["--max-duration", "300ms"]).output().expect_code(1);
+    assert_eq!(ran.json()["error"]["message"], "the time limit of 300ms is over");
+    let ran = drawing(&[]).env("DELTA_LLM", "1").output().expect_code(1);
+    let message = ran.json()["error"]["message"].as_str().unwrap().to_owned();
+    let begin = "the limit of 10000 tokens of run top does not allow another call: 0 are used, 9900 are reserved for other calls, 100 are left, and";
+    assert!(message.starts_with(begin), "{message}");
+    assert_eq!(sandbox.read("b.jsonl"), format!("{head}\n{call}\n"), "nobody wrote into it");
 }

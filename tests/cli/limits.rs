@@ -67,6 +67,9 @@ fn c_12_8_the_call_that_could_exceed_the_tokens_is_not_made() {
         let result = again(&sandbox, &["--max-tokens", "100000"]).expect_code(0).json();
         assert_eq!((&result["result"], server.requests().len()), (&json!("done"), 2));
         assert_eq!(result["metrics"]["usage"]["input_tokens"], 5300);
+        let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+        let share = "5330 of 100000 tokens are used, by this run and those below it\n";
+        assert!(shown.contains(share), "{shown}");
     }
 }
 

@@ -1,0 +1,106 @@
+//! Many that draw at once, and ledgers that are not what they should be.
+
+use super::*;
+use crate::limits::Limits;
+use proptest::prelude::*;
+
+fn head(run_id: &str, max_tokens: u64, above: Option<&Path>) -> Head {
+    let limits = Limits { max_tokens: Some(max_tokens), ..Limits::default() };
+    let above = above.map(|path| path.to_string_lossy().into_owned());
+    let (run_id, given) = (run_id.to_owned(), Limits::default());
+    Head { run_id, limits, given, deadline_unix: None, above }
+}
+
+fn make(dir: &Path, head: Head) -> Ledger {
+    std::fs::create_dir(dir).unwrap();
+    let cancel = Cancel::manual().unwrap();
+    Ledger::take_up(dir, head, Amount::default(), &cancel).unwrap()
+}
+
+/// Makes calls until a limit is reached; gives the tokens that they took. What a call takes follows from `seed`.
+fn draw(leaf: &str, chain: Vec<Ledger>, mut seed: u64) -> u64 {
+    let cancel = Cancel::manual().unwrap();
+    let mut budget = Budget::new(leaf, None, chain, true);
+    let mut took = 0;
+    loop {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let worst = Worst { input: 50 + (seed >> 40) % 100, output: 50, cost: Default::default() };
+        match budget.reserve(worst, &cancel, &mut || {}) {
+            Ok(()) => {}
+            Err(LedgerError::Reached { .. }) => return took,
+            Err(error) => panic!("{error}"),
+        }
+        let tokens = (seed >> 33) % (worst.amount().tokens + 1);
+        budget.settle(Amount { tokens, ..Amount::default() }, &cancel).unwrap();
+        took += tokens;
+    }
+}
+
+#[test]
+fn c_12_9_fifty_that_draw_through_three_levels_keep_every_limit() {
+    for seed in 1..=3 {
+        let dir = tempfile::tempdir().unwrap();
+        let root = make(&dir.path().join("root"), head("root", 6_000, None));
+        let middle = |n: u64| {
+            let dir = dir.path().join(n.to_string());
+            make(&dir, head("middle", 1_000 + 300 * n, Some(root.path())))
+        };
+        let middles: Vec<Ledger> = (0..5).map(middle).collect();
+        let leaf = |n: u64| {
+            let chain = Ledger::chain(middles[n as usize % 5].path()).unwrap();
+            std::thread::spawn(move || draw(&n.to_string(), chain, seed * 1000 + n))
+        };
+        let threads: Vec<_> = (0..50).map(leaf).collect();
+        let took: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        let accounts = middles.iter().chain([&root]).map(|ledger| {
+            let text = std::fs::read_to_string(ledger.path()).unwrap();
+            let mut account = None;
+            for line in text.split_inclusive('\n') {
+                take(&mut account, line.as_bytes()).unwrap();
+                let account = account.as_ref().unwrap();
+                let most = account.used.plus(account.reserved()).tokens;
+                assert!(Some(most) <= account.head.limits.max_tokens, "{most} at {line}");
+            }
+            account.unwrap()
+        });
+        let used: Vec<u64> = accounts.map(|account| account.used.tokens).collect();
+        assert_eq!((used[5], used[..5].iter().sum::<u64>()), (took, took), "seed {seed}");
+        assert!(took > 5_000, "{took} of 6000: what is free is given");
+    }
+}
+
+fn outcome(bytes: &[u8]) -> std::result::Result<(u64, u64), String> {
+    let contents = parse(bytes, Path::new("b")).map_err(|error| error.to_string())?;
+    Ok((contents.account.map_or(0, |account| account.next() - 1), contents.length))
+}
+
+#[test]
+fn c_12_9_a_ledger_cut_at_any_byte_holds_its_whole_lines() {
+    let entries = [
+        Entry::Limits(Box::new(head("r", 9, None))),
+        Entry::Release { call: 7 },
+        Entry::Use { run_id: "r".to_owned(), amount: Amount::default() },
+    ];
+    let text: String = entries.iter().map(line).collect();
+    for cut in 0..=text.len() {
+        let whole = &text[..text[..cut].rfind('\n').map_or(0, |at| at + 1)];
+        let expected = (whole.lines().count() as u64, whole.len() as u64);
+        assert_eq!(outcome(&text.as_bytes()[..cut]), Ok(expected), "cut at {cut}");
+    }
+    let begin = line(&entries[0]);
+    assert_eq!(
+        outcome(format!("{begin}nothing\n{text}").as_bytes()),
+        Err("the budget b is damaged in line 2: expected ident at line 1 column 2".to_owned())
+    );
+    assert_eq!(
+        outcome(&text.as_bytes()[begin.len()..]),
+        Err("the budget b is damaged in line 1: the limits are missing before it".to_owned())
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = outcome(&bytes);
+    }
+}
