@@ -55,6 +55,32 @@ fn hooked() -> Sandbox {
     sandbox
 }
 
+/// The same agent with limits.
+#[cfg(feature = "failpoints")]
+fn limited() -> Sandbox {
+    Sandbox::scripted(DELTA, &format!("{TOOLS}limits: {{max_tokens: 1000000}}\n"), TURNS)
+}
+
+/// Checks what must hold of a finished run with limits: every answer in the journal is counted, and every call that was
+/// reserved for and not settled is one that an engine died in.
+#[cfg(feature = "failpoints")]
+fn check_budget(sandbox: &Sandbox) {
+    let lines: Vec<Value> = sandbox
+        .read("work/.delta/r/budget.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |kind: &str| lines.iter().filter(|line| line["type"] == kind).collect::<Vec<_>>();
+    let sum = |events: &[&Value], field: &str| -> u64 {
+        events.iter().map(|event| event[field].as_u64().unwrap()).sum()
+    };
+    let counted = sum(&of("settle"), "tokens") + sum(&of("use"), "tokens");
+    let thoughts = sandbox.events("THOUGHT");
+    let asked = sum(&thoughts.iter().collect::<Vec<_>>(), "estimated_tokens");
+    assert!(counted > asked, "{counted} are counted, and the requests alone had {asked}");
+    assert!(of("reserve").len() <= of("settle").len() + 1, "{lines:?}");
+}
+
 /// Checks what must hold of a finished run with hooks: each tool passed its gate directly before its request, and each
 /// iteration began and ended once.
 fn check_hooks(sandbox: &Sandbox) {
@@ -340,15 +366,23 @@ mod failpoints {
         Run,
         /// The first of an agent with hooks.
         Hooked,
+        /// The first of an agent with limits.
+        Limited,
         /// The second, which is given the answer.
         Continue,
     }
 
     /// A run just before the victim, and the victim.
     fn before(victim: Victim) -> (Sandbox, Delta) {
-        let sandbox = if matches!(victim, Victim::Hooked) { hooked() } else { sandbox() };
+        let sandbox = match victim {
+            Victim::Hooked => hooked(),
+            Victim::Limited => limited(),
+            Victim::Run | Victim::Continue => sandbox(),
+        };
         let command = match victim {
-            Victim::Run | Victim::Hooked => sandbox.run_command("go", &["--format", "jsonl"]),
+            Victim::Run | Victim::Hooked | Victim::Limited => {
+                sandbox.run_command("go", &["--format", "jsonl"])
+            }
             Victim::Continue => {
                 sandbox.run("go", &[]).expect_code(101);
                 sandbox.write(RESPONSE, "yes\n");
@@ -394,8 +428,10 @@ mod failpoints {
             drive_after_fault(&sandbox);
             check_journal(&sandbox);
             check_ledger(&sandbox, &NOTES);
-            if matches!(victim, Victim::Hooked) {
-                check_hooks(&sandbox);
+            match victim {
+                Victim::Hooked => check_hooks(&sandbox),
+                Victim::Limited => check_budget(&sandbox),
+                Victim::Run | Victim::Continue => {}
             }
             let journal = sandbox.read("work/.delta/r/journal.jsonl");
             assert!(journal.contains(&acknowledged.join("\n")), "acknowledged events are lost");
@@ -409,6 +445,7 @@ mod failpoints {
         let name = match victim {
             Victim::Run => "run",
             Victim::Hooked => "run with hooks",
+            Victim::Limited => "run with limits",
             Victim::Continue => "continue",
         };
         println!("{mode} in {name}: {count} operations");
@@ -457,6 +494,13 @@ mod failpoints {
     fn c_9_6_the_engine_may_die_around_its_hooks() {
         sweep("abort", Victim::Hooked);
         sweep("torn", Victim::Hooked);
+    }
+
+    #[test]
+    fn c_12_8_no_call_is_lost_from_the_budget_wherever_the_engine_dies() {
+        sweep("abort", Victim::Limited);
+        sweep("torn", Victim::Limited);
+        sweep("enospc", Victim::Limited);
     }
 
     #[test]
