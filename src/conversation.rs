@@ -155,18 +155,28 @@ impl Conversation {
     /// What is left without the `left_out` oldest iterations, in order: the task, the other iterations, and what none of
     /// them has answered.
     pub fn parts(&self, left_out: usize) -> Vec<Part<'_>> {
-        let answered = if self.starts.is_empty() { 0 } else { self.answered() };
-        let from = self.starts.get(left_out).copied().unwrap_or(answered);
-        let part = |start: usize, end: usize| Part { entries: &self.entries[start..end] };
-        let mut parts = Vec::with_capacity(self.starts.len().saturating_sub(left_out) + 2);
-        parts.extend(self.task.filter(|task| *task < from).map(|task| part(task, task + 1)));
-        let starts = self.starts.iter().skip(left_out);
-        let ends = self.starts.iter().skip(left_out + 1).chain([&answered]);
-        parts.extend(starts.zip(ends).map(|(start, end)| part(*start, *end)));
-        if answered < self.entries.len() {
-            parts.push(part(answered, self.entries.len()));
-        }
-        parts
+        let iterations = (left_out..self.iterations()).map(|index| self.iteration(index));
+        let parts = self.task_apart(left_out).into_iter().chain(iterations);
+        parts.chain(self.unanswered()).collect()
+    }
+
+    /// The iteration at `index`, counted from 0, with the user messages that it answers.
+    pub fn iteration(&self, index: usize) -> Part<'_> {
+        let end = self.starts.get(index + 1).copied().unwrap_or_else(|| self.answered());
+        Part { entries: &self.entries[self.starts[index]..end] }
+    }
+
+    /// The task, unless it is in one of the parts that are left without the `left_out` oldest iterations.
+    pub fn task_apart(&self, left_out: usize) -> Option<Part<'_>> {
+        let from = self.starts.get(left_out).copied().unwrap_or_else(|| self.answered());
+        let task = self.task.filter(|task| *task < from)?;
+        Some(Part { entries: &self.entries[task..=task] })
+    }
+
+    /// The user messages that no iteration has answered yet.
+    pub fn unanswered(&self) -> Option<Part<'_>> {
+        let entries = &self.entries[self.answered()..];
+        (!entries.is_empty()).then_some(Part { entries })
     }
 
     /// The text of the first user message.

@@ -317,6 +317,13 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
+/// What is wrong with a regular expression, in one line: the error draws the pattern over several, and the last has it.
+pub fn not_a_pattern(error: &regex::Error) -> String {
+    let error = error.to_string();
+    let reason = error.lines().last().unwrap_or_default();
+    format!("not a regular expression: {}", reason.strip_prefix("error: ").unwrap_or(reason))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,6 +22,17 @@ impl Variable {
         Self::ALL.into_iter().find(|variable| variable.name() == name)
     }
 
+    /// The variable that `name` is nearly.
+    pub fn near(name: &str) -> Option<Self> {
+        let plain: String = name.to_ascii_lowercase().chars().filter(|c| *c != '_').collect();
+        match plain.as_str() {
+            "agenthome" | "agentdir" | "agentpath" | "agentroot" => Some(Self::AgentHome),
+            "cwd" | "workspacedir" | "workdir" => Some(Self::Cwd),
+            "rundir" | "rundirectory" => Some(Self::RunDir),
+            _ => None,
+        }
+    }
+
     /// Its name, in configuration and in the environment of children.
     pub fn name(self) -> &'static str {
         match self {
@@ -109,6 +120,35 @@ pub fn pieces(text: &str) -> Vec<Piece> {
         pieces.push(Piece::Text(plain));
     }
     pieces
+}
+
+/// The first `${name}` in `text` that is not the engine's: it would stay as it is, so it is more likely a slip.
+pub fn unknown(text: &str) -> Option<&str> {
+    text.split("${").skip(1).find_map(|rest| {
+        let name = &rest[..rest.find('}')?];
+        Variable::named(name).is_none().then_some(name)
+    })
+}
+
+/// The words of a command, by their place, that hold such a name. What follows `-c` or `-e` is a script, in which `${x}`
+/// is the interpreter's own.
+pub fn unknown_in_command(command: &[String]) -> impl Iterator<Item = (usize, &str)> {
+    let is_script = |at: usize| at > 1 && is_script_flag(&command[at - 1]);
+    let words = command.iter().enumerate().filter(move |(at, _)| !is_script(*at));
+    words.filter_map(|(at, word)| Some((at, unknown(word)?)))
+}
+
+fn is_script_flag(word: &str) -> bool {
+    word.starts_with('-') && !word.starts_with("--") && word.ends_with(['c', 'e'])
+}
+
+/// What to write in the place of such a name, in a sentence that says `where_` it stands.
+pub fn instead_of(name: &str, where_: &str) -> String {
+    let shown = |variable: Variable| format!("`${{{}}}`", variable.name());
+    match Variable::near(name) {
+        Some(variable) => format!("write {}", shown(variable)),
+        None => format!("in {where_} there are {}", Variable::ALL.map(shown).join(", ")),
+    }
 }
 
 #[cfg(test)]

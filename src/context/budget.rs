@@ -87,112 +87,93 @@ pub(super) fn select(
     notice: impl Fn(usize) -> Message<'static>,
     scale: &mut Scale<'_, '_>,
 ) -> Result<Selection, ContextError> {
-    let count = conversation.iterations();
     let Some(room) = room else {
         let parts = conversation.parts(beyond);
         let tokens = parts.iter().map(|part| scale.part(part)).sum::<Result<_, _>>()?;
         return Ok(Selection { left_out: beyond, tokens });
     };
-    let start = before.clamp(beyond.min(count), count);
-    let sizes = Sizes::of(conversation, start, scale)?;
-    let mut tokens = sizes.without(0) + notice_of(start, beyond, &notice, scale)?;
-    let goal = room - room / 4;
-    if tokens <= room {
-        // There is far more room than was used: the budget has been raised.
-        if start > beyond && tokens < room / 2 {
-            return widen(conversation, (start, beyond), (tokens, goal), &notice, scale);
-        }
-        return Ok(Selection { left_out: start, tokens });
+    let newest = conversation.iterations().saturating_sub(1);
+    let start = before.max(beyond).min(newest);
+    let choice = Choice { conversation, beyond, goal: room - room / 4, notice };
+    let sizes = (start..conversation.iterations())
+        .map(|index| scale.part(&conversation.iteration(index)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let kept = sizes.iter().sum();
+    let all = Selection { left_out: start, tokens: kept + choice.beside(start, scale)? };
+    if all.tokens > room {
+        let least = choice.narrow(all, (kept, &sizes), scale)?;
+        return if least.tokens <= room { Ok(least) } else { Err(no_room(least.tokens, room)) };
     }
-    let mut dropped = 0;
-    while tokens > goal && start + dropped + 1 < count {
-        dropped += 1;
-        let left_out = start + dropped;
-        tokens = sizes.without(dropped) + notice_of(left_out, beyond, &notice, scale)?;
-    }
-    match tokens <= room {
-        true => Ok(Selection { left_out: start + dropped, tokens }),
-        false => Err(ContextError::Budget(format!(
-            "the task and the last iteration take {tokens} tokens, and there is room for {room}; raise `total_max_tokens` or `max_tokens` in context.yaml, or lower the `max_output_bytes` of the tools"
-        ))),
-    }
+    // With so much more room than is used, the budget has been raised.
+    if all.tokens < room / 2 { choice.widen(all, kept, scale) } else { Ok(all) }
 }
 
-/// Takes iterations in again that were left out when there was less room.
-fn widen(
-    conversation: &Conversation,
-    (start, beyond): (usize, usize),
-    (tokens, goal): (u64, u64),
-    notice: &impl Fn(usize) -> Message<'static>,
-    scale: &mut Scale<'_, '_>,
-) -> Result<Selection, ContextError> {
-    let mut best = Selection { left_out: start, tokens };
-    while best.left_out > beyond {
-        let left_out = best.left_out - 1;
-        let sizes = Sizes::of(conversation, left_out, scale)?;
-        let tokens = sizes.without(0) + notice_of(left_out, beyond, notice, scale)?;
-        if tokens > goal {
-            break;
-        }
-        best = Selection { left_out, tokens };
-    }
-    Ok(best)
+fn no_room(tokens: u64, room: u64) -> ContextError {
+    ContextError::Budget(format!(
+        "the task and the last iteration take {tokens} tokens, and there is room for {room}; raise `total_max_tokens` or `max_tokens` in context.yaml, or lower the `max_output_bytes` of the tools"
+    ))
 }
 
-fn notice_of(
-    left_out: usize,
+/// How much of a conversation is left out.
+struct Choice<'c, N> {
+    conversation: &'c Conversation,
+    /// How many iterations are too old by `max_iterations`.
     beyond: usize,
-    notice: &impl Fn(usize) -> Message<'static>,
-    scale: &mut Scale<'_, '_>,
-) -> Result<u64, ContextError> {
-    if left_out > beyond { scale.message(&notice(left_out)) } else { Ok(0) }
+    /// How many tokens it is to be when something goes or comes back.
+    goal: u64,
+    notice: N,
 }
 
-/// The tokens of the parts of a conversation from some iteration on.
-struct Sizes {
-    /// Of the iterations, in order.
-    iterations: Vec<u64>,
-    /// Of what none of them answers, and of the task where it is not among them.
-    others: u64,
-    /// Of the task, where it goes with the first of the iterations.
-    task_within: u64,
-}
-
-impl Sizes {
-    fn of(
-        conversation: &Conversation,
-        start: usize,
-        scale: &mut Scale<'_, '_>,
-    ) -> Result<Self, ContextError> {
-        let mut sizes = Self { iterations: Vec::new(), others: 0, task_within: 0 };
-        let kept = conversation.iterations().saturating_sub(start);
-        let parts = conversation.parts(start);
-        let lead = conversation.parts(conversation.iterations());
-        let has_task = !conversation.task().is_empty();
-        let task = match lead.first().filter(|_| has_task) {
-            Some(part) => scale.part(part)?,
-            None => 0,
-        };
-        let apart = has_task && start > 0;
-        for (index, part) in parts.iter().enumerate() {
-            let tokens = scale.part(part)?;
-            let first = usize::from(apart);
-            match (first..first + kept).contains(&index) {
-                true => sizes.iterations.push(tokens),
-                false => sizes.others += tokens,
-            }
+impl<N: Fn(usize) -> Message<'static>> Choice<'_, N> {
+    /// The tokens of what goes with the iterations: the notice, the task where it stands alone, what is not answered.
+    fn beside(&self, left_out: usize, scale: &mut Scale<'_, '_>) -> Result<u64, ContextError> {
+        let mut tokens = 0;
+        if left_out > self.beyond {
+            tokens += scale.message(&(self.notice)(left_out))?;
         }
-        if !apart {
-            sizes.task_within = task;
+        let parts = [self.conversation.task_apart(left_out), self.conversation.unanswered()];
+        for part in parts.iter().flatten() {
+            tokens += scale.part(part)?;
         }
-        Ok(sizes)
+        Ok(tokens)
     }
 
-    /// All of it but the oldest `dropped` iterations; the task stays.
-    fn without(&self, dropped: usize) -> u64 {
-        let kept: u64 = self.iterations.iter().skip(dropped).sum();
-        let task = if dropped > 0 { self.task_within } else { 0 };
-        kept + self.others + task
+    /// Leaves out the oldest iterations until the goal is reached; never the newest. `kept` are the tokens of the
+    /// iterations, `sizes` those of each.
+    fn narrow(
+        &self,
+        mut selection: Selection,
+        (mut kept, sizes): (u64, &[u64]),
+        scale: &mut Scale<'_, '_>,
+    ) -> Result<Selection, ContextError> {
+        for size in sizes.iter().take(sizes.len().saturating_sub(1)) {
+            if selection.tokens <= self.goal {
+                break;
+            }
+            kept -= size;
+            selection.left_out += 1;
+            selection.tokens = kept + self.beside(selection.left_out, scale)?;
+        }
+        Ok(selection)
+    }
+
+    /// Takes iterations in again that were left out when there was less room.
+    fn widen(
+        &self,
+        mut selection: Selection,
+        mut kept: u64,
+        scale: &mut Scale<'_, '_>,
+    ) -> Result<Selection, ContextError> {
+        while selection.left_out > self.beyond {
+            let left_out = selection.left_out - 1;
+            kept += scale.part(&self.conversation.iteration(left_out))?;
+            let tokens = kept + self.beside(left_out, scale)?;
+            if tokens > self.goal {
+                break;
+            }
+            selection = Selection { left_out, tokens };
+        }
+        Ok(selection)
     }
 }
 
@@ -230,12 +211,17 @@ pub(super) fn fit(
 
 /// The message that says what is left out of the conversation.
 pub(super) fn notice(name: &str, left_out: usize) -> Message<'static> {
-    let what = match left_out {
-        1 => "the oldest iteration is".to_owned(),
-        count => format!("the {count} oldest iterations are"),
-    };
+    let (what, verb) = (oldest(left_out), if left_out == 1 { "is" } else { "are" });
     let content = format!(
-        "# Context Block: {name}\n\n[{what} left out of the conversation: there is no room for more]"
+        "# Context Block: {name}\n\n[{what} {verb} left out of the conversation: there is no room for more]"
     );
     Message::System { content: Cow::Owned(content) }
+}
+
+/// So many iterations, in words.
+pub(super) fn oldest(count: usize) -> String {
+    match count {
+        1 => "the oldest iteration".to_owned(),
+        count => format!("the {count} oldest iterations"),
+    }
 }

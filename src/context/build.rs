@@ -124,11 +124,7 @@ impl<'c> Context<'c> {
             let notice = budget::notice(name, selection.left_out);
             block.bytes = bytes_of(&notice);
             self.messages.push(notice);
-            block.cut = Some(format!(
-                "the {} oldest of {} iterations",
-                selection.left_out,
-                state.conversation.iterations()
-            ));
+            block.cut = Some(budget::oldest(selection.left_out));
             self.left_out = self.left_out.max(selection.left_out);
         }
         let parts = state.conversation.parts(selection.left_out);
@@ -213,10 +209,9 @@ impl Source {
             Some(room) => budget::fit(&content, room, message, scale)
                 .map_err(|error| self.of_this(vars, error))?,
         };
-        let cut = shortened
-            .as_ref()
-            .zip(self.max_tokens)
-            .map(|(_, room)| format!("what is beyond {room} tokens, of {} bytes", content.len()));
+        // Without the length of the content: a warning is given once for each cut, and this one stays the same.
+        let cut = shortened.as_ref().zip(self.max_tokens);
+        let cut = cut.map(|(_, room)| format!("what is beyond {room} tokens"));
         let message = message(shortened.as_deref().unwrap_or(&content));
         let tokens = scale.message(&message)?;
         Ok(Ready::Text { message, tokens, cut })
@@ -263,6 +258,14 @@ impl Source {
         for (index, stage) in stages.iter().enumerate() {
             let output = resolve(&stage.output, around.vars);
             let made = generate(&stage.generator, &output, around);
+            // What the last one leaves is looked at by `on_missing`; a later one would fail for the fault of this one.
+            let between = index + 1 < stages.len();
+            let made = match made {
+                Ok(()) if between && !output.exists() => {
+                    Err(Some(format!("it left no {}", output.display())))
+                }
+                made => made,
+            };
             made.map_err(|failure| match failure {
                 None => ContextError::Cancelled,
                 Some(reason) if *is_pipeline => {

@@ -80,6 +80,7 @@ impl Cache {
         let list = fields.require("invalidate_on", "[\"src/**/*.py\"]")?;
         let mut patterns = Vec::new();
         for (text, item) in fields.texts("invalidate_on").iter().zip(list.items()) {
+            super::check_variables(doc, item, text);
             match glob::Pattern::new(text) {
                 Ok(pattern) => patterns.push(pattern),
                 Err(error) => doc.fault(item, format!("not a pattern of files: {error}"), None),
@@ -140,21 +141,26 @@ impl Recipe {
     }
 }
 
-/// The files of some patterns, in order. Those in `.delta` are never among them: a run writes there all the time.
+/// The files of some patterns, in order. A pattern of the workspace does not look into `.delta`, where runs write all the
+/// time; one that begins there does.
 fn files(patterns: &[glob::Pattern], vars: &Vars) -> Result<Vec<PathBuf>, String> {
-    let base = glob::Pattern::escape(&vars.cwd.to_string_lossy());
+    // A directory may have a bracket or a star in its own name.
+    let literal = |path: &Path| PathBuf::from(glob::Pattern::escape(&path.to_string_lossy()));
+    let escaped = Vars {
+        agent_home: literal(&vars.agent_home),
+        cwd: literal(&vars.cwd),
+        run_dir: literal(&vars.run_dir),
+    };
     let control = vars.cwd.join(".delta");
     let mut found = Vec::new();
     for pattern in patterns {
-        let pattern = vars.fill(pattern.as_str());
-        let whole = match Path::new(&pattern).is_absolute() {
-            true => pattern,
-            false => format!("{base}/{pattern}"),
-        };
+        let whole = escaped.cwd.join(escaped.fill(pattern.as_str()));
+        let within = whole.starts_with(literal(&control));
+        let whole = whole.to_string_lossy();
         let paths = glob::glob(&whole).map_err(|error| error.to_string())?;
         for path in paths {
             let path = path.map_err(|error| error.to_string())?;
-            if path.is_file() && !path.starts_with(&control) {
+            if path.is_file() && (within || !path.starts_with(&control)) {
                 found.push(path);
             }
         }

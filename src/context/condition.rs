@@ -1,6 +1,7 @@
 //! `condition:` of a source: when it is there at all.
 
 use super::resolve;
+use crate::text;
 use crate::vars::Vars;
 use crate::yaml::shape::{Key, Shape};
 use crate::yaml::{Document, Mapping, Node};
@@ -67,14 +68,13 @@ impl Condition {
                 match Regex::new(fields.text("pattern")?) {
                     Ok(pattern) => Some(Self::TaskContains(pattern)),
                     Err(error) => {
-                        doc.fault(at, format!("not a regular expression: {error}"), None);
+                        doc.fault(at, text::not_a_pattern(&error), None);
                         None
                     }
                 }
             }
             "file_exists" => {
-                fields.require("path", "'${CWD}/DELTA.md'")?;
-                fields.text("path").map(|path| Self::FileExists(path.to_owned()))
+                super::path(doc, fields, "path", "'${CWD}/DELTA.md'").map(Self::FileExists)
             }
             _ => {
                 fields.require("iteration", "5")?;

@@ -3,9 +3,9 @@
 //!
 //! What the LLM sees is a function of the journal, the configuration and the files that context.yaml names.
 
-use crate::vars::Vars;
+use crate::vars::{self, Vars};
 use crate::yaml::shape::{Default, Key, Shape};
-use crate::yaml::{Document, Fields, Mapping, Node};
+use crate::yaml::{Document, Fields, Mapping, Node, Value};
 use cache::Cache;
 use condition::Condition;
 use std::path::PathBuf;
@@ -314,11 +314,11 @@ impl Source {
         };
         let kind = match name {
             "file" => Kind::File {
-                path: path(fields, "path", "'${CWD}/DELTA.md'")?,
+                path: path(doc, fields, "path", "'${CWD}/DELTA.md'")?,
                 skip_missing: skips(fields),
             },
             "computed_file" => {
-                let output = path(fields, "output_path", "'${RUN_DIR}/summary.md'");
+                let output = path(doc, fields, "output_path", "'${RUN_DIR}/summary.md'");
                 let generator = fields.require("generator", "{command: [PROGRAM]}");
                 let generator = generator.and_then(|node| Generator::read(doc, node));
                 let (cache, stage) = (read_cache(doc, fields), (generator?, output?));
@@ -381,9 +381,23 @@ impl Source {
 }
 
 /// A path that must be there; engine variables are still to be filled in.
-fn path(fields: Fields<'_>, key: &str, example: &str) -> Option<String> {
-    fields.require(key, example)?;
-    fields.text(key).map(str::to_owned)
+fn path(doc: &Document, fields: Fields<'_>, key: &str, example: &str) -> Option<String> {
+    let node = fields.require(key, example)?;
+    let text = fields.text(key)?;
+    check_variables(doc, node, text);
+    Some(text.to_owned())
+}
+
+/// A name in a path that is nearly the engine's would make a path that is not there, or worse, one that is.
+fn check_variables(doc: &Document, node: &Node, text: &str) {
+    if let Some(name) = vars::unknown(text) {
+        unknown_variable(doc, node, name);
+    }
+}
+
+fn unknown_variable(doc: &Document, node: &Node, name: &str) {
+    let help = vars::instead_of(name, "paths and commands of context.yaml");
+    doc.fault(node, format!("`${{{name}}}` is no variable of the engine"), Some(help));
 }
 
 fn skips(fields: Fields<'_>) -> bool {
@@ -401,7 +415,7 @@ fn read_cache(doc: &Document, fields: Fields<'_>) -> Option<Option<Cache>> {
 impl Stage {
     fn read(doc: &Document, node: &Node) -> Option<Self> {
         let fields = doc.fields(node, &STAGE)?;
-        let output = path(fields, "output", "'${RUN_DIR}/result.md'");
+        let output = path(doc, fields, "output", "'${RUN_DIR}/result.md'");
         let command_node = fields.require("generator", "[PROGRAM, ARG]")?;
         let generator = Generator::of(doc, fields, command_node, "generator")?;
         Some(Self { id: fields.text("id").map(str::to_owned), generator, output: output? })
@@ -418,9 +432,16 @@ impl Generator {
     fn of(doc: &Document, fields: Fields<'_>, node: &Node, key: &str) -> Option<Self> {
         let command = fields.texts(key);
         if command.first().is_none_or(String::is_empty) {
-            let help = "write `[PROGRAM, ARG, ...]`".to_owned();
-            doc.fault(node, format!("`{key}` names no program"), Some(help));
+            // What is no list of texts, the shape has refused.
+            let is_list = matches!(node.value, Value::Sequence(_));
+            if is_list && node.items().first().is_none_or(|first| first.scalar() == Some("")) {
+                let help = "write `[PROGRAM, ARG, ...]`".to_owned();
+                doc.fault(node, format!("`{key}` names no program"), Some(help));
+            }
             return None;
+        }
+        for (at, name) in vars::unknown_in_command(&command) {
+            unknown_variable(doc, &node.items()[at], name);
         }
         let timeout_ms = fields.integer("timeout_ms")?;
         Some(Self { command, timeout_ms, pass_env: fields.texts("pass_env") })

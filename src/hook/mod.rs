@@ -5,7 +5,7 @@
 
 use crate::state::{ON_ITERATION_END, ON_ITERATION_START};
 use crate::text;
-use crate::vars::Variable;
+use crate::vars;
 use crate::yaml::shape::{Default as Otherwise, Key, Shape};
 use crate::yaml::{self, Document, Fields, Mapping, Node};
 use std::path::Path;
@@ -294,17 +294,15 @@ fn read_command(doc: &Document, node: &Node) -> Option<Vec<String>> {
         doc.fault(node, "`command` names no program", Some(help));
         return None;
     }
-    for (index, (word, item)) in command.iter().zip(node.items()).enumerate() {
-        // What follows `-c` is a script, in which `${x}` is the shell's own.
-        let is_script = index > 1 && is_script_flag(&command[index - 1]);
-        if let Some(name) = unknown_variable(word).filter(|_| !is_script) {
-            let known = Variable::ALL.map(|variable| format!("`${{{}}}`", variable.name()));
-            let help = format!(
-                "in a hook's command there are {}; everything else is in its environment and on its standard input",
-                known.join(", ")
-            );
-            doc.fault(item, format!("`${{{name}}}` is no variable of the engine"), Some(help));
-        }
+    for (at, name) in vars::unknown_in_command(&command) {
+        let known = vars::instead_of(name, "a hook's command");
+        let help =
+            format!("{known}; everything else is in its environment and on its standard input");
+        doc.fault(
+            &node.items()[at],
+            format!("`${{{name}}}` is no variable of the engine"),
+            Some(help),
+        );
     }
     Some(command)
 }
@@ -317,18 +315,6 @@ fn as_list(text: &str) -> String {
         false => text.split_whitespace().map(yaml::quoted).collect(),
     };
     format!("[{}]", words.join(", "))
-}
-
-fn is_script_flag(word: &str) -> bool {
-    word.starts_with('-') && !word.starts_with("--") && word.ends_with('c')
-}
-
-/// The first `${name}` in `word` that is not the engine's.
-fn unknown_variable(word: &str) -> Option<&str> {
-    word.split("${").skip(1).find_map(|rest| {
-        let name = &rest[..rest.find('}')?];
-        (Variable::named(name).is_none()).then_some(name)
-    })
 }
 
 /// Whether there is a hooks.yaml in `home`. A link to nothing counts, and so does what cannot be looked at: a gate must

@@ -1,6 +1,6 @@
 //! context.yaml: what the LLM would not see, would see twice, or would make every request dear.
 
-use super::definition::{plain_text, timeout};
+use super::definition::timeout;
 use super::{Level, Sink, programs};
 use crate::process::Launch;
 use crate::vars::{self, Piece, Variable};
@@ -28,6 +28,9 @@ pub(super) fn check(doc: &Document, home: &Path, prompt: &str, launch: &Launch, 
             format!("add `- {{type: file, path: '${{AGENT_HOME}}/{prompt}'}}` as the first source");
         sink.add("no-system-prompt", Level::Warning, doc.at(key, message, help));
     }
+    if let Some(tokenizer) = doc.root.get("tokenizer") {
+        command(doc, tokenizer, home, launch, sink);
+    }
     for (at, item) in items.iter().enumerate() {
         sink.within(doc, item, |sink| {
             repeated(doc, item, &items[..at], sink);
@@ -44,7 +47,16 @@ fn kind(item: &Node) -> &str {
 
 /// The file that a source shows.
 fn path_node(item: &Node) -> Option<&Node> {
-    item.get(if kind(item) == "computed_file" { "output_path" } else { "path" })
+    match kind(item) {
+        "computed_file" => item.get("output_path"),
+        "pipeline" => stages(item).last()?.get("output"),
+        _ => item.get("path"),
+    }
+}
+
+/// The stages of a pipeline.
+fn stages(item: &Node) -> &[Node] {
+    item.get("stages").map(Node::items).unwrap_or_default()
 }
 
 fn is_prompt(item: &Node, home: &Path, prompt: &str) -> bool {
@@ -90,33 +102,34 @@ fn repeated(doc: &Document, item: &Node, before: &[Node], sink: &mut Sink) {
 fn volatile(doc: &Document, item: &Node, before_journal: bool, sink: &mut Sink) {
     let in_run =
         path_node(item).and_then(Node::scalar).is_some_and(|path| path.contains("${RUN_DIR}"));
-    let computed = kind(item) == "computed_file";
-    if !before_journal || !(computed || in_run) {
+    let computed = matches!(kind(item), "computed_file" | "pipeline");
+    // With a cache its text is the same until what it is made of changes.
+    let cached = item.get("cache").is_some();
+    if !before_journal || cached || !(computed || in_run) {
         return;
     }
-    let what = if computed {
-        "a generator runs before every request"
-    } else {
-        "a file in the run directory changes during the run"
+    let what = match kind(item) {
+        "computed_file" => "a generator runs before every request",
+        "pipeline" => "a pipeline runs before every request",
+        _ => "a file in the run directory changes during the run",
     };
     let message = format!(
         "{what}, and all of the conversation stands behind it: the provider's prompt cache holds nothing"
     );
-    let help = "put the source behind `journal`; if its text never changes in a run, write `x-lint-allow: [volatile-source]`";
+    let cache = if computed { ", or give it a `cache`" } else { "" };
+    let help = format!(
+        "put the source behind `journal`{cache}; if its text seldom changes in a run, write `x-lint-allow: [volatile-source]`"
+    );
     let at = item.get("type").unwrap_or(item);
-    sink.add("volatile-source", Level::Warning, doc.at(at, message, help.to_owned()));
+    sink.add("volatile-source", Level::Warning, doc.at(at, message, help));
 }
 
 fn file(doc: &Document, item: &Node, home: &Path, sink: &mut Sink) {
     let Some(node) = path_node(item) else { return };
     let text = node.scalar().unwrap_or_default();
-    let literal = plain_text(doc, node, NOT_FILLED, sink);
-    if text.contains(".delta/context_artifacts") {
-        let message = "runs that work at the same time share this file, and one may read what the other wrote";
-        let help = "write `${RUN_DIR}/NAME`";
-        sink.add("shared-artifacts", Level::Warning, doc.at(node, message, help.to_owned()));
-    }
-    if kind(item) != "file" || literal {
+    shared(doc, node, sink);
+    // Of a name that is not the engine's, the loader has said what is wrong.
+    if kind(item) != "file" || vars::unknown(text).is_some() {
         return;
     }
     if text.starts_with("~/") || text.starts_with('$') && !text.starts_with("${") {
@@ -150,35 +163,45 @@ fn file(doc: &Document, item: &Node, home: &Path, sink: &mut Sink) {
     }
 }
 
-fn generator(doc: &Document, item: &Node, home: &Path, launch: &Launch, sink: &mut Sink) {
-    let Some(generator) = item.get("generator") else { return };
-    command(doc, generator, home, launch, sink);
+/// A path in `.delta` beside the runs.
+fn shared(doc: &Document, node: &Node, sink: &mut Sink) {
+    let beside = ["${CWD}/.delta/", ".delta/context_artifacts"];
+    if node.scalar().is_some_and(|text| beside.iter().any(|dir| text.contains(dir))) {
+        let message = "runs that work at the same time share this file, and one may read what the other wrote";
+        let help = "write `${RUN_DIR}/NAME`".to_owned();
+        sink.add("shared-artifacts", Level::Warning, doc.at(node, message, help));
+    }
 }
 
-/// Looks at `command:` and `timeout_ms:` of a generator or hook.
+fn generator(doc: &Document, item: &Node, home: &Path, launch: &Launch, sink: &mut Sink) {
+    if let Some(generator) = item.get("generator") {
+        command(doc, generator, home, launch, sink);
+    }
+    let stages = stages(item);
+    for (at, stage) in stages.iter().enumerate() {
+        words(doc, stage.get("generator"), home, launch, sink);
+        // That of the last one is the file that the source shows.
+        if let Some(output) = stage.get("output").filter(|_| at + 1 < stages.len()) {
+            shared(doc, output, sink);
+        }
+        if let Some(node) = stage.get("timeout_ms") {
+            timeout(doc, node, sink);
+        }
+    }
+}
+
+/// Looks at `command:` and `timeout_ms:` of a generator, a tokenizer or a hook.
 pub(super) fn command(doc: &Document, node: &Node, home: &Path, launch: &Launch, sink: &mut Sink) {
-    let items = node.get("command").map(Node::items).unwrap_or_default();
-    if let Some(program) = items.first() {
-        programs::check_plain(doc, program, home, launch, sink);
-    }
-    for (at, item) in items.iter().enumerate() {
-        let script = at > 0
-            && items[at - 1]
-                .scalar()
-                .is_some_and(|before| before.starts_with('-') && before.ends_with(['c', 'e']));
-        if !script {
-            plain_text(doc, item, NOT_FILLED, sink);
-        }
-        if item.scalar().is_some_and(|text| text.contains(".delta/context_artifacts")) {
-            let message = "runs that work at the same time share this file, and one may read what the other wrote";
-            sink.add(
-                "shared-artifacts",
-                Level::Warning,
-                doc.at(item, message, "write `${RUN_DIR}/NAME`".to_owned()),
-            );
-        }
-    }
+    words(doc, node.get("command"), home, launch, sink);
     if let Some(node) = node.get("timeout_ms") {
         timeout(doc, node, sink);
     }
+}
+
+fn words(doc: &Document, list: Option<&Node>, home: &Path, launch: &Launch, sink: &mut Sink) {
+    let items = list.map(Node::items).unwrap_or_default();
+    if let Some(program) = items.first() {
+        programs::check_plain(doc, program, home, launch, sink);
+    }
+    items.iter().for_each(|item| shared(doc, item, sink));
 }

@@ -76,7 +76,7 @@ fn placeholders(subject: &Subject<'_>, sink: &mut Sink) {
         }
         let fragment = format!("${{{name}");
         let shell = subject.tool.syntax == Syntax::Shell;
-        if let Some(variable) = near_variable(name) {
+        if let Some(variable) = Variable::near(name) {
             let message = format!(
                 "`${{{name}}}` is a parameter that the LLM must give, not the engine's variable"
             );
@@ -111,24 +111,13 @@ pub(super) fn is_mistaken(subject: &Subject<'_>, name: &str) -> bool {
     let listed = subject.item.get("parameters").map(Node::items).unwrap_or_default();
     // Who describes a parameter means one.
     let described = listed.iter().any(|item| item.get("name").and_then(Node::scalar) == Some(name));
-    !described && (near_variable(name).is_some() || is_variable_name(name))
+    !described && (Variable::near(name).is_some() || is_variable_name(name))
 }
 
 /// Whether `name` looks like the name of an environment variable.
 fn is_variable_name(name: &str) -> bool {
     name.len() > 1
         && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
-}
-
-/// The engine's variable that `name` is nearly.
-pub(super) fn near_variable(name: &str) -> Option<Variable> {
-    let plain: String = name.to_ascii_lowercase().chars().filter(|c| *c != '_').collect();
-    match plain.as_str() {
-        "agenthome" | "agentdir" | "agentpath" | "agentroot" => Some(Variable::AgentHome),
-        "cwd" | "workspacedir" | "workdir" => Some(Variable::Cwd),
-        "rundir" | "rundirectory" => Some(Variable::RunDir),
-        _ => None,
-    }
 }
 
 /// `${name}` in a plain string of `command:`, where only the engine's variables are filled in.
@@ -155,7 +144,7 @@ fn not_filled(subject: &Subject<'_>, sink: &mut Sink) {
 }
 
 /// Looks for `${name}` in a text in which it is no placeholder. Says whether there is one.
-pub(super) fn plain_text(doc: &Document, node: &Node, help: &str, sink: &mut Sink) -> bool {
+fn plain_text(doc: &Document, node: &Node, help: &str, sink: &mut Sink) -> bool {
     let Some(text) = node.scalar() else { return false };
     let found = text.match_indices("${").find_map(|(at, _)| {
         let escaped = text[..at].ends_with('\\');
@@ -164,7 +153,7 @@ pub(super) fn plain_text(doc: &Document, node: &Node, help: &str, sink: &mut Sin
     });
     let Some(fragment) = found else { return false };
     let name = fragment.trim_start_matches("${").trim_end_matches('}');
-    let (rule, help) = match near_variable(name) {
+    let (rule, help) = match Variable::near(name) {
         Some(variable) => ("engine-variable", format!("write `${{{}}}`", variable.name())),
         None => ("not-filled", help.to_owned()),
     };

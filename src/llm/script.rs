@@ -6,6 +6,7 @@
 use super::{LlmError, Provider, Reply, Request, Tell, ToolCall, reply_of_response};
 use crate::diag::Report;
 use crate::signal::Cancel;
+use crate::text;
 use crate::yaml::shape::{Default, Key, Shape};
 use crate::yaml::{Document, Mapping, Node};
 use regex::Regex;
@@ -114,11 +115,7 @@ impl Turn {
             let pattern = doc.text(node, "`when`")?;
             let read = Regex::new(pattern);
             if let Err(error) = &read {
-                // It draws the pattern over several lines; what is wrong stands in the last one.
-                let error = error.to_string();
-                let reason = error.lines().last().unwrap_or_default();
-                let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-                doc.fault(node, format!("not a regular expression: {reason}"), None);
+                doc.fault(node, text::not_a_pattern(error), None);
             }
             read.ok()
         });

@@ -15,7 +15,7 @@ fn sandbox(sources: &str, turns: &str) -> Sandbox {
 }
 
 /// The messages of the given LLM call, counted from 1.
-fn messages(sandbox: &Sandbox, call: usize) -> Value {
+pub fn messages(sandbox: &Sandbox, call: usize) -> Value {
     let name = &sandbox.files("work/.delta/r/io/invocations")[call - 1];
     let record: Value =
         serde_json::from_str(&sandbox.read(&format!("work/.delta/r/io/invocations/{name}")))
@@ -23,12 +23,12 @@ fn messages(sandbox: &Sandbox, call: usize) -> Value {
     serde_json::from_str(&normal(sandbox, &record["request"]["messages"].to_string())).unwrap()
 }
 
-fn system(text: &str) -> Value {
+pub fn system(text: &str) -> Value {
     json!({"role": "system", "content": text})
 }
 
 #[track_caller]
-fn failed(sandbox: &Sandbox, message: &str) -> Ran {
+pub fn failed(sandbox: &Sandbox, message: &str) -> Ran {
     let ran = sandbox.run("hi", &["--format", "json"]).normal(sandbox).expect_code(1);
     let result = ran.json();
     assert_eq!(
