@@ -31,6 +31,7 @@ mod limits;
 mod lint;
 mod list_runs;
 mod llm;
+mod memory_folding;
 mod migrate;
 mod nested;
 mod order;

@@ -1,6 +1,8 @@
 //! What holds for every run: it can be taken up after every event, and what the LLM sees is a function of the journal.
 #![expect(clippy::unwrap_used, reason = "the helpers of the tests are tests too")]
 
+mod budget;
+
 use delta::event::{
     ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, InputType, Payload, ProcessInfo,
     Question, RunStatus, Thought,
@@ -230,6 +232,7 @@ fn same(one: &RunState, other: &RunState) {
         (&one.start, one.cut_off, one.script_place),
         (&other.start, other.cut_off, other.script_place)
     );
+    assert_eq!((one.ratio, one.left_out), (other.ratio, other.left_out));
     assert_eq!(one.question(), other.question());
 }
 
@@ -390,8 +393,9 @@ fn thoughts() -> impl Strategy<Value = Payload> {
         prop::option::of(text()),
         prop::option::of(usage),
         prop::option::of(any::<usize>()),
+        (prop::option::of(any::<u64>()), any::<usize>()),
     )
-        .prop_map(|(iteration, content, tool_calls, reasoning, usage, script_turn)| {
+        .prop_map(|(iteration, content, tool_calls, reasoning, usage, script_turn, room)| {
             Payload::Thought(Box::new(Thought {
                 iteration,
                 content,
@@ -399,6 +403,8 @@ fn thoughts() -> impl Strategy<Value = Payload> {
                 reasoning,
                 usage,
                 script_turn,
+                estimated_tokens: room.0,
+                left_out: room.1,
                 ..thought()
             }))
         })
