@@ -165,4 +165,22 @@ mod tests {
         check("${${CWD}", "${/w");
         check(r"\${CWD} \\${CWD} \\\${CWD} \n\\", r"${CWD} \/w \${CWD} \n\\");
     }
+    #[test]
+    fn c_8_1_a_name_that_is_not_the_engines_is_found() {
+        assert_eq!(unknown("${CWD}/${HOME}/${X}"), Some("HOME"));
+        assert_eq!(unknown("$HOME ${CWD} {HOME} ${open"), None);
+        let found = |words: &str| -> Vec<usize> {
+            let command: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            unknown_in_command(&command).map(|(at, _)| at).collect()
+        };
+        assert_eq!(found("${A} -x ${B} ${CWD}"), [0, 2]);
+        assert_eq!(found("sh -ec ${a} sh ${b}"), [4], "a script has its own");
+        assert_eq!(found("perl -e ${a} --exec ${b}"), [4]);
+        assert_eq!(found("-c ${a}"), [1], "the program is no option");
+        assert_eq!(instead_of("agent_home", "it"), "write `${AGENT_HOME}`");
+        assert_eq!(
+            instead_of("X", "it"),
+            "in it there are `${AGENT_HOME}`, `${CWD}`, `${RUN_DIR}`"
+        );
+    }
 }

@@ -8,6 +8,7 @@ use super::generator::count_tokens;
 use super::{ContextError, Generator, Surroundings};
 use crate::conversation::{Conversation, Part};
 use crate::llm::Message;
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -17,7 +18,8 @@ const AROUND_A_MESSAGE: u64 = 4;
 /// Counts tokens, and remembers what a tokenizer has said of a text.
 #[derive(Debug, Default)]
 pub struct Counter {
-    known: HashMap<String, u64>,
+    /// By a hash of the text: a long run has many.
+    known: HashMap<[u8; 32], u64>,
 }
 
 /// What is counted with.
@@ -47,11 +49,12 @@ impl Scale<'_, '_> {
     }
 
     fn text(&mut self, tokenizer: &Generator, text: &str) -> Result<u64, ContextError> {
-        if let Some(known) = self.around.counter.known.get(text) {
+        let hash = Sha256::digest(text).into();
+        if let Some(known) = self.around.counter.known.get(&hash) {
             return Ok(*known);
         }
         let tokens = count_tokens(tokenizer, text, self.around)?;
-        self.around.counter.known.insert(text.to_owned(), tokens);
+        self.around.counter.known.insert(hash, tokens);
         Ok(tokens)
     }
 }
