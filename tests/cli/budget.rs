@@ -95,10 +95,11 @@ fn c_12_9_fifty_runs_of_a_tree_never_exceed_the_budget_together() {
         let results: Vec<Value> = names
             .map(|name| serde_json::from_str(&sandbox.read(&format!("work/{name}"))).unwrap())
             .collect();
-        assert_eq!(results.len(), 55);
+        // A middle one that is refused its own call starts none below it.
+        assert!((5..=55).contains(&results.len()), "{results:?}");
         let of = |kind: &str| results.iter().filter(|it| it["error"]["type"] == kind).count();
         let done = results.iter().filter(|it| it["status"] == "COMPLETED").count();
-        assert_eq!(of("limit") + done, 55, "{results:?}");
+        assert_eq!(of("limit") + done, results.len(), "{results:?}");
         assert!(of("limit") > 0, "{limit} tokens are not enough for all");
         assert!(used * 10 > limit * 7, "{used} of {limit}: what was free was used");
         let refused = results.iter().find(|it| it["error"]["type"] == "limit").unwrap();

@@ -98,7 +98,7 @@ fn c_8_4_pipelines_are_checked() {
         [
             "2:6 a `pipeline` source has no `stages` (write `stages: [{generator: [PROGRAM], output: '${RUN_DIR}/result.md'}]`)",
             "3:30 `stages` is empty (write `stages: [{generator: [PROGRAM], output: '${RUN_DIR}/result.md'}]`)",
-            "4:43 `generator` must be a list, not a text",
+            "4:43 `generator` must be a list, not a text (write `[\"x\"]`)",
             "5:43 `generator` names no program (write `[PROGRAM, ARG, ...]`)",
             "5:60 a stage has no `output` (write `output: '${RUN_DIR}/result.md'`)",
             "5:78 a stage has no `generator` (write `generator: [PROGRAM, ARG]`)",
