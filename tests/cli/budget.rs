@@ -80,7 +80,9 @@ fn c_12_9_fifty_runs_of_a_tree_never_exceed_the_budget_together() {
             )
         };
         scripted(&sandbox, "top", CALL, &fan("middle", 5));
-        scripted(&sandbox, "middle", CALL, &fan("leaf", 10));
+        // All five are there before the first of the fifty takes what they need to begin.
+        let meet = "echo here >> met; until [ \"$(wc -l < met)\" = 5 ]; do :; done\n";
+        scripted(&sandbox, "middle", CALL, &format!("{meet}{}", fan("leaf", 10)));
         let delays: String = (0..3)
             .map(|turn| format!("  - {{call: [{{tool: sh}}], delay_ms: {}}}\n", pace * (turn + 1)))
             .collect();
