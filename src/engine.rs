@@ -25,6 +25,8 @@ mod hooks;
 mod limits;
 mod thinking;
 
+pub use thinking::request;
+
 /// What drives a run.
 pub struct Engine<'a> {
     agent: &'a Agent,

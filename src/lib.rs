@@ -31,6 +31,7 @@ pub mod limits;
 pub mod ledger;
 pub mod journal;
 pub mod record;
+pub mod composition;
 pub mod run;
 pub mod workspace;
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 mod request;
 
-pub use request::{RequestError, request};
+pub use request::{RequestError, blocks, request};
 
 /// A larger request is recorded without the messages that the record before already holds.
 const WHOLE_REQUEST: usize = 256 * 1024;
@@ -360,7 +360,8 @@ impl Records {
     }
 }
 
-fn sha256(text: &str) -> String {
+/// The hash of a text, in hexadecimal digits, as `sha256sum` prints it.
+pub fn sha256(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -122,11 +122,7 @@ impl Workspace {
     pub fn next_of(agent_home: &Path) -> Result<Self, WorkspaceError> {
         let parent = agent_home.join("workspaces");
         ensure_usable(&parent)?;
-        let mut number = Self::names_of(agent_home)
-            .iter()
-            .filter_map(|name| name[1..].parse::<u64>().ok())
-            .max()
-            .unwrap_or(0);
+        let mut number = Self::last_of(agent_home);
         loop {
             number += 1;
             let path = parent.join(format!("W{number:03}"));
@@ -140,6 +136,17 @@ impl Workspace {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Where the next workspace of the agent would be; nothing is made.
+    pub fn place_of_next(agent_home: &Path) -> PathBuf {
+        agent_home.join("workspaces").join(format!("W{:03}", Self::last_of(agent_home) + 1))
+    }
+
+    /// The highest number of the agent's workspaces, 0 when it has none.
+    fn last_of(agent_home: &Path) -> u64 {
+        let names = Self::names_of(agent_home);
+        names.iter().filter_map(|name| name[1..].parse::<u64>().ok()).max().unwrap_or(0)
     }
 
     /// The names of the agent's workspaces, the last used one first.

@@ -1,6 +1,7 @@
 //! What a person is told when a command cannot do its work, and with which exit code it leaves.
 
 use super::stdout;
+use crate::context::ContextError;
 use crate::diag::Report;
 use crate::durable::FileError;
 use crate::event::RunStatus;
@@ -36,6 +37,8 @@ enum Kind {
     NeedsMessage,
     /// The run's files are not what they should be.
     Damaged,
+    /// What the LLM would see cannot be put together.
+    Context,
     /// The system could not do something.
     Io,
     /// A person was asked and went away.
@@ -53,6 +56,7 @@ impl Kind {
             Self::Active => "run_active",
             Self::NeedsMessage => "message_missing",
             Self::Damaged => "damaged",
+            Self::Context => "context",
             Self::Io => "io",
             Self::Silence => "interaction",
             Self::Interrupted => "interrupted",
@@ -67,6 +71,7 @@ impl Kind {
             | Self::Active
             | Self::NeedsMessage
             | Self::Damaged
+            | Self::Context
             | Self::Io
             | Self::Silence => 1,
             Self::Interrupted => 130,
@@ -140,6 +145,7 @@ impl Failure {
             | Kind::Active
             | Kind::NeedsMessage
             | Kind::Damaged
+            | Kind::Context
             | Kind::Io
             | Kind::Silence => RunStatus::Failed,
         }
@@ -233,6 +239,18 @@ impl From<WorkspaceError> for Failure {
                 hint: Some("choose another `--run-id`".to_owned()),
                 run_id: None,
             },
+        }
+    }
+}
+
+impl From<ContextError> for Failure {
+    fn from(error: ContextError) -> Self {
+        let message = error.to_string();
+        match error {
+            ContextError::Cancelled => Self::interrupted(message),
+            ContextError::Source { .. } | ContextError::Budget(_) => {
+                Self { kind: Kind::Context, message, hint: None, run_id: None }
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 mod budget;
 mod completions;
+mod context;
 mod drive;
 mod failure;
 mod init;
@@ -53,6 +54,8 @@ enum Command {
     Continue(Box<resume::ContinueArgs>),
     ListRuns(list_runs::ListRunsArgs),
     Show(show::ShowArgs),
+    #[command(subcommand)]
+    Context(context::ContextCommand),
     Schema(schema::SchemaArgs),
     Init(init::InitArgs),
     #[command(subcommand)]
@@ -92,6 +95,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Continue(args) => resume::resume(&args),
         Command::ListRuns(args) => list_runs::list_runs(&args),
         Command::Show(args) => show::show(&args),
+        Command::Context(command) => context::context(&command),
         Command::Schema(args) => schema::schema(&args),
         Command::Init(args) => init::init(&args),
         Command::Completions(args) => completions::completions(&args),

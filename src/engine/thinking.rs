@@ -122,11 +122,9 @@ impl Engine<'_> {
         let state = run.state();
         let Context { messages, blocks, left_out } =
             self.agent.context.build(state, &mut around)?;
-        let texts = messages.iter().map(|it| serde_json::to_string(it).unwrap_or_default());
-        let (head, tail) = &self.frame;
         let question = Question {
             iteration,
-            body: body(head, texts, tail, run.secrets()),
+            body: body(&self.frame, texts(&messages), run.secrets()),
             blocks,
             left_out,
             task: state.conversation.task().to_owned(),
@@ -182,15 +180,15 @@ impl Engine<'_> {
 
     /// The question with what a hook put in its place.
     fn replaced(&self, question: Question, by: Replacement, secrets: &Secrets) -> Question {
-        let (head, messages, tail) = match by {
-            Replacement::Messages(messages) => {
-                let (head, tail) = self.frame.clone();
-                (head, messages, tail)
+        let (frame, messages) = match by {
+            Replacement::Messages(messages) => (self.frame.clone(), messages),
+            Replacement::Request(request) => {
+                let (head, messages, tail) = around_messages(request);
+                ((head, tail), messages)
             }
-            Replacement::Request(request) => around_messages(request),
         };
         let last = messages.last().map(llm::text_of_message).unwrap_or_default();
-        let body = body(&head, messages.iter().map(Json::to_string), &tail, secrets);
+        let body = body(&frame, messages.iter().map(Json::to_string), secrets);
         Question { body, last, ..question }
     }
 
@@ -290,8 +288,21 @@ impl Engine<'_> {
     }
 }
 
+/// The request in which `agent` sends these messages, as a run sends it when no hook changes it.
+pub fn request(agent: &Agent, messages: &[Message<'_>], secrets: &Secrets) -> Body {
+    body(&frame(agent), texts(messages), secrets)
+}
+
+fn texts(messages: &[Message<'_>]) -> impl Iterator<Item = String> {
+    messages.iter().map(|message| serde_json::to_string(message).unwrap_or_default())
+}
+
 /// A request body of its messages, and what stands before and behind them.
-fn body(head: &str, messages: impl Iterator<Item = String>, tail: &str, secrets: &Secrets) -> Body {
+fn body(
+    (head, tail): &(String, String),
+    messages: impl Iterator<Item = String>,
+    secrets: &Secrets,
+) -> Body {
     let mut body = Body { text: secrets.hide(head).into_owned(), messages: Vec::new() };
     for message in messages {
         if !body.messages.is_empty() {

@@ -185,6 +185,22 @@ impl Pricing {
         let dearest = self.input.max(self.cached_input);
         (input as f64 * dearest + output as f64 * self.output) / 1e6
     }
+
+    /// What input costs, in USD, of which `cached` tokens come from the endpoint's cache and `fresh` do not.
+    pub fn input(&self, fresh: u64, cached: u64) -> f64 {
+        (fresh as f64 * self.input + cached as f64 * self.cached_input) / 1e6
+    }
+
+    /// What so many tokens of input cost more when they do not come from the endpoint's cache, in USD.
+    pub fn without_cache(&self, tokens: u64) -> f64 {
+        tokens as f64 * (self.input - self.cached_input) / 1e6
+    }
+
+    /// The prices in the text of an agent.yaml that was loaded before; `None` when it has none.
+    pub fn of_agent(text: &str) -> Option<Self> {
+        let doc = Document::parse("agent.yaml", text).ok()?;
+        read_pricing(&doc, doc.root.get("llm")?.get("pricing")?)
+    }
 }
 
 impl LlmConfig {

@@ -1,6 +1,6 @@
 //! The exact request of an LLM call, put together again from its record and those before it.
 
-use super::sha256;
+use super::{Block, sha256};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::path::Path;
@@ -34,6 +34,21 @@ pub fn request(run_dir: &Path, name: &str) -> Result<String, RequestError> {
         true => Ok(request),
         false => Err(RequestError::Changed(name.to_owned())),
     }
+}
+
+/// Where the messages come from of the call that `name` records; `None` for a record of an older delta, which does not
+/// say.
+///
+/// # Errors
+/// The record is missing or is not what was written.
+pub fn blocks(run_dir: &Path, name: &str) -> Result<Option<Vec<Block>>, RequestError> {
+    #[derive(Deserialize)]
+    struct Sources {
+        context: Option<Vec<Block>>,
+    }
+    let text = read_record(run_dir, name)?;
+    let read = serde_json::from_str::<Sources>(&text);
+    read.map(|read| read.context).map_err(|error| unreadable(name, error))
 }
 
 /// What of a record gives its request.

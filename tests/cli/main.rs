@@ -13,6 +13,7 @@ mod ask_human;
 mod budget;
 mod context;
 mod context_budget;
+mod context_command;
 mod context_keys;
 mod context_sources;
 mod damage;
