@@ -304,7 +304,7 @@ fn c_8_5_what_is_left_out_and_what_a_hook_replaced() {
     sandbox.write("work/big", "word ".repeat(100));
     sandbox.run("the task", &[]).expect_code(0);
     let shown = context(&sandbox, &["show", "r", "-w", "work", "--iteration", "1"]).expect_code(0);
-    let note = "     left out: what is beyond 40 tokens, of 500 bytes\n";
+    let note = "     left out: what is beyond 40 tokens\n";
     assert!(shown.stdout.contains(note), "{}", shown.stdout);
 
     let hook = "#!/bin/sh\necho '{\"messages\": [{\"role\": \"user\", \"content\": \"other\"}]}'\n";

@@ -112,7 +112,7 @@ impl Stage {
         };
         let vars = Vars { agent_home: agent.home.clone(), cwd, run_dir };
         // What a generator starts draws on the budget around this command.
-        let budget = std::env::var_os(ledger::VARIABLE).map(PathBuf::from);
+        let budget = drive::variable(ledger::VARIABLE).map(PathBuf::from);
         let environment = Environment::new(
             layers.merged(),
             named,
