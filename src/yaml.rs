@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 mod compose;
+mod mistake;
 pub mod shape;
 
 pub use shape::{Fields, Mapping};

@@ -1,6 +1,6 @@
 //! From the parser's events to a tree with positions.
 
-use super::{Node, Value};
+use super::{Node, Value, mistake};
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use std::collections::HashMap;
 
@@ -15,16 +15,45 @@ pub(super) struct Fault {
     pub(super) column: usize,
     pub(super) message: String,
     pub(super) help: Option<String>,
+    /// Whether it is about a collection in brackets, which is not known yet.
+    pub(super) flow: Option<Flow>,
+}
+
+/// Where the parser gave up on a collection in brackets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// Before more text.
+    Inside,
+    /// At the end of the file.
+    AtEnd,
 }
 
 impl Fault {
+    pub(super) fn new(line: usize, column: usize, message: String, help: Option<String>) -> Self {
+        Self { line, column, message, help, flow: None }
+    }
+
     fn at(span: Span, message: impl Into<String>) -> Self {
-        Self {
-            line: span.start.line(),
-            column: span.start.col() + 1,
-            message: message.into(),
-            help: None,
+        Self::new(span.start.line(), span.start.col() + 1, message.into(), None)
+    }
+
+    /// The same of a collection that begins at `span` with `bracket`, when it is the innermost one in brackets.
+    fn in_brackets(self, span: Span, bracket: Option<char>) -> Self {
+        let (open, close) = match (self.flow, bracket) {
+            (Some(_), Some('[')) => ('[', ']'),
+            (Some(_), Some('{')) => ('{', '}'),
+            _ => return self,
+        };
+        let quotes = "put quotes around a text that holds one of `{}[],`";
+        if self.flow == Some(Flow::AtEnd) || self.line > span.start.line() {
+            let help = format!("close it with `{close}`; {quotes}");
+            return Self {
+                help: Some(help),
+                ..Self::at(span, format!("this `{open}` is not closed"))
+            };
         }
+        let message = format!("`,` or `{close}` is missing here");
+        Self { message, help: Some(format!("write it, or {quotes}")), flow: None, ..self }
     }
 }
 
@@ -46,7 +75,7 @@ impl Composer<'_> {
         let mut parser = Parser::new_from_str(self.text);
         let mut root = None;
         loop {
-            let Some((event, span)) = next(&mut parser)? else { return Ok(root) };
+            let Some((event, span)) = self.next(&mut parser)? else { return Ok(root) };
             match event {
                 Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
                 Event::DocumentStart(_) if root.is_some() => {
@@ -75,6 +104,7 @@ impl Composer<'_> {
         }
         let (line, column) = (span.start.line(), span.start.col() + 1);
         let start = self.start(&event, span);
+        let first = self.text[start..].chars().next();
         let node = |value, end: usize| Node {
             value,
             span: start..end.max(start),
@@ -98,12 +128,14 @@ impl Composer<'_> {
             }
             Event::SequenceStart(anchor, tag) => {
                 is_string_tag(tag.as_deref(), span)?;
-                let (items, end) = self.items(parser, span, depth)?;
+                let items = self.items(parser, span, depth);
+                let (items, end) = items.map_err(|fault| fault.in_brackets(span, first))?;
                 self.anchored(anchor, node(Value::Sequence(items), end), span)
             }
             Event::MappingStart(anchor, tag) => {
                 is_string_tag(tag.as_deref(), span)?;
-                let (entries, end) = self.entries(parser, span, depth)?;
+                let entries = self.entries(parser, span, depth);
+                let (entries, end) = entries.map_err(|fault| fault.in_brackets(span, first))?;
                 self.anchored(anchor, node(Value::Mapping(entries), end), span)
             }
             Event::Alias(anchor) => {
@@ -148,7 +180,7 @@ impl Composer<'_> {
     ) -> Result<(Vec<Node>, usize), Fault> {
         let mut items = Vec::new();
         loop {
-            match next(parser)? {
+            match self.next(parser)? {
                 Some((Event::SequenceEnd, span)) => {
                     return Ok((items, self.positions.byte(span.end.index())));
                 }
@@ -167,18 +199,29 @@ impl Composer<'_> {
     ) -> Result<(Vec<(Node, Node)>, usize), Fault> {
         let mut entries = Vec::new();
         loop {
-            let key = match next(parser)? {
+            let key = match self.next(parser)? {
                 Some((Event::MappingEnd, span)) => {
                     return Ok((entries, self.positions.byte(span.end.index())));
                 }
                 Some((event, span)) => self.node(parser, event, span, depth + 1)?,
                 None => return Err(Fault::at(begun, "unexpected end")),
             };
-            let Some((event, span)) = next(parser)? else {
+            let Some((event, span)) = self.next(parser)? else {
                 return Err(Fault::at(begun, "unexpected end"));
             };
             entries.push((key, self.node(parser, event, span, depth + 1)?));
         }
+    }
+
+    /// The next event; what the parser says is wrong in a person's words.
+    fn next<'i>(
+        &self,
+        parser: &mut Parser<'i, StrInput<'i>>,
+    ) -> Result<Option<(Event<'i>, Span)>, Fault> {
+        parser.next_event().transpose().map_err(|error| {
+            let marker = error.marker();
+            mistake::explain(self.text, error.info(), marker.line().max(1), marker.col() + 1)
+        })
     }
 
     fn anchored(&mut self, anchor: usize, node: Node, span: Span) -> Result<Node, Fault> {
@@ -259,21 +302,6 @@ fn is_string_tag(tag: Option<&Tag>, span: Span) -> Result<bool, Fault> {
         Some(tag) if tag.handle.is_empty() && tag.suffix == "!" => Ok(true),
         Some(_) => Err(Fault::at(span, "tags of one's own (`!name`) are not read")),
     }
-}
-
-fn next<'i>(parser: &mut Parser<'i, StrInput<'i>>) -> Result<Option<(Event<'i>, Span)>, Fault> {
-    parser.next_event().transpose().map_err(|error| {
-        let marker = error.marker();
-        let help = match error.info() {
-            info if info.contains("tab") => Some("indent with spaces".to_owned()),
-            info if info.contains("flow") => {
-                Some("put quotes around a text that holds one of `{}[],`".to_owned())
-            }
-            _ => None,
-        };
-        let (line, column) = (marker.line().max(1), marker.col() + 1);
-        Fault { line, column, message: format!("not valid YAML: {}", error.info()), help }
-    })
 }
 
 /// Character positions of the parser as byte positions.

@@ -277,42 +277,6 @@ fn c_1_3_yaml_that_is_none() {
         )
     };
     check(
-        "name: t\nllm: {a: b\n",
-        &(at(
-            "2:11",
-            "not valid YAML: while parsing a flow mapping, did not find expected ',' or '}'",
-            "llm: {a: b",
-            "          ^",
-        ) + "  = help: put quotes around a text that holds one of `{}[],`\n"),
-    );
-    check(
-        "name: t\n  llm: x\n",
-        &at(
-            "2:6",
-            "not valid YAML: mapping values are not allowed in this context",
-            "  llm: x",
-            "     ^",
-        ),
-    );
-    check(
-        "name:\n  - x\n y: 1\n",
-        &at(
-            "3:2",
-            "not valid YAML: while parsing a block mapping, did not find expected key",
-            " y: 1",
-            " ^",
-        ),
-    );
-    check(
-        "name: *x\n",
-        &at(
-            "1:7",
-            "not valid YAML: while parsing node, found unknown anchor",
-            "name: *x",
-            "      ^",
-        ),
-    );
-    check(
         "name: t\nname: u\nllm: {model: m}\n",
         &(at("2:1", "`name` stands twice in this mapping", "name: u", "^^^^")
             + "  = help: keep one of them\n"),
@@ -333,9 +297,133 @@ fn c_1_3_yaml_that_is_none() {
 }
 
 #[test]
-fn c_1_3_a_tab_in_the_indentation_is_named() {
-    let said = refused(&agent("name: t\nllm:\n\tmodel: m\n"));
-    assert!(said.contains("tab") && said.contains("= help: indent with spaces"), "{said}");
+fn c_1_3_what_is_no_yaml_is_told_in_words_that_say_what_to_write() {
+    let at = "  --> DIR/agent/agent.yaml:";
+    let quotes = "put quotes around a text that holds one of `{}[],`";
+    let both = "a list is either `[a, b]` or lines that begin with `- `; indent these deeper than their key";
+    let further = "begin an entry with `- `; indent a further key of an entry like its first one";
+    for (text, place, message, help) in [
+        (
+            "a:\n  - b: c\n\td: e\n",
+            "3:1",
+            "a tab stands where YAML wants blanks",
+            "write blanks for the tab",
+        ),
+        ("a:\n\tb: c\n", "2:1", "a tab stands where YAML wants blanks", "write blanks for the tab"),
+        ("a:\tb\n", "1:3", "a tab stands where YAML wants blanks", "write blanks for the tab"),
+        (
+            "a:\n- b: echo c: ${d} # e\n",
+            "2:12",
+            "a text that holds `: ` needs quotes",
+            "write `b: 'echo c: ${d}'`",
+        ),
+        (
+            "a: it's b: c\n",
+            "1:10",
+            "a text that holds `: ` needs quotes",
+            "write `a: \"it's b: c\"`",
+        ),
+        (
+            "a: b\n  c: d\n",
+            "2:3",
+            "indented deeper than the entry before it, which has its value already",
+            "indent it like that entry",
+        ),
+        (
+            "a:\n  -b: c\n   d: e\n",
+            "2:3",
+            "`-` begins an entry of a list only with a blank behind it",
+            "write `- b: c`",
+        ),
+        ("a:\n  - b c\n    d: e\n", "2:3", "`b c` is no `key: value`", "write `b: c`"),
+        (
+            "a:\n  b: |\n  c\n",
+            "3:3",
+            "`c` is no `key: value`",
+            "indent the text deeper than the key that it belongs to",
+        ),
+        (
+            "a:\n  b: c\n d: e\n",
+            "3:2",
+            "indented like no entry before it",
+            "indent it like the entries that it stands beside",
+        ),
+        ("a: [b]\n  - c: d\n", "2:3", "an entry of a list stands where a key is expected", both),
+        (
+            "a: [b] and c\n",
+            "1:8",
+            "a text that begins with `[` needs quotes",
+            "write `a: '[b] and c'`",
+        ),
+        (
+            "a:\n  - b: c\n  d: e\n",
+            "3:3",
+            "this is no entry of the list before it, and no key beside that list",
+            further,
+        ),
+        (
+            "a:\n  - b: c\n   - d: e\n",
+            "3:4",
+            "indented like no entry of its list",
+            "indent `- ` like the entries before it",
+        ),
+        (
+            "a: - b\n",
+            "1:4",
+            "a list does not begin on the line of its key `a`",
+            "write its entries on lines of their own; a text is `a: '- b'`",
+        ),
+        ("a: @b\n", "1:4", "a text that begins with `@` needs quotes", "write `a: '@b'`"),
+        ("a: *b\n", "1:4", "a text that begins with `*` needs quotes", "write `a: '*b'`"),
+        (
+            "a: |b\n",
+            "1:4",
+            "a text that begins with `|` needs quotes",
+            "write `a: '|b'`; a text of several lines begins on the line below `|`",
+        ),
+        (
+            "a: \"\\d\"\n",
+            "1:4",
+            "a backslash in double quotes begins an escape, and this is none",
+            "write the text in single quotes, or a backslash as `\\\\`",
+        ),
+        (
+            "a: 'b' c\n",
+            "1:8",
+            "something stands behind the closing quote",
+            "put quotes around the whole value; inside single quotes `'` is written twice",
+        ),
+        (
+            "a: \"b\nc: d\n",
+            "1:4",
+            "this quote is not closed",
+            "close it; a text of several lines stands under `|`",
+        ),
+        (
+            "a: 'b\n",
+            "1:4",
+            "this quote is not closed",
+            "close it; a text of several lines stands under `|`",
+        ),
+        (
+            "a: {b: c\nd: e\n",
+            "1:4",
+            "this `{` is not closed",
+            &format!("close it with `}}`; {quotes}"),
+        ),
+        ("a: [b, {c: d}", "1:4", "this `[` is not closed", &format!("close it with `]`; {quotes}")),
+        ("a: [\n", "1:4", "this `[` is not closed", &format!("close it with `]`; {quotes}")),
+        (
+            "a: [{b: c ${d}}]\n",
+            "1:12",
+            "`,` or `}` is missing here",
+            &format!("write it, or {quotes}"),
+        ),
+    ] {
+        let said = refused(&agent(text));
+        assert!(said.starts_with(&format!("error: {message}\n{at}{place}\n")), "{text}\n{said}");
+        assert!(said.contains(&format!("\n  = help: {help}\n")), "{text}\n{said}");
+    }
 }
 
 #[test]
@@ -344,7 +432,7 @@ fn c_1_3_a_broken_file_does_not_hide_the_others_mistakes() {
     sandbox.write("agent/context.yaml", "sources: []\n");
     let said = refused(&sandbox);
     assert!(
-        said.contains("agent.yaml:1:8")
+        said.contains("agent.yaml:1:7")
             && said.contains("`sources` is empty, so the LLM would see nothing"),
         "{said}"
     );
