@@ -163,7 +163,10 @@ impl<'a> Imports<'a> {
         let doc = parsed.map_err(|diagnostic| self.report.push(diagnostic)).ok()?;
         let fields = doc.fields(&doc.root, &TOOLS);
         let found = fields.map(|fields| {
-            if fields.get("tools").is_none() && fields.get("imports").is_none() {
+            let none = ["tools", "imports"]
+                .iter()
+                .all(|key| fields.get(key).is_none() && fields.slip(key).is_none());
+            if none {
                 let help = "write `tools:`, and the tools below it".to_owned();
                 doc.fault(&doc.root, "an imported file has no `tools`", Some(help));
             }

@@ -5,6 +5,7 @@
 
 use crate::agent::Agent;
 use crate::agent::imports::ImportPath;
+use crate::agent::layers::{Layers, Places, Variables};
 use crate::diag::{Diagnostic, Report};
 use crate::durable;
 use crate::process::Launch;
@@ -114,13 +115,11 @@ impl Finding {
 pub fn lint(home: &Path, allowed: &ImportPath, launch: &Launch) -> Vec<Finding> {
     let loaded = Agent::load(home, None, allowed);
     let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-    let findings = match loaded {
+    let mut findings: Vec<Finding> = match loaded {
         Ok(agent) => agent.warnings.iter().map(|warning| outdated(&home, warning)).collect(),
-        Err(report) => {
-            let of_load = |diagnostic| Finding { rule: "load", level: Level::Error, diagnostic };
-            report.diagnostics.into_iter().map(of_load).collect()
-        }
+        Err(report) => report.diagnostics.into_iter().map(of_load).collect(),
     };
+    findings.extend(environment(&home).map(of_load));
     let main = document(&home, "agent.yaml").or_else(|| document(&home, "config.yaml"));
     let mut sink = Sink { findings, allowed: Vec::new() };
     if let Some((main, node)) = main.as_ref().and_then(|main| Some((main, main.root.get("llm")?))) {
@@ -149,7 +148,7 @@ pub fn lint(home: &Path, allowed: &ImportPath, launch: &Launch) -> Vec<Finding> 
     {
         sink.within(main, &main.root, |sink| hooks::check(main, root, &home, launch, sink));
     }
-    let mut findings = sink.findings;
+    let mut findings = without_echoes(sink.findings);
     findings.sort_by(|a, b| {
         let place = |f: &Finding| {
             (f.rule != "load", f.diagnostic.file.clone(), f.diagnostic.line, f.diagnostic.column)
@@ -158,6 +157,37 @@ pub fn lint(home: &Path, allowed: &ImportPath, launch: &Launch) -> Vec<Finding> 
     });
     findings.dedup();
     findings
+}
+
+/// What keeps the agent from loading.
+fn of_load(diagnostic: Diagnostic) -> Finding {
+    Finding { rule: "load", level: Level::Error, diagnostic }
+}
+
+/// What is wrong with the agent's own `.env`, which is read when a run begins.
+fn environment(home: &Path) -> impl Iterator<Item = Diagnostic> {
+    let places = Places { workspace: None, agent: home, current: home };
+    let found = Layers::read(&places, Variables::new()).err().unwrap_or_default().diagnostics;
+    let own = home.join(".env").display().to_string();
+    // Its mistakes show no line, and have their place behind the name.
+    found.into_iter().filter(move |diagnostic| diagnostic.file.starts_with(&own))
+}
+
+/// Without what is doubtful only because something else does not load: on the same line, or of the same file as a whole.
+fn without_echoes(findings: Vec<Finding>) -> Vec<Finding> {
+    let of_file = ["no-journal", "no-system-prompt"];
+    let wrong: Vec<(String, usize)> = findings
+        .iter()
+        .filter(|finding| finding.rule == "load")
+        .map(|finding| (finding.diagnostic.file.clone(), finding.diagnostic.line))
+        .collect();
+    let is_echo = |finding: &Finding| {
+        let place = &finding.diagnostic;
+        wrong.iter().any(|(file, line)| {
+            *file == place.file && (*line == place.line || of_file.contains(&finding.rule))
+        })
+    };
+    findings.into_iter().filter(|it| it.rule == "load" || !is_echo(it)).collect()
 }
 
 /// What the loader warns of: names and places that are old, or that do not count.

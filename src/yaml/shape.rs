@@ -272,7 +272,26 @@ impl<'a> Fields<'a> {
     /// The value under `key`, which must be there.
     pub fn require(&self, key: &str, example: &str) -> Option<&'a Node> {
         debug_assert!(self.mapping.key(key).is_some_and(|key| key.required), "{key} is optional");
-        self.doc.require(self.node, key, self.what, example)
+        let Some(slip) = self.slip(key) else {
+            return self.doc.require(self.node, key, self.what, example);
+        };
+        // Where other keys are no mistake, nobody else says it.
+        if self.mapping.open {
+            let help = format!("did you mean it by `{}`?", slip.scalar().unwrap_or_default());
+            self.doc.fault(slip, format!("{} has no `{key}`", self.what), Some(help));
+        }
+        None
+    }
+
+    /// The key that was probably meant to be `key`, which is not there.
+    pub fn slip(&self, key: &str) -> Option<&'a Node> {
+        let is_slip = |name: &str| {
+            let known = self.mapping.key(name).is_some() || name.starts_with("x-");
+            !known && text::nearest(name, self.mapping.names()).first() == Some(&key)
+        };
+        let mut keys = self.node.entries().iter().map(|(key, _)| key);
+        let found = keys.find(|name| name.scalar().is_some_and(is_slip));
+        found.filter(|_| self.node.get(key).is_none())
     }
 
     fn default(&self, key: &str) -> Option<Default> {

@@ -66,13 +66,6 @@ error: unknown key `nmae` in agent.yaml
    | ^^^^
   = help: did you mean `name`?
 
-error: agent.yaml has no `name`
-  --> DIR/agent/agent.yaml:1:1
-   |
- 1 | nmae: x
-   | ^^^^
-  = help: write `name: my-agent`
-
 error: `version` must be a text, not a list
   --> DIR/agent/agent.yaml:2:10
    |
@@ -80,11 +73,11 @@ error: `version` must be a text, not a list
    |          ^^^
 
 error: `llm` has no `model`
-  --> DIR/agent/agent.yaml:4:3
+  --> DIR/agent/agent.yaml:5:3
    |
- 4 |   provider: script
-   |   ^^^^^^^^
-  = help: write `model: gpt-4o`
+ 5 |   modle: y
+   |   ^^^^^
+  = help: did you mean it by `modle`?
 
 error: `temperature` must be a number from 0 to 2
   --> DIR/agent/agent.yaml:6:16
@@ -97,13 +90,6 @@ error: `max_iterations` must be a whole number from 1 to 2147483647
    |
  7 | max_iterations: 0
    |                 ^
-
-error: a `file` source has no `path`
-  --> DIR/agent/context.yaml:2:5
-   |
- 2 |   - type: file
-   |     ^^^^
-  = help: write `path: '${CWD}/DELTA.md'`
 
 error: unknown key `pth` in a `file` source
   --> DIR/agent/context.yaml:3:5

@@ -132,8 +132,6 @@ fn c_1_6_mistakes_of_all_files_come_at_once_each_where_it_is() {
             "  --> DIR/agent/agent.yaml:3:82",
             "error: unknown key `tool` in an imported file",
             "  --> DIR/agent/a.yaml:1:1",
-            "error: an imported file has no `tools`",
-            "  --> DIR/agent/a.yaml:1:1",
             "error: two tools are named `same`",
             "  --> DIR/agent/5:6:11",
             "error: the quote ' is not closed",
