@@ -78,6 +78,23 @@ pub fn runs() -> Vec<CompletionCandidate> {
     runs.into_iter().enumerate().map(candidate).collect()
 }
 
+/// The commands below those that stand behind `man` already.
+pub fn commands() -> Vec<CompletionCandidate> {
+    let words = words();
+    let named = words.iter().skip_while(|word| *word != "man").skip(1);
+    let (root, mut names) = (Cli::command(), named.collect::<Vec<_>>());
+    // The last word is the one that is being completed.
+    names.pop();
+    let found = names.iter().try_fold(&root, |command, name| command.find_subcommand(name));
+    let below = found.map(|command| command.get_subcommands()).into_iter().flatten();
+    below
+        .filter(|command| !command.is_hide_set())
+        .map(|command| {
+            CompletionCandidate::new(command.get_name()).help(command.get_about().cloned())
+        })
+        .collect()
+}
+
 /// The workspaces of the agent that the command line names, and all directories.
 #[derive(Clone)]
 pub struct Workspaces;
@@ -117,13 +134,15 @@ impl ValueCompleter for Agents {
     }
 }
 
+/// The words of the command line that is being completed.
+fn words() -> Vec<String> {
+    let behind = std::env::args_os().skip_while(|word| word != "--").skip(1);
+    behind.map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
 /// The value of an option in the command line that is being completed, as the shell shows it: not yet unquoted.
 fn option(names: &[&str]) -> Option<PathBuf> {
-    let words: Vec<String> = std::env::args_os()
-        .skip_while(|word| word != "--")
-        .skip(1)
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    let words = words();
     let value = words.iter().enumerate().find_map(|(place, word)| {
         if names.contains(&word.as_str()) {
             return words.get(place + 1).cloned();

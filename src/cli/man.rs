@@ -1,7 +1,8 @@
 //! `delta man`: the manual pages, made of the same texts as the help.
 
-use super::{Cli, stdout};
+use super::{Cli, completions, stdout};
 use clap::{Args, Command, CommandFactory};
+use clap_complete::engine::ArgValueCandidates;
 use clap_mangen::Man;
 use std::io;
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 #[command(after_long_help = EXAMPLES)]
 pub struct ManArgs {
     /// The command whose page is wanted
+    #[arg(add = ArgValueCandidates::new(completions::commands))]
     command: Vec<String>,
 }
 
@@ -55,7 +57,10 @@ fn render(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
         format!(".TH \"{title}\" 1 \"\" \"delta {version}\" \"User Commands\"\n").as_bytes(),
     );
     man.render_name_section(page)?;
-    man.render_synopsis_section(page)?;
+    // That of the library names options without their values.
+    let usage = command.clone().render_usage().to_string();
+    let usage = escaped(usage.trim_start_matches("Usage: "));
+    page.extend_from_slice(format!(".SH SYNOPSIS\n.nf\n{usage}\n.fi\n").as_bytes());
     man.render_description_section(page)?;
     man.render_options_section(page)?;
     if command.has_subcommands() {
@@ -64,6 +69,9 @@ fn render(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     let after = command.get_after_long_help().or(command.get_after_help());
     if let Some(text) = after {
         text.to_string().split("\n\n").for_each(|part| section(part, page));
+    }
+    if ["delta-run", "delta-continue"].contains(&name.as_str()) {
+        section(super::EXAMPLES.rsplit("\n\n").next().unwrap_or_default(), page);
     }
     let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     let below = shown.filter_map(Command::get_display_name).filter(|name| !name.ends_with("-help"));

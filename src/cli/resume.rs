@@ -187,9 +187,10 @@ impl Held {
                     "Run is {status}. To continue, provide a message using -m/--message"
                 ),
                 hint: format!(
-                    "delta continue --run-id {} -w {} -m \"Now do something else\"",
+                    "delta continue --run-id {} -w {} -m \"{}\"",
                     self.id,
-                    shell_word(&work_dir.to_string_lossy())
+                    shell_word(&work_dir.to_string_lossy()),
+                    if status == RunStatus::Failed { "Try again" } else { "Now do something else" }
                 ),
             }),
             (_, None) => Ok(None),

@@ -23,12 +23,12 @@ fn seen(state: &str, message: Option<&str>) -> String {
 
 #[test]
 fn c_11_2_completed_and_failed_take_a_message_and_nothing_else() {
-    for state in ["COMPLETED", "FAILED"] {
+    for (state, next) in [("COMPLETED", "Now do something else"), ("FAILED", "Try again")] {
         let sandbox = in_state(state);
         let before = snapshot(&sandbox);
         let expected = format!(
             "Error: Run is {state}. To continue, provide a message using -m/--message\n\
-             Hint: delta continue --run-id r -w work -m \"Now do something else\"\n"
+             Hint: delta continue --run-id r -w work -m \"{next}\"\n"
         );
         resume(&sandbox, &[]).expect(1, "", &expected);
         let ran = resume(&sandbox, &["--format", "json"]);

@@ -63,6 +63,9 @@ fn c_11_6_bash_completes_what_delta_knows() {
     assert_eq!(offered(&["init", "-t", ""]), ["minimal", "hello-world", "file-ops", "api-tester"]);
     assert_eq!(offered(&["tool", "expand", "agent/a"]), ["agent/agent.yaml"]);
     assert_eq!(offered(&["t"]), ["tool"]);
+    assert_eq!(offered(&["man", "co"]), ["continue", "completions"]);
+    assert_eq!(offered(&["man", "tool", ""]), ["expand", "lint", "migrate", "--help"]);
+    assert_eq!(offered(&["continue", "-w", "my\\ work", "f"]), ["first"]);
 }
 
 #[test]
@@ -164,8 +167,11 @@ fn c_11_7_every_command_has_a_manual_page() {
         let text = page(&sandbox, &[name]);
         assert!(text.starts_with(&format!("DELTA-{}(1)", name.to_uppercase())), "{text}");
     }
+    let run = page(&sandbox, &["run"]);
+    assert!(run.contains("\nSYNOPSIS\n       delta run [OPTIONS] --message <TEXT>\n"), "{run}");
+    assert!(run.contains("\nEXIT CODES\n"), "{run}");
     let expand = page(&sandbox, &["tool", "expand"]);
-    assert!(expand.contains("delta tool expand [-h|--help] <FILE>"), "{expand}");
+    assert!(expand.contains("\n       delta tool expand <FILE>\n"), "{expand}");
     assert!(
         expand.contains("\nEXAMPLE\n         delta tool expand my-agent/agent.yaml | less\n"),
         "{expand}"

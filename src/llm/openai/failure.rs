@@ -193,7 +193,7 @@ fn connect_hint(error: &Error, asked: &Asked<'_>) -> Option<String> {
     }
     if refused && is_loopback(asked.wire.host()) {
         return Some(
-            "is the local server running, and on the port that `llm.base_url` names?".to_owned(),
+            "is the local server running, and on this port? `llm.base_url`, or else DELTA_BASE_URL, names it".to_owned(),
         );
     }
     tls_error(error).map(|_| {
