@@ -60,6 +60,8 @@ pub struct Progress {
     hidden: Vec<String>,
     /// The call whose question was shown last.
     asked: Option<String>,
+    /// What is to be said of a hook that failed, unless what follows says it better.
+    failed_hook: Option<String>,
     /// Calls that began in an earlier process, whose line this one has not shown.
     earlier: HashMap<String, Call>,
     /// Whether the result is shown on the same terminal when the run ends.
@@ -80,6 +82,7 @@ impl Progress {
             sensitive: HashSet::new(),
             hidden: Vec::new(),
             asked: None,
+            failed_hook: None,
             earlier: HashMap::new(),
             result_follows: false,
             to_stdout: false,
@@ -143,6 +146,11 @@ impl Progress {
 
     fn event(&mut self, event: &Event) {
         self.log_event(event);
+        // A call that was denied says itself that a hook denied it.
+        let denied = matches!(&event.payload, Payload::ActionRequest(call) if call.argv.is_none());
+        if let Some(text) = self.failed_hook.take().filter(|_| !denied) {
+            self.line(&text);
+        }
         match &event.payload {
             Payload::EngineStart(start) => self.start(start),
             Payload::UserMessage { content } => {
@@ -271,9 +279,12 @@ impl Progress {
             (false, Some(code)) => format!("left with exit code {code}"),
             (false, None) => "did not end by itself".to_owned(),
         };
-        if changed || self.verbosity == Verbosity::Verbose || (failed && self.to_stdout) {
-            let style = if failed { WARN } else { DIM };
-            self.line(&format!("{style}  hook {} {how}{style:#}", printable(hook)));
+        let style = if failed { WARN } else { DIM };
+        let text = format!("{style}  hook {} {how}{style:#}", printable(hook));
+        if changed || self.verbosity == Verbosity::Verbose {
+            self.line(&text);
+        } else if failed && self.to_stdout {
+            self.failed_hook = Some(text);
         }
     }
 

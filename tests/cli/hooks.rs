@@ -208,7 +208,22 @@ COMPLETED after 2 iterations
     let request = &sandbox.events("ACTION_REQUEST")[0];
     assert_eq!((request.get("argv"), &request["tool_args"]), (None, &json!({"text": "a"})));
     let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
-    assert!(shown.contains("│ Denied by the hook pre_tool_execution"), "{shown}");
+    assert!(shown.contains("→ t text=a\n  │ Denied by the hook pre_tool_execution"), "{shown}");
+}
+
+#[test]
+fn c_11_2_show_tells_a_denial_once_and_a_hook_that_failed_all_the_same() {
+    for (more, script, told) in [
+        ("timeout_ms: 60000", "echo no >&2; exit 1", ""),
+        ("on_failure: ignore", "exit 1", "  hook pre_tool_execution left with exit code 1\n"),
+    ] {
+        let hook = format!("pre_tool_execution,{more}");
+        let sandbox = hooked(TOOLS, TURNS, &[(&hook, script)]);
+        sandbox.run("go", &["-q"]).expect_code(0);
+        let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+        assert!(shown.contains(&format!("\n{told}→ t text=a\n")), "{shown}");
+        assert_eq!(shown.contains("left with"), !told.is_empty(), "{shown}");
+    }
 }
 
 #[test]
