@@ -58,6 +58,14 @@ fn tokens(messages: &[Message<'_>], state: &RunState) -> u64 {
     state.ratio.tokens(bytes)
 }
 
+/// Whether there is surely room for what the last request sent, and what came since.
+fn has_room(state: &RunState, left_out: usize, room: u64) -> bool {
+    let parts = state.conversation.parts(left_out);
+    let messages: Vec<_> = parts.iter().flat_map(|part| part.messages()).collect();
+    // Each part, and the notice, is rounded up.
+    tokens(&messages, state) + state.ratio.tokens(160) + parts.len() as u64 + 1 <= room
+}
+
 #[derive(Default)]
 struct Told {
     events: Vec<Event>,
@@ -168,6 +176,9 @@ proptest! {
                     prop_assert!(context.blocks[0].tokens <= room);
                     if before.1 == run.state.ratio {
                         prop_assert!(context.left_out >= before.0, "what went stays away");
+                        if has_room(&run.state, before.0, room) {
+                            prop_assert_eq!(context.left_out, before.0, "no more than has to");
+                        }
                     }
                     prop_assert_eq!(json!(context.messages), json!(again.messages));
                     prop_assert_eq!(context.blocks, again.blocks);
