@@ -16,6 +16,9 @@ use std::time::Duration;
 /// The file in a run directory that the owner holds locked.
 const FILE_NAME: &str = "lock";
 
+/// The kernel's mark of a process that is exiting.
+const PF_EXITING: u64 = 0x4;
+
 /// How often somebody who waits for a run looks whether its owner has left it.
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -177,13 +180,17 @@ fn process_name(pid: u32) -> Option<String> {
 
 /// When a process started, in milliseconds since the Unix epoch: the kernel's ticks since boot (field 22 of
 /// `/proc/PID/stat`, proc(5)) after the boot time of `/proc/stat`, so that a process that was given the same id later
-/// has another one. A zombie has ended.
+/// has another one. A zombie has ended, and so has, for what it can still do, a process that is exiting: the kernel has
+/// taken its lock and has yet to take its id (`PF_EXITING` in field 9, include/linux/sched.h).
 fn start_time(pid: u32) -> Option<i64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold blanks; the fields are counted behind it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks: i64 =
-        fields.get(19).filter(|_| !matches!(fields.first(), Some(&"Z" | &"X")))?.parse().ok()?;
+    let flags: u64 = fields.get(6)?.parse().ok()?;
+    if matches!(fields.first(), Some(&"Z" | &"X")) || flags & PF_EXITING != 0 {
+        return None;
+    }
+    let ticks: i64 = fields.get(19)?.parse().ok()?;
     let boot = fs::read_to_string("/proc/stat").ok()?;
     let boot: i64 =
         boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;

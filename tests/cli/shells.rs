@@ -57,13 +57,13 @@ fn offered(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
 fn c_11_6_bash_completes_what_delta_knows() {
     let sandbox = sandbox();
     let offered = |words: &[&str]| offered(&sandbox, words);
-    assert_eq!(offered(&["co"]), ["continue", "completions"]);
+    assert_eq!(offered(&["co"]), ["continue", "context", "completions"]);
     assert_eq!(offered(&["run", "--a"]), ["--agent"]);
     assert_eq!(offered(&["run", "--format", ""]), ["text", "json", "raw", "jsonl"]);
     assert_eq!(offered(&["init", "-t", ""]), ["minimal", "hello-world", "file-ops", "api-tester"]);
     assert_eq!(offered(&["tool", "expand", "agent/a"]), ["agent/agent.yaml"]);
     assert_eq!(offered(&["t"]), ["tool"]);
-    assert_eq!(offered(&["man", "co"]), ["continue", "completions"]);
+    assert_eq!(offered(&["man", "co"]), ["continue", "context", "completions"]);
     assert_eq!(offered(&["man", "tool", ""]), ["expand", "lint", "migrate", "--help"]);
     assert_eq!(offered(&["continue", "-w", "my\\ work", "f"]), ["first"]);
 }

@@ -145,7 +145,7 @@ fn c_1_3_a_file_that_is_wrong() {
     sandbox.write("a.yaml", "tools: [\n");
     let ran = expand();
     assert_eq!((ran.code, ran.stdout.as_str()), (126, ""));
-    assert!(ran.stderr.contains("--> a.yaml:1:9"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--> a.yaml:1:8"), "{}", ran.stderr);
     sandbox.write("a.yaml", "turns: []\n");
     expand().expect(126, "", "error: the file has no `tools:` list\n  --> a.yaml:1:1\n   |\n 1 | turns: []\n   | ^^^^^^^^^\n");
     // Every mistake of every tool, and nothing printed.
