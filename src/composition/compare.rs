@@ -16,6 +16,8 @@ const MODEL: &str = "model";
 pub struct Comparison {
     /// The blocks of both, those that only the earlier one has last.
     pub blocks: Vec<Changed>,
+    /// Whether a hook replaced the messages of one of them; then nothing can be said of the blocks.
+    pub replaced: bool,
     /// The members that differ, the messages apart.
     pub settings: Vec<String>,
     /// Where the prompt cache breaks; nowhere when the later request only grows, or is the same.
@@ -120,8 +122,10 @@ pub fn compare(
         tokens: total.tokens.saturating_sub(cacheable.tokens),
     };
     let lost = size(if breaks.is_some() { one.text.len().saturating_sub(common) } else { 0 });
+    let replaced = one.account.replaced || other.account.replaced;
     Comparison {
-        blocks: changes(one, other),
+        blocks: if replaced { Vec::new() } else { changes(one, other) },
+        replaced,
         settings: settings(one, other),
         breaks,
         cacheable,
@@ -319,6 +323,13 @@ mod tests {
         assert_eq!(place, ("messages", Some(1), Some("system"), Some("notes")));
         assert!(found.before.ends_with("one two\"}") && found.after.ends_with("one three\"}"));
         assert_eq!(seen.cacheable.bytes, at + 2, "with what closes the request");
+    }
+
+    #[test]
+    fn c_8_6_of_the_blocks_that_a_hook_replaced_nothing_is_said() {
+        let text = request(&[message("user", "u")], "");
+        let seen = compared(&text, &text, &[block("journal", 1)], &[block("journal", 2)]);
+        assert_eq!((seen.replaced, seen.blocks, seen.breaks), (true, Vec::new(), None));
     }
 
     #[test]

@@ -163,6 +163,7 @@ const COMPARED: &str = r##"{
       }
     }
   ],
+  "replaced": false,
   "settings": [],
   "breaks": {
     "part": "messages",
@@ -315,6 +316,9 @@ fn c_8_5_what_is_left_out_and_what_a_hook_replaced() {
     let shown = context(&sandbox, &["show", "h", "-w", "work", "--format", "json"]).json();
     let seen = (&shown["replaced"], &shown["messages"], &shown["blocks"][0]["sha256"]);
     assert_eq!(seen, (&json!(true), &json!(1), &Value::Null));
+    let diff = context(&sandbox, &["diff", "h", "1", "2", "-w", "work"]).expect_code(0);
+    let said = "\n\na hook put other messages in the place of those of the blocks\n";
+    assert!(diff.stdout.contains(said), "{}", diff.stdout);
 }
 
 #[test]

@@ -74,6 +74,7 @@ fn c_11_6_bash_completes_runs_workspaces_and_agents() {
     let offered = |words: &[&str]| offered(&sandbox, words);
     for typed in ["my\\ work", "'my work'", "\"my work\""] {
         assert_eq!(offered(&["continue", "-w", typed, "--run-id", ""]), ["first"]);
+        assert_eq!(offered(&["context", "show", "-w", typed, "f"]), ["first"]);
         assert_eq!(offered(&["show", "--work-dir", typed, "fi"]), ["first"]);
     }
     // bash makes three words of `--option=value`, and what it inserts has to be quoted, unless a quote is open.

@@ -63,7 +63,7 @@ fn has_room(state: &RunState, left_out: usize, room: u64) -> bool {
     let parts = state.conversation.parts(left_out);
     let messages: Vec<_> = parts.iter().flat_map(|part| part.messages()).collect();
     // Each part, and the notice, is rounded up.
-    tokens(&messages, state) + state.ratio.tokens(160) + parts.len() as u64 < room
+    tokens(&messages, state) + state.ratio.tokens(160) + (parts.len() as u64) < room
 }
 
 #[derive(Default)]

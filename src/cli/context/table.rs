@@ -88,7 +88,10 @@ pub fn comparison(heading: &str, names: [&str; 2], seen: &Comparison) -> String 
             pair(block.before.tokens.to_string(), block.after.tokens.to_string()),
         ]);
     }
-    let table: String = aligned(&rows, &CHANGES).iter().map(|line| format!("{line}\n")).collect();
+    let table: String = match seen.replaced {
+        true => "a hook put other messages in the place of those of the blocks\n".to_owned(),
+        false => aligned(&rows, &CHANGES).iter().map(|line| format!("{line}\n")).collect(),
+    };
     let others: Vec<&str> = seen.settings.iter().map(String::as_str).collect();
     let settings = match others.as_slice() {
         [] => String::new(),
