@@ -13,7 +13,7 @@ pub static PARAMETER: Mapping = Mapping {
     what: "a parameter",
     about: "What the values of a parameter may be, and how they reach the process.",
     keys: &[
-        Key::required("name", super::NAME, "The parameter, as the template has it."),
+        Key::required("name", super::table::NAME, "The parameter, as the template has it."),
         Key::with_default(
             "type",
             Shape::Choice(&["string", "integer", "number", "boolean", "array"]),
