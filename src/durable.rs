@@ -138,6 +138,29 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     finish(written, &temporary, path)
 }
 
+/// Replaces a file that has to outlive its process, but not a power failure: whoever is killed leaves the old content or
+/// the new one. Without the wait for the disk.
+pub fn exchange(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = beside(path, "", ".tmp");
+    let written = private()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(bytes))
+        .map_err(failed("write", &temporary))
+        .and_then(|()| fs::rename(&temporary, path).map_err(failed("replace", path)));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// Gives a finished directory its name, which no other may have.
+pub fn name_dir(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).map_err(failed("create the directory", to))
+}
+
 /// Replaces a file that a person wrote: as [`replace`] does, with its rights, and where it is a link, what it leads to.
 pub fn rewrite(path: &Path, bytes: &[u8]) -> Result<()> {
     let path = path.canonicalize().map_err(failed("find", path))?;

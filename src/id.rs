@@ -1,4 +1,4 @@
-//! Run ids: made, parsed, refused.
+//! Ids of runs and sessions: made, parsed, refused.
 
 use crate::time::Timestamp;
 use std::fmt;
@@ -44,6 +44,40 @@ impl fmt::Display for RunId {
     }
 }
 
+/// The id of a session; also the name of its directory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SessionId(String);
+
+/// Why a text is not the id of a session.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "`{0}` is not a session id: write what `delta-sessions start` gave as `session_id`, such as `sess_a1b2c3d4`"
+)]
+pub struct BadSessionId(String);
+
+impl SessionId {
+    /// Takes what is a run id too.
+    pub fn parse(text: &str) -> Result<Self, BadSessionId> {
+        RunId::parse(text).map(|id| Self(id.0)).map_err(|BadRunId(shown)| BadSessionId(shown))
+    }
+
+    /// `sess_` and eight hexadecimal digits of `random`.
+    pub fn mint(random: [u8; 4]) -> Self {
+        Self(format!("sess_{:08x}", u32::from_be_bytes(random)))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +110,13 @@ mod tests {
         let id = RunId::mint(Timestamp::from_millis(1_760_366_122_123), [0xa1, 0xb2, 0x03]);
         assert_eq!(id.as_str(), "20251013_143522_a1b203");
         assert!(RunId::parse(id.as_str()).is_ok());
+    }
+
+    #[test]
+    fn c_14_1_session_ids_are_plain_names() {
+        let id = SessionId::mint([0xa1, 0xb2, 0, 4]);
+        assert_eq!(id.as_str(), "sess_a1b20004");
+        assert_eq!(SessionId::parse(id.as_str()).unwrap(), id);
+        assert!(SessionId::parse("../sess_a1b20004").is_err());
     }
 }

@@ -53,4 +53,5 @@ pub mod output;
 pub mod progress;
 
 // The programs.
+pub mod session;
 pub mod cli;

@@ -23,6 +23,7 @@ mod person;
 mod resume;
 mod run;
 mod schema;
+pub mod sessions;
 mod show;
 mod stdout;
 mod tool;

@@ -49,8 +49,8 @@ pub fn observe(finished: &Finished, timeout_ms: u64, place: &str, record: &str) 
     Observation { text, exit_code, truncated }
 }
 
-/// Appends a stream; true when a part of it is left out.
-fn stream(text: &mut String, capture: &Capture, place: &str, record: &str) -> bool {
+/// Appends a stream, with a line in the place of what is left out of it; true when something is.
+pub fn stream(text: &mut String, capture: &Capture, place: &str, record: &str) -> bool {
     let (head, tail) =
         (whole_characters(&capture.head, false), whole_characters(&capture.tail, true));
     let left_out = capture.bytes.saturating_sub((head.len() + tail.len()) as u64);

@@ -45,6 +45,7 @@ mod run_loop;
 mod runs;
 mod schemas;
 mod security;
+mod sessions;
 mod shells;
 mod show;
 mod signals;

@@ -1,0 +1,85 @@
+//! `delta-sessions` (C-14.1 to C-14.4).
+
+mod corpus;
+mod lifecycle;
+mod python;
+mod shell;
+mod together;
+
+use serde_json::{Value, json};
+use test_support::sandbox::{Delta, Ran, Sandbox};
+
+/// The program under test.
+const SESSIONS: &str = env!("CARGO_BIN_EXE_delta-sessions");
+
+/// A session in a sandbox of its own.
+struct Session {
+    sandbox: Sandbox,
+    id: String,
+}
+
+impl Session {
+    fn start(command: &[&str]) -> Self {
+        Self::start_with(command, |delta| delta)
+    }
+
+    /// The same, in an environment that is changed first.
+    fn start_with(command: &[&str], change: impl Fn(Delta) -> Delta) -> Self {
+        let sandbox = Sandbox::new(SESSIONS);
+        std::fs::create_dir(sandbox.path("work")).unwrap();
+        let start = sandbox.delta(["start"].iter().chain(command).copied());
+        let answer = change(start).cwd(sandbox.path("work")).output().expect_code(0).json();
+        let id = answer["session_id"].as_str().unwrap().to_owned();
+        Self { sandbox, id }
+    }
+
+    /// A command of the program, in the directory of the session.
+    fn command(&self, args: &[&str]) -> Delta {
+        self.sandbox.delta(args.iter().copied()).cwd(self.sandbox.path("work"))
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.command(args).output()
+    }
+
+    /// Runs a text, with more options; gives the answer without its time.
+    #[track_caller]
+    fn exec_with(&self, text: &str, more: &[&str]) -> Value {
+        let ran = self.run(&[&["exec", &self.id, text], more].concat()).expect_code(0);
+        assert_eq!(ran.stderr, "");
+        let mut answer = ran.json();
+        assert!(answer["execution_time_ms"].is_u64(), "{answer}");
+        answer.as_object_mut().unwrap().remove("execution_time_ms");
+        answer
+    }
+
+    #[track_caller]
+    fn exec(&self, text: &str) -> Value {
+        self.exec_with(text, &[])
+    }
+
+    /// Runs a text that has nothing to say but on stdout, and gives that.
+    #[track_caller]
+    fn says(&self, text: &str) -> String {
+        let answer = self.exec(text);
+        let stdout = answer["stdout"].as_str().unwrap().to_owned();
+        assert_eq!(answer, json!({"stdout": stdout, "stderr": "", "exit_code": 0}), "{text}");
+        stdout
+    }
+
+    /// A path in the directory of the session.
+    fn dir(&self) -> String {
+        format!("work/.sessions/{}", self.id)
+    }
+
+    fn metadata(&self) -> Value {
+        serde_json::from_str(&self.sandbox.read(&format!("{}/metadata.json", self.dir()))).unwrap()
+    }
+
+    /// The names of its states.
+    fn states(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.sandbox.path(&self.dir())).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("state.")).collect()
+    }
+}

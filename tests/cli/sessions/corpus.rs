@@ -1,0 +1,170 @@
+//! Dialogues with a session, against the same ones typed into one real interactive interpreter: the same output, and the
+//! same state at the end. What differs on purpose is in docs/reference/sessions.md.
+
+use super::Session;
+use regex::Regex;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Some commands, one after the other.
+struct Dialogue {
+    name: String,
+    commands: Vec<String>,
+}
+
+fn dialogues(text: &str) -> Vec<Dialogue> {
+    let parts = text.strip_prefix("=== ").unwrap().split("\n=== ");
+    parts
+        .map(|part| {
+            let (name, commands) = part.split_once('\n').unwrap();
+            let commands = commands.trim_end_matches('\n').split("\n---\n").map(str::to_owned);
+            Dialogue { name: name.to_owned(), commands: commands.collect() }
+        })
+        .collect()
+}
+
+/// An interpreter, and how it is compared.
+struct Interpreter {
+    command: &'static str,
+    /// How a real one is started so that it takes what is typed from stdin.
+    arguments: &'static [&'static str],
+    /// What is typed first.
+    begin: &'static str,
+    /// What ends a command.
+    enter: &'static str,
+    /// Prints the state.
+    state: &'static str,
+    /// What is taken out of standard error before it is compared.
+    differs: &'static [(&'static str, &'static str)],
+}
+
+const BASH: Interpreter = Interpreter {
+    command: "bash",
+    arguments: &["--noprofile", "--norc", "--noediting", "-i", "+H"],
+    begin: "",
+    enter: "\n",
+    state: r#"builtin unset -f cd declare printf; builtin unalias -a
+for v in $(IFS=$' \t\n'; PATH=/usr/bin:/bin; compgen -v); do
+case $v in BASH*|HIST*|PS?|DELTA_*|COLUMNS|LINES|EPOCH*|SRANDOM|RANDOM|SECONDS|PPID|LINENO|_|v|FUNCNAME|PIPESTATUS|SHELLOPTS|SHLVL|DIRSTACK|COMP_WORDBREAKS|TERM|GROUPS|__delta_*|HOSTNAME|MAILCHECK) ;; *) declare -p $v ;; esac; done
+for v in $(IFS=$' \t\n'; compgen -A function); do case $v in __delta_*|trap) ;; *) declare -f -- "$v" ;; esac; done
+declare -Fx; alias; umask; dirs -l -p; echo "$@"; set +o | while read -r v; do case $v in *history|*histexpand|*emacs|*monitor) ;; *) echo "$v" ;; esac; done
+shopt | while read -r v; do case $v in login_shell*|progcomp*) ;; *) echo "$v" ;; esac; done"#,
+    // An interactive shell counts no lines, repeats none, and tells of its jobs and its end.
+    differs: &[
+        (r"(?m)^bash: (?:eval: )?(?:line \d+: )?", "bash: "),
+        (r"(?m)^bash: `.*'\n", ""),
+        (r"(?m)^bash: (?:cannot set terminal process group|no job control).*\n", ""),
+        (r"(?m)^\[\d+\].*\n", ""),
+        (r"(?m)^exit\n\z", ""),
+        (r"(?m)^\++ ", "+ "),
+    ],
+};
+
+const PYTHON: Interpreter = Interpreter {
+    command: "python3",
+    arguments: &["-i", "-q"],
+    begin: "import sys; sys.ps1 = sys.ps2 = ''\n",
+    enter: "\n\n",
+    state: "print(sorted((n, repr(v) if isinstance(v, (int, str, float, list, dict, tuple)) and ' at 0x' not in repr(v) else type(v).__name__) for n, v in globals().items() if not n.startswith('_') and n != 'sys'), __import__('os').getcwd())",
+    // A real one counts the lines of each statement; newer ones name each, and show it.
+    differs: &[(r"(?m)^>>> ", ""), (r#"(File "<stdin>)(?:-\d+)?", line \d+"#, "$1\", line N")],
+};
+
+/// What both sides print.
+#[derive(PartialEq, Eq, Debug)]
+struct Printed {
+    stdout: String,
+    stderr: String,
+}
+
+impl Interpreter {
+    fn in_session(&self, dialogue: &Dialogue) -> Printed {
+        let session = Session::start(&[self.command]);
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        for text in dialogue.commands.iter().map(String::as_str).chain([self.state]) {
+            let answer = session.exec(text);
+            for (all, name) in [(&mut stdout, "stdout"), (&mut stderr, "stderr")] {
+                all.push_str(answer[name].as_str().unwrap());
+            }
+            assert_eq!(answer.get("not_preserved"), None, "{}: {text}", dialogue.name);
+        }
+        self.normal(stdout, stderr, &session.sandbox.path("work"))
+    }
+
+    fn for_real(&self, dialogue: &Dialogue) -> Printed {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let (work, home) = (dir.join("work"), dir.join("home"));
+        std::fs::create_dir(&work).unwrap();
+        std::fs::create_dir(&home).unwrap();
+        let mut typed = self.begin.to_owned();
+        for text in dialogue.commands.iter().map(String::as_str).chain([self.state]) {
+            typed.push_str(text);
+            typed.push_str(self.enter);
+        }
+        let mut child = Command::new(self.command)
+            .args(self.arguments)
+            .current_dir(&work)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .envs([("LANG", "C.UTF-8"), ("PS1", ""), ("PS2", "")])
+            .env("HOME", home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // All of it fits into a pipe, except that a shell reads while it works.
+        child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.normal(text(&output.stdout), text(&output.stderr), &work)
+    }
+
+    fn normal(&self, stdout: String, mut stderr: String, work: &Path) -> Printed {
+        for (pattern, instead) in self.differs {
+            stderr = Regex::new(pattern).unwrap().replace_all(&stderr, *instead).into_owned();
+        }
+        let sandbox = work.parent().unwrap().display().to_string();
+        Printed {
+            stdout: stdout.replace(&sandbox, "SANDBOX"),
+            stderr: stderr.replace(&sandbox, "SANDBOX"),
+        }
+    }
+
+    fn compare(&self, text: &str, least: usize) {
+        let all = dialogues(text);
+        assert!(all.len() >= least, "where are the dialogues?");
+        let check = |dialogue: &Dialogue| {
+            let (ours, theirs) = (self.in_session(dialogue), self.for_real(dialogue));
+            (ours != theirs).then(|| {
+                format!(
+                    "=== {}\nin a session:\n{}{}\nfor real:\n{}{}",
+                    dialogue.name, ours.stdout, ours.stderr, theirs.stdout, theirs.stderr
+                )
+            })
+        };
+        let chunks = all.chunks(all.len().div_ceil(4));
+        let wrong: Vec<String> = std::thread::scope(|scope| {
+            let check = &check;
+            let workers: Vec<_> = chunks
+                .map(|chunk| {
+                    scope.spawn(move || chunk.iter().filter_map(check).collect::<Vec<_>>())
+                })
+                .collect();
+            workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+        });
+        assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    }
+}
+
+#[test]
+fn c_14_2_a_session_is_like_one_real_bash() {
+    BASH.compare(include_str!("../../corpus-sessions/bash.txt"), 50);
+}
+
+#[test]
+fn c_14_3_a_session_is_like_one_real_python() {
+    PYTHON.compare(include_str!("../../corpus-sessions/python.txt"), 35);
+}

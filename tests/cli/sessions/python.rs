@@ -1,0 +1,87 @@
+//! Sessions of Python, and of commands that keep nothing themselves (C-14.3).
+
+use super::Session;
+use serde_json::{Value, json};
+
+fn answer(stdout: &str, stderr: &str, exit_code: i32) -> Value {
+    json!({"stdout": stdout, "stderr": stderr, "exit_code": exit_code})
+}
+
+#[test]
+fn c_14_3_names_that_cannot_be_kept_are_named() {
+    let session = Session::start(&["python3"]);
+    let answer = session.exec("import threading\nx = 1\nlock = threading.Lock()\ngen = (i for i in [])\nnested = {'a': [lock]}\nf = open('/dev/null')");
+    let lost = json!(["f", "gen", "lock", "nested"]);
+    assert_eq!(answer, json!({"stdout": "", "stderr": "", "exit_code": 0, "not_preserved": lost}));
+    assert_eq!(
+        session.says("x, 'lock' in globals(), threading.__name__"),
+        "(1, False, 'threading')\n"
+    );
+    // What can be written and not read again is told as well.
+    let text = "class E(Exception):\n    def __init__(self, a, b):\n        super().__init__(a)\ne = E(1, 2)";
+    assert_eq!(session.exec(text)["not_preserved"], json!(["e"]));
+    assert_eq!(session.says("E.__name__, x"), "('E', 1)\n");
+}
+
+#[test]
+fn c_14_3_only_the_last_value_is_shown() {
+    let session = Session::start(&["python3"]);
+    assert_eq!(session.says("1\n2\nx = 3\nx + 1"), "4\n");
+    assert_eq!(session.says("x\ny = 1"), "");
+    assert_eq!(session.says("for i in range(2):\n    i"), "");
+    assert_eq!(session.says(""), "");
+}
+
+#[test]
+fn c_14_3_leaving_and_failing() {
+    let session = Session::start(&["python3"]);
+    assert_eq!(session.exec("a = 1\nexit(3)"), answer("", "", 3));
+    assert_eq!(session.exec("b = a + 1\nraise SystemExit('why')"), answer("", "why\n", 1));
+    let trace = "Traceback (most recent call last):\n  File \"<stdin>\", line 2, in <module>\nNameError: name 'nope' is not defined\n";
+    let failed = session.exec("c = b + 1\nnope\nd = 1");
+    assert_eq!((&failed["stderr"], &failed["exit_code"]), (&json!(trace), &json!(1)));
+    let wrong = session.exec("c = 100\nd = = 1");
+    assert!(wrong["stderr"].as_str().unwrap().contains("SyntaxError"), "{wrong}");
+    assert_eq!(session.says("a, b, c, 'd' in globals()"), "(1, 2, 3, False)\n");
+    let note = "the interpreter did not come to its end (a signal, `os._exit`, `os.exec*`, a full disk); the state before it stands";
+    let mut expected = answer("", "", 4);
+    expected["note"] = json!(note);
+    assert_eq!(session.exec("import os\na = 2\nos._exit(4)"), expected);
+    assert_eq!(session.says("a"), "1\n");
+}
+
+#[test]
+fn c_14_3_a_late_command_leaves_the_state_before() {
+    let session = Session::start(&["python3"]);
+    session.says("a = 1");
+    let late = session.exec_with("a = 2\nimport time\ntime.sleep(600)", &["--timeout-ms", "1500"]);
+    assert_eq!((&late["exit_code"], &late["timed_out"]), (&json!(124), &json!(true)));
+    assert_eq!(session.says("a"), "1\n");
+}
+
+#[test]
+fn c_14_3_a_directory_that_is_gone_and_a_future_that_holds() {
+    let session = Session::start(&["python3"]);
+    session
+        .says("import os\nos.makedirs('a/b')\nos.chdir('a/b')\nfrom __future__ import annotations");
+    std::fs::remove_dir_all(session.sandbox.path("work/a")).unwrap();
+    assert_eq!(
+        session.says("def f(x: undefined): return 1\nf(0), os.path.exists('f')"),
+        "(1, False)\n"
+    );
+    assert!(!session.sandbox.path("work/a").exists());
+    assert_eq!(session.says("os.chdir('/')\nos.getcwd()"), "'/'\n");
+}
+
+#[test]
+fn c_14_3_any_other_command_gets_the_text_on_stdin() {
+    let session = Session::start_with(&["sh", "-s"], |delta| delta.env("GIVEN", "yes"));
+    assert_eq!(session.says("x=1; echo $GIVEN ${PWD##*/} $x"), "yes work 1\n");
+    // Nothing of such a command outlives it but what it writes.
+    assert_eq!(session.says("cd /; echo kept > \"$OLDPWD/file\"; echo ${x-unset}"), "unset\n");
+    assert_eq!(session.says("cat file; echo ${PWD##*/} ${OTHER-unset}"), "kept\nwork unset\n");
+    let counting = Session::start(&["wc -c"]);
+    assert_eq!(counting.says("12345").trim(), "5");
+    let failing = Session::start(&["sh"]);
+    assert_eq!(failing.exec("exit 9"), answer("", "", 9));
+}
