@@ -8,7 +8,7 @@
 # builtin and an alias must not be expanded in it; options last, because they change how all else is read.
 __delta_save() {
     builtin local __delta_status=$1 __delta_dir=$2 __delta_depth=$3 __delta_skip=$4
-    builtin local __delta_options __delta_shopts __delta_names __delta_keep __delta_name __delta_level
+    builtin local __delta_options __delta_shopts __delta_names __delta_keep __delta_empty __delta_name __delta_level
     builtin shift 4
     builtin set +o >|"$__delta_dir/list" || builtin :
     builtin set +aefuvxbCET +o posix +o pipefail
@@ -19,8 +19,8 @@ __delta_save() {
     builtin pwd >|"$__delta_dir/work_dir.txt"
     __delta_names_of_variables
     {
-        builtin printf 'builtin unset -v __delta_from __delta_dir __delta_cwd __delta_gone __delta_skip PATH TERM\n'
-        builtin declare -p "${__delta_keep[@]}"
+        builtin printf 'builtin unset -v __delta_from __delta_dir __delta_cwd __delta_gone __delta_skip PATH TERM IFS\n'
+        builtin declare -p "${__delta_keep[@]}" "${__delta_empty[@]}"
         # A function that calls `exit` leaves its local variables in front of the shell's own; each is taken away to
         # get at what is behind it.
         for ((__delta_level = 0; __delta_depth && __delta_level < 8; __delta_level++)); do
@@ -44,7 +44,7 @@ __delta_save() {
         builtin alias -p
         builtin umask -p
         builtin printf 'builtin shopt -s extglob\n'
-        builtin unset -f __delta_save __delta_names_of_variables __delta_end trap
+        builtin unset -f __delta_save __delta_names_of_variables __delta_is_foreign __delta_end trap
         builtin declare -f
         builtin declare -Fx >|"$__delta_dir/list"
         builtin declare -Fr >>"$__delta_dir/list"
@@ -73,26 +73,35 @@ __delta_save() {
     builtin return "$__delta_status"
 }
 
-# Puts into __delta_keep the names of the variables that belong to the state: not those that bash sets itself.
+# Puts into __delta_keep the names of the variables that belong to the state: not those that bash sets itself; and into
+# __delta_empty those that are declared and have no value.
 __delta_names_of_variables() {
+    __delta_keep=() __delta_empty=()
     builtin compgen -A variable >|"$__delta_dir/list"
     builtin mapfile -t __delta_names <"$__delta_dir/list"
-    __delta_keep=()
     for __delta_name in "${__delta_names[@]}"; do
-        case $__delta_name in
-            __delta_* | _ | BASH | BASHOPTS | BASHPID | BASH_ALIASES | BASH_ARGC | BASH_ARGV | BASH_ARGV0) ;;
-            BASH_CMDS | BASH_COMMAND | BASH_EXECUTION_STRING | BASH_LINENO | BASH_MONOSECONDS | BASH_SOURCE) ;;
-            BASH_SUBSHELL | BASH_TRAPSIG | BASH_VERSINFO | BASH_VERSION | COMP_WORDBREAKS | DIRSTACK) ;;
-            EPOCHREALTIME | EPOCHSECONDS | EUID | FUNCNAME | GROUPS | HISTCMD | LINENO | PIPESTATUS | PPID) ;;
-            RANDOM | SECONDS | SHELLOPTS | SRANDOM | UID) ;;
-            *)
-                case " $__delta_skip " in
-                    *" $__delta_name "*) ;;
-                    *) __delta_keep+=("$__delta_name") ;;
-                esac
-                ;;
-        esac
+        __delta_is_foreign || __delta_keep+=("$__delta_name")
     done
+    builtin declare -p >|"$__delta_dir/list"
+    builtin mapfile -t __delta_names <"$__delta_dir/list"
+    for __delta_name in "${__delta_names[@]}"; do
+        if [[ $__delta_name == 'declare -'* && $__delta_name != *=* ]]; then
+            __delta_name=${__delta_name##* }
+            __delta_is_foreign || __delta_empty+=("$__delta_name")
+        fi
+    done
+}
+
+# Whether the variable __delta_name does not belong to the state.
+__delta_is_foreign() {
+    case $__delta_name in
+        __delta_* | _ | BASH | BASHOPTS | BASHPID | BASH_ALIASES | BASH_ARGC | BASH_ARGV | BASH_ARGV0) ;;
+        BASH_CMDS | BASH_COMMAND | BASH_EXECUTION_STRING | BASH_LINENO | BASH_MONOSECONDS | BASH_SOURCE) ;;
+        BASH_SUBSHELL | BASH_TRAPSIG | BASH_VERSINFO | BASH_VERSION | COMP_WORDBREAKS | DIRSTACK) ;;
+        EPOCHREALTIME | EPOCHSECONDS | EUID | FUNCNAME | GROUPS | HISTCMD | LINENO | PIPESTATUS | PPID) ;;
+        RANDOM | SECONDS | SHELLOPTS | SRANDOM | UID) ;;
+        *) [[ " $__delta_skip " == *" $__delta_name "* ]] ;;
+    esac
 }
 
 # __delta_end STATUS: what `$?` is to be.
@@ -126,7 +135,9 @@ for ((; ${__delta_gone:-0} > 0; __delta_gone--)); do
     builtin command -p rmdir -- "$__delta_cwd" 2>/dev/null
     __delta_cwd=${__delta_cwd%/*}
 done
+# As bash has it before the first `cd`.
 builtin unset -v OLDPWD
+builtin declare -x OLDPWD
 __delta_state=()
 if [[ -n ${__delta_from-} ]]; then
     builtin mapfile -d '' -t __delta_state <"$__delta_from"

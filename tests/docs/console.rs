@@ -6,7 +6,7 @@
 //! word is the file of that name. With UPDATE_DOCS=1 the documents are corrected instead.
 
 use super::markdown::{Block, blocks};
-use super::{DELTA, root, texts};
+use super::{DELTA, SESSIONS, root, texts};
 use regex::Regex;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,7 @@ fn check_document(file: &Path, text: &str) -> Vec<String> {
     let bin = dir.join(".bin");
     fs::create_dir_all(&bin).unwrap();
     std::os::unix::fs::symlink(DELTA, bin.join("delta")).unwrap();
+    std::os::unix::fs::symlink(SESSIONS, bin.join("delta-sessions")).unwrap();
     copy_examples(&dir);
     // The README of an example is read where it stands.
     let stands =
@@ -153,13 +154,14 @@ fn run(script: &str, dir: &Path, home: &Path) -> String {
 
 /// `text` with everything that differs from run to run replaced, and without blanks at the ends of lines.
 pub fn normalised(text: &str) -> String {
-    const PATTERNS: [(&str, &str); 10] = [
+    const PATTERNS: [(&str, &str); 11] = [
         (r"\b\d{8}_\d{6}_[0-9a-f]{6}\b", "RUN_ID"),
         (r"\d{8}T\d{9}Z", "STAMP"),
         (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIMESTAMP"),
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "UUID"),
         (r"\b[0-9a-f]{64}\b", "SHA256"),
-        (r#"("(?:duration_ms|pid|start_time_unix)": ?)\d+"#, "${1}N"),
+        (r"\bsess_[0-9a-f]{8}\b", "SESSION"),
+        (r#"("(?:duration_ms|execution_time_ms|pid|start_time_unix)": ?)\d+"#, "${1}N"),
         (r#"("hostname": ?)"[^"]*""#, "${1}\"HOST\""),
         (r"(?m)^(Duration: +)\S.*$", "${1}TIME"),
         (r"\bpid \d+\b", "pid N"),
@@ -192,18 +194,20 @@ fn fits(shown: &[&str], found: &[&str]) -> bool {
 #[test]
 fn the_reference_of_the_command_line_shows_every_command() {
     let reference = fs::read_to_string(root().join("docs/reference/cli.md")).unwrap();
-    let mut queue = vec![Vec::<String>::new()];
-    while let Some(command) = queue.pop() {
+    let mut queue =
+        ["delta", "delta-sessions"].map(|program| (program, Vec::<String>::new())).to_vec();
+    while let Some((program, command)) = queue.pop() {
         let spelled =
-            [&["delta".to_owned()][..], &command, &["--help".to_owned()]].concat().join(" ");
-        let help = Command::new(DELTA).args(&command).arg("--help").env_clear().output().unwrap();
+            [&[program.to_owned()][..], &command, &["--help".to_owned()]].concat().join(" ");
+        let file = if program == "delta" { DELTA } else { SESSIONS };
+        let help = Command::new(file).args(&command).arg("--help").env_clear().output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
         assert!(
             reference.contains(&format!("$ {spelled}\n")),
             "docs/reference/cli.md lacks this:\n\n```console\n$ {spelled}\n{help}```"
         );
         for name in subcommands(&help) {
-            queue.push([command.clone(), vec![name]].concat());
+            queue.push((program, [command.clone(), vec![name]].concat()));
         }
     }
 }

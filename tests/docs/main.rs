@@ -18,6 +18,8 @@ use std::process::Command;
 
 /// The program under test.
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
+/// The other program.
+const SESSIONS: &str = env!("CARGO_BIN_EXE_delta-sessions");
 
 /// The root of the repository.
 fn root() -> &'static Path {

@@ -68,7 +68,11 @@ const PYTHON: Interpreter = Interpreter {
     enter: "\n\n",
     state: "print(sorted((n, repr(v) if isinstance(v, (int, str, float, list, dict, tuple)) and ' at 0x' not in repr(v) else type(v).__name__) for n, v in globals().items() if not n.startswith('_') and n != 'sys'), __import__('os').getcwd())",
     // A real one counts the lines of each statement; newer ones name each, and show it.
-    differs: &[(r"(?m)^>>> ", ""), (r#"(File "<stdin>)(?:-\d+)?", line \d+"#, "$1\", line N")],
+    differs: &[
+        (r"^>>> ", ""),
+        (r"\n+\z", ""),
+        (r#"(File "<stdin>)(?:-\d+)?", line \d+"#, "$1\", line N"),
+    ],
 };
 
 /// What both sides print.
@@ -138,11 +142,13 @@ impl Interpreter {
         assert!(all.len() >= least, "where are the dialogues?");
         let check = |dialogue: &Dialogue| {
             let (ours, theirs) = (self.in_session(dialogue), self.for_real(dialogue));
+            let whole =
+                |printed: &Printed| format!("{}--- stderr\n{}", printed.stdout, printed.stderr);
+            let (ours, theirs) = (whole(&ours), whole(&theirs));
+            let diff = similar::TextDiff::from_lines(&ours, &theirs);
             (ours != theirs).then(|| {
-                format!(
-                    "=== {}\nin a session:\n{}{}\nfor real:\n{}{}",
-                    dialogue.name, ours.stdout, ours.stderr, theirs.stdout, theirs.stderr
-                )
+                let diff = diff.unified_diff().context_radius(1).to_string();
+                format!("=== {}: in a session (-), for real (+)\n{diff}", dialogue.name)
             })
         };
         let chunks = all.chunks(all.len().div_ceil(4));
