@@ -3,6 +3,7 @@
 //! The text of a command is never part of a script: bash reads it from a file and evaluates it. What of the shell is state
 //! is decided in bash.sh, which writes it as commands that bring it back.
 
+use super::WORK_DIR;
 use super::store::Turn;
 use crate::durable::{self, FileError};
 use std::collections::BTreeMap;
@@ -51,6 +52,7 @@ pub(super) fn prepare(
     set("__delta_dir", turn.next.into());
     set("__delta_cwd", turn.work_dir.into());
     set("__delta_skip", turn.passing.join(" ").into());
+    set("__delta_mark", mark(turn).into());
     set("__delta_gone", turn.missing.to_string().into());
     if let Some(old) = env.remove(&OsString::from("OLDPWD")) {
         env.insert("__delta_oldpwd".into(), old);
@@ -66,34 +68,55 @@ pub(super) fn prepare(
 /// Functions stand behind variables and aliases, because a function may be named like a builtin and an alias must not be
 /// expanded in it; options stand last, because they change how all else is read.
 pub(super) fn is_whole(turn: &Turn<'_>) -> Result<bool, FileError> {
-    let piece = |name: &str| fs::read(turn.next.join(name)).ok();
-    let pieces = [piece("status"), piece("variables"), piece("shell"), piece("functions")];
-    let [Some(status), Some(variables), Some(shell), Some(functions)] = pieces else {
+    let Ok(written) = fs::read(turn.next.join("parts")) else { return Ok(false) };
+    let mark = mark(turn);
+    let parts: Vec<&[u8]> = split_at_lines(&written, mark.as_bytes());
+    let [options, place, variables, shell, functions, attributes, status, rest] = parts[..] else {
         return Ok(false);
     };
-    let (Some(attributes), Some(options)) = (piece("attributes"), piece("options")) else {
+    if !rest.is_empty() {
         return Ok(false);
-    };
+    }
+    durable::write_new(&turn.next.join(WORK_DIR), place)?;
     let mut state =
-        b"builtin unset -v __delta_from __delta_dir __delta_cwd __delta_gone __delta_skip PATH TERM IFS\n".to_vec();
-    push_variables(&mut state, &variables);
-    state.extend_from_slice(&shell);
+        b"builtin unset -v __delta_from __delta_dir __delta_cwd __delta_gone __delta_skip __delta_mark PATH TERM IFS\n".to_vec();
+    push_variables(&mut state, variables);
+    state.extend_from_slice(shell);
     state.extend_from_slice(b"builtin shopt -s extglob\n");
-    state.extend_from_slice(&functions);
+    state.extend_from_slice(functions);
     for line in attributes.split_inclusive(|byte| *byte == b'\n') {
         state.extend_from_slice(b"builtin ");
         state.extend_from_slice(line);
     }
     push_options(
         &mut state,
-        &String::from_utf8_lossy(&options),
-        String::from_utf8_lossy(&status).trim(),
+        &String::from_utf8_lossy(options),
+        String::from_utf8_lossy(status).trim(),
     );
     let mut filter = turn.secrets.stream();
     let mut hidden = filter.push(&state).into_owned();
     hidden.extend(filter.finish());
     durable::exchange(&turn.next.join(STATE), &hidden)?;
     Ok(true)
+}
+
+/// The line that ends each part of what the shell writes.
+fn mark(turn: &Turn<'_>) -> String {
+    format!("# end of a part of {}", turn.next.display())
+}
+
+/// What lies between the lines that are `mark`.
+fn split_at_lines<'a>(text: &'a [u8], mark: &[u8]) -> Vec<&'a [u8]> {
+    let (mut parts, mut begin, mut at) = (Vec::new(), 0, 0);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        if line.strip_suffix(b"\n") == Some(mark) {
+            parts.push(&text[begin..at]);
+            begin = at + line.len();
+        }
+        at += line.len();
+    }
+    parts.push(&text[begin..]);
+    parts
 }
 
 /// Adds the variables that belong to the state, as `declare -p` printed them: not those that bash sets itself. Where it
@@ -190,18 +213,7 @@ fn push_options(state: &mut Vec<u8>, printed: &str, status: &str) {
 
 /// Removes what only the run of the command needed.
 pub(super) fn tidy(next: &Path) {
-    for name in [
-        "text",
-        "begin",
-        "bash",
-        "list",
-        "status",
-        "variables",
-        "shell",
-        "functions",
-        "attributes",
-        "options",
-    ] {
+    for name in ["text", "begin", "bash", "list", "parts"] {
         let _ = fs::remove_file(next.join(name));
     }
 }

@@ -3,23 +3,35 @@
 # few steps as can be; bash.rs puts it together. `builtin` stands before every command because a session may have functions
 # of any name; the names that begin with __delta_ are not part of the state.
 
-# __delta_options DIRECTORY: writes the options, and sets those that would get in the way.
-__delta_options() {
-    builtin set +o >|"$1/options"
-    builtin set +aefuvxbCET +o posix +o pipefail
-    builtin shopt -p >>"$1/options"
-    builtin shopt -u nocasematch extdebug localvar_unset array_expand_once assoc_expand_once failglob
-}
-
-# __delta_save DIRECTORY DEPTH [ARGUMENT...]: writes all else, for a shell with these positional parameters.
+# __delta_save DIRECTORY MARK DEPTH [ARGUMENT...]: writes the state of a shell with these positional parameters in parts,
+# each ended by the mark on a line of its own. All of it into one file: each redirection costs as much as it holds.
 __delta_save() {
-    __delta_dir=$1 __delta_depth=$2
-    builtin shift 2
-    builtin pwd >|"$__delta_dir/work_dir.txt"
-    builtin declare -p >|"$__delta_dir/variables"
-    [[ -n $__delta_depth ]] || __delta_arguments=("$@")
+    __delta_dir=$1 __delta_mark=$2 __delta_depth=$3
+    builtin shift 3
     {
+        builtin set +o
+        builtin set +aefuvxbCET +o posix +o pipefail
+        builtin shopt -p
+        builtin echo "$__delta_mark"
+        builtin shopt -u nocasematch extdebug localvar_unset array_expand_once assoc_expand_once failglob xpg_echo
+        builtin pwd
+        builtin echo "$__delta_mark"
+        __delta_forget
+        builtin declare -p
+        # A function that calls `exit` leaves its local variables in front of the shell's own; each is taken away to get
+        # at what is behind it.
+        for ((__delta_level = 0; ${__delta_depth:-0} && __delta_level < 8; __delta_level++)); do
+            builtin compgen -A variable >|"$__delta_dir/list"
+            builtin mapfile -t __delta_names <"$__delta_dir/list"
+            for __delta_name in "${__delta_names[@]}"; do
+                [[ $__delta_name == __delta_* ]] || builtin unset -v "$__delta_name"
+            done
+            builtin echo '# level'
+            builtin declare -p
+        done
+        builtin echo "$__delta_mark"
         builtin umask -p
+        [[ -n $__delta_depth ]] || __delta_arguments=("$@")
         if [[ ${#__delta_arguments[@]} -gt 0 ]]; then
             builtin printf '__delta_arguments=('
             builtin printf ' %q' "${__delta_arguments[@]}"
@@ -31,31 +43,22 @@ __delta_save() {
             builtin printf 'builtin pushd -n -- %q\n' "$__delta_name"
         done
         builtin alias -p
-    } >|"$__delta_dir/shell"
-    builtin unset -f __delta_options __delta_save __delta_end trap
-    builtin declare -f >|"$__delta_dir/functions"
-    {
+        builtin echo "$__delta_mark"
+        builtin unset -f __delta_forget __delta_save __delta_end trap
+        builtin declare -f
+        builtin echo "$__delta_mark"
         builtin declare -Fx
         builtin declare -Fr
         builtin declare -Ft
-    } >|"$__delta_dir/attributes"
-    # A function that calls `exit` leaves its local variables in front of the shell's own; each is taken away to get at
-    # what is behind it.
-    for ((__delta_level = 0; ${__delta_depth:-0} && __delta_level < 8; __delta_level++)); do
-        builtin compgen -A variable >|"$__delta_dir/list"
-        builtin mapfile -t __delta_names <"$__delta_dir/list"
-        for __delta_name in "${__delta_names[@]}"; do
-            [[ $__delta_name == __delta_* ]] || builtin unset -v "$__delta_name"
-        done
-        builtin printf '# level\n' >>"$__delta_dir/variables"
-        builtin declare -p >>"$__delta_dir/variables"
-    done
+        builtin echo "$__delta_mark"
+        # Last: without it the state is not whole.
+        builtin echo "$__delta_status"
+        builtin echo "$__delta_mark"
+    } >|"$__delta_dir/parts"
     if [[ -n ${__delta_trap-} ]]; then
         builtin eval "builtin set -- $__delta_trap"
         __delta_trap=$3
     fi
-    # Written last: without it the state is not whole.
-    builtin printf '%d\n' "$__delta_status" >|"$__delta_dir/status"
     builtin return "$__delta_status"
 }
 
@@ -81,7 +84,9 @@ trap() {
     builtin return "$__delta_status"
 }
 
-builtin trap "{ __delta_status=\$?; __delta_options ${__delta_dir@Q}; builtin unset -v $__delta_skip; __delta_save ${__delta_dir@Q} \"\${FUNCNAME+1}\" \"\$@\"; } 2>/dev/null; builtin eval \"\${__delta_trap-}\"" EXIT
+# What is not part of the state.
+builtin eval "__delta_forget() { builtin unset -v $__delta_skip; }"
+builtin trap "{ __delta_status=\$?; __delta_save ${__delta_dir@Q} ${__delta_mark@Q} \"\${FUNCNAME+1}\" \"\$@\"; } 2>/dev/null; builtin eval \"\${__delta_trap-}\"" EXIT
 builtin mapfile -d '' -t __delta_text <"$__delta_dir/text"
 __delta_arguments=()
 builtin cd -- "$__delta_cwd" 2>/dev/null
@@ -98,6 +103,6 @@ if [[ -n ${__delta_from-} ]]; then
     builtin mapfile -d '' -t __delta_state <"$__delta_from"
 else
     [[ ! -v __delta_oldpwd ]] || builtin export OLDPWD=$__delta_oldpwd
-    builtin unset -v __delta_from __delta_dir __delta_cwd __delta_gone __delta_skip __delta_oldpwd
+    builtin unset -v __delta_from __delta_dir __delta_cwd __delta_gone __delta_skip __delta_mark __delta_oldpwd
     builtin shopt -s expand_aliases
 fi
