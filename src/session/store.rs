@@ -11,7 +11,6 @@ use crate::text::Secrets;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -86,13 +85,17 @@ pub(super) struct Turn<'a> {
 /// Makes the directory of all sessions, and refuses one that leads elsewhere.
 pub(super) fn root(cwd: &Path) -> Result<PathBuf, SessionError> {
     let root = cwd.join(DIRECTORY);
-    match fs::symlink_metadata(&root) {
-        Ok(found) if !found.is_dir() => Err(SessionError::NotADirectory(root)),
-        Ok(_) => Ok(root),
-        Err(_) => {
-            durable::ensure_dir(&root, true)?;
-            Ok(root)
-        }
+    if !is_there(&root)? {
+        durable::ensure_dir(&root, true)?;
+    }
+    Ok(root)
+}
+
+/// Whether the directory of all sessions is there.
+fn is_there(root: &Path) -> Result<bool, SessionError> {
+    match fs::symlink_metadata(root) {
+        Ok(found) if !found.is_dir() => Err(SessionError::NotADirectory(root.to_owned())),
+        found => Ok(found.is_ok()),
     }
 }
 
@@ -146,10 +149,11 @@ pub(super) fn read(dir: &Path) -> Result<Metadata, SessionError> {
 /// The directories of all sessions below `cwd`, in order of their names.
 pub(super) fn all(cwd: &Path) -> Result<Vec<PathBuf>, SessionError> {
     let root = cwd.join(DIRECTORY);
-    let entries = match fs::read_dir(&root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|source| SessionError::Unreadable { dir: root, source })?,
-    };
+    if !is_there(&root)? {
+        return Ok(Vec::new());
+    }
+    let entries =
+        fs::read_dir(&root).map_err(|source| SessionError::Unreadable { dir: root, source })?;
     let mut dirs: Vec<PathBuf> = entries
         .flatten()
         .filter(|entry| SessionId::parse(&entry.file_name().to_string_lossy()).is_ok())
@@ -162,7 +166,9 @@ pub(super) fn all(cwd: &Path) -> Result<Vec<PathBuf>, SessionError> {
 
 /// Takes a session for one command; waits for the command that has it.
 pub(super) fn hold(cwd: &Path, id: &SessionId, cancel: &Cancel) -> Result<Held, SessionError> {
-    let dir = root(cwd)?.join(id.as_str());
+    let root = cwd.join(DIRECTORY);
+    is_there(&root)?;
+    let dir = root.join(id.as_str());
     let missing = || SessionError::Missing { id: id.clone(), cwd: cwd.to_owned() };
     loop {
         if !dir.is_dir() || dir.is_symlink() {

@@ -193,12 +193,12 @@ fn c_11_8_the_examples_are_clean() {
     let sandbox = Sandbox::new(DELTA);
     let agents = agents_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples"));
     assert!(agents.len() >= 5, "where are the examples?");
-    // Some of them start delta, as their READMEs say.
-    let own = Path::new(DELTA).parent().unwrap().display();
+    // Where delta is installed, its other programs are too.
+    let own = Path::new(DELTA).parent().unwrap().display().to_string();
     let path = format!("{own}:{}", std::env::var("PATH").unwrap());
     for agent in agents {
-        let lint = sandbox.delta(["tool", "lint", agent.to_str().unwrap()]);
-        lint.env("PATH", &path).output().expect(0, "", "");
+        let lint = sandbox.delta(["tool", "lint", agent.to_str().unwrap()]).env("PATH", &path);
+        lint.output().expect(0, "", "");
     }
 }
 

@@ -143,6 +143,8 @@ fn c_14_1_ids_that_are_none_are_refused() {
     std::fs::remove_dir_all(session.sandbox.path("work/.sessions")).unwrap();
     std::os::unix::fs::symlink("/", session.sandbox.path("work/.sessions")).unwrap();
     assert!(error("tmp").contains(".sessions is not a directory"), "{}", error("tmp"));
+    session.run(&["list"]).expect_code(1);
+    session.run(&["cleanup", "--all"]).expect_code(1);
 }
 
 #[test]

@@ -105,18 +105,18 @@ fn c_14_2_traps_end_with_their_command() {
 #[test]
 fn c_14_2_much_output_is_cut_and_lies_in_a_file() {
     let session = Session::start(&[]);
-    let answer = session.exec("x=1; yes 0123456789abcde | head -c 20000000; echo end");
+    let answer = session.exec("x=1; yes 0123456789abcde | head -c 100000000; echo end");
     let file = format!(".sessions/{}/output/1.stdout", session.id);
     assert_eq!((&answer["exit_code"], &answer["stdout_file"]), (&json!(0), &json!(file)));
     let stdout = answer["stdout"].as_str().unwrap();
     let note = format!(
         "\n[... {} bytes left out; the whole lies in {file} ...]\n",
-        20_000_004 - 12 * 1024
+        100_000_004 - 12 * 1024
     );
     assert!(stdout.contains(&note) && stdout.ends_with("end\n"), "{} bytes", stdout.len());
     assert!(stdout.len() < 13 * 1024);
     let whole = std::fs::metadata(session.sandbox.path(&format!("work/{file}"))).unwrap();
-    assert_eq!(whole.len(), 20_000_004);
+    assert_eq!(whole.len(), 100_000_004);
     assert_eq!(session.says("echo $x"), "1\n");
 }
 
