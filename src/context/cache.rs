@@ -116,7 +116,7 @@ impl Cache {
 
     /// Whether what was made before will do.
     pub(super) fn will_do(&self, recipe: &Recipe, clock: Clock) -> bool {
-        let text = fs::read(&recipe.record).unwrap_or_default();
+        let text = durable::read_regular(&recipe.record).unwrap_or_default();
         let Ok(made) = serde_json::from_slice::<Made>(&text) else { return false };
         let young = match self {
             Self::FileHash(_) => true,
@@ -177,7 +177,7 @@ fn add(hash: &mut Sha256, part: &[u8]) {
 }
 
 fn hash_of(path: &Path) -> Option<String> {
-    Some(hex(&Sha256::digest(fs::read(path).ok()?)))
+    Some(hex(&Sha256::digest(durable::read_regular(path).ok()?)))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -7,6 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+/// No text has so many tokens; sums of fewer do not overflow.
+const MOST_TOKENS: u64 = 1 << 40;
+
 /// Runs a generator. `None` as the error means that the stop was asked for.
 pub(super) fn generate(
     generator: &Generator,
@@ -46,7 +49,8 @@ pub(super) fn count_tokens(
     failure(tokenizer, "tokenizer", &program, &finished)
         .map_err(|failure| failure.map_or(ContextError::Cancelled, ContextError::Budget))?;
     let printed = String::from_utf8_lossy(&finished.stdout.head);
-    printed.trim().parse().map_err(|_| {
+    let tokens = printed.trim().parse().ok().filter(|tokens| *tokens < MOST_TOKENS);
+    tokens.ok_or_else(|| {
         let shown = crate::text::one_line(&crate::text::printable(printed.trim()), 100);
         ContextError::Budget(format!(
             "the tokenizer `{program}` printed `{shown}`, which is no number of tokens"

@@ -259,6 +259,10 @@ fn c_8_4_a_tokenizer_that_does_not_count_fails_the_run() {
     refused("command: [echo, about 7]", "`echo` printed `about 7`, which is no number of tokens");
     refused("command: ['true']", "`true` printed ``, which is no number of tokens");
     refused("command: [echo, '-1']", "`echo` printed `-1`, which is no number of tokens");
+    refused(
+        "command: [echo, '18446744073709551615']",
+        "`echo` printed `18446744073709551615`, which is no number of tokens",
+    );
     refused("command: [sleep, '60'], timeout_ms: 100", "`sleep` was not done after 100 ms");
     refused(
         "command: [no-such-program]",

@@ -197,6 +197,17 @@ fn c_8_4_a_pattern_looks_into_the_runs_only_when_it_begins_there() {
 }
 
 #[test]
+fn c_8_4_a_cache_never_waits_for_a_pipe() {
+    let sandbox = cached("{strategy: age, max_age_ms: 3600000}", "${CWD}/out");
+    let made =
+        std::process::Command::new("mkfifo").arg(sandbox.path("work/out.cache.json")).status();
+    assert!(made.unwrap().success());
+    sandbox.run("go", &[]).expect_code(0);
+    let record: Value = serde_json::from_str(&sandbox.read("work/out.cache.json")).unwrap();
+    assert!(record["at"].is_string());
+}
+
+#[test]
 fn c_8_4_a_cache_by_age_holds_for_its_time() {
     let sandbox = cached("{strategy: age, max_age_ms: 3600000}", "${CWD}/out");
     assert!(ran_again(&sandbox));
