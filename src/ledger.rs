@@ -90,6 +90,11 @@ fn read(path: &Path) -> Result<Contents> {
         let why = "it is a symlink, and delta does not follow those to its files";
         return Err(unreadable(io::Error::other(why)));
     }
+    // A pipe would keep the process waiting, deaf to signals, and a device may have no end.
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        return Err(unreadable(io::Error::other("it is not a regular file")));
+    }
     parse(&fs::read(path).map_err(unreadable)?, path)
 }
 

@@ -237,6 +237,7 @@ fn c_12_9_a_budget_that_is_of_no_use_is_refused_at_the_start() {
         &path,
         &format!("the budget {path} cannot be read: No such file or directory (os error 2)"),
     );
+    refused("/dev/zero", "the budget /dev/zero cannot be read: it is not a regular file");
     sandbox.write("b.jsonl", "");
     refused(&path, &format!("the budget {path} is damaged in line 1: it says no limits"));
     sandbox.write(
