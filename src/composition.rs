@@ -155,7 +155,8 @@ impl Account {
         blocks: &[Block],
         ratio: Ratio,
     ) -> Self {
-        let replaced = blocks.iter().map(|block| block.messages).sum::<usize>() != messages.len();
+        let given = blocks.iter().map(|block| block.messages).fold(0, usize::saturating_add);
+        let replaced = given != messages.len();
         let mut next = 0;
         let mut parts = Vec::with_capacity(blocks.len());
         for (index, block) in blocks.iter().enumerate() {
@@ -178,12 +179,12 @@ impl Account {
         let rest = Size { bytes: rest, tokens: ratio.tokens(rest) };
         let inside = match replaced {
             true => ratio.tokens(inside),
-            false => parts.iter().map(|part| part.tokens).sum(),
+            false => parts.iter().map(|part| part.tokens).fold(0, u64::saturating_add),
         };
         Self {
             messages: messages.len(),
             bytes: text.len(),
-            tokens: inside + tools.tokens + rest.tokens,
+            tokens: inside.saturating_add(tools.tokens).saturating_add(rest.tokens),
             sha256: sha256(text),
             blocks: parts,
             tools,

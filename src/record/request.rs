@@ -3,6 +3,7 @@
 use super::{Block, sha256};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Why the exact request of a call cannot be given.
@@ -29,7 +30,7 @@ pub enum RequestError {
 pub fn request(run_dir: &Path, name: &str) -> Result<String, RequestError> {
     let text = read_record(run_dir, name)?;
     let stored = parse_record(&text, name)?;
-    let request = rebuild(run_dir, name, stored.request)?;
+    let request = rebuild(run_dir, name, stored.request, &mut BTreeSet::new())?;
     match sha256(&request) == stored.request_sha256 {
         true => Ok(request),
         false => Err(RequestError::Changed(name.to_owned())),
@@ -71,8 +72,14 @@ fn unreadable(name: &str, error: impl ToString) -> RequestError {
     RequestError::Unreadable { name: name.to_owned(), reason: error.to_string() }
 }
 
-/// Puts a request together whose first messages may be a reference to the record before it.
-fn rebuild(run_dir: &Path, name: &str, request: &RawValue) -> Result<String, RequestError> {
+/// Puts a request together whose first messages may be a reference to the record before it. `seen` are the records that
+/// lead here.
+fn rebuild(
+    run_dir: &Path,
+    name: &str,
+    request: &RawValue,
+    seen: &mut BTreeSet<String>,
+) -> Result<String, RequestError> {
     #[derive(Deserialize)]
     struct Messages<'a> {
         #[serde(borrow)]
@@ -95,12 +102,13 @@ fn rebuild(run_dir: &Path, name: &str, request: &RawValue) -> Result<String, Req
         return Ok(text.to_owned());
     };
     let before = format!("io/invocations/{}", found.same_as);
-    // Records refer to earlier ones only; what refers to itself would never end.
-    if found.same_as.contains('/') || before == name {
+    seen.insert(name.to_owned());
+    // Records refer to earlier ones only; a circle would never end.
+    if found.same_as.contains('/') || seen.contains(&before) {
         return Err(unreadable(name, format!("it refers to {}", found.same_as)));
     }
     let record = read_record(run_dir, &before)?;
-    let request = rebuild(run_dir, &before, parse_record(&record, &before)?.request)?;
+    let request = rebuild(run_dir, &before, parse_record(&record, &before)?.request, seen)?;
     let kept: Vec<&str> =
         read(&request, &before)?.iter().take(found.count).map(|message| message.get()).collect();
     let start = first.get().as_ptr() as usize - text.as_ptr() as usize;

@@ -298,6 +298,30 @@ fn c_8_5_what_cannot_be_shown_is_said() {
 }
 
 #[test]
+fn c_8_5_a_damaged_record_is_refused_or_shown_and_never_ends_the_program() {
+    let sandbox = volatile();
+    let names = sandbox.files("work/.delta/r/io/invocations");
+    let path = |index: usize| format!("work/.delta/r/io/invocations/{}", names[index]);
+    // A count that no request has.
+    let whole = sandbox.read(&path(1));
+    assert!(whole.contains("\"messages\":1,"), "{whole}");
+    let most = whole.replacen("\"messages\":1,", "\"messages\":18446744073709551615,", 1);
+    sandbox.write(&path(1), most);
+    let args = ["show", "r", "-w", "work", "--iteration", "2", "--format", "json"];
+    assert_eq!(context(&sandbox, &args).expect_code(0).json()["replaced"], true);
+    // Two records, each of which says that the other one holds its messages.
+    for (index, other) in [(0, 1), (1, 0)] {
+        let mut record: Value = serde_json::from_str(&sandbox.read(&path(index))).unwrap();
+        record["request"]["messages"] = json!([{"same_as": names[other], "count": 1}]);
+        sandbox.write(&path(index), record.to_string());
+    }
+    let told =
+        "Error: the record io/invocations/STAMP_1.json cannot be read: it refers to STAMP_2.json\n";
+    let seen = context(&sandbox, &["show", "r", "-w", "work", "--iteration", "2"]).expect_code(1);
+    assert_eq!((seen.stdout.as_str(), seen.stderr.as_str()), ("", told));
+}
+
+#[test]
 fn c_8_5_what_is_left_out_and_what_a_hook_replaced() {
     let sandbox = Sandbox::scripted(DELTA, NOTE, TURNS);
     let sources = "sources:\n  - {type: file, id: big, path: '${CWD}/big', max_tokens: 40}\n  - {type: journal}\n";
