@@ -189,7 +189,7 @@ impl Held {
                 hint: format!(
                     "delta continue --run-id {} -w {} -m \"{}\"",
                     self.id,
-                    shell_word(&work_dir.to_string_lossy()),
+                    place(work_dir),
                     if status == RunStatus::Failed { "Try again" } else { "Now do something else" }
                 ),
             }),
@@ -270,6 +270,13 @@ impl Held {
         run.commit()?;
         ready.drive(&mut run, workspace, options, (budget, cancel))
     }
+}
+
+/// A workspace as a word of a command line that can be pasted: one that begins with a hyphen would be an option there.
+fn place(work_dir: &Path) -> String {
+    let word = work_dir.to_string_lossy();
+    let hyphen = if word.starts_with('-') { "./" } else { "" };
+    shell_word(&format!("{hyphen}{word}"))
 }
 
 /// A hook may be a gate, and nobody sees one that is not there.

@@ -22,6 +22,20 @@ fn seen(state: &str, message: Option<&str>) -> String {
 }
 
 #[test]
+fn c_11_2_what_is_said_of_a_workspace_that_looks_like_an_option_can_be_pasted() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: ok\n- say: more");
+    let place = "--work-dir=-odd";
+    sandbox.write("-odd/x", "");
+    let args = ["run", "--agent", "agent", place, "--run-id", "r", "-m", "go"];
+    sandbox.delta(args).output().expect_code(0);
+    let refused = sandbox.delta(["continue", "r", place]).output();
+    let hint = "Hint: delta continue --run-id r -w ./-odd -m \"Now do something else\"\n";
+    assert!(refused.stderr.ends_with(hint), "{}", refused.stderr);
+    let pasted = ["continue", "--run-id", "r", "-w", "./-odd", "-m", "Now do something else"];
+    sandbox.delta(pasted).output().expect_code(0);
+}
+
+#[test]
 fn c_11_2_completed_and_failed_take_a_message_and_nothing_else() {
     for (state, next) in [("COMPLETED", "Now do something else"), ("FAILED", "Try again")] {
         let sandbox = in_state(state);
