@@ -26,6 +26,7 @@ pub mod llm;
 pub mod event;
 pub mod conversation;
 pub mod state;
+pub mod history;
 pub mod ownership;
 pub mod limits;
 pub mod ledger;

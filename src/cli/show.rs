@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::{completions, drive, resume, stdout};
 use crate::event::{Event, Payload, RunStatus};
+use crate::history::{Call, History, Iteration};
 use crate::id::RunId;
 use crate::ledger::Ledger;
 use crate::limits::Account;
@@ -188,48 +189,11 @@ fn print_request(dir: &Path, events: &[Event], iteration: u32) -> Result<(), Fai
 /// The run as one JSON object.
 fn account(events: &[Event]) -> Json {
     let state = RunState::of(events);
-    let mut iterations: Vec<Json> = Vec::new();
-    let mut messages: Vec<Json> = Vec::new();
-    for event in events {
-        match &event.payload {
-            Payload::UserMessage { content } => {
-                messages.push(json!({"timestamp": event.timestamp, "content": content}));
-            }
-            Payload::Thought(thought) => iterations.push(json!({
-                "iteration": thought.iteration,
-                "timestamp": event.timestamp,
-                "thought": thought.content,
-                "usage": thought.usage,
-                "invocation": thought.invocation,
-                "calls": [],
-            })),
-            Payload::ActionRequest(request) => {
-                let call = json!({
-                    "call_id": request.call_id,
-                    "tool": request.tool_name,
-                    "arguments": request.tool_args,
-                    "argv": request.argv,
-                    "result": null,
-                });
-                let calls = iterations.last_mut().and_then(|last| last["calls"].as_array_mut());
-                calls.into_iter().for_each(|calls| calls.push(call.clone()));
-            }
-            Payload::ActionResult(result) => {
-                let calls = iterations.last_mut().and_then(|last| last["calls"].as_array_mut());
-                let is_it = |call: &&mut Json| call["call_id"] == result.call_id.as_str();
-                if let Some(call) = calls.and_then(|calls| calls.iter_mut().rev().find(is_it)) {
-                    call["result"] = json!({
-                        "observation": result.observation_content,
-                        "exit_code": result.exit_code,
-                        "duration_ms": result.duration_ms,
-                        "execution": result.execution,
-                        "truncated": result.truncated,
-                    });
-                }
-            }
-            _ => {}
-        }
-    }
+    let history = History::of(events);
+    let messages = history.messages();
+    let messages: Vec<Json> =
+        messages.map(|said| json!({"timestamp": said.at, "content": said.what})).collect();
+    let iterations: Vec<Json> = history.iterations.iter().map(iteration).collect();
     let mut account = RunResult::of(&state, None).map_or(Json::Null, |result| json!(result));
     if state.status == Some(RunStatus::Running) {
         account["status"] = json!(RunStatus::Running);
@@ -237,4 +201,38 @@ fn account(events: &[Event]) -> Json {
     account["messages"] = messages.into();
     account["iterations"] = iterations.into();
     account
+}
+
+fn iteration(told: &Iteration<'_>) -> Json {
+    let thought = told.thought.what;
+    json!({
+        "iteration": thought.iteration,
+        "timestamp": told.thought.at,
+        "thought": thought.content,
+        "usage": thought.usage,
+        "invocation": thought.invocation,
+        "calls": told.calls.iter().filter_map(call).collect::<Vec<Json>>(),
+    })
+}
+
+/// A call that has begun.
+fn call(told: &Call<'_>) -> Option<Json> {
+    let request = told.request?.what;
+    let result = told.result.map(|found| {
+        let result = found.what;
+        json!({
+            "observation": result.observation_content,
+            "exit_code": result.exit_code,
+            "duration_ms": result.duration_ms,
+            "execution": result.execution,
+            "truncated": result.truncated,
+        })
+    });
+    Some(json!({
+        "call_id": request.call_id,
+        "tool": request.tool_name,
+        "arguments": request.tool_args,
+        "argv": request.argv,
+        "result": result,
+    }))
 }
