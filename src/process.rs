@@ -6,12 +6,15 @@
 //!   (`PR_SET_PDEATHSIG`), so that no tool outlives an engine that was killed.
 //! - SIGPIPE must be ignored, as the Rust runtime sets it up: a tool that ends before it has read its input would
 //!   otherwise end the engine.
-#![expect(clippy::disallowed_methods, reason = "the one place that starts children")]
-#![expect(unsafe_code, reason = "what a child does between fork and exec has no safe interface")]
+#![expect(
+    unsafe_code,
+    reason = "what a child does before it is another program has no safe interface"
+)]
 
 mod capture;
 mod image;
 mod program;
+mod spawn;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -22,19 +25,18 @@ pub use self::table::{Marks, end_marked, find_marked};
 
 use self::capture::Recorder;
 use self::image::Image;
+use self::spawn::Pipes;
 use self::table::lives;
 use crate::signal::{Cancel, timespec};
 use crate::text::Secrets;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
-use rustix::io::{Errno, ioctl_fionbio};
-use rustix::process::{Pid, Signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, waitpid};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// So long after SIGTERM comes SIGKILL.
@@ -171,7 +173,7 @@ fn run_with(command: &Command<'_>, cancel: &Cancel, grace: Duration) -> Finished
 
 /// A child that was started.
 struct Running<'a> {
-    child: Child,
+    child: Pid,
     /// Its process group; none after it was seen empty, because the number may then become another's.
     group: Option<Pid>,
     /// Becomes readable when the child ends; none where the system has no such thing, and after the end.
@@ -209,41 +211,17 @@ impl<'a> Running<'a> {
         program::check_directory(&command.launch.cwd)?;
         let path = program::find(name, command.launch)?;
         let image = Image::new(&path, command).map_err(|_| program::holds_nul())?;
-        Self::spawn(command, image, &path, grace)
-            .map_err(|error| program::explain(&error, name, &path))
+        Self::spawn(command, image, grace).map_err(|error| program::explain(&error, name, &path))
     }
 
-    fn spawn(
-        command: &Command<'a>,
-        image: Image,
-        path: &Path,
-        grace: Duration,
-    ) -> io::Result<Self> {
-        let (stdin, writer) = input_pipe(command.stdin)?;
-        let (stdout, out) = output_pipe()?;
-        let (stderr, err) = output_pipe()?;
-        let mut process = std::process::Command::new(path);
-        process
-            .current_dir(&command.launch.cwd)
-            .process_group(0)
-            .stdin(stdin)
-            .stdout(out)
-            .stderr(err);
-        let engine = rustix::process::getpid();
-        // SAFETY: between fork and exec the closure makes only system calls and does not allocate.
-        unsafe {
-            process.pre_exec(move || {
-                die_with(engine)?;
-                Err(image.execute())
-            })
-        };
-        let child = process.spawn()?;
-        let group = Pid::from_child(&child);
+    fn spawn(command: &Command<'a>, image: Image, grace: Duration) -> io::Result<Self> {
+        let (child, pipes) = spawn::start(image, &command.launch.cwd, !command.stdin.is_empty())?;
+        let Pipes { stdin, stdout, stderr } = pipes;
         Ok(Self {
             child,
-            group: Some(group),
-            exit_fd: exit_fd(group),
-            stdin: writer,
+            group: Some(child),
+            exit_fd: exit_fd(child),
+            stdin,
             input: command.stdin,
             stdout: Stream::new(stdout, command, "stdout"),
             stderr: Stream::new(stderr, command, "stderr"),
@@ -257,7 +235,7 @@ impl<'a> Running<'a> {
 
     fn finish(mut self, cancel: &Cancel) -> (End, Capture, Capture) {
         // A group is named by the process that leads it.
-        cancel.set_group(Pid::from_child(&self.child).as_raw_pid());
+        cancel.set_group(self.child.as_raw_pid());
         let cut_short = self.supervise(cancel);
         cancel.set_group(0);
         // A child that not even SIGKILL ended was killed by us, so that `cut_short` is there.
@@ -332,8 +310,9 @@ impl<'a> Running<'a> {
         if self.exit.is_some() {
             return;
         }
-        self.exit = match self.child.try_wait() {
-            Ok(status) => status.map(end_of),
+        self.exit = match waitpid(Some(self.child), WaitOptions::NOHANG) {
+            Ok(status) => status.and_then(|(_, status)| end_of(status)),
+            Err(Errno::INTR) => None,
             // Its status was lost to another (SIGCHLD ignored), and an unknown end is no success.
             Err(_) => Some(End::Exited(1)),
         };
@@ -430,42 +409,9 @@ impl Stream {
     }
 }
 
-/// The child's end of standard input and ours; /dev/null when there is no input.
-fn input_pipe(input: &[u8]) -> io::Result<(Stdio, Option<PipeWriter>)> {
-    if input.is_empty() {
-        return Ok((Stdio::null(), None));
-    }
-    let (theirs, ours) = io::pipe()?;
-    ioctl_fionbio(&ours, true)?;
-    Ok((theirs.into(), Some(ours)))
-}
-
-/// Our end of an output stream and the child's.
-fn output_pipe() -> io::Result<(PipeReader, PipeWriter)> {
-    let (ours, theirs) = io::pipe()?;
-    ioctl_fionbio(&ours, true)?;
-    Ok((ours, theirs))
-}
-
-fn end_of(status: ExitStatus) -> End {
-    // A process that ended without an exit code was ended by a signal.
-    status.code().map_or_else(|| End::Killed(status.signal().unwrap_or_default()), End::Exited)
-}
-
-/// Has the kernel kill the calling process, a new child of `engine`, when the engine dies.
-#[cfg(target_os = "linux")]
-fn die_with(engine: Pid) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    if rustix::process::getppid() != Some(engine) {
-        // The engine died before it could be watched; nobody sees this error, it only ends the child.
-        return Err(Errno::SRCH.into());
-    }
-    Ok(())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn die_with(_engine: Pid) -> io::Result<()> {
-    Ok(())
+/// How a process ended, once it has.
+fn end_of(status: WaitStatus) -> Option<End> {
+    status.exit_status().map(End::Exited).or_else(|| status.terminating_signal().map(End::Killed))
 }
 
 /// A descriptor that becomes readable when the child `pid` ends.

@@ -7,7 +7,7 @@ use std::os::raw::c_char;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-/// What `execve` takes, made before the fork because memory cannot be allocated after it.
+/// What `execve` takes, made beforehand because the child must not allocate memory.
 ///
 /// We call it ourselves because what the standard library calls (`execvp`) has the C library run a file that is no
 /// program with /bin/sh.

@@ -1,6 +1,9 @@
+#![expect(clippy::disallowed_methods, reason = "tests of the one place that starts children")]
+
 use super::*;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use tempfile::TempDir;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -358,6 +361,19 @@ fn what_does_not_start_says_why() {
     bench.launch.cwd.push("gone");
     let reason = format!("the working directory `{}` does not exist", bench.launch.cwd.display());
     assert_eq!(bench.refusal(&["/bin/sh"]), (126, reason));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_child_has_the_signals_of_a_new_program() {
+    // The engine handles some and ignores SIGPIPE; its mask is passed on, and is empty here.
+    let _handled = Cancel::install().unwrap();
+    let bench = Bench::new();
+    let finished = bench.sh("exec sed -n 's/^Sig[BIC][lg][knt]://p' /proc/self/status");
+    let sets =
+        text(&finished.stdout).lines().map(|set| u64::from_str_radix(set.trim(), 16).unwrap());
+    // Above 31 are those that the C library has for itself.
+    assert_eq!(sets.map(|set| set & 0x7fff_ffff).collect::<Vec<_>>(), [0, 0, 0]);
 }
 
 #[test]
