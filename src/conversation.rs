@@ -1,7 +1,8 @@
 //! The conversation that the events tell of: what people said, what the LLM answered, what its calls gave.
 //!
 //! Pure. What the LLM gave is made fit to be sent back: call ids that are missing, repeated or hostile are replaced, so
-//! that every call is answered by exactly one result that a strict endpoint accepts.
+//! that every call is answered by exactly one result that a strict endpoint accepts. It is kept in the form in which it
+//! is sent, so that a request costs what is new in it and a copy of the rest.
 
 use crate::event::Thought;
 use crate::llm::{Message, ToolCall};
@@ -26,25 +27,17 @@ pub struct Conversation {
 #[derive(Debug, Clone, PartialEq)]
 struct Entry {
     said: Said,
-    /// How many bytes its messages take in a request.
-    bytes: usize,
+    /// Its messages as they are sent: each a JSON object.
+    messages: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Said {
+    /// What a person said.
     User(String),
-    Iteration(Iteration),
-}
-
-/// One answer of the LLM with its calls and their results.
-#[derive(Debug, Clone, PartialEq)]
-struct Iteration {
-    content: String,
-    reasoning: Option<String>,
-    /// With the engine's ids, in the form that is sent back.
-    calls: Vec<ToolCall>,
-    /// The observation of each call, as far as there is one.
-    results: Vec<Option<String>>,
+    /// An answer of the LLM, with the ids of its calls. The result of each call is the message behind the answer's that
+    /// has its place.
+    Iteration(Vec<String>),
 }
 
 /// A part of the conversation that is sent whole or not at all: an iteration with the user messages that it answers,
@@ -57,14 +50,13 @@ pub struct Part<'a> {
 impl<'a> Part<'a> {
     /// How many bytes its messages take in a request.
     pub fn bytes(&self) -> usize {
-        self.entries.iter().map(|entry| entry.bytes).sum()
+        // Each with the comma behind it.
+        self.messages().map(|message| message.len() + 1).sum()
     }
 
-    /// Its messages.
-    pub fn messages(&self) -> Vec<Message<'a>> {
-        let mut messages = Vec::new();
-        self.entries.iter().for_each(|entry| entry.push_messages(&mut messages));
-        messages
+    /// Its messages as they are sent: each a JSON object.
+    pub fn messages(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.entries.iter().flat_map(|entry| &entry.messages).map(String::as_str)
     }
 }
 
@@ -72,7 +64,9 @@ impl Conversation {
     /// A person said something.
     pub fn user(&mut self, content: &str) {
         self.task.get_or_insert(self.entries.len());
-        self.push(Said::User(content.to_owned()));
+        let message = Message::User { content: Cow::Borrowed(content) }.to_json();
+        let said = Said::User(content.to_owned());
+        self.entries.push(Entry { said, messages: vec![message] });
     }
 
     /// The LLM answered. Gives the ids of its calls, in order.
@@ -86,21 +80,17 @@ impl Conversation {
             let arguments = if is_object { arguments.into_owned() } else { "{}".to_owned() };
             calls.push(ToolCall::new(id, sendable_name(&call.function.name), arguments));
         }
-        let ids = calls.iter().map(|call| call.id.clone()).collect();
+        let ids: Vec<String> = calls.iter().map(|call| call.id.clone()).collect();
+        let content = (!thought.content.is_empty() || calls.is_empty())
+            .then_some(Cow::Borrowed(&*thought.content));
+        let reasoning_content = thought.reasoning.as_deref().map(Cow::Borrowed);
+        let tool_calls = Cow::Owned(calls);
+        let answer = Message::Assistant { content, reasoning_content, tool_calls }.to_json();
+        let results = ids.iter().map(|id| result_message(id, "[no result was recorded]"));
+        let messages = std::iter::once(answer).chain(results).collect();
         self.starts.push(self.answered());
-        self.push(Said::Iteration(Iteration {
-            content: thought.content.clone(),
-            reasoning: thought.reasoning.clone(),
-            results: vec![None; calls.len()],
-            calls,
-        }));
+        self.entries.push(Entry { said: Said::Iteration(ids.clone()), messages });
         ids
-    }
-
-    fn push(&mut self, said: Said) {
-        let mut entry = Entry { said, bytes: 0 };
-        entry.measure();
-        self.entries.push(entry);
     }
 
     /// How many entries there are up to the last iteration.
@@ -113,11 +103,9 @@ impl Conversation {
     pub fn result(&mut self, call_id: &str, observation: &str) {
         let is_iteration = |entry: &&mut Entry| matches!(entry.said, Said::Iteration(_));
         let Some(entry) = self.entries.iter_mut().rev().find(is_iteration) else { return };
-        let Said::Iteration(iteration) = &mut entry.said else { return };
-        if let Some(index) = iteration.calls.iter().position(|call| call.id == call_id) {
-            let before = bytes_of(&iteration.result_message(index));
-            iteration.results[index] = Some(observation.to_owned());
-            entry.bytes = entry.bytes - before + bytes_of(&iteration.result_message(index));
+        let Said::Iteration(calls) = &entry.said else { return };
+        if let Some(index) = calls.iter().position(|id| id == call_id) {
+            entry.messages[1 + index] = result_message(call_id, observation);
         }
     }
 
@@ -136,8 +124,8 @@ impl Conversation {
     }
 
     /// What is sent: everything, or the last `max_iterations` answers with the first user message and the later ones
-    /// that they answer. Never half a pair.
-    pub fn messages(&self, max_iterations: Option<usize>) -> Vec<Message<'_>> {
+    /// that they answer; each message as JSON. Never half a pair.
+    pub fn messages(&self, max_iterations: Option<usize>) -> Vec<&str> {
         let parts = self.parts(self.beyond(max_iterations));
         parts.iter().flat_map(Part::messages).collect()
     }
@@ -197,52 +185,11 @@ impl Entry {
             Said::Iteration(_) => None,
         }
     }
-
-    fn push_messages<'a>(&'a self, messages: &mut Vec<Message<'a>>) {
-        match &self.said {
-            Said::User(content) => {
-                messages.push(Message::User { content: Cow::Borrowed(content) });
-            }
-            Said::Iteration(iteration) => iteration.push_messages(messages),
-        }
-    }
-
-    fn measure(&mut self) {
-        let mut messages = Vec::new();
-        self.push_messages(&mut messages);
-        // Each with the comma behind it.
-        let bytes = messages
-            .iter()
-            .map(|message| serde_json::to_string(message).map_or(0, |text| text.len() + 1));
-        self.bytes = bytes.sum();
-    }
 }
 
-impl Iteration {
-    fn push_messages<'a>(&'a self, messages: &mut Vec<Message<'a>>) {
-        let content = (!self.content.is_empty() || self.calls.is_empty())
-            .then_some(Cow::Borrowed(&*self.content));
-        let reasoning_content = self.reasoning.as_deref().map(Cow::Borrowed);
-        messages.push(Message::Assistant {
-            content,
-            reasoning_content,
-            tool_calls: Cow::Borrowed(&self.calls),
-        });
-        messages.extend((0..self.calls.len()).map(|index| self.result_message(index)));
-    }
-
-    fn result_message(&self, index: usize) -> Message<'_> {
-        let content = self.results[index].as_deref().unwrap_or("[no result was recorded]");
-        Message::Tool {
-            tool_call_id: Cow::Borrowed(&self.calls[index].id),
-            content: Cow::Borrowed(content),
-        }
-    }
-}
-
-/// The bytes that a message takes in a request, with the comma behind it.
-fn bytes_of(message: &Message<'_>) -> usize {
-    serde_json::to_string(message).map_or(0, |text| text.len() + 1)
+fn result_message(call_id: &str, observation: &str) -> String {
+    let (tool_call_id, content) = (Cow::Borrowed(call_id), Cow::Borrowed(observation));
+    Message::Tool { tool_call_id, content }.to_json()
 }
 
 /// The name of a function as an endpoint accepts it; the LLM may have made one up.
@@ -255,6 +202,7 @@ fn sendable_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn thought(iteration: u32, content: &str, ids: &[&str]) -> Thought {
         let tool_calls = ids.iter().map(|id| ToolCall::new(*id, "t", "{}")).collect();
@@ -273,14 +221,14 @@ mod tests {
     }
 
     fn shown(conversation: &Conversation, max: Option<usize>) -> Vec<String> {
-        let show = |message: Message<'_>| match message {
-            Message::System { content } => format!("system {content}"),
-            Message::User { content } => format!("user {content}"),
-            Message::Assistant { content, tool_calls, .. } => {
-                let ids: Vec<_> = tool_calls.iter().map(|call| call.id.as_str()).collect();
-                format!("assistant {content:?} {ids:?}")
-            }
-            Message::Tool { tool_call_id, content } => format!("tool {tool_call_id} {content}"),
+        let show = |message: &str| {
+            let message: serde_json::Value = serde_json::from_str(message).unwrap();
+            let content = message["content"].as_str().unwrap_or("-");
+            let calls = message["tool_calls"].as_array().into_iter().flatten();
+            let ids: Vec<_> = calls.map(|call| call["id"].as_str().unwrap()).collect();
+            let of = message["tool_call_id"].as_str().unwrap_or_default();
+            let role = message["role"].as_str().unwrap();
+            format!("{role} {of}{} {content}", ids.join(" ")).replace("  ", " ")
         };
         conversation.messages(max).into_iter().map(show).collect()
     }
@@ -304,13 +252,7 @@ mod tests {
         conversation.result("b", "B");
         conversation.user("meanwhile");
         conversation.result("a", "A");
-        let expected = [
-            "user task",
-            "assistant None [\"a\", \"b\"]",
-            "tool a A",
-            "tool b B",
-            "user meanwhile",
-        ];
+        let expected = ["user task", "assistant a b -", "tool a A", "tool b B", "user meanwhile"];
         assert_eq!(shown(&conversation, None), expected);
     }
 
@@ -324,10 +266,7 @@ mod tests {
         }
         conversation.user("more");
         conversation.thought(&thought(4, "done", &[]));
-        assert_eq!(
-            shown(&conversation, Some(1)),
-            ["user task", "user more", "assistant Some(\"done\") []"]
-        );
+        assert_eq!(shown(&conversation, Some(1)), ["user task", "user more", "assistant done"]);
         assert_eq!(shown(&conversation, Some(2)).len(), 5);
         assert_eq!(shown(&conversation, Some(9)), shown(&conversation, None));
     }
@@ -341,10 +280,10 @@ mod tests {
             ToolCall::new("b", "", "{\"x\":1}"),
         ];
         conversation.thought(&made);
-        let Message::Assistant { tool_calls, .. } = &conversation.messages(None)[0] else {
-            panic!()
-        };
-        assert_eq!(tool_calls[0], ToolCall::new("a", "no_such_tool", "{}"));
-        assert_eq!(tool_calls[1], ToolCall::new("b", "unnamed", "{\"x\":1}"));
+        let sent: serde_json::Value = serde_json::from_str(conversation.messages(None)[0]).unwrap();
+        let functions: Vec<_> =
+            (0..2).map(|at| sent["tool_calls"][at]["function"].clone()).collect();
+        let made = |name: &str, arguments: &str| json!({"name": name, "arguments": arguments});
+        assert_eq!(functions, [made("no_such_tool", "{}"), made("unnamed", "{\"x\":1}")]);
     }
 }

@@ -12,6 +12,7 @@ use crate::hook::Hook;
 use crate::human::Person;
 use crate::ledger::{Budget, LedgerError};
 use crate::llm::{LlmError, Provider};
+use crate::record::Body;
 use crate::run::{Notice, Run};
 use crate::signal::Cancel;
 use crate::state::{Ending, Step};
@@ -40,6 +41,8 @@ pub struct Engine<'a> {
     measured: Option<(String, u64)>,
     /// The request body before its messages, and behind them.
     frame: (String, String),
+    /// The last request, out of which the next one is made.
+    last: Body,
     /// The tokens that a tokenizer has counted.
     counter: Counter,
     /// What was left out of the last request, in words.
@@ -130,6 +133,7 @@ impl<'a> Engine<'a> {
             budget,
             measured,
             frame,
+            last: Body::default(),
             counter,
             told,
         }

@@ -11,43 +11,27 @@ use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+mod body;
 mod request;
 
-pub use request::{RequestError, blocks, request};
+pub use body::Body;
+pub use request::{RequestError, Requests, blocks, request};
 
-/// A larger request is recorded without the messages that the record before already holds.
-const WHOLE_REQUEST: usize = 256 * 1024;
+/// The requests of a process are recorded whole until so many bytes of them are; from then on without the messages that the record before
+/// already tells of, so that what is written grows with the run and not with its square.
+const WHOLE_REQUESTS: usize = 256 * 1024;
 
 /// Where the io/ files of one run go.
 #[derive(Debug)]
 pub struct Records {
     run_dir: PathBuf,
     secrets: Secrets,
-    /// Of the last recorded request: its file, and a hash of each of its messages.
-    last_request: Option<(String, Vec<u64>)>,
-}
-
-/// A request as it is sent, with its messages marked.
-#[derive(Debug, Default)]
-pub struct Body {
-    /// The exact text.
-    pub text: String,
-    /// Where each message stands in it.
-    pub messages: Vec<Range<usize>>,
-}
-
-impl Body {
-    /// Where each message stands in `sent`, the text that was sent in place of this one; nothing when they stand
-    /// elsewhere there.
-    fn messages_in(&self, sent: &str) -> Vec<Range<usize>> {
-        let end = self.messages.last().map_or(0, |last| last.end);
-        let same = sent.get(..end).is_some_and(|start| start == &self.text[..end]);
-        if same { self.messages.clone() } else { Vec::new() }
-    }
+    /// The file of the last recorded request.
+    last_request: Option<String>,
+    /// How many bytes the requests take that were recorded whole.
+    whole: usize,
 }
 
 /// One LLM call, for io/invocations.
@@ -238,7 +222,7 @@ pub fn ended(end: &End) -> Option<String> {
 impl Records {
     /// The records of the run in `run_dir`.
     pub fn new(run_dir: &Path, secrets: Secrets) -> Self {
-        Self { run_dir: run_dir.to_owned(), secrets, last_request: None }
+        Self { run_dir: run_dir.to_owned(), secrets, last_request: None, whole: 0 }
     }
 
     /// A directory of io/.
@@ -263,18 +247,18 @@ impl Records {
         candidate
     }
 
-    /// Records an LLM call; gives the file's name, relative to the run directory.
+    /// Records an LLM call; gives the file's name, relative to the run directory. `body` was made out of that of the call
+    /// before, if there was one; `sent` is what was sent in its place.
     pub fn invocation(
         &mut self,
         record: &Invocation<'_>,
-        body: &Body,
+        body: &mut Body,
         sent: Option<&str>,
     ) -> Result<String, FileError> {
         let stem = format!("{}_{}", record.started_at.compact(), record.iteration);
-        let name = format!("io/invocations/{}.json", self.fresh_stem("invocations", &stem));
-        let text = sent.unwrap_or(&body.text);
-        let hash = sha256(text);
-        let recorded = self.shortened(text, &body.messages_in(text), &name);
+        let name = format!("{}.json", self.fresh_stem("invocations", &stem));
+        let request_sha256 = sent.map_or_else(|| body.sha256(), sha256);
+        let recorded = self.shortened(body, sent.unwrap_or(body.text()));
         #[derive(Serialize)]
         struct Whole<'a> {
             #[serde(flatten)]
@@ -283,30 +267,27 @@ impl Records {
             request: &'a RawValue,
         }
         let request = RawValue::from_string(recorded).unwrap_or_else(|_| RawValue::NULL.to_owned());
-        self.write(&name, &Whole { record, request_sha256: hash, request: &request })?;
-        Ok(name)
+        let path = format!("io/invocations/{name}");
+        self.write(&path, &Whole { record, request_sha256, request: &request })?;
+        self.last_request = Some(name);
+        Ok(path)
     }
 
-    /// The request with the messages that the last record holds replaced by a reference, when it is large.
-    fn shortened(&mut self, text: &str, messages: &[Range<usize>], name: &str) -> String {
-        let hash = |range: &Range<usize>| {
-            let mut hasher = DefaultHasher::new();
-            text[range.clone()].hash(&mut hasher);
-            hasher.finish()
-        };
-        let hashes: Vec<u64> = messages.iter().map(hash).collect();
-        let file_name = name.rsplit('/').next().unwrap_or(name).to_owned();
-        let last = self.last_request.replace((file_name, hashes.clone()));
-        let Some((file, known)) = last.filter(|_| text.len() >= WHOLE_REQUEST) else {
+    /// The text of a request with the messages that the last record tells of replaced by a reference, unless it is
+    /// recorded whole.
+    fn shortened(&mut self, body: &Body, text: &str) -> String {
+        let messages = body.messages();
+        let same = if body.is_like(text) { &messages[..body.kept()] } else { &[] };
+        let (Some(file), [first, ..], [.., last]) = (&self.last_request, same, same) else {
+            self.whole += text.len();
             return text.to_owned();
         };
-        let same = known.iter().zip(&hashes).take_while(|(one, other)| one == other).count();
-        if same == 0 {
+        if self.whole + text.len() <= WHOLE_REQUESTS {
+            self.whole += text.len();
             return text.to_owned();
         }
-        let (start, end) = (messages[0].start, messages[same - 1].end);
-        let reference = serde_json::json!({"same_as": file, "count": same});
-        format!("{}{reference}{}", &text[..start], &text[end..])
+        let reference = serde_json::json!({"same_as": file, "count": same.len()});
+        format!("{}{reference}{}", &text[..first.start], &text[last.end..])
     }
 
     /// Records a run of a tool under the stem that was reserved for it; gives the file's name as for an invocation.
@@ -362,7 +343,16 @@ impl Records {
 
 /// The hash of a text, in hexadecimal digits, as `sha256sum` prints it.
 pub fn sha256(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(text.as_bytes()))
+}
+
+/// Bytes as hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
+        text.extend([digit(byte >> 4), digit(byte & 15)]);
+        text
+    })
 }
 
 #[cfg(test)]
@@ -398,10 +388,11 @@ mod tests {
 
     #[test]
     fn c_5_2_a_request_that_was_sent_otherwise_keeps_its_marks() {
-        let text = r#"{"messages":["ab","c"],"x":1}"#.to_owned();
-        let body = Body { messages: vec![13..17, 18..21], text };
-        assert_eq!(body.messages_in(r#"{"messages":["ab","c"]}"#), body.messages);
-        assert_eq!(body.messages_in(r#"{"messages":["ab"]}"#), Vec::<Range<usize>>::new());
-        assert_eq!(body.messages_in(r#"{ "messages":["ab","c"]}"#), Vec::<Range<usize>>::new());
+        let mut body = Body::default();
+        body.update("{\"messages\":[", ["\"ab\"", "\"c\""].iter(), "],\"x\":1}");
+        assert!(body.is_like(r#"{"messages":["ab","c"]}"#));
+        assert!(
+            !body.is_like(r#"{"messages":["ab"]}"#) && !body.is_like(r#"{ "messages":["ab","c"]}"#)
+        );
     }
 }

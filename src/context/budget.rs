@@ -8,6 +8,7 @@ use super::generator::count_tokens;
 use super::{ContextError, Generator, Surroundings};
 use crate::conversation::{Conversation, Part};
 use crate::llm::Message;
+use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -29,13 +30,11 @@ pub(super) struct Scale<'s, 'e> {
 }
 
 impl Scale<'_, '_> {
-    /// The tokens of a message of its own.
-    pub(super) fn message(&mut self, message: &Message<'_>) -> Result<u64, ContextError> {
+    /// The tokens of a message, which is JSON.
+    pub(super) fn message(&mut self, message: &str) -> Result<u64, ContextError> {
         match self.tokenizer {
-            None => {
-                let bytes = serde_json::to_string(message).map_or(0, |text| text.len() + 1);
-                Ok(self.around.ratio.tokens(bytes))
-            }
+            // With the comma behind it.
+            None => Ok(self.around.ratio.tokens(message.len() + 1)),
             Some(tokenizer) => Ok(self.text(tokenizer, &texts(message))? + AROUND_A_MESSAGE),
         }
     }
@@ -44,7 +43,7 @@ impl Scale<'_, '_> {
     fn part(&mut self, part: &Part<'_>) -> Result<u64, ContextError> {
         match self.tokenizer {
             None => Ok(self.around.ratio.tokens(part.bytes())),
-            Some(_) => part.messages().iter().map(|message| self.message(message)).sum(),
+            Some(_) => part.messages().map(|message| self.message(message)).sum(),
         }
     }
 
@@ -59,17 +58,13 @@ impl Scale<'_, '_> {
     }
 }
 
-/// What of a message an endpoint counts.
-fn texts(message: &Message<'_>) -> String {
-    let mut text = message.text().to_owned();
-    if let Message::Assistant { reasoning_content, tool_calls, .. } = message {
-        text.push_str(reasoning_content.as_deref().unwrap_or_default());
-        for call in tool_calls.iter() {
-            text.push_str(&call.function.name);
-            text.push_str(&call.function.arguments);
-        }
-    }
-    text
+/// What of a message, which is JSON, an endpoint counts.
+fn texts(message: &str) -> String {
+    let message: Json = serde_json::from_str(message).unwrap_or_default();
+    let calls = message["tool_calls"].as_array().into_iter().flatten();
+    let called = calls.flat_map(|call| [&call["function"]["name"], &call["function"]["arguments"]]);
+    let said = [&message["content"], &message["reasoning_content"]];
+    said.into_iter().chain(called).filter_map(Json::as_str).collect()
 }
 
 /// What of the conversation is sent.
@@ -87,7 +82,7 @@ pub(super) fn select(
     conversation: &Conversation,
     (before, beyond): (usize, usize),
     room: Option<u64>,
-    notice: impl Fn(usize) -> Message<'static>,
+    notice: impl Fn(usize) -> String,
     scale: &mut Scale<'_, '_>,
 ) -> Result<Selection, ContextError> {
     let Some(room) = room else {
@@ -127,7 +122,7 @@ struct Choice<'c, N> {
     notice: N,
 }
 
-impl<N: Fn(usize) -> Message<'static>> Choice<'_, N> {
+impl<N: Fn(usize) -> String> Choice<'_, N> {
     /// The tokens of what goes with the iterations: the notice, the task where it stands alone, what is not answered.
     fn beside(&self, left_out: usize, scale: &mut Scale<'_, '_>) -> Result<u64, ContextError> {
         let mut tokens = 0;
@@ -185,7 +180,7 @@ impl<N: Fn(usize) -> Message<'static>> Choice<'_, N> {
 pub(super) fn fit(
     content: &str,
     room: u64,
-    message: impl Fn(&str) -> Message<'static>,
+    message: impl Fn(&str) -> String,
     scale: &mut Scale<'_, '_>,
 ) -> Result<Option<String>, ContextError> {
     if scale.message(&message(content))? <= room {
@@ -213,12 +208,12 @@ pub(super) fn fit(
 }
 
 /// The message that says what is left out of the conversation.
-pub(super) fn notice(name: &str, left_out: usize) -> Message<'static> {
+pub(super) fn notice(name: &str, left_out: usize) -> String {
     let (what, verb) = (oldest(left_out), if left_out == 1 { "is" } else { "are" });
     let content = format!(
         "# Context Block: {name}\n\n[{what} {verb} left out of the conversation: there is no room for more]"
     );
-    Message::System { content: Cow::Owned(content) }
+    Message::System { content: Cow::Owned(content) }.to_json()
 }
 
 /// So many iterations, in words.

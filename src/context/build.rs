@@ -40,8 +40,8 @@ pub struct Surroundings<'a> {
 /// What is sent, and where it comes from.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// The messages, in order.
-    pub messages: Vec<Message<'a>>,
+    /// The messages, in order, each as JSON.
+    pub messages: Vec<Cow<'a, str>>,
     /// The sources that they come from, in order; also those that gave nothing.
     pub blocks: Vec<Block>,
     /// How many of the oldest iterations are left out for want of room.
@@ -50,7 +50,7 @@ pub struct Context<'a> {
 
 /// A source before the conversation has its room.
 enum Ready {
-    Text { message: Message<'static>, tokens: u64, cut: Option<String> },
+    Text { message: String, tokens: u64, cut: Option<String> },
     Journal { beyond: usize },
     Skipped(String),
 }
@@ -78,8 +78,8 @@ impl Manifest {
             match ready {
                 Ready::Skipped(why) => block.skipped = Some(why),
                 Ready::Text { message, tokens, cut } => {
-                    block.bytes = bytes_of(&message);
-                    context.messages.push(message);
+                    block.bytes = message.len() + 1;
+                    context.messages.push(Cow::Owned(message));
                     (block.tokens, block.cut) = (tokens, cut);
                 }
                 Ready::Journal { beyond } => {
@@ -122,14 +122,14 @@ impl<'c> Context<'c> {
         block.tokens = selection.tokens;
         if selection.left_out > beyond {
             let notice = budget::notice(name, selection.left_out);
-            block.bytes = bytes_of(&notice);
-            self.messages.push(notice);
+            block.bytes = notice.len() + 1;
+            self.messages.push(Cow::Owned(notice));
             block.cut = Some(budget::oldest(selection.left_out));
             self.left_out = self.left_out.max(selection.left_out);
         }
         let parts = state.conversation.parts(selection.left_out);
         block.bytes += parts.iter().map(Part::bytes).sum::<usize>();
-        self.messages.extend(parts.iter().flat_map(|part| part.messages()));
+        self.messages.extend(parts.iter().flat_map(Part::messages).map(Cow::Borrowed));
     }
 }
 
@@ -201,8 +201,9 @@ impl Source {
         };
         let vars = scale.around.vars;
         let name = self.name(vars);
-        let message = |content: &str| Message::System {
-            content: Cow::Owned(format!("# Context Block: {name}\n\n{content}")),
+        let message = |content: &str| {
+            let content = Cow::Owned(format!("# Context Block: {name}\n\n{content}"));
+            Message::System { content }.to_json()
         };
         let shortened = match self.max_tokens {
             None => None,
@@ -285,9 +286,4 @@ impl Source {
 fn named(index: usize, stage: &Stage) -> String {
     let number = index + 1;
     stage.id.as_ref().map_or_else(|| number.to_string(), |id| format!("{number} (`{id}`)"))
-}
-
-/// The bytes that a message takes in a request, with the comma behind it.
-fn bytes_of(message: &Message<'_>) -> usize {
-    serde_json::to_string(message).map_or(0, |text| text.len() + 1)
 }

@@ -54,12 +54,13 @@ impl Engine<'_> {
         if self.budget.is_none() {
             return Ok(());
         }
-        let body = &question.body.text;
+        let body = question.body.text();
         let read = run.state().ratio.tokens(body.len());
         let took = self.took(read, asked);
         if let Ok(reply) = &asked.answer {
             let reported = reply.usage.as_ref().map_or(read, |usage| usage.input_tokens);
-            let sent = reply.sent.as_ref().unwrap_or(body).clone();
+            // A copy: were it shared, the next request would have to be.
+            let sent = reply.sent.as_ref().unwrap_or(body).as_str().to_owned();
             self.measured = Some((sent, reported)).filter(|_| reported > 0);
         }
         match self.budget.settle(took, &self.cancel) {

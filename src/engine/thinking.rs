@@ -7,7 +7,7 @@ use crate::context::{self, Context, Generator, Surroundings};
 use crate::event::{Payload, Thought};
 use crate::hook::Hook;
 use crate::hook::answer::{self, Failure, Replacement};
-use crate::llm::{self, Attempt, LlmError, Message, Reply, Request};
+use crate::llm::{self, Attempt, LlmError, Reply, Request};
 use crate::record::{Block, Body, Invocation};
 use crate::run::{Notice, Run};
 use crate::text::Secrets;
@@ -78,16 +78,18 @@ impl Engine<'_> {
     /// Asks the LLM, and records the call in io/.
     fn ask_llm(&mut self, run: &mut Run, iteration: u32) -> Result<Answered, EngineError> {
         let question = self.question(run, iteration)?;
-        let question = self.pass_gate(run, question)?;
+        let mut question = self.pass_gate(run, question)?;
         run.commit()?;
-        self.reserve(run, &question.body.text)?;
+        self.reserve(run, question.body.text())?;
         let asked = self.send(run, &question);
         let settled = self.charge(run, &question, &asked);
         if matches!(asked.answer, Err(LlmError::Cancelled)) {
             return Err(EngineError::Cancelled);
         }
-        let invocation = self.record_invocation(run, &question, &asked)?;
+        let invocation = self.record_invocation(run, &mut question, &asked)?;
         settled?;
+        let estimated_tokens = tokens::estimate(question.body.text().len());
+        self.last = question.body;
         match asked.answer {
             Err(error) => Err(EngineError::Llm { error, invocation }),
             Ok(reply) => {
@@ -96,7 +98,6 @@ impl Engine<'_> {
                     let reasoning = run.secrets().hide(reasoning).into_owned();
                     run.tell(Notice::Reasoning(&reasoning));
                 }
-                let estimated_tokens = tokens::estimate(question.body.text.len());
                 Ok(Answered { reply, invocation, estimated_tokens, left_out: question.left_out })
             }
         }
@@ -124,12 +125,12 @@ impl Engine<'_> {
             self.agent.context.build(state, &mut around)?;
         let question = Question {
             iteration,
-            body: body(&self.frame, texts(&messages), run.secrets()),
+            body: next(std::mem::take(&mut self.last), &self.frame, &messages, run.secrets()),
             blocks,
             left_out,
             task: state.conversation.task().to_owned(),
             message: state.conversation.last_user_message().to_owned(),
-            last: messages.last().map(Message::text).unwrap_or_default().to_owned(),
+            last: messages.last().map(|last| text_of(last)).unwrap_or_default(),
         };
         self.tell_of_cuts(run, &question.blocks);
         Ok(question)
@@ -151,7 +152,7 @@ impl Engine<'_> {
 
     /// The question as pre_llm_request lets it through.
     fn pass_gate(&self, run: &mut Run, question: Question) -> Result<Question, EngineError> {
-        let input = Input::default().with_json("request", &question.body.text);
+        let input = Input::default().with_json("request", question.body.text());
         let (hook, iteration) = (Hook::PreLlmRequest, question.iteration);
         let Some(fired) = self.fire(run, hook, iteration, input, &self.cancel)? else {
             return Ok(question);
@@ -188,7 +189,8 @@ impl Engine<'_> {
             }
         };
         let last = messages.last().map(llm::text_of_message).unwrap_or_default();
-        let body = body(&frame, messages.iter().map(Json::to_string), secrets);
+        let messages: Vec<String> = messages.iter().map(Json::to_string).collect();
+        let body = next(question.body, &frame, &messages, secrets);
         Question { body, last, ..question }
     }
 
@@ -229,7 +231,7 @@ impl Engine<'_> {
 
     fn send(&mut self, run: &mut Run, question: &Question) -> Asked {
         let request = Request {
-            body: &question.body.text,
+            body: question.body.text(),
             task: &question.task,
             message: &question.message,
             last: &question.last,
@@ -258,7 +260,7 @@ impl Engine<'_> {
     fn record_invocation(
         &self,
         run: &mut Run,
-        question: &Question,
+        question: &mut Question,
         asked: &Asked,
     ) -> Result<String, EngineError> {
         let (reply, error) = (asked.answer.as_ref().ok(), asked.answer.as_ref().err());
@@ -283,37 +285,31 @@ impl Engine<'_> {
             reasoning: reply.and_then(|reply| reply.reasoning.as_deref()),
             response: response.unwrap_or(&Json::Null),
         };
-        let sent = reply.and_then(|reply| reply.sent.as_deref());
-        Ok(run.records.invocation(&record, &question.body, sent)?)
+        let sent = reply.and_then(|reply| reply.sent.as_ref()).map(|sent| sent.as_str());
+        Ok(run.records.invocation(&record, &mut question.body, sent)?)
     }
 }
 
 /// The request in which `agent` sends these messages, as a run sends it when no hook changes it.
-pub fn request(agent: &Agent, messages: &[Message<'_>], secrets: &Secrets) -> Body {
-    body(&frame(agent), texts(messages), secrets)
+pub fn request<M: AsRef<str>>(agent: &Agent, messages: &[M], secrets: &Secrets) -> Body {
+    next(Body::default(), &frame(agent), messages, secrets)
 }
 
-fn texts(messages: &[Message<'_>]) -> impl Iterator<Item = String> {
-    messages.iter().map(|message| serde_json::to_string(message).unwrap_or_default())
+/// The text of a message that is JSON.
+fn text_of(message: &str) -> String {
+    serde_json::from_str(message).map(|message| llm::text_of_message(&message)).unwrap_or_default()
 }
 
-/// A request body of its messages, and what stands before and behind them.
-fn body(
+/// The request body behind `last`, of its messages, and what stands before and behind them.
+fn next<M: AsRef<str>>(
+    mut last: Body,
     (head, tail): &(String, String),
-    messages: impl Iterator<Item = String>,
+    messages: &[M],
     secrets: &Secrets,
 ) -> Body {
-    let mut body = Body { text: secrets.hide(head).into_owned(), messages: Vec::new() };
-    for message in messages {
-        if !body.messages.is_empty() {
-            body.text.push(',');
-        }
-        let start = body.text.len();
-        body.text.push_str(&secrets.hide(&message));
-        body.messages.push(start..body.text.len());
-    }
-    body.text.push_str(&secrets.hide(tail));
-    body
+    let messages = messages.iter().map(|message| secrets.hide(message.as_ref()));
+    last.update(&secrets.hide(head), messages, &secrets.hide(tail));
+    last
 }
 
 /// A request cut at its messages.

@@ -9,6 +9,7 @@ use crate::vars::Vars;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 pub mod config;
 mod command;
@@ -64,14 +65,9 @@ fn no_calls(calls: &Cow<'_, [ToolCall]>) -> bool {
 }
 
 impl Message<'_> {
-    /// Its text, empty when it has none.
-    pub fn text(&self) -> &str {
-        match self {
-            Self::System { content } | Self::User { content } | Self::Tool { content, .. } => {
-                content
-            }
-            Self::Assistant { content, .. } => content.as_deref().unwrap_or_default(),
-        }
+    /// The message as it is sent.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
     }
 }
 
@@ -111,8 +107,8 @@ pub struct FunctionCall {
 /// What the LLM is asked: everything that goes over the wire, and where in the run it is asked.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// The exact request body: compact JSON.
-    pub body: &'a str,
+    /// The exact request body: compact JSON. Shared, so that a thread can send it without a copy.
+    pub body: &'a Arc<String>,
     /// The text of the first user message; for the script's `${task}`.
     pub task: &'a str,
     /// The text of the last user message; for the script's `${message}`.
@@ -145,7 +141,7 @@ pub struct Reply {
     /// The HTTP status, for providers that have one.
     pub status: Option<u16>,
     /// The exact request that was sent, when it is not the one that was asked for.
-    pub sent: Option<String>,
+    pub sent: Option<Arc<String>>,
 }
 
 /// Tokens and cost of one call, as the endpoint reported them.

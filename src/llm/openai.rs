@@ -16,7 +16,7 @@ use crate::time;
 use failure::{Asked, Failure, Fault};
 use retry::Retry;
 use serde_json::Value;
-use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::{Exchange, Trouble, Wire};
 
@@ -56,11 +56,11 @@ impl OpenAi {
     /// One try: one body sent, one answer read.
     fn try_once(
         &mut self,
-        body: &str,
+        body: &Arc<String>,
         cancel: &Cancel,
         status: &mut Option<u16>,
     ) -> Result<Reply, Fault> {
-        let mut exchange = self.wire.post(body.to_owned(), cancel)?;
+        let mut exchange = self.wire.post(Arc::clone(body), cancel)?;
         let head = exchange.head()?;
         *status = Some(head.status.as_u16());
         if !head.status.is_success() {
@@ -109,20 +109,18 @@ impl Provider for OpenAi {
             }
             let shorter =
                 if self.without_usage { without_stream_options(request.body) } else { None };
-            let body = shorter.map_or(Cow::Borrowed(request.body), Cow::Owned);
+            let shorter = shorter.map(Arc::new);
+            let body = shorter.as_ref().unwrap_or(request.body);
             let (started_at, began, mut status) = (time::now(), Instant::now(), None);
-            let fault = match self.try_once(&body, cancel, &mut status) {
+            let fault = match self.try_once(body, cancel, &mut status) {
                 Ok(mut reply) => {
-                    reply.sent = match body {
-                        Cow::Owned(body) => Some(body),
-                        Cow::Borrowed(_) => None,
-                    };
+                    reply.sent = shorter;
                     return Ok(reply);
                 }
                 Err(Fault::Trouble(Trouble::Cancelled)) => return Err(LlmError::Cancelled),
                 Err(fault) => fault,
             };
-            let again = self.drops_usage(&fault, &body);
+            let again = self.drops_usage(&fault, body);
             let asked = Asked { wire: &self.wire, endpoint: &self.endpoint, model: &self.model };
             let failure = Failure::of(fault, &asked);
             let retry = if again { Retry::AtOnce } else { failure.retry };

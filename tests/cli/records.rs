@@ -104,3 +104,29 @@ fn c_5_2_large_requests_are_recorded_once_and_rebuilt_to_the_byte() {
         assert_eq!(server.violations(), Vec::<String>::new());
     }
 }
+
+#[test]
+fn c_5_2_what_is_written_grows_with_the_run_and_not_with_its_square() {
+    let iterations = 200;
+    let turns: String = (0..iterations)
+        .map(|n| format!("- call: [{{tool: note, args: {{text: 'the note {n}'}}}}]\n"))
+        .collect();
+    let tools = "  - name: note\n    exec: echo ${text}\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, &format!("{turns}- say: done\n"));
+    sandbox.run("go", &["--max-iterations", "500"]).expect_code(0);
+    let written = |dir: &str| -> u64 {
+        let files = sandbox.files(dir);
+        let size = |name: &String| sandbox.path(&format!("{dir}/{name}")).metadata().unwrap().len();
+        files.iter().map(size).sum()
+    };
+    let journal = sandbox.path("work/.delta/r/journal.jsonl").metadata().unwrap().len();
+    let records =
+        written("work/.delta/r/io/invocations") + written("work/.delta/r/io/tool_executions");
+    // The last request alone has nearly all that was said: whole, they would be some 200 times half of it.
+    assert!(records < 3 * journal + 256 * 1024, "{records} bytes beside a journal of {journal}");
+    let last = invocations(&sandbox).pop().unwrap();
+    assert_eq!(rebuilt(&invocations(&sandbox), &last.0)["messages"].as_array().unwrap().len(), 402);
+    let shown =
+        sandbox.delta(["show", "r", "-w", "work", "--request", "201"]).output().expect_code(0);
+    assert_eq!(sha256(shown.stdout.as_bytes()), last.1["request_sha256"].as_str().unwrap());
+}

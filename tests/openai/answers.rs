@@ -107,7 +107,7 @@ fn c_7_1_an_endpoint_that_refuses_stream_options_is_asked_without() {
     assert_eq!((outcome.1.len(), outcome.1[0].retry_in_ms), (1, Some(0)));
     let sent = outcome.0.unwrap().sent.unwrap();
     assert_eq!(sent.as_bytes(), server.requests()[1].bytes);
-    assert_eq!(sent, body(true).replace(r#","stream_options":{"include_usage":true}"#, ""));
+    assert_eq!(*sent, body(true).replace(r#","stream_options":{"include_usage":true}"#, ""));
     // The rest of the provider's life: nothing is refused any more.
     let outcome = ask(&mut client);
     assert_eq!((content(&outcome), outcome.1.len()), ("ok", 0));

@@ -5,7 +5,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
+
 use test_support::server::{Answer, Gate, RecordedRequest};
 
 #[test]
@@ -97,7 +97,7 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
     let answer = |_: &RecordedRequest| Answer::error(503, "x", None).header("Retry-After", "600");
     let server = ScriptedServer::start(answer);
     let cancel = Cancel::manual().unwrap();
-    let body = body(true);
+    let body = Arc::new(body(true));
     let request = Request { body: &body, task: "", message: "", last: "", script_place: 0 };
     let mut waits = Vec::new();
     let result = client(&server, true).complete(&request, &cancel, &mut |attempt| {

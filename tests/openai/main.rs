@@ -9,6 +9,7 @@ use delta::llm::openai::OpenAi;
 use delta::llm::{Attempt, Endpoint, LlmError, Provider, Reply, Request};
 use delta::signal::Cancel;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use test_support::server::ScriptedServer;
 
 /// Long enough for the slowest machine; only a test that fails waits so long.
@@ -53,7 +54,13 @@ fn body(stream: bool) -> String {
 type Outcome = (Result<Reply, LlmError>, Vec<Attempt>);
 
 fn ask_with(provider: &mut OpenAi, body: &str, cancel: &Cancel) -> Outcome {
-    let request = Request { body, task: "hi", message: "hi", last: "hi", script_place: 0 };
+    let request = Request {
+        body: &Arc::new(body.to_owned()),
+        task: "hi",
+        message: "hi",
+        last: "hi",
+        script_place: 0,
+    };
     let mut attempts = Vec::new();
     let result = provider.complete(&request, cancel, &mut |attempt| attempts.push(attempt.clone()));
     (result, attempts)

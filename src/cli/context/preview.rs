@@ -80,9 +80,9 @@ pub fn preview(args: &PreviewArgs) -> Result<String, Failure> {
     let (body, blocks, ratio) = stage.first_request(&message)?;
     stage.tell();
     if args.request {
-        return Ok(body.text);
+        return Ok(body.text().as_str().to_owned());
     }
-    let composition = Composition::of(&body.text, &blocks, ratio)
+    let composition = Composition::of(body.text(), &blocks, ratio)
         .map_err(|error| Failure::damaged(format!("this is no request: {error}"), None))?;
     let heading = format!("{} iteration 1, not sent", stage.agent.name);
     let about = json!({

@@ -69,7 +69,7 @@ enum Piece {
 }
 
 struct Job {
-    body: String,
+    body: Arc<String>,
     pieces: SyncSender<Piece>,
     cancel: Cancel,
 }
@@ -159,7 +159,7 @@ impl Wire {
     /// Begins to post `body`.
     pub fn post<'a>(
         &'a mut self,
-        body: String,
+        body: Arc<String>,
         cancel: &'a Cancel,
     ) -> Result<Exchange<'a>, Trouble> {
         let (sender, pieces) = mpsc::sync_channel(BACKLOG);
@@ -230,15 +230,15 @@ fn headers(endpoint: &Endpoint) -> Result<HeaderMap, String> {
 
 /// The worker: does one job after the other until nobody can give it another.
 fn work(agent: &Agent, uri: &Uri, headers: &HeaderMap, jobs: &Receiver<Job>) {
-    while let Ok(job) = jobs.recv() {
+    while let Ok(Job { body, pieces, cancel }) = jobs.recv() {
         // A receiver that is gone means that the exchange was given up.
         let hand_over = |piece| {
-            let sent = job.pieces.send(piece);
-            job.cancel.wake();
+            let sent = pieces.send(piece);
+            cancel.wake();
             sent.is_ok()
         };
         let last =
-            run(agent, uri, headers, &job.body, &hand_over).err().map_or(Piece::End, Piece::Failed);
+            run(agent, uri, headers, body, &hand_over).err().map_or(Piece::End, Piece::Failed);
         hand_over(last);
     }
 }
@@ -248,14 +248,17 @@ fn run(
     agent: &Agent,
     uri: &Uri,
     headers: &HeaderMap,
-    body: &str,
+    body: Arc<String>,
     hand_over: &impl Fn(Piece) -> bool,
 ) -> Result<(), Error> {
     let mut request = agent.post(uri);
     if let Some(all) = request.headers_mut() {
         all.clone_from(headers);
     }
-    let (head, mut body) = request.send(body)?.into_parts();
+    let sent = request.send(body.as_str());
+    // Before anybody hears of the answer: whoever builds the next request wants the memory for himself.
+    drop(body);
+    let (head, mut body) = sent?.into_parts();
     if !hand_over(Piece::Head(Head { status: head.status, headers: head.headers })) {
         return Ok(());
     }

@@ -1,0 +1,151 @@
+//! The body of a request, which is built out of the one before it.
+
+use super::hex;
+use sha2::{Digest, Sha256};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A request as it is sent, with its messages marked.
+///
+/// Two requests of a run differ by little: [`Body::update`] costs a comparison of what stays and a copy of what is new,
+/// and the hash is taken up behind what stays.
+#[derive(Debug, Clone, Default)]
+pub struct Body {
+    /// The exact text.
+    text: Arc<String>,
+    /// Where each message stands in it.
+    messages: Vec<Range<usize>>,
+    /// How many of the first messages are those of the request before.
+    kept: usize,
+    /// The hash of the text up to the end of the last message, when it was asked for, and how many bytes those are.
+    hash: Option<(Sha256, usize)>,
+}
+
+impl Body {
+    /// The exact text.
+    pub fn text(&self) -> &Arc<String> {
+        &self.text
+    }
+
+    /// Where each message stands in the text.
+    pub fn messages(&self) -> &[Range<usize>] {
+        &self.messages
+    }
+
+    /// How many of the first messages stood at the beginning of the request out of which this one was made.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Makes the next request out of this one: `messages` between `head` and `tail`, with commas.
+    pub fn update<M: AsRef<str>>(
+        &mut self,
+        head: &str,
+        messages: impl Iterator<Item = M>,
+        tail: &str,
+    ) {
+        let mut messages = messages.peekable();
+        let mut kept = 0;
+        if self.head() == head {
+            let places = self.messages.iter();
+            let same = places.take_while(|place| {
+                messages.next_if(|next| self.text[(*place).clone()] == *next.as_ref()).is_some()
+            });
+            kept = same.count();
+        }
+        self.extend(head, kept, messages, tail);
+    }
+
+    /// Makes the next request out of this one: the first `kept` messages of this one and then `messages`, between `head`
+    /// and `tail`.
+    pub(super) fn extend<M: AsRef<str>>(
+        &mut self,
+        head: &str,
+        kept: usize,
+        messages: impl Iterator<Item = M>,
+        tail: &str,
+    ) {
+        let start = self.messages.first().map_or(0, |first| first.start);
+        self.messages.truncate(kept);
+        self.kept = self.messages.len();
+        let end = self.messages.last().map_or(start, |last| last.end);
+        let text = Arc::make_mut(&mut self.text);
+        text.truncate(end);
+        let same_head = text.get(..start) == Some(head);
+        self.hash = self.hash.take().filter(|(_, hashed)| *hashed <= end && same_head);
+        if !same_head {
+            text.replace_range(..start, head);
+            let shift = |place: &mut Range<usize>| {
+                *place = place.start - start + head.len()..place.end - start + head.len();
+            };
+            self.messages.iter_mut().for_each(shift);
+        }
+        for message in messages {
+            if !self.messages.is_empty() {
+                text.push(',');
+            }
+            let start = text.len();
+            text.push_str(message.as_ref());
+            self.messages.push(start..text.len());
+        }
+        text.push_str(tail);
+    }
+
+    /// The text before the first message.
+    fn head(&self) -> &str {
+        &self.text[..self.messages.first().map_or(0, |first| first.start)]
+    }
+
+    /// The SHA-256 of the text, in hexadecimal digits.
+    pub fn sha256(&mut self) -> String {
+        let end = self.messages.last().map_or(0, |last| last.end);
+        let (mut hash, hashed) = self.hash.take().unwrap_or_default();
+        hash.update(&self.text.as_bytes()[hashed..end]);
+        self.hash = Some((hash.clone(), end));
+        hash.update(&self.text.as_bytes()[end..]);
+        hex(&hash.finalize())
+    }
+
+    /// Whether `sent`, the text that was sent in place of this one, has its messages at the same places.
+    pub(super) fn is_like(&self, sent: &str) -> bool {
+        let end = self.messages.last().map_or(0, |last| last.end);
+        sent.get(..end).is_some_and(|start| start == &self.text[..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sha256;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Made out of any other, a body is what it is when made out of nothing, and `kept` counts what both begin with.
+        #[test]
+        fn c_6_5_a_body_out_of_another_is_as_one_out_of_nothing(
+            requests in prop::collection::vec(
+                ("[{h]{0,2}", prop::collection::vec("[ab]{0,3}", 0..5), "[}t]{0,2}", any::<bool>()), 1..6),
+        ) {
+            let mut body = Body::default();
+            let mut before: Option<(String, Vec<String>)> = None;
+            for (head, messages, tail, hashed) in requests {
+                body.update(&head, messages.iter(), &tail);
+                let mut fresh = Body::default();
+                fresh.update(&head, messages.iter(), &tail);
+                let text = format!("{head}{}{tail}", messages.join(","));
+                prop_assert_eq!((&**body.text(), &**fresh.text()), (&text, &text));
+                prop_assert_eq!(body.messages(), fresh.messages());
+                let marked = body.messages().iter().map(|place| &text[place.clone()]);
+                prop_assert!(marked.eq(messages.iter().map(String::as_str)));
+                if hashed {
+                    prop_assert_eq!(body.sha256(), sha256(&text));
+                }
+                let same = before.filter(|(other, _)| *other == head).map_or(0, |(_, other)| {
+                    other.iter().zip(&messages).take_while(|(one, other)| one == other).count()
+                });
+                prop_assert_eq!(body.kept(), same);
+                before = Some((head, messages));
+            }
+        }
+    }
+}
