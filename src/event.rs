@@ -295,14 +295,35 @@ impl Event {
 
     /// Reads a line of the journal.
     pub fn of_line(line: &str) -> serde_json::Result<Self> {
-        #[derive(Deserialize)]
-        struct Envelope {
-            seq: u64,
-            timestamp: Timestamp,
-        }
-        let Envelope { seq, timestamp } = serde_json::from_str(line)?;
-        Ok(Self { seq, timestamp, payload: serde_json::from_str(line)? })
+        let (kind, seq, timestamp) = match begins(line) {
+            Some(known) => known,
+            None => {
+                #[derive(Deserialize)]
+                struct Envelope {
+                    seq: u64,
+                    timestamp: Timestamp,
+                }
+                let Envelope { seq, timestamp } = serde_json::from_str(line)?;
+                ("", seq, timestamp)
+            }
+        };
+        // A run is made of these three. To read an enum by its tag, serde would keep a copy of all fields beside it.
+        let payload = match kind {
+            "THOUGHT" => Payload::Thought(serde_json::from_str(line)?),
+            "ACTION_REQUEST" => Payload::ActionRequest(serde_json::from_str(line)?),
+            "ACTION_RESULT" => Payload::ActionResult(serde_json::from_str(line)?),
+            _ => serde_json::from_str(line)?,
+        };
+        Ok(Self { seq, timestamp, payload })
     }
+}
+
+/// The type, number and time of a line that begins as [`Event::to_line`] writes it.
+fn begins(line: &str) -> Option<(&str, u64, Timestamp)> {
+    let (kind, rest) = line.strip_prefix("{\"type\":\"")?.split_once('"')?;
+    let (seq, rest) = rest.strip_prefix(",\"seq\":")?.split_once(',')?;
+    let (timestamp, _) = rest.strip_prefix("\"timestamp\":\"")?.split_once('"')?;
+    Some((kind, seq.parse().ok()?, Timestamp::parse(timestamp)?))
 }
 
 impl Payload {

@@ -82,9 +82,10 @@ pub fn read(run_dir: &Path) -> Result<Contents, JournalError> {
 
 fn parse(mut bytes: Vec<u8>, path: PathBuf) -> Result<Contents, JournalError> {
     let (mut events, mut length) = (Vec::new(), 0);
-    let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
-    for (index, line) in lines.iter().enumerate() {
-        let last = index + 1 == lines.len();
+    while length < bytes.len() {
+        let rest = &bytes[length..];
+        let line = &rest[..memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1)];
+        let (index, last) = (events.len(), line.len() == rest.len());
         match parse_line(line, index as u64 + 1) {
             Ok(event) => events.push(event),
             Err(_) if last && !events.is_empty() => break,

@@ -130,7 +130,10 @@ impl Cancel {
     /// Empties the wake-up pipe.
     pub fn drain(&self) {
         let mut buffer = [0; 64];
-        while matches!(rustix::io::read(&self.inner.wake_read, &mut buffer), Ok(n) if n > 0) {}
+        // What fills the buffer may be followed by more.
+        while matches!(rustix::io::read(&self.inner.wake_read, &mut buffer), Ok(n) if n == buffer.len())
+        {
+        }
     }
 
     /// Waits for `duration` or until the stop is asked for; true when it was.

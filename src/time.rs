@@ -22,6 +22,11 @@ impl Timestamp {
         Self(jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
     }
 
+    /// The moment that a text in RFC 3339 tells.
+    pub fn parse(text: &str) -> Option<Self> {
+        text.parse().map(Self).ok()
+    }
+
     /// Milliseconds since the Unix epoch.
     pub fn millis(self) -> i64 {
         self.0.as_millisecond()
