@@ -149,11 +149,22 @@ pub fn exchange(path: &Path, bytes: &[u8]) -> Result<()> {
         .open(&temporary)
         .and_then(|mut file| file.write_all(bytes))
         .map_err(failed("write", &temporary))
-        .and_then(|()| fs::rename(&temporary, path).map_err(failed("replace", path)));
+        .and_then(|()| take_place(&temporary, path).map_err(failed("replace", path)));
     if written.is_err() {
         let _ = fs::remove_file(&temporary);
     }
     written
+}
+
+/// Gives `from` the name `to`, where a file may stand. A file system may begin to write as soon as one file is renamed over
+/// another, so that a power failure leaves one of them; where both only change their names it does not.
+fn take_place(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE) {
+        Ok(()) => fs::remove_file(from),
+        // Nothing stands there, or the file system cannot do it.
+        Err(_) => fs::rename(from, to),
+    }
 }
 
 /// Gives a finished directory its name, which no other may have.

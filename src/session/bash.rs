@@ -4,25 +4,37 @@
 //! is decided in bash.sh, which writes it as commands that bring it back.
 
 use super::WORK_DIR;
-use super::store::Turn;
+use super::store::{Left, Turn};
 use crate::durable::{self, FileError};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Reads what is to be run, and sees to it that the state is written at the end.
+/// Takes up what is to be run, and sees to it that the state is written at the end.
 const BEGIN: &str = include_str!("bash.sh");
 /// What bash is given as its script. It is one line, and in a file called `bash`, so that errors begin as those of bash do
 /// and count the lines of the command; and functions, which remember the file in which they stand, name no other. With
 /// `set -x` what is traced is the command, not how it is begun.
 const SCRIPT: &str = concat!(
-    r#"builtin source "$__delta_dir/begin"; "#,
-    r#"if [[ ${__delta_state[0]-} == *$'\n#xtrace\n'* ]]; then "#,
-    r#"{ builtin eval "${__delta_state[0]}" >/dev/null; builtin eval "${__delta_text[0]-}" 2>&3 3>&-; } 3>&2 2>/dev/null; "#,
-    r#"else builtin eval "${__delta_state[0]-}" >/dev/null 2>&1; builtin eval "${__delta_text[0]-}"; fi"#,
+    r#"builtin eval "$__delta_begin"; "#,
+    r#"if [[ -n ${__delta_trace-} ]]; then "#,
+    r#"{ builtin eval "${__delta_state-}" >/dev/null; builtin eval "${__delta_text-}" 2>&3 3>&-; } 3>&2 2>/dev/null; "#,
+    r#"else builtin eval "${__delta_state-}" >/dev/null 2>&1; builtin eval "${__delta_text-}"; fi"#,
     "\n",
 );
+/// The file of it.
+const SCRIPT_FILE: &str = "bash";
+/// The file of a text that is too long for a variable.
+const TEXT: &str = "text";
+/// Names of variables, for the shell itself.
+const LIST: &str = "list";
+/// What the shell writes at its end.
+const PARTS: &str = "parts";
+/// The most that is handed over in a variable, which costs less than a file; the kernel takes 128 KiB.
+const LONGEST_VARIABLE: usize = 64 * 1024;
+/// What a state begins with that sets `xtrace`.
+const TRACE: &[u8] = b"#xtrace\n";
 /// What bash sets itself.
 #[rustfmt::skip]
 const FOREIGN: [&str; 34] = [
@@ -36,50 +48,71 @@ const FOREIGN: [&str; 34] = [
 /// The name of the file that holds the state.
 pub(super) const STATE: &str = "state.sh";
 
-/// Writes what bash needs into the directory of the turn; gives its arguments and changes its environment.
+/// Hands over to bash what it needs; gives its arguments and changes its environment.
 pub(super) fn prepare(
     turn: &Turn<'_>,
     env: &mut BTreeMap<OsString, OsString>,
 ) -> Result<Vec<String>, FileError> {
-    durable::write_new(&turn.next.join("text"), turn.text)?;
-    durable::write_new(&turn.next.join("begin"), BEGIN.as_bytes())?;
-    durable::write_new(&turn.next.join("bash"), SCRIPT.as_bytes())?;
-    let before = turn.before.join(STATE);
-    let mut set = |name: &str, value: OsString| env.insert(name.into(), value);
-    if before.is_file() {
-        set("__delta_from", before.into());
+    let _ = fs::remove_file(turn.session.join(PARTS));
+    let script = turn.session.join(SCRIPT_FILE);
+    if fs::read(&script).ok().as_deref() != Some(SCRIPT.as_bytes()) {
+        durable::exchange(&script, SCRIPT.as_bytes())?;
     }
-    set("__delta_dir", turn.next.into());
-    set("__delta_cwd", turn.work_dir.into());
-    set("__delta_skip", turn.passing.join(" ").into());
-    set("__delta_mark", mark(turn).into());
-    set("__delta_gone", turn.missing.to_string().into());
-    if let Some(old) = env.remove(&OsString::from("OLDPWD")) {
+    let mut set = |name: &str, value: &[u8]| {
+        env.insert(name.into(), OsString::from_vec(value.to_vec()));
+    };
+    if turn.text.len() <= LONGEST_VARIABLE {
+        set("__delta_text", turn.text);
+    } else {
+        let file = turn.session.join(TEXT);
+        durable::exchange(&file, turn.text)?;
+        set("__delta_long", file.as_os_str().as_bytes());
+    }
+    if let Some(state) = turn.state {
+        match state.len() <= LONGEST_VARIABLE {
+            true => set("__delta_state", state),
+            false => set("__delta_from", turn.before.join(STATE).as_os_str().as_bytes()),
+        }
+        if state.starts_with(TRACE) {
+            set("__delta_trace", b"1");
+        }
+    }
+    set("__delta_begin", without_comments(BEGIN).as_bytes());
+    set("__delta_dir", turn.session.as_os_str().as_bytes());
+    set("__delta_cwd", turn.work_dir.as_os_str().as_bytes());
+    set("__delta_skip", turn.passing.join(" ").as_bytes());
+    set("__delta_mark", mark(turn).as_bytes());
+    set("__delta_gone", turn.missing.to_string().as_bytes());
+    if let Some(old) = env.remove(OsStr::new("OLDPWD")) {
         env.insert("__delta_oldpwd".into(), old);
     }
     // It would be read before the script.
-    env.remove(&OsString::from("BASH_ENV"));
-    Ok(["--noprofile", "--norc", "bash"].map(str::to_owned).into())
+    env.remove(OsStr::new("BASH_ENV"));
+    Ok(["--noprofile", "--norc", SCRIPT_FILE].map(str::to_owned).into())
 }
 
-/// Puts together what the shell wrote at its end, as commands that bring it back; false when it was not written to its
-/// end. What is a secret of the environment is not in it.
+/// Puts together what the shell wrote at its end, as commands that bring it back. What is a secret of the environment is
+/// not in it.
 ///
 /// Functions stand behind variables and aliases, because a function may be named like a builtin and an alias must not be
 /// expanded in it; options stand last, because they change how all else is read.
-pub(super) fn is_whole(turn: &Turn<'_>) -> Result<bool, FileError> {
-    let Ok(written) = fs::read(turn.next.join("parts")) else { return Ok(false) };
+///
+/// # Errors
+/// What was written could not be kept.
+pub(super) fn leave(turn: &Turn<'_>) -> Result<Left, FileError> {
+    let Ok(written) = fs::read(turn.session.join(PARTS)) else { return Ok(Left::Nothing) };
     let mark = mark(turn);
     let parts: Vec<&[u8]> = split_at_lines(&written, mark.as_bytes());
-    let [options, place, variables, shell, functions, attributes, status, rest] = parts[..] else {
-        return Ok(false);
+    let [options, place, variables, shell, functions, attributes, status, []] = parts[..] else {
+        return Ok(Left::Nothing);
     };
-    if !rest.is_empty() {
-        return Ok(false);
+    let options = String::from_utf8_lossy(options);
+    let Some(options) = Options::read(&options) else { return Ok(Left::Nothing) };
+    let mut state = Vec::with_capacity(written.len());
+    if options.traces() {
+        state.extend_from_slice(TRACE);
     }
-    durable::write_new(&turn.next.join(WORK_DIR), place)?;
-    let mut state =
-        b"builtin unset -v __delta_from __delta_dir __delta_cwd __delta_gone __delta_skip __delta_mark PATH TERM IFS\n".to_vec();
+    state.extend_from_slice(b"builtin unset -v __delta_state PATH TERM IFS\n");
     push_variables(&mut state, variables);
     state.extend_from_slice(shell);
     state.extend_from_slice(b"builtin shopt -s extglob\n");
@@ -88,16 +121,28 @@ pub(super) fn is_whole(turn: &Turn<'_>) -> Result<bool, FileError> {
         state.extend_from_slice(b"builtin ");
         state.extend_from_slice(line);
     }
-    push_options(
-        &mut state,
-        &String::from_utf8_lossy(options),
-        String::from_utf8_lossy(status).trim(),
-    );
+    options.push(&mut state, String::from_utf8_lossy(status).trim());
     let mut filter = turn.secrets.stream();
     let mut hidden = filter.push(&state).into_owned();
     hidden.extend(filter.finish());
-    durable::exchange(&turn.next.join(STATE), &hidden)?;
-    Ok(true)
+    let work_dir = place.strip_suffix(b"\n").unwrap_or(place);
+    if turn.state == Some(hidden.as_slice()) && turn.work_dir.as_os_str().as_bytes() == work_dir {
+        return Ok(Left::Same);
+    }
+    durable::ensure_dir(turn.next, true)?;
+    durable::write_new(&turn.next.join(WORK_DIR), place)?;
+    durable::write_new(&turn.next.join(STATE), &hidden)?;
+    Ok(Left::New)
+}
+
+/// What bash has to read: lines that are not comments.
+fn without_comments(script: &str) -> String {
+    script
+        .lines()
+        .map(str::trim_start)
+        .filter(|line| !(line.is_empty() || line.starts_with('#')))
+        .flat_map(|line| [line, "\n"])
+        .collect()
 }
 
 /// The line that ends each part of what the shell writes.
@@ -174,47 +219,58 @@ fn statement_length(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Adds the options, and what `$?` is to be.
-fn push_options(state: &mut Vec<u8>, printed: &str, status: &str) {
-    let (mut commands, mut marks, mut end) =
-        ([String::new(), String::new(), String::new()], "", status);
-    for line in printed.lines() {
-        let mut words = line.split(' ');
-        let (Some(command), Some(sign), Some(name)) = (words.next(), words.next(), words.next())
-        else {
-            continue;
-        };
-        match (command, sign, name) {
-            // These would end the next command, or follow from BASH_COMPAT.
-            (_, _, "noexec" | "onecmd" | "privileged" | "login_shell" | "restricted_shell") => {}
-            ("shopt", _, name) if name.starts_with("compat") => {}
-            ("shopt", sign, name) => {
-                let place = usize::from(sign == "-s");
-                commands[place].push_str(&format!(" {name}"));
-            }
-            (_, sign, name) => {
-                // Where the last command has failed, `set -e` would end the next one before it begins.
-                if (sign, name) == ("-o", "errexit") {
-                    end = "0";
-                }
-                if (sign, name) == ("-o", "xtrace") {
-                    marks = "#xtrace\n";
-                }
-                commands[2].push_str(&format!(" {sign} {name}"));
-            }
-        }
+/// The options that are on, those of `set` and those of `shopt`: in a new shell, and in the one that ends.
+struct Options<'a> {
+    new: [Vec<&'a str>; 2],
+    last: [Vec<&'a str>; 2],
+}
+
+impl<'a> Options<'a> {
+    fn read(printed: &'a str) -> Option<Self> {
+        let mut words = printed.trim_end().split(' ').map(|word| {
+            let names = word.split(':').filter(|name| {
+                // These would end the next command, or follow from BASH_COMPAT.
+                let bad = ["noexec", "onecmd", "privileged", "login_shell", "restricted_shell"];
+                !(name.is_empty() || bad.contains(name) || name.starts_with("compat"))
+            });
+            names.collect()
+        });
+        let new = [words.next()?, words.next()?];
+        Some(Self { new, last: [words.next()?, words.next()?] })
     }
-    let [off, on, set] = commands;
-    let last = format!(
-        "{marks}builtin shopt -u{off}\nbuiltin shopt -s{on}\nbuiltin set{set}\n__delta_end {end}\n"
-    );
-    state.extend_from_slice(last.as_bytes());
+
+    fn traces(&self) -> bool {
+        self.last[0].contains(&"xtrace")
+    }
+
+    /// Adds them, and what `$?` is to be.
+    fn push(&self, state: &mut Vec<u8>, status: &str) {
+        let off =
+            |kind: usize| self.new[kind].iter().filter(move |name| !self.last[kind].contains(name));
+        let mut add = |command: &str, names: &mut dyn Iterator<Item = &&str>, before: &str| {
+            let names: String = names.map(|name| format!(" {before}{name}")).collect();
+            if !names.is_empty() {
+                state.extend_from_slice(format!("{command}{names}\n").as_bytes());
+            }
+        };
+        add("builtin shopt -u", &mut off(1), "");
+        add("builtin shopt -s", &mut self.last[1].iter(), "");
+        // `extglob` is on while functions are read.
+        if !self.last[1].contains(&"extglob") {
+            add("builtin shopt -u", &mut ["extglob"].iter(), "");
+        }
+        add("builtin set", &mut off(0), "+o ");
+        add("builtin set", &mut self.last[0].iter(), "-o ");
+        // Where the last command has failed, `set -e` would end the next one before it begins.
+        let end = if self.last[0].contains(&"errexit") { "0" } else { status };
+        state.extend_from_slice(format!("__delta_end {end}\n").as_bytes());
+    }
 }
 
 /// Removes what only the run of the command needed.
-pub(super) fn tidy(next: &Path) {
-    for name in ["text", "begin", "bash", "list", "parts"] {
-        let _ = fs::remove_file(next.join(name));
+pub(super) fn tidy(turn: &Turn<'_>) {
+    for name in [TEXT, LIST, PARTS] {
+        let _ = fs::remove_file(turn.session.join(name));
     }
 }
 

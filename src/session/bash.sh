@@ -1,22 +1,23 @@
-# Sourced before the text of a command is run: reads the text, and the state that the last command left, into variables,
-# and has the new state written when the shell ends, in whatever way. What is written is what the builtins print, in as
-# few steps as can be; bash.rs puts it together. `builtin` stands before every command because a session may have functions
-# of any name; the names that begin with __delta_ are not part of the state.
+# Evaluated before the text of a command is run: has the text, and the state that the last command left, in variables that
+# no child sees, and the new state written when the shell ends, in whatever way. What is written is what the builtins print,
+# in as few steps as can be; bash.rs puts it together. `builtin` stands before every command because a session may have
+# functions of any name; the names that begin with __delta_ are not part of the state.
 
-# __delta_save DIRECTORY MARK DEPTH [ARGUMENT...]: writes the state of a shell with these positional parameters in parts,
-# each ended by the mark on a line of its own. All of it into one file: each redirection costs as much as it holds.
+# __delta_save DIRECTORY MARK SKIP DEPTH [ARGUMENT...]: writes the state of a shell with these positional parameters in
+# parts, each ended by the mark on a line of its own. All of it into one file: each redirection costs as much as it holds,
+# and so does each line.
 __delta_save() {
-    __delta_dir=$1 __delta_mark=$2 __delta_depth=$3
-    builtin shift 3
+    __delta_dir=$1 __delta_mark=$2 __delta_skip=$3 __delta_depth=$4
+    builtin shift 4
     {
-        builtin set +o
+        builtin echo "$__delta_options $SHELLOPTS $BASHOPTS"
         builtin set +aefuvxbCET +o posix +o pipefail
-        builtin shopt -p
         builtin echo "$__delta_mark"
         builtin shopt -u nocasematch extdebug localvar_unset array_expand_once assoc_expand_once failglob xpg_echo
         builtin pwd
         builtin echo "$__delta_mark"
-        __delta_forget
+        # What is not part of the state, and what is no longer needed.
+        builtin eval "builtin unset -v __delta_text __delta_state $__delta_skip"
         builtin declare -p
         # A function that calls `exit` leaves its local variables in front of the shell's own; each is taken away to get
         # at what is behind it.
@@ -44,7 +45,7 @@ __delta_save() {
         done
         builtin alias -p
         builtin echo "$__delta_mark"
-        builtin unset -f __delta_forget __delta_save __delta_end trap
+        builtin unset -f __delta_save __delta_end trap
         builtin declare -f
         builtin echo "$__delta_mark"
         builtin declare -Fx
@@ -84,10 +85,11 @@ trap() {
     builtin return "$__delta_status"
 }
 
-# What is not part of the state.
-builtin eval "__delta_forget() { builtin unset -v $__delta_skip; }"
-builtin trap "{ __delta_status=\$?; __delta_save ${__delta_dir@Q} ${__delta_mark@Q} \"\${FUNCNAME+1}\" \"\$@\"; } 2>/dev/null; builtin eval \"\${__delta_trap-}\"" EXIT
-builtin mapfile -d '' -t __delta_text <"$__delta_dir/text"
+# The options of a new shell, for what the command has changed of them.
+__delta_options="$SHELLOPTS $BASHOPTS"
+builtin export -n __delta_text __delta_state __delta_trace
+builtin trap "{ __delta_status=\$?; __delta_save ${__delta_dir@Q} ${__delta_mark@Q} ${__delta_skip@Q} \"\${FUNCNAME+1}\" \"\$@\"; } 2>/dev/null; builtin eval \"\${__delta_trap-}\"" EXIT
+[[ -z ${__delta_long-} ]] || builtin mapfile -d '' -t __delta_text <"$__delta_long"
 __delta_arguments=()
 builtin cd -- "$__delta_cwd" 2>/dev/null
 # A directory that was removed under the session was made again, so that it can be entered; now it goes.
@@ -98,11 +100,10 @@ done
 # As bash has it before the first `cd`.
 builtin unset -v OLDPWD
 builtin declare -x OLDPWD
-__delta_state=()
 if [[ -n ${__delta_from-} ]]; then
     builtin mapfile -d '' -t __delta_state <"$__delta_from"
-else
+elif [[ -z ${__delta_state-} ]]; then
     [[ ! -v __delta_oldpwd ]] || builtin export OLDPWD=$__delta_oldpwd
-    builtin unset -v __delta_from __delta_dir __delta_cwd __delta_gone __delta_skip __delta_mark __delta_oldpwd
     builtin shopt -s expand_aliases
 fi
+builtin unset -v __delta_begin __delta_from __delta_long __delta_dir __delta_cwd __delta_gone __delta_skip __delta_mark __delta_oldpwd

@@ -11,7 +11,7 @@ mod store;
 pub use self::answer::{Cleaned, Ended, Executed, Listed, Started};
 pub use self::store::{Metadata, Status};
 
-use self::store::{Held, Turn, state_dir};
+use self::store::{Held, Left, Turn, state_dir};
 use crate::durable::{self, FileError};
 use crate::environment::KEY_VARIABLES;
 use crate::id::{BadSessionId, SessionId};
@@ -173,12 +173,17 @@ impl Sessions {
         }
         let before = state_dir(&held.dir, held.metadata.state);
         let next = state_dir(&held.dir, held.metadata.state + 1);
-        durable::ensure_dir(&next, true)?;
         let work_dir = without_parents(read_line(&before.join(WORK_DIR))?);
         let missing = if kind == Kind::Other { 0 } else { restore(&work_dir)? };
         let passing = self.passing();
         let secrets = self.secrets();
+        let state = match kind {
+            Kind::Bash => fs::read(before.join(bash::STATE)).ok(),
+            Kind::Python | Kind::Other => None,
+        };
         let turn = Turn {
+            session: &held.dir,
+            state: state.as_deref(),
             before: &before,
             next: &next,
             text,
@@ -198,25 +203,29 @@ impl Sessions {
         if let Some(reason) = python::refused(&next) {
             return Err(SessionError::Damaged { dir: held.dir.clone(), reason });
         }
-        let kept = !timed_out && kind.is_kept(&turn)?;
+        let left = if timed_out { Left::Nothing } else { kind.leave(&turn)? };
         let not_preserved = python::not_preserved(&next);
+        kind.tidy(&turn);
         held.metadata.execution_count += 1;
         held.metadata.last_executed_at = Some(time::now());
-        if kept {
-            kind.tidy(&next);
+        if left == Left::New {
             held.metadata.state += 1;
             held.metadata.work_dir = read_line(&next.join(WORK_DIR))?.display().to_string();
         }
         held.save()?;
-        held.sweep();
+        match left {
+            Left::New => store::forget(&before),
+            Left::Same => {}
+            Left::Nothing => store::forget(&next),
+        }
         let place = format!("{}/{id}/output", store::DIRECTORY);
-        let note = match (kept, timed_out) {
-            (true, _) => None,
-            (false, true) => Some(format!(
+        let note = match (left, timed_out) {
+            (Left::New | Left::Same, _) => None,
+            (Left::Nothing, true) => Some(format!(
                 "it was ended after {} ms; the state before it stands",
                 timeout.as_millis()
             )),
-            (false, false) => Some(kind.why_lost().to_owned()),
+            (Left::Nothing, false) => Some(kind.why_lost().to_owned()),
         };
         Ok(Executed::of(&finished, exit_code, &place).with(timed_out, note, not_preserved))
     }
@@ -230,7 +239,7 @@ impl Sessions {
         cancel: &Cancel,
     ) -> Result<Finished> {
         let mut env = match kind {
-            Kind::Bash if turn.before.join(bash::STATE).is_file() => BTreeMap::new(),
+            Kind::Bash if turn.state.is_some() => BTreeMap::new(),
             _ => split(&read(&held.dir.join(ENVIRON))?),
         };
         for name in turn.passing {
@@ -247,7 +256,11 @@ impl Sessions {
             Kind::Python => python::prepare(turn, &mut env)?,
             Kind::Other => held.metadata.arguments.clone(),
         };
-        let cwd = if kind == Kind::Other { turn.work_dir } else { turn.next };
+        let cwd = match kind {
+            Kind::Bash => turn.session,
+            Kind::Python => turn.next,
+            Kind::Other => turn.work_dir,
+        };
         let launch = Launch { cwd: cwd.to_owned(), env, secrets: turn.secrets.clone() };
         let argv: Vec<String> =
             std::iter::once(held.metadata.program.clone()).chain(arguments).collect();
@@ -331,23 +344,20 @@ impl Sessions {
 }
 
 impl Kind {
-    /// Whether the state that a command leaves is whole.
-    fn is_kept(self, turn: &Turn<'_>) -> Result<bool> {
+    /// Looks what a command has left, and writes it where it is to count.
+    fn leave(self, turn: &Turn<'_>) -> Result<Left> {
         match self {
-            Self::Bash => Ok(bash::is_whole(turn)?),
-            Self::Python => Ok(python::is_whole(turn)),
-            Self::Other => {
-                durable::write_new(&turn.next.join(WORK_DIR), &line(turn.work_dir.as_os_str()))?;
-                Ok(true)
-            }
+            Self::Bash => Ok(bash::leave(turn)?),
+            Self::Python => Ok(python::leave(turn)),
+            Self::Other => Ok(Left::Same),
         }
     }
 
-    /// Removes from a state what only the run of the command needed.
-    fn tidy(self, next: &Path) {
+    /// Removes what only the run of the command needed.
+    fn tidy(self, turn: &Turn<'_>) {
         match self {
-            Self::Bash => bash::tidy(next),
-            Self::Python => python::tidy(next),
+            Self::Bash => bash::tidy(turn),
+            Self::Python => python::tidy(turn.next),
             Self::Other => {}
         }
     }

@@ -3,7 +3,7 @@
 //! The text of a command is read from a file and compiled as it is. What is state, and how it is pickled, is decided in
 //! python.py, which needs nothing but the standard library.
 
-use super::store::Turn;
+use super::store::{Left, Turn};
 use crate::durable::{self, FileError};
 use crate::environment::KEY_VARIABLES;
 use std::collections::BTreeMap;
@@ -24,6 +24,7 @@ pub(super) fn prepare(
     turn: &Turn<'_>,
     env: &mut BTreeMap<OsString, OsString>,
 ) -> Result<Vec<String>, FileError> {
+    durable::ensure_dir(turn.next, true)?;
     durable::write_new(&turn.next.join("text"), turn.text)?;
     durable::write_new(&turn.next.join("run.py"), RUNNER.as_bytes())?;
     let mut set = |name: &str, value: OsString| env.insert(name.into(), value);
@@ -38,9 +39,9 @@ pub(super) fn prepare(
     Ok(vec!["-c".to_owned(), START.to_owned()])
 }
 
-/// Whether the state was written to its end: it has its name only then.
-pub(super) fn is_whole(turn: &Turn<'_>) -> bool {
-    turn.next.join(STATE).is_file()
+/// Looks whether the state was written to its end: it has its name only then.
+pub(super) fn leave(turn: &Turn<'_>) -> Left {
+    if turn.next.join(STATE).is_file() { Left::New } else { Left::Nothing }
 }
 
 /// Why nothing was run.

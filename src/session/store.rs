@@ -64,11 +64,26 @@ pub(super) struct Held {
     _lock: Lock,
 }
 
+/// What a command leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// No state: that before it stands.
+    Nothing,
+    /// The state before it, which is not written again.
+    Same,
+    /// The next state.
+    New,
+}
+
 /// One command of a session, from what it begins with to where its state is written.
 pub(super) struct Turn<'a> {
+    /// The directory of the session.
+    pub(super) session: &'a Path,
+    /// The state that the last command left, as bash reads it.
+    pub(super) state: Option<&'a [u8]>,
     /// The directory of the state that the last command left.
     pub(super) before: &'a Path,
-    /// The directory of the state that this one leaves.
+    /// The directory of the state that this one leaves; who writes it makes it.
     pub(super) next: &'a Path,
     /// The text of the command.
     pub(super) text: &'a [u8],
@@ -188,6 +203,14 @@ pub(super) fn hold(cwd: &Path, id: &SessionId, cancel: &Cancel) -> Result<Held, 
 /// The lock of a session, when nobody has it.
 pub(super) fn free(dir: &Path) -> Option<Lock> {
     Lock::take(&dir.join(LOCK)).ok().flatten()
+}
+
+/// Removes a state that does not count; what of it is not removed now, the next command sweeps away.
+pub(super) fn forget(state: &Path) {
+    for found in fs::read_dir(state).into_iter().flatten().flatten() {
+        let _ = fs::remove_file(found.path());
+    }
+    let _ = fs::remove_dir(state);
 }
 
 impl Held {
