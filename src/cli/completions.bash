@@ -1,5 +1,5 @@
-# Completion of delta for bash: asks delta itself. Load it with: source <(delta completions bash)
-_delta() {
+# Completion of @PROGRAM@ for bash: asks it itself. Load it with: source <(@PROGRAM@ completions bash)
+_@NAME@() {
     local words=() count=0 word prefix='' reply i
     for ((i = 0; i <= COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
@@ -18,7 +18,7 @@ _delta() {
     words[count - 1]=${word//[\\\"\']/}
     COMPREPLY=()
     local replies
-    replies=$(_CLAP_IFS=$'\n' _CLAP_COMPLETE_INDEX=$((count - 1)) DELTA_COMPLETE=bash delta -- "${words[@]}" 2> /dev/null) || return
+    replies=$(_CLAP_IFS=$'\n' _CLAP_COMPLETE_INDEX=$((count - 1)) @VARIABLE@=bash @PROGRAM@ -- "${words[@]}" 2> /dev/null) || return
     while IFS= read -r reply && [[ $reply ]]; do
         reply=${reply#"$prefix"}
         [[ $quote == [\"\'] ]] || printf -v reply %q "$reply"
@@ -28,7 +28,7 @@ _delta() {
         compopt -o nospace 2> /dev/null
     fi
 }
-if ! complete -o bashdefault -o nosort -F _delta delta 2> /dev/null; then
+if ! complete -o bashdefault -o nosort -F _@NAME@ @PROGRAM@ 2> /dev/null; then
     # bash before 4.4
-    complete -o bashdefault -F _delta delta
+    complete -o bashdefault -F _@NAME@ @PROGRAM@
 fi

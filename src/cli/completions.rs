@@ -1,36 +1,59 @@
-//! `delta completions`: the script by which a shell completes command lines, and the answers to what it asks then.
+//! The command `completions` of each program: the script by which a shell completes command lines, and the answers to what
+//! it asks then.
 //!
-//! The script asks delta itself, through a variable of the environment, so what is offered is what this delta knows: its
-//! options, and the runs and workspaces that are there.
+//! The script asks the program itself, through a variable of the environment, so what is offered is what this program
+//! knows: its options, and the runs and workspaces that are there.
 
-use super::{Cli, list_runs, stdout};
+use super::{list_runs, stdout};
 use crate::workspace::Workspace;
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, ValueEnum};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use clap_complete::env::{EnvCompleter, Fish, Zsh};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
-/// The variable that turns a call of delta into a question of the shell's.
-const VARIABLE: &str = "DELTA_COMPLETE";
+/// A program with the commands `completions` and `man`.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// Its name.
+    pub name: &'static str,
+    /// The variable that turns a call of it into a question of the shell's.
+    pub variable: &'static str,
+    /// Its command line.
+    pub command: fn() -> clap::Command,
+}
+
+/// The program that runs, for the candidates, which are asked for without it.
+static RUNNING: OnceLock<Program> = OnceLock::new();
+
 /// How many runs are offered, the last updated ones.
 const MOST_RUNS: usize = 100;
 
-/// Print the script that lets a shell complete commands, options, run ids and workspaces
+/// Print the script that lets a shell complete command lines
 #[derive(Debug, Args)]
-#[command(after_help = INSTALLATION)]
 pub struct CompletionsArgs {
     /// The shell
     shell: Shell,
 }
 
-const INSTALLATION: &str = "\
-Load it when the shell starts:
-  bash  echo 'source <(delta completions bash)' >> ~/.bashrc
-  zsh   echo 'source <(delta completions zsh)' >> ~/.zshrc       behind compinit
-  fish  echo 'delta completions fish | source' >> ~/.config/fish/config.fish";
+/// How the script of a program is loaded, for the end of its help.
+macro_rules! installation {
+    ($program:literal) => {
+        concat!(
+            "Load it when the shell starts:\n  bash  echo 'source <(",
+            $program,
+            " completions bash)' >> ~/.bashrc\n  zsh   echo 'source <(",
+            $program,
+            " completions zsh)' >> ~/.zshrc       behind compinit\n  fish  echo '",
+            $program,
+            " completions fish | source' >> ~/.config/fish/config.fish"
+        )
+    };
+}
+pub(super) use installation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Shell {
@@ -43,10 +66,12 @@ enum Shell {
 const BASH: &str = include_str!("completions.bash");
 
 /// Prints the script; gives the exit code.
-pub fn completions(args: &CompletionsArgs) -> ExitCode {
+pub fn completions(args: &CompletionsArgs, program: &Program) -> ExitCode {
+    let name = program.name;
     let shell: &dyn EnvCompleter = match args.shell {
         Shell::Bash => {
-            stdout::write(BASH);
+            let script = BASH.replace("@PROGRAM@", name).replace("@VARIABLE@", program.variable);
+            stdout::write(&script.replace("@NAME@", &name.replace('-', "_")));
             return ExitCode::SUCCESS;
         }
         Shell::Zsh => &Zsh,
@@ -54,16 +79,17 @@ pub fn completions(args: &CompletionsArgs) -> ExitCode {
     };
     let mut script = Vec::new();
     shell
-        .write_registration(VARIABLE, "delta", "delta", "delta", &mut script)
+        .write_registration(program.variable, name, name, name, &mut script)
         .expect("memory takes what is written");
     stdout::write(&String::from_utf8_lossy(&script));
     ExitCode::SUCCESS
 }
 
 /// Answers the shell when it is the one who asks; false when this is an ordinary call.
-pub fn answer() -> bool {
+pub fn answer(program: Program) -> bool {
+    let program = RUNNING.get_or_init(|| program);
     let here = std::env::current_dir().ok();
-    let asked = CompleteEnv::with_factory(Cli::command).var(VARIABLE);
+    let asked = CompleteEnv::with_factory(program.command).var(program.variable);
     // A shell that gets no answer offers nothing.
     asked.try_complete(std::env::args_os(), here.as_deref()).unwrap_or(true)
 }
@@ -82,7 +108,8 @@ pub fn runs() -> Vec<CompletionCandidate> {
 pub fn commands() -> Vec<CompletionCandidate> {
     let words = words();
     let named = words.iter().skip_while(|word| *word != "man").skip(1);
-    let (root, mut names) = (Cli::command(), named.collect::<Vec<_>>());
+    let Some(program) = RUNNING.get() else { return Vec::new() };
+    let (root, mut names) = ((program.command)(), named.collect::<Vec<_>>());
     // The last word is the one that is being completed.
     names.pop();
     let found = names.iter().try_fold(&root, |command, name| command.find_subcommand(name));

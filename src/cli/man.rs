@@ -1,32 +1,49 @@
-//! `delta man`: the manual pages, made of the same texts as the help.
+//! The command `man` of each program: its manual pages, made of the same texts as the help.
 
-use super::{Cli, completions, stdout};
-use clap::{Args, Command, CommandFactory};
+use super::completions::{self, Program};
+use super::stdout;
+use clap::error::ErrorKind;
+use clap::{Args, Command};
 use clap_complete::engine::ArgValueCandidates;
 use clap_mangen::Man;
 use std::io;
 use std::process::ExitCode;
 
 /// Print a manual page
-///
-/// delta(1) without a command, delta-run(1) for `run`, delta-tool-expand(1) for `tool expand`.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
 pub struct ManArgs {
     /// The command whose page is wanted
     #[arg(add = ArgValueCandidates::new(completions::commands))]
     command: Vec<String>,
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  delta man | man -l -
-  delta man run | man -l -
-  delta man run > ~/.local/share/man/man1/delta-run.1";
+/// How the pages of a program are read, for the end of its help.
+macro_rules! pages {
+    ($program:literal, $command:literal) => {
+        concat!(
+            "Examples:\n  ",
+            $program,
+            " man | man -l -\n  ",
+            $program,
+            " man ",
+            $command,
+            " | man -l -\n  ",
+            $program,
+            " man ",
+            $command,
+            " > ~/.local/share/man/man1/",
+            $program,
+            "-",
+            $command,
+            ".1"
+        )
+    };
+}
+pub(super) use pages;
 
 /// Prints a page; gives the exit code.
-pub fn man(args: &ManArgs) -> ExitCode {
-    let mut root = Cli::command();
+pub fn man(args: &ManArgs, program: &Program) -> ExitCode {
+    let mut root = (program.command)();
     root.build();
     let mut command = &root;
     for name in &args.command {
@@ -34,12 +51,12 @@ pub fn man(args: &ManArgs) -> ExitCode {
             Some(found) => command = found,
             None => {
                 let message = format!("there is no command `{}`", args.command.join(" "));
-                return super::usage_error("man", &message);
+                return usage_error(root, &message);
             }
         }
     }
     let mut page = Vec::new();
-    if let Err(error) = render(command, &mut page) {
+    if let Err(error) = render(program, command, &mut page) {
         stdout::complain(&format!("Error: the page could not be made: {error}"));
         return ExitCode::FAILURE;
     }
@@ -47,7 +64,13 @@ pub fn man(args: &ManArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn render(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
+fn usage_error(mut root: Command, message: &str) -> ExitCode {
+    let man = root.find_subcommand_mut("man").map(std::mem::take).unwrap_or_default();
+    let _ = man.clone().error(ErrorKind::ValueValidation, message).print();
+    ExitCode::from(2)
+}
+
+fn render(program: &Program, command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let man = Man::new(command.clone());
     // Without a date: the page is that of a version.
@@ -75,7 +98,7 @@ fn render(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     }
     let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     let below = shown.filter_map(Command::get_display_name).filter(|name| !name.ends_with("-help"));
-    let root = (name != "delta").then_some("delta");
+    let root = (name != program.name).then_some(program.name);
     let also: String =
         root.into_iter().chain(below).map(|name| format!(".BR {} (1)\n", escaped(name))).collect();
     page.extend_from_slice(format!(".SH \"SEE ALSO\"\n{also}").as_bytes());

@@ -1,6 +1,7 @@
 //! The command line: arguments in, one write to stdout, an exit code out. Nothing else reads the environment, prints to
 //! stdout, or decides how the process ends.
 
+use self::completions::Program;
 use crate::id::RunId;
 use crate::text::shell_word;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -61,7 +62,9 @@ enum Command {
     Init(init::InitArgs),
     #[command(subcommand)]
     Tool(tool::ToolCommand),
+    #[command(after_help = completions::installation!("delta"))]
     Completions(completions::CompletionsArgs),
+    #[command(after_help = man::pages!("delta", "run"))]
     Man(man::ManArgs),
     #[command(name = "tool:expand", hide = true)]
     ToolExpand(tool::ExpandArgs),
@@ -71,10 +74,14 @@ enum Command {
     ToolMigrate(tool::MigrateArgs),
 }
 
+/// The program itself, for its completions and its pages.
+const PROGRAM: Program =
+    Program { name: "delta", variable: "DELTA_COMPLETE", command: Cli::command };
+
 /// Runs the program with the process's arguments; gives its exit code.
 pub fn main() -> ExitCode {
     install_panic_hook();
-    if completions::answer() {
+    if completions::answer(PROGRAM) {
         return ExitCode::SUCCESS;
     }
     hide_memory();
@@ -99,8 +106,8 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Context(command) => context::context(&command),
         Command::Schema(args) => schema::schema(&args),
         Command::Init(args) => init::init(&args),
-        Command::Completions(args) => completions::completions(&args),
-        Command::Man(args) => man::man(&args),
+        Command::Completions(args) => completions::completions(&args, &PROGRAM),
+        Command::Man(args) => man::man(&args, &PROGRAM),
         Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
             tool::expand(&args)
         }

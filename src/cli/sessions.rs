@@ -1,12 +1,15 @@
-//! The program `delta-sessions`: shells and interpreters whose state outlives a command. One JSON value on stdout, always.
+//! The program `delta-sessions`: shells and interpreters whose state outlives a command. One JSON value on stdout, but for what
+//! shells and manuals are told.
 
+use super::completions::{self, CompletionsArgs, Program};
+use super::man::{self, ManArgs};
 use super::stdout;
 use crate::id::SessionId;
-use crate::session::{SessionError, Sessions, Started};
+use crate::session::{Listed, SessionError, Sessions, Started, Status};
 use crate::signal::Cancel;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStringExt;
@@ -15,7 +18,7 @@ use std::time::Duration;
 
 /// Keeps a shell, a Python interpreter or another command as a session: what one command leaves, the next one finds.
 ///
-/// Sessions lie in .sessions/ of the current directory. Every command prints one JSON value.
+/// Sessions lie in .sessions/ of the current directory. Every command of theirs prints one JSON value.
 #[derive(Debug, Parser)]
 #[command(name = "delta-sessions", version, propagate_version = false, after_help = EXAMPLES)]
 struct Cli {
@@ -35,12 +38,26 @@ Exit codes: 0 the session command worked (what the command in the session left w
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(flatten)]
+    Session(SessionCommand),
+    #[command(after_help = completions::installation!("delta-sessions"))]
+    Completions(CompletionsArgs),
+    #[command(after_help = man::pages!("delta-sessions", "exec"))]
+    Man(ManArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum SessionCommand {
     Start(StartArgs),
     Exec(ExecArgs),
     End(EndArgs),
     List(ListArgs),
     Cleanup(CleanupArgs),
 }
+
+/// The program itself, for its completions and its pages.
+const PROGRAM: Program =
+    Program { name: "delta-sessions", variable: "DELTA_SESSIONS_COMPLETE", command: Cli::command };
 
 /// Start a session
 ///
@@ -63,7 +80,7 @@ struct StartArgs {
 #[derive(Debug, Args)]
 struct ExecArgs {
     /// The id that `start` gave
-    #[arg(value_name = "SESSION_ID")]
+    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active))]
     id: String,
     /// The text of the command; stdin without it
     #[arg(value_name = "COMMAND", allow_hyphen_values = true)]
@@ -79,7 +96,7 @@ struct ExecArgs {
 #[derive(Debug, Args)]
 struct EndArgs {
     /// The id that `start` gave
-    #[arg(value_name = "SESSION_ID")]
+    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active))]
     id: String,
 }
 
@@ -104,6 +121,9 @@ struct Refusal {
 /// Runs the program with the process's arguments; gives its exit code.
 pub fn main() -> ExitCode {
     super::install_panic_hook();
+    if completions::answer(PROGRAM) {
+        return ExitCode::SUCCESS;
+    }
     super::hide_memory();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -112,7 +132,12 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    let printed = perform(cli.command).and_then(|text| {
+    let command = match cli.command {
+        Command::Session(command) => command,
+        Command::Completions(args) => return completions::completions(&args, &PROGRAM),
+        Command::Man(args) => return man::man(&args, &PROGRAM),
+    };
+    let printed = perform(command).and_then(|text| {
         stdout::write_result(&format!("{text}\n"))
             .map_err(|error| SessionError::System { action: "write the answer", source: error })
     });
@@ -126,19 +151,17 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn perform(command: Command) -> Result<String, SessionError> {
-    let system = |action| move |source| SessionError::System { action, source };
-    let cwd = std::env::current_dir().map_err(system("find the current directory"))?;
-    let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
-    let cancel = Cancel::install().map_err(system("prepare for signals"))?;
-    let sessions = Sessions { cwd, environment };
+fn perform(command: SessionCommand) -> Result<String, SessionError> {
+    let sessions = here()?;
+    let cancel = Cancel::install()
+        .map_err(|source| SessionError::System { action: "prepare for signals", source })?;
     let id = |text: &str| SessionId::parse(text).map_err(SessionError::from);
     match command {
-        Command::Start(args) => {
+        SessionCommand::Start(args) => {
             let started: Started = sessions.start(&args.command)?;
             print(&started)
         }
-        Command::Exec(args) => {
+        SessionCommand::Exec(args) => {
             let id = id(&args.id)?;
             let text = match args.text {
                 Some(text) => text.into_vec(),
@@ -146,10 +169,30 @@ fn perform(command: Command) -> Result<String, SessionError> {
             };
             print(&sessions.exec(&id, &text, Duration::from_millis(args.timeout_ms), &cancel)?)
         }
-        Command::End(args) => print(&sessions.end(&id(&args.id)?, &cancel)?),
-        Command::List(_) => print(&sessions.list()?),
-        Command::Cleanup(args) => print(&sessions.cleanup(args.all)?),
+        SessionCommand::End(args) => print(&sessions.end(&id(&args.id)?, &cancel)?),
+        SessionCommand::List(_) => print(&sessions.list()?),
+        SessionCommand::Cleanup(args) => print(&sessions.cleanup(args.all)?),
     }
+}
+
+/// The sessions of the current directory.
+fn here() -> Result<Sessions, SessionError> {
+    let cwd = std::env::current_dir()
+        .map_err(|source| SessionError::System { action: "find the current directory", source })?;
+    Ok(Sessions { cwd, environment: std::env::vars_os().collect() })
+}
+
+/// The active sessions, for a shell that completes an id: the last one first.
+fn active() -> Vec<CompletionCandidate> {
+    let listed = here().and_then(|sessions| sessions.list()).unwrap_or_default();
+    let candidate = |session: Listed| match session {
+        Listed::Sound { session_id, command, status: Status::Active, .. } => {
+            Some(CompletionCandidate::new(session_id).help(Some(command.into())))
+        }
+        _ => None,
+    };
+    let found = listed.into_iter().rev().filter_map(candidate).enumerate();
+    found.map(|(place, candidate)| candidate.display_order(Some(place))).collect()
 }
 
 fn print<T: Serialize>(value: &T) -> Result<String, SessionError> {
@@ -173,7 +216,6 @@ fn read_stdin() -> Result<Vec<u8>, SessionError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn c_11_1_every_option_of_sessions_has_help() {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use test_support::sandbox::{Delta, Ran, Sandbox};
 
 /// The program under test.
-const SESSIONS: &str = env!("CARGO_BIN_EXE_delta-sessions");
+pub const SESSIONS: &str = env!("CARGO_BIN_EXE_delta-sessions");
 
 /// A session in a sandbox of its own.
 struct Session {

@@ -1,6 +1,8 @@
-//! What shells and manuals are told: `delta completions`, asked by real shells, and `delta man`, as groff shows it.
+//! What shells and manuals are told: `delta completions`, asked by real shells, and `delta man`, as groff shows it; and the
+//! same of the other programs.
 
 use super::DELTA;
+use super::sessions::SESSIONS;
 use std::process::Command;
 use test_support::sandbox::{Ran, Sandbox};
 
@@ -43,14 +45,33 @@ fn has(program: &str) -> bool {
 
 /// What bash offers for the last of these words, which are given as they are typed.
 fn offered(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
+    offered_for(sandbox, "delta", words)
+}
+
+/// The same for a program that is not delta.
+fn offered_for(sandbox: &Sandbox, program: &str, words: &[&str]) -> Vec<String> {
     let script = r#"
-        source <(delta completions bash)
+        source <("$1" completions bash)
         COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9
-        function=$(complete -p delta | sed 's/.* -F \([a-z_]*\) delta/\1/')
-        "$function" delta "${@: -1}" "${@: -2:1}" 2> /dev/null  # compopt works at a prompt only
+        function=$(complete -p "$1" | sed "s/.* -F \([a-z_]*\) $1/\1/")
+        "$function" "$1" "${@: -1}" "${@: -2:1}" 2> /dev/null  # compopt works at a prompt only
         printf '%s\n' "${COMPREPLY[@]}""#;
-    let ran = shell(sandbox, "bash", &[&["-c", script, "bash", "delta"], words].concat());
+    let ran = shell(sandbox, "bash", &[&["-c", script, "bash", program], words].concat());
     ran.expect_code(0).stdout.lines().map(str::to_owned).collect()
+}
+
+/// A sandbox with `delta-sessions` on its PATH, and sessions in it: one of bash, one of `cat -n`, and one that was ended.
+fn with_sessions() -> (Sandbox, [String; 2]) {
+    let sandbox = Sandbox::new(SESSIONS);
+    sandbox.write("bin/.keep", "");
+    std::os::unix::fs::symlink(SESSIONS, sandbox.path("bin/delta-sessions")).unwrap();
+    let start = |command: &str| {
+        let started = sandbox.delta(["start", command]).output().expect_code(0).json();
+        started["session_id"].as_str().unwrap().to_owned()
+    };
+    let (ended, active) = (start("bash"), [start("bash"), start("cat -n")]);
+    sandbox.delta(["end", &ended]).output().expect_code(0);
+    (sandbox, active)
 }
 
 #[test]
@@ -127,12 +148,50 @@ fn c_11_6_fish_completes() {
 }
 
 #[test]
+fn c_11_6_sessions_are_completed() {
+    let (sandbox, [first, last]) = with_sessions();
+    let offered = |words: &[&str]| offered_for(&sandbox, "delta-sessions", words);
+    assert_eq!(offered(&["e"]), ["exec", "end"]);
+    for command in ["exec", "end"] {
+        assert_eq!(offered(&[command, "s"]), [&*last, &*first]);
+    }
+    assert_eq!(offered(&["exec", &first, "--t"]), ["--timeout-ms"]);
+    assert_eq!(offered(&["completions", "z"]), ["zsh"]);
+    assert_eq!(offered(&["man", "cl"]), ["cleanup"]);
+}
+
+#[test]
+fn c_11_6_zsh_and_fish_complete_sessions() {
+    let (sandbox, [first, last]) = with_sessions();
+    let zsh = r#"
+        autoload -Uz compinit && compinit -u -d dump
+        source <(delta-sessions completions zsh)
+        _describe() { print -rl -- "${(P@)3}" }
+        words=(delta-sessions end '') CURRENT=3
+        $_comps[delta-sessions]"#;
+    if has("zsh") {
+        let ran = shell(&sandbox, "zsh", &["-f", "-c", zsh]).expect_code(0);
+        let offered: Vec<&str> = ran.stdout.lines().take(2).collect();
+        assert_eq!(offered, [format!("{last}:cat -n"), format!("{first}:bash")]);
+    }
+    let fish = r#"
+        delta-sessions completions fish | source
+        complete -C "delta-sessions exec s""#;
+    if has("fish") {
+        let ran = shell(&sandbox, "fish", &["--no-config", "-c", fish]).expect_code(0);
+        assert_eq!(ran.stdout, format!("{last}\tcat -n\n{first}\tbash\n"));
+    }
+}
+
+#[test]
 fn c_11_6_an_unknown_shell_is_a_usage_error() {
-    let sandbox = Sandbox::new(DELTA);
-    let ran = sandbox.delta(["completions", "tcsh"]).output().expect_code(2);
-    assert!(ran.stderr.contains("[possible values: bash, zsh, fish]"), "{}", ran.stderr);
-    let ran = sandbox.delta(["completions"]).output().expect_code(2);
-    assert_eq!(ran.stdout, "");
+    for program in [DELTA, SESSIONS] {
+        let sandbox = Sandbox::new(program);
+        let ran = sandbox.delta(["completions", "tcsh"]).output().expect_code(2);
+        assert!(ran.stderr.contains("[possible values: bash, zsh, fish]"), "{}", ran.stderr);
+        let ran = sandbox.delta(["completions"]).output().expect_code(2);
+        assert_eq!(ran.stdout, "");
+    }
 }
 
 /// A manual page as a terminal of 80 columns shows it, without warnings.
@@ -180,8 +239,30 @@ fn c_11_7_every_command_has_a_manual_page() {
 }
 
 #[test]
+fn c_11_7_every_command_of_sessions_has_a_manual_page() {
+    if !has("groff") {
+        return;
+    }
+    let sandbox = Sandbox::new(SESSIONS);
+    let root = page(&sandbox, &[]);
+    for shown in ["DELTA-SESSIONS(1)", "\n       delta-sessions-exec(1)\n", "\nEXIT CODES\n"] {
+        assert!(root.contains(shown), "{shown:?} is not in:\n{root}");
+    }
+    for name in ["start", "exec", "end", "list", "cleanup", "completions", "man"] {
+        let text = page(&sandbox, &[name]);
+        assert!(text.starts_with(&format!("DELTA-SESSIONS-{}(1)", name.to_uppercase())), "{text}");
+        assert!(text.contains("delta-sessions(1)"), "{text}");
+    }
+}
+
+#[test]
 fn c_11_7_a_page_that_is_not_there_is_a_usage_error() {
     let sandbox = Sandbox::new(DELTA);
     let ran = sandbox.delta(["man", "tool", "nope"]).output().expect_code(2);
-    assert!(ran.stderr.starts_with("error: there is no command `tool nope`\n"), "{}", ran.stderr);
+    let error = "error: there is no command `tool nope`\n\nUsage: delta man [COMMAND]...\n";
+    assert!(ran.stderr.starts_with(error), "{}", ran.stderr);
+    let sandbox = Sandbox::new(SESSIONS);
+    let ran = sandbox.delta(["man", "nope"]).output().expect_code(2);
+    let error = "error: there is no command `nope`\n\nUsage: delta-sessions man [COMMAND]...\n";
+    assert!(ran.stderr.starts_with(error), "{}", ran.stderr);
 }
