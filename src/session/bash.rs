@@ -33,6 +33,9 @@ const LIST: &str = "list";
 const PARTS: &str = "parts";
 /// The most that is handed over in a variable, which costs less than a file; the kernel takes 128 KiB.
 const LONGEST_VARIABLE: usize = 64 * 1024;
+/// Takes away what bash sets where the environment does not: it may have been taken away in the session.
+const NEW_SHELL: &[u8] =
+    b"builtin unset -v __delta_state PATH TERM IFS HOME SHELL HOSTNAME HOSTTYPE MACHTYPE OSTYPE PS4 OPTERR SHLVL\n";
 /// What a state begins with that sets `xtrace`.
 const TRACE: &[u8] = b"#xtrace\n";
 /// What bash sets itself.
@@ -73,6 +76,9 @@ pub(super) fn prepare(
             true => set("__delta_state", state),
             false => set("__delta_from", turn.before.join(STATE).as_os_str().as_bytes()),
         }
+        // The state has its own; without any, bash looks for them in the files of users.
+        set("HOME", b"/");
+        set("SHELL", b"/bin/sh");
         if state.starts_with(TRACE) {
             set("__delta_trace", b"1");
         }
@@ -112,7 +118,7 @@ pub(super) fn leave(turn: &Turn<'_>) -> Result<Left, FileError> {
     if options.traces() {
         state.extend_from_slice(TRACE);
     }
-    state.extend_from_slice(b"builtin unset -v __delta_state PATH TERM IFS\n");
+    state.extend_from_slice(NEW_SHELL);
     push_variables(&mut state, variables);
     state.extend_from_slice(shell);
     state.extend_from_slice(b"builtin shopt -s extglob\n");
