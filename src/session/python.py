@@ -51,10 +51,14 @@ def rebuild_function(code, space, name, closure):
 def space_of(function):
     """The globals of a function: those of the session, the name of a module, or a dictionary of its own."""
     space = function.__globals__
-    module = sys.modules.get(function.__module__)
-    if space is MAIN.__dict__ or module is None or module.__dict__ is not space:
-        return space if space is MAIN.__dict__ else {name: value for name, value in space.items() if name != "__builtins__"}
-    return module.__name__
+    if space is MAIN.__dict__:
+        return space
+    # Not that of `__module__`: who wraps a function sets that to the module of the wrapped one.
+    name = space.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    if module is not None and module.__dict__ is space:
+        return name
+    return space
 
 
 def set_function(function, state):
@@ -178,11 +182,13 @@ CACHED = type(functools.lru_cache(None)(lambda: None))
 FIELD_KINDS = ("MISSING", "KW_ONLY", "_FIELD", "_FIELD_CLASSVAR", "_FIELD_INITVAR")
 
 
+# What each process has of its own. The built-in names are in the globals of every function.
+OF_EACH_PROCESS = {"module": MAIN, "namespace": MAIN.__dict__, "builtins": builtins.__dict__}
+
+
 class Pickler(pickle.Pickler):
     def persistent_id(self, thing):
-        if thing is MAIN or thing is MAIN.__dict__:
-            return "module" if thing is MAIN else "namespace"
-        return None
+        return next((name for name, own in OF_EACH_PROCESS.items() if thing is own), None)
 
     def reducer_override(self, thing):
         kind = type(thing)
@@ -219,7 +225,7 @@ class Pickler(pickle.Pickler):
 
 class Unpickler(pickle.Unpickler):
     def persistent_load(self, name):
-        return MAIN if name == "module" else MAIN.__dict__
+        return OF_EACH_PROCESS[name]
 
 
 # Types that are in no module under the names that they have themselves.

@@ -1,4 +1,6 @@
 //! `delta-sessions` (C-14.1 to C-14.4).
+//!
+//! `DELTA_PYTHON=/usr/bin/python3.9` tries sessions of another Python than the `python3` of PATH.
 
 mod corpus;
 mod lifecycle;
@@ -7,10 +9,38 @@ mod shell;
 mod together;
 
 use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::LazyLock;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 
 /// The program under test.
 pub const SESSIONS: &str = env!("CARGO_BIN_EXE_delta-sessions");
+
+/// The Python itself, in an environment without packages: what stands in PATH may be a script that looks for it, and what
+/// is installed for it may take longer to start than everything else.
+static PYTHON: LazyLock<String> = LazyLock::new(|| {
+    let named = std::env::var("DELTA_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let text = "import sys; print(sys._base_executable)";
+    let found = Command::new(&named).args(["-c", text]).output();
+    let found = found.unwrap_or_else(|error| panic!("{named}: {error}"));
+    assert!(found.status.success(), "{named}: {found:?}");
+    let program = String::from_utf8(found.stdout).unwrap().trim_end().to_owned();
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(program.replace('/', "_"));
+    let (config, link) = (dir.join("pyvenv.cfg"), dir.join("bin/python3"));
+    // Each test is a process, and several of them may be here at once.
+    if !config.exists() {
+        fs::create_dir_all(dir.join("bin")).unwrap();
+        let own = dir.join(std::process::id().to_string());
+        let home = Path::new(&program).parent().unwrap().display();
+        fs::write(&own, format!("home = {home}\ninclude-system-site-packages = false\n")).unwrap();
+        fs::rename(own, config).unwrap();
+    }
+    let made = std::os::unix::fs::symlink(program, &link);
+    assert!(made.is_ok() || link.exists(), "{made:?}");
+    link.display().to_string()
+});
 
 /// A session in a sandbox of its own.
 struct Session {
@@ -26,7 +56,7 @@ impl Session {
     /// The same, in an environment that is changed first.
     fn start_with(command: &[&str], change: impl Fn(Delta) -> Delta) -> Self {
         let sandbox = Sandbox::new(SESSIONS);
-        std::fs::create_dir(sandbox.path("work")).unwrap();
+        fs::create_dir(sandbox.path("work")).unwrap();
         let start = sandbox.delta(["start"].iter().chain(command).copied());
         let answer = change(start).cwd(sandbox.path("work")).output().expect_code(0).json();
         let id = answer["session_id"].as_str().unwrap().to_owned();
@@ -78,7 +108,7 @@ impl Session {
 
     /// The names of its states.
     fn states(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.sandbox.path(&self.dir())).unwrap();
+        let entries = fs::read_dir(self.sandbox.path(&self.dir())).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.starts_with("state.")).collect()
     }

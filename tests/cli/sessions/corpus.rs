@@ -1,10 +1,9 @@
 //! Dialogues with a session, against the same ones typed into one real interactive interpreter: the same output, and the
 //! same state at the end. What differs on purpose is in docs/reference/sessions.md.
 //!
-//! `DELTA_PYTHON=/usr/bin/python3.9` has the dialogues with another Python than the `python3` of PATH, and
-//! `DELTA_DIALOGUE=closures` only those with that in their name.
+//! `DELTA_DIALOGUE=closures` has only those with that in their name.
 
-use super::Session;
+use super::{PYTHON, Session};
 use regex::Regex;
 use std::io::Write;
 use std::path::Path;
@@ -39,7 +38,7 @@ struct Interpreter {
     /// Prints the state.
     state: &'static str,
     /// What is taken out of standard error before it is compared.
-    differs: &'static [(&'static str, &'static str)],
+    differs: Vec<(&'static str, &'static str)>,
 }
 
 fn bash() -> Interpreter {
@@ -55,7 +54,7 @@ for v in $(IFS=$' \t\n'; compgen -A function); do case $v in __delta_*|trap) ;; 
 declare -Fx; alias; umask; dirs -l -p; echo "$@"; set +o | while read -r v; do case $v in *history|*histexpand|*emacs|*monitor) ;; *) echo "$v" ;; esac; done
 shopt | while read -r v; do case $v in login_shell*|progcomp*) ;; *) echo "$v" ;; esac; done"#,
         // An interactive shell counts no lines, repeats none, and tells of its jobs and its end.
-        differs: &[
+        differs: vec![
             (r"(?m)^bash: (?:eval: )?(?:line \d+: )?", "bash: "),
             (r"(?m)^bash: `.*'\n", ""),
             (r"(?m)^bash: (?:cannot set terminal process group|no job control).*\n", ""),
@@ -66,24 +65,24 @@ shopt | while read -r v; do case $v in login_shell*|progcomp*) ;; *) echo "$v" ;
     }
 }
 
-/// The Python itself: what stands in PATH may be a script that looks for it, and takes longer than everything else.
 fn python() -> Interpreter {
-    let named = std::env::var("DELTA_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let found = Command::new(&named).args(["-c", "import sys; print(sys.executable)"]).output();
-    let found = found.unwrap_or_else(|error| panic!("{named}: {error}"));
-    assert!(found.status.success(), "{named}: {found:?}");
+    // A real one counts the lines of each statement; newer ones name each, and show its lines.
+    let mut differs = vec![
+        (r"^>>> ", ""),
+        (r"\n+\z", ""),
+        (r#"(File "<stdin>)(?:-\d+)?", line \d+"#, "$1\", line N"),
+    ];
+    let text = "import sys; sys.exit(sys.version_info >= (3, 13))";
+    if !Command::new(&*PYTHON).args(["-c", text]).status().unwrap().success() {
+        differs.push((r#"(File "<stdin>", line N, in .*\n)(?:    .*\n)+"#, "$1"));
+    }
     Interpreter {
-        command: String::from_utf8(found.stdout).unwrap().trim_end().to_owned(),
+        command: PYTHON.clone(),
         arguments: &["-i", "-q"],
         begin: "import sys; sys.ps1 = sys.ps2 = ''\n",
         enter: "\n\n",
         state: "print(sorted((n, repr(v) if isinstance(v, (int, str, float, list, dict, tuple)) and ' at 0x' not in repr(v) else type(v).__name__) for n, v in globals().items() if not n.startswith('_') and n != 'sys'), __import__('os').getcwd())",
-        // A real one counts the lines of each statement; newer ones name each, and show it.
-        differs: &[
-            (r"^>>> ", ""),
-            (r"\n+\z", ""),
-            (r#"(File "<stdin>)(?:-\d+)?", line \d+"#, "$1\", line N"),
-        ],
+        differs,
     }
 }
 
@@ -139,7 +138,7 @@ impl Interpreter {
     }
 
     fn normal(&self, stdout: String, mut stderr: String, work: &Path) -> Printed {
-        for (pattern, instead) in self.differs {
+        for (pattern, instead) in &self.differs {
             stderr = Regex::new(pattern).unwrap().replace_all(&stderr, *instead).into_owned();
         }
         let sandbox = work.parent().unwrap().display().to_string();

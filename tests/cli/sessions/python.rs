@@ -1,6 +1,6 @@
 //! Sessions of Python, and of commands that keep nothing themselves (C-14.3).
 
-use super::Session;
+use super::{PYTHON, Session};
 use serde_json::{Value, json};
 
 fn answer(stdout: &str, stderr: &str, exit_code: i32) -> Value {
@@ -9,7 +9,7 @@ fn answer(stdout: &str, stderr: &str, exit_code: i32) -> Value {
 
 #[test]
 fn c_14_3_names_that_cannot_be_kept_are_named() {
-    let session = Session::start(&["python3"]);
+    let session = Session::start(&[&PYTHON]);
     let answer = session.exec("import threading\nx = 1\nlock = threading.Lock()\ngen = (i for i in [])\nnested = {'a': [lock]}\nf = open('/dev/null')");
     let lost = json!(["f", "gen", "lock", "nested"]);
     assert_eq!(answer, json!({"stdout": "", "stderr": "", "exit_code": 0, "not_preserved": lost}));
@@ -25,7 +25,7 @@ fn c_14_3_names_that_cannot_be_kept_are_named() {
 
 #[test]
 fn c_14_3_only_the_last_value_is_shown() {
-    let session = Session::start(&["python3"]);
+    let session = Session::start(&[&PYTHON]);
     assert_eq!(session.says("1\n2\nx = 3\nx + 1"), "4\n");
     assert_eq!(session.says("x\ny = 1"), "");
     assert_eq!(session.says("for i in range(2):\n    i"), "");
@@ -34,7 +34,7 @@ fn c_14_3_only_the_last_value_is_shown() {
 
 #[test]
 fn c_14_3_leaving_and_failing() {
-    let session = Session::start(&["python3"]);
+    let session = Session::start(&[&PYTHON]);
     assert_eq!(session.exec("a = 1\nexit(3)"), answer("", "", 3));
     assert_eq!(session.exec("b = a + 1\nraise SystemExit('why')"), answer("", "why\n", 1));
     let trace = "Traceback (most recent call last):\n  File \"<stdin>\", line 2, in <module>\nZeroDivisionError: division by zero\n";
@@ -52,7 +52,7 @@ fn c_14_3_leaving_and_failing() {
 
 #[test]
 fn c_14_3_a_late_command_leaves_the_state_before() {
-    let session = Session::start(&["python3"]);
+    let session = Session::start(&[&PYTHON]);
     session.says("a = 1");
     let late = session.exec_with("a = 2\nimport time\ntime.sleep(600)", &["--timeout-ms", "1500"]);
     assert_eq!((&late["exit_code"], &late["timed_out"]), (&json!(124), &json!(true)));
@@ -61,7 +61,7 @@ fn c_14_3_a_late_command_leaves_the_state_before() {
 
 #[test]
 fn c_14_3_a_directory_that_is_gone_and_a_future_that_holds() {
-    let session = Session::start(&["python3"]);
+    let session = Session::start(&[&PYTHON]);
     session
         .says("from __future__ import annotations\nimport os\nos.makedirs('a/b')\nos.chdir('a/b')");
     std::fs::remove_dir_all(session.sandbox.path("work/a")).unwrap();
@@ -84,4 +84,23 @@ fn c_14_3_any_other_command_gets_the_text_on_stdin() {
     assert_eq!(counting.says("12345").trim(), "5");
     let failing = Session::start(&["sh"]);
     assert_eq!(failing.exec("exit 9"), answer("", "", 9));
+}
+
+#[test]
+fn c_14_3_a_database_keeps_what_it_writes_and_nothing_else() {
+    let session = Session::start(&["sqlite3", "notes.db"]);
+    assert_eq!(session.says("create table notes(text);\ninsert into notes values ('milk');"), "");
+    assert_eq!(session.says("select text from notes;"), "milk\n");
+    // What is not committed, is temporary or is set for the program ends with the command.
+    assert_eq!(session.says("begin; insert into notes values ('lost');\n.mode line"), "");
+    let temporary = "create temp table t(x); insert into t values (1); select x from t;";
+    assert_eq!(session.says(temporary), "1\n");
+    assert_eq!(session.says("select count(*), 'x' from notes;"), "1|x\n");
+    for wrong in ["select x from t;", "insert into notes values ('after'); nonsense;"] {
+        let failed = session.exec(wrong);
+        assert_ne!((&failed["stderr"], &failed["exit_code"]), (&json!(""), &json!(0)), "{wrong}");
+    }
+    // The statements before one that is wrong were done.
+    assert_eq!(session.says("select text from notes;"), "milk\nafter\n");
+    assert_eq!(session.metadata()["execution_count"], 8);
 }

@@ -1,6 +1,6 @@
 //! Several processes on one session, and processes that are killed (C-14.1, C-14.4).
 
-use super::{SESSIONS, Session};
+use super::{PYTHON, SESSIONS, Session};
 use serde_json::json;
 use std::process::Child;
 use test_support::sandbox::{Ran, Sandbox};
@@ -32,7 +32,7 @@ fn c_14_1_commands_of_ten_processes_wait_for_each_other() {
 
 #[test]
 fn c_14_1_killed_anywhere_a_session_has_the_state_before_or_after() {
-    for command in ["bash", "python3"] {
+    for command in ["bash", &**PYTHON] {
         let session = Session::start(&[command]);
         let set = |n: u32| match command {
             "bash" => format!("a={n}; big=$(printf 'x%.0s' {{1..2000}}); b={n}"),
