@@ -6,7 +6,7 @@ use crate::ledger;
 use crate::process::Launch;
 use crate::text::Secrets;
 use crate::vars::{Variable, Vars};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -20,6 +20,22 @@ const LONGEST_VALUE: usize = 64 * 1024;
 
 /// The variables that hold a key by convention.
 pub const KEY_VARIABLES: [&str; 2] = ["DELTA_API_KEY", "OPENAI_API_KEY"];
+/// The variable that tells a child which others of those it is given hold a key: their names, with blanks between.
+const KEY_NAMES: &str = "DELTA_KEY_NAMES";
+
+/// The names of all variables that hold a key, for a process with this environment; `named` is one more.
+pub fn key_names(own: &BTreeMap<OsString, OsString>, named: Option<&str>) -> Vec<String> {
+    let told = own.get(OsStr::new(KEY_NAMES)).and_then(|names| names.to_str());
+    let mut names: Vec<String> = KEY_VARIABLES
+        .into_iter()
+        .chain(named)
+        .chain(told.into_iter().flat_map(str::split_whitespace))
+        .map(str::to_owned)
+        .collect();
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    names
+}
 
 /// The surroundings of a run's children.
 #[derive(Debug, Clone)]
@@ -37,11 +53,11 @@ pub struct Environment {
 
 impl Environment {
     /// The surroundings in a run. `all` is the engine's environment with all `.env` files, `trusted` the same without
-    /// those that the agent can write; `api_key_env` is the agent's name for its key, `budget` the ledger on which runs
-    /// below draw.
+    /// those that the agent can write; `keys` are the names of the variables that hold a key, `budget` is the ledger on
+    /// which runs below draw.
     pub fn new(
         (mut all, mut trusted): (BTreeMap<OsString, OsString>, BTreeMap<OsString, OsString>),
-        api_key_env: Option<&str>,
+        keys: Vec<String>,
         run_id: &str,
         budget: Option<&Path>,
         vars: Vars,
@@ -52,11 +68,11 @@ impl Environment {
             own.remove(OsStr::new("DELTA_CALL_ID"));
             // A file named .env says nothing about it.
             own.remove(OsStr::new(ledger::VARIABLE));
+            own.remove(OsStr::new(KEY_NAMES));
             if own.remove(OsStr::new(HOOK_NAME)).is_some() {
                 OF_HOOKS.iter().for_each(|name| drop(own.remove(OsStr::new(name))));
             }
         }
-        let keys = KEY_VARIABLES.into_iter().chain(api_key_env).map(str::to_owned).collect();
         let mut run = BTreeMap::new();
         let mut set =
             |name: &str, value: &OsStr| run.insert(OsString::from(name), value.to_owned());
@@ -112,6 +128,16 @@ impl Environment {
         let mut env = base.clone();
         for key in self.keys.iter().filter(|key| !pass_env.contains(key)) {
             env.remove(OsStr::new(key));
+        }
+        // A child that keeps its environment, such as a session, has to know what of it is a key.
+        let told = self
+            .keys
+            .iter()
+            .map(String::as_str)
+            .filter(|key| !KEY_VARIABLES.contains(key) && env.contains_key(OsStr::new(key)));
+        let told = told.collect::<Vec<_>>().join(" ");
+        if !told.is_empty() {
+            env.insert(KEY_NAMES.into(), told.into());
         }
         env.extend(
             more.into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value))),

@@ -9,7 +9,7 @@ use crate::agent::imports::{IMPORT_PATH, ImportPath};
 use crate::agent::layers::{Layers, Places};
 use crate::durable::LogFile;
 use crate::engine::Engine;
-use crate::environment::{Environment, KEY_VARIABLES};
+use crate::environment::{Environment, key_names};
 use crate::event::{EngineStart, Event, RunStatus};
 use crate::human::Person;
 use crate::id::RunId;
@@ -111,6 +111,8 @@ pub struct Ready {
     pub agent: Agent,
     /// What must never be written.
     pub secrets: Secrets,
+    /// The variables that hold it.
+    key_names: Vec<String>,
     /// The ledgers of the runs around this one, the nearest first.
     above: Vec<Ledger>,
     /// Prepared, so that what is wrong with an address or a proxy is known before anything is made.
@@ -125,9 +127,10 @@ impl Ready {
         // Started in a directory that is gone, a command belongs to no project.
         let current = std::env::current_dir().unwrap_or_default();
         let places = Places { workspace, agent: &agent.home, current: &current };
-        let layers = Layers::read(&places, std::env::vars_os().collect())?;
-        let named = agent.llm.api_key_env.as_deref();
-        let keys: Vec<&str> = KEY_VARIABLES.into_iter().chain(named).collect();
+        let own = std::env::vars_os().collect();
+        let key_names = key_names(&own, agent.llm.api_key_env.as_deref());
+        let keys: Vec<&str> = key_names.iter().map(String::as_str).collect();
+        let layers = Layers::read(&places, own)?;
         let (endpoint, used) = match agent.llm.provider {
             ProviderKind::Openai => {
                 let endpoint = Endpoint::resolve(&agent.llm, &|name| layers.values(name))?;
@@ -142,7 +145,7 @@ impl Ready {
         options.note(&layers.account(&used));
         // The keys of all layers, used or not: none of them belongs into a file.
         let secrets = Secrets::new(layers.keys(&keys));
-        Ok(Self { agent, secrets, above, endpoint, layers })
+        Ok(Self { agent, secrets, key_names, above, endpoint, layers })
     }
 
     /// What ENGINE_START says of this process.
@@ -188,9 +191,9 @@ impl Ready {
         let (agent_home, cwd) = (self.agent.home.clone(), workspace.root.clone());
         let vars = Vars { agent_home, cwd, run_dir: run.dir.clone() };
         let (all, trusted) = self.layers.merged();
-        let (api_key_env, id) = (self.agent.llm.api_key_env.as_deref(), run.id.as_str());
+        let (keys, id) = (self.key_names.clone(), run.id.as_str());
         let (ledger, secrets) = (budget.path(), self.secrets.clone());
-        let environment = Environment::new((all, trusted), api_key_env, id, ledger, vars, secrets);
+        let environment = Environment::new((all, trusted), keys, id, ledger, vars, secrets);
         let provider = self.connect(&environment)?;
         let person = options.person(&cancel);
         Engine::new(&self.agent, environment, provider, cancel, person, time::now, budget)

@@ -13,7 +13,7 @@ pub use self::store::{Metadata, Status};
 
 use self::store::{Held, Left, Turn, state_dir};
 use crate::durable::{self, FileError};
-use crate::environment::KEY_VARIABLES;
+use crate::environment::key_names;
 use crate::id::{BadSessionId, SessionId};
 use crate::process::{self, Command, End, Finished, Launch, Spool};
 use crate::signal::Cancel;
@@ -28,8 +28,14 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 /// What an engine tells each call of its own: it belongs to the call, not to the session.
-const OF_CALLS: [&str; 5] =
-    ["DELTA_RUN_ID", "DELTA_CALL_ID", "ITERATION_COUNT", "RUN_DIR", "JOURNAL_PATH"];
+const OF_CALLS: [&str; 6] = [
+    "DELTA_RUN_ID",
+    "DELTA_CALL_ID",
+    "DELTA_KEY_NAMES",
+    "ITERATION_COUNT",
+    "RUN_DIR",
+    "JOURNAL_PATH",
+];
 /// The variables by which a command and all it starts are found: the session, and the number of the command.
 const MARKS: [&str; 2] = ["DELTA_SESSION_ID", "DELTA_SESSION_EXEC"];
 /// The environment in which a session was started, each variable ended by NUL.
@@ -167,22 +173,23 @@ impl Sessions {
             return Err(SessionError::Terminated(id.clone()));
         }
         held.sweep();
+        let dir = held.dir.clone();
         let kind = Kind::of(&held.metadata.program);
         if kind != Kind::Other && text.contains(&0) {
             return Err(SessionError::Nul);
         }
-        let before = state_dir(&held.dir, held.metadata.state);
-        let next = state_dir(&held.dir, held.metadata.state + 1);
+        let before = state_dir(&dir, held.metadata.state);
+        let next = state_dir(&dir, held.metadata.state + 1);
         let work_dir = without_parents(read_line(&before.join(WORK_DIR))?);
         let missing = if kind == Kind::Other { 0 } else { restore(&work_dir)? };
-        let passing = self.passing();
+        let (passing, keys) = (self.passing(), self.keys());
         let secrets = self.secrets();
         let state = match kind {
             Kind::Bash => fs::read(before.join(bash::STATE)).ok(),
             Kind::Python | Kind::Other => None,
         };
         let turn = Turn {
-            session: &held.dir,
+            session: &dir,
             state: state.as_deref(),
             before: &before,
             next: &next,
@@ -190,44 +197,11 @@ impl Sessions {
             work_dir: &work_dir,
             missing,
             passing: &passing,
+            keys: &keys,
             secrets: &secrets,
         };
         let finished = self.run(&held, kind, &turn, timeout, cancel)?;
-        let (exit_code, timed_out) = match finished.end {
-            End::Exited(code) => (code, false),
-            End::Killed(signal) => (128 + signal, false),
-            End::TimedOut => (124, true),
-            End::Cancelled => return Err(SessionError::Interrupted),
-            End::NotStarted { reason, .. } => return Err(SessionError::NotStarted(reason)),
-        };
-        if let Some(reason) = python::refused(&next) {
-            return Err(SessionError::Damaged { dir: held.dir.clone(), reason });
-        }
-        let left = if timed_out { Left::Nothing } else { kind.leave(&turn)? };
-        let not_preserved = python::not_preserved(&next);
-        kind.tidy(&turn);
-        held.metadata.execution_count += 1;
-        held.metadata.last_executed_at = Some(time::now());
-        if left == Left::New {
-            held.metadata.state += 1;
-            held.metadata.work_dir = read_line(&next.join(WORK_DIR))?.display().to_string();
-        }
-        held.save()?;
-        match left {
-            Left::New => store::forget(&before),
-            Left::Same => {}
-            Left::Nothing => store::forget(&next),
-        }
-        let place = format!("{}/{id}/output", store::DIRECTORY);
-        let note = match (left, timed_out) {
-            (Left::New | Left::Same, _) => None,
-            (Left::Nothing, true) => Some(format!(
-                "it was ended after {} ms; the state before it stands",
-                timeout.as_millis()
-            )),
-            (Left::Nothing, false) => Some(kind.why_lost().to_owned()),
-        };
-        Ok(Executed::of(&finished, exit_code, &place).with(timed_out, note, not_preserved))
+        settle(&mut held, kind, &turn, &finished, timeout)
     }
 
     fn run(
@@ -265,10 +239,7 @@ impl Sessions {
         let argv: Vec<String> =
             std::iter::once(held.metadata.program.clone()).chain(arguments).collect();
         let output = held.dir.join("output");
-        for stream in ["stdout", "stderr"] {
-            // Of a command that was killed before it counted.
-            let _ = fs::remove_file(output.join(format!("{count}.{stream}")));
-        }
+        clear(&output, &count);
         let command = Command {
             argv: &argv,
             launch: &launch,
@@ -321,10 +292,9 @@ impl Sessions {
     /// The environment as a session keeps it.
     fn lasting(&self) -> BTreeMap<OsString, OsString> {
         let mut environment = self.environment.clone();
-        environment.retain(|name, _| {
-            let passes = |names: &[&str]| names.iter().any(|other| name == other);
-            !(passes(&KEY_VARIABLES) || passes(&OF_CALLS) || passes(&MARKS))
-        });
+        for name in self.keys().iter().map(String::as_str).chain(OF_CALLS).chain(MARKS) {
+            environment.remove(OsStr::new(name));
+        }
         environment
     }
 
@@ -332,14 +302,25 @@ impl Sessions {
     fn passing(&self) -> Vec<String> {
         // A session that no engine uses may have variables of these names.
         let told = OF_CALLS.iter().filter(|name| self.environment.contains_key(OsStr::new(name)));
-        KEY_VARIABLES.iter().chain(&MARKS).chain(told).map(|name| (*name).to_owned()).collect()
+        let others = MARKS.iter().chain(told).map(|name| (*name).to_owned());
+        self.keys().into_iter().chain(others).collect()
     }
 
     /// The keys of the environment, which stand in no file and no answer.
     fn secrets(&self) -> Secrets {
         let value =
-            |name: &&str| self.environment.get(OsStr::new(name))?.to_str().map(str::to_owned);
-        Secrets::new(KEY_VARIABLES.iter().filter_map(value))
+            |name: String| self.environment.get(OsStr::new(&name))?.to_str().map(str::to_owned);
+        Secrets::new(self.keys().into_iter().filter_map(value))
+    }
+
+    /// The names of the variables that hold a key. They are put into a script of bash and must be such names.
+    fn keys(&self) -> Vec<String> {
+        let mut names = key_names(&self.environment, None);
+        names.retain(|name| {
+            let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+            starts && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        });
+        names
     }
 }
 
@@ -373,6 +354,61 @@ impl Kind {
             }
         }
     }
+}
+
+/// Removes what a command of this number printed, which was killed before it counted.
+fn clear(output: &Path, count: &str) {
+    for stream in ["stdout", "stderr"] {
+        let _ = fs::remove_file(output.join(format!("{count}.{stream}")));
+    }
+}
+
+/// Makes a fact of what a command has left; gives the answer.
+fn settle(
+    held: &mut Held,
+    kind: Kind,
+    turn: &Turn<'_>,
+    finished: &Finished,
+    timeout: Duration,
+) -> Result<Executed> {
+    let (exit_code, timed_out) = match &finished.end {
+        End::Exited(code) => (*code, false),
+        End::Killed(signal) => (128 + signal, false),
+        End::TimedOut => (124, true),
+        End::Cancelled => {
+            kind.tidy(turn);
+            return Err(SessionError::Interrupted);
+        }
+        End::NotStarted { reason, .. } => return Err(SessionError::NotStarted(reason.clone())),
+    };
+    if let Some(reason) = python::refused(turn.next) {
+        return Err(SessionError::Damaged { dir: held.dir.clone(), reason });
+    }
+    let left = if timed_out { Left::Nothing } else { kind.leave(turn)? };
+    let not_preserved = python::not_preserved(turn.next);
+    kind.tidy(turn);
+    held.metadata.execution_count += 1;
+    held.metadata.last_executed_at = Some(time::now());
+    if left == Left::New {
+        held.metadata.state += 1;
+        held.metadata.work_dir = read_line(&turn.next.join(WORK_DIR))?.display().to_string();
+    }
+    held.save()?;
+    match left {
+        Left::New => store::forget(turn.before),
+        Left::Same => {}
+        Left::Nothing => store::forget(turn.next),
+    }
+    let note = match (left, timed_out) {
+        (Left::New | Left::Same, _) => None,
+        (Left::Nothing, true) => Some(format!(
+            "it was ended after {} ms; the state before it stands",
+            timeout.as_millis()
+        )),
+        (Left::Nothing, false) => Some(kind.why_lost().to_owned()),
+    };
+    let place = format!("{}/{}/output", store::DIRECTORY, held.metadata.session_id);
+    Ok(Executed::of(finished, exit_code, &place).with(timed_out, note, not_preserved))
 }
 
 /// Sees to it that a working directory can be entered; gives how many directories at its end had to be made for that,

@@ -5,7 +5,6 @@
 
 use super::store::{Left, Turn};
 use crate::durable::{self, FileError};
-use crate::environment::KEY_VARIABLES;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -32,7 +31,7 @@ pub(super) fn prepare(
     set("__delta_dir", turn.next.into());
     set("__delta_cwd", turn.work_dir.into());
     set("__delta_skip", turn.passing.join(" ").into());
-    set("__delta_keys", KEY_VARIABLES.join(" ").into());
+    set("__delta_keys", turn.keys.join(" ").into());
     set("__delta_gone", turn.missing.to_string().into());
     // It would be run before the command, and again by each.
     env.remove(&OsString::from("PYTHONSTARTUP"));

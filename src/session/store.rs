@@ -93,7 +93,9 @@ pub(super) struct Turn<'a> {
     pub(super) missing: usize,
     /// The names of variables that come from the caller each time, and are not part of the state.
     pub(super) passing: &'a [String],
-    /// The values among them that are in no file.
+    /// Those of them that hold a key.
+    pub(super) keys: &'a [String],
+    /// The values of these, which are in no file.
     pub(super) secrets: &'a Secrets,
 }
 

@@ -71,6 +71,30 @@ fn c_15_3_no_tool_and_no_generator_finds_a_key_in_its_environment() {
     };
     assert_eq!((found("plain"), found("passed")), (vec![], vec!["OPENAI_API_KEY"]));
     assert_eq!((found("gen"), found("gen_passed")), (vec![], vec!["MY_KEY"]));
+    // Whoever keeps its environment has to know which of it is a key, when the name does not say it.
+    let told = |file: &str| {
+        let env = sandbox.read(&format!("work/{file}"));
+        env.lines().find_map(|line| line.strip_prefix("DELTA_KEY_NAMES=")).map(str::to_owned)
+    };
+    let all = ["plain", "passed", "gen", "gen_passed"].map(told);
+    assert_eq!(all, [None, None, None, Some("MY_KEY".to_owned())]);
+}
+
+/// As a tool of an outer run, to which that run passed a key: what it starts itself does not get it by accident.
+#[test]
+fn c_15_3_a_key_that_an_outer_run_passed_goes_no_further() {
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        "  - name: plain\n    shell: env\n",
+        "  - call: [{tool: plain}]\n  - say: ok",
+    );
+    let run = sandbox.run_command("hello", &[]).env("DELTA_KEY_NAMES", "OUTER_KEY");
+    run.env("OUTER_KEY", "sk-outer-0123456789").output().expect_code(0);
+    let read = |file: &String| std::fs::read(sandbox.path(&format!("work/{file}"))).unwrap();
+    let all: Vec<u8> = sandbox.files("work").iter().flat_map(read).collect();
+    let all = String::from_utf8_lossy(&all);
+    assert!(all.contains("DELTA_CALL_ID=") && !all.contains("OUTER_KEY"), "{all}");
+    assert!(!all.contains("sk-outer"), "{all}");
 }
 
 /// Tools that print what the LLM gives them, or what lies in the workspace, in several ways.

@@ -9,7 +9,7 @@ use crate::composition::Composition;
 use crate::context::{self, Context, Counter, Generator, Surroundings};
 use crate::durable;
 use crate::engine;
-use crate::environment::{Environment, KEY_VARIABLES};
+use crate::environment::{Environment, key_names};
 use crate::hook::Hook;
 use crate::ledger;
 use crate::llm::config::ModelChoice;
@@ -100,10 +100,11 @@ impl Stage {
         let current = std::env::current_dir().unwrap_or_default();
         let workspace = args.work_dir.is_some().then_some(cwd.as_path());
         let places = Places { workspace, agent: &agent.home, current: &current };
-        let layers = Layers::read(&places, std::env::vars_os().collect())?;
+        let own = std::env::vars_os().collect();
+        let key_names = key_names(&own, agent.llm.api_key_env.as_deref());
+        let keys: Vec<&str> = key_names.iter().map(String::as_str).collect();
+        let layers = Layers::read(&places, own)?;
         layers.notes.iter().for_each(|note| stdout::complain(note));
-        let named = agent.llm.api_key_env.as_deref();
-        let keys: Vec<&str> = KEY_VARIABLES.into_iter().chain(named).collect();
         let secrets = Secrets::new(layers.keys(&keys));
         let temporary = args.generate.then(Temporary::create).transpose()?;
         let run_dir = match &temporary {
@@ -115,7 +116,7 @@ impl Stage {
         let budget = drive::variable(ledger::VARIABLE).map(PathBuf::from);
         let environment = Environment::new(
             layers.merged(),
-            named,
+            key_names,
             NAME,
             budget.as_deref(),
             vars.clone(),

@@ -1,9 +1,9 @@
 //! start, exec, end, list, cleanup: what they print, and what they leave.
 
-use super::{SESSIONS, Session};
+use super::{PYTHON, SESSIONS, Session};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
-use test_support::sandbox::Sandbox;
+use test_support::sandbox::{Delta, Sandbox};
 
 #[test]
 fn c_14_1_from_start_to_cleanup() {
@@ -158,6 +158,8 @@ fn c_14_1_usage_is_checked_first() {
 #[test]
 fn c_15_3_a_key_is_in_no_file_of_a_session() {
     const KEY: &str = "sk-0123456789abcdef";
+    // One that an agent calls by another name.
+    const OTHER: &str = "sk-fedcba9876543210";
     for (command, show, copy) in [
         (
             "bash",
@@ -165,26 +167,31 @@ fn c_15_3_a_key_is_in_no_file_of_a_session() {
             "export COPY=$DELTA_API_KEY; f() { echo \"$COPY\"; }",
         ),
         (
-            "python3",
+            &**PYTHON,
             "import os\nprint('key:', os.environ.get('DELTA_API_KEY', ''))",
             "copy = os.environ['DELTA_API_KEY']; n = 1",
         ),
     ] {
-        let session = Session::start_with(&[command], |delta| delta.env("DELTA_API_KEY", KEY));
+        let keys = |delta: Delta| {
+            let delta = delta.env("DELTA_API_KEY", KEY).env("MY_KEY", OTHER);
+            delta.env("DELTA_KEY_NAMES", "MY_KEY $(nothing)")
+        };
+        let session = Session::start_with(&[command], keys);
         assert_eq!(session.says(show).trim_end(), "key:");
         let with_key = |text: &str| {
-            let exec = session.command(&["exec", &session.id, text]).env("DELTA_API_KEY", KEY);
-            exec.output().expect_code(0).json()
+            keys(session.command(&["exec", &session.id, text])).output().expect_code(0).json()
         };
         // A tool that is given the key has it, and no answer and no file does.
         assert_eq!(with_key(show)["stdout"], "key: [redacted]\n");
+        assert_eq!(with_key(&show.replace("DELTA_API", "MY"))["stdout"], "key: [redacted]\n");
         let copied = with_key(copy);
         let lost: Value = if command == "bash" { Value::Null } else { json!(["copy"]) };
         assert_eq!(copied.get("not_preserved").cloned().unwrap_or_default(), lost);
         for file in session.sandbox.files("work/.sessions") {
             let bytes =
                 std::fs::read(session.sandbox.path(&format!("work/.sessions/{file}"))).unwrap();
-            assert!(!String::from_utf8_lossy(&bytes).contains(KEY), "{command}: {file}");
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(!text.contains(KEY) && !text.contains(OTHER), "{command}: {file}");
         }
         assert_eq!(session.says(show).trim_end(), "key:");
     }
