@@ -167,6 +167,49 @@ fn take_place(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
+/// A file that is written in pieces, and has a name only when it is whole. Not synced; after a kill nothing half-written
+/// is left under the name that was asked for.
+#[derive(Debug)]
+pub struct Draft {
+    file: File,
+    path: PathBuf,
+    kept: bool,
+}
+
+impl Draft {
+    /// Begins one at `path`, where nothing else is kept.
+    pub fn begin(path: &Path) -> Result<Self> {
+        may_fail().map_err(failed("create", path))?;
+        let file = private()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+            .map_err(failed("create", path))?;
+        Ok(Self { file, path: path.to_owned(), kept: false })
+    }
+
+    /// Adds a piece.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        may_fail().and_then(|()| self.file.write_all(bytes)).map_err(failed("write", &self.path))
+    }
+
+    /// Gives the whole file its name.
+    pub fn keep(mut self, path: &Path) -> Result<()> {
+        may_fail().and_then(|()| fs::rename(&self.path, path)).map_err(failed("create", path))?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// Gives a finished directory its name, which no other may have.
 pub fn name_dir(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).map_err(failed("create the directory", to))

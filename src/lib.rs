@@ -32,6 +32,7 @@ pub mod limits;
 pub mod ledger;
 pub mod journal;
 pub mod record;
+pub mod snapshot;
 pub mod composition;
 pub mod run;
 pub mod workspace;

@@ -6,7 +6,7 @@
 use crate::durable::{self, FileError};
 use crate::llm::{Attempt, Usage};
 use crate::process::{Capture, End, INLINE};
-use crate::text::Secrets;
+use crate::text::{self, Secrets};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -343,16 +343,7 @@ impl Records {
 
 /// The hash of a text, in hexadecimal digits, as `sha256sum` prints it.
 pub fn sha256(text: &str) -> String {
-    hex(&Sha256::digest(text.as_bytes()))
-}
-
-/// Bytes as hexadecimal digits.
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
-        text.extend([digit(byte >> 4), digit(byte & 15)]);
-        text
-    })
+    text::hex(&Sha256::digest(text.as_bytes()))
 }
 
 #[cfg(test)]

@@ -247,7 +247,7 @@ impl Secrets {
         let secrets: Vec<Vec<u8>> = self.0.iter().map(|s| s.clone().into_bytes()).collect();
         let mut begins = [false; 256];
         secrets.iter().for_each(|secret| begins[usize::from(secret[0])] = true);
-        SecretStream { secrets, begins, held: Vec::new() }
+        SecretStream { secrets, begins, held: Vec::new(), found: false }
     }
 }
 
@@ -263,6 +263,7 @@ pub struct SecretStream {
     /// Whether a secret begins with this byte: most bytes need no closer look.
     begins: [bool; 256],
     held: Vec<u8>,
+    found: bool,
 }
 
 impl SecretStream {
@@ -285,6 +286,7 @@ impl SecretStream {
             for secret in &self.secrets {
                 if rest.starts_with(secret) {
                     out.extend_from_slice(REDACTED.as_bytes());
+                    self.found = true;
                     at += secret.len();
                     continue 'next;
                 }
@@ -301,10 +303,23 @@ impl SecretStream {
         Cow::Owned(out)
     }
 
+    /// Whether a secret was found so far.
+    pub fn found(&self) -> bool {
+        self.found
+    }
+
     /// Gives what was still held back when the stream ended.
     pub fn finish(self) -> Vec<u8> {
         self.held
     }
+}
+
+/// Bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits =
+        |byte: &u8| [byte >> 4, byte & 15].map(|four| char::from(DIGITS[usize::from(four)]));
+    bytes.iter().flat_map(digits).collect()
 }
 
 /// `text` as one word of a shell command.

@@ -4,6 +4,7 @@
 
 use super::{Stage, resolve};
 use crate::durable;
+use crate::text::hex;
 use crate::time::{Clock, Timestamp};
 use crate::vars::Vars;
 use crate::yaml::shape::{Key, Shape};
@@ -178,8 +179,4 @@ fn add(hash: &mut Sha256, part: &[u8]) {
 
 fn hash_of(path: &Path) -> Option<String> {
     Some(hex(&Sha256::digest(durable::read_regular(path).ok()?)))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,6 +1,6 @@
 //! The body of a request, which is built out of the one before it.
 
-use super::hex;
+use crate::text::hex;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 use std::sync::Arc;
