@@ -35,6 +35,8 @@ struct Entry {
 enum Said {
     /// What a person said.
     User(String),
+    /// What the engine tells the LLM, in a user's message.
+    Note,
     /// An answer of the LLM, with the ids of its calls. The result of each call is the message behind the answer's that
     /// has its place.
     Iteration(Vec<String>),
@@ -67,6 +69,12 @@ impl Conversation {
         let message = Message::User { content: Cow::Borrowed(content) }.to_json();
         let said = Said::User(content.to_owned());
         self.entries.push(Entry { said, messages: vec![message] });
+    }
+
+    /// The engine tells of something that was done outside of the conversation.
+    pub fn note(&mut self, content: &str) {
+        let message = Message::User { content: Cow::Borrowed(content) }.to_json();
+        self.entries.push(Entry { said: Said::Note, messages: vec![message] });
     }
 
     /// The LLM answered. Gives the ids of its calls, in order.
@@ -182,7 +190,7 @@ impl Entry {
     fn user_text(&self) -> Option<&str> {
         match &self.said {
             Said::User(content) => Some(content),
-            Said::Iteration(_) => None,
+            Said::Note | Said::Iteration(_) => None,
         }
     }
 }

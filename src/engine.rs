@@ -15,6 +15,7 @@ use crate::llm::{LlmError, Provider};
 use crate::record::Body;
 use crate::run::{Notice, Run};
 use crate::signal::Cancel;
+use crate::snapshot::{SnapshotError, Store};
 use crate::state::{Ending, Step};
 use crate::time::Clock;
 use hooks::Input;
@@ -47,6 +48,8 @@ pub struct Engine<'a> {
     counter: Counter,
     /// What was left out of the last request, in words.
     told: Vec<String>,
+    /// Where it is kept what the workspace was, if it is.
+    snapshots: Option<Store>,
 }
 
 /// Why a run cannot go on.
@@ -58,6 +61,8 @@ enum EngineError {
     File(#[from] FileError),
     #[error(transparent)]
     Context(#[from] ContextError),
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
     /// No call may be made.
     #[error(transparent)]
     Limit(LedgerError),
@@ -76,13 +81,18 @@ enum EngineError {
 
 impl EngineError {
     fn is_cancelled(&self) -> bool {
-        matches!(self, Self::Cancelled | Self::Context(ContextError::Cancelled))
+        matches!(
+            self,
+            Self::Cancelled
+                | Self::Context(ContextError::Cancelled)
+                | Self::Snapshot(SnapshotError::Cancelled)
+        )
     }
 
     fn details(&self) -> ErrorDetails {
         let kind = match self {
             Self::Cancelled => "interrupted",
-            Self::File(_) => "io",
+            Self::File(_) | Self::Snapshot(_) => "io",
             Self::Context(_) => "context",
             Self::Limit(_) => "limit",
             Self::Llm { .. } => "llm",
@@ -136,7 +146,14 @@ impl<'a> Engine<'a> {
             last: Body::default(),
             counter,
             told,
+            snapshots: None,
         }
+    }
+
+    /// The same, keeping what the workspace was at each iteration.
+    pub fn keeping(mut self, snapshots: Option<Store>) -> Self {
+        self.snapshots = snapshots;
+        self
     }
 
     /// Drives `run` until this process has to leave it, and records how.
@@ -151,7 +168,9 @@ impl<'a> Engine<'a> {
             Err(error) if error.is_cancelled() => Ending::Interrupted,
             Err(error) => {
                 self.fail(run, &error);
-                if let EngineError::File(error) = error {
+                if let EngineError::File(error)
+                | EngineError::Snapshot(SnapshotError::File(error)) = error
+                {
                     cause = Some(error);
                 }
                 Ending::Failed
@@ -168,6 +187,8 @@ impl<'a> Engine<'a> {
             self.report(run, error_message, error_details, true);
         }
         let ending = self.close(run, ending);
+        // What the next process has to read again costs it time, and nothing else.
+        let _ = self.snapshots.as_ref().map(Store::save);
         let (run_id, final_iteration) = (run.id.to_string(), run.state().iterations);
         run.record(Payload::EngineEnd { run_id, status: ending.status(), final_iteration });
         match run.commit() {
@@ -228,6 +249,7 @@ impl<'a> Engine<'a> {
             let step = run.state().next_step();
             if matches!(step, Step::Think { .. } | Step::End(_)) {
                 self.iteration_ends(run)?;
+                self.keep_workspace(run)?;
             }
             match step {
                 Step::Think { iteration } => self.think(run, iteration)?,
@@ -244,6 +266,16 @@ impl<'a> Engine<'a> {
                 Step::End(ending) => return Ok(ending),
             }
         }
+    }
+}
+
+impl Engine<'_> {
+    /// Keeps what the workspace is between two iterations.
+    fn keep_workspace(&mut self, run: &mut Run) -> Result<(), EngineError> {
+        if let Some(store) = &mut self.snapshots {
+            run.keep(store, &self.environment.vars().cwd, Some(&self.cancel))?;
+        }
+        Ok(())
     }
 }
 

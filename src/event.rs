@@ -96,6 +96,20 @@ pub enum Payload {
         /// Whether what it answered took the place of something.
         changed: bool,
     },
+    /// What the workspace is has been kept.
+    Snapshot(Box<SnapshotTaken>),
+    /// The workspace is put back to what it was.
+    Rollback {
+        /// The number of LLM answers so far.
+        iteration: u32,
+        /// The iteration whose end it is; absent when it was named by its tree.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<u32>,
+        /// What it becomes.
+        tree: String,
+        /// What it was until then.
+        saved: String,
+    },
     /// The process leaves the run.
     EngineEnd {
         /// The run.
@@ -230,6 +244,35 @@ pub struct ActionResult {
     pub result: Option<Json>,
 }
 
+/// See [`Payload::Snapshot`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotTaken {
+    /// The number of LLM answers so far; 0 is the beginning of the run.
+    pub iteration: u32,
+    /// The tree of the workspace, in snapshots/.
+    pub tree: String,
+    /// How many files it has.
+    pub files: u64,
+    /// How long they are together.
+    pub bytes: u64,
+    /// How many bytes were written for it.
+    pub written: u64,
+    /// How many paths are not in it and not excluded either.
+    #[serde(default, skip_serializing_if = "is_none_of")]
+    pub left_out: u64,
+    /// Whether it is what a process found, and not what the iteration has left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub found: bool,
+    /// What is left out on demand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field as it is")]
+fn is_none_of(number: &u64) -> bool {
+    *number == 0
+}
+
 /// What a person is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
@@ -334,9 +377,10 @@ impl Payload {
             Self::ActionRequest(request) => Some(request.iteration),
             Self::ActionResult(result) => Some(result.iteration),
             Self::HumanInputRequest(question) => Some(question.iteration),
-            Self::HumanInputReceived { iteration, .. } | Self::HookExecution { iteration, .. } => {
-                Some(*iteration)
-            }
+            Self::HumanInputReceived { iteration, .. }
+            | Self::HookExecution { iteration, .. }
+            | Self::Rollback { iteration, .. } => Some(*iteration),
+            Self::Snapshot(taken) => Some(taken.iteration),
             Self::EngineStart(_)
             | Self::UserMessage { .. }
             | Self::Error { .. }

@@ -25,6 +25,7 @@ pub mod llm;
 // A run and its facts.
 pub mod event;
 pub mod conversation;
+pub mod timeline;
 pub mod state;
 pub mod history;
 pub mod ownership;

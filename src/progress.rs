@@ -177,6 +177,10 @@ impl Progress {
             Payload::HookExecution { hook, exit_code, changed, .. } => {
                 self.hook(hook, *exit_code, *changed);
             }
+            Payload::Snapshot(_) => {}
+            Payload::Rollback { to, tree, .. } => {
+                self.line(&format!("{WARN}<{WARN:#} the workspace: {}", put_back(*to, tree)));
+            }
             Payload::EngineEnd { status, final_iteration, .. } => {
                 let style = if *status == RunStatus::Completed { GOOD } else { WARN };
                 let count = if *final_iteration == 1 { "iteration" } else { "iterations" };
@@ -318,6 +322,16 @@ impl Progress {
                 let changed = if *changed { " changed something" } else { "" };
                 format!("hook {hook} exit code {code}{changed} ({record})")
             }
+            Payload::Snapshot(taken) => {
+                let found = if taken.found { " as it was found" } else { "" };
+                format!(
+                    "snapshot{found} {}: {} files, {} bytes written",
+                    taken.tree, taken.files, taken.written
+                )
+            }
+            Payload::Rollback { to, tree, saved, .. } => {
+                format!("rollback: {}; until then it was {saved}", put_back(*to, tree))
+            }
             Payload::EngineEnd { status, .. } => format!("end {status}"),
         };
         self.note(&format!("#{} {text}", event.seq));
@@ -455,6 +469,15 @@ fn wrap(line: &str, room: usize) -> Vec<&str> {
     }
     pieces.push(rest);
     pieces
+}
+
+/// Where a rollback leads, in words.
+fn put_back(to: Option<u32>, tree: &str) -> String {
+    match to {
+        Some(0) => "put back to the beginning of the run".to_owned(),
+        Some(to) => format!("put back to the end of iteration {to}"),
+        None => format!("put back to {tree}"),
+    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,14 @@
 //! known to observers, with [`Run::commit`]; every act begins with one.
 
 use crate::durable::{self, FileError};
-use crate::event::{Event, Payload, ProcessInfo, Question, RunStatus};
+use crate::event::{Event, Payload, ProcessInfo, Question, RunStatus, SnapshotTaken};
 use crate::id::RunId;
 use crate::journal::{Contents, Journal};
 use crate::llm::Attempt;
 use crate::ownership::Ownership;
 use crate::record::Records;
+use crate::signal::Cancel;
+use crate::snapshot::{Id, SnapshotError, Store};
 use crate::state::RunState;
 use crate::text::Secrets;
 use crate::time::{Clock, Timestamp};
@@ -253,6 +255,41 @@ impl Run {
         }
         self.written = Some((metadata.updated_at, metadata.status));
         write_metadata(&self.dir, &metadata)
+    }
+
+    /// Keeps the workspace as it is now, and makes a fact of it when it is not what it was the last time; gives its tree.
+    pub fn keep(
+        &mut self,
+        store: &mut Store,
+        workspace: &Path,
+        cancel: Option<&Cancel>,
+    ) -> Result<Id, SnapshotError> {
+        let taken = store.take(workspace, &self.secrets, cancel)?;
+        for path in &taken.news {
+            let shown = String::from_utf8_lossy(&path.path).into_owned();
+            let text = format!("the snapshots leave out {shown}: {}", path.why);
+            let text = self.secrets.hide(&text).into_owned();
+            self.tell(Notice::Warning(&text));
+        }
+        let (tree, exclude) = (taken.tree.to_string(), store.exclude().patterns());
+        let timeline = &self.state.timeline;
+        let is_known =
+            timeline.last().is_some_and(|last| last.tree == tree && last.exclude == exclude);
+        if !is_known {
+            let iteration = self.state.iterations;
+            let is_end = self.state.is_between_iterations() && !timeline.is_closed(iteration);
+            self.record(Payload::Snapshot(Box::new(SnapshotTaken {
+                iteration,
+                tree,
+                files: taken.files,
+                bytes: taken.bytes,
+                written: taken.written,
+                left_out: taken.left_out.len() as u64,
+                found: !is_end,
+                exclude,
+            })));
+        }
+        Ok(taken.tree)
     }
 
     /// Tells the observer something that is no event.

@@ -8,6 +8,7 @@ use crate::conversation::Conversation;
 use crate::event::{EngineStart, ErrorDetails, Event, Payload, Question, RunStatus, Thought};
 use crate::llm::{ToolCall, Usage};
 use crate::time::Timestamp;
+use crate::timeline::Timeline;
 use crate::tokens::Ratio;
 use serde_json::Value as Json;
 
@@ -150,10 +151,26 @@ pub struct RunState {
     pub sensitive: Vec<String>,
     /// How many turns of a script are used up.
     pub script_place: usize,
+    /// What the workspace was.
+    pub timeline: Timeline,
     /// The last iteration whose on_iteration_start hook has done its part.
     pub iteration_started: u32,
     /// The last iteration whose on_iteration_end hook has done its part.
     pub iteration_ended: u32,
+}
+
+/// What the LLM is told of a rollback.
+fn rolled_back(to: Option<u32>) -> String {
+    let state = match to {
+        Some(0) => "its state at the beginning, before your first answer".to_owned(),
+        Some(to) => {
+            format!("its state at the end of iteration {to}, after the calls of your answer {to}")
+        }
+        None => "an earlier state".to_owned(),
+    };
+    format!(
+        "[The working directory was put back to {state}. What was changed in it since then is undone.]"
+    )
 }
 
 impl RunState {
@@ -175,6 +192,7 @@ impl RunState {
         self.seq = event.seq;
         self.created_at.get_or_insert(event.timestamp);
         self.updated_at = Some(event.timestamp);
+        self.timeline.apply(&event.payload);
         match &event.payload {
             Payload::EngineStart(start) => {
                 self.status = Some(RunStatus::Running);
@@ -215,7 +233,29 @@ impl RunState {
             Payload::HookExecution { iteration, hook, exit_code, .. } => {
                 self.hook(hook, *iteration, *exit_code == Some(0));
             }
-            Payload::EngineEnd { status, .. } => self.status = Some(*status),
+            Payload::Snapshot(_) => {}
+            Payload::Rollback { to, .. } => {
+                self.conversation.note(&rolled_back(*to));
+                self.close_iteration();
+            }
+            Payload::EngineEnd { status, .. } => {
+                self.status = Some(*status);
+                if matches!(status, RunStatus::Completed | RunStatus::Failed) {
+                    self.close_iteration();
+                }
+            }
+        }
+    }
+
+    /// Whether every call of the last answer has its result.
+    pub fn is_between_iterations(&self) -> bool {
+        self.calls.iter().all(|(_, phase)| *phase == Phase::Answered)
+    }
+
+    /// Whatever the workspace becomes from now on is not what the last iteration has left.
+    fn close_iteration(&mut self) {
+        if self.is_between_iterations() {
+            self.timeline.close(self.iterations);
         }
     }
 

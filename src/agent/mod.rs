@@ -7,6 +7,7 @@ use crate::hook::{self, Hooks};
 use crate::limits::{LIMITS, Limits};
 use crate::llm::config::ModelChoice;
 use crate::llm::{self, LlmConfig};
+use crate::snapshot::{Exclude, SNAPSHOTS};
 use crate::state::{ASK_HUMAN, FINISH};
 use crate::tool::{self, Tool};
 use crate::yaml::shape::{Default, Key, Shape};
@@ -58,6 +59,12 @@ pub static AGENT: Mapping = Mapping {
             Default::Boolean(true),
             "Whether the LLM is offered the tool `finish`, and what it takes.",
         ),
+        Key::with_default(
+            "snapshots",
+            Shape::Either(&[Shape::Boolean, Shape::Mapping(&SNAPSHOTS)]),
+            Default::Boolean(false),
+            "Whether a run keeps what its workspace was at each iteration, and what of it.",
+        ),
         Key::optional(hook::SECTION, Shape::Mapping(&hook::HOOKS), "Deprecated: write hooks.yaml."),
         Key::elsewhere("hooks", "hooks belong in hooks.yaml, beside this file"),
         Key::elsewhere("sources", "sources belong in context.yaml, beside this file"),
@@ -99,6 +106,8 @@ pub struct Agent {
     pub limits: Limits,
     /// What the tool `finish` takes.
     pub finish: Finish,
+    /// What a run keeps of its workspace at each iteration; `None` when nothing.
+    pub snapshots: Option<Exclude>,
     /// What the LLM sees.
     pub context: Manifest,
     /// What runs at which moment.
@@ -158,6 +167,7 @@ impl Agent {
                 max_iterations: main.max_iterations,
                 limits: main.limits,
                 finish: main.finish,
+                snapshots: main.snapshots,
                 home,
                 context,
                 hooks: hooks.unwrap_or(main.hooks),
@@ -253,6 +263,7 @@ struct Main {
     max_iterations: u32,
     limits: Limits,
     finish: Finish,
+    snapshots: Option<Exclude>,
     /// Those under `lifecycle_hooks`.
     hooks: Hooks,
 }
@@ -321,6 +332,7 @@ impl Loader<'_> {
             max_iterations: u32::try_from(fields.integer("max_iterations")?).ok()?,
             limits: limits?,
             finish: finish?,
+            snapshots: fields.given("snapshots").and_then(|node| Exclude::read(doc, node)),
             hooks,
         })
     }

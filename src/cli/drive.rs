@@ -24,6 +24,7 @@ use crate::ownership;
 use crate::progress::{Progress, Verbosity};
 use crate::run::{Notice, Observer, Run};
 use crate::signal::Cancel;
+use crate::snapshot::{Exclude, Store};
 use crate::state::RunState;
 use crate::terminal;
 use crate::text::Secrets;
@@ -46,6 +47,9 @@ pub struct Options {
     /// Another LLM than the agent's: NAME, or PROVIDER:NAME with openai, script or command
     #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
     pub model: Option<ModelChoice>,
+    /// Keep what the workspace is at each iteration, for `delta rollback` and `delta diff`
+    #[arg(long)]
+    pub snapshots: bool,
     /// What stdout carries
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -100,6 +104,14 @@ pub fn load(home: &Path, options: &Options) -> Result<Agent, Failure> {
     Ok(agent)
 }
 
+/// The variables of the environment and of the `.env` files around an agent and its workspace.
+pub fn layers(workspace: Option<&Path>, agent: &Path) -> Result<Layers, Failure> {
+    // Started in a directory that is gone, a command belongs to no project.
+    let current = std::env::current_dir().unwrap_or_default();
+    let places = Places { workspace, agent, current: &current };
+    Ok(Layers::read(&places, std::env::vars_os().collect())?)
+}
+
 /// What the operator allows agents to import from.
 pub fn import_path() -> ImportPath {
     ImportPath::parse(&variable(IMPORT_PATH).unwrap_or_default())
@@ -124,13 +136,10 @@ impl Ready {
     /// Finds what the agent needs from its environment. `workspace` is the one that it will work in, unless that is a
     /// new one. Nothing was made or changed when that fails.
     pub fn new(agent: Agent, workspace: Option<&Path>, options: &Options) -> Result<Self, Failure> {
-        // Started in a directory that is gone, a command belongs to no project.
-        let current = std::env::current_dir().unwrap_or_default();
-        let places = Places { workspace, agent: &agent.home, current: &current };
+        let layers = layers(workspace, &agent.home)?;
         let own = std::env::vars_os().collect();
         let key_names = key_names(&own, agent.llm.api_key_env.as_deref());
         let keys: Vec<&str> = key_names.iter().map(String::as_str).collect();
-        let layers = Layers::read(&places, own)?;
         let (endpoint, used) = match agent.llm.provider {
             ProviderKind::Openai => {
                 let endpoint = Endpoint::resolve(&agent.llm, &|name| layers.values(name))?;
@@ -196,11 +205,26 @@ impl Ready {
         let environment = Environment::new((all, trusted), keys, id, ledger, vars, secrets);
         let provider = self.connect(&environment)?;
         let person = options.person(&cancel);
+        let snapshots = self.snapshots(run, options)?;
         Engine::new(&self.agent, environment, provider, cancel, person, time::now, budget)
+            .keeping(snapshots)
             .drive(run)?;
         guide(options, run);
         RunResult::of(run.state(), options.model.as_ref())
             .ok_or_else(|| Failure::config("the run has no beginning", None))
+    }
+
+    /// Where it is kept what the workspace was: for an agent or an operator who wants it, and for a run that has begun to.
+    fn snapshots(&self, run: &Run, options: &Options) -> Result<Option<Store>, Failure> {
+        let begun = run.state().timeline.last();
+        let exclude = match (&self.agent.snapshots, begun) {
+            (Some(exclude), _) => exclude.clone(),
+            (None, Some(last)) => Exclude::parse(last.exclude.iter().map(String::as_str))
+                .map_err(|why| Failure::damaged(why, None))?,
+            (None, None) if options.snapshots => Exclude::default(),
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Store::open(&run.dir, exclude)?))
     }
 
     fn connect(&self, environment: &Environment) -> Result<Box<dyn Provider>, Failure> {

@@ -10,6 +10,7 @@ use crate::ledger::LedgerError;
 use crate::llm::{LlmError, NoEndpoint};
 use crate::outcome::ErrorInfo;
 use crate::ownership::OwnershipError;
+use crate::snapshot::SnapshotError;
 use crate::workspace::WorkspaceError;
 use std::process::ExitCode;
 
@@ -93,6 +94,11 @@ impl Failure {
     /// There is no such run.
     pub fn no_run(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: Kind::NoRun, message: message.into(), hint: Some(hint.into()), run_id: None }
+    }
+
+    /// Somebody else works on what is to be changed.
+    pub fn active(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { kind: Kind::Active, message: message.into(), hint: Some(hint.into()), run_id: None }
     }
 
     /// The run cannot go on without a message.
@@ -195,6 +201,18 @@ impl From<FileError> for Failure {
         let denied = matches!(error.source.kind(), PermissionDenied | ReadOnlyFilesystem);
         let kind = if denied { Kind::Config } else { Kind::Io };
         Self { kind, message: error.to_string(), hint: None, run_id: None }
+    }
+}
+
+impl From<SnapshotError> for Failure {
+    fn from(error: SnapshotError) -> Self {
+        let message = error.to_string();
+        match error {
+            SnapshotError::File(error) => error.into(),
+            SnapshotError::Cancelled => Self::interrupted(message),
+            SnapshotError::Damaged(_) => Self::damaged(message, None),
+            SnapshotError::InTheWay(_) => Self::exists(message, "move it out of the workspace"),
+        }
     }
 }
 

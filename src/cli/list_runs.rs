@@ -3,7 +3,9 @@
 use super::failure::Failure;
 use super::{completions, stdout};
 use crate::event::RunStatus;
+use crate::id::RunId;
 use crate::journal;
+use crate::ownership::Ownership;
 use crate::run::RunMetadata;
 use crate::state::RunState;
 use crate::text::{one_line, printable, shell_word};
@@ -167,6 +169,20 @@ pub fn summaries(work_dir: &Path, most: usize) -> Result<Vec<(String, String)>, 
     Ok(runs
         .map(|run| (run.run_id, format!("{} {}", status_name(run.status), run.task_summary)))
         .collect())
+}
+
+/// A run of the workspace, other than `but`, whose process works on it.
+pub fn at_work(workspace: &Workspace, but: &RunId) -> Result<Option<RunId>, Failure> {
+    for dir in workspace.run_dirs()?.iter().filter(|dir| !dir.is_symlink()) {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        let Ok(id) = RunId::parse(&name) else { continue };
+        // One that has ended is in nobody's hands, unless it is continued in this very moment.
+        let may_run = id != *but && describe(dir).status == Status::Running;
+        if may_run && Ownership::claim(&id, dir).is_err() {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
 }
 
 fn status_name(status: Status) -> String {

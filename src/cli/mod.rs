@@ -13,6 +13,7 @@ use std::process::ExitCode;
 mod budget;
 mod completions;
 mod context;
+mod diff;
 mod drive;
 mod failure;
 mod init;
@@ -21,7 +22,9 @@ mod list_runs;
 mod man;
 mod migrate;
 mod person;
+mod point;
 mod resume;
+mod rollback;
 mod run;
 mod schema;
 pub mod sessions;
@@ -56,6 +59,8 @@ enum Command {
     Continue(Box<resume::ContinueArgs>),
     ListRuns(list_runs::ListRunsArgs),
     Show(show::ShowArgs),
+    Rollback(rollback::RollbackArgs),
+    Diff(diff::DiffArgs),
     #[command(subcommand)]
     Context(context::ContextCommand),
     Schema(schema::SchemaArgs),
@@ -103,6 +108,8 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Continue(args) => resume::resume(&args),
         Command::ListRuns(args) => list_runs::list_runs(&args),
         Command::Show(args) => show::show(&args),
+        Command::Rollback(args) => rollback::rollback(&args),
+        Command::Diff(args) => diff::diff(&args),
         Command::Context(command) => context::context(&command),
         Command::Schema(args) => schema::schema(&args),
         Command::Init(args) => init::init(&args),

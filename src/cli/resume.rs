@@ -13,10 +13,10 @@ use crate::journal::{self, Contents, JournalError};
 use crate::outcome::RunResult;
 use crate::ownership::{Ownership, OwnershipError};
 use crate::process;
-use crate::run::{self, Notice, Run};
+use crate::run::{self, Notice, Observer, Run};
 use crate::signal::Cancel;
 use crate::state::RunState;
-use crate::text::{one_line, printable, shell_word};
+use crate::text::{Secrets, one_line, printable, shell_word};
 use crate::time;
 use crate::workspace::{self, Workspace};
 use clap::Args;
@@ -73,11 +73,7 @@ pub fn resume(args: &ContinueArgs) -> ExitCode {
 fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
     let message = args.message.as_deref().map(drive::message).transpose()?;
     let workspace = Workspace::existing(&args.work_dir)?;
-    let id = args.run();
-    let dir = find(id, &workspace)?;
-    let ownership = Ownership::claim(id, &dir).map_err(|error| taken(error, id, &dir))?;
-    let contents = read_journal(id, &dir)?;
-    let held = Held::new(id, dir, ownership, contents, args.force)?;
+    let held = Held::claim(args.run(), &workspace, args.force)?;
     let said = held
         .meaning(message, args.options.has_person(), &args.work_dir)
         .map_err(|missing| Failure::needs_message(missing.message, missing.hint))?;
@@ -118,14 +114,16 @@ pub fn ensure(
 }
 
 /// A run that is ours, as its journal says that it stands.
-struct Held {
+pub struct Held {
     id: RunId,
-    dir: PathBuf,
+    /// Where it lies.
+    pub dir: PathBuf,
     ownership: Ownership,
     contents: Contents,
-    state: RunState,
+    /// What its events mean.
+    pub state: RunState,
     /// Of its last process.
-    start: EngineStart,
+    pub start: EngineStart,
     /// Its last process died.
     orphaned: bool,
 }
@@ -138,6 +136,14 @@ struct Missing {
 }
 
 impl Held {
+    /// The run `id` in `workspace`, which becomes ours.
+    pub fn claim(id: &RunId, workspace: &Workspace, force: bool) -> Result<Self, Failure> {
+        let dir = find(id, workspace)?;
+        let ownership = Ownership::claim(id, &dir).map_err(|error| taken(error, id, &dir))?;
+        let contents = read_journal(id, &dir)?;
+        Self::new(id, dir, ownership, contents, force)
+    }
+
     /// Makes the run ours: its last process has left it, or is dead.
     fn new(
         id: &RunId,
@@ -225,20 +231,15 @@ impl Held {
         }
     }
 
-    /// Begins this process's part of the run, and drives it.
-    fn take_up(
+    /// Opens the run, and sets right what its last process has left when it died.
+    pub fn open(
         self,
-        workspace: &Workspace,
-        ready: &Ready,
-        options: &Options,
-        said: Option<Payload>,
-        cancel: Cancel,
-    ) -> Result<RunResult, Failure> {
-        let Self { id, dir, ownership, contents, state, start, orphaned } = self;
-        let budget = ready.budget((&id, &dir), options, &contents.events, &cancel)?;
+        secrets: Secrets,
+        observer: Observer,
+        cancel: &Cancel,
+    ) -> Result<Run, Failure> {
+        let Self { id, dir, ownership, contents, start, orphaned, .. } = self;
         workspace::ensure_parts(&dir)?;
-        let observer = drive::observer(options, &dir, &state)?;
-        let secrets = ready.secrets.clone();
         let opened = Run::open(id, &dir, ownership, secrets, time::now, observer, &contents)?;
         let (mut run, aside) = opened;
         if let Some(name) = aside {
@@ -247,7 +248,7 @@ impl Held {
             )));
         }
         let marks = [("RUN_DIR", &*dir.to_string_lossy())];
-        let ended = process::end_marked(&marks, "DELTA_CALL_ID", &cancel);
+        let ended = process::end_marked(&marks, "DELTA_CALL_ID", cancel);
         if ended > 0 {
             run.tell(Notice::Warning(&format!(
                 "ended {ended} processes that an earlier call had left"
@@ -261,6 +262,23 @@ impl Held {
             let status = RunStatus::Interrupted;
             run.record(Payload::EngineEnd { run_id, status, final_iteration });
         }
+        Ok(run)
+    }
+
+    /// Begins this process's part of the run, and drives it.
+    fn take_up(
+        self,
+        workspace: &Workspace,
+        ready: &Ready,
+        options: &Options,
+        said: Option<Payload>,
+        cancel: Cancel,
+    ) -> Result<RunResult, Failure> {
+        let events = &self.contents.events;
+        let budget = ready.budget((&self.id, &self.dir), options, events, &cancel)?;
+        let observer = drive::observer(options, &self.dir, &self.state)?;
+        let start = self.start.clone();
+        let mut run = self.open(ready.secrets.clone(), observer, &cancel)?;
         let next = ready.start(&run, workspace, options);
         warn_of_lost_hooks(&mut run, &start, &next);
         run.record(Payload::EngineStart(Box::new(next)));
@@ -273,7 +291,7 @@ impl Held {
 }
 
 /// A workspace as a word of a command line that can be pasted: one that begins with a hyphen would be an option there.
-fn place(work_dir: &Path) -> String {
+pub fn place(work_dir: &Path) -> String {
     let word = work_dir.to_string_lossy();
     let hyphen = if word.starts_with('-') { "./" } else { "" };
     shell_word(&format!("{hyphen}{word}"))

@@ -1,6 +1,21 @@
 //! Which paths of a workspace are left out of its snapshots because somebody says so.
 
+use crate::yaml::shape::{Key, Shape};
+use crate::yaml::{Document, Mapping, Node};
 use glob::{MatchOptions, Pattern};
+
+/// The long form of `snapshots:` in agent.yaml.
+pub static SNAPSHOTS: Mapping = Mapping {
+    what: "`snapshots`",
+    about: "What is kept of the workspace at each iteration.",
+    keys: &[Key::optional(
+        "exclude",
+        Shape::List(&Shape::Text),
+        "Patterns of what is left out and left as it is: of names, or with a slash of paths.",
+    )],
+    one_of: &[],
+    open: false,
+};
 
 /// A `*` stays within one name; `**` goes over any number of them.
 const OPTIONS: MatchOptions = MatchOptions {
@@ -14,6 +29,26 @@ const OPTIONS: MatchOptions = MatchOptions {
 pub struct Exclude(Vec<Pattern>);
 
 impl Exclude {
+    /// Reads `snapshots:` of agent.yaml; `None` when there are to be none.
+    pub fn read(doc: &Document, node: &Node) -> Option<Self> {
+        if node.scalar().is_some() {
+            return doc.boolean(node, "`snapshots`")?.then(Self::default);
+        }
+        let fields = doc.fields(node, &SNAPSHOTS)?;
+        let mut patterns = Vec::new();
+        for item in fields.list("exclude") {
+            match Self::parse(item.scalar()) {
+                Ok(Self(mut read)) => patterns.append(&mut read),
+                Err(why) => {
+                    let help =
+                        "`*` is any part of a name, `**` any directories, `[ab]` one of these";
+                    doc.fault(item, why, Some(help.to_owned()));
+                }
+            }
+        }
+        Some(Self(patterns))
+    }
+
     /// Reads patterns.
     ///
     /// # Errors

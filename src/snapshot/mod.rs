@@ -24,7 +24,7 @@ mod tests;
 mod tree;
 mod walk;
 
-pub use exclude::Exclude;
+pub use exclude::{Exclude, SNAPSHOTS};
 pub use objects::Id;
 pub use restore::Plan;
 pub use tree::{Change, Entry, Kind};
@@ -93,16 +93,22 @@ pub struct Store {
     dir: PathBuf,
     objects: Objects,
     index: Index,
+    exclude: Exclude,
     told: HashSet<Vec<u8>>,
 }
 
 impl Store {
-    /// That of the run in `run_dir`, made when it is missing.
-    pub fn open(run_dir: &Path) -> Result<Self, FileError> {
+    /// That of the run in `run_dir`, made when it is missing. What it is to keep leaves `exclude` out.
+    pub fn open(run_dir: &Path, exclude: Exclude) -> Result<Self, FileError> {
         let dir = run_dir.join(DIRECTORY);
         let mut objects = Objects::open(dir.join("objects"))?;
         let index = Index::load(&dir.join("index"), &mut objects);
-        Ok(Self { dir, objects, index, told: HashSet::new() })
+        Ok(Self { dir, objects, index, exclude, told: HashSet::new() })
+    }
+
+    /// What is left out on demand.
+    pub fn exclude(&self) -> &Exclude {
+        &self.exclude
     }
 
     /// Keeps the workspace as it is. What did not change since the last time is not read again.
@@ -112,7 +118,6 @@ impl Store {
     pub fn take(
         &mut self,
         workspace: &Path,
-        exclude: &Exclude,
         secrets: &Secrets,
         cancel: Option<&Cancel>,
     ) -> Result<Snapshot, SnapshotError> {
@@ -123,7 +128,7 @@ impl Store {
         let mut walk = Walk {
             objects: &mut self.objects,
             known: &known,
-            exclude,
+            exclude: &self.exclude,
             secrets,
             go_on: &|| go_on(cancel),
             workspace,

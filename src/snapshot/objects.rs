@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// How much of a file is in memory at once. What is not larger is hashed before anything is written.
 const PIECE: usize = 256 * 1024;
 
+/// What a content is called until it is whole; the process that writes it stands behind.
+const NEW: &str = "new-";
+
 /// The SHA-256 of a content, by which it is found again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id([u8; 32]);
@@ -82,6 +85,7 @@ impl Objects {
     /// Those in `dir`, which is made when it is missing.
     pub fn open(dir: PathBuf) -> Result<Self, FileError> {
         durable::ensure_dir(&dir, true)?;
+        sweep(&dir);
         Ok(Self { dir, known: HashSet::new(), written: 0, buffer: Vec::new() })
     }
 
@@ -176,9 +180,9 @@ impl Objects {
         }
     }
 
-    /// One name for all: one process at a time writes here, and what a kill leaves behind, the next content takes away.
+    /// Whoever looks at a run may write here beside the process that works on it.
     fn draft(&self) -> Result<Draft, FileError> {
-        Draft::begin(&self.dir.join("new"))
+        Draft::begin(&self.dir.join(format!("{NEW}{}", std::process::id())))
     }
 
     fn keep(&mut self, draft: Draft, id: Id, length: u64) -> Result<(), FileError> {
@@ -252,6 +256,17 @@ impl Objects {
     pub fn file(&self, id: Id) -> Result<File, FileError> {
         let path = self.path(id);
         File::open(&path).map_err(|source| FileError { action: "read", path, source })
+    }
+}
+
+/// Takes away what processes have left behind that were killed while they wrote.
+fn sweep(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(NEW)?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use super::objects::{GoOn, Id, Objects};
 use super::tree::{self, Entry, Kind, Pair, join, pairs};
 use super::walk::{DIRECTORY, mode_of};
-use super::{CONTROL, Difference, Exclude, SnapshotError, Store, go_on, open_root};
+use super::{CONTROL, Difference, SnapshotError, Store, go_on, open_root};
 use crate::durable::FileError;
 use crate::signal::Cancel;
 use crate::text::{Secrets, printable};
@@ -104,11 +104,10 @@ impl Store {
         &mut self,
         target: Id,
         directory: &Path,
-        exclude: &Exclude,
         secrets: &Secrets,
         cancel: Option<&Cancel>,
     ) -> Result<Difference, SnapshotError> {
-        let present = self.take(directory, exclude, secrets, cancel)?.tree;
+        let present = self.take(directory, secrets, cancel)?.tree;
         let plan = self.plan(present, target, cancel)?;
         self.apply(&plan, directory, cancel)?;
         Ok(plan.difference)

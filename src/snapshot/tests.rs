@@ -30,7 +30,7 @@ impl Place {
         let run = dir.path().join("work/.delta/r");
         fs::create_dir_all(&run).unwrap();
         fs::write(run.join("journal.jsonl"), "mine").unwrap();
-        let store = Store::open(&run).unwrap();
+        let store = Store::open(&run, Exclude::default()).unwrap();
         Self { dir, store }
     }
 
@@ -43,17 +43,17 @@ impl Place {
     }
 
     fn take(&mut self) -> Snapshot {
-        self.take_without(&Exclude::default(), &Secrets::default())
+        self.take_without(&Secrets::default())
     }
 
-    fn take_without(&mut self, exclude: &Exclude, secrets: &Secrets) -> Snapshot {
+    fn take_without(&mut self, secrets: &Secrets) -> Snapshot {
         let work = self.work();
-        self.store.take(&work, exclude, secrets, None).unwrap()
+        self.store.take(&work, secrets, None).unwrap()
     }
 
     fn restore(&mut self, tree: Id) -> Difference {
-        let (work, nothing) = (self.work(), Exclude::default());
-        self.store.restore(tree, &work, &nothing, &Secrets::default(), None).unwrap()
+        let work = self.work();
+        self.store.restore(tree, &work, &Secrets::default(), None).unwrap()
     }
 
     fn seen(&self) -> BTreeMap<Vec<u8>, Seen> {
@@ -271,7 +271,7 @@ fn c_16_1_what_did_not_change_is_neither_read_nor_written() {
     });
     place.store.save().unwrap();
     let run = place.at(".delta/r");
-    place.store = Store::open(&run).unwrap();
+    place.store = Store::open(&run, Exclude::default()).unwrap();
     assert_eq!(place.store.index.len(), 10_000, "the next process knows it too");
     // Nothing of a content that is known has to be there for a snapshot of it.
     let again = place.take();
@@ -303,8 +303,8 @@ fn c_16_2_a_snapshot_that_is_not_whole_changes_nothing() {
     fs::write(object(&place, "one"), "eno").unwrap();
     fs::remove_file(object(&place, "two")).unwrap();
     let before = place.seen();
-    let (work, nothing) = (place.work(), Exclude::default());
-    let error = place.store.restore(tree, &work, &nothing, &Secrets::default(), None).unwrap_err();
+    let work = place.work();
+    let error = place.store.restore(tree, &work, &Secrets::default(), None).unwrap_err();
     let expected = format!(
         "the snapshot is not whole:\na: {} is damaged: its SHA-256 is not its name\n\
          b: {} cannot be read: No such file or directory (os error 2)",
@@ -323,7 +323,7 @@ fn c_16_2_a_snapshot_that_is_not_whole_changes_nothing() {
     )
     .unwrap();
     assert!(matches!(
-        place.store.restore(tree, &work, &nothing, &Secrets::default(), None),
+        place.store.restore(tree, &work, &Secrets::default(), None),
         Err(SnapshotError::Damaged(_))
     ));
     assert_eq!(place.seen(), before);
@@ -335,7 +335,7 @@ fn c_16_1_a_content_that_a_power_failure_has_emptied_is_written_again() {
     place.write("a", "one");
     let tree = place.take().tree;
     fs::write(object(&place, "one"), "").unwrap();
-    place.store = Store::open(&place.at(".delta/r")).unwrap();
+    place.store = Store::open(&place.at(".delta/r"), Exclude::default()).unwrap();
     assert_eq!(place.take().tree, tree);
     assert_eq!(fs::read(object(&place, "one")).unwrap(), b"one");
 }
@@ -381,7 +381,7 @@ fn c_16_2_a_symlink_in_the_place_of_a_directory_leads_nowhere() {
 fn c_16_1_what_is_left_out_is_told_once_and_left_as_it_is() {
     let mut place = Place::new();
     let secrets = Secrets::new(["sk-a-long-key".to_owned()]);
-    let exclude = Exclude::parse(["build"]).unwrap();
+    place.store = Store::open(&place.at(".delta/r"), Exclude::parse(["build"]).unwrap()).unwrap();
     place.write("src/a", "one");
     place.write(".env", "KEY=sk-a-long-key\n");
     place.write("with sk-a-long-key", "x");
@@ -390,7 +390,7 @@ fn c_16_1_what_is_left_out_is_told_once_and_left_as_it_is() {
     rustix::fs::mkfifoat(rustix::fs::CWD, place.at("pipe"), Mode::from_raw_mode(0o600)).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(place.at("socket")).unwrap();
     symlink("sk-a-long-key", place.at("link")).unwrap();
-    let first = place.take_without(&exclude, &secrets);
+    let first = place.take_without(&secrets);
     let told: Vec<String> = first
         .news
         .iter()
@@ -406,7 +406,7 @@ fn c_16_1_what_is_left_out_is_told_once_and_left_as_it_is() {
             "with sk-a-long-key: its name holds a key",
         ]
     );
-    assert_eq!(place.take_without(&exclude, &secrets).news, []);
+    assert_eq!(place.take_without(&secrets).news, []);
     let kept = fs::read_dir(place.at(".delta/r/snapshots/objects")).unwrap();
     for dir in kept.map(|it| it.unwrap().path()).filter(|it| it.is_dir()) {
         for file in fs::read_dir(dir).unwrap() {
@@ -421,16 +421,16 @@ fn c_16_1_what_is_left_out_is_told_once_and_left_as_it_is() {
     let work = place.work();
     let mut expected = place.seen();
     expected.insert(b"src/a".to_vec(), Seen::File(0o644, b"one".to_vec()));
-    place.store.restore(first.tree, &work, &exclude, &secrets, None).unwrap();
+    place.store.restore(first.tree, &work, &secrets, None).unwrap();
     assert_eq!(place.seen(), expected);
     // A directory with something in it that no snapshot holds cannot become a file again.
     fs::remove_dir_all(place.at("sub")).unwrap();
     place.write("sub", "a file");
-    let file = place.take_without(&exclude, &secrets).tree;
+    let file = place.take_without(&secrets).tree;
     fs::remove_file(place.at("sub")).unwrap();
     place.write("sub/build/x", "made");
     let before = place.seen();
-    let error = place.store.restore(file, &work, &exclude, &secrets, None).unwrap_err();
+    let error = place.store.restore(file, &work, &secrets, None).unwrap_err();
     let expected = "what no snapshot holds is in the way of what was there:\nsub/build";
     assert_eq!(error.to_string(), expected);
     assert_eq!(place.seen(), before);

@@ -50,6 +50,7 @@ mod shells;
 mod show;
 mod signals;
 mod smoke;
+mod snapshots;
 mod tool_expand;
 mod workspace_choice;
 mod workspaces;

@@ -5,7 +5,7 @@ mod budget;
 
 use delta::event::{
     ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, InputType, Payload, ProcessInfo,
-    Question, RunStatus, Thought,
+    Question, RunStatus, SnapshotTaken, Thought,
 };
 use delta::llm::{ToolCall, Usage};
 use delta::state::{Call, Ending, RunState, Step};
@@ -372,6 +372,30 @@ fn payload() -> impl Strategy<Value = Payload> {
                 exit_code,
                 changed,
             }
+        ),
+        (
+            any::<u32>(),
+            text(),
+            any::<[u64; 4]>(),
+            any::<bool>(),
+            prop::collection::vec(text(), 0..3)
+        )
+            .prop_map(
+                |(iteration, tree, [files, bytes, written, left_out], found, exclude)| {
+                    Payload::Snapshot(Box::new(SnapshotTaken {
+                        iteration,
+                        tree,
+                        files,
+                        bytes,
+                        written,
+                        left_out,
+                        found,
+                        exclude,
+                    }))
+                }
+            ),
+        (any::<u32>(), prop::option::of(any::<u32>()), text(), text()).prop_map(
+            |(iteration, to, tree, saved)| Payload::Rollback { iteration, to, tree, saved }
         ),
         end.prop_map(|(run_id, status, final_iteration)| Payload::EngineEnd {
             run_id,

@@ -1,0 +1,438 @@
+//! Snapshots of the workspace (C-16.1), the way back to one (C-16.2, C-16.3), and what differs between two (C-16.4).
+
+use super::DELTA;
+use super::runs::{edit_journal, kinds, resume, text};
+use serde_json::{Value, json};
+use std::fs;
+use std::process::Command;
+use test_support::sandbox::{Ran, Sandbox};
+use test_support::wait::{until, until_line};
+
+/// `do` runs a script; `die` kills the engine in the middle of a change.
+const TOOLS: &str = "  - name: do\n    exec: sh -c ${script}\n  \
+                     - name: die\n    shell: echo half > half; kill -9 $PPID; sleep 1000\n  \
+                     - name: hold\n    shell: echo held > held; cat gate\n";
+
+/// What the three iterations do.
+const FIRST: &str =
+    "mkdir -p src/deep empty; echo one > src/a; echo b > src/b; chmod 600 src/b; ln -s src/a link";
+const SECOND: &str = "true";
+const THIRD: &str = "echo two >> src/a; rm src/b; chmod 755 src/a; ln -sfn nowhere link; rmdir empty; echo new > 'untracked\nname'; mkdir link.d; mv src/deep moved; chmod 500 moved";
+
+fn turns(scripts: &[&str]) -> String {
+    let turn =
+        |script: &&str| format!("- call: [{{tool: do, args: {}}}]\n", json!({"script": script}));
+    scripts.iter().map(turn).collect::<String>() + "- say: done\n- say: 'seen ${last}'\n"
+}
+
+/// A run with three iterations that do something, and one that says so.
+fn done() -> Sandbox {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&[FIRST, SECOND, THIRD]));
+    sandbox.write("work/there", "before\n");
+    sandbox.run("go", &["--snapshots"]).expect_code(0);
+    sandbox
+}
+
+/// Every path of the workspace: its kind, its rights, where it leads, its content.
+fn workspace(sandbox: &Sandbox) -> String {
+    let script = "find . -path ./.delta -prune -o -printf '%P %y %m %l\\n' | sort; \
+                  find . -path ./.delta -prune -o -type f -exec sha256sum {} + | sort";
+    let shown = Command::new("sh").args(["-c", script]).current_dir(sandbox.path("work")).output();
+    String::from_utf8(shown.unwrap().stdout).unwrap()
+}
+
+fn command(sandbox: &Sandbox, command: &str, more: &[&str]) -> Ran {
+    sandbox.delta([command, "r", "-w", "work"].iter().chain(more).copied()).output()
+}
+
+fn rollback(sandbox: &Sandbox, to: &str, more: &[&str]) -> Ran {
+    command(sandbox, "rollback", &[&["--to", to], more].concat())
+}
+
+/// The iterations of the snapshots, those that were found with a `+`.
+fn snapshots(sandbox: &Sandbox) -> Vec<String> {
+    let found = |event: &Value| if event["found"] == true { "+" } else { "" };
+    let events = sandbox.events("SNAPSHOT");
+    events.iter().map(|event| format!("{}{}", event["iteration"], found(event))).collect()
+}
+
+#[test]
+fn c_16_1_an_iteration_that_changed_something_has_a_snapshot() {
+    let sandbox = done();
+    assert_eq!(snapshots(&sandbox), ["0", "1", "3"]);
+    assert_eq!(
+        kinds(&sandbox),
+        "ENGINE_START USER_MESSAGE SNAPSHOT THOUGHT ACTION_REQUEST ACTION_RESULT SNAPSHOT THOUGHT ACTION_REQUEST \
+         ACTION_RESULT THOUGHT ACTION_REQUEST ACTION_RESULT SNAPSHOT THOUGHT ENGINE_END"
+    );
+    let first = &sandbox.events("SNAPSHOT")[0];
+    assert_eq!((&first["files"], &first["bytes"]), (&json!(1), &json!(7)));
+    assert_eq!(first.as_object().unwrap().len(), 8, "{first}");
+    // What is kept can be checked by anybody, and is nobody else's.
+    let tree = text(first, "tree");
+    let script = format!(
+        "cd work/.delta/r/snapshots/objects && cat {}/{} | tr '\\0' '\\n'",
+        &tree[..2],
+        &tree[2..]
+    );
+    let shown =
+        Command::new("sh").args(["-c", &script]).current_dir(sandbox.path("")).output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&shown.stdout),
+        format!("f 644 7 {} there\n", sha256("before\n"))
+    );
+}
+
+fn sha256(content: &str) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn c_16_1_without_being_asked_for_nothing_is_kept() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&[FIRST]));
+    sandbox.run("go", &[]).expect_code(0);
+    assert_eq!(sandbox.events("SNAPSHOT"), Vec::<Value>::new());
+    assert!(!sandbox.path("work/.delta/r/snapshots").exists());
+    let expected = "Error: run r has no snapshots\nHint: snapshots are kept with `--snapshots`, or `snapshots: true` in agent.yaml\n";
+    let ran = rollback(&sandbox, "0", &[]);
+    assert_eq!(ran, Ran { code: 1, stdout: String::new(), stderr: expected.to_owned() });
+    // A run that has begun to keep them goes on with it.
+    resume(&sandbox, &["-m", "more", "--snapshots"]).expect_code(0);
+    assert_eq!(snapshots(&sandbox), ["2"]);
+    sandbox.write("work/person", "changed\n");
+    resume(&sandbox, &["-m", "more"]).expect_code(1);
+    assert_eq!(snapshots(&sandbox), ["2", "3+"]);
+}
+
+#[test]
+fn c_16_1_agent_yaml_says_what_is_left_out() {
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        TOOLS,
+        &turns(&["mkdir -p a/build; echo x > a/build/x; echo x > a/x.log; echo x > x"]),
+    );
+    let agent = sandbox.read("agent/agent.yaml");
+    sandbox
+        .write("agent/agent.yaml", format!("{agent}snapshots: {{exclude: [build, 'a/*.log']}}\n"));
+    sandbox.run("go", &[]).expect_code(0);
+    let taken = sandbox.events("SNAPSHOT");
+    assert_eq!(taken[1]["exclude"], json!(["build", "a/*.log"]));
+    let ran = rollback(&sandbox, "0", &[]).expect_code(0);
+    assert_eq!(
+        ran.stdout,
+        "0 changed, 0 created, 2 deleted: the workspace is what it was at the beginning of the run\n"
+    );
+    assert!(sandbox.path("work/a/build/x").exists() && sandbox.path("work/a/x.log").exists());
+    assert!(!sandbox.path("work/x").exists());
+
+    sandbox.write(
+        "agent/agent.yaml",
+        format!("{agent}snapshots: {{exclude: ['a[b', 7], except: x}}\n"),
+    );
+    let ran = sandbox
+        .delta(["run", "--agent", "agent", "-w", "work", "-m", "go"])
+        .output()
+        .expect_code(126);
+    for expected in [
+        "`a[b` is not a pattern: invalid range pattern at character 1",
+        "unknown key `except` in `snapshots`",
+    ] {
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn c_16_1_the_key_is_in_no_snapshot() {
+    let key = "sk-0123456789abcdef";
+    let script = format!("echo KEY={key} > .env.copy; echo more >> there");
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&["true"]));
+    sandbox.write("work/there", "before\n");
+    sandbox.write("work/copy.sh", &script);
+    sandbox.write("work/.env", format!("DELTA_API_KEY={key}\n"));
+    let run = sandbox.run_command("go", &["--snapshots"]).env("DELTA_API_KEY", key).output();
+    let run = run.expect_code(0);
+    for left in [".env", "copy.sh"] {
+        let told = format!("! the snapshots leave out {left}: it holds a key\n");
+        assert_eq!(run.stderr.matches(&told).count(), 1, "{}", run.stderr);
+    }
+    fs::write(sandbox.path("work/there"), "after\n").unwrap();
+    rollback(&sandbox, "0", &[]).expect_code(0);
+    assert_eq!(sandbox.read("work/there"), "before\n");
+    assert_eq!(sandbox.read("work/.env"), format!("DELTA_API_KEY={key}\n"));
+    for name in sandbox.files("work/.delta") {
+        let bytes = fs::read(sandbox.path("work/.delta").join(&name)).unwrap();
+        assert!(!String::from_utf8_lossy(&bytes).contains(key), "{name}");
+    }
+    assert_eq!(sandbox.events("SNAPSHOT")[0]["left_out"], 2);
+}
+
+#[test]
+fn c_16_3_a_rollback_puts_everything_back_and_can_be_undone() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&[FIRST, SECOND, THIRD]));
+    sandbox.write("work/there", "before\n");
+    let mut states = vec![workspace(&sandbox)];
+    // One iteration for each process, to see the workspace between them.
+    sandbox.run("go", &["--snapshots", "--max-iterations", "1"]).expect_code(1);
+    states.push(workspace(&sandbox));
+    for _ in 0..2 {
+        resume(&sandbox, &["-m", "on", "--max-iterations", "1"]).expect_code(1);
+        states.push(workspace(&sandbox));
+    }
+    assert_eq!(states[1], states[2]);
+    assert_eq!(snapshots(&sandbox), ["0", "1", "3"]);
+    for to in [1_usize, 3, 0, 2, 3, 1] {
+        let ran = rollback(&sandbox, &to.to_string(), &[]).expect_code(0);
+        assert_eq!(workspace(&sandbox), states[to], "{}", ran.stdout);
+    }
+    // What a person has done meanwhile is not lost.
+    sandbox.write("work/src/mine", "a person's\n");
+    let mine = workspace(&sandbox);
+    let ran = rollback(&sandbox, "0", &[]).expect_code(0);
+    assert_eq!(workspace(&sandbox), states[0]);
+    let saved = sandbox.events("ROLLBACK").last().unwrap()["saved"].as_str().unwrap().to_owned();
+    let way = format!("Undo it with: delta rollback r -w work --to {}\n", &saved[..12]);
+    assert_eq!(ran.stderr, way);
+    assert_eq!(
+        ran.stdout,
+        "0 changed, 0 created, 7 deleted: the workspace is what it was at the beginning of the run\n"
+    );
+    let ran = rollback(&sandbox, &saved[..12], &[]).expect_code(0);
+    assert_eq!(
+        ran.stdout,
+        format!(
+            "0 changed, 7 created, 0 deleted: the workspace is what it was in {}\n",
+            &saved[..12]
+        )
+    );
+    assert_eq!(workspace(&sandbox), mine);
+    assert_eq!(snapshots(&sandbox), ["0", "1", "3", "3+"]);
+}
+
+#[test]
+fn c_16_3_the_llm_is_told_when_the_run_goes_on() {
+    let sandbox = done();
+    rollback(&sandbox, "1", &[]).expect_code(0);
+    let note = "[The working directory was put back to its state at the end of iteration 1, after the calls of your answer 1. \
+                What was changed in it since then is undone.]";
+    resume(&sandbox, &["-m", "and now?"]).expect_code(0);
+    let request: Value = command(&sandbox, "show", &["--request", "5"]).json();
+    let messages = request["messages"].as_array().unwrap();
+    let said: Vec<&Value> = messages.iter().rev().take(2).map(|it| &it["content"]).collect();
+    assert_eq!(said, [&json!("and now?"), &json!(note)]);
+    // The workspace is as the rollback has left it, so that there is no snapshot in between.
+    assert_eq!(snapshots(&sandbox), ["0", "1", "3"]);
+    assert!(command(&sandbox, "show", &[]).stdout.contains("put back to the end of iteration 1"));
+    assert_eq!(
+        rollback(&sandbox, "5", &[]).stdout,
+        "nothing to do: the workspace is what it was at the end of iteration 5\n"
+    );
+    // What was the end of an iteration stays it.
+    rollback(&sandbox, "3", &[]).expect_code(0);
+    assert_eq!(sandbox.read("work/src/a"), "one\ntwo\n");
+}
+
+#[test]
+fn c_16_3_a_rehearsal_changes_nothing() {
+    let sandbox = done();
+    let (before, journal) = (workspace(&sandbox), sandbox.read("work/.delta/r/journal.jsonl"));
+    let ran = rollback(&sandbox, "1", &["--dry-run"]).expect_code(0);
+    let expected = "create empty\nchange link\ndelete link.d\ndelete moved\nchange src/a\ncreate src/b\ncreate src/deep\n\
+                    delete untracked?name\n2 changed, 3 created, 3 deleted: to be what the workspace was at the end of iteration 1\n";
+    assert_eq!(ran, Ran { code: 0, stdout: expected.to_owned(), stderr: String::new() });
+    assert_eq!(
+        (workspace(&sandbox), sandbox.read("work/.delta/r/journal.jsonl")),
+        (before, journal)
+    );
+    let json = rollback(&sandbox, "1", &["--format", "json"]).expect_code(0).json();
+    assert_eq!(json["done"], true);
+    assert_eq!(json["changes"][7], json!({"change": "delete", "path": "untracked\nname"}));
+    assert_eq!(json["saved"], sandbox.events("SNAPSHOT")[2]["tree"]);
+    assert_eq!(json["tree"], sandbox.events("SNAPSHOT")[1]["tree"]);
+}
+
+#[test]
+fn c_16_3_a_run_at_work_is_left_alone() {
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        TOOLS,
+        "- call: [{tool: do, args: {script: echo x > x}}]\n- call: [{tool: hold}]\n- say: ok\n",
+    );
+    sandbox.write("work/there", "");
+    assert!(Command::new("mkfifo").arg(sandbox.path("work/gate")).status().unwrap().success());
+    sandbox.run("go", &["--snapshots", "--max-iterations", "1"]).expect_code(1);
+    let child = sandbox.delta(["continue", "r", "-w", "work", "-m", "on"]).spawn();
+    until_line(&sandbox.path("work/held"));
+    let active = format!("Error: Run r is still active (PID {}).\n", child.id());
+    assert!(rollback(&sandbox, "0", &[]).expect_code(1).stderr.starts_with(&active));
+    // Nor does another run of the workspace go back under its feet.
+    let other = [
+        "run",
+        "--agent",
+        "agent",
+        "-w",
+        "work",
+        "--run-id",
+        "s",
+        "-m",
+        "go",
+        "--snapshots",
+        "--max-iterations",
+        "1",
+    ];
+    sandbox.delta(other).output().expect_code(1);
+    let refused = sandbox.delta(["rollback", "s", "-w", "work", "--to", "0"]).output();
+    let expected = "Error: run r works in this workspace\nHint: wait for it, or stop it; `delta show r` shows what it does\n";
+    assert_eq!(refused, Ran { code: 1, stdout: String::new(), stderr: expected.to_owned() });
+    // Whoever only looks disturbs nobody, also at what is there now.
+    let diff = command(&sandbox, "diff", &["1", "now", "--name-only"]);
+    assert_eq!(diff, Ran { code: 1, stdout: "held\n".to_owned(), stderr: String::new() });
+    fs::write(sandbox.path("work/gate"), "go\n").unwrap();
+    assert!(child.wait_with_output().unwrap().status.success());
+}
+
+#[test]
+fn c_16_3_a_killed_run_goes_back_too() {
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        TOOLS,
+        "- call: [{tool: do, args: {script: echo x > x}}]\n- call: [{tool: die}]\n- say: ok\n",
+    );
+    sandbox.run("go", &["--snapshots"]).expect_code(-1);
+    until("the tool is gone", || sandbox.path("work/half").exists().then_some(()));
+    let expected =
+        "Error: there is no end of iteration 2\nHint: the last one that run r has finished is 1\n";
+    let ran = rollback(&sandbox, "2", &[]);
+    assert_eq!(ran, Ran { code: 1, stdout: String::new(), stderr: expected.to_owned() });
+    let ran = rollback(&sandbox, "1", &[]).expect_code(0);
+    assert!(ran.stdout.starts_with("0 changed, 0 created, 1 deleted: "), "{}", ran.stdout);
+    assert_eq!(
+        sandbox.files("work").iter().filter(|it| !it.starts_with(".delta")).collect::<Vec<_>>(),
+        ["x"]
+    );
+    assert!(
+        kinds(&sandbox).ends_with(" ACTION_REQUEST ENGINE_END SNAPSHOT ROLLBACK"),
+        "{}",
+        kinds(&sandbox)
+    );
+    // The call that was begun is settled as ever, and the end of its iteration is one.
+    resume(&sandbox, &[]).expect_code(0);
+    assert_eq!(sandbox.observations().len(), 2);
+    assert_eq!(
+        rollback(&sandbox, "2", &[]).stdout,
+        "nothing to do: the workspace is what it was at the end of iteration 2\n"
+    );
+}
+
+#[test]
+fn c_16_2_a_rollback_that_stopped_half_way_is_done_once_more() {
+    let sandbox = done();
+    let before = workspace(&sandbox);
+    // A directory that cannot be written into from outside: a mount would do that, and a file that cannot be removed.
+    let script = "chattr +i untracked* 2>/dev/null || exit 1";
+    let locked =
+        Command::new("sh").args(["-c", script]).current_dir(sandbox.path("work")).status().unwrap();
+    if !locked.success() {
+        println!("not run: no file can be made immutable here");
+        return;
+    }
+    let ran = rollback(&sandbox, "1", &[]);
+    Command::new("sh")
+        .args(["-c", "chattr -i untracked*"])
+        .current_dir(sandbox.path("work"))
+        .status()
+        .unwrap();
+    assert_eq!(ran.code, 126, "{}", ran.stderr);
+    assert!(
+        ran.stderr.ends_with(
+            "Hint: a part of the workspace is put back already; the same command does the rest\n"
+        ),
+        "{}",
+        ran.stderr
+    );
+    assert_ne!(workspace(&sandbox), before);
+    let ran = rollback(&sandbox, "1", &[]).expect_code(0);
+    assert!(
+        ran.stdout
+            .ends_with(" 1 deleted: the workspace is what it was at the end of iteration 1\n"),
+        "{}",
+        ran.stdout
+    );
+    let saved = sandbox.events("ROLLBACK")[0]["saved"].as_str().unwrap().to_owned();
+    rollback(&sandbox, &saved, &[]).expect_code(0);
+    assert_eq!(workspace(&sandbox), before);
+}
+
+#[test]
+fn c_16_2_what_is_damaged_is_named_and_nothing_is_changed() {
+    let sandbox = done();
+    let (before, journal) = (workspace(&sandbox), sandbox.read("work/.delta/r/journal.jsonl"));
+    let name = sha256("b\n");
+    let object = format!("work/.delta/r/snapshots/objects/{}/{}", &name[..2], &name[2..]);
+    sandbox.write(&object, "c\n");
+    let ran = rollback(&sandbox, "1", &[]);
+    let expected = format!(
+        "Error: the snapshot is not whole:\nsrc/b: {} is damaged: its SHA-256 is not its name\n",
+        sandbox.path(&object).display()
+    );
+    assert_eq!(ran, Ran { code: 1, stdout: String::new(), stderr: expected });
+    assert_eq!(
+        (workspace(&sandbox), sandbox.read("work/.delta/r/journal.jsonl")),
+        (before, journal)
+    );
+    rollback(&sandbox, "0", &[]).expect_code(0);
+    // A journal that names what is no tree is not believed.
+    edit_journal(&sandbox, |journal| journal.replacen("\"tree\":\"", "\"tree\":\"../", 1));
+    assert_eq!(rollback(&sandbox, "0", &[]).code, 1);
+}
+
+#[test]
+fn c_16_4_diff_shows_what_an_iteration_did() {
+    let sandbox = done();
+    let ran = command(&sandbox, "diff", &["1", "3"]);
+    let expected = "Deleted directory empty\n\
+diff --git a/link b/link\n--- a/link\n+++ b/link\n@@ -1 +1 @@\n-src/a\n\\ No newline at end of file\n+nowhere\n\\ No newline at end of file\n\
+New directory link.d, mode 0755\nNew directory moved, mode 0500\n\
+diff --git a/src/a b/src/a\nold mode 100644\nnew mode 100755\n--- a/src/a\n+++ b/src/a\n@@ -1 +1,2 @@\n one\n+two\n\
+diff --git a/src/b b/src/b\ndeleted file mode 100600\n--- a/src/b\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n\
+Deleted directory src/deep\n\
+diff --git \"a/untracked\\nname\" \"b/untracked\\nname\"\nnew file mode 100644\n--- /dev/null\n+++ \"b/untracked\\nname\"\n@@ -0,0 +1 @@\n+new\n";
+    assert_eq!(ran, Ran { code: 1, stdout: expected.to_owned(), stderr: String::new() });
+    let stat = command(&sandbox, "diff", &["0", "1", "--stat"]);
+    let expected = "empty | no text\nlink | +1 -0\nsrc/a | +1 -0\nsrc/b | +1 -0\nsrc/deep | no text\n3 added, 0 removed\n";
+    assert_eq!(stat, Ran { code: 1, stdout: expected.to_owned(), stderr: String::new() });
+    let equal = command(&sandbox, "diff", &["1", "2"]);
+    assert_eq!(equal, Ran { code: 0, stdout: String::new(), stderr: String::new() });
+    sandbox.write("work/there", [0, 1, 2]);
+    let now = command(&sandbox, "diff", &["3"]);
+    let expected = "diff --git a/there b/there\nBinary files a/there and b/there differ\n";
+    assert_eq!(now, Ran { code: 1, stdout: expected.to_owned(), stderr: String::new() });
+    assert_eq!(sandbox.events("SNAPSHOT").len(), 3, "looking records nothing");
+}
+
+#[test]
+fn c_16_4_git_applies_what_diff_prints() {
+    let sandbox = done();
+    let patch = command(&sandbox, "diff", &["1", "3"]).stdout;
+    rollback(&sandbox, "1", &[]).expect_code(0);
+    sandbox.write("patch", &patch);
+    let applied = Command::new("git")
+        .args(["apply", "../patch"])
+        .current_dir(sandbox.path("work"))
+        .output()
+        .unwrap();
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    // Git knows no empty directories and few rights; all files and symlinks are there.
+    let left = command(&sandbox, "diff", &["3", "now", "--name-only"]).stdout;
+    assert_eq!(left, "empty\nlink.d\nmoved\nsrc/deep\n");
+}
+
+#[test]
+fn c_16_4_who_cannot_tell_says_so() {
+    let sandbox = done();
+    for (args, code) in [(["9", "1"], 2), (["1", "0123456789ab"], 2), (["then", "1"], 2)] {
+        let ran = command(&sandbox, "diff", &args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{}", ran.stderr);
+        assert!(!ran.stderr.is_empty());
+    }
+}
