@@ -18,6 +18,7 @@ pub mod signal;
 pub mod process;
 pub mod terminal;
 pub mod yaml;
+pub mod http;
 
 // The LLM.
 pub mod llm;

@@ -171,7 +171,8 @@ fn is_loopback(host: &str) -> bool {
         || host.to_ascii_lowercase().ends_with(".localhost")
 }
 
-fn proxy_for(scheme: &str, host: &str, env: Lookup<'_>) -> Option<String> {
+/// The proxy for an address, unless `NO_PROXY` exempts its host.
+pub fn proxy_for(scheme: &str, host: &str, env: Lookup<'_>) -> Option<String> {
     // A proxy sees what goes through it, so one that the agent may have named is none.
     let safe = |name: &str| {
         let believed = |it: &Setting| !matches!(it.origin, Origin::Workspace(_));

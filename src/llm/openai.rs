@@ -5,20 +5,19 @@
 //! once, and a cancellation ends any wait.
 
 mod failure;
-mod retry;
-mod wire;
 
 use super::sse::Assembly;
 use super::{Attempt, Endpoint, LlmError, Provider, Reply, Request, Tell, reply_of_response};
+use crate::http::retry::Retry;
+use crate::http::{Exchange, Trouble, Way, Wire};
 use crate::signal::Cancel;
 use crate::text::mend_surrogates;
 use crate::time;
 use failure::{Asked, Failure, Fault};
-use retry::Retry;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::{Exchange, Trouble, Wire};
+use ureq::http::{HeaderMap, HeaderValue, header};
 
 /// The longest body of an answer.
 const LARGEST: usize = 64 * 1024 * 1024;
@@ -43,7 +42,14 @@ impl OpenAi {
     /// The address, the proxy or the key cannot be what they are meant for; nothing was asked.
     pub fn new(endpoint: Endpoint, model: impl Into<String>) -> Result<Self, LlmError> {
         let url = format!("{}/chat/completions", endpoint.base_url.trim_end_matches('/'));
-        let wire = Wire::new(&endpoint, &url).map_err(LlmError::failed)?;
+        let way = Way {
+            url: &url,
+            headers: headers(&endpoint).map_err(LlmError::failed)?,
+            total: Duration::from_millis(endpoint.timeout_ms),
+            idle: Duration::from_millis(endpoint.idle_timeout_ms),
+            proxy: endpoint.proxy.as_deref(),
+        };
+        let wire = Wire::new(way).map_err(LlmError::failed)?;
         Ok(Self { endpoint, model: model.into(), wire, without_usage: false })
     }
 
@@ -64,7 +70,7 @@ impl OpenAi {
         let head = exchange.head()?;
         *status = Some(head.status.as_u16());
         if !head.status.is_success() {
-            let body = read_error(&mut exchange)?;
+            let body = exchange.rest(LARGEST_ERROR)?;
             return Err(Fault::Refused { head, body });
         }
         let streamed = head.text("content-type").is_some_and(|kind| kind.contains("event-stream"));
@@ -137,6 +143,21 @@ impl Provider for OpenAi {
     }
 }
 
+fn headers(endpoint: &Endpoint) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let accept = if endpoint.stream { "text/event-stream" } else { "application/json" };
+    headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+    if let Some(key) = &endpoint.key {
+        let value = HeaderValue::from_str(&format!("Bearer {key}"));
+        let mut value = value
+            .map_err(|_| "the API key holds a character that no header can hold".to_owned())?;
+        value.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -146,19 +167,6 @@ fn without_stream_options(body: &str) -> Option<String> {
     let mut body: Value = serde_json::from_str(body).ok()?;
     body.as_object_mut()?.shift_remove("stream_options")?;
     Some(body.to_string())
-}
-
-/// As much of an error's body as comes: an error that breaks off is still the error.
-fn read_error(exchange: &mut Exchange<'_>) -> Result<String, Fault> {
-    let mut body = Vec::new();
-    while body.len() < LARGEST_ERROR {
-        match exchange.bytes(None) {
-            Ok(Some(piece)) => body.extend(piece),
-            Err(Trouble::Cancelled) => return Err(Trouble::Cancelled.into()),
-            Ok(None) | Err(_) => break,
-        }
-    }
-    Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
 /// A response that comes in one piece.

@@ -3,13 +3,12 @@
 
 use super::super::sse::Broken;
 use super::super::{Endpoint, LlmError};
-use super::retry::Retry;
-use super::wire::{Head, Trouble, Wire};
+use crate::http::retry::Retry;
+use crate::http::words::{is_refused, tls_error};
+use crate::http::{Head, Trouble, Wire};
 use crate::text::{Secrets, mend_surrogates};
-use crate::time::{self, human_duration};
+use crate::time::{self, Timestamp};
 use serde_json::Value;
-use std::error::Error as _;
-use std::io;
 use ureq::Error;
 
 /// The most characters of a body that is shown because no message was found in it.
@@ -137,57 +136,21 @@ impl Failure {
 }
 
 fn of_trouble(trouble: Trouble, asked: &Asked<'_>) -> Failure {
-    let (address, endpoint) = (asked.wire.address(), asked.endpoint);
-    let (message, hint) = match &trouble {
-        Trouble::Cancelled => ("interrupted".to_owned(), None),
-        Trouble::Total => {
-            let limit = human_duration(endpoint.timeout_ms);
-            let hint = "raise `llm.timeout_ms` if answers may take longer";
-            (format!("no whole answer from {address} within {limit}"), Some(hint.to_owned()))
-        }
+    let hint = match &trouble {
+        Trouble::Total => Some("raise `llm.timeout_ms` if answers may take longer".to_owned()),
         Trouble::Idle => {
-            let limit = human_duration(endpoint.idle_timeout_ms);
             let hint = "raise `llm.idle_timeout_ms` if the endpoint may be silent for longer";
-            (format!("nothing came from {address} for {limit}"), Some(hint.to_owned()))
+            Some(hint.to_owned())
         }
-        Trouble::Connect(error) => {
-            let way = if asked.wire.has_proxy() { " through the proxy" } else { "" };
-            (
-                format!("could not connect to {address}{way}: {}", chain(error)),
-                connect_hint(error, asked),
-            )
-        }
-        Trouble::Unanswered { error, .. } => {
-            (format!("{address} closed the connection without an answer: {}", chain(error)), None)
-        }
-        Trouble::Broken(error) => {
-            (format!("the answer of {address} broke off: {}", chain(error)), None)
-        }
+        Trouble::Connect(error) => connect_hint(error, asked),
+        Trouble::Cancelled | Trouble::Unanswered { .. } | Trouble::Broken(_) => None,
     };
-    let retry = match &trouble {
-        Trouble::Unanswered { kept: true, .. } => Retry::AtOnce,
-        Trouble::Cancelled => Retry::Never,
-        Trouble::Connect(error) if tls_error(error).is_some_and(is_lasting) => Retry::Never,
-        _ => Retry::Backoff,
-    };
+    let (message, retry) = (asked.wire.words(&trouble), trouble.retry());
     Failure { message, retry, hint, response: None }
 }
 
-/// The error and everything behind it.
-fn chain(error: &Error) -> String {
-    let Error::Io(error) = error else { return error.to_string() };
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
-}
-
 fn connect_hint(error: &Error, asked: &Asked<'_>) -> Option<String> {
-    let refused =
-        matches!(error, Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused);
+    let refused = is_refused(error);
     if refused && asked.wire.has_proxy() {
         return Some("nothing listens where HTTPS_PROXY or HTTP_PROXY points".to_owned());
     }
@@ -208,19 +171,6 @@ fn is_loopback(host: &str) -> bool {
         || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-fn tls_error(error: &Error) -> Option<&rustls::Error> {
-    match error {
-        Error::Rustls(error) => Some(error),
-        Error::Io(error) => error.get_ref()?.downcast_ref(),
-        _ => None,
-    }
-}
-
-/// A certificate that is not trusted now will not be trusted in a second.
-fn is_lasting(error: &rustls::Error) -> bool {
-    matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::General(_))
-}
-
 fn of_answer(head: &Head, body: &str, asked: &Asked<'_>) -> Failure {
     let response: Option<Value> = serde_json::from_str(&mend_surrogates(body)).ok();
     let said = match head.text("location").filter(|_| head.status.is_redirection()) {
@@ -233,8 +183,16 @@ fn of_answer(head: &Head, body: &str, asked: &Asked<'_>) -> Failure {
         said.filter(|said| !said.is_empty()).map_or(String::new(), |said| format!(": {said}"));
     let message = format!("the endpoint answered {}{reason}{said}", head.status.as_u16());
     let without_quota = head.status == 429 && body.contains("insufficient_quota");
-    let retry = if without_quota { Retry::Never } else { Retry::of_answer(head, time::now()) };
+    let retry = if without_quota { Retry::Never } else { retry_of(head, time::now()) };
     Failure { message, retry, hint: answer_hint(head.status.as_u16(), body, asked), response }
+}
+
+/// Whether another try makes sense after an answer that is no success.
+fn retry_of(head: &Head, now: Timestamp) -> Retry {
+    match head.status.as_u16() {
+        408 | 409 | 429 | 500..=599 => Retry::asked(head, now),
+        _ => Retry::Never,
+    }
 }
 
 fn answer_hint(status: u16, body: &str, asked: &Asked<'_>) -> Option<String> {
@@ -284,6 +242,14 @@ fn beginning(text: &str) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::time::Duration;
+    use ureq::http::{HeaderMap, HeaderName, StatusCode};
+
+    fn head(status: u16, name: &str, value: &str) -> Head {
+        let mut headers = HeaderMap::new();
+        headers.insert(HeaderName::try_from(name).unwrap(), value.parse().unwrap());
+        Head { status: StatusCode::from_u16(status).unwrap(), headers }
+    }
 
     #[test]
     fn c_7_3_the_message_of_the_provider_is_found() {
@@ -298,6 +264,23 @@ mod tests {
         check(json!({"detail": [{"msg": "a"}]}), Some(r#"[{"msg":"a"}]"#));
         check(json!({"other": 1}), None);
         check(json!("a"), None);
+    }
+
+    #[test]
+    fn c_7_3_which_statuses_are_retried() {
+        let now = Timestamp::from_millis(0);
+        let of = |status| retry_of(&head(status, "x", "y"), now);
+        for status in [408, 409, 429, 500, 502, 503, 504, 529] {
+            assert_eq!(of(status), Retry::Backoff, "{status}");
+        }
+        for status in [301, 302, 400, 401, 403, 404, 413, 422] {
+            assert_eq!(of(status), Retry::Never, "{status}");
+        }
+        assert_eq!(
+            retry_of(&head(503, "retry-after", "2"), now),
+            Retry::After(Duration::from_secs(2))
+        );
+        assert_eq!(retry_of(&head(400, "retry-after", "2"), now), Retry::Never);
     }
 
     #[test]

@@ -1,18 +1,20 @@
-//! One HTTP exchange at a time with one endpoint: a worker thread posts the body and hands over what comes back, and
+//! HTTP: one exchange at a time with one address. A worker thread posts the body and hands over what comes back, and
 //! the caller's thread waits for it together with the cancellation and both timeouts.
 //!
-//! Judges no answer and tries nothing twice. The worker and its connection live on from call to call; a worker whose
+//! Judges no answer and tries nothing twice; when a failed try is worth another, [`retry`] says. The worker and its connection live on from call to call; a worker whose
 //! exchange was not read to its end is abandoned, and what it still reads reaches nobody.
 
-use super::super::Endpoint;
 use crate::signal::Cancel;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
-use ureq::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use ureq::http::{HeaderMap, StatusCode, Uri};
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
 use ureq::{Agent, Error, Proxy};
+
+pub mod retry;
+pub mod words;
 
 /// How many pieces may wait to be taken before the worker stops reading.
 const BACKLOG: usize = 16;
@@ -81,7 +83,22 @@ struct Worker {
     kept: bool,
 }
 
-/// The way to one endpoint.
+/// Where requests go, and what holds for each of them.
+#[derive(Debug, Clone)]
+pub struct Way<'a> {
+    /// The whole address.
+    pub url: &'a str,
+    /// The headers of every request.
+    pub headers: HeaderMap,
+    /// For a whole answer.
+    pub total: Duration,
+    /// Without a byte.
+    pub idle: Duration,
+    /// The address of a proxy.
+    pub proxy: Option<&'a str>,
+}
+
+/// The way to one address.
 pub struct Wire {
     config: ureq::config::Config,
     uri: Uri,
@@ -93,7 +110,8 @@ pub struct Wire {
 
 impl Wire {
     /// Prepares everything but the connection. The error says what in the settings is wrong.
-    pub fn new(endpoint: &Endpoint, url: &str) -> Result<Self, String> {
+    pub fn new(way: Way<'_>) -> Result<Self, String> {
+        let Way { url, headers, total, idle, proxy } = way;
         let uri: Uri =
             url.parse().map_err(|error| format!("`{url}` is not an address: {error}"))?;
         if !matches!(uri.scheme_str(), Some("http" | "https"))
@@ -101,9 +119,7 @@ impl Wire {
         {
             return Err(format!("`{url}` is not an address of the form https://HOST/..."));
         }
-        let total = Duration::from_millis(endpoint.timeout_ms);
-        let idle = Duration::from_millis(endpoint.idle_timeout_ms);
-        let proxy = endpoint.proxy.as_deref().map(Proxy::new).transpose();
+        let proxy = proxy.map(Proxy::new).transpose();
         // The address of a proxy often holds a password, so it is not repeated.
         let proxy = proxy.map_err(|error| {
             format!("HTTPS_PROXY or HTTP_PROXY is not the address of a proxy: {error}")
@@ -123,7 +139,7 @@ impl Wire {
         }
         // Always said, for otherwise the library would look for a proxy in the environment.
         let config = config.proxy(proxy).build();
-        Ok(Self { config, uri, headers: headers(endpoint)?, total, idle, worker: None })
+        Ok(Self { config, uri, headers, total, idle, worker: None })
     }
 
     /// A way to the same endpoint that is not connected yet.
@@ -189,7 +205,7 @@ impl Wire {
         };
         let (agent, (jobs, queue)) = (self.config.new_agent(), mpsc::channel());
         let (uri, headers, of_worker) = (self.uri.clone(), self.headers.clone(), agent.clone());
-        let thread = std::thread::Builder::new().name("llm".to_owned());
+        let thread = std::thread::Builder::new().name("http".to_owned());
         thread.spawn(move || work(&of_worker, &uri, &headers, &queue))?;
         let worker = self.worker.insert(Worker { agent, jobs, kept: false });
         worker.jobs.send(job).map_err(|_| io::Error::other("the worker is gone"))?;
@@ -211,21 +227,6 @@ fn tls() -> TlsConfig {
         .root_certs(RootCerts::PlatformVerifier)
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .build()
-}
-
-fn headers(endpoint: &Endpoint) -> Result<HeaderMap, String> {
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let accept = if endpoint.stream { "text/event-stream" } else { "application/json" };
-    headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-    if let Some(key) = &endpoint.key {
-        let value = HeaderValue::from_str(&format!("Bearer {key}"));
-        let mut value = value
-            .map_err(|_| "the API key holds a character that no header can hold".to_owned())?;
-        value.set_sensitive(true);
-        headers.insert(header::AUTHORIZATION, value);
-    }
-    Ok(headers)
 }
 
 /// The worker: does one job after the other until nobody can give it another.
@@ -306,6 +307,19 @@ impl Exchange<'_> {
             Piece::Bytes(bytes) => Ok(Some(bytes)),
             _ => Ok(None),
         }
+    }
+
+    /// As much of the body as comes, up to about `limit` bytes: what breaks off is still worth reading.
+    pub fn rest(&mut self, limit: usize) -> Result<String, Trouble> {
+        let mut body = Vec::new();
+        while body.len() < limit {
+            match self.bytes(None) {
+                Ok(Some(piece)) => body.extend(piece),
+                Err(Trouble::Cancelled) => return Err(Trouble::Cancelled),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
     fn next(&mut self, grace: Option<Duration>) -> Result<Piece, Trouble> {
