@@ -54,6 +54,7 @@ pub mod migrate;
 pub mod engine;
 pub mod outcome;
 pub mod output;
+pub mod export;
 pub mod progress;
 
 // The programs.

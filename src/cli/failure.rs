@@ -42,6 +42,8 @@ enum Kind {
     Context,
     /// The system could not do something.
     Io,
+    /// What was to leave the machine or the program did not.
+    NotSent,
     /// A person was asked and went away.
     Silence,
     /// A person stopped it.
@@ -59,6 +61,7 @@ impl Kind {
             Self::Damaged => "damaged",
             Self::Context => "context",
             Self::Io => "io",
+            Self::NotSent => "export",
             Self::Silence => "interaction",
             Self::Interrupted => "interrupted",
         }
@@ -74,6 +77,7 @@ impl Kind {
             | Self::Damaged
             | Self::Context
             | Self::Io
+            | Self::NotSent
             | Self::Silence => 1,
             Self::Interrupted => 130,
         }
@@ -116,6 +120,11 @@ impl Failure {
         Self { kind: Kind::Damaged, message: message.into(), hint, run_id: None }
     }
 
+    /// An export did not reach the place that it was for.
+    pub fn not_sent(message: impl Into<String>, hint: Option<String>) -> Self {
+        Self { kind: Kind::NotSent, message: message.into(), hint, run_id: None }
+    }
+
     /// The stop was asked for while the command waited for something outside of a run.
     pub fn interrupted(message: impl Into<String>) -> Self {
         Self { kind: Kind::Interrupted, message: message.into(), hint: None, run_id: None }
@@ -153,6 +162,7 @@ impl Failure {
             | Kind::Damaged
             | Kind::Context
             | Kind::Io
+            | Kind::NotSent
             | Kind::Silence => RunStatus::Failed,
         }
     }

@@ -15,6 +15,7 @@ mod completions;
 mod context;
 mod diff;
 mod drive;
+mod export;
 mod failure;
 mod init;
 mod lint;
@@ -61,6 +62,7 @@ enum Command {
     Show(show::ShowArgs),
     Rollback(rollback::RollbackArgs),
     Diff(diff::DiffArgs),
+    Export(export::ExportArgs),
     #[command(subcommand)]
     Context(context::ContextCommand),
     Schema(schema::SchemaArgs),
@@ -110,6 +112,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Show(args) => show::show(&args),
         Command::Rollback(args) => rollback::rollback(&args),
         Command::Diff(args) => diff::diff(&args),
+        Command::Export(args) => export::export(&args),
         Command::Context(command) => context::context(&command),
         Command::Schema(args) => schema::schema(&args),
         Command::Init(args) => init::init(&args),

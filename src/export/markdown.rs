@@ -1,0 +1,199 @@
+//! A run as an account that people read, in Markdown.
+//!
+//! What people, the LLM and tools wrote stands in fences that are longer than any in it, or in code spans: none of it
+//! becomes a heading, a link, an image or HTML, wherever the account is shown.
+
+use super::subject::Subject;
+use crate::event::{Payload, RunStatus};
+use crate::history::{At, Call, History, Iteration};
+use crate::outcome::RunResult;
+use crate::text::printable;
+use crate::time::human_duration;
+use serde_json::Value as Json;
+
+/// The account of a run.
+pub fn document(subject: &Subject) -> String {
+    let mut page = Page::default();
+    let history = History::of(&subject.events);
+    let result = RunResult::of(&subject.state, None);
+    page.heading(subject, result.as_ref());
+    for iteration in &history.iterations {
+        iteration.before.iter().for_each(|event| page.event(*event));
+        page.iteration(subject, iteration);
+        iteration.around.iter().for_each(|event| page.event(*event));
+    }
+    history.rest.iter().for_each(|event| page.event(*event));
+    page.end(subject, result.as_ref());
+    page.0
+}
+
+/// The text so far; its parts are a blank line apart.
+#[derive(Debug, Default)]
+struct Page(String);
+
+impl Page {
+    fn paragraph(&mut self, text: &str) {
+        if !self.0.is_empty() {
+            self.0.push('\n');
+        }
+        self.0.push_str(text);
+        self.0.push('\n');
+    }
+
+    /// Foreign text, shown as it is.
+    fn foreign(&mut self, kind: &str, text: &str) {
+        let text = printable(&text.replace("\r\n", "\n").replace('\r', "\n"));
+        let fence = "`".repeat((longest_run(&text) + 1).max(3));
+        let text = text.trim_end_matches('\n');
+        self.paragraph(&format!("{fence}{kind}\n{text}\n{fence}"));
+    }
+
+    fn heading(&mut self, subject: &Subject, result: Option<&RunResult>) {
+        let start = subject.start();
+        let name = start.map(|start| start.agent_name.as_str()).unwrap_or_default();
+        self.paragraph(&format!("# Run {} of {}", code(&subject.origin().run_id), code(name)));
+        let mut lines = Vec::new();
+        let status = subject.state.status.map(|status| status.to_string()).unwrap_or_default();
+        lines.push(("Status", status));
+        let model = start.and_then(|start| start.config.pointer("/llm/model")?.as_str());
+        lines.extend(model.map(|model| ("Model", code(model))));
+        lines.extend(start.map(|start| ("Workspace", code(&start.work_dir))));
+        lines.extend(subject.state.created_at.map(|at| ("Began", at.to_string())));
+        lines.extend(subject.state.updated_at.map(|at| ("Last event", at.to_string())));
+        let iterations = result.map_or(0, |result| result.metrics.iterations);
+        lines.push(("Iterations", iterations.to_string()));
+        let parent = subject.ancestors.first();
+        lines.extend(parent.map(|above| {
+            let (run, call) = (code(&above.origin.run_id), code(&above.call_id));
+            ("Started by", format!("call {call} of run {run}"))
+        }));
+        let lines: Vec<String> =
+            lines.iter().map(|(name, value)| format!("- {name}: {value}")).collect();
+        self.paragraph(&lines.join("\n"));
+    }
+
+    fn iteration(&mut self, subject: &Subject, told: &Iteration<'_>) {
+        let thought = told.thought.what;
+        self.paragraph(&format!("## Iteration {}", thought.iteration));
+        if let Some(reasoning) = subject.reasoning(thought) {
+            self.paragraph("Reasoning:");
+            self.foreign("text", &reasoning);
+        }
+        if !thought.content.is_empty() {
+            self.foreign("text", &thought.content);
+        }
+        told.calls.iter().for_each(|call| self.call(call));
+    }
+
+    fn call(&mut self, call: &Call<'_>) {
+        let asked = &call.asked.function;
+        self.paragraph(&format!("Call of {}:", code(&asked.name)));
+        match serde_json::from_str::<Json>(&asked.arguments) {
+            Ok(arguments) => self.foreign("json", &format!("{arguments:#}")),
+            Err(_) => self.foreign("text", &asked.arguments),
+        }
+        if let Some(question) = call.question {
+            self.paragraph("Question to a person:");
+            self.foreign("text", &question.what.prompt);
+        }
+        let Some(result) = call.result else {
+            let words =
+                if call.request.is_some() { "It has no result." } else { "It was not begun." };
+            return self.paragraph(words);
+        };
+        let result = result.what;
+        let mut about = match result.exit_code {
+            Some(0) => String::new(),
+            Some(exit) => format!(", exit code {exit}"),
+            None => ", without an exit code".to_owned(),
+        };
+        about += &format!(", {}", human_duration(result.duration_ms));
+        let cut = if result.truncated { ", cut" } else { "" };
+        self.paragraph(&format!("Result{about}{cut}:"));
+        self.foreign("text", &result.observation_content);
+    }
+
+    /// What stands between the iterations.
+    fn event(&mut self, event: At<&Payload>) {
+        match event.what {
+            Payload::UserMessage { content } => {
+                self.paragraph("## Message");
+                self.foreign("text", content);
+            }
+            Payload::Error { error_message, .. } => {
+                self.paragraph("Error:");
+                self.foreign("text", error_message);
+            }
+            Payload::EngineEnd { status: RunStatus::Interrupted, .. } => {
+                self.paragraph(&format!("Interrupted at {}.", event.at));
+            }
+            Payload::EngineStart(start) if start.epoch > 1 => {
+                self.paragraph(&format!("Continued at {}.", event.at));
+            }
+            Payload::HookExecution { hook, exit_code, changed, .. } => {
+                let exit =
+                    exit_code.map_or("no exit code".to_owned(), |c| format!("exit code {c}"));
+                let changed = if *changed { ", it changed something" } else { "" };
+                self.paragraph(&format!("Hook {}: {exit}{changed}.", code(hook)));
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, subject: &Subject, result: Option<&RunResult>) {
+        let Some(result) = result else { return };
+        if let Some(answer) = &result.result {
+            self.paragraph("## Result");
+            match answer {
+                Json::String(text) => self.foreign("text", text),
+                other => self.foreign("json", &format!("{other:#}")),
+            }
+        }
+        if let Some(question) = &result.interaction {
+            self.paragraph("## It waits for an answer");
+            self.foreign("text", &question.prompt);
+        }
+        self.cost(subject, result);
+    }
+
+    fn cost(&mut self, subject: &Subject, result: &RunResult) {
+        let used = &subject.state.usage;
+        if used.is_empty() {
+            return;
+        }
+        let usd =
+            |cost: Option<f64>| cost.map_or("not known".to_owned(), |cost| format!("{cost:.4}"));
+        let mut table =
+            "| model | tokens in | of them cached | tokens out | USD |\n|---|---:|---:|---:|---:|"
+                .to_owned();
+        let mut row = |name: &str, tokens: [u64; 3], cost: Option<f64>| {
+            let [input, cached, output] = tokens;
+            table += &format!("\n| {name} | {input} | {cached} | {output} | {} |", usd(cost));
+        };
+        for usage in used {
+            let name = code(&usage.model).replace('|', "\\|");
+            let tokens = [usage.input_tokens, usage.cached_input_tokens, usage.output_tokens];
+            row(&name, tokens, usage.cost_usd);
+        }
+        let total = &result.metrics.usage;
+        let cached = used.iter().map(|usage| usage.cached_input_tokens).sum();
+        row("all", [total.input_tokens, cached, total.output_tokens], total.total_cost_usd);
+        self.paragraph("## Cost");
+        self.paragraph(&table);
+    }
+}
+
+/// Foreign text within a line.
+fn code(text: &str) -> String {
+    let text = printable(&text.replace(char::is_whitespace, " "));
+    let text = if text.trim().is_empty() { "-" } else { text.as_str() };
+    let fence = "`".repeat(longest_run(text) + 1);
+    // A backtick at an end would become a part of the fence.
+    let space = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{fence}{space}{text}{space}{fence}")
+}
+
+/// How many backticks stand together at most.
+fn longest_run(text: &str) -> usize {
+    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
+}

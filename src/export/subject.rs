@@ -1,0 +1,222 @@
+//! What an export is made from: the journal of a run, what is left of its io/ files, and the runs that it was started by.
+//!
+//! Reads, and never writes. An io/ file that is missing or is not what was written leaves a gap, never an error.
+//! Sensitive answers are taken out here, before any format sees them.
+
+use super::hide::Hidden;
+use crate::event::{EngineStart, Event, Payload, Thought};
+use crate::record;
+use crate::state::RunState;
+use crate::time::Timestamp;
+use serde::Deserialize;
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// The longest first line of a journal that is read to find out which run started another.
+const LONGEST_START: u64 = 16 * 1024 * 1024;
+
+/// A run that is to be exported.
+#[derive(Debug)]
+pub struct Subject {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Its events, without sensitive answers.
+    pub events: Vec<Event>,
+    /// What they mean.
+    pub state: RunState,
+    /// Its io/ files, by their names in the journal.
+    records: BTreeMap<String, Json>,
+    /// The run whose tool started it, and those around that one, the nearest first.
+    pub ancestors: Vec<Ancestor>,
+    hidden: Hidden,
+}
+
+/// A run whose tool started another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ancestor {
+    /// What tells it from every other run.
+    pub origin: Origin,
+    /// The call that started the run below it.
+    pub call_id: String,
+}
+
+/// What tells a run from every other: an id can be given twice, in two workspaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Its id.
+    pub run_id: String,
+    /// The time of its first event, when its journal can be read.
+    pub began: Option<Timestamp>,
+}
+
+/// The `parent` of an ENGINE_START.
+#[derive(Debug, Deserialize)]
+struct Parent {
+    run_id: String,
+    call_id: String,
+    run_dir: PathBuf,
+}
+
+impl Subject {
+    /// What is known of the run in `dir`, whose journal holds `events`.
+    pub fn read(dir: &Path, events: Vec<Event>) -> Self {
+        let hidden = Hidden::of(&events);
+        let events: Vec<Event> = events.into_iter().map(|event| hidden.event(event)).collect();
+        let state = RunState::of(&events);
+        let names = events.iter().filter_map(record_of);
+        let records = names.filter_map(|name| Some((name.to_owned(), read_record(dir, name)?)));
+        let records = records.collect();
+        let ancestors = ancestors(dir);
+        Self { dir: dir.to_owned(), records, events, state, ancestors, hidden }
+    }
+
+    /// The process that took it up last.
+    pub fn start(&self) -> Option<&EngineStart> {
+        self.state.start.as_ref()
+    }
+
+    /// What tells it from every other run.
+    pub fn origin(&self) -> Origin {
+        let run_id = self.start().map_or_else(String::new, |start| start.run_id.clone());
+        Origin { run_id, began: self.state.created_at }
+    }
+
+    /// An io/ file that an event names.
+    pub fn record(&self, name: Option<&str>) -> Option<&Json> {
+        self.records.get(name?)
+    }
+
+    /// The record of the call that gave an answer.
+    pub fn invocation(&self, thought: &Thought) -> Option<&Json> {
+        self.record(thought.invocation.as_deref())
+    }
+
+    /// The reasoning beside an answer: what is sent back of it, or what its record holds.
+    pub fn reasoning(&self, thought: &Thought) -> Option<String> {
+        if thought.reasoning.is_some() {
+            return thought.reasoning.clone();
+        }
+        let mut reasoning = self.invocation(thought)?.get("reasoning")?.clone();
+        self.hidden.json(&mut reasoning);
+        reasoning.as_str().map(str::to_owned)
+    }
+
+    /// The request of the call that `name` records, without sensitive answers.
+    pub fn request(&self, name: Option<&str>) -> Option<Json> {
+        let text = record::request(&self.dir, name?).ok()?;
+        let request = serde_json::from_str(&text).ok()?;
+        Some(self.hidden.request(request))
+    }
+
+    /// The last call of the LLM: the name of its record.
+    pub fn last_invocation(&self) -> Option<&str> {
+        self.events.iter().rev().find_map(|event| match &event.payload {
+            Payload::Thought(_) | Payload::Error { .. } => record_of(event),
+            _ => None,
+        })
+    }
+
+    /// What stands in the last request and is not of the conversation: the messages of the other sources, and the tools.
+    pub fn surroundings(&self) -> Surroundings {
+        let name = self.last_invocation();
+        let Some(mut request) = self.request(name) else {
+            return Surroundings { known: name.is_none(), ..Surroundings::default() };
+        };
+        let tools = request.get_mut("tools").map_or(Json::Null, Json::take);
+        let tools = match tools {
+            Json::Array(tools) => tools,
+            _ => Vec::new(),
+        };
+        let messages = match request.get_mut("messages").map(Json::take) {
+            Some(Json::Array(messages)) => messages,
+            _ => Vec::new(),
+        };
+        let sources = name.and_then(|name| record::blocks(&self.dir, name).ok()).flatten();
+        let counted = sources.as_ref().map(|all| all.iter().map(|block| block.messages).sum());
+        let system = match sources {
+            Some(sources) if counted == Some(messages.len()) => {
+                let mut rest = messages.into_iter();
+                let mut kept = Vec::new();
+                for source in sources {
+                    let messages = rest.by_ref().take(source.messages).collect::<Vec<_>>();
+                    if source.kind != "journal" {
+                        kept.extend(messages);
+                    }
+                }
+                kept
+            }
+            _ => messages.into_iter().filter(|message| message["role"] == "system").collect(),
+        };
+        Surroundings { known: true, system, tools }
+    }
+}
+
+/// What the LLM saw beside the conversation.
+#[derive(Debug, Default)]
+pub struct Surroundings {
+    /// Whether the request could be read, if there was one.
+    pub known: bool,
+    /// Messages in the form of Chat Completions, usually of the role `system`.
+    pub system: Vec<Json>,
+    /// Tools in the same form.
+    pub tools: Vec<Json>,
+}
+
+/// The io/ file that an event names.
+fn record_of(event: &Event) -> Option<&str> {
+    match &event.payload {
+        Payload::Thought(thought) => thought.invocation.as_deref(),
+        Payload::Error { error_details, .. } => error_details.invocation.as_deref(),
+        Payload::ActionRequest(request) => request.execution.as_deref(),
+        Payload::ActionResult(result) => result.execution.as_deref(),
+        Payload::HookExecution { record, .. } => Some(record),
+        Payload::EngineStart(_)
+        | Payload::UserMessage { .. }
+        | Payload::HumanInputRequest(_)
+        | Payload::HumanInputReceived { .. }
+        | Payload::EngineEnd { .. } => None,
+    }
+}
+
+fn read_record(dir: &Path, name: &str) -> Option<Json> {
+    let text = std::fs::read_to_string(dir.join(name)).ok()?;
+    serde_json::from_str(&text).ok().filter(Json::is_object)
+}
+
+/// The runs around the one in `dir`, as far as their journals can be read.
+fn ancestors(dir: &Path) -> Vec<Ancestor> {
+    let mut seen = BTreeSet::from([dir.to_owned()]);
+    let mut found = Vec::new();
+    let mut dir = dir.to_owned();
+    while let Some(parent) = first_event(&dir).and_then(|event| parent_of(&event)) {
+        // A journal that names itself, by whatever way, would never end.
+        if !seen.insert(parent.run_dir.clone()) {
+            break;
+        }
+        let above = first_event(&parent.run_dir).filter(|above| {
+            above.get("run_id").and_then(Json::as_str) == Some(parent.run_id.as_str())
+        });
+        let began = above.and_then(|above| Timestamp::deserialize(above.get("timestamp")?).ok());
+        let origin = Origin { run_id: parent.run_id, began };
+        found.push(Ancestor { origin, call_id: parent.call_id });
+        if began.is_none() {
+            break;
+        }
+        dir = parent.run_dir;
+    }
+    found
+}
+
+fn parent_of(start: &Json) -> Option<Parent> {
+    Parent::deserialize(start.get("parent")?).ok()
+}
+
+fn first_event(dir: &Path) -> Option<Json> {
+    let file = File::open(dir.join("journal.jsonl")).ok()?;
+    let mut line = String::new();
+    BufReader::new(file.take(LONGEST_START)).read_line(&mut line).ok()?;
+    serde_json::from_str(&line).ok()
+}
