@@ -15,7 +15,7 @@ use std::time::Duration;
 use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 
 /// How often a request is sent again.
-const MAX_RETRIES: u32 = 3;
+const MAX_RETRIES: u32 = 2;
 /// The longest answer that is read.
 const LONGEST: usize = 64 * 1024;
 /// The most characters that are shown of an answer without a message.

@@ -24,20 +24,25 @@ pub fn document(subject: &Subject) -> String {
     }
     history.rest.iter().for_each(|event| page.event(*event));
     page.end(subject, result.as_ref());
-    page.0
+    page.text
 }
 
-/// The text so far; its parts are a blank line apart.
+/// The account so far.
 #[derive(Debug, Default)]
-struct Page(String);
+struct Page {
+    /// Its parts are a blank line apart.
+    text: String,
+    /// Whether the task stands in it.
+    has_task: bool,
+}
 
 impl Page {
     fn paragraph(&mut self, text: &str) {
-        if !self.0.is_empty() {
-            self.0.push('\n');
+        if !self.text.is_empty() {
+            self.text.push('\n');
         }
-        self.0.push_str(text);
-        self.0.push('\n');
+        self.text.push_str(text);
+        self.text.push('\n');
     }
 
     /// Foreign text, shown as it is.
@@ -64,8 +69,9 @@ impl Page {
         lines.push(("Iterations", iterations.to_string()));
         let parent = subject.ancestors.first();
         lines.extend(parent.map(|above| {
-            let (run, call) = (code(&above.origin.run_id), code(&above.call_id));
-            ("Started by", format!("call {call} of run {run}"))
+            let run = code(&above.origin.run_id);
+            let call = above.call_id.as_deref().map(|id| format!("call {} of ", code(id)));
+            ("Started by", format!("{}run {run}", call.unwrap_or_default()))
         }));
         let lines: Vec<String> =
             lines.iter().map(|(name, value)| format!("- {name}: {value}")).collect();
@@ -117,7 +123,8 @@ impl Page {
     fn event(&mut self, event: At<&Payload>) {
         match event.what {
             Payload::UserMessage { content } => {
-                self.paragraph("## Message");
+                self.paragraph(if self.has_task { "## Message" } else { "## Task" });
+                self.has_task = true;
                 self.foreign("text", content);
             }
             Payload::Error { error_message, .. } => {

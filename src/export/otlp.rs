@@ -17,6 +17,8 @@ use std::collections::HashMap;
 /// The version of the conventions whose names are used.
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 
+/// What the id of the span of a run is computed from, beside the run.
+const RUN: &str = "run";
 /// The most spans in one request.
 const MOST_SPANS: usize = 512;
 /// The most bytes of spans in one request, a single larger span apart.
@@ -86,7 +88,7 @@ struct Spans<'a> {
 impl<'a> Spans<'a> {
     fn of(subject: &'a Subject, options: &'a Options) -> Self {
         let origin = subject.origin();
-        let run = span::span_id(&origin, "run");
+        let run = span::span_id(&origin, RUN);
         let mut spans = Self { subject, options, origin, run, found: Vec::new() };
         let history = History::of(&subject.events);
         spans.run(&history);
@@ -175,7 +177,10 @@ impl<'a> Spans<'a> {
         });
         let span = Span {
             id: self.run.clone(),
-            parent: parent.map(|above| span::span_id(&above.origin, &call_key(&above.call_id))),
+            parent: parent.map(|above| {
+                let what = above.call_id.as_deref().map_or_else(|| RUN.to_owned(), call_key);
+                span::span_id(&above.origin, &what)
+            }),
             name: format!("invoke_agent {name}"),
             kind: Kind::Internal,
             start: self.begin(),

@@ -5,6 +5,7 @@
 
 use super::hide::Hidden;
 use crate::event::{EngineStart, Event, Payload, Thought};
+use crate::id::RunId;
 use crate::record;
 use crate::state::RunState;
 use crate::time::Timestamp;
@@ -29,18 +30,18 @@ pub struct Subject {
     pub state: RunState,
     /// Its io/ files, by their names in the journal.
     records: BTreeMap<String, Json>,
-    /// The run whose tool started it, and those around that one, the nearest first.
+    /// The run inside which it was started, and those around that one, the nearest first.
     pub ancestors: Vec<Ancestor>,
     hidden: Hidden,
 }
 
-/// A run whose tool started another one.
+/// A run inside which another one was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ancestor {
     /// What tells it from every other run.
     pub origin: Origin,
-    /// The call that started the run below it.
-    pub call_id: String,
+    /// The call whose tool started the run below it; none when a hook or a generator did.
+    pub call_id: Option<String>,
 }
 
 /// What tells a run from every other: an id can be given twice, in two workspaces.
@@ -56,7 +57,7 @@ pub struct Origin {
 #[derive(Debug, Deserialize)]
 struct Parent {
     run_id: String,
-    call_id: String,
+    call_id: Option<String>,
     run_dir: PathBuf,
 }
 
@@ -192,22 +193,28 @@ fn ancestors(dir: &Path) -> Vec<Ancestor> {
     let mut found = Vec::new();
     let mut dir = dir.to_owned();
     while let Some(parent) = first_event(&dir).and_then(|event| parent_of(&event)) {
-        // A journal that names itself, by whatever way, would never end.
-        if !seen.insert(parent.run_dir.clone()) {
-            break;
-        }
-        let above = first_event(&parent.run_dir).filter(|above| {
-            above.get("run_id").and_then(Json::as_str) == Some(parent.run_id.as_str())
-        });
-        let began = above.and_then(|above| Timestamp::deserialize(above.get("timestamp")?).ok());
+        // Runs that were moved together still lie beside each other.
+        let beside = RunId::parse(&parent.run_id).ok().map(|_| dir.with_file_name(&parent.run_id));
+        let places = [Some(parent.run_dir), beside].into_iter().flatten();
+        let place =
+            places.into_iter().find_map(|place| Some((began(&place, &parent.run_id)?, place)));
+        let began = place.as_ref().map(|(began, _)| *began);
         let origin = Origin { run_id: parent.run_id, began };
         found.push(Ancestor { origin, call_id: parent.call_id });
-        if began.is_none() {
-            break;
+        match place {
+            // A journal that names itself, by whatever way, would never end.
+            Some((_, place)) if seen.insert(place.clone()) => dir = place,
+            _ => break,
         }
-        dir = parent.run_dir;
     }
     found
+}
+
+/// When the run `run_id` began, if it is the one in `dir`.
+fn began(dir: &Path, run_id: &str) -> Option<Timestamp> {
+    let start = first_event(dir)?;
+    let is_it = start.get("run_id")?.as_str()? == run_id;
+    Timestamp::deserialize(start.get("timestamp")?).ok().filter(|_| is_it)
 }
 
 fn parent_of(start: &Json) -> Option<Parent> {

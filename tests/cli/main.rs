@@ -21,6 +21,8 @@ mod disk;
 mod dotenv;
 mod examples;
 mod execution;
+mod export;
+mod export_send;
 mod faults;
 mod hook_faults;
 mod hook_files;
