@@ -195,17 +195,18 @@ fn ancestors(dir: &Path) -> Vec<Ancestor> {
     while let Some(parent) = first_event(&dir).and_then(|event| parent_of(&event)) {
         // Runs that were moved together still lie beside each other.
         let beside = RunId::parse(&parent.run_id).ok().map(|_| dir.with_file_name(&parent.run_id));
+        // A journal that names itself, by whatever way, would never end.
         let places = [Some(parent.run_dir), beside].into_iter().flatten();
-        let place =
-            places.into_iter().find_map(|place| Some((began(&place, &parent.run_id)?, place)));
+        let mut places = places.filter(|place| !seen.contains(place));
+        let place = places.find_map(|place| Some((began(&place, &parent.run_id)?, place)));
         let began = place.as_ref().map(|(began, _)| *began);
-        let origin = Origin { run_id: parent.run_id, began };
-        found.push(Ancestor { origin, call_id: parent.call_id });
-        match place {
-            // A journal that names itself, by whatever way, would never end.
-            Some((_, place)) if seen.insert(place.clone()) => dir = place,
-            _ => break,
-        }
+        found.push(Ancestor {
+            origin: Origin { run_id: parent.run_id, began },
+            call_id: parent.call_id,
+        });
+        let Some((_, place)) = place else { break };
+        seen.insert(place.clone());
+        dir = place;
     }
     found
 }
