@@ -243,3 +243,65 @@ fn decoded(text: &str) -> String {
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::llm::endpoint::{Origin, Setting};
+
+    fn with<T>(all: &[(&str, &str)], ask: impl Fn(Lookup<'_>) -> T) -> T {
+        ask(&|name| {
+            let found = all.iter().filter(|(known, _)| *known == name);
+            let setting = |(_, value): &(&str, &str)| Setting {
+                name: name.to_owned(),
+                value: (*value).to_owned(),
+                origin: Origin::Process,
+            };
+            found.map(setting).collect()
+        })
+    }
+
+    #[test]
+    fn c_19_4_the_address_is_found_as_opentelemetry_says() {
+        let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://base:1/otlp/");
+        let whole = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://whole/x");
+        let check = |all: &[(&str, &str)], given, expected: &str| {
+            assert_eq!(with(all, |env| address(given, env)), expected);
+        };
+        check(&[], None, "http://localhost:4318/v1/traces");
+        check(&[base], None, "http://base:1/otlp/v1/traces");
+        check(&[base, whole], None, "http://whole/x");
+        check(&[base, whole], Some("http://given"), "http://given/v1/traces");
+        check(&[], Some("http://given/v1/traces/"), "http://given/v1/traces");
+    }
+
+    #[test]
+    fn c_19_4_settings_for_traces_stand_before_those_for_everything() {
+        let all = ("OTEL_EXPORTER_OTLP_TIMEOUT", "200");
+        let ours = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "300");
+        assert_eq!(with(&[], timeout), Ok(TIMEOUT));
+        assert_eq!(with(&[all], timeout), Ok(Duration::from_millis(200)));
+        assert_eq!(with(&[all, ours], timeout), Ok(Duration::from_millis(300)));
+        for wrong in ["0", "-1", "10s", "x"] {
+            assert!(with(&[("OTEL_EXPORTER_OTLP_TIMEOUT", wrong)], timeout).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn c_19_4_values_of_headers_are_decoded() {
+        let check = |text: &str, expected: &str| assert_eq!(decoded(text), expected, "{text}");
+        check("Basic%20YTpi", "Basic YTpi");
+        check("a+b=c", "a+b=c");
+        check("100%", "100%");
+        check("%zz%4", "%zz%4");
+        check("%C3%A9", "é");
+        let (headers, _) = read_headers(" a = 1 ,,b=2=3,").unwrap();
+        assert_eq!(
+            (&headers["a"], &headers["b"]),
+            (&"1".parse().unwrap(), &"2=3".parse().unwrap())
+        );
+        for wrong in ["a", "a b=c", "a=b%0a"] {
+            assert!(read_headers(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -108,8 +108,16 @@ impl Hidden {
         request
     }
 
+    /// Takes them out of a record's own words.
+    pub fn record(&self, record: &mut Json) {
+        record.get_mut("reasoning").into_iter().for_each(|text| self.json(text));
+        let attempts = record.get_mut("attempts").and_then(Json::as_array_mut);
+        let errors = attempts.into_iter().flatten().filter_map(|attempt| attempt.get_mut("error"));
+        errors.for_each(|text| self.json(text));
+    }
+
     /// Every text in `value`, keys apart.
-    pub fn json(&self, value: &mut Json) {
+    fn json(&self, value: &mut Json) {
         match value {
             Json::String(text) => self.text(text),
             Json::Array(items) => items.iter_mut().for_each(|item| self.json(item)),

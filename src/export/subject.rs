@@ -28,7 +28,7 @@ pub struct Subject {
     pub events: Vec<Event>,
     /// What they mean.
     pub state: RunState,
-    /// Its io/ files, by their names in the journal.
+    /// Its io/ files, by their names in the journal, without messages and output: those of a long run are large.
     records: BTreeMap<String, Json>,
     /// The run inside which it was started, and those around that one, the nearest first.
     pub ancestors: Vec<Ancestor>,
@@ -68,7 +68,11 @@ impl Subject {
         let events: Vec<Event> = events.into_iter().map(|event| hidden.event(event)).collect();
         let state = RunState::of(&events);
         let names = events.iter().filter_map(record_of);
-        let records = names.filter_map(|name| Some((name.to_owned(), read_record(dir, name)?)));
+        let records = names.filter_map(|name| {
+            let mut record = read_record(dir, name)?;
+            hidden.record(&mut record);
+            Some((name.to_owned(), record))
+        });
         let records = records.collect();
         let ancestors = ancestors(dir);
         Self { dir: dir.to_owned(), records, events, state, ancestors, hidden }
@@ -100,9 +104,7 @@ impl Subject {
         if thought.reasoning.is_some() {
             return thought.reasoning.clone();
         }
-        let mut reasoning = self.invocation(thought)?.get("reasoning")?.clone();
-        self.hidden.json(&mut reasoning);
-        reasoning.as_str().map(str::to_owned)
+        self.invocation(thought)?.get("reasoning")?.as_str().map(str::to_owned)
     }
 
     /// The request of the call that `name` records, without sensitive answers.
@@ -184,7 +186,18 @@ fn record_of(event: &Event) -> Option<&str> {
 
 fn read_record(dir: &Path, name: &str) -> Option<Json> {
     let text = std::fs::read_to_string(dir.join(name)).ok()?;
-    serde_json::from_str(&text).ok().filter(Json::is_object)
+    let mut record: Json = serde_json::from_str(&text).ok().filter(Json::is_object)?;
+    for name in ["context", "stdin", "stdout", "stderr", "argv", "command"] {
+        record.as_object_mut()?.shift_remove(name);
+    }
+    for (name, large) in [("request", ["messages", "tools"]), ("response", ["choices", "error"])] {
+        if let Some(fields) = record.get_mut(name).and_then(Json::as_object_mut) {
+            for name in large {
+                fields.shift_remove(name);
+            }
+        }
+    }
+    Some(record)
 }
 
 /// The runs around the one in `dir`, as far as their journals can be read.

@@ -2,7 +2,7 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -279,6 +279,19 @@ fn c_19_2_a_run_that_failed_and_a_hook_have_spans_too() {
          chat script.yaml [3] (out of order) error.type=\"llm\" gen_ai.request.model=\"script.yaml\"\n  \
          hook on_error [1] (exit code 4) delta.hook.name=\"on_error\" error.type=\"exit_code\" process.exit.code=4\n"
     );
+}
+
+#[test]
+fn c_19_2_many_spans_are_several_requests() {
+    let calls = "{tool: missing, args: {}}, ".repeat(600);
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &format!("- call: [{calls}]\n- say: done\n"));
+    sandbox.run("x", &[]).expect_code(0);
+    let text = export(&sandbox, "otlp", &[]).expect_code(0).stdout;
+    let counts: Vec<usize> = text.lines().map(|line| spans(line).len()).collect();
+    assert_eq!(counts, [512, 91]);
+    let ids: BTreeSet<String> =
+        spans(&text).iter().map(|span| span["spanId"].to_string()).collect();
+    assert_eq!(ids.len(), 603);
 }
 
 #[test]
