@@ -6,7 +6,7 @@
 use super::message;
 use super::span::{self, Attributes, Kind, Span};
 use super::subject::{Origin, Subject};
-use crate::event::{ErrorDetails, Payload, RunStatus};
+use crate::event::{ErrorDetails, Event, Payload, RunStatus};
 use crate::history::{At, Call, History, Iteration};
 use crate::outcome::RunResult;
 use crate::time::Timestamp;
@@ -155,26 +155,6 @@ impl<'a> Spans<'a> {
             attributes
                 .json("gen_ai.output.messages", state.result.as_ref().map(message::of_result));
         }
-        let events = subject.events.iter().filter_map(|event| {
-            let mut attributes = Attributes::default();
-            let name = match &event.payload {
-                Payload::EngineStart(start) => {
-                    attributes.int("delta.epoch", Some(start.epoch));
-                    "delta.engine_start"
-                }
-                Payload::EngineEnd { status, .. } => {
-                    attributes.text("delta.run.status", Some(status.to_string()));
-                    "delta.engine_end"
-                }
-                Payload::Error { error_message, error_details } => {
-                    attributes.text("exception.type", Some(&*error_details.kind));
-                    attributes.text("exception.message", Some(&**error_message));
-                    "exception"
-                }
-                _ => return None,
-            };
-            Some(span::event(name, event.timestamp, attributes))
-        });
         let span = Span {
             id: self.run.clone(),
             parent: parent.map(|above| {
@@ -186,7 +166,7 @@ impl<'a> Spans<'a> {
             start: self.begin(),
             end: self.end(),
             attributes,
-            events: events.collect(),
+            events: subject.events.iter().filter_map(happening).collect(),
             error: error.map(|(message, _)| message.clone()),
         };
         self.found.push(span);
@@ -342,6 +322,28 @@ impl<'a> Spans<'a> {
             error: failure.map(|(_, words)| words),
         });
     }
+}
+
+/// What of a run is told beside its spans.
+fn happening(event: &Event) -> Option<Json> {
+    let mut attributes = Attributes::default();
+    let name = match &event.payload {
+        Payload::EngineStart(start) => {
+            attributes.int("delta.epoch", Some(start.epoch));
+            "delta.engine_start"
+        }
+        Payload::EngineEnd { status, .. } => {
+            attributes.text("delta.run.status", Some(status.to_string()));
+            "delta.engine_end"
+        }
+        Payload::Error { error_message, error_details } => {
+            attributes.text("exception.type", Some(&*error_details.kind));
+            attributes.text("exception.message", Some(&**error_message));
+            "exception"
+        }
+        _ => return None,
+    };
+    Some(span::event(name, event.timestamp, attributes))
 }
 
 /// What the span of a call is computed from: the run that it starts knows the call by its id alone.
