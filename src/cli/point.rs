@@ -3,7 +3,7 @@
 use super::drive;
 use super::failure::Failure;
 use crate::agent::Agent;
-use crate::environment::KEY_VARIABLES;
+use crate::environment::key_names;
 use crate::snapshot::{Exclude, Id, Store};
 use crate::state::RunState;
 use crate::text::Secrets;
@@ -107,7 +107,8 @@ pub fn secrets(dir: &Path, state: &RunState, workspace: &Path) -> Result<Secrets
     let load = |home: &Path| Agent::load(home, None, &drive::import_path()).ok();
     let agent = load(&home).or_else(|| load(&dir.join("agent")));
     let named = agent.as_ref().and_then(|agent| agent.llm.api_key_env.as_deref());
-    let keys: Vec<&str> = KEY_VARIABLES.into_iter().chain(named).collect();
+    let names = key_names(&std::env::vars_os().collect(), named);
+    let keys: Vec<&str> = names.iter().map(String::as_str).collect();
     Ok(Secrets::new(drive::layers(Some(workspace), &home)?.keys(&keys)))
 }
 

@@ -11,6 +11,7 @@ use crate::signal::Cancel;
 use crate::text::Secrets;
 use crate::time;
 use serde_json::Value as Json;
+use std::sync::Arc;
 use std::time::Duration;
 use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 
@@ -204,7 +205,7 @@ impl Accepted {
 }
 
 fn post(wire: &mut Wire, body: &str, cancel: &Cancel) -> Result<(Head, String), Trouble> {
-    let mut exchange = wire.post(body.to_owned(), cancel)?;
+    let mut exchange = wire.post(Arc::new(body.to_owned()), cancel)?;
     let head = exchange.head()?;
     let body = exchange.rest(LONGEST)?;
     Ok((head, body))

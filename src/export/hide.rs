@@ -78,8 +78,11 @@ impl Hidden {
                 }
             }
             Payload::Error { error_message, .. } => self.text(error_message),
-            Payload::EngineStart(_) | Payload::HookExecution { .. } | Payload::EngineEnd { .. } => {
-            }
+            Payload::EngineStart(_)
+            | Payload::HookExecution { .. }
+            | Payload::Snapshot(_)
+            | Payload::Rollback { .. }
+            | Payload::EngineEnd { .. } => {}
         }
         event
     }

@@ -180,6 +180,8 @@ fn record_of(event: &Event) -> Option<&str> {
         | Payload::UserMessage { .. }
         | Payload::HumanInputRequest(_)
         | Payload::HumanInputReceived { .. }
+        | Payload::Snapshot(_)
+        | Payload::Rollback { .. }
         | Payload::EngineEnd { .. } => None,
     }
 }
