@@ -348,6 +348,14 @@ impl AppendFile {
     }
 }
 
+/// Appends a line in one write, so that the lines of several processes do not mix. Not synced.
+pub fn append_line(path: &Path, line: &str) -> Result<()> {
+    may_fail()
+        .and_then(|()| private().append(true).create(true).open(path))
+        .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
+        .map_err(failed("write", path))
+}
+
 /// A file for notes that need not be durable, such as a log.
 #[derive(Debug)]
 pub struct LogFile(File);

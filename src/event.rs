@@ -145,6 +145,21 @@ pub struct EngineStart {
     pub process: ProcessInfo,
     /// The engine's version.
     pub engine_version: String,
+    /// The run whose tool started this one; only in the first ENGINE_START of a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+}
+
+/// The run inside which another one was begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// Its id.
+    pub run_id: String,
+    /// The call whose tool it was, when it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
+    /// Its run directory, absolute.
+    pub run_dir: String,
 }
 
 /// The process that works on a run, as the one after it needs to know it.

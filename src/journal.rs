@@ -64,24 +64,51 @@ pub struct Contents {
 /// # Errors
 /// It cannot be read, holds no event, or is damaged before its end.
 pub fn read(run_dir: &Path) -> Result<Contents, JournalError> {
+    let (bytes, path) = read_file(run_dir)?;
+    parse(bytes, path)
+}
+
+/// What can still be read of a journal: its events up to where it is damaged, and the damage. For those who only look.
+///
+/// # Errors
+/// Nothing can be read of it.
+pub fn salvage(run_dir: &Path) -> Result<(Vec<Event>, Option<JournalError>), JournalError> {
+    let (bytes, path) = read_file(run_dir)?;
+    match events_of(&bytes, &path) {
+        (events, _, Some(fault)) if events.is_empty() => Err(fault),
+        (events, _, fault) => Ok((events, fault)),
+    }
+}
+
+fn read_file(run_dir: &Path) -> Result<(Vec<u8>, PathBuf), JournalError> {
     let path = run_dir.join(FILE_NAME);
     if path.is_symlink() {
         let source =
             io::Error::other("it is a symlink, and delta does not follow those to its files");
         return Err(JournalError::Unreadable { path, source });
     }
-    let bytes = match fs::read(&path) {
-        Ok(bytes) => bytes,
+    match fs::read(&path) {
+        Ok(bytes) => Ok((bytes, path)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(JournalError::NeverBegan(path));
+            Err(JournalError::NeverBegan(path))
         }
-        Err(source) => return Err(JournalError::Unreadable { path, source }),
-    };
-    parse(bytes, path)
+        Err(source) => Err(JournalError::Unreadable { path, source }),
+    }
 }
 
 fn parse(mut bytes: Vec<u8>, path: PathBuf) -> Result<Contents, JournalError> {
+    let (events, length, fault) = events_of(&bytes, &path);
+    if let Some(fault) = fault {
+        return Err(fault);
+    }
+    let torn = bytes.split_off(length);
+    Ok(Contents { events, length, torn })
+}
+
+/// The whole events at the beginning of a journal, how many bytes they take, and why they are not all.
+fn events_of(bytes: &[u8], path: &Path) -> (Vec<Event>, usize, Option<JournalError>) {
     let (mut events, mut length) = (Vec::new(), 0);
+    let never_began = || JournalError::NeverBegan(path.to_owned());
     while length < bytes.len() {
         let rest = &bytes[length..];
         let line = &rest[..memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1)];
@@ -89,21 +116,19 @@ fn parse(mut bytes: Vec<u8>, path: PathBuf) -> Result<Contents, JournalError> {
         match parse_line(line, index as u64 + 1) {
             Ok(event) => events.push(event),
             Err(_) if last && !events.is_empty() => break,
-            Err(_) if last && !looks_rewritten(&bytes) => {
-                return Err(JournalError::NeverBegan(path));
+            Err(_) if last && !looks_rewritten(bytes) => {
+                return (events, length, Some(never_began()));
             }
             Err(reason) => {
-                let hint = rewritten_hint(&bytes, &path);
-                return Err(JournalError::Damaged { path, line: index + 1, reason, hint });
+                let (path, hint) = (path.to_owned(), rewritten_hint(bytes, path));
+                let fault = JournalError::Damaged { path, line: index + 1, reason, hint };
+                return (events, length, Some(fault));
             }
         }
         length += line.len();
     }
-    if events.is_empty() {
-        return Err(JournalError::NeverBegan(path));
-    }
-    let torn = bytes.split_off(length);
-    Ok(Contents { events, length, torn })
+    let fault = events.is_empty().then(never_began);
+    (events, length, fault)
 }
 
 fn parse_line(line: &[u8], seq: u64) -> Result<Event, String> {

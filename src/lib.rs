@@ -38,6 +38,7 @@ pub mod snapshot;
 pub mod composition;
 pub mod run;
 pub mod workspace;
+pub mod family;
 
 // What an agent is made of.
 pub mod environment;
@@ -56,6 +57,7 @@ pub mod outcome;
 pub mod output;
 pub mod export;
 pub mod progress;
+pub mod view;
 
 // The programs.
 pub mod session;

@@ -170,6 +170,7 @@ impl Ready {
             config: self.agent.summary(),
             process: ownership::myself(),
             engine_version: env!("CARGO_PKG_VERSION").to_owned(),
+            parent: None,
         }
     }
 

@@ -32,6 +32,7 @@ pub mod sessions;
 mod show;
 mod stdout;
 mod tool;
+mod view;
 
 /// The exit code of a bug in the engine.
 const BUG: i32 = 70;
@@ -63,6 +64,7 @@ enum Command {
     Rollback(rollback::RollbackArgs),
     Diff(diff::DiffArgs),
     Export(export::ExportArgs),
+    View(view::ViewArgs),
     #[command(subcommand)]
     Context(context::ContextCommand),
     Schema(schema::SchemaArgs),
@@ -113,6 +115,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Rollback(args) => rollback::rollback(&args),
         Command::Diff(args) => diff::diff(&args),
         Command::Export(args) => export::export(&args),
+        Command::View(args) => view::view(&args),
         Command::Context(command) => context::context(&command),
         Command::Schema(args) => schema::schema(&args),
         Command::Init(args) => init::init(&args),

@@ -6,11 +6,13 @@ use super::failure::Failure;
 use super::resume;
 use crate::agent::Agent;
 use crate::durable;
-use crate::event::Payload;
+use crate::environment::HOOK_NAME;
+use crate::event::{Parent, Payload};
+use crate::family;
 use crate::id::RunId;
 use crate::outcome::RunResult;
 use crate::ownership::Ownership;
-use crate::run::Run;
+use crate::run::{Notice, Run};
 use crate::signal::Cancel;
 use crate::state::RunState;
 use crate::terminal;
@@ -111,11 +113,27 @@ fn begin(
     let observer = drive::observer(&args.options, &dir, &RunState::default())?;
     let budget = ready.budget((&id, &dir), &args.options, &[], &cancel)?;
     let mut run = Run::create(id, &dir, ownership, ready.secrets.clone(), time::now, observer)?;
-    let start = ready.start(&run, workspace, &args.options);
+    let mut start = ready.start(&run, workspace, &args.options);
+    start.parent = parent();
+    let parent = start.parent.clone();
     run.record(Payload::EngineStart(Box::new(start)));
     run.record(Payload::UserMessage { content: message });
     run.commit()?;
+    if let Some(parent) = parent
+        && let Err(error) = family::announce(&parent, run.id.as_str(), &run.dir)
+    {
+        run.tell(Notice::Warning(&format!("run {} does not know of this run: {error}", parent.run_id)));
+    }
     ready.drive(&mut run, workspace, &args.options, (budget, cancel))
+}
+
+/// The run whose tool, hook or generator this process is.
+fn parent() -> Option<Parent> {
+    let run_dir = drive::variable("RUN_DIR")?;
+    // A hook has an id of its own there, which is no call's.
+    let is_hook = drive::variable(HOOK_NAME).is_some();
+    let call_id = drive::variable("DELTA_CALL_ID").filter(|_| !is_hook);
+    family::parent(&drive::variable("DELTA_RUN_ID")?, Path::new(&run_dir), call_id)
 }
 
 /// A workspace that was chosen, and is not made yet.

@@ -73,6 +73,7 @@ impl Simulated {
                 start_time_unix: 1,
                 process_name: "delta".to_owned(),
             },
+            parent: None,
             engine_version: "0".to_owned(),
         })));
     }
