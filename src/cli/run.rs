@@ -122,7 +122,10 @@ fn begin(
     if let Some(parent) = parent
         && let Err(error) = family::announce(&parent, run.id.as_str(), &run.dir)
     {
-        run.tell(Notice::Warning(&format!("run {} does not know of this run: {error}", parent.run_id)));
+        run.tell(Notice::Warning(&format!(
+            "run {} does not know of this run: {error}",
+            parent.run_id
+        )));
     }
     ready.drive(&mut run, workspace, &args.options, (budget, cancel))
 }

@@ -223,7 +223,10 @@ mod tests {
         let text = "ä".repeat(WHOLE);
         let cut = Cut::of(&text, &mut room);
         let tail = cut.tail.unwrap();
-        assert_eq!((cut.text.len(), tail.len(), cut.bytes), (EDGES.0, EDGES.1, Some(2 * WHOLE as u64)));
+        assert_eq!(
+            (cut.text.len(), tail.len(), cut.bytes),
+            (EDGES.0, EDGES.1, Some(2 * WHOLE as u64))
+        );
         let cut = Cut::of(&text, &mut Room::new(0));
         assert_eq!((cut.text.len(), cut.tail.unwrap().len()), SMALL_EDGES);
         assert_eq!(Cut::of("abc", &mut Room::new(0)).text, "abc");

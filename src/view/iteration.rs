@@ -129,7 +129,7 @@ struct Execution {
     duration_ms: Option<u64>,
     #[serde(skip_serializing_if = "Cut::is_empty")]
     stdin: Cut,
-    /// Not there where the observation is the same.
+    /// Without its text where the observation is the same.
     #[serde(skip_serializing_if = "Cut::is_empty")]
     stdout: Cut,
     #[serde(skip_serializing_if = "Cut::is_empty")]
@@ -246,7 +246,8 @@ impl Source<'_> {
         let asked = &told.asked.function;
         let request = told.request.as_ref().map(|at| at.what);
         let args = request.map_or(Json::Null, |request| request.tool_args.clone());
-        let is_same = serde_json::from_str::<Json>(&asked.arguments).is_ok_and(|asked| asked == args)
+        let is_same = serde_json::from_str::<Json>(&asked.arguments)
+            .is_ok_and(|asked| asked == args)
             || args.as_str() == Some(asked.arguments.as_str());
         let is_hidden = told.question.is_some_and(|question| question.what.sensitive);
         let fit = |text: &str| if is_hidden { HIDDEN.to_owned() } else { text.to_owned() };
@@ -288,8 +289,10 @@ impl Source<'_> {
             Ok(record) => record,
             Err(reason) => return running(dir, file, reason, room),
         };
-        let stdout = record.stdout.cut(dir, name, room);
-        let is_seen = stdout.tail.is_none() && stdout.note.is_none() && seen == Some(&stdout.text);
+        let mut stdout = record.stdout.cut(dir, name, room);
+        if stdout.tail.is_none() && seen == Some(&stdout.text) {
+            stdout.text.clear();
+        }
         Execution {
             file,
             missing: None,
@@ -299,7 +302,7 @@ impl Source<'_> {
             failure: record.failure,
             duration_ms: record.duration_ms,
             stdin: record.stdin.cut(dir, name, room),
-            stdout: if is_seen { Cut::default() } else { stdout },
+            stdout,
             stderr: record.stderr.cut(dir, name, room),
         }
     }

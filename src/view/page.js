@@ -18,7 +18,7 @@ function h(tag, props, ...inside) {
   return el;
 }
 function put(el, inside) {
-  for (const one of inside.flat()) {
+  for (const one of inside.flat(Infinity)) {
     if (one === undefined || one === null || one === false || one === '') continue;
     el.append(one instanceof Node ? one : shown(String(one)));
   }
@@ -56,7 +56,7 @@ function shown(text) {
       const span = document.createElement('span');
       span.className = 'odd';
       span.title = name;
-      span.textContent = code < 32 ? String.fromCharCode(0x2400 + code) : code === 127 ? '\u2421' : name;
+      span.textContent = code < 32 ? '^' + String.fromCharCode(64 + code) : code === 127 ? '^?' : name;
       out.append(span);
     }
   }
@@ -96,6 +96,7 @@ function span(ms) {
 }
 const plural = (n, word) => round(n, 0) + ' ' + word + (n === 1 ? '' : 's');
 const clock = at => at ? at.slice(0, 10) + ' ' + at.slice(11, 19) + ' UTC' : '';
+const moment = at => at && h('span', {title: clock(at)}, clock(at).slice(0, 19));
 const json = value => JSON.stringify(value, null, 2);
 const asText = value => typeof value === 'string' ? value : json(value);
 const word = text => text !== '' && /^[A-Za-z0-9/._\-+:@%,=]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'";
@@ -174,6 +175,8 @@ for (const run of data.runs) {
     if (!other.above && other !== run && !data.roots.includes(child.run)) other.above = run;
   }
   run.requests = [];
+  const first = run.iterations.length ? run.iterations[0].before : run.rest;
+  run.taskSeq = (first.find(event => event.type === 'USER_MESSAGE') || {}).seq;
   const add = llm => { if (llm && llm.request) { llm.request.place = run.requests.length; run.requests.push(llm.request); } };
   for (const it of run.iterations) {
     it.before.forEach(event => add(event.llm));
@@ -253,7 +256,7 @@ function drawSide() {
     inside.push(h('h2', {}, 'Runs'), list);
   }
   inside.push(h('h2', {}, 'Run'), facts([
-    ['model', llm.model], ['provider', llm.provider], ['begun', clock(run.created_at)], ['last event', clock(run.updated_at)],
+    ['model', llm.model], ['provider', llm.provider], ['begun', moment(run.created_at)], ['last event', moment(run.updated_at)],
     ['processes', start.epoch], ['limit', start.max_iterations && start.max_iterations + ' iterations'], ['delta', start.engine_version],
   ]));
   const origin = run.origin || start.origin;
@@ -367,6 +370,7 @@ function charts() {
     box.append(h('div', {class: 'strip'}, h('div', {class: 'label'}, h('b', {}, format(most)), name), plot));
     heres.push([plot, here]);
   }
+  if (n < 40) box.className = 'few';
   if (!heres.length) return box.replaceChildren() || document.createTextNode('');
   const [plot, here] = heres[heres.length - 1];
   plot.append(here);
@@ -397,7 +401,7 @@ function drawTimeline() {
   });
   if (run.rest.length || !articles.length) {
     const end = h('div', {class: 'end', id: 'end'});
-    put(end, run.rest.map((event, k) => happened(event, 'a' + k)));
+    put(end, around(run.rest, 'a'));
     if (!articles.length && !run.rest.length) end.append(h('p', {class: 'empty'}, 'Nothing of this run can be shown.'));
     list.append(end);
   }
@@ -416,13 +420,13 @@ function fill(article) {
       h('div', {title: 'since the run began'}, '+' + span(since)),
       use && h('div', {title: 'tokens in'}, count(use.input_tokens) + ' in'), use && h('div', {title: 'tokens out'}, count(use.output_tokens) + ' out'),
       use && use.cost_usd !== undefined && h('div', {}, usd(use.cost_usd))),
-    h('div', {class: 'body'}, it.before.map((event, k) => happened(event, 'b' + k)), tries(it.llm),
+    h('div', {class: 'body'}, around(it.before, 'b'), tries(it.llm),
       it.reasoning && fold('Reasoning · ' + bytes(it.reasoning.length), () => text(it.reasoning, {lines: 4000}), {'data-u': 'why'}),
       it.thought && h('div', {class: 'said', 'data-u': 'said'}, text(it.thought, {lines: 60})),
       it.finish_reason === 'length' && h('div', {class: 'row warn'}, 'The answer was cut off at the token limit.'),
       it.left_out > 0 && h('div', {class: 'row warn'}, 'The request left out the oldest ' + plural(it.left_out, 'iteration') + ' for want of room.'),
       it.calls.map((call, k) => drawCall(it, call, k + 1)),
-      it.around.map((event, k) => happened(event, 'a' + k)),
+      around(it.around, 'a'),
       it.llm ? requestFold(it.llm, it) : h('div', {class: 'row'}, 'The journal names no record of the request.')));
 }
 
@@ -430,6 +434,19 @@ function tries(llm) {
   const list = llm && llm.record && llm.record.attempts;
   if (!list || !list.length) return null;
   return h('div', {class: 'row warn'}, plural(list.length, 'try') .replace('trys', 'tries') + ' failed before: ', list.map((one, i) => [i ? '; ' : '', (one.status ? 'HTTP ' + one.status + ' ' : '') + one.error, ' after ' + span(one.duration_ms)]));
+}
+
+// Events in their order; hooks that follow each other share a line.
+function around(events, prefix) {
+  const out = [];
+  let hooks = null;
+  events.forEach((event, k) => {
+    const el = happened(event, prefix + k);
+    if (event.type !== 'HOOK_EXECUTION') { hooks = null; out.push(el); return; }
+    if (!hooks) out.push(hooks = h('div', {class: 'hooks'}));
+    hooks.append(el);
+  });
+  return out;
 }
 
 const SAID = {COMPLETED: 'good', FAILED: 'bad', INTERRUPTED: 'warn', WAITING_FOR_INPUT: 'warn'};
@@ -442,6 +459,7 @@ function happened(event, unit) {
     case 'ENGINE_END':
       return row(h('span', {class: SAID[event.status] || ''}, event.status.toLowerCase().replaceAll('_', ' ')), ' after ' + plural(event.final_iteration, 'iteration'));
     case 'USER_MESSAGE':
+      if (event.content === run.task && event.seq === run.taskSeq) return row('the task, as above');
       return h('div', {class: 'said user', 'data-u': unit}, h('div', {class: 'who'}, 'User'), text(event.content, {lines: 24}));
     case 'ERROR': {
       const more = event.error_details || {};
@@ -526,7 +544,7 @@ function execution(io, whole) {
   if (whole && io.argv) { const line = io.argv.map(word).join(' '); inside.push(part('Command', text(line), copyButton(line))); }
   if (io.missing && !(io.stdout && run.status === 'RUNNING')) inside.push(h('div', {class: 'row warn part'}, 'the record ' + io.file + ' cannot be read: ' + io.missing));
   if (whole && io.stdin) inside.push(part('Standard input', text(io.stdin)));
-  if (io.stdout) inside.push(part(io.missing ? 'Standard output so far' : 'Standard output', text(io.stdout), io.stdout.file && h('span', {class: 'note mono'}, io.stdout.file)));
+  if (io.stdout) inside.push(part(io.missing ? 'Standard output so far' : 'Standard output', io.stdout.text || io.stdout.tail ? text(io.stdout) : h('div', {class: 'row'}, 'as the LLM saw it' + (io.stdout.note ? '; ' + io.stdout.note : '')), io.stdout.file && h('span', {class: 'note mono'}, io.stdout.file)));
   if (io.stderr) inside.push(part('Standard error', text(io.stderr), io.stderr.file && h('span', {class: 'note mono'}, io.stderr.file)));
   if (io.failure) inside.push(part('Failure', text(io.failure)));
   if (io.ended) inside.push(h('div', {class: 'row part warn'}, io.ended));

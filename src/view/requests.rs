@@ -109,7 +109,8 @@ impl Requests {
             let messages = Vec::new();
             return Ok(Request { head, tail: None, messages, bytes, sha256: hash, is_exact });
         };
-        let list: Vec<u32> = list.iter().map(|message| self.place(&self.fit_to_show(message))).collect();
+        let list: Vec<u32> =
+            list.iter().map(|message| self.place(&self.fit_to_show(message))).collect();
         let before = self.last.take().map(|(_, list)| list).unwrap_or_default();
         let messages = difference(&before, &list);
         self.last = Some((file, list));
@@ -126,7 +127,10 @@ impl Requests {
             return Some(recorded.to_owned());
         };
         let (file, known) = self.last.as_ref()?;
-        if *file != reference.same_as || known.len() < reference.count || !self.hidden_calls.is_empty() {
+        if *file != reference.same_as
+            || known.len() < reference.count
+            || !self.hidden_calls.is_empty()
+        {
             return None;
         }
         let kept = known[..reference.count].iter();
@@ -213,7 +217,10 @@ mod tests {
         assert_eq!(difference(&[1, 2], &[1, 2, 3, 4]), [Kept([0, 2]), New(3), New(4)]);
         assert_eq!(difference(&[9, 1, 2], &[8, 1, 2, 3]), [New(8), Kept([1, 2]), New(3)]);
         assert_eq!(difference(&[0, 1, 1, 2], &[0, 1, 1, 2]), [Kept([0, 4])]);
-        assert_eq!(difference(&[0, 1, 2, 3], &[0, 3, 3]), [Kept([0, 1]), Kept([3, 1]), Kept([3, 1])]);
+        assert_eq!(
+            difference(&[0, 1, 2, 3], &[0, 3, 3]),
+            [Kept([0, 1]), Kept([3, 1]), Kept([3, 1])]
+        );
     }
 
     #[test]

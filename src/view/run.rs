@@ -76,9 +76,10 @@ impl Run {
         match journal::salvage(dir) {
             Ok((events, fault)) => {
                 let mut run = Self { id: id.to_owned(), dir: shown, ..Self::default() };
-                run.notes.extend(fault.map(|fault| {
-                    format!("{fault}; what stands behind that line is not shown")
-                }));
+                run.notes
+                    .extend(fault.map(|fault| {
+                        format!("{fault}; what stands behind that line is not shown")
+                    }));
                 run.fill(dir, &events, wanted, room);
                 run
             }
@@ -137,7 +138,9 @@ impl Run {
                 status
             }
             Owner::Gone => {
-                self.notes.push("its process was killed; what it was doing then has no end here".to_owned());
+                self.notes.push(
+                    "its process was killed; what it was doing then has no end here".to_owned(),
+                );
                 "KILLED".to_owned()
             }
         }

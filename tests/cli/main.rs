@@ -54,6 +54,7 @@ mod signals;
 mod smoke;
 mod snapshots;
 mod tool_expand;
+mod view;
 mod workspace_choice;
 mod workspaces;
 
