@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::{completions, drive, resume, stdout};
 use crate::event::{Event, Payload, RunStatus};
+use crate::family;
 use crate::history::{Call, History, Iteration};
 use crate::id::RunId;
 use crate::ledger::Ledger;
@@ -141,6 +142,8 @@ fn close(progress: &mut Progress, state: &RunState, args: &ShowArgs, dir: &Path)
         }
         Err(error) => progress.line(&error.to_string()),
     }
+    let below = family::children(dir);
+    below.iter().for_each(|child| progress.line(&format!("it began run {}", child.run_id)));
     let next = format!(
         "delta continue --run-id {} -w {}",
         args.run_id,

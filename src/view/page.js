@@ -259,11 +259,12 @@ function drawSide() {
     ['model', llm.model], ['provider', llm.provider], ['begun', moment(run.created_at)], ['last event', moment(run.updated_at)],
     ['processes', start.epoch], ['limit', start.max_iterations && start.max_iterations + ' iterations'], ['delta', start.engine_version],
   ]));
-  const origin = run.origin || start.origin;
+  const forks = run.iterations.flatMap(it => [...it.before, ...it.around]).concat(run.rest).filter(event => event.type === 'FORK');
+  const origin = forks.length && forks[forks.length - 1].from;
   inside.push(facts([
     ['workspace', start.work_dir], ['run directory', run.dir], ['agent', start.agent_home],
     ['begun by', run.parent && h('span', {}, 'run ', run.above ? h('a', {href: hash(run.above, '')}, run.parent.run_id) : run.parent.run_id, run.parent.call_id && ', call ' + run.parent.call_id)],
-    ['forked from', origin && (typeof origin === 'string' ? origin : Object.values(origin).join(' · '))],
+    ['forked from', origin && 'run ' + origin.run_id + ' after iteration ' + origin.iteration + ', ' + origin.run_dir],
   ], 'path'));
   const tools = new Map();
   for (const it of run.iterations) for (const call of it.calls) {
@@ -335,16 +336,17 @@ function charts() {
   };
   for (const [name, height, format, series] of strips) {
     const tops = its.map(it => series.reduce((sum, [, of]) => sum + of(it), 0));
-    let most = 0;
-    for (const top of tops) most = Math.max(most, top);
-    if (!most) continue;
+    const sorted = Float64Array.from(tops).sort(), largest = sorted[n - 1], usual = sorted[Math.floor(n * 0.98)];
+    if (!largest) continue;
+    // A few that are far beyond all others are cut off, so that the others can be told apart.
+    const most = n > 60 && usual && largest > 4 * usual ? 2 * usual : largest;
     const picture = svg('svg', {viewBox: `0 0 ${n} 100`, preserveAspectRatio: 'none', 'aria-hidden': 'true'});
     const low = new Float64Array(n), width = n > 400 ? 1 : n > 120 ? 0.9 : 0.76;
     for (const [kind, of] of series) {
       let path = '';
       for (let i = 0; i < n; i++) {
-        const value = of(its[i]);
-        if (!value) continue;
+        const value = Math.min(of(its[i]), most - low[i]);
+        if (value <= 0) continue;
         const y = 100 - 100 * (low[i] + value) / most, tall = 100 * value / most;
         path += `M${i} ${y.toFixed(2)}h${width}v${tall.toFixed(2)}h-${width}z`;
         low[i] += value;
@@ -355,7 +357,7 @@ function charts() {
     }
     const cursor = h('div', {class: 'cursor'}), here = h('div', {class: 'here'});
     cursors.push(cursor);
-    const plot = h('div', {class: 'plot ' + height, role: 'img', 'aria-label': name + ' per iteration, ' + format(most) + ' at most'}, picture, cursor);
+    const plot = h('div', {class: 'plot ' + height, role: 'img', 'aria-label': name + ' per iteration, ' + format(largest) + ' at most'}, picture, cursor);
     // A few bars are not drawn as wide as the page.
     plot.style.maxWidth = n < 40 ? n * 26 + 'px' : '';
     plot.addEventListener('pointermove', event => {
@@ -367,7 +369,7 @@ function charts() {
     });
     plot.addEventListener('pointerleave', () => { cursors.forEach(one => { one.style.visibility = ''; }); say(-1); });
     plot.addEventListener('click', () => { if (plot.dataset.i) location.hash = hash(run, 'i' + its[plot.dataset.i].n); });
-    box.append(h('div', {class: 'strip'}, h('div', {class: 'label'}, h('b', {}, format(most)), name), plot));
+    box.append(h('div', {class: 'strip'}, h('div', {class: 'label'}, h('b', {}, format(most) + (largest > most ? ' +' : '')), name), plot));
     heres.push([plot, here]);
   }
   if (n < 40) box.className = 'few';
@@ -470,6 +472,8 @@ function happened(event, unit) {
       const how = event.changed ? 'changed what goes on' : bad ? (event.exit_code === null ? 'did not end by itself' : 'left with ' + event.exit_code) : 'ran';
       return fold(h('span', {class: bad ? 'warn' : ''}, 'hook ' + event.hook + ' ' + how + (io.duration_ms !== undefined ? ' · ' + span(io.duration_ms) : '')), () => execution(io, true), {'data-u': unit});
     }
+    case 'FORK':
+      return row('forked from run ' + event.from.run_id + ' after its iteration ' + event.from.iteration + '; all above is a copy of that run');
     case 'SNAPSHOT':
       return snapshot(event, unit);
     default: {

@@ -103,7 +103,8 @@ impl Run {
         self.result = RunResult::of(&state, None);
         self.active_ms = active(events);
         self.parent = events.iter().find_map(|event| match &event.payload {
-            Payload::EngineStart(start) => start.parent.clone(),
+            // A journal may begin with a copy of another's.
+            Payload::EngineStart(start) if start.run_id == self.id => start.parent.clone(),
             _ => None,
         });
         self.agent = AGENT

@@ -111,8 +111,9 @@ impl Browser {
         events.filter_map(|event| event["params"]["request"]["url"].as_str()).collect()
     }
 
+    /// Sends a command; gives its answer.
     #[track_caller]
-    fn call(&mut self, method: &str, params: Value) -> Value {
+    pub fn call(&mut self, method: &str, params: Value) -> Value {
         self.number += 1;
         let mut asked = json!({"id": self.number, "method": method, "params": params});
         if let Some(session) = &self.session {
