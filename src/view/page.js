@@ -260,7 +260,7 @@ function drawSide() {
     ['processes', start.epoch], ['limit', start.max_iterations && start.max_iterations + ' iterations'], ['delta', start.engine_version],
   ]));
   const forks = run.iterations.flatMap(it => [...it.before, ...it.around]).concat(run.rest).filter(event => event.type === 'FORK');
-  const origin = forks.length && forks[forks.length - 1].from;
+  const origin = forks.length ? forks[forks.length - 1].from : null;
   inside.push(facts([
     ['workspace', start.work_dir], ['run directory', run.dir], ['agent', start.agent_home],
     ['begun by', run.parent && h('span', {}, 'run ', run.above ? h('a', {href: hash(run.above, '')}, run.parent.run_id) : run.parent.run_id, run.parent.call_id && ', call ' + run.parent.call_id)],
@@ -424,7 +424,7 @@ function fill(article) {
       use && use.cost_usd !== undefined && h('div', {}, usd(use.cost_usd))),
     h('div', {class: 'body'}, around(it.before, 'b'), tries(it.llm),
       it.reasoning && fold('Reasoning · ' + bytes(it.reasoning.length), () => text(it.reasoning, {lines: 4000}), {'data-u': 'why'}),
-      it.thought && h('div', {class: 'said', 'data-u': 'said'}, text(it.thought, {lines: 60})),
+      it.thought && h('div', {class: 'said' + (isResult(it) ? ' result' : ''), 'data-u': 'said'}, isResult(it) && h('div', {class: 'who'}, 'Result'), text(it.thought, {lines: 60})),
       it.finish_reason === 'length' && h('div', {class: 'row warn'}, 'The answer was cut off at the token limit.'),
       it.left_out > 0 && h('div', {class: 'row warn'}, 'The request left out the oldest ' + plural(it.left_out, 'iteration') + ' for want of room.'),
       it.calls.map((call, k) => drawCall(it, call, k + 1)),
@@ -432,21 +432,22 @@ function fill(article) {
       it.llm ? requestFold(it.llm, it) : h('div', {class: 'row'}, 'The journal names no record of the request.')));
 }
 
+const isResult = it => !it.calls.length && run.status === 'COMPLETED' && it === run.iterations[run.iterations.length - 1];
 function tries(llm) {
   const list = llm && llm.record && llm.record.attempts;
   if (!list || !list.length) return null;
   return h('div', {class: 'row warn'}, plural(list.length, 'try') .replace('trys', 'tries') + ' failed before: ', list.map((one, i) => [i ? '; ' : '', (one.status ? 'HTTP ' + one.status + ' ' : '') + one.error, ' after ' + span(one.duration_ms)]));
 }
 
-// Events in their order; hooks that follow each other share a line.
+// Events in their order; small ones that follow each other share a line.
 function around(events, prefix) {
   const out = [];
-  let hooks = null;
+  let line = null;
   events.forEach((event, k) => {
     const el = happened(event, prefix + k);
-    if (event.type !== 'HOOK_EXECUTION') { hooks = null; out.push(el); return; }
-    if (!hooks) out.push(hooks = h('div', {class: 'hooks'}));
-    hooks.append(el);
+    if (!el.matches('.row,.fold')) { line = null; out.push(el); return; }
+    if (!line) out.push(line = h('div', {class: 'small'}));
+    line.append(el);
   });
   return out;
 }
@@ -515,7 +516,7 @@ function drawCall(it, call, number) {
     box.append(preview);
   }
   const below = childrenOf(run).filter(child => child.known.call_id === call.id);
-  below.forEach(child => box.append(h('div', {class: 'preview'}, childRow(child))));
+  below.forEach(child => box.append(h('div', {class: 'below'}, childRow(child))));
   if (call.question && !(result && result.seen.text)) box.append(h('div', {class: 'preview ask'}, text(call.question.prompt)));
   return box;
 }
@@ -540,7 +541,6 @@ function inCall(call, id) {
     inside.push(part(result.ends ? 'The result of the run' : 'What the LLM saw', text(result.seen, {lines: 40}), note && h('span', {class: 'note'}, note), copyButton(() => result.seen.text)));
   }
   inside.push(...execution(io, false));
-  childrenOf(run).filter(child => child.known.call_id === call.id).forEach(child => inside.push(part('Run', childRow(child))));
   return inside;
 }
 function execution(io, whole) {
