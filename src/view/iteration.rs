@@ -3,6 +3,7 @@
 use super::files::{self, Cut, Room, Stream};
 use super::hidden::HIDDEN;
 use super::requests::{Request, Requests};
+use super::workspace::Snapshots;
 use crate::event::Payload;
 use crate::history::{self, At};
 use crate::llm::Usage;
@@ -19,6 +20,8 @@ pub struct Source<'r> {
     pub dir: PathBuf,
     /// Its requests so far; `None` when they are not shown.
     pub requests: Option<Requests>,
+    /// What the workspace was, when the run kept that.
+    pub snapshots: Option<Snapshots>,
     /// What the page holds whole yet.
     pub room: &'r mut Room,
 }
@@ -185,6 +188,10 @@ impl Source<'_> {
             let mut value = serde_json::to_value(event.what).unwrap_or_default();
             value["seq"] = event.seq.into();
             value["at"] = serde_json::to_value(event.at).unwrap_or_default();
+            if let (Some(snapshots), Some(tree)) = (&mut self.snapshots, value["tree"].as_str()) {
+                let changes = snapshots.next(tree, self.room);
+                value["changes"] = serde_json::to_value(changes).unwrap_or_default();
+            }
             match event.what {
                 Payload::HookExecution { record, .. } => {
                     let io = self.execution(record, None);

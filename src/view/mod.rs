@@ -17,6 +17,7 @@ mod iteration;
 mod requests;
 mod run;
 mod tree;
+mod workspace;
 
 /// How every page begins, and by which one is known.
 pub const MARK: &str = "<!doctype html><!-- delta view -->";

@@ -175,6 +175,14 @@ for (const run of data.runs) {
     if (!other.above && other !== run && !data.roots.includes(child.run)) other.above = run;
   }
   run.requests = [];
+  // What closes an iteration stands at its end, although the journal tells it before the next one.
+  run.iterations.forEach((it, i) => {
+    const after = i + 1 < run.iterations.length ? run.iterations[i + 1].before : run.rest;
+    const closes = event => event.iteration === it.n && (event.type === 'SNAPSHOT' ? !event.found : event.type === 'HOOK_EXECUTION' && event.hook === 'on_iteration_end');
+    let k = 0;
+    while (k < after.length && closes(after[k])) k++;
+    it.around.push(...after.splice(0, k));
+  });
   const first = run.iterations.length ? run.iterations[0].before : run.rest;
   run.taskSeq = (first.find(event => event.type === 'USER_MESSAGE') || {}).seq;
   const add = llm => { if (llm && llm.request) { llm.request.place = run.requests.length; run.requests.push(llm.request); } };
@@ -476,6 +484,7 @@ function happened(event, unit) {
     case 'FORK':
       return row('forked from run ' + event.from.run_id + ' after its iteration ' + event.from.iteration + '; all above is a copy of that run');
     case 'SNAPSHOT':
+    case 'ROLLBACK':
       return snapshot(event, unit);
     default: {
       const {type, seq, at, ...rest} = event;
@@ -483,9 +492,32 @@ function happened(event, unit) {
     }
   }
 }
+// What the workspace is now, by what changed in it since the time before.
 function snapshot(event, unit) {
-  const {type, seq, at, ...rest} = event;
-  return fold('snapshot of the workspace', () => text(json(rest), {lines: 60}), {'data-u': unit});
+  const changes = event.changes;
+  const what = event.type === 'ROLLBACK' ? 'the workspace was put back' + (event.to === undefined ? '' : ' to the end of iteration ' + event.to) : event.found ? 'the workspace as it was found' : 'the workspace';
+  if (!changes) return h('div', {class: 'row'}, what + (event.files === undefined ? '' : ' · ' + plural(event.files, 'file') + ' · ' + bytes(event.bytes)));
+  if (changes.missing) return h('div', {class: 'row warn'}, what + ': ' + changes.missing);
+  const list = changes.files, all = list.length + changes.more;
+  const few = list.slice(0, 4).flatMap(one => [' ', h('span', {class: 'files ' }, h('b', {class: one.how}, one.how), ' ', one.path)]);
+  return fold(h('span', {}, what + (event.type === 'ROLLBACK' || event.found ? '' : ' changed') + ' · ' + plural(all, 'file') + ' ·', few, all > 4 ? ' …' : ''), () => [
+    list.map(one => h('div', {class: 'part files'}, h('div', {class: 'cap'}, h('b', {class: one.how}, one.how), h('span', {class: 't'}, one.path), h('span', {class: 'note'}, one.before === null ? bytes(one.after) : one.after === null ? 'was ' + bytes(one.before) : bytes(one.before) + ' → ' + bytes(one.after))), one.diff && difference(one.diff))),
+    changes.more > 0 && h('div', {class: 'row'}, 'and ' + plural(changes.more, 'more file'))], {'data-u': unit, class: 'fold work'});
+}
+function difference(diff) {
+  const box = h('div', {class: 'text'}), pre = h('pre', {class: 't'});
+  const lines = diff.trimEnd().split('\n');
+  const draw = most => {
+    pre.replaceChildren();
+    for (const line of lines.slice(0, most)) pre.append(h('span', {class: line[0] === '+' ? 'A' : line[0] === '-' ? 'D' : line[0] === '@' ? 'dim' : ''}, line + '\n'));
+  };
+  box.append(pre);
+  draw(80);
+  if (lines.length > 80) {
+    const button = h('button', {type: 'button', class: 'all', onclick: () => { draw(lines.length); button.remove(); }}, 'show all · ' + plural(lines.length, 'line'));
+    box.append(button);
+  }
+  return box;
 }
 
 function howItWent(call) {
@@ -737,6 +769,7 @@ function unitsOf(owner, it) {
     if (one.type === 'USER_MESSAGE') add(unit, one.content);
     else if (one.type === 'ERROR') add(unit, one.error_message);
     else if (one.type === 'HOOK_EXECUTION') { const io = one.io || {}; add(unit, (io.argv || []).map(word).join(' '), whole(io.stdin), whole(io.stdout), whole(io.stderr), io.failure); }
+    else if (one.changes) add(unit, ...(one.changes.files || []).flatMap(file => [file.path, file.diff]));
     else if (one.type !== 'ENGINE_START' && one.type !== 'ENGINE_END') add(unit, json(one));
   };
   (it.before || []).forEach((one, k) => event('b' + k, one));

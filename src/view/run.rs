@@ -4,6 +4,7 @@ use super::Wanted;
 use super::files::{self, Cut, Room};
 use super::iteration::{Iteration, Source};
 use super::requests::Requests;
+use super::workspace::Snapshots;
 use crate::event::{Event, Parent, Payload, RunStatus};
 use crate::family::Child;
 use crate::history::History;
@@ -116,7 +117,8 @@ impl Run {
         let hidden = hidden.filter(|call| call.question.is_some_and(|asked| asked.what.sensitive));
         let hidden = hidden.map(|call| call.id.clone()).collect();
         let requests = wanted.requests.then(|| Requests::hiding(hidden));
-        let mut source = Source { dir: dir.to_owned(), requests, room };
+        let snapshots = Snapshots::of(dir);
+        let mut source = Source { dir: dir.to_owned(), requests, snapshots, room };
         self.iterations = history.iterations.iter().map(|told| source.iteration(told)).collect();
         self.rest = source.events(&history.rest);
         self.texts = source.requests.map(|requests| requests.texts).unwrap_or_default();
