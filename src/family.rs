@@ -3,14 +3,19 @@
 //! Only for people who look at runs: nothing that a run does depends on it, and a failure here fails none.
 
 use crate::durable::{self, FileError};
-use crate::event::Parent;
+use crate::event::{Event, Parent, Payload};
 use crate::id::RunId;
 use crate::journal;
 use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// The file in a run directory that has a line for each run that was begun inside it.
 pub const FILE_NAME: &str = "children.jsonl";
+
+/// A first event is never as long.
+const LONGEST_LINE: u64 = 1024 * 1024;
 
 /// A run that was begun inside another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,10 +72,29 @@ pub fn children(run_dir: &Path) -> Vec<Child> {
 
 /// Where the child of the run in `run_dir` lies: where it was begun, or beside its parent when both were moved
 /// together; `None` when it is in neither place.
+///
+/// Only a run that says itself that it was begun there counts: an agent can write any line, and would else put any run
+/// of its user on a page that is shown around.
 pub fn find(run_dir: &Path, child: &Child) -> Option<PathBuf> {
     let beside = run_dir.with_file_name(&child.run_id);
-    let is_run = |dir: &PathBuf| dir.join(journal::FILE_NAME).is_file();
-    [PathBuf::from(&child.run_dir), beside].into_iter().find(is_run)
+    let own = run_dir.file_name()?.to_str()?;
+    let places = [PathBuf::from(&child.run_dir), beside];
+    places.into_iter().find(|dir| {
+        let names = dir.file_name().is_some_and(|name| name == child.run_id.as_str());
+        names && begun_inside(dir).is_some_and(|parent| parent.run_id == own)
+    })
+}
+
+/// What the first event of a run says of the run around it.
+fn begun_inside(run_dir: &Path) -> Option<Parent> {
+    let path = run_dir.join(journal::FILE_NAME);
+    path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let mut line = String::new();
+    BufReader::new(File::open(path).ok()?.take(LONGEST_LINE)).read_line(&mut line).ok()?;
+    match Event::of_line(&line).ok()?.payload {
+        Payload::EngineStart(start) => start.parent,
+        _ => None,
+    }
 }
 
 #[cfg(test)]

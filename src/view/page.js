@@ -239,7 +239,7 @@ function drawBar() {
 function tree(list, seen) {
   return h('ul', {}, list.map(one => {
     const other = one.run;
-    if (!other) return h('li', {}, h('span', {class: 'gone dim', title: 'it is not at ' + one.known.run_dir}, h('i', {class: 'dot'}), h('span', {}, one.known.run_id + ' (not there)')));
+    if (!other) return h('li', {}, h('span', {class: 'gone dim', title: 'no run that was begun inside this one is at ' + one.known.run_dir}, h('i', {class: 'dot'}), h('span', {}, one.known.run_id + ' (not found)')));
     const known = seen.has(other);
     const item = h('li', {}, h('a', {href: hash(other, ''), 'aria-current': other === run && 'page', title: other.id + ' · ' + other.status}, h('i', {class: 'dot ' + other.status}), h('span', {}, (other.start ? other.start.agent_name : '?') + ' '), h('span', {class: 'dim'}, other.id)));
     if (!known) {
@@ -554,7 +554,7 @@ function drawCall(it, call, number) {
 }
 function childRow(child) {
   const other = child.run;
-  if (!other) return h('span', {class: 'dim'}, '↳ run ' + child.known.run_id + ' is not at ' + child.known.run_dir);
+  if (!other) return h('span', {class: 'dim'}, '↳ run ' + child.known.run_id + ' was not found at ' + child.known.run_dir);
   const usage = other.result && other.result.metrics.usage;
   return h('span', {}, '↳ ', h('a', {href: hash(other, '')}, (other.start ? other.start.agent_name + ' ' : '') + other.id), ' ', chip(other.status), h('span', {class: 'dim'}, ' ' + plural(other.iterations.length, 'iteration') + (usage && usage.total_cost_usd !== null ? ' · ' + usd(usage.total_cost_usd) : '') + ' · ' + span(other.active_ms)));
 }
