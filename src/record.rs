@@ -10,12 +10,14 @@ use crate::text::{self, Secrets};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
+mod answers;
 mod body;
 mod request;
 
+pub use crate::text::sha256;
+pub use answers::{recording, recordings};
 pub use body::Body;
 pub use request::{RequestError, Requests, blocks, request};
 
@@ -339,11 +341,6 @@ impl Records {
         text.push('\n');
         durable::write_new(&self.run_dir.join(name), self.secrets.hide(&text).as_bytes())
     }
-}
-
-/// The hash of a text, in hexadecimal digits, as `sha256sum` prints it.
-pub fn sha256(text: &str) -> String {
-    text::hex(&Sha256::digest(text.as_bytes()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Text made fit for where it goes: bytes shown as UTF-8, terminal controls taken out, names that were nearly right,
 //! secrets hidden.
 
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
 /// `text` without what could steer a terminal: escape sequences and control characters, except newline and tab.
@@ -337,6 +338,11 @@ pub fn not_a_pattern(error: &regex::Error) -> String {
     let error = error.to_string();
     let reason = error.lines().last().unwrap_or_default();
     format!("not a regular expression: {}", reason.strip_prefix("error: ").unwrap_or(reason))
+}
+
+/// The hash of a text, in hexadecimal digits, as `sha256sum` prints it.
+pub fn sha256(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes()))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod config;
 mod command;
 pub mod endpoint;
 pub mod openai;
+pub mod recorded;
 pub mod script;
 mod sse;
 

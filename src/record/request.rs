@@ -154,10 +154,10 @@ impl Record {
     }
 }
 
-fn read_record(run_dir: &Path, name: &str) -> Result<String, RequestError> {
+pub(super) fn read_record(run_dir: &Path, name: &str) -> Result<String, RequestError> {
     std::fs::read_to_string(run_dir.join(name)).map_err(|error| unreadable(name, error))
 }
 
-fn unreadable(name: &str, error: impl ToString) -> RequestError {
+pub(super) fn unreadable(name: &str, error: impl ToString) -> RequestError {
     RequestError::Unreadable { name: name.to_owned(), reason: error.to_string() }
 }
