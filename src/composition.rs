@@ -12,6 +12,7 @@ use std::ops::Range;
 mod compare;
 
 pub use compare::{Break, Change, Changed, Comparison, Money, compare};
+pub(crate) use compare::{common, excerpt};
 
 /// The member of a request that holds its messages.
 const MESSAGES: &str = "messages";

@@ -25,9 +25,12 @@ use std::time::Duration;
 mod calls;
 mod hooks;
 mod limits;
+pub mod plan;
 mod thinking;
 
-pub use thinking::request;
+pub use calls::{CUT_SHORT, FINISHED};
+pub use hooks::{SHOWN, WITHHELD, denied};
+pub use thinking::{frame, replaced, request};
 
 /// What drives a run.
 pub struct Engine<'a> {

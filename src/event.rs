@@ -3,6 +3,7 @@
 //! Reading is liberal (unknown fields are ignored, so that an older engine reads a newer journal's known events),
 //! writing is exact. Nothing here decides anything.
 
+use crate::crc;
 use crate::llm::{ToolCall, Usage};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -336,19 +337,19 @@ pub struct ErrorDetails {
 }
 
 impl Event {
-    /// The event as a line of the journal, newline included.
+    /// The event as a line of the journal, with its check value and the newline.
     pub fn to_line(&self) -> String {
         // serde puts the tag first; seq and timestamp follow it, so that every line begins alike.
         let payload = serde_json::to_string(&self.payload)
             .expect("the payload types serialise to JSON objects");
         let split = payload.find(',').expect("every payload has a field beside its type");
-        format!(
+        crc::sealed(format!(
             "{},\"seq\":{},\"timestamp\":\"{}\"{}\n",
             &payload[..split],
             self.seq,
             self.timestamp,
             &payload[split..]
-        )
+        ))
     }
 
     /// Reads a line of the journal.
@@ -424,7 +425,7 @@ mod tests {
             line,
             "{\"type\":\"ACTION_REQUEST\",\"seq\":4,\"timestamp\":\"2025-10-13T14:35:22.123Z\",\"iteration\":1,\
              \"call_id\":\"c,1\",\"tool_name\":\"list_files\",\"tool_args\":{\"directory\":\".\"},\
-             \"argv\":[\"ls\",\".\"]}\n"
+             \"argv\":[\"ls\",\".\"],\"crc\":\"da03783d\"}\n"
         );
         assert_eq!(Event::of_line(&line).unwrap(), event);
     }

@@ -64,8 +64,7 @@ pub struct Contents {
 /// # Errors
 /// It cannot be read, holds no event, or is damaged before its end.
 pub fn read(run_dir: &Path) -> Result<Contents, JournalError> {
-    let (bytes, path) = read_file(run_dir)?;
-    parse(bytes, path)
+    parse(bytes(run_dir)?, run_dir.join(FILE_NAME))
 }
 
 /// What can still be read of a journal: its events up to where it is damaged, and the damage. For those who only look.
@@ -73,27 +72,27 @@ pub fn read(run_dir: &Path) -> Result<Contents, JournalError> {
 /// # Errors
 /// Nothing can be read of it.
 pub fn salvage(run_dir: &Path) -> Result<(Vec<Event>, Option<JournalError>), JournalError> {
-    let (bytes, path) = read_file(run_dir)?;
-    match events_of(&bytes, &path) {
+    match events_of(&bytes(run_dir)?, &run_dir.join(FILE_NAME)) {
         (events, _, Some(fault)) if events.is_empty() => Err(fault),
         (events, _, fault) => Ok((events, fault)),
     }
 }
 
-fn read_file(run_dir: &Path) -> Result<(Vec<u8>, PathBuf), JournalError> {
+/// The bytes of the journal of a run, whatever they are.
+///
+/// # Errors
+/// It is not there, or cannot be read.
+pub fn bytes(run_dir: &Path) -> Result<Vec<u8>, JournalError> {
     let path = run_dir.join(FILE_NAME);
     if path.is_symlink() {
         let source =
             io::Error::other("it is a symlink, and delta does not follow those to its files");
         return Err(JournalError::Unreadable { path, source });
     }
-    match fs::read(&path) {
-        Ok(bytes) => Ok((bytes, path)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(JournalError::NeverBegan(path))
-        }
-        Err(source) => Err(JournalError::Unreadable { path, source }),
-    }
+    fs::read(&path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => JournalError::NeverBegan(path),
+        _ => JournalError::Unreadable { path, source },
+    })
 }
 
 fn parse(mut bytes: Vec<u8>, path: PathBuf) -> Result<Contents, JournalError> {
@@ -131,7 +130,8 @@ fn events_of(bytes: &[u8], path: &Path) -> (Vec<Event>, usize, Option<JournalErr
     (events, length, fault)
 }
 
-fn parse_line(line: &[u8], seq: u64) -> Result<Event, String> {
+/// The event of a line, its newline included, that must be number `seq`.
+pub(crate) fn parse_line(line: &[u8], seq: u64) -> Result<Event, String> {
     let Some(line) = line.strip_suffix(b"\n") else { return Err("the line has no end".to_owned()) };
     let line = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?;
     let event = Event::of_line(line).map_err(|error| format!("it is not an event ({error})"))?;

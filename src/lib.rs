@@ -11,6 +11,7 @@ pub mod diag;
 pub mod id;
 pub mod vars;
 pub mod tokens;
+pub mod crc;
 
 // The outside world: one file for each side effect.
 pub mod durable;
@@ -39,6 +40,7 @@ pub mod composition;
 pub mod run;
 pub mod workspace;
 pub mod family;
+pub mod kept;
 
 // What an agent is made of.
 pub mod environment;
@@ -53,6 +55,7 @@ pub mod migrate;
 
 // The loop, and what surrounds it.
 pub mod engine;
+pub mod replay;
 pub mod outcome;
 pub mod output;
 pub mod export;

@@ -3,10 +3,11 @@
 //! Written before the event that names them, private, not synced: the journal holds all that continuing needs, and a
 //! power failure may take the last of these files, never an event.
 
+use crate::crc;
 use crate::durable::{self, FileError};
 use crate::llm::{Attempt, Usage};
 use crate::process::{Capture, End, INLINE};
-use crate::text::{self, Secrets};
+use crate::text::Secrets;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -156,7 +157,7 @@ pub struct HookExecution<'a> {
 }
 
 /// A stream in a record: its text, or the file beside the record in which it lies.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Stream {
     /// Small and UTF-8.
@@ -168,8 +169,11 @@ pub enum Stream {
         /// How much was printed.
         bytes: u64,
         /// How much of it was not kept.
-        #[serde(skip_serializing_if = "is_zero")]
+        #[serde(default, skip_serializing_if = "is_zero")]
         discarded: u64,
+        /// The check value of the file.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        crc: Option<String>,
     },
     /// Large, and the file for it could not be written.
     Lost {
@@ -198,6 +202,7 @@ impl Stream {
                 file: name.to_string_lossy().into_owned(),
                 bytes: capture.bytes,
                 discarded: capture.discarded,
+                crc: capture.crc.map(crc::digits),
             },
             (None, Some(whole)) => Self::Text(text(whole)),
             (None, None) => Self::Lost {
@@ -313,7 +318,8 @@ impl Records {
         }
         let file = format!("{stem}.stdin");
         durable::write_new(&self.dir("hooks").join(&file), stdin.as_bytes())?;
-        Ok(Stream::File { file, bytes: stdin.len() as u64, discarded: 0 })
+        let crc = Some(crc::of(stdin.as_bytes()));
+        Ok(Stream::File { file, bytes: stdin.len() as u64, discarded: 0, crc })
     }
 
     /// Records what `finish` gave.
@@ -339,7 +345,8 @@ impl Records {
     fn write(&self, name: &str, record: &impl Serialize) -> Result<(), FileError> {
         let mut text = serde_json::to_string(record).unwrap_or_default();
         text.push('\n');
-        durable::write_new(&self.run_dir.join(name), self.secrets.hide(&text).as_bytes())
+        let text = crc::sealed(self.secrets.hide(&text).into_owned());
+        durable::write_new(&self.run_dir.join(name), text.as_bytes())
     }
 }
 

@@ -106,12 +106,17 @@ impl RunMetadata {
             process: start.process.clone(),
         })
     }
+
+    /// The text of metadata.json.
+    pub fn to_text(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
 }
 
 fn write_metadata(run_dir: &Path, metadata: &RunMetadata) -> Result<(), FileError> {
-    let mut text = serde_json::to_string_pretty(metadata).unwrap_or_default();
-    text.push('\n');
-    durable::replace(&run_dir.join("metadata.json"), text.as_bytes())
+    durable::replace(&run_dir.join("metadata.json"), metadata.to_text().as_bytes())
 }
 
 /// Rebuilds the metadata of a run that has ended, when it is missing or damaged, or older than the journal because its

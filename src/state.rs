@@ -187,6 +187,11 @@ impl RunState {
         self.calls.iter().filter(move |(_, phase)| begun(phase)).map(|(call, _)| call)
     }
 
+    /// The call of the last answer with this id.
+    pub fn call(&self, call_id: &str) -> Option<&Call> {
+        self.calls.iter().find(|(call, _)| call.id == call_id).map(|(call, _)| call)
+    }
+
     /// Takes one more event in.
     pub fn apply(&mut self, event: &Event) {
         self.seq = event.seq;

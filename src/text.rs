@@ -209,7 +209,7 @@ pub fn of_json(error: &serde_json::Error) -> String {
 pub struct Secrets(Vec<String>);
 
 /// What stands in the place of a secret.
-const REDACTED: &str = "[redacted]";
+pub const REDACTED: &str = "[redacted]";
 
 impl Secrets {
     /// A key shorter than this is a placeholder for a local server (`ollama`, `none`), and hiding it would only
@@ -225,13 +225,18 @@ impl Secrets {
         Self(values)
     }
 
-    /// `text` with every secret replaced; also where it stands in its JSON-escaped form.
+    /// `text` with every secret replaced; also where it stands in its JSON-escaped form, and where JSON stands in a
+    /// string of JSON, as the arguments of a call do.
     pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(text);
         for secret in &self.0 {
-            for form in [Cow::Borrowed(secret.as_str()), json_escaped(secret)] {
-                if text.contains(form.as_ref()) {
-                    text = Cow::Owned(text.replace(form.as_ref(), REDACTED));
+            let (once, mut forms) = (json_escaped(secret), vec![secret.clone()]);
+            if once != *secret {
+                forms.extend([json_escaped(&once).into_owned(), once.into_owned()]);
+            }
+            for form in forms {
+                if text.contains(&form) {
+                    text = Cow::Owned(text.replace(&form, REDACTED));
                 }
             }
         }

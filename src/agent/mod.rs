@@ -25,6 +25,9 @@ mod legacy;
 /// What the main file is called, and what it is kept as in a run directory.
 const MAIN_FILE: &str = "agent.yaml";
 
+/// What the schema of `finish` is kept as in a run directory, when it is a file of its own.
+const KEPT_SCHEMA: &str = "finish.json";
+
 /// agent.yaml.
 pub static AGENT: Mapping = Mapping {
     what: "agent.yaml",
@@ -98,6 +101,8 @@ pub struct Agent {
     pub name: String,
     /// How the LLM is reached.
     pub llm: LlmConfig,
+    /// The file of its system prompt, as agent.yaml names it.
+    pub system_prompt: String,
     /// Its own tools, in the file's order; imported ones before those that the main file adds.
     pub tools: Vec<Tool>,
     /// LLM answers that a process may ask for, unless the operator says otherwise.
@@ -145,6 +150,24 @@ impl Agent {
         choice: Option<&ModelChoice>,
         allowed: &ImportPath,
     ) -> Result<Self, Report> {
+        Self::load_from(home, choice, allowed, false)
+    }
+
+    /// Loads what a run has kept of its agent in `dir`, for a look at the requests that were made with it: nothing is
+    /// read from anywhere else, so whoever it would ask is not ready to answer.
+    ///
+    /// # Errors
+    /// As for [`Agent::load`].
+    pub fn load_kept(dir: &Path, model: &ModelChoice) -> Result<Self, Report> {
+        Self::load_from(dir, Some(model), &ImportPath::default(), true)
+    }
+
+    fn load_from(
+        home: &Path,
+        choice: Option<&ModelChoice>,
+        allowed: &ImportPath,
+        kept: bool,
+    ) -> Result<Self, Report> {
         let mut report = Report::default();
         let Some(home) = find_home(home, &mut report) else { return Err(report) };
         let mut loader = Loader {
@@ -154,6 +177,7 @@ impl Agent {
             sources: Vec::new(),
             warnings: Vec::new(),
             has_hooks_file: hook::has_file(&home),
+            kept,
         };
         let main = loader.main_file(choice);
         let context = loader.context();
@@ -163,6 +187,7 @@ impl Agent {
             (Some(main), Some(context)) if report.is_empty() => Ok(Self {
                 name: main.name,
                 llm: main.llm,
+                system_prompt: main.system_prompt,
                 tools: main.tools,
                 max_iterations: main.max_iterations,
                 limits: main.limits,
@@ -259,6 +284,7 @@ fn find_home(home: &Path, report: &mut Report) -> Option<PathBuf> {
 struct Main {
     name: String,
     llm: LlmConfig,
+    system_prompt: String,
     tools: Vec<Tool>,
     max_iterations: u32,
     limits: Limits,
@@ -276,6 +302,8 @@ struct Loader<'a> {
     warnings: Vec<String>,
     /// Looked at once: were it there at one look and gone at the next, an agent would run without its hooks.
     has_hooks_file: bool,
+    /// Whether it is the copy in a run directory, where each file has the name that it is kept as.
+    kept: bool,
 }
 
 impl Loader<'_> {
@@ -328,6 +356,7 @@ impl Loader<'_> {
         Some(Main {
             name: name?,
             llm: llm?,
+            system_prompt: fields.text("system_prompt").unwrap_or(SYSTEM_PROMPT).to_owned(),
             tools,
             max_iterations: u32::try_from(fields.integer("max_iterations")?).ok()?,
             limits: limits?,
@@ -360,7 +389,8 @@ impl Loader<'_> {
     /// Checks the system prompt: it reaches the LLM because context.yaml names it, but an agent without one is broken.
     fn system_prompt(&mut self, doc: &Document, fields: Fields<'_>) {
         let given = fields.given("system_prompt");
-        let name = fields.text("system_prompt").unwrap_or(SYSTEM_PROMPT);
+        let own = fields.text("system_prompt").filter(|_| !self.kept);
+        let name = own.unwrap_or(SYSTEM_PROMPT);
         let path = crate::context::or_text_form(self.home.join(name));
         let problem = match read_text(&path) {
             Ok(text) if text.trim().is_empty() => "the system prompt is empty".to_owned(),
@@ -393,8 +423,11 @@ impl Loader<'_> {
         let schema = match at.scalar() {
             None => doc.json(at)?,
             Some(file) => {
-                let path = self.home.join(file);
+                let path = self.home.join(if self.kept { KEPT_SCHEMA } else { file });
                 let read = read_text(&path).map_err(|error| error.to_string());
+                if let Ok(text) = &read {
+                    self.sources.push((KEPT_SCHEMA, text.clone()));
+                }
                 let parsed = read.and_then(|text| {
                     serde_json::from_str(&text).map_err(|error| error.to_string())
                 });

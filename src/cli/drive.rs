@@ -7,12 +7,13 @@ use super::stdout;
 use crate::agent::Agent;
 use crate::agent::imports::{IMPORT_PATH, ImportPath};
 use crate::agent::layers::{Layers, Places};
-use crate::durable::LogFile;
+use crate::durable::{FileError, LogFile};
 use crate::engine::Engine;
 use crate::environment::{Environment, key_names};
 use crate::event::{EngineStart, Event, RunStatus};
 use crate::human::Person;
 use crate::id::RunId;
+use crate::kept::{self, Kept};
 use crate::ledger::{Budget, Ledger};
 use crate::llm::config::ModelChoice;
 use crate::llm::endpoint::ADDRESS_VARIABLES;
@@ -32,6 +33,7 @@ use crate::time;
 use crate::vars::Vars;
 use crate::workspace::Workspace;
 use clap::Args;
+use serde_json::json;
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
@@ -157,8 +159,33 @@ impl Ready {
         Ok(Self { agent, secrets, key_names, above, endpoint, layers })
     }
 
-    /// What ENGINE_START says of this process.
-    pub fn start(&self, run: &Run, workspace: &Workspace, options: &Options) -> EngineStart {
+    /// Keeps the agent's files in the run directory, unless it holds them already as `before`, the process before this
+    /// one, has kept them.
+    pub fn keep(
+        &self,
+        run_dir: &Path,
+        epoch: u32,
+        before: Option<&EngineStart>,
+    ) -> Result<Kept, FileError> {
+        let files: Vec<(&str, String)> = self
+            .agent
+            .sources
+            .iter()
+            .map(|(name, text)| (*name, self.secrets.hide(text).into_owned()))
+            .collect();
+        kept::keep(run_dir, epoch, before, &files)
+    }
+
+    /// What ENGINE_START says of this process, whose agent is kept as `kept` says.
+    pub fn start(
+        &self,
+        run: &Run,
+        workspace: &Workspace,
+        options: &Options,
+        kept: Kept,
+    ) -> EngineStart {
+        let mut config = self.agent.summary();
+        config["kept"] = json!(kept);
         EngineStart {
             run_id: run.id.to_string(),
             epoch: run.epoch(),
@@ -167,7 +194,7 @@ impl Ready {
             work_dir: workspace.root.to_string_lossy().into_owned(),
             workspace_id: workspace.name(),
             max_iterations: options.max_iterations.unwrap_or(self.agent.max_iterations),
-            config: self.agent.summary(),
+            config,
             process: ownership::myself(),
             engine_version: env!("CARGO_PKG_VERSION").to_owned(),
             parent: None,

@@ -24,6 +24,7 @@ mod man;
 mod migrate;
 mod person;
 mod point;
+mod replay;
 mod resume;
 mod rollback;
 mod run;
@@ -65,6 +66,7 @@ enum Command {
     Diff(diff::DiffArgs),
     Export(export::ExportArgs),
     View(view::ViewArgs),
+    Replay(Box<replay::ReplayArgs>),
     #[command(subcommand)]
     Context(context::ContextCommand),
     Schema(schema::SchemaArgs),
@@ -116,6 +118,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Diff(args) => diff::diff(&args),
         Command::Export(args) => export::export(&args),
         Command::View(args) => view::view(&args),
+        Command::Replay(args) => replay::replay(&args),
         Command::Context(command) => context::context(&command),
         Command::Schema(args) => schema::schema(&args),
         Command::Init(args) => init::init(&args),

@@ -278,8 +278,10 @@ impl Held {
         let budget = ready.budget((&self.id, &self.dir), options, events, &cancel)?;
         let observer = drive::observer(options, &self.dir, &self.state)?;
         let start = self.start.clone();
+        workspace::ensure_parts(&self.dir)?;
+        let kept = ready.keep(&self.dir, self.ownership.epoch(), Some(&start))?;
         let mut run = self.open(ready.secrets.clone(), observer, &cancel)?;
-        let next = ready.start(&run, workspace, options);
+        let next = ready.start(&run, workspace, options, kept);
         warn_of_lost_hooks(&mut run, &start, &next);
         run.record(Payload::EngineStart(Box::new(next)));
         if let Some(said) = said {
@@ -346,18 +348,21 @@ pub fn find(id: &RunId, workspace: &Workspace) -> Result<PathBuf, Failure> {
 
 /// Reads the journal of a run; its faults in a person's words.
 pub fn read_journal(id: &RunId, dir: &Path) -> Result<Contents, Failure> {
-    journal::read(dir).map_err(|error| {
-        let message = error.to_string();
-        match error {
-            JournalError::NeverBegan(_) => Failure::damaged(
-                message,
-                Some(format!("start it with `delta run --run-id {id}`, which takes it over")),
-            ),
-            JournalError::Damaged { hint, .. } => Failure::damaged(message, hint),
-            JournalError::File(error) => error.into(),
-            JournalError::Unreadable { .. } => Failure::config(message, None),
-        }
-    })
+    journal::read(dir).map_err(|error| unreadable(id, error))
+}
+
+/// Why the journal of a run cannot be read.
+pub fn unreadable(id: &RunId, error: JournalError) -> Failure {
+    let message = error.to_string();
+    match error {
+        JournalError::NeverBegan(_) => Failure::damaged(
+            message,
+            Some(format!("start it with `delta run --run-id {id}`, which takes it over")),
+        ),
+        JournalError::Damaged { hint, .. } => Failure::damaged(message, hint),
+        JournalError::File(error) => error.into(),
+        JournalError::Unreadable { .. } => Failure::config(message, None),
+    }
 }
 
 fn load_agent(

@@ -5,7 +5,6 @@ use super::drive::{self, Options, Ready};
 use super::failure::Failure;
 use super::resume;
 use crate::agent::Agent;
-use crate::durable;
 use crate::environment::HOOK_NAME;
 use crate::event::{Parent, Payload};
 use crate::family;
@@ -107,13 +106,11 @@ fn begin(
     workspace: &Workspace,
     cancel: Cancel,
 ) -> Result<RunResult, Failure> {
-    for (name, text) in &ready.agent.sources {
-        durable::write_new(&dir.join("agent").join(name), ready.secrets.hide(text).as_bytes())?;
-    }
+    let kept = ready.keep(&dir, ownership.epoch(), None)?;
     let observer = drive::observer(&args.options, &dir, &RunState::default())?;
     let budget = ready.budget((&id, &dir), &args.options, &[], &cancel)?;
     let mut run = Run::create(id, &dir, ownership, ready.secrets.clone(), time::now, observer)?;
-    let mut start = ready.start(&run, workspace, &args.options);
+    let mut start = ready.start(&run, workspace, &args.options, kept);
     start.parent = parent();
     let parent = start.parent.clone();
     run.record(Payload::EngineStart(Box::new(start)));

@@ -203,13 +203,13 @@ fn place(text: &str, part: &str) -> usize {
 }
 
 /// How many bytes two texts have in common at their beginning, up to a whole character.
-fn common(one: &str, other: &str) -> usize {
+pub(crate) fn common(one: &str, other: &str) -> usize {
     let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
     one.floor_char_boundary(same).min(other.floor_char_boundary(same))
 }
 
 /// A text around the byte `at`.
-fn excerpt(text: &str, at: usize) -> String {
+pub(crate) fn excerpt(text: &str, at: usize) -> String {
     let (before, behind) = text.split_at(at.min(text.len()));
     let lead: Vec<char> = before.chars().rev().take(EXCERPT.0).collect();
     let lead: String = lead.into_iter().rev().collect();

@@ -226,7 +226,7 @@ impl Source {
         }
     }
 
-    fn journal(
+    pub(super) fn journal(
         &self,
         state: &RunState,
         beyond: usize,

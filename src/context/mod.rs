@@ -16,9 +16,11 @@ mod build;
 mod cache;
 mod condition;
 mod generator;
+mod rebuild;
 
 pub use budget::Counter;
 pub use build::{Context, Surroundings};
+pub use rebuild::{Given, Prompt, Rebuilt};
 
 /// The content that the message for a missing context.yaml shows.
 pub const DEFAULT_MANIFEST: &str = "\

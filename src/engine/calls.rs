@@ -1,16 +1,15 @@
 //! Acting: one call of an answer, from its arguments to its observation.
 
 use super::hooks::Input;
+use super::plan::{Plan, plan, recorded_arguments};
 use super::{Engine, EngineError, millis};
-use crate::agent::Finish;
 use crate::event::{ActionRequest, ActionResult, Payload, Question};
 use crate::hook::Hook;
 use crate::human;
 use crate::process::{self, Command, End, Finished, Launch, Spool};
 use crate::record::{self, Execution, Stream};
 use crate::run::{Notice, Run};
-use crate::state::{ASK_HUMAN, Call, FINISH};
-use crate::text;
+use crate::state::Call;
 use crate::tool::observation::{Observation, observe};
 use crate::tool::{Tool, argv::Invocation as ToolInvocation};
 use serde_json::Value as Json;
@@ -22,64 +21,38 @@ use std::time::Duration;
 /// How much of what a dead engine's tool had printed the LLM is shown.
 const SHOWN_OF_A_DEAD_CALL: u64 = 4096;
 
+/// What the LLM sees of the call that ended the run.
+pub const FINISHED: &str = "[the run is finished]";
+/// How the observation of a call begins whose engine died.
+pub const CUT_SHORT: &str = "[the engine stopped during this call";
+
 impl Engine<'_> {
     pub(super) fn act(&mut self, run: &mut Run, call: &Call) -> Result<(), EngineError> {
-        if run.state().cut_off && call.arguments.trim().is_empty() {
-            // Empty arguments are otherwise `{}`, and a tool would do what nobody has asked for.
-            let why = "The arguments of this call are missing; it was not run.".to_owned();
-            self.refuse(run, call, self.cut_off(run, why));
-            return Ok(());
-        }
-        let own = self.agent.tool(&call.tool);
-        match (own, call.tool.as_str()) {
-            (Some(tool), _) => self.attempt(run, call, tool),
-            (None, FINISH) if !matches!(self.agent.finish, Finish::Off) => self.finish(run, call),
-            (None, ASK_HUMAN) => self.ask(run, call),
-            (None, unknown) => {
-                self.refuse(run, call, self.unknown_tool(unknown));
-                Ok(())
-            }
-        }
-    }
-
-    /// Carries out a call whose arguments fit and that pre_tool_execution does not deny.
-    fn attempt(&mut self, run: &mut Run, call: &Call, tool: &Tool) -> Result<(), EngineError> {
-        let arguments = match tool.check(&call.arguments) {
-            Ok(arguments) => arguments,
-            Err(why) => {
-                self.refuse(run, call, self.cut_off(run, why));
-                return Ok(());
-            }
-        };
-        let invocation = tool.invocation(&arguments, self.environment.vars());
-        match self.ask_gate(run, call, tool, invocation)? {
-            Ok((call, invocation)) => self.execute(run, &call, tool, &invocation),
-            Err(why) => {
+        match plan(self.agent, run.state(), call, self.environment.vars()) {
+            Plan::Start(invocation) => self.attempt(run, call, invocation),
+            Plan::Finish(result) => self.finish(run, call, result),
+            Plan::Ask(question) => self.ask(run, call, question),
+            Plan::Refuse(why) => {
                 self.refuse(run, call, why);
                 Ok(())
             }
         }
     }
 
-    fn unknown_tool(&self, name: &str) -> String {
-        let names: Vec<&str> = self
-            .agent
-            .tools
-            .iter()
-            .map(|tool| tool.name.as_str())
-            .chain(self.agent.builtins())
-            .collect();
-        let shown = text::one_line(&text::printable(name), 80);
-        format!("There is no tool `{shown}`; {}", text::did_you_mean(name, names.iter().copied()))
-    }
-
-    /// `why`, and that the answer was cut off, when it was.
-    fn cut_off(&self, run: &Run, why: String) -> String {
-        match run.state().cut_off {
-            true => format!(
-                "{why}\nThe answer was cut off at the token limit (finish_reason `length`), so the call may be incomplete."
-            ),
-            false => why,
+    /// Carries out a call whose arguments fit, unless pre_tool_execution denies it.
+    fn attempt(
+        &mut self,
+        run: &mut Run,
+        call: &Call,
+        invocation: ToolInvocation,
+    ) -> Result<(), EngineError> {
+        let Some(tool) = self.agent.tool(&call.tool) else { return Ok(()) };
+        match self.ask_gate(run, call, tool, invocation)? {
+            Ok((call, invocation)) => self.execute(run, &call, tool, &invocation),
+            Err(why) => {
+                self.refuse(run, call, why);
+                Ok(())
+            }
         }
     }
 
@@ -179,13 +152,14 @@ impl Engine<'_> {
         call: &Call,
         execution: Option<&str>,
     ) -> Result<(), EngineError> {
-        let tool = self.agent.tool(&call.tool);
-        if let Some(tool) = tool.filter(|tool| tool.idempotent)
-            && tool.check(&call.arguments).is_ok()
+        if self.agent.tool(&call.tool).is_some_and(|tool| tool.idempotent)
+            && let Plan::Start(invocation) =
+                plan(self.agent, run.state(), call, self.environment.vars())
         {
-            return self.attempt(run, call, tool);
+            return self.attempt(run, call, invocation);
         }
-        let mut text = "[the engine stopped during this call; whether it took effect is unknown, and it was not run again]".to_owned();
+        let mut text =
+            format!("{CUT_SHORT}; whether it took effect is unknown, and it was not run again]");
         for (stream, heading) in
             [("stdout", "printed until then"), ("stderr", "printed to stderr until then")]
         {
@@ -210,29 +184,14 @@ impl Engine<'_> {
         observed(run, call, seen, 0, None);
     }
 
-    fn finish(&mut self, run: &mut Run, call: &Call) -> Result<(), EngineError> {
-        if run.state().result.is_some() {
-            self.refuse(
-                run,
-                call,
-                "The run has its result already, from a call before this one.".to_owned(),
-            );
-            return Ok(());
-        }
-        let result = match self.finish_result(&call.arguments) {
-            Ok(result) => result,
-            Err(why) => {
-                self.refuse(run, call, self.cut_off(run, why));
-                return Ok(());
-            }
-        };
+    fn finish(&mut self, run: &mut Run, call: &Call, result: Json) -> Result<(), EngineError> {
         request(run, call, None, None);
         let execution = Some(run.records.finish((self.clock)(), &call.id, &result)?);
         run.record(Payload::ActionResult(Box::new(ActionResult {
             iteration: call.iteration,
             call_id: call.id.clone(),
             tool_name: call.tool.clone(),
-            observation_content: "[the run is finished]".to_owned(),
+            observation_content: FINISHED.to_owned(),
             exit_code: Some(0),
             duration_ms: 0,
             execution,
@@ -242,40 +201,11 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn finish_result(&self, arguments: &str) -> Result<Json, String> {
-        let wrong =
-            |why: String| format!("Invalid arguments for tool `finish`; the run goes on:\n{why}");
-        let arguments: Json = serde_json::from_str(&text::mend_surrogates(arguments))
-            .map_err(|error| wrong(format!("- they are not JSON ({error})")))?;
-        if let Finish::Schema { validator, .. } = &self.agent.finish {
-            let errors: Vec<String> = validator
-                .iter_errors(&arguments)
-                .map(|error| match error.instance_path().as_str() {
-                    "" => format!("- {error}"),
-                    path => format!("- {path}: {error}"),
-                })
-                .collect();
-            return if errors.is_empty() { Ok(arguments) } else { Err(wrong(errors.join("\n"))) };
-        }
-        match (arguments.get("result"), arguments.as_object().map(serde_json::Map::len)) {
-            (Some(result @ (Json::String(_) | Json::Object(_))), Some(1)) => Ok(result.clone()),
-            (Some(Json::String(_) | Json::Object(_)), _) => {
-                Err(wrong("- `result` is the only parameter".to_owned()))
-            }
-            _ => Err(wrong("- `result` must be there, and be a string or an object".to_owned())),
-        }
-    }
-
     /// Puts a question into the journal; waiting for the answer is the next step.
-    fn ask(&self, run: &mut Run, call: &Call) -> Result<(), EngineError> {
-        match human::question(call) {
-            Err(why) => self.refuse(run, call, self.cut_off(run, why)),
-            Ok(question) => {
-                human::forget_old(&run.dir)?;
-                request(run, call, None, None);
-                run.record(Payload::HumanInputRequest(question));
-            }
-        }
+    fn ask(&self, run: &mut Run, call: &Call, question: Question) -> Result<(), EngineError> {
+        human::forget_old(&run.dir)?;
+        request(run, call, None, None);
+        run.record(Payload::HumanInputRequest(question));
         Ok(())
     }
 
@@ -316,12 +246,11 @@ fn request(run: &mut Run, call: &Call, argv: Option<Vec<String>>, execution: Opt
     if argv.is_none() && run.state().is_begun(&call.id) {
         return;
     }
-    let tool_args = serde_json::from_str(&text::mend_surrogates(&call.arguments));
     run.record(Payload::ActionRequest(Box::new(ActionRequest {
         iteration: call.iteration,
         call_id: call.id.clone(),
         tool_name: call.tool.clone(),
-        tool_args: tool_args.unwrap_or_else(|_| Json::from(call.arguments.as_str())),
+        tool_args: recorded_arguments(&call.arguments),
         argv,
         execution,
     })));

@@ -12,7 +12,7 @@ use crate::process::{self, Command, End, Finished, NotFound, Spool};
 use crate::record::{self, HookExecution, Stream};
 use crate::run::{Notice, Run};
 use crate::signal::Cancel;
-use crate::state::{Call, Step};
+use crate::state::{Call, RunState, Step};
 use crate::time::Timestamp;
 use crate::tool::Tool;
 use crate::tool::argv::{Invocation, canonical};
@@ -23,10 +23,10 @@ use serde_json::Value as Json;
 use std::time::Duration;
 
 /// So much of a hook's standard error is shown.
-const SHOWN: usize = 8 * 1024;
+pub const SHOWN: usize = 8 * 1024;
 
 /// The observation in the place of one that has not passed a hook that it must pass.
-const WITHHELD: &str = "[withheld: the hook post_tool_execution did not do its part; the tool has run, and its record is kept]";
+pub const WITHHELD: &str = "[withheld: the hook post_tool_execution did not do its part; the tool has run, and its record is kept]";
 
 /// Why a call is denied whose gate would see something else than what runs. The agent can make this happen: a key may be
 /// of a file that it has written.
@@ -298,7 +298,7 @@ impl<'a> Engine<'a> {
         if self.agent.hooks.get(hook).is_some() && run.secrets().is_in(&input.payload) {
             let text = format!("call denied: the hook {} {UNSHOWN}", hook.name());
             run.tell(Notice::Warning(&text));
-            return Ok(Err(denied(run, &format!("the hook {UNSHOWN}"))));
+            return Ok(Err(denied(run.state(), &format!("the hook {UNSHOWN}"))));
         }
         let Some(fired) = self.fire(run, hook, call.iteration, input, &self.cancel)? else {
             return Ok(Ok((call.clone(), invocation)));
@@ -306,7 +306,7 @@ impl<'a> Engine<'a> {
         let (verdict, failure) = answer::verdict(&fired.finished, fired.configured);
         let (changed, decided) = match verdict {
             Verdict::Proceed => (None, Ok((call.clone(), invocation))),
-            Verdict::Deny(reason) => (None, Err(denied(run, &reason))),
+            Verdict::Deny(reason) => (None, Err(denied(run.state(), &reason))),
             Verdict::Replace(arguments) => match tool.check(&arguments) {
                 Ok(checked) => {
                     let invocation = tool.invocation(&checked, self.environment.vars());
@@ -314,7 +314,10 @@ impl<'a> Engine<'a> {
                 }
                 Err(why) => (
                     None,
-                    Err(denied(run, &format!("the hook gave arguments that do not fit.\n{why}"))),
+                    Err(denied(
+                        run.state(),
+                        &format!("the hook gave arguments that do not fit.\n{why}"),
+                    )),
                 ),
             },
         };
@@ -378,9 +381,9 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// The observation of a call that was denied.
-fn denied(run: &Run, reason: &str) -> String {
-    let not_run = match matches!(run.state().next_step(), Step::Settle { .. }) {
+/// The observation of a call that was denied in a run that stands at `state`.
+pub fn denied(state: &RunState, reason: &str) -> String {
+    let not_run = match matches!(state.next_step(), Step::Settle { .. }) {
         true => "the tool was not run again; whether it took effect before is unknown",
         false => "the tool was not run",
     };

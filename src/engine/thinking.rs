@@ -170,28 +170,17 @@ impl Engine<'_> {
         }
         match answer {
             Ok(None) => Ok(question),
-            Ok(Some(replacement)) => Ok(self.replaced(question, replacement, run.secrets())),
+            Ok(Some(replacement)) => {
+                let (before, secrets) = (question.body, run.secrets());
+                let (body, last) = replaced(before, &self.frame, replacement, secrets);
+                Ok(Question { body, last, ..question })
+            }
             Err(failure) if failure.is_ignored(fired.configured.on_failure) => {
                 self.warn_of_open_gate(run, &fired, &failure);
                 Ok(question)
             }
             Err(failure) => Err(fired.error(&failure)),
         }
-    }
-
-    /// The question with what a hook put in its place.
-    fn replaced(&self, question: Question, by: Replacement, secrets: &Secrets) -> Question {
-        let (frame, messages) = match by {
-            Replacement::Messages(messages) => (self.frame.clone(), messages),
-            Replacement::Request(request) => {
-                let (head, messages, tail) = around_messages(request);
-                ((head, tail), messages)
-            }
-        };
-        let last = messages.last().map(llm::text_of_message).unwrap_or_default();
-        let messages: Vec<String> = messages.iter().map(Json::to_string).collect();
-        let body = next(question.body, &frame, &messages, secrets);
-        Question { body, last, ..question }
     }
 
     /// The reply as post_llm_response lets it through. What it cost, and where in a script it stands, stays.
@@ -300,6 +289,26 @@ fn text_of(message: &str) -> String {
     serde_json::from_str(message).map(|message| llm::text_of_message(&message)).unwrap_or_default()
 }
 
+/// The request that a hook put in the place of one with this `frame`, made out of `last`, and the text of its last
+/// message.
+pub fn replaced(
+    last: Body,
+    frame: &(String, String),
+    by: Replacement,
+    secrets: &Secrets,
+) -> (Body, String) {
+    let (frame, messages) = match by {
+        Replacement::Messages(messages) => (frame.clone(), messages),
+        Replacement::Request(request) => {
+            let (head, messages, tail) = around_messages(request);
+            ((head, tail), messages)
+        }
+    };
+    let text = messages.last().map(llm::text_of_message).unwrap_or_default();
+    let messages: Vec<String> = messages.iter().map(Json::to_string).collect();
+    (next(last, &frame, &messages, secrets), text)
+}
+
 /// The request body behind `last`, of its messages, and what stands before and behind them.
 fn next<M: AsRef<str>>(
     mut last: Body,
@@ -335,7 +344,7 @@ fn around_messages(request: Map<String, Json>) -> (String, Vec<Json>, String) {
 }
 
 /// The request body around its messages: everything that stays the same for a whole run, in a fixed order.
-pub(super) fn frame(agent: &Agent) -> (String, String) {
+pub fn frame(agent: &Agent) -> (String, String) {
     let llm = &agent.llm;
     let mut tail = String::from("]");
     let mut add = |key: &str, value: &Json| tail.push_str(&format!(",{}:{value}", Json::from(key)));

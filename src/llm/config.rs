@@ -275,6 +275,11 @@ impl ModelChoice {
         }
     }
 
+    /// The model of an endpoint, whatever its name looks like.
+    pub fn endpoint(model: &str) -> Self {
+        Self { provider: Some(PROVIDERS[0].to_owned()), model: model.to_owned() }
+    }
+
     /// Who answers. What is wrong is the operator's mistake, and no line of the file is to blame.
     fn read(&self, doc: &Document, fields: Fields<'_>, home: &Path) -> Option<ProviderKind> {
         let blame = |message: String, help: &str| {

@@ -162,8 +162,8 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The body without `stream_options`; `None` when it has none.
-fn without_stream_options(body: &str) -> Option<String> {
+/// The body without `stream_options`, as an endpoint is asked that does not know it; `None` when it has none.
+pub fn without_stream_options(body: &str) -> Option<String> {
     let mut body: Value = serde_json::from_str(body).ok()?;
     body.as_object_mut()?.shift_remove("stream_options")?;
     Some(body.to_string())

@@ -87,6 +87,7 @@ impl Provider for Recorded<'_> {
 mod tests {
     use super::*;
     use std::cell::RefCell;
+    use std::sync::Arc;
 
     fn said(text: &str) -> Recording {
         let reply = Reply { content: Some(text.to_owned()), ..Reply::default() };
@@ -94,6 +95,7 @@ mod tests {
     }
 
     fn ask(recorded: &mut Recorded<'_>, body: &str, place: usize) -> Result<Reply, String> {
+        let body = &Arc::new(body.to_owned());
         let request = Request { body, task: "", message: "", last: "", script_place: place };
         let answer = recorded.complete(&request, &Cancel::manual().unwrap(), &mut |_| {});
         answer.map_err(|error| error.to_string())

@@ -32,6 +32,8 @@ pub struct Capture {
     pub tail: Vec<u8>,
     /// Where the stream lies, when it lies in a file: it is more than [`INLINE`] bytes or not UTF-8.
     pub file: Option<PathBuf>,
+    /// The check value of the file.
+    pub crc: Option<u32>,
     /// How many bytes beyond [`MAX_SPOOL`] were not written to the file.
     pub discarded: u64,
     /// Why the stream does not lie in a file although it should: the file could not be created or written (a full
@@ -40,6 +42,17 @@ pub struct Capture {
 }
 
 impl Capture {
+    /// The capture of a stream that was `bytes` and lies in `file`, of which `keep` bytes are shown; as with
+    /// [`keep_all`](super::Command::keep_all).
+    pub fn of(bytes: Vec<u8>, keep: usize, file: Option<PathBuf>) -> Self {
+        let mut ends = Ends { keep, head: Vec::new(), tail: Vec::new() };
+        ends.push(&bytes);
+        let count = bytes.len() as u64;
+        let (head, tail) = ends.finish(count);
+        let whole = Some(bytes).filter(|bytes| bytes.len() <= INLINE_ALL);
+        Self { bytes: count, whole, head, tail, file, ..Self::default() }
+    }
+
     /// The capture of a stream on which nothing was printed.
     pub(super) fn empty() -> Self {
         Self { whole: Some(Vec::new()), ..Self::default() }
@@ -120,7 +133,7 @@ enum Store {
     /// The file does not exist yet. Then the stream is small and wholly in memory, its first byte there `since`.
     Planned { path: PathBuf, since: Option<Instant> },
     /// The file holds the stream.
-    Open { path: PathBuf, file: File, written: u64 },
+    Open { path: PathBuf, file: File, written: u64, crc: crc32fast::Hasher },
 }
 
 impl Sink {
@@ -155,7 +168,7 @@ impl Sink {
         let path = std::mem::take(path);
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
             Ok(file) => {
-                self.store = Store::Open { path, file, written: 0 };
+                self.store = Store::Open { path, file, written: 0, crc: crc32fast::Hasher::new() };
                 let memory = self.memory.take().unwrap_or_default();
                 self.write(&memory);
                 self.memory = Some(memory);
@@ -169,11 +182,12 @@ impl Sink {
 
     /// Writes to the file if it is open, up to its limit. After a failure there is no file any more.
     fn write(&mut self, piece: &[u8]) {
-        let Store::Open { path, file, written } = &mut self.store else { return };
+        let Store::Open { path, file, written, crc } = &mut self.store else { return };
         let room = usize::try_from(self.max_spool - *written).unwrap_or(usize::MAX);
         let fitting = &piece[..piece.len().min(room)];
         match file.write_all(fitting) {
             Ok(()) => {
+                crc.update(fitting);
                 *written += fitting.len() as u64;
                 self.discarded += (piece.len() - fitting.len()) as u64;
             }
@@ -194,9 +208,13 @@ impl Sink {
             self.open();
             self.path()
         };
+        let crc = match &self.store {
+            Store::Open { crc, .. } if file.is_some() => Some(crc.clone().finalize()),
+            _ => None,
+        };
         let (head, tail) = self.ends.finish(self.bytes);
         let Self { bytes, memory: whole, discarded, error, .. } = self;
-        Capture { bytes, whole, head, tail, file, discarded, error }
+        Capture { bytes, whole, head, tail, file, crc, discarded, error }
     }
 
     fn path(&self) -> Option<PathBuf> {
@@ -351,7 +369,8 @@ mod tests {
         std::fs::write(&path, "torn").unwrap();
         let mut recorder = recorder(4, None);
         let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        recorder.sink.store = Store::Open { path: path.clone(), file, written: 0 };
+        recorder.sink.store =
+            Store::Open { path: path.clone(), file, written: 0, crc: crc32fast::Hasher::new() };
         recorder.push(b"abcdef");
         recorder.push(b"ghi");
         let capture = recorder.finish();

@@ -1,7 +1,7 @@
 //! What changed in a workspace between two of its snapshots, as the page has it.
 
 use super::files::Room;
-use crate::snapshot::{Change, Id, Kind, Store};
+use crate::snapshot::{Change, Exclude, Id, Kind, Store};
 use serde::Serialize;
 use similar::TextDiff;
 use std::path::Path;
@@ -48,7 +48,7 @@ impl Snapshots {
     pub fn of(run_dir: &Path) -> Option<Self> {
         // Looking must not make anything.
         run_dir.join("snapshots/objects").is_dir().then_some(())?;
-        let store = Store::open(run_dir).ok()?;
+        let store = Store::open(run_dir, Exclude::default()).ok()?;
         Some(Self { store, last: None })
     }
 

@@ -54,6 +54,7 @@ fn c_13_3_damage_before_the_end_is_refused_by_its_line_number() {
     ];
     for (damage, reason) in damages {
         let sandbox = in_state("INTERRUPTED");
+        sandbox.unverified("its journal is damaged");
         edit_journal(&sandbox, |journal| {
             let mut lines: Vec<&str> = journal.lines().collect();
             lines[2] = if damage == "TWICE" { lines[1] } else { damage };

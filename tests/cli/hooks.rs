@@ -366,6 +366,7 @@ fn c_9_5_every_execution_is_recorded() {
     let times = record.as_object_mut().unwrap();
     assert!(times.remove("started_at").unwrap().is_string());
     assert!(times.remove("duration_ms").unwrap().is_u64());
+    assert_eq!(times.remove("crc").unwrap().as_str().unwrap().len(), 8);
     let stdin = "{\"hook\":\"on_run_end\",\"run_id\":\"r\",\"iteration\":1,\"status\":\"COMPLETED\",\"result\":\"done\"}\n";
     let expected = json!({
         "run_id": "r",
@@ -384,7 +385,8 @@ fn c_9_5_every_execution_is_recorded() {
     });
     assert_eq!(record, expected);
     let mut event = sandbox.events("HOOK_EXECUTION").remove(0);
-    event.as_object_mut().unwrap().remove("timestamp");
+    let fields = event.as_object_mut().unwrap();
+    assert!(fields.remove("timestamp").is_some() && fields.remove("crc").is_some());
     let name = format!("io/hooks/{}", files[0]);
     assert_eq!(
         event,

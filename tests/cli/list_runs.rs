@@ -16,6 +16,7 @@ fn every_state() -> Sandbox {
         let args = ["run", "--agent", "agent", "-w", "work", "--run-id", state, "-m", &message];
         sandbox.delta(args).output().expect_code(code_of(state));
     }
+    sandbox.unverified("one of its journals is damaged");
     sandbox.write("work/.delta/broken/journal.jsonl", "garbage\ngarbage\n");
     // The clock of the file system lags behind the one of the journal by some milliseconds.
     let broken = std::fs::File::open(sandbox.path("work/.delta/broken")).unwrap();
@@ -130,6 +131,7 @@ fn c_11_3_what_cannot_be_read_is_never_taken_for_nothing() {
 #[test]
 fn c_11_3_ten_thousand_runs() {
     let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done");
+    sandbox.unverified("its runs are copies of one, renamed in their files");
     sandbox.run("go", &[]).expect_code(0);
     let (journal, metadata) =
         (sandbox.read("work/.delta/r/journal.jsonl"), sandbox.read("work/.delta/r/metadata.json"));

@@ -57,6 +57,9 @@ fn c_7_1_streamed_or_whole_the_run_is_the_same() {
                 "estimated_tokens",
                 "execution",
                 "duration_ms",
+                // The agents differ in one line, and so do the check values.
+                "config",
+                "crc",
             ] {
                 event.as_object_mut().unwrap().remove(field);
             }

@@ -47,15 +47,15 @@ fn c_6_1_events_have_their_fields_to_the_letter() {
     let process = "pid hostname start_time_unix process_name";
     let expected = [
         format!(
-            "type seq timestamp run_id epoch agent_home agent_name work_dir workspace_id max_iterations config {process} engine_version"
+            "type seq timestamp run_id epoch agent_home agent_name work_dir workspace_id max_iterations config {process} engine_version crc"
         ),
-        "type seq timestamp content".to_owned(),
-        "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation".to_owned(),
-        "type seq timestamp iteration call_id tool_name tool_args argv execution".to_owned(),
-        "type seq timestamp iteration call_id tool_name observation_content exit_code duration_ms execution truncated"
+        "type seq timestamp content crc".to_owned(),
+        "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation crc".to_owned(),
+        "type seq timestamp iteration call_id tool_name tool_args argv execution crc".to_owned(),
+        "type seq timestamp iteration call_id tool_name observation_content exit_code duration_ms execution truncated crc"
             .to_owned(),
-        "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation".to_owned(),
-        "type seq timestamp run_id status final_iteration".to_owned(),
+        "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation crc".to_owned(),
+        "type seq timestamp run_id status final_iteration crc".to_owned(),
     ];
     assert_eq!(journal.iter().map(keys).collect::<Vec<_>>(), expected);
     let expected =

@@ -73,6 +73,7 @@ fn c_5_2_show_prints_the_exact_request_however_it_is_recorded() {
 #[test]
 fn c_5_2_a_changed_record_is_found_by_its_hash() {
     let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done\n");
+    sandbox.unverified("its record is changed");
     sandbox.run("the task", &[]).expect_code(0);
     let name = format!(
         "work/.delta/r/io/invocations/{}",

@@ -2,6 +2,7 @@
 //! cleared environment. Everything a command does is given back whole.
 
 use serde_json::Value;
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
@@ -13,9 +14,21 @@ pub const CONTEXT: &str =
     "sources:\n  - type: file\n    path: '${AGENT_HOME}/system_prompt.md'\n  - type: journal\n";
 
 /// A temporary directory with `agent/`, `work/` and `home/`, gone when it is dropped.
+///
+/// When it is dropped, every run in it is replayed with `--mode verify`, and must be what its files say: so every test is
+/// one of that promise too. A test that changes such files on purpose says so with [`Sandbox::unverified`].
 pub struct Sandbox {
     dir: tempfile::TempDir,
     program: PathBuf,
+    verified: Cell<bool>,
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if self.verified.get() && !std::thread::panicking() {
+            self.verify();
+        }
+    }
 }
 
 impl Sandbox {
@@ -25,6 +38,7 @@ impl Sandbox {
         let sandbox = Self {
             dir: tempfile::tempdir().expect("a temporary directory"),
             program: program.into(),
+            verified: Cell::new(true),
         };
         fs::create_dir(sandbox.path("home")).expect("home/");
         sandbox.write("agent/system_prompt.md", "You are a test.\n");
@@ -56,6 +70,37 @@ impl Sandbox {
             format!("tools:\n{tools}")
         };
         self.write("agent/agent.yaml", format!("name: test-agent\nllm:\n  {llm}\n{tools}\n"));
+    }
+
+    /// Leaves the runs in it as they are when it is dropped; `why` is for who reads the test.
+    pub fn unverified(&self, why: &str) {
+        assert!(!why.is_empty(), "say why the runs cannot be verified");
+        self.verified.set(false);
+    }
+
+    /// Fails unless every run in it is what its files say.
+    pub fn verify(&self) {
+        if self.program.file_name().is_none_or(|name| name != "delta") {
+            return;
+        }
+        for journal in self.files("").iter().filter(|path| path.ends_with("/journal.jsonl")) {
+            let mut parts = journal.rsplitn(4, '/').skip(1);
+            let (Some(run), Some(".delta"), work) = (parts.next(), parts.next(), parts.next())
+            else {
+                continue;
+            };
+            // A journal that holds no event is that of a run that never began.
+            if !self.bytes(journal).contains(&b'\n') {
+                continue;
+            }
+            let place = format!("-w{}", self.path(work.unwrap_or_default()).display());
+            let ran = self.delta(["replay", run, &place]).output();
+            assert_eq!(ran.code, 0, "{journal}:\n{}{}", ran.stdout, ran.stderr);
+        }
+    }
+
+    fn bytes(&self, relative: &str) -> Vec<u8> {
+        fs::read(self.path(relative)).unwrap_or_default()
     }
 
     /// A path inside the sandbox.

@@ -1,0 +1,63 @@
+//! The lines of a journal: each is whole, is an event, and is the next one.
+
+use super::{Difference, Report};
+use crate::crc::{self, Seal};
+use crate::event::Event;
+use crate::journal;
+
+/// Checks every line; gives the events up to the first line that is none.
+pub(super) fn check(bytes: &[u8], report: &mut Report) -> Vec<Event> {
+    let (mut events, mut unsealed, mut broken) = (Vec::new(), Vec::new(), false);
+    for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let number = index + 1;
+        let what = format!("{}, line {number}", journal::FILE_NAME);
+        if line.last() != Some(&b'\n') {
+            torn(line, &what, report);
+            break;
+        }
+        report.checked.lines += 1;
+        let event = journal::parse_line(line, number as u64);
+        let iteration = event.as_ref().ok().and_then(|event| event.payload.iteration());
+        match (crc::look(line), &event) {
+            (Seal::Broken { written, found }, _) => {
+                let (written, found) = (format!("crc {written}"), format!("crc {found}"));
+                report.differ(Difference::plain(iteration, what, written, found));
+            }
+            (_, Err(reason)) => {
+                report.differ(Difference::plain(None, what, reason.clone(), "an event"));
+            }
+            (Seal::None, Ok(_)) => unsealed.push(number),
+            (Seal::Whole, Ok(_)) => {}
+        }
+        match event {
+            Ok(event) if !broken => events.push(event),
+            Err(_) if !broken => {
+                broken = true;
+                report.skip(format!("what the journal says from line {number} on"));
+            }
+            _ => {}
+        }
+    }
+    if let (Some(first), Some(last)) = (unsealed.first(), unsealed.last()) {
+        let count = unsealed.len();
+        report.skip(format!(
+            "{count} lines of the journal between {first} and {last}, which have no check value"
+        ));
+    }
+    events
+}
+
+/// A last line without its end: a torn one never counted, but one that is whole except for its end was changed.
+fn torn(line: &[u8], what: &str, report: &mut Report) {
+    let mut mended = line.to_vec();
+    if let Some(last) = mended.last_mut() {
+        *last = b'\n';
+    }
+    if crc::look(&mended) == Seal::Whole {
+        let (recorded, expected) =
+            (format!("byte {:?} at its end", line[line.len() - 1] as char), "a newline at its end");
+        report.differ(Difference::plain(None, what, recorded, expected));
+    } else {
+        report.skip(format!("{what}, which is torn: it never counted"));
+    }
+}
