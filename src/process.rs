@@ -12,6 +12,7 @@
 )]
 
 mod capture;
+mod detached;
 mod image;
 mod program;
 mod spawn;
@@ -20,6 +21,7 @@ mod table;
 mod tests;
 
 pub use self::capture::{Capture, INLINE, INLINE_ALL, MAX_SPOOL};
+pub use self::detached::{AtTerminal, start_detached};
 pub use self::program::{Lack, NotFound};
 pub use self::table::{Marks, end_marked, find_marked};
 
@@ -210,7 +212,8 @@ impl<'a> Running<'a> {
         let name = command.argv.first().map_or("", String::as_str);
         program::check_directory(&command.launch.cwd)?;
         let path = program::find(name, command.launch)?;
-        let image = Image::new(&path, command).map_err(|_| program::holds_nul())?;
+        let image = Image::new(&path, command.argv, &command.launch.env)
+            .map_err(|_| program::holds_nul())?;
         Self::spawn(command, image, grace).map_err(|error| program::explain(&error, name, &path))
     }
 
@@ -310,12 +313,7 @@ impl<'a> Running<'a> {
         if self.exit.is_some() {
             return;
         }
-        self.exit = match waitpid(Some(self.child), WaitOptions::NOHANG) {
-            Ok(status) => status.and_then(|(_, status)| end_of(status)),
-            Err(Errno::INTR) => None,
-            // Its status was lost to another (SIGCHLD ignored), and an unknown end is no success.
-            Err(_) => Some(End::Exited(1)),
-        };
+        self.exit = ended(self.child);
         if self.exit.is_some() {
             self.exit_fd = None;
             self.stdin = None;
@@ -409,7 +407,16 @@ impl Stream {
     }
 }
 
-/// How a process ended, once it has.
+/// How a child ended, once it has.
+fn ended(child: Pid) -> Option<End> {
+    match waitpid(Some(child), WaitOptions::NOHANG) {
+        Ok(found) => found.and_then(|(_, status)| end_of(status)),
+        Err(Errno::INTR) => None,
+        // Its status was lost to another (SIGCHLD ignored), and an unknown end is no success.
+        Err(_) => Some(End::Exited(1)),
+    }
+}
+
 fn end_of(status: WaitStatus) -> Option<End> {
     status.exit_status().map(End::Exited).or_else(|| status.terminating_signal().map(End::Killed))
 }

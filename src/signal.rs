@@ -74,6 +74,14 @@ impl Cancel {
         Ok(cancel)
     }
 
+    /// Has SIGWINCH wake whoever polls [`Cancel::fd`]: the terminal has another size.
+    pub fn wake_on_resize(&self) -> io::Result<()> {
+        let inner = Arc::clone(&self.inner);
+        // SAFETY: the action only writes one byte to a pipe.
+        unsafe { signal_hook::low_level::register(libc::SIGWINCH, move || inner.wake()) }?;
+        Ok(())
+    }
+
     /// Asks for the stop, as a signal would.
     pub fn request(&self) {
         self.inner.ask(milliseconds());

@@ -86,6 +86,44 @@ fn show(text: &str) -> io::Result<()> {
     stderr.flush()
 }
 
+/// Whether a person's terminal is both stdin and stdout.
+pub fn is_at_person() -> bool {
+    io::stdin().is_terminal() && shows_result()
+}
+
+/// The columns and rows of the terminal that stdout is.
+pub fn size() -> Option<(u16, u16)> {
+    let size = tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
+}
+
+/// A terminal that hands on every key as it is pressed and changes nothing, until this is dropped.
+#[derive(Debug)]
+pub struct Raw {
+    before: Termios,
+    restored: &'static [u8],
+}
+
+impl Raw {
+    /// Begins it; `restored` is what is written to the terminal at the end.
+    pub fn begin(restored: &'static [u8]) -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        Ok(Self { before, restored })
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let mut stdout = io::stdout().lock();
+        let _ = stdout.write_all(self.restored).and_then(|()| stdout.flush());
+        // What was typed too late for the session is not for the shell.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.before);
+    }
+}
+
 /// A terminal that does not show what is typed, until it is dropped.
 struct Hidden(Termios);
 

@@ -30,6 +30,7 @@ mod rollback;
 mod run;
 mod schema;
 pub mod sessions;
+pub mod sessions_pty;
 mod show;
 mod stdout;
 mod tool;

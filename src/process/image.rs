@@ -1,7 +1,7 @@
 //! What a child becomes: its program, arguments and environment, ready for `execve`.
 
-use super::Command;
-use std::ffi::{CString, NulError};
+use std::collections::BTreeMap;
+use std::ffi::{CString, NulError, OsString};
 use std::io;
 use std::os::raw::c_char;
 use std::os::unix::ffi::OsStringExt;
@@ -19,10 +19,14 @@ pub(super) struct Image {
 
 impl Image {
     /// Fails when something holds a NUL byte.
-    pub(super) fn new(path: &Path, command: &Command<'_>) -> Result<Self, NulError> {
+    pub(super) fn new(
+        path: &Path,
+        argv: &[String],
+        env: &BTreeMap<OsString, OsString>,
+    ) -> Result<Self, NulError> {
         let path = CString::new(path.as_os_str().as_encoded_bytes())?;
-        let argv = Strings::new(command.argv.iter().map(|argument| argument.clone().into_bytes()))?;
-        let variables = command.launch.env.iter().map(|(name, value)| {
+        let argv = Strings::new(argv.iter().map(|argument| argument.clone().into_bytes()))?;
+        let variables = env.iter().map(|(name, value)| {
             let mut variable = name.clone();
             variable.push("=");
             variable.push(value);
@@ -42,6 +46,34 @@ impl Image {
             )
         };
         io::Error::last_os_error()
+    }
+}
+
+/// Has every descriptor but the standard ones closed by the next `execve`. For use between fork and exec.
+pub(super) fn inherit_nothing() {
+    #[cfg(target_os = "linux")]
+    {
+        let (first, last) = (3u32, u32::MAX);
+        // SAFETY: the call takes three numbers and changes flags of descriptors only.
+        let marked =
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC) };
+        if marked == 0 {
+            return;
+        }
+    }
+    // A kernel before 5.11, or another system: those that a shell or a server hands on have small numbers.
+    for descriptor in 3..1024 {
+        // SAFETY: as above; a descriptor that is not open makes it fail, which is fine.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+/// Gives each signal its default action: those that our caller ignores (a background job of a script ignores SIGINT) are
+/// not ignored at a terminal. For use between fork and exec.
+pub(super) fn reset_signals() {
+    for signal in 1..32 {
+        // SAFETY: the default action is a valid one, and a signal that has no other makes it fail, which is fine.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 

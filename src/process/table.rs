@@ -69,12 +69,22 @@ pub(super) fn lives(group: Pid) -> bool {
 
 /// The state letter of a process of `group`.
 fn state_in(pid: Pid, group: Pid) -> Option<u8> {
+    let fields = fields(pid)?;
+    if *fields.get(2)? == group.to_string() { fields.first()?.bytes().next() } else { None }
+}
+
+/// The processes of the session that `leader` leads.
+pub(super) fn of_session(leader: Pid) -> Vec<Pid> {
+    let leader = leader.to_string();
+    processes().filter(|pid| fields(*pid).is_some_and(|it| it.get(3) == Some(&leader))).collect()
+}
+
+/// The first fields of a process behind its name, which stands in parentheses and may hold anything: its state, its
+/// parent, its group, its session.
+fn fields(pid: Pid) -> Option<Vec<String>> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    // The fields state, parent, group follow the name, which stands in parentheses and may hold anything.
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?;
-    if fields.nth(1)? == group.to_string() { state.bytes().next() } else { None }
+    Some(stat.rsplit_once(") ")?.1.split(' ').take(4).map(str::to_owned).collect())
 }
 
 /// All processes.

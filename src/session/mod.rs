@@ -5,6 +5,7 @@
 
 mod answer;
 mod bash;
+pub mod pty;
 mod python;
 mod store;
 
