@@ -48,6 +48,7 @@ mod runs;
 mod schemas;
 mod security;
 mod sessions;
+mod sessions_pty;
 mod shells;
 mod show;
 mod signals;

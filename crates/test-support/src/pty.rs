@@ -7,6 +7,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -45,7 +46,16 @@ struct Screen {
 
 impl Delta {
     /// Starts it at a terminal of 100 columns.
-    pub fn at_terminal(mut self) -> Terminal {
+    pub fn at_terminal(self) -> Terminal {
+        self.at_terminal_with(false)
+    }
+
+    /// The same, with its stdout at the terminal too.
+    pub fn wholly_at_terminal(self) -> Terminal {
+        self.at_terminal_with(true)
+    }
+
+    fn at_terminal_with(mut self, wholly: bool) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
             .expect("a pseudo-terminal");
         grantpt(&master).expect("grantpt");
@@ -56,11 +66,11 @@ impl Delta {
             let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
             File::from(rustix::fs::open(&name, flags, Mode::empty()).expect("the terminal"))
         };
-        let size = Winsize { ws_row: 40, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&master, size).expect("a size");
+        resize(&master, 100, 40);
         let command = self.command();
         command.env("TERM", "xterm-256color");
-        command.stdin(open()).stderr(open()).stdout(Stdio::piped());
+        let stdout = if wholly { open().into() } else { Stdio::piped() };
+        command.stdin(open()).stderr(open()).stdout(stdout);
         // SAFETY: both are plain system calls, async-signal-safe, on the child's own descriptors.
         unsafe {
             command.pre_exec(|| {
@@ -72,10 +82,10 @@ impl Delta {
         let mut child = command.spawn().expect("the program starts");
         // The command holds the terminal open, and its end would never be seen.
         drop(self);
-        let mut stdout = child.stdout.take().expect("a pipe");
+        let stdout = child.stdout.take();
         let result = std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            let _ = stdout.read_to_end(&mut bytes);
+            let _ = stdout.map(|mut stdout| stdout.read_to_end(&mut bytes));
             bytes
         });
         let keyboard = File::from(master);
@@ -86,6 +96,11 @@ impl Delta {
         });
         Terminal { child: Running(child), keyboard, screen, reader, result }
     }
+}
+
+fn resize(master: impl AsFd, columns: u16, rows: u16) {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(master, size).expect("a size");
 }
 
 fn read(mut source: File, screen: &(Mutex<Screen>, Condvar)) {
@@ -136,6 +151,24 @@ impl Terminal {
             assert!(since.elapsed() < PATIENCE, "what is typed is still shown");
             std::thread::yield_now();
         }
+        self
+    }
+
+    /// Gives the terminal another size.
+    pub fn resize(&mut self, columns: u16, rows: u16) -> &mut Self {
+        resize(&self.keyboard, columns, rows);
+        self
+    }
+
+    /// Whether what is typed is shown and comes in lines, as at a shell's prompt.
+    pub fn is_as_at_a_prompt(&self) -> bool {
+        let modes = tcgetattr(&self.keyboard).expect("its modes").local_modes;
+        modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
+    }
+
+    /// Waits until the program has ended, and leaves the terminal open to be looked at.
+    pub fn wait(&mut self) -> &mut Self {
+        self.child.0.wait().expect("the program ends");
         self
     }
 

@@ -1,9 +1,10 @@
 //! A person at a session, and output that is followed: the two answers that are no JSON.
 
-use super::protocol::{Reply, Request};
+use super::protocol::{Link, Reply, Request};
 use super::screen::Size;
 use super::{LARGEST, PtyError, PtySessions, Result, store};
 use crate::id::SessionId;
+use crate::signal::timespec;
 use crate::terminal::{self, Raw};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, Write};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Control and `]`.
 const LEAVE: u8 = 0x1d;
+/// A holder that is stopped does not keep a person.
+const GOODBYE: Duration = Duration::from_secs(1);
 /// How much is typed at once.
 const BUFFER: usize = 16 * 1024;
 /// What a program may have changed about a terminal: the other screen, the cursor, colours, mouse, paste and keypad.
@@ -54,8 +57,10 @@ impl PtySessions {
         left
     }
 
-    fn lend(&self, link: &mut super::Link, mut size: Size) -> Result<Left> {
+    fn lend(&self, link: &mut Link, mut size: Size) -> Result<Left> {
         let (stdin, mut buffer) = (io::stdin(), vec![0; BUFFER]);
+        // Until when the holder may take to let us go.
+        let mut leaving: Option<Instant> = None;
         loop {
             link.receive();
             while let Some((reply, output)) = link.take() {
@@ -67,35 +72,46 @@ impl PtySessions {
                     Reply::Done(_) => {}
                 }
             }
-            if link.is_closed() || self.cancel.requested() {
-                return if link.is_closed() { Ok(Left::Ended(None)) } else { Ok(Left::Detached) };
+            let now = Instant::now();
+            match leaving {
+                _ if link.is_closed() => return Ok(Left::Ended(None)),
+                Some(until) if now >= until => return Ok(Left::Detached),
+                None if self.cancel.requested() => leaving = Some(leave(link)),
+                _ => {}
             }
             if size != self::size() {
                 size = self::size();
                 link.push(&Request::Resized(size), &[]);
             }
             link.send();
-            let write = if link.waiting() > 0 { PollFlags::OUT } else { PollFlags::empty() };
-            let mut fds = [
-                PollFd::new(&stdin, PollFlags::IN),
-                PollFd::from_borrowed_fd(link.fd(), PollFlags::IN | write),
-                PollFd::from_borrowed_fd(self.cancel.fd(), PollFlags::IN),
-            ];
-            // An interrupted poll only means to look again.
-            let polled = poll(&mut fds, None);
-            let typed = polled.is_ok() && !fds[0].revents().is_empty();
-            self.cancel.drain();
-            if typed {
+            if self.wait(link, leaving) && leaving.is_none() {
                 let length = rustix::io::read(&stdin, &mut buffer[..]).unwrap_or(0);
                 let typed = &buffer[..length];
                 let until = typed.iter().position(|byte| *byte == LEAVE);
                 link.push(&Request::Write, &typed[..until.unwrap_or(length)]);
                 if until.is_some() || length == 0 {
-                    link.send();
-                    return Ok(Left::Detached);
+                    leaving = Some(leave(link));
                 }
             }
         }
+    }
+
+    /// Waits until there is something to be done; says whether something was typed.
+    fn wait(&self, link: &Link, leaving: Option<Instant>) -> bool {
+        let stdin = io::stdin();
+        let write = if link.waiting() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(link.fd(), PollFlags::IN | write),
+            PollFd::from_borrowed_fd(self.cancel.fd(), PollFlags::IN),
+        ];
+        if leaving.is_none() {
+            fds.push(PollFd::new(&stdin, PollFlags::IN));
+        }
+        let limit = leaving.map(|until| until.saturating_duration_since(Instant::now()));
+        // An interrupted poll only means to look again.
+        let polled = poll(&mut fds, limit.map(timespec).as_ref());
+        self.cancel.drain();
+        polled.is_ok() && fds.get(2).is_some_and(|fd| !fd.revents().is_empty())
     }
 
     /// Gives the output of a session to `write` until the session ends, at most for `limit`, or until `write` fails.
@@ -147,6 +163,12 @@ impl PtySessions {
         write(&ring.from(lines.map_or_else(|| ring.mark(), |lines| ring.lines(lines))));
         Ok(Left::Ended(store::read(&dir)?.exit_code))
     }
+}
+
+/// Asks to be let go; gives until when that is waited for.
+fn leave(link: &mut Link) -> Instant {
+    link.push(&Request::Detach, &[]);
+    Instant::now() + GOODBYE
 }
 
 /// The size of the person's terminal.

@@ -91,7 +91,7 @@ impl Holder {
     /// Does for each client what can be done now.
     pub(super) fn answer(&mut self) {
         for at in 0..self.clients.len() {
-            if self.may_type() {
+            if self.may_receive(&self.clients[at]) {
                 self.clients[at].link.receive();
             }
             while let Some((request, body)) = self.clients[at].link.take() {
@@ -116,6 +116,7 @@ impl Holder {
             (Doing::Asking, request) => self.begin(at, request, &body),
             (Doing::Attached { .. }, Request::Write) => self.typed.extend(body),
             (Doing::Attached { .. }, Request::Resized(size)) => self.resize(size),
+            (Doing::Attached { .. }, Request::Detach) => drop(self.release()),
             // It has said what it wants.
             _ => {}
         }
@@ -214,16 +215,20 @@ impl Holder {
     }
 
     fn detach(&mut self, at: usize) {
-        let attached = self.attached().map(|client| {
-            let before = client.before();
-            client.last(&Reply::Over { ended: false, exit_code: None });
-            before
-        });
-        if let Some(size) = attached.flatten() {
+        let session_id = self.metadata.session_id.clone();
+        let detached = self.release();
+        self.clients[at].done(&Detached { session_id, detached });
+    }
+
+    /// Lets the terminal go that is attached; says whether there was one.
+    fn release(&mut self) -> bool {
+        let Some(client) = self.attached() else { return false };
+        let before = client.before();
+        client.last(&Reply::Over { ended: false, exit_code: None });
+        if let Some(size) = before {
             self.resize(size);
         }
-        let session_id = self.metadata.session_id.clone();
-        self.clients[at].done(&Detached { session_id, detached: attached.is_some() });
+        true
     }
 
     /// Sends a terminal that is attached what was printed; gives how many there are.
@@ -243,7 +248,7 @@ impl Holder {
     fn attend(&mut self, at: usize) {
         match &mut self.clients[at].doing {
             Doing::Waiting(_) => self.attend_read(at),
-            Doing::Following { .. } => self.send_output(at),
+            Doing::Following { .. } => self.send_output(at, AHEAD),
             Doing::Attached { behind, .. } if *behind => {
                 *behind = false;
                 if self.clients[at].link.waiting() == 0 {
@@ -294,14 +299,20 @@ impl Holder {
         self.clients[at].done(&answer);
     }
 
-    fn send_output(&mut self, at: usize) {
+    /// Whether there is room for what it says: what a person types waits with the person.
+    pub(super) fn may_receive(&self, client: &Client) -> bool {
+        self.may_type() || !matches!(client.doing, Doing::Attached { .. })
+    }
+
+    /// Sends what follows, unless more than `ahead` waits to be sent.
+    fn send_output(&mut self, at: usize, ahead: usize) {
         let client = &mut self.clients[at];
         let Doing::Following { raw, at: from } = &mut client.doing else { return };
         let ring = if *raw { &self.output.raw } else { &self.output.text };
         // A character that was sent may have been taken back.
         let begin = (*from).min(ring.end());
         *from = begin;
-        if client.link.waiting() > AHEAD || begin == ring.end() {
+        if client.link.waiting() > ahead || begin == ring.end() {
             return;
         }
         let output = ring.from(begin);
@@ -332,7 +343,7 @@ impl Holder {
                     self.clients[at].done(&super::answer::Terminated { status, session_id });
                 }
                 Doing::Following { .. } => {
-                    self.send_output(at);
+                    self.send_output(at, usize::MAX);
                     self.clients[at].over(self.metadata.exit_code);
                 }
                 Doing::Attached { .. } => self.clients[at].over(self.metadata.exit_code),

@@ -31,11 +31,11 @@ pub(super) const SETTLED: Duration = Duration::from_millis(100);
 /// More commands than these are not answered at once.
 const CLIENTS: usize = 64;
 /// How often is looked whether the session's directory is still there.
-const CHECK: Duration = Duration::from_secs(5);
+const CHECK: Duration = Duration::from_secs(1);
 /// How often is looked at what no descriptor tells.
 const TICK: Duration = Duration::from_millis(50);
 /// So long after SIGHUP comes SIGTERM, and so long after that SIGKILL.
-const GRACE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
+const GRACE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 /// So long is waited for the death of what was killed, for output behind a program's end, and for those who take answers.
 const LINGER: Duration = Duration::from_secs(1);
 /// How much is read from the terminal at once.
@@ -191,7 +191,7 @@ impl Holder {
             fds.push(PollFd::from_borrowed_fd(self.program.terminal(), PollFlags::IN | write));
         }
         for client in &self.clients {
-            let read = if self.may_type() { PollFlags::IN } else { PollFlags::empty() };
+            let read = if self.may_receive(client) { PollFlags::IN } else { PollFlags::empty() };
             let write = if client.link.waiting() > 0 { PollFlags::OUT } else { PollFlags::empty() };
             // One of whom nothing is wanted would wake us all the same, by its end.
             if !(read | write).is_empty() {
