@@ -114,7 +114,7 @@ struct ReadArgs {
     /// The id that `start` gave
     #[arg(value_name = "SESSION_ID")]
     id: String,
-    /// How long to wait at most, in milliseconds [default: 1000, with --follow until the program ends]
+    /// How long to wait at most, in milliseconds [default: 1000, with --wait 10000, with --follow until the program ends]
     #[arg(long, value_name = "MS")]
     timeout: Option<u64>,
     /// Wait until this text stands in what was not read yet, or with --screen on the screen
@@ -306,7 +306,8 @@ fn look(args: ReadArgs) -> Look {
         (false, true) => Form::Raw,
         (false, false) => Form::Text,
     };
-    let timeout_ms = args.timeout.unwrap_or(1000);
+    let usual = if args.wait.is_some() { 10_000 } else { 1000 };
+    let timeout_ms = args.timeout.unwrap_or(usual);
     Look { form, lines: args.lines, wait: args.wait, regex: args.regex, timeout_ms }
 }
 

@@ -6,7 +6,7 @@
 //! word is the file of that name. With UPDATE_DOCS=1 the documents are corrected instead.
 
 use super::markdown::{Block, blocks};
-use super::{DELTA, SESSIONS, root, texts};
+use super::{DELTA, PTY, SESSIONS, root, texts};
 use regex::Regex;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,7 @@ fn check_document(file: &Path, text: &str) -> Vec<String> {
     fs::create_dir_all(&bin).unwrap();
     std::os::unix::fs::symlink(DELTA, bin.join("delta")).unwrap();
     std::os::unix::fs::symlink(SESSIONS, bin.join("delta-sessions")).unwrap();
+    std::os::unix::fs::symlink(PTY, bin.join("delta-sessions-pty")).unwrap();
     copy_examples(&dir);
     // The README of an example is read where it stands.
     let stands =
@@ -194,12 +195,12 @@ fn fits(shown: &[&str], found: &[&str]) -> bool {
 #[test]
 fn the_reference_of_the_command_line_shows_every_command() {
     let reference = fs::read_to_string(root().join("docs/reference/cli.md")).unwrap();
-    let mut queue =
-        ["delta", "delta-sessions"].map(|program| (program, Vec::<String>::new())).to_vec();
-    while let Some((program, command)) = queue.pop() {
+    let programs = [DELTA, SESSIONS, PTY];
+    let mut queue = programs.map(|file| (file, Vec::<String>::new())).to_vec();
+    while let Some((file, command)) = queue.pop() {
+        let program = file.rsplit('/').next().unwrap();
         let spelled =
             [&[program.to_owned()][..], &command, &["--help".to_owned()]].concat().join(" ");
-        let file = if program == "delta" { DELTA } else { SESSIONS };
         let help = Command::new(file).args(&command).arg("--help").env_clear().output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
         assert!(
@@ -207,7 +208,7 @@ fn the_reference_of_the_command_line_shows_every_command() {
             "docs/reference/cli.md lacks this:\n\n```console\n$ {spelled}\n{help}```"
         );
         for name in subcommands(&help) {
-            queue.push((program, [command.clone(), vec![name]].concat()));
+            queue.push((file, [command.clone(), vec![name]].concat()));
         }
     }
 }

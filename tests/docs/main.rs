@@ -20,6 +20,7 @@ use std::process::Command;
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 /// The other program.
 const SESSIONS: &str = env!("CARGO_BIN_EXE_delta-sessions");
+const PTY: &str = env!("CARGO_BIN_EXE_delta-sessions-pty");
 
 /// The root of the repository.
 fn root() -> &'static Path {
