@@ -4,15 +4,13 @@ use super::answer::{Detached, Pattern, Resized, Told, Typed};
 use super::holder::{Holder, SETTLED};
 use super::keys;
 use super::protocol::{Form, Link, Look, Reply, Request};
-use super::screen::Size;
+use super::screen::{Painted, Size};
 use super::store::Status;
 use serde::Serialize;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// More output than this does not wait for a terminal that is slow: it is then shown the screen as it has become.
-const BEHIND: usize = 256 * 1024;
 /// So much is sent to one who follows before he has taken what was sent.
 const AHEAD: usize = 64 * 1024;
 /// A text that was found is shown when the output has settled, at the latest after this.
@@ -34,8 +32,8 @@ pub(super) enum Doing {
     Ending,
     /// It is sent the output that follows this place.
     Following { raw: bool, at: u64 },
-    /// It is a person's terminal; `behind` is whether it lacks some of the output. The session had `before` as its size.
-    Attached { behind: bool, before: Size },
+    /// It is a person's terminal, which shows what is `painted`. The session had `before` as its size.
+    Attached { painted: Option<Painted>, before: Size },
     /// It takes its answer and goes.
     Leaving,
 }
@@ -209,9 +207,7 @@ impl Holder {
         }
         let before = self.terminal.size();
         self.resize(size);
-        self.clients[at].doing = Doing::Attached { behind: false, before };
-        let painted = self.terminal.repaint();
-        self.clients[at].link.push(&Reply::Output, &painted);
+        self.clients[at].doing = Doing::Attached { painted: None, before };
     }
 
     fn detach(&mut self, at: usize) {
@@ -231,31 +227,17 @@ impl Holder {
         true
     }
 
-    /// Sends a terminal that is attached what was printed; gives how many there are.
-    pub(super) fn show(&mut self, printed: &[u8]) -> usize {
-        let Some(client) = self.attached() else { return 0 };
-        if client.link.waiting() > BEHIND {
-            if let Doing::Attached { behind, .. } = &mut client.doing {
-                *behind = true;
-            }
-        } else {
-            client.link.push(&Reply::Output, printed);
-        }
-        1
-    }
-
     /// Answers a client that waited, and goes on with one that follows.
     fn attend(&mut self, at: usize) {
-        match &mut self.clients[at].doing {
+        let Client { link, doing } = &mut self.clients[at];
+        match doing {
             Doing::Waiting(_) => self.attend_read(at),
             Doing::Following { .. } => self.send_output(at, AHEAD),
-            Doing::Attached { behind, .. } if *behind => {
-                *behind = false;
-                if self.clients[at].link.waiting() == 0 {
-                    let painted = self.terminal.repaint();
-                    self.clients[at].link.push(&Reply::Output, &painted);
-                } else if let Doing::Attached { behind, .. } = &mut self.clients[at].doing {
-                    *behind = true;
+            // A terminal that is slow is shown what the screen has become meanwhile.
+            Doing::Attached { painted, .. } if link.waiting() == 0 => {
+                let drawn = self.terminal.paint(painted);
+                if !drawn.is_empty() {
+                    link.push(&Reply::Output, &drawn);
                 }
             }
             _ => {}
@@ -346,7 +328,10 @@ impl Holder {
                     self.send_output(at, usize::MAX);
                     self.clients[at].over(self.metadata.exit_code);
                 }
-                Doing::Attached { .. } => self.clients[at].over(self.metadata.exit_code),
+                Doing::Attached { .. } => {
+                    self.attend(at);
+                    self.clients[at].over(self.metadata.exit_code);
+                }
                 // It asks the files.
                 Doing::Asking | Doing::Leaving => {}
             }

@@ -229,8 +229,8 @@ impl Holder {
                 let printed = &buffer[..length];
                 self.output.raw.push(printed);
                 let answers = self.terminal.draw(printed, &mut self.output.text);
-                // A terminal that is attached answers itself.
-                if self.show(printed) == 0 {
+                // Who asks without end and does not read is not answered without end.
+                if self.may_type() {
                     self.typed.extend(answers);
                 }
             }

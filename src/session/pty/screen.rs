@@ -58,22 +58,32 @@ pub(super) struct Terminal {
     parser: vte::Parser,
     /// Whether the cursor was set to the beginning of its line.
     returned: bool,
+    /// How often something may have changed.
+    version: u64,
+}
+
+/// What another terminal shows of a screen.
+pub(super) struct Painted {
+    screen: vt100::Screen,
+    version: u64,
 }
 
 impl Terminal {
     pub(super) fn new(size: Size) -> Self {
         let screen = vt100::Parser::new_with_callbacks(size.rows, size.cols, 0, Answers::default());
-        Self { screen, parser: vte::Parser::new(), returned: false }
+        Self { screen, parser: vte::Parser::new(), returned: false, version: 0 }
     }
 
     /// Draws what a program printed, and adds its text to `text`. Gives what a terminal answers.
     pub(super) fn draw(&mut self, output: &[u8], text: &mut Ring) -> Vec<u8> {
+        self.version += 1;
         self.screen.process(output);
         self.parser.advance(&mut Plain { text, returned: &mut self.returned }, output);
         std::mem::take(&mut self.screen.callbacks_mut().0)
     }
 
     pub(super) fn resize(&mut self, size: Size) {
+        self.version += 1;
         self.screen.set_size(size.rows, size.cols);
     }
 
@@ -87,9 +97,18 @@ impl Terminal {
         self.screen.screen().application_cursor()
     }
 
-    /// What draws this screen on another terminal of its size.
-    pub(super) fn repaint(&self) -> Vec<u8> {
-        self.screen.screen().state_formatted().into_bytes()
+    /// What draws this screen on another terminal of its size, over what that shows already.
+    pub(super) fn paint(&self, painted: &mut Option<Painted>) -> Vec<u8> {
+        let (screen, version) = (self.screen.screen(), self.version);
+        let drawn = match painted {
+            Some(painted) if painted.version == version => return Vec::new(),
+            Some(Painted { screen: before, .. }) if before.size() == screen.size() => {
+                screen.state_diff(before)
+            }
+            _ => screen.state_formatted(),
+        };
+        *painted = Some(Painted { screen: screen.clone(), version });
+        drawn.into_bytes()
     }
 
     /// The text of the screen, and the same with the rows joined that are one line.
@@ -270,6 +289,28 @@ mod tests {
     }
 
     #[test]
+    fn c_14_5_another_terminal_shows_the_same_and_no_more() {
+        let (mut terminal, mut text, mut painted) =
+            (Terminal::new(size(10, 4)), Ring::default(), None);
+        let mut other = Terminal::new(size(10, 4));
+        for output in [
+            &b"one\x1b]0;title\x07\x1b]52;c;YQ==\x07"[..],
+            b"\r\n\x1b[7mtwo\x1b[0m",
+            b"\x1b[?1049h\x1b[2Jvim\x1b[?25l",
+            b"\x1b[?1049l",
+            b"",
+        ] {
+            terminal.draw(output, &mut text);
+            let drawn = terminal.paint(&mut painted);
+            assert!(!drawn.windows(2).any(|two| two == b"\x1b]"), "{drawn:?}");
+            other.draw(&drawn, &mut text);
+            assert_eq!(other.shown(), terminal.shown());
+            assert_eq!(terminal.paint(&mut painted), b"");
+        }
+        assert_eq!(terminal.shown().screen, "one\ntwo");
+    }
+
+    #[test]
     fn c_14_5_a_terminal_answers() {
         assert_eq!(drawn(b"ab\x1b[6n\x1b[c\x1b[5n").2, "\x1b[1;3R\x1b[?62;22c\x1b[0n");
         assert_eq!(drawn(b"\x1b[18t").2, "\x1b[8;4;10t");
@@ -284,6 +325,7 @@ mod tests {
             rows in 1u16..5,
         ) {
             let (mut terminal, mut text) = (Terminal::new(size(80, 24)), Ring::default());
+            let mut painted = None;
             for (piece, code) in pieces.iter().zip(&codes) {
                 terminal.draw(piece, &mut text);
                 terminal.resize(size(cols, rows));
@@ -292,7 +334,7 @@ mod tests {
                 terminal.resize(size(7, 3));
                 terminal.draw(code.as_bytes(), &mut text);
                 terminal.texts();
-                terminal.repaint();
+                terminal.paint(&mut painted);
             }
         }
     }
