@@ -16,10 +16,10 @@ const LEAVE: u8 = 0x1d;
 const GOODBYE: Duration = Duration::from_secs(1);
 /// How much is typed at once.
 const BUFFER: usize = 16 * 1024;
-/// What a program may have changed about a terminal: the other screen, the cursor, colours, mouse, paste and keypad.
-const RESTORED: &[u8] = b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1l\x1b>\x1b[r\x1b[0m\x1b[?25h\x1b[0 q\x1b[?1049l";
-/// A screen of its own, empty.
-const PREPARED: &[u8] = b"\x1b[?1049h\x1b[2J\x1b[H";
+/// What may have been changed about a terminal: mouse, paste, keypad, colours, cursor, the other screen, its title.
+const RESTORED: &[u8] = b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1l\x1b>\x1b[r\x1b[0m\x1b[?25h\x1b[0 q\x1b[?1049l\x1b[23;0t";
+/// A screen of its own, empty; and the title is kept, to say there how the session is left.
+const PREPARED: &[u8] = b"\x1b[22;0t\x1b[?1049h\x1b[2J\x1b[H";
 
 /// Why a person is no longer at a session, or nothing follows any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +51,7 @@ impl PtySessions {
         self.cancel.wake_on_resize().map_err(system("prepare for signals"))?;
         let raw = Raw::begin(RESTORED).map_err(system("prepare the terminal"))?;
         show(PREPARED)?;
+        show(format!("\x1b]2;{id}: Control and ] leaves\x07").as_bytes())?;
         show(&painted)?;
         let left = self.lend(&mut link, size);
         drop(raw);

@@ -14,7 +14,7 @@ fn c_14_5_a_person_sits_down_at_a_session_and_leaves_it() {
     place.write(&id, "echo bef''ore\\n");
     place.screen(&id, "before\n$");
     let mut person = place.command(&["attach", &id]).wholly_at_terminal();
-    person.expect("\x1b[?1049h").expect("before");
+    person.expect("\x1b[?1049h").expect(&format!("{id}: Control and ] leaves")).expect("before");
     // It has the size of the person's terminal while that is there.
     person.type_in("stty size | tr ' ' x\r").expect("40x100");
     assert!(!person.is_as_at_a_prompt());
@@ -35,7 +35,7 @@ fn c_14_5_a_person_sits_down_at_a_session_and_leaves_it() {
     assert!(person.is_as_at_a_prompt());
     let left = person.end();
     assert_eq!(left.code, 0);
-    let last = format!("\x1b[?1049ldetached from {id}, which goes on\n");
+    let last = format!("\x1b[?1049l\x1b[23;0tdetached from {id}, which goes on\n");
     assert!(left.stderr.ends_with(&last), "{:?}", left.stderr);
     let status = place.says(&["status", &id]);
     assert_eq!((&status["cols"], &status["rows"]), (&80.into(), &24.into()));
