@@ -16,10 +16,17 @@ const AHEAD: usize = 64 * 1024;
 /// A text that was found is shown when the output has settled, at the latest after this.
 const FOUND: Duration = Duration::from_millis(500);
 
+/// More commands than these are not answered at once.
+pub(super) const CLIENTS: usize = 64;
+/// So long may one say nothing when others wait for its place.
+const SILENT: Duration = Duration::from_secs(1);
+
 /// A command that has connected.
 pub(super) struct Client {
     pub(super) link: Link,
     pub(super) doing: Doing,
+    /// When it connected.
+    since: Instant,
 }
 
 /// How far it is with it.
@@ -49,7 +56,15 @@ pub(super) struct Waiting {
 
 impl Client {
     pub(super) fn of(stream: UnixStream) -> Option<Self> {
-        Some(Self { link: Link::of_holder(stream).ok()?, doing: Doing::Asking })
+        Some(Self {
+            link: Link::of_holder(stream).ok()?,
+            doing: Doing::Asking,
+            since: Instant::now(),
+        })
+    }
+
+    fn is_silent(&self) -> bool {
+        matches!(self.doing, Doing::Asking) && self.since.elapsed() >= SILENT
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -98,9 +113,10 @@ impl Holder {
             self.attend(at);
             self.clients[at].link.send();
         }
+        let full = self.clients.len() >= CLIENTS;
         let gone = |client: &Client| {
             let leaves = matches!(client.doing, Doing::Leaving) && client.link.waiting() == 0;
-            leaves || client.link.is_closed()
+            leaves || client.link.is_closed() || full && client.is_silent()
         };
         let size = self.clients.iter().filter(|client| gone(client)).find_map(Client::before);
         self.clients.retain(|client| !gone(client));
@@ -229,7 +245,7 @@ impl Holder {
 
     /// Answers a client that waited, and goes on with one that follows.
     fn attend(&mut self, at: usize) {
-        let Client { link, doing } = &mut self.clients[at];
+        let Client { link, doing, .. } = &mut self.clients[at];
         match doing {
             Doing::Waiting(_) => self.attend_read(at),
             Doing::Following { .. } => self.send_output(at, AHEAD),
@@ -304,7 +320,11 @@ impl Holder {
 
     /// When a client has to be looked at again, though nothing came.
     pub(super) fn due(&self, client: &Client) -> Option<Instant> {
-        let Doing::Waiting(waiting) = &client.doing else { return None };
+        let waiting = match &client.doing {
+            Doing::Waiting(waiting) => waiting,
+            Doing::Asking if self.clients.len() >= CLIENTS => return Some(client.since + SILENT),
+            _ => return None,
+        };
         let now = Instant::now();
         let found = waiting.found.map(|since| since + FOUND);
         let settled = Some(self.changed + SETTLED).filter(|at| *at > now);

@@ -4,7 +4,7 @@
 //! one that does not take its answer, nor for a program that does not read. Its working directory is that of the
 //! session, so that the path of its socket is short wherever that lies.
 
-use super::client::{Client, Doing};
+use super::client::{CLIENTS, Client, Doing};
 use super::ring::Ring;
 use super::screen::{Size, Terminal};
 use super::store::{self, LOCK, Metadata, Output, SOCKET, Status};
@@ -28,8 +28,6 @@ use std::time::{Duration, Instant};
 
 /// Output has settled when none came for so long.
 pub(super) const SETTLED: Duration = Duration::from_millis(100);
-/// More commands than these are not answered at once.
-const CLIENTS: usize = 64;
 /// How often is looked whether the session's directory is still there.
 const CHECK: Duration = Duration::from_secs(1);
 /// How often is looked at what no descriptor tells.

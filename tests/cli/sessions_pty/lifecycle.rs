@@ -68,6 +68,33 @@ fn c_14_5_what_does_not_start_leaves_nothing() {
 }
 
 #[test]
+fn c_14_5_a_start_that_was_killed_leaves_nothing() {
+    let place = Place::new();
+    let begun = place.sandbox.path("work/.sessions-pty/.sess_begun");
+    std::fs::create_dir_all(&begun).unwrap();
+    // Nobody hears that the session is there.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let holder = ["holder", "sess_begun", "--cols", "80", "--rows", "24", "--", "cat"];
+    let mut holder = place.sandbox.delta(holder).cwd(&begun);
+    let status = holder.command().stdout(writer).stdin(std::process::Stdio::null()).status();
+    assert!(status.unwrap().success());
+    assert_eq!(place.sandbox.files("work"), Vec::<String>::new());
+    // What was begun and has no holder is removed when it is old.
+    for (name, age) in [(".sess_old", "2 minutes ago"), (".sess_new", "now")] {
+        let dir = place.sandbox.path(&format!("work/.sessions-pty/{name}"));
+        std::fs::create_dir(&dir).unwrap();
+        let touched = std::process::Command::new("touch").args(["-d", age]).arg(dir).status();
+        assert!(touched.unwrap().success());
+    }
+    assert_eq!(place.says(&["list"]), json!([]));
+    assert_eq!(place.says(&["cleanup"]), json!({"removed": []}));
+    let left = std::fs::read_dir(place.sandbox.path("work/.sessions-pty")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [".sess_new"]);
+}
+
+#[test]
 fn c_14_5_a_session_is_private_and_found_where_it_was_started() {
     let place = Place::new();
     let id = place.start(&["cat"]);

@@ -52,7 +52,7 @@ fn c_14_5_who_says_nothing_or_nonsense_keeps_nobody_waiting() {
     // As short as the program's own: the limit is that of the system.
     let directory = place.sandbox.path(&format!("work/.sessions-pty/{id}"));
     let socket = directory.join("socket");
-    let silent: Vec<UnixStream> = (0..40).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let silent: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     let mut torn = UnixStream::connect(&socket).unwrap();
     torn.write_all(b"\0\0\0\x20\0\0\0\0{\"Wr").unwrap();
     let mut wrong = UnixStream::connect(&socket).unwrap();
