@@ -95,11 +95,7 @@ impl Holder {
     pub(super) fn start(held: &Held<'_>, cancel: &Cancel) -> Result<Self> {
         let here = Path::new("");
         let lock = Lock::take(Path::new(LOCK))?.ok_or(PtyError::Silent)?;
-        let system = |action| move |source| PtyError::System { action, source };
-        let listener = UnixListener::bind(SOCKET).map_err(system("make the session's socket"))?;
-        fs::set_permissions(SOCKET, fs::Permissions::from_mode(0o600))
-            .and_then(|()| listener.set_nonblocking(true))
-            .map_err(system("prepare the session's socket"))?;
+        let listener = listen()?;
         let launch = Launch {
             cwd: held.work_dir.to_owned(),
             env: held.environment.clone(),
@@ -350,6 +346,16 @@ impl Holder {
     pub(super) fn attached(&mut self) -> Option<&mut Client> {
         self.clients.iter_mut().find(|client| matches!(client.doing, Doing::Attached { .. }))
     }
+}
+
+/// The socket of the session, for its owner.
+fn listen() -> Result<UnixListener> {
+    let system = |action| move |source| PtyError::System { action, source };
+    let listener = UnixListener::bind(SOCKET).map_err(system("make the session's socket"))?;
+    fs::set_permissions(SOCKET, fs::Permissions::from_mode(0o600))
+        .and_then(|()| listener.set_nonblocking(true))
+        .map_err(system("prepare the session's socket"))?;
+    Ok(listener)
 }
 
 impl Ending {
