@@ -111,7 +111,24 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
     write_exclusively(private(), path, bytes)
 }
 
-/// The same for a file that becomes a person's own: its mode is the usual one.
+/// Copies a regular file to one that must not be there yet, and is the engine's own. Not synced.
+pub fn copy_new(from: &Path, to: &Path) -> Result<()> {
+    let mut options = OpenOptions::new();
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+    options.read(true).custom_flags(i32::try_from(flags.bits()).unwrap_or_default());
+    let mut source = options.open(from).map_err(failed("read", from))?;
+    if !source.metadata().map_err(failed("read", from))?.is_file() {
+        return Err(failed("read", from)(io::Error::other("it is not a regular file")));
+    }
+    may_fail().map_err(failed("create", to))?;
+    let mut file = private().write(true).create_new(true).open(to).map_err(failed("create", to))?;
+    may_fail().and_then(|()| io::copy(&mut source, &mut file)).map(drop).map_err(|error| {
+        let _ = fs::remove_file(to);
+        failed("write", to)(error)
+    })
+}
+
+/// As [`write_new`] for a file that becomes a person's own: its mode is the usual one.
 pub fn write_new_shared(path: &Path, bytes: &[u8], executable: bool) -> Result<()> {
     let mut options = OpenOptions::new();
     options.mode(if executable { 0o777 } else { 0o666 });

@@ -111,6 +111,8 @@ pub enum Payload {
         /// What it was until then.
         saved: String,
     },
+    /// The run began as another one: every event before this one is a copy of the other's.
+    Fork(Box<Fork>),
     /// The process leaves the run.
     EngineEnd {
         /// The run.
@@ -161,6 +163,49 @@ pub struct Parent {
     pub call_id: Option<String>,
     /// Its run directory, absolute.
     pub run_dir: String,
+}
+
+/// See [`Payload::Fork`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fork {
+    /// The run whose journal this is.
+    pub run_id: String,
+    /// Its workspace, absolute.
+    pub work_dir: String,
+    /// Its workspace's name.
+    pub workspace_id: String,
+    /// The run that it was made of.
+    pub from: Origin,
+    /// Where the files of its workspace came from.
+    pub files: Files,
+    /// What the other's workspace was at the end of the iteration, in snapshots/; absent when no snapshot says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<String>,
+}
+
+/// The run of which a fork was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Its id.
+    pub run_id: String,
+    /// The number of its LLM answers with which the fork begins.
+    pub iteration: u32,
+    /// Its directory, absolute.
+    pub run_dir: String,
+    /// Its workspace, absolute.
+    pub work_dir: String,
+}
+
+/// Where the files of a fork's workspace came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Files {
+    /// From the snapshot of the iteration.
+    Snapshot,
+    /// From the other run's workspace, as it was when the fork was made.
+    Present,
+    /// It works in the workspace of the other run, whose files were left as they were.
+    Kept,
 }
 
 /// The process that works on a run, as the one after it needs to know it.
@@ -400,6 +445,7 @@ impl Payload {
             Self::EngineStart(_)
             | Self::UserMessage { .. }
             | Self::Error { .. }
+            | Self::Fork(_)
             | Self::EngineEnd { .. } => None,
         }
     }

@@ -62,7 +62,7 @@ pub struct Call<'a> {
 
 impl Iteration<'_> {
     /// Whether every call has its result.
-    fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.calls.iter().all(|call| call.result.is_some())
     }
 }

@@ -95,6 +95,41 @@ pub fn bytes(run_dir: &Path) -> Result<Vec<u8>, JournalError> {
     })
 }
 
+/// The first `count` events of the journal of a run, byte for byte as their lines are.
+///
+/// # Errors
+/// It cannot be read, or holds fewer lines.
+pub fn lines(run_dir: &Path, count: usize) -> Result<Vec<u8>, JournalError> {
+    let path = run_dir.join(FILE_NAME);
+    let unreadable = |source| JournalError::Unreadable { path: path.clone(), source };
+    let mut bytes = fs::read(&path).map_err(unreadable)?;
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').take(count).collect();
+    if lines.len() < count || lines.last().is_some_and(|line| !line.ends_with(b"\n")) {
+        return Err(unreadable(io::Error::other("it has become shorter")));
+    }
+    let length = lines.iter().map(|line| line.len()).sum();
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+/// Makes the journal of a run that begins with the `lines` of another one, and goes on with an event of its own. After a
+/// crash all of it is there, or the run never began.
+pub fn begin_with(
+    run_dir: &Path,
+    mut lines: Vec<u8>,
+    payload: Payload,
+    clock: Clock,
+) -> Result<(), FileError> {
+    let path = run_dir.join(FILE_NAME);
+    if let Ok(torn) = fs::read(&path) {
+        set_aside(run_dir, &torn, clock)?;
+    }
+    let before = lines.iter().filter(|byte| **byte == b'\n').count();
+    let event = Event { seq: before as u64 + 1, timestamp: clock(), payload };
+    lines.extend_from_slice(event.to_line().as_bytes());
+    durable::replace(&path, &lines)
+}
+
 fn parse(mut bytes: Vec<u8>, path: PathBuf) -> Result<Contents, JournalError> {
     let (events, length, fault) = events_of(&bytes, &path);
     if let Some(fault) = fault {

@@ -30,6 +30,7 @@ pub mod conversation;
 pub mod timeline;
 pub mod state;
 pub mod history;
+pub mod comparison;
 pub mod ownership;
 pub mod limits;
 pub mod ledger;
@@ -39,6 +40,7 @@ pub mod snapshot;
 pub mod composition;
 pub mod run;
 pub mod workspace;
+pub mod fork;
 pub mod family;
 pub mod kept;
 

@@ -199,8 +199,10 @@ impl Limits {
     }
 }
 
-/// What the answers in a journal took: as the endpoint reported it, or else estimated.
+/// What the answers in a journal took, those that a fork has copied apart: as the endpoint reported it, or else estimated.
 pub fn spent(events: &[Event]) -> Amount {
+    let fork = events.iter().rposition(|event| matches!(event.payload, Payload::Fork(_)));
+    let events = &events[fork.unwrap_or(0)..];
     let amount = |event: &Event| match &event.payload {
         Payload::Thought(thought) => thought_took(thought),
         _ => Amount::default(),

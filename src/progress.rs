@@ -181,6 +181,16 @@ impl Progress {
             Payload::Rollback { to, tree, .. } => {
                 self.line(&format!("{WARN}<{WARN:#} the workspace: {}", put_back(*to, tree)));
             }
+            Payload::Fork(fork) => {
+                let (from, place) = (printable(&fork.from.run_id), printable(&fork.work_dir));
+                let iteration = fork.from.iteration;
+                self.line("");
+                self.line(&format!(
+                    "{BOLD}{}{BOLD:#} {DIM}forked from {from} at iteration {iteration}{DIM:#}",
+                    fork.run_id
+                ));
+                self.line(&format!("{DIM}workspace {place}{DIM:#}"));
+            }
             Payload::EngineEnd { status, final_iteration, .. } => {
                 let style = if *status == RunStatus::Completed { GOOD } else { WARN };
                 let count = if *final_iteration == 1 { "iteration" } else { "iterations" };
@@ -331,6 +341,9 @@ impl Progress {
             }
             Payload::Rollback { to, tree, saved, .. } => {
                 format!("rollback: {}; until then it was {saved}", put_back(*to, tree))
+            }
+            Payload::Fork(fork) => {
+                format!("forked from {} at iteration {}", fork.from.run_id, fork.from.iteration)
             }
             Payload::EngineEnd { status, .. } => format!("end {status}"),
         };

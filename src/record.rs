@@ -20,7 +20,7 @@ mod request;
 pub use crate::text::sha256;
 pub use answers::{recording, recordings};
 pub use body::Body;
-pub use request::{RequestError, Requests, blocks, request};
+pub use request::{RequestError, Requests, base, blocks, request};
 
 /// The requests of a process are recorded whole until so many bytes of them are; from then on without the messages that the record before
 /// already tells of, so that what is written grows with the run and not with its square.

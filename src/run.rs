@@ -4,7 +4,7 @@
 //! known to observers, with [`Run::commit`]; every act begins with one.
 
 use crate::durable::{self, FileError};
-use crate::event::{Event, Payload, ProcessInfo, Question, RunStatus, SnapshotTaken};
+use crate::event::{Event, Origin, Payload, ProcessInfo, Question, RunStatus, SnapshotTaken};
 use crate::id::RunId;
 use crate::journal::{Contents, Journal};
 use crate::llm::Attempt;
@@ -74,6 +74,9 @@ pub struct RunMetadata {
     pub agent_home: String,
     /// The workspace, absolute.
     pub work_dir: String,
+    /// The run that it was made of, for a fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// The process that took it up last.
     #[serde(flatten)]
     pub process: ProcessInfo,
@@ -103,6 +106,7 @@ impl RunMetadata {
                 .map(|(message, _)| message.clone()),
             agent_home: start.agent_home.clone(),
             work_dir: start.work_dir.clone(),
+            origin: state.origin.clone(),
             process: start.process.clone(),
         })
     }

@@ -5,7 +5,9 @@
 //! the length of the journal and in nothing else.
 
 use crate::conversation::Conversation;
-use crate::event::{EngineStart, ErrorDetails, Event, Payload, Question, RunStatus, Thought};
+use crate::event::{
+    EngineStart, ErrorDetails, Event, Fork, Origin, Payload, Question, RunStatus, Thought,
+};
 use crate::llm::{ToolCall, Usage};
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
@@ -117,7 +119,7 @@ pub struct RunState {
     pub conversation: Conversation,
     /// The last event's number.
     pub seq: u64,
-    /// The first event's time.
+    /// The first event's time; of a fork, when it was made.
     pub created_at: Option<Timestamp>,
     /// The last event's time.
     pub updated_at: Option<Timestamp>,
@@ -137,7 +139,9 @@ pub struct RunState {
     pub result: Option<Json>,
     /// The last error of the present process.
     pub error: Option<(String, ErrorDetails)>,
-    /// What the LLM calls cost, per model, in the order of their first use.
+    /// What run it was made of.
+    pub origin: Option<Origin>,
+    /// What the LLM calls of this very run cost, per model, in the order of their first use.
     pub usage: Vec<Usage>,
     /// Whether some answer came without its usage, so that the sum is not the whole.
     pub unmetered: bool,
@@ -238,6 +242,7 @@ impl RunState {
             Payload::HookExecution { iteration, hook, exit_code, .. } => {
                 self.hook(hook, *iteration, *exit_code == Some(0));
             }
+            Payload::Fork(fork) => self.fork(fork, event.timestamp),
             Payload::Snapshot(_) => {}
             Payload::Rollback { to, .. } => {
                 self.conversation.note(&rolled_back(*to));
@@ -262,6 +267,21 @@ impl RunState {
         if self.is_between_iterations() {
             self.timeline.close(self.iterations);
         }
+    }
+
+    /// What the events before say is what the run knows; who and where it is, and what it has used, begin here.
+    fn fork(&mut self, fork: &Fork, at: Timestamp) {
+        let status =
+            if self.result.is_some() { RunStatus::Completed } else { RunStatus::Interrupted };
+        self.status = Some(status);
+        (self.created_at, self.started_at) = (Some(at), Some(at));
+        if let Some(start) = &mut self.start {
+            start.run_id.clone_from(&fork.run_id);
+            start.work_dir.clone_from(&fork.work_dir);
+            start.workspace_id.clone_from(&fork.workspace_id);
+        }
+        (self.usage, self.unmetered, self.error) = (Vec::new(), false, None);
+        self.origin = Some(fork.from.clone());
     }
 
     /// What hooks did lies in the events around; only whether these two ran is known from nowhere else.

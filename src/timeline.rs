@@ -42,6 +42,14 @@ impl Timeline {
                 tree: tree.clone(),
                 exclude: self.last().map(|last| last.exclude.clone()).unwrap_or_default(),
             },
+            Payload::Fork(fork) => {
+                let iteration = fork.from.iteration;
+                // Whatever the workspace is when it goes on, that iteration has not left it.
+                self.closed = Some(iteration);
+                let Some(tree) = fork.tree.clone() else { return };
+                let exclude = self.last().map(|last| last.exclude.clone()).unwrap_or_default();
+                Point { iteration, is_end: true, tree, exclude }
+            }
             _ => return,
         };
         if point.is_end {

@@ -480,6 +480,62 @@ mod failpoints {
         drive_to_the_end(sandbox);
     }
 
+    /// Every file of the run that is forked, but for its lock.
+    fn of_the_source(sandbox: &Sandbox) -> Vec<(String, Vec<u8>)> {
+        let names = sandbox.files("work/.delta/r").into_iter().filter(|name| name != "lock");
+        names
+            .map(|name| {
+                let bytes = fs::read(sandbox.path("work/.delta/r").join(&name)).unwrap();
+                (name, bytes)
+            })
+            .collect()
+    }
+
+    /// `delta fork` as run `f`, beside the run that it is made of.
+    fn fork(sandbox: &Sandbox) -> Delta {
+        sandbox.delta(["fork", "r", "-w", "work", "--at", "1", "--run-id", "f", "--into", "work"])
+    }
+
+    fn sweep_of_fork(mode: &str) {
+        let before = || {
+            let sandbox = hooked();
+            sandbox.run("go", &["--snapshots"]).expect_code(101);
+            sandbox
+        };
+        let sandbox = before();
+        let count = sandbox.path("count");
+        fork(&sandbox).env("DELTA_FAILPOINT_COUNT", &count).output().expect_code(0);
+        let whole = sandbox.read("work/.delta/f/journal.jsonl").lines().count();
+        let count = fs::read(count).unwrap().len();
+        assert!(count > 20, "only {count} operations");
+        each((1..=count).collect(), |number| {
+            let sandbox = before();
+            let source = of_the_source(&sandbox);
+            let ran = fork(&sandbox).env("DELTA_FAILPOINT", format!("{mode}:{number}")).output();
+            assert!([-1, 0, 1, 126].contains(&ran.code), "{ran:?}");
+            let journal = sandbox.path("work/.delta/f/journal.jsonl");
+            match fs::read_to_string(journal) {
+                Ok(journal) => assert_eq!(journal.lines().count(), whole, "{mode}:{number}"),
+                Err(_) => {
+                    assert_ne!(ran.code, 0, "{ran:?}");
+                    fork(&sandbox).output().expect_code(0);
+                }
+            }
+            assert!(of_the_source(&sandbox) == source, "{mode}:{number} changed the source");
+            let went_on = ["continue", "f", "-w", "work", "--format", "raw"];
+            sandbox.delta(went_on).output().expect_code(101);
+            let left = sandbox.files("work/.delta/f");
+            assert!(!left.iter().any(|name| name.ends_with(".tmp")), "{left:?}");
+        });
+        println!("{mode} in fork: {count} operations");
+    }
+
+    #[test]
+    fn c_16_7_a_fork_is_made_whole_or_never_began() {
+        sweep_of_fork("abort");
+        sweep_of_fork("enospc");
+    }
+
     #[test]
     fn c_6_6_the_engine_may_die_before_any_durable_operation() {
         sweep("abort", Victim::Run);

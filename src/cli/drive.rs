@@ -93,6 +93,14 @@ impl Options {
         self.has_person().then(person)
     }
 
+    /// Whether one of them has an effect only while the engine works.
+    pub fn is_for_work(&self) -> bool {
+        self.interactive
+            || self.snapshots
+            || self.max_iterations.is_some()
+            || !self.limits.limits().are_none()
+    }
+
     /// Whether a person answers the agent's questions here.
     pub fn has_person(&self) -> bool {
         self.interactive && terminal::can_ask()

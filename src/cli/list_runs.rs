@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::{completions, stdout};
-use crate::event::RunStatus;
+use crate::event::{Origin, RunStatus};
 use crate::id::RunId;
 use crate::journal;
 use crate::ownership::Ownership;
@@ -101,6 +101,8 @@ struct Listed {
     created_at: Timestamp,
     iterations: u32,
     agent_name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<Origin>,
 }
 
 /// Lists runs; gives the exit code.
@@ -209,6 +211,7 @@ fn describe(dir: &Path) -> Listed {
             created_at: metadata.created_at,
             iterations: metadata.iterations,
             agent_name: metadata.agent_name,
+            origin: metadata.origin,
         },
         Ok(None) => damaged(run_id, dir, "its journal has no ENGINE_START"),
         Err(error) => damaged(run_id, dir, &error.to_string()),
@@ -241,6 +244,7 @@ fn damaged(run_id: String, dir: &Path, reason: &str) -> Listed {
         created_at: moment,
         iterations: 0,
         agent_name: String::new(),
+        origin: None,
     }
 }
 
@@ -255,9 +259,12 @@ fn table(runs: &[Listed]) -> String {
     let tasks = width(&|run| task(run).chars().count());
     let now = time::now().millis();
     let line = |run: &Listed| {
+        let origin = run.origin.as_ref().map_or_else(String::new, |from| {
+            format!("  forked from {} at {}", printable(&from.run_id), from.iteration)
+        });
         let age = u64::try_from(now - run.last_updated.millis()).unwrap_or(0);
         format!(
-            "{:ids$}  {:statuses$}  {:tasks$}  {} ago\n",
+            "{:ids$}  {:statuses$}  {:tasks$}  {} ago{origin}\n",
             run.run_id,
             name(run),
             task(run),

@@ -17,11 +17,13 @@ mod diff;
 mod drive;
 mod export;
 mod failure;
+mod fork;
 mod init;
 mod lint;
 mod list_runs;
 mod man;
 mod migrate;
+mod named;
 mod person;
 mod point;
 mod replay;
@@ -64,6 +66,7 @@ enum Command {
     ListRuns(list_runs::ListRunsArgs),
     Show(show::ShowArgs),
     Rollback(rollback::RollbackArgs),
+    Fork(Box<fork::ForkArgs>),
     Diff(diff::DiffArgs),
     Export(export::ExportArgs),
     View(view::ViewArgs),
@@ -113,6 +116,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Continue(args) => resume::resume(&args),
+        Command::Fork(args) => fork::fork(&args),
         Command::ListRuns(args) => list_runs::list_runs(&args),
         Command::Show(args) => show::show(&args),
         Command::Rollback(args) => rollback::rollback(&args),

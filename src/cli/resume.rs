@@ -6,6 +6,7 @@
 use super::completions;
 use super::drive::{self, Options, Ready};
 use super::failure::Failure;
+use crate::agent::Agent;
 use crate::event::{EngineStart, Payload, Question, RunStatus};
 use crate::human;
 use crate::id::RunId;
@@ -76,8 +77,9 @@ fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
     let held = Held::claim(args.run(), &workspace, args.force)?;
     let said = held
         .meaning(message, args.options.has_person(), &args.work_dir)
-        .map_err(|missing| Failure::needs_message(missing.message, missing.hint))?;
-    let ready = load_agent(args, &held.start, &workspace)?;
+        .map_err(Missing::into_failure)?;
+    let agent = load_agent(args.agent.as_deref(), &held.start, &args.options)?;
+    let ready = Ready::new(agent, Some(&workspace.root), &args.options)?;
     held.take_up(&workspace, &ready, &args.options, said, drive::cancel()?)
 }
 
@@ -129,10 +131,17 @@ pub struct Held {
 }
 
 /// What a run that does not go on by itself waits for.
-struct Missing {
+pub struct Missing {
     message: String,
     /// What to do.
     hint: String,
+}
+
+impl Missing {
+    /// Why the command cannot do its work.
+    pub fn into_failure(self) -> Failure {
+        Failure::needs_message(self.message, self.hint)
+    }
 }
 
 impl Held {
@@ -145,7 +154,7 @@ impl Held {
     }
 
     /// Makes the run ours: its last process has left it, or is dead.
-    fn new(
+    pub fn new(
         id: &RunId,
         dir: PathBuf,
         mut ownership: Ownership,
@@ -166,7 +175,7 @@ impl Held {
 
     /// What a message, or none, means to the run: an answer, the next message, or nothing. `asked` is whether a person
     /// is there to answer its questions, `work_dir` how that person calls its workspace.
-    fn meaning(
+    pub fn meaning(
         &self,
         message: Option<String>,
         asked: bool,
@@ -266,7 +275,7 @@ impl Held {
     }
 
     /// Begins this process's part of the run, and drives it.
-    fn take_up(
+    pub fn take_up(
         self,
         workspace: &Workspace,
         ready: &Ready,
@@ -365,19 +374,19 @@ pub fn unreadable(id: &RunId, error: JournalError) -> Failure {
     }
 }
 
-fn load_agent(
-    args: &ContinueArgs,
+/// Loads the agent of a run: that in `given`, or where it was.
+pub fn load_agent(
+    given: Option<&Path>,
     start: &EngineStart,
-    workspace: &Workspace,
-) -> Result<Ready, Failure> {
-    let home = args.agent.clone().unwrap_or_else(|| PathBuf::from(&start.agent_home));
-    if !home.is_dir() && args.agent.is_none() {
+    options: &Options,
+) -> Result<Agent, Failure> {
+    let home = given.unwrap_or_else(|| Path::new(&start.agent_home));
+    if !home.is_dir() && given.is_none() {
         let message = format!("the agent is not in {} any more", home.display());
         return Err(Failure::config(
             message,
             Some("say where it is now with `--agent DIR`".to_owned()),
         ));
     }
-    let agent = drive::load(&home, &args.options)?;
-    Ready::new(agent, Some(&workspace.root), &args.options)
+    drive::load(home, options)
 }

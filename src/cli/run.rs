@@ -76,7 +76,7 @@ fn perform(args: &RunArgs) -> Result<RunResult, Failure> {
     let ready = Ready::new(agent, choice.path(), &args.options)?;
     let workspace = choice.open(&ready.agent)?;
     loop {
-        match create_run(args, &workspace) {
+        match create_run(args.run_id.as_ref(), &workspace) {
             Ok(new) => {
                 let id = new.0.clone();
                 let result = begin(args, new, message, &ready, &workspace, cancel);
@@ -96,7 +96,7 @@ fn perform(args: &RunArgs) -> Result<RunResult, Failure> {
 }
 
 /// A run directory that was made just now.
-type New = (RunId, PathBuf, Ownership);
+pub type New = (RunId, PathBuf, Ownership);
 
 fn begin(
     args: &RunArgs,
@@ -203,15 +203,16 @@ fn choose_workspace(args: &RunArgs, agent: &Agent, cancel: &Cancel) -> Result<Ch
     }
 }
 
-fn create_run(args: &RunArgs, workspace: &Workspace) -> Result<New, WorkspaceError> {
+/// Makes the directory of a run with this id, or with a new one.
+pub fn create_run(wanted: Option<&RunId>, workspace: &Workspace) -> Result<New, WorkspaceError> {
     loop {
-        let id = args.run_id.clone().unwrap_or_else(|| {
+        let id = wanted.cloned().unwrap_or_else(|| {
             let [a, b, c, ..] = *uuid::Uuid::new_v4().as_bytes();
             RunId::mint(time::now(), [a, b, c])
         });
         match workspace.create_run(&id) {
             Ok((dir, ownership)) => return Ok((id, dir, ownership)),
-            Err(WorkspaceError::Exists { .. }) if args.run_id.is_none() => {}
+            Err(WorkspaceError::Exists { .. }) if wanted.is_none() => {}
             Err(error) => return Err(error),
         }
     }

@@ -201,6 +201,9 @@ fn account(events: &[Event]) -> Json {
     if state.status == Some(RunStatus::Running) {
         account["status"] = json!(RunStatus::Running);
     }
+    if let Some(origin) = &state.origin {
+        account["origin"] = json!(origin);
+    }
     account["messages"] = messages.into();
     account["iterations"] = iterations.into();
     account

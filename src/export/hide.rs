@@ -82,6 +82,7 @@ impl Hidden {
             | Payload::HookExecution { .. }
             | Payload::Snapshot(_)
             | Payload::Rollback { .. }
+            | Payload::Fork(_)
             | Payload::EngineEnd { .. } => {}
         }
         event

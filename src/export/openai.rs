@@ -11,7 +11,8 @@ use serde_json::{Value as Json, json};
 pub fn line(subject: &Subject, around: Surroundings) -> String {
     let mut messages = around.system;
     let said = subject.state.conversation.messages(None);
-    messages.extend(said.iter().map(|message| json!(message)));
+    // Each is JSON already, as it was sent.
+    messages.extend(said.iter().filter_map(|text| serde_json::from_str::<Json>(text).ok()));
     let mut line = json!({"messages": messages});
     if !around.tools.is_empty() {
         line["tools"] = Json::Array(around.tools);

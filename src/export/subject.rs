@@ -182,6 +182,7 @@ fn record_of(event: &Event) -> Option<&str> {
         | Payload::HumanInputReceived { .. }
         | Payload::Snapshot(_)
         | Payload::Rollback { .. }
+        | Payload::Fork(_)
         | Payload::EngineEnd { .. } => None,
     }
 }

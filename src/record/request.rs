@@ -94,6 +94,13 @@ pub fn blocks(run_dir: &Path, name: &str) -> Result<Option<Vec<Block>>, RequestE
     read.map(|read| read.context).map_err(|error| unreadable(name, error))
 }
 
+/// The record of which the call that `name` records has its first messages; `None` for one that has them all, or cannot
+/// be read.
+pub fn base(run_dir: &Path, name: &str) -> Option<String> {
+    let reference = Record::read(run_dir, name).ok()?.reference?;
+    Some(format!("{DIRECTORY}{}", reference.same_as))
+}
+
 /// A reference to the messages of another request.
 #[derive(Debug, Clone, Deserialize)]
 struct Reference {

@@ -91,7 +91,8 @@ impl Walk<'_> {
             Payload::UserMessage { .. }
             | Payload::HumanInputRequest(_)
             | Payload::Snapshot(_)
-            | Payload::Rollback { .. } => {}
+            | Payload::Rollback { .. }
+            | Payload::Fork(_) => {}
         }
         self.hooks.clear();
     }

@@ -33,7 +33,7 @@ pub use tree::{Change, Entry, Kind};
 const CONTROL: &[u8] = b".delta";
 
 /// Where the snapshots of a run lie, in its directory.
-const DIRECTORY: &str = "snapshots";
+pub const DIRECTORY: &str = "snapshots";
 
 /// Why there is no snapshot, or no way back to one.
 #[derive(Debug, thiserror::Error)]

@@ -4,8 +4,8 @@
 mod budget;
 
 use delta::event::{
-    ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, InputType, Payload, ProcessInfo,
-    Question, RunStatus, SnapshotTaken, Thought,
+    ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, Files, Fork, InputType, Origin,
+    Payload, ProcessInfo, Question, RunStatus, SnapshotTaken, Thought,
 };
 use delta::llm::{ToolCall, Usage};
 use delta::state::{Call, Ending, RunState, Step};
@@ -398,6 +398,13 @@ fn payload() -> impl Strategy<Value = Payload> {
         (any::<u32>(), prop::option::of(any::<u32>()), text(), text()).prop_map(
             |(iteration, to, tree, saved)| Payload::Rollback { iteration, to, tree, saved }
         ),
+        (text(), text(), text(), any::<u32>()).prop_map(|(run_id, dir, name, iteration)| {
+            let (run_dir, work_dir) = (dir.clone(), dir.clone());
+            let from = Origin { run_id: name.clone(), iteration, run_dir, work_dir: dir.clone() };
+            let (workspace_id, files) = (name, Files::Present);
+            let tree = Some(run_id.clone()).filter(|id| !id.is_empty());
+            Payload::Fork(Box::new(Fork { run_id, work_dir, workspace_id, from, files, tree }))
+        }),
         end.prop_map(|(run_id, status, final_iteration)| Payload::EngineEnd {
             run_id,
             status,

@@ -1,17 +1,14 @@
 //! A workspace at two iterations, as a unified diff of the form that git writes.
 
-use super::DiffArgs;
+use super::{DiffArgs, TROUBLE};
 use crate::cli::failure::Failure;
+use crate::cli::named::Found;
 use crate::cli::point::{self, Point};
 use crate::cli::{drive, resume, stdout};
 use crate::snapshot::{Change, Entry, Kind, SnapshotError, Store};
 use crate::state::RunState;
-use crate::workspace::Workspace;
 use similar::{ChangeTag, TextDiff};
 use std::process::ExitCode;
-
-/// The exit code of whoever cannot tell: 1 says that something differs.
-const TROUBLE: u8 = 2;
 
 /// A larger file is only said to differ.
 const LARGEST: u64 = 4 << 20;
@@ -32,10 +29,9 @@ pub fn diff(args: &DiffArgs, from: &Point, to: &Point) -> ExitCode {
 }
 
 fn perform(args: &DiffArgs, from: &Point, to: &Point) -> Result<String, Failure> {
-    let workspace = Workspace::existing(&args.work_dir)?;
-    let dir = resume::find(&args.run, &workspace)?;
-    let state = RunState::of(&resume::read_journal(&args.run, &dir)?.events);
-    let trees = [from.resolve(&state, &args.run)?, to.resolve(&state, &args.run)?];
+    let Found { id, dir, workspace } = args.run.find(&args.work_dir)?;
+    let state = RunState::of(&resume::read_journal(&id, &dir)?.events);
+    let trees = [from.resolve(&state, &id)?, to.resolve(&state, &id)?];
     let mut store = point::store(&dir, &state)?;
     let mut now = None;
     if trees.contains(&None) {
