@@ -322,10 +322,13 @@ impl SecretStream {
 
 /// Bytes in hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits =
-        |byte: &u8| [byte >> 4, byte & 15].map(|four| char::from(DIGITS[usize::from(four)]));
-    bytes.iter().flat_map(digits).collect()
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        for four in [byte >> 4, byte & 15] {
+            text.push(char::from(b"0123456789abcdef"[usize::from(four)]));
+        }
+    }
+    text
 }
 
 /// `text` as one word of a shell command.

@@ -61,6 +61,32 @@ fn limited() -> Sandbox {
     Sandbox::scripted(DELTA, &format!("{TOOLS}limits: {{max_tokens: 1000000}}\n"), TURNS)
 }
 
+/// The same agent, keeping what its workspace is.
+#[cfg(feature = "failpoints")]
+fn keeping() -> Sandbox {
+    Sandbox::scripted(DELTA, &format!("{TOOLS}snapshots: true\n"), TURNS)
+}
+
+/// Checks what must hold of a finished run with snapshots: every content is the one that its name says, and the workspace
+/// goes back to its beginning, and from there to its end.
+#[cfg(feature = "failpoints")]
+fn check_snapshots(sandbox: &Sandbox) {
+    use sha2::Digest;
+    let objects = "work/.delta/r/snapshots/objects";
+    for name in sandbox.files(objects) {
+        let hash = sha2::Sha256::digest(fs::read(sandbox.path(objects).join(&name)).unwrap());
+        let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(name.replace('/', ""), hash);
+    }
+    let end = sandbox.read("work/ledger");
+    let rollback = |to: &str| sandbox.delta(["rollback", "r", "-w", "work", "--to", to]).output();
+    rollback("0").expect_code(0);
+    assert!(!sandbox.path("work/ledger").exists());
+    let saved = sandbox.events("ROLLBACK")[0]["saved"].as_str().unwrap().to_owned();
+    rollback(&saved).expect_code(0);
+    assert_eq!(sandbox.read("work/ledger"), end);
+}
+
 /// Checks what must hold of a finished run with limits: every answer in the journal is counted, and every call that was
 /// reserved for and not settled is one that an engine died in.
 #[cfg(feature = "failpoints")]
@@ -368,6 +394,8 @@ mod failpoints {
         Hooked,
         /// The first of an agent with limits.
         Limited,
+        /// The first of an agent with snapshots.
+        Keeping,
         /// The second, which is given the answer.
         Continue,
     }
@@ -377,10 +405,11 @@ mod failpoints {
         let sandbox = match victim {
             Victim::Hooked => hooked(),
             Victim::Limited => limited(),
+            Victim::Keeping => keeping(),
             Victim::Run | Victim::Continue => sandbox(),
         };
         let command = match victim {
-            Victim::Run | Victim::Hooked | Victim::Limited => {
+            Victim::Run | Victim::Hooked | Victim::Limited | Victim::Keeping => {
                 sandbox.run_command("go", &["--format", "jsonl"])
             }
             Victim::Continue => {
@@ -431,6 +460,7 @@ mod failpoints {
             match victim {
                 Victim::Hooked => check_hooks(&sandbox),
                 Victim::Limited => check_budget(&sandbox),
+                Victim::Keeping => check_snapshots(&sandbox),
                 Victim::Run | Victim::Continue => {}
             }
             let journal = sandbox.read("work/.delta/r/journal.jsonl");
@@ -446,6 +476,7 @@ mod failpoints {
             Victim::Run => "run",
             Victim::Hooked => "run with hooks",
             Victim::Limited => "run with limits",
+            Victim::Keeping => "run with snapshots",
             Victim::Continue => "continue",
         };
         println!("{mode} in {name}: {count} operations");
@@ -557,6 +588,12 @@ mod failpoints {
         sweep("abort", Victim::Limited);
         sweep("torn", Victim::Limited);
         sweep("enospc", Victim::Limited);
+    }
+
+    #[test]
+    fn c_16_1_no_snapshot_is_half_there_wherever_the_engine_dies() {
+        sweep("abort", Victim::Keeping);
+        sweep("enospc", Victim::Keeping);
     }
 
     #[test]

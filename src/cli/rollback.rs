@@ -8,7 +8,7 @@ use crate::durable::LogFile;
 use crate::event::Payload;
 use crate::id::RunId;
 use crate::progress::{Progress, Verbosity};
-use crate::run::Observer;
+use crate::run::{Notice, Observer};
 use crate::snapshot::{Change, Id};
 use crate::state::RunState;
 use crate::text::printable;
@@ -138,12 +138,17 @@ fn half_done(error: crate::snapshot::SnapshotError) -> Failure {
     Failure::from(error).with_hint(Some(hint.to_owned()))
 }
 
-/// Shows warnings on stderr, and writes engine.log.
+/// Shows warnings on stderr, and writes engine.log: what is told as the result need not be told as an event too.
 fn observer(dir: &Path, state: &RunState) -> Result<Observer, Failure> {
     let mut progress = Progress::new(Verbosity::Quiet, false, time::now);
     progress.log_to(LogFile::open(&dir.join("engine.log"))?);
     progress.remember(state);
-    Ok(Box::new(move |notice| progress.show(&notice)))
+    Ok(Box::new(move |notice| {
+        if let Notice::Warning(text) = &notice {
+            stdout::complain(&format!("! {text}"));
+        }
+        progress.show(&notice);
+    }))
 }
 
 fn told(args: &RollbackArgs, done: &Done) -> String {

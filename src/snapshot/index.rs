@@ -71,25 +71,47 @@ pub(super) fn now(probe: &Path) -> Result<i128, FileError> {
 
 /// What is known of the files of a workspace, by their paths.
 #[derive(Debug, Default)]
-pub(super) struct Index(HashMap<Vec<u8>, (Mark, Id)>);
+pub(super) struct Index {
+    files: HashMap<Vec<u8>, Known>,
+    /// The number of the present look at them.
+    look: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    mark: Mark,
+    id: Id,
+    /// The look that has seen it last.
+    look: u64,
+}
 
 impl Index {
     /// The id of the file at `path`, when it is the one that was read.
-    pub fn find(&self, path: &[u8], mark: &Mark) -> Option<Id> {
-        self.0.get(path).filter(|(known, _)| known == mark).map(|(_, id)| *id)
+    pub fn find(&mut self, path: &[u8], mark: &Mark) -> Option<Id> {
+        let known = self.files.get_mut(path).filter(|known| known.mark == *mark)?;
+        known.look = self.look;
+        Some(known.id)
+    }
+
+    /// Forgets what the last look has not seen, and begins the next one.
+    pub fn next_look(&mut self) {
+        let look = self.look;
+        self.files.retain(|_, known| known.look == look);
+        self.look += 1;
     }
 
     /// Notes what was read at `now` or later.
     pub fn note(&mut self, path: &[u8], mark: Mark, id: Id, now: i128) {
         if mark.is_settled(now) {
-            self.0.insert(path.to_owned(), (mark, id));
+            let look = self.look;
+            self.files.insert(path.to_owned(), Known { mark, id, look });
         }
     }
 
     /// How many files it knows.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.files.len()
     }
 
     /// Reads what an earlier process has left, and takes from it only files whose content is kept; what cannot be read
@@ -102,7 +124,7 @@ impl Index {
             if let Some((path, mark, id)) = parse(line)
                 && objects.has(id, mark.length)
             {
-                index.0.insert(path, (mark, id));
+                index.files.insert(path, Known { mark, id, look: 0 });
             }
         }
         index
@@ -112,7 +134,7 @@ impl Index {
     pub fn save(&self, file: &Path) -> Result<(), FileError> {
         let mut bytes = HEADING.as_bytes().to_owned();
         let mut head = String::new();
-        for (path, (mark, id)) in &self.0 {
+        for (path, Known { mark, id, .. }) in &self.files {
             let Mark { device, inode, length, modified, changed } = mark;
             head.clear();
             let _ = write!(head, "{device} {inode} {length} {modified} {changed} {id} ");

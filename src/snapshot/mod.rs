@@ -13,7 +13,7 @@ use rustix::fs::Mode;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use walk::Walk;
+use walk::{Directories, Walk};
 
 mod exclude;
 mod index;
@@ -94,6 +94,8 @@ pub struct Store {
     objects: Objects,
     index: Index,
     exclude: Exclude,
+    /// The directories at the last look.
+    directories: Directories,
     told: HashSet<Vec<u8>>,
 }
 
@@ -103,7 +105,14 @@ impl Store {
         let dir = run_dir.join(DIRECTORY);
         let mut objects = Objects::open(dir.join("objects"))?;
         let index = Index::load(&dir.join("index"), &mut objects);
-        Ok(Self { dir, objects, index, exclude, told: HashSet::new() })
+        Ok(Self {
+            dir,
+            objects,
+            index,
+            exclude,
+            directories: Directories::new(),
+            told: HashSet::new(),
+        })
     }
 
     /// What is left out on demand.
@@ -124,28 +133,28 @@ impl Store {
         let root = open_root(workspace)?;
         let now = index::now(&self.dir.join("clock"))?;
         let before = self.objects.written;
-        let known = std::mem::take(&mut self.index);
+        self.index.next_look();
         let mut walk = Walk {
             objects: &mut self.objects,
-            known: &known,
+            index: &mut self.index,
+            before: std::mem::take(&mut self.directories),
+            seen: Directories::new(),
             exclude: &self.exclude,
             secrets,
             go_on: &|| go_on(cancel),
             workspace,
             now,
-            seen: Index::default(),
             files: 0,
             bytes: 0,
             left_out: Vec::new(),
         };
-        let tree = walk.directory(&root, &[]);
+        let tree = walk.directory(&root, &[])?;
         let Walk { seen, files, bytes, left_out, .. } = walk;
-        // Half of a walk knows less than the whole one before it.
-        self.index = if tree.is_ok() { seen } else { known };
+        self.directories = seen;
         let news =
             left_out.iter().filter(|it| self.told.insert(it.path.clone())).cloned().collect();
         let written = self.objects.written - before;
-        Ok(Snapshot { tree: tree?, files, bytes, written, left_out, news })
+        Ok(Snapshot { tree, files, bytes, written, left_out, news })
     }
 
     /// Notes for the next process what has been read, so that it need not read it again.

@@ -83,15 +83,23 @@ impl Store {
     /// Something could not be changed, or the stop was asked for: what was done until then stays, and the same restore,
     /// planned again, does the rest.
     pub fn apply(
-        &mut self,
+        &self,
         plan: &Plan,
         workspace: &Path,
         cancel: Option<&Cancel>,
     ) -> Result<(), SnapshotError> {
+        self.go(plan, workspace, &|| go_on(cancel))
+    }
+
+    pub(super) fn go(
+        &self,
+        plan: &Plan,
+        workspace: &Path,
+        go_on: GoOn<'_>,
+    ) -> Result<(), SnapshotError> {
         let root = open_root(workspace)?;
         let before = tree::read(&self.objects, plan.present)?;
         let after = tree::read(&self.objects, plan.target)?;
-        let go_on: GoOn<'_> = &|| go_on(cancel);
         let restore = Restore { objects: &self.objects, workspace, go_on };
         restore.directory(&root, &[], (&before, &after), None)
     }

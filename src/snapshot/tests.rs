@@ -378,6 +378,44 @@ fn c_16_2_a_symlink_in_the_place_of_a_directory_leads_nowhere() {
 }
 
 #[test]
+fn c_16_2_stopped_anywhere_it_is_done_once_more() {
+    let mut place = Place::new();
+    for name in ["a", "b", "d/e/f", "d/g", "old/h"] {
+        place.write(name, name);
+    }
+    symlink("a", place.at("l")).unwrap();
+    let tree = place.take().tree;
+    let change = |place: &Place| {
+        place.write("a", "changed");
+        fs::remove_dir_all(place.at("d")).unwrap();
+        place.write("d", "a file");
+        fs::remove_file(place.at("l")).unwrap();
+        place.write("l/new", "new");
+        fs::remove_dir_all(place.at("old")).unwrap();
+        // What a kill leaves between writing a file and giving it its name.
+        place.write(".delta-restore", "half");
+    };
+    for stop in 0.. {
+        change(&place);
+        let present = place.take().tree;
+        let asked = std::cell::Cell::new(0);
+        let go_on = || {
+            asked.set(asked.get() + 1);
+            if asked.get() > stop { Err(SnapshotError::Cancelled) } else { Ok(()) }
+        };
+        let work = place.work();
+        let plan = place.store.plan(present, tree, None).unwrap();
+        let done = place.store.go(&plan, &work, &go_on);
+        place.restore(tree);
+        assert_eq!(place.take().tree, tree, "stopped after {stop}");
+        if done.is_ok() {
+            assert!(stop > 8, "only {stop} steps");
+            return;
+        }
+    }
+}
+
+#[test]
 fn c_16_1_what_is_left_out_is_told_once_and_left_as_it_is() {
     let mut place = Place::new();
     let secrets = Secrets::new(["sk-a-long-key".to_owned()]);

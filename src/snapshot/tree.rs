@@ -99,11 +99,11 @@ fn decode_entry(line: &[u8]) -> Option<Entry> {
 }
 
 /// Keeps a directory whose entries are in the order of their names; gives its tree.
-pub(super) fn put(objects: &mut Objects, entries: Vec<Entry>) -> Result<Id, FileError> {
+pub(super) fn put(objects: &mut Objects, entries: &[Entry]) -> Result<Id, FileError> {
     put_level(objects, entries, 0)
 }
 
-fn put_level(objects: &mut Objects, entries: Vec<Entry>, level: u8) -> Result<Id, FileError> {
+fn put_level(objects: &mut Objects, entries: &[Entry], level: u8) -> Result<Id, FileError> {
     let mut pieces: Vec<Entry> = Vec::new();
     let mut start = 0;
     for end in 1..=entries.len() {
@@ -120,8 +120,8 @@ fn put_level(objects: &mut Objects, entries: Vec<Entry>, level: u8) -> Result<Id
         }
     }
     match pieces.is_empty() {
-        true => objects.put(&encode(&entries)),
-        false => put_level(objects, pieces, level.wrapping_add(1)),
+        true => objects.put(&encode(entries)),
+        false => put_level(objects, &pieces, level.wrapping_add(1)),
     }
 }
 

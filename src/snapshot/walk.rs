@@ -9,6 +9,7 @@ use crate::durable::FileError;
 use crate::text::Secrets;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -28,20 +29,24 @@ const FILE: OFlags =
 /// One look at a workspace.
 pub(super) struct Walk<'a> {
     pub objects: &'a mut Objects,
-    /// What was known before.
-    pub known: &'a Index,
+    pub index: &'a mut Index,
+    /// The directories at the last look, by their paths.
+    pub before: Directories,
+    /// And now.
+    pub seen: Directories,
     pub exclude: &'a Exclude,
     pub secrets: &'a Secrets,
     pub go_on: GoOn<'a>,
     pub workspace: &'a Path,
     /// The file system's time before the first look.
     pub now: i128,
-    /// What is known now.
-    pub seen: Index,
     pub files: u64,
     pub bytes: u64,
     pub left_out: Vec<LeftOut>,
 }
+
+/// Directories with their entries and their trees.
+pub(super) type Directories = HashMap<Vec<u8>, (Vec<Entry>, Id)>;
 
 /// What became of a name.
 enum Found {
@@ -64,7 +69,13 @@ impl Walk<'_> {
                 entries.push(entry);
             }
         }
-        Ok(tree::put(self.objects, entries)?)
+        let known = self.before.remove(path).filter(|(before, _)| *before == entries);
+        let id = match known {
+            Some((_, id)) => id,
+            None => tree::put(self.objects, &entries)?,
+        };
+        self.seen.insert(path.to_owned(), (entries, id));
+        Ok(id)
     }
 
     fn entry(
@@ -112,8 +123,7 @@ impl Walk<'_> {
             return None;
         }
         let mark = Mark::of(stat);
-        let id = self.known.find(path, &mark)?;
-        self.seen.note(path, mark, id, self.now);
+        let id = self.index.find(path, &mark)?;
         Some(file_entry(name, stat, id, mark.length()))
     }
 
@@ -152,7 +162,7 @@ impl Walk<'_> {
             let mark = Mark::of(&stat);
             let is_same = rustix::fs::fstat(&file).is_ok_and(|after| Mark::of(&after) == mark);
             if is_same {
-                self.seen.note(path, mark, id, self.now);
+                self.index.note(path, mark, id, self.now);
             }
             // Of a file that never rests, what was read is kept: no state of it is better than another.
             if is_same || tries == TRIES {

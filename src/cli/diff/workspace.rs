@@ -9,6 +9,10 @@ use crate::snapshot::{Change, Entry, Kind, SnapshotError, Store};
 use crate::state::RunState;
 use similar::{ChangeTag, TextDiff};
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long the smallest difference of two files is looked for; after that, any does.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A larger file is only said to differ.
 const LARGEST: u64 = 4 << 20;
@@ -164,7 +168,7 @@ fn add(
         return Ok(());
     };
     shown.is_text = true;
-    let diff = TextDiff::from_lines(&one, &other);
+    let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(&one, &other);
     for line in diff.iter_all_changes() {
         shown.lines.added += usize::from(line.tag() == ChangeTag::Insert);
         shown.lines.removed += usize::from(line.tag() == ChangeTag::Delete);
