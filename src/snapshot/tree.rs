@@ -246,6 +246,7 @@ impl Compare<'_> {
             self.left.push(path.to_owned());
             return Ok(());
         }
+        let (first, left) = (self.changes.len(), self.left.len());
         let same_place = is(before, Kind::Directory) && is(after, Kind::Directory);
         let mode = |entry: Option<&Entry>| entry.map(|entry| entry.mode);
         if !same_place || mode(before) != mode(after) {
@@ -257,8 +258,12 @@ impl Compare<'_> {
             _ => Ok(Vec::new()),
         };
         if is(before, Kind::Directory) || is(after, Kind::Directory) {
-            let (before, after) = (below(before)?, below(after)?);
-            self.directory(path, &before, &after)?;
+            let (old, new) = (below(before)?, below(after)?);
+            self.directory(path, &old, &new)?;
+        }
+        if after.is_none() && self.left.len() > left {
+            // It does not go: something in it stays.
+            self.changes.remove(first);
         }
         Ok(())
     }

@@ -121,10 +121,14 @@ fn c_16_1_agent_yaml_says_what_is_left_out() {
     let ran = rollback(&sandbox, "0", &[]).expect_code(0);
     assert_eq!(
         ran.stdout,
-        "0 changed, 0 created, 2 deleted: the workspace is what it was at the beginning of the run\n"
+        "0 changed, 0 created, 1 deleted: the workspace is what it was at the beginning of the run\n"
     );
     assert!(sandbox.path("work/a/build/x").exists() && sandbox.path("work/a/x.log").exists());
     assert!(!sandbox.path("work/x").exists());
+    // What stays because of them is not said to be gone, and once is enough.
+    let again = rollback(&sandbox, "0", &[]);
+    let expected = "nothing to do: the workspace is what it was at the beginning of the run\n";
+    assert_eq!(again, Ran { code: 0, stdout: expected.to_owned(), stderr: String::new() });
 
     sandbox.write(
         "agent/agent.yaml",
