@@ -101,3 +101,33 @@ fn assemble(title: &str, data: &str) -> String {
          <script>{SCRIPT}</script>\n</body></html>\n"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_18_3_no_text_ends_the_element_that_holds_it() {
+        let text =
+            "</script><!--<script>]]>&lt;\u{2028}\u{2029}\u{85}\u{0}\u{feff}\\u003c\"'ä\u{1f600}";
+        let json = inert(&serde_json::to_string(&[text]).unwrap());
+        let found = |c: char| "<>&\u{2028}\u{2029}\u{85}\u{feff}".contains(c) || c < ' ';
+        assert!(!json.contains(found), "{json}");
+        assert_eq!(serde_json::from_str::<[String; 1]>(&json).unwrap(), [text]);
+    }
+
+    #[test]
+    fn c_18_3_the_policy_names_the_script_and_the_style_that_are_there() {
+        let page = assemble("r", "{}");
+        let between = |from: &str, to: &str| {
+            let (_, rest) = page.rsplit_once(from).unwrap();
+            rest.split_once(to).unwrap().0.to_owned()
+        };
+        let (script, style) = (between("<script>", "</script>"), between("<style>", "</style>"));
+        for (kind, text) in [("script-src", script), ("style-src", style)] {
+            assert!(page.contains(&format!("{kind} 'sha256-{}';", hash(&text))), "{kind}");
+        }
+        assert_eq!(page.matches("default-src 'none';").count(), 1);
+        assert!(!SCRIPT.contains("innerHTML") && !SCRIPT.contains("</"), "text becomes text only");
+    }
+}

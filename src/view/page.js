@@ -305,6 +305,12 @@ function drawTop() {
   if (run.hides) inside.push(h('p', {class: 'banner'}, 'Sensitive answers of people are hidden on this page, in requests too, whose hashes are those of what was sent.'));
   if (run.task) inside.push(h('div', {class: 'task'}, text(run.task, {lines: 8})));
   const result = run.result;
+  if (result && run.status !== 'RUNNING') {
+    const asks = result.interaction, error = run.status === 'KILLED' ? null : result.error;
+    if (result.result !== undefined) inside.push(h('div', {class: 'task result'}, h('div', {class: 'who'}, 'Result'), text(asText(result.result), {lines: 8})));
+    if (asks) inside.push(h('div', {class: 'task ask'}, h('div', {class: 'who warn'}, 'It waits for an answer'), text(asks.prompt, {lines: 8})));
+    if (error) inside.push(h('div', {class: 'task ' + (run.status === 'FAILED' ? 'bad-box' : 'ask')}, text(error.message, {lines: 8}), error.details && h('div', {class: 'row'}, error.details)));
+  }
   if (result) {
     const usage = result.metrics.usage, sum = key => run.iterations.reduce((total, it) => total + ((it.usage && it.usage[key]) || 0), 0);
     const cached = sum('cached_input_tokens');
