@@ -55,6 +55,11 @@ fn main() {
         "first paint after {paint:.0} ms, {} 2 s; loaded after {load} ms",
         verdict(paint < 2000.0)
     );
+    let shift = browser.value(
+        "new Promise(done => { new PerformanceObserver(list => done(list.getEntries().reduce((sum, one) => sum + one.value, 0)))\
+         .observe({type: 'layout-shift', buffered: true}); requestAnimationFrame(() => requestAnimationFrame(() => done(0))); })",
+    );
+    println!("layout shift: {shift}");
     let scroll = "(async () => { const times = []; for (let i = 0; i < 300; i++) { scrollBy(0, 120); const from = performance.now();\
         document.body.offsetHeight; times.push(performance.now() - from);\
         await new Promise(done => requestAnimationFrame(done)); }\

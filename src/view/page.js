@@ -251,6 +251,14 @@ function tree(list, seen) {
 }
 const childrenOf = parent => parent.children.map(child => ({run: child.run === null ? null : data.runs[child.run], known: child}));
 
+function descendants(owner, seen = new Set()) {
+  if (!seen.has(owner)) {
+    seen.add(owner);
+    childrenOf(owner).forEach(child => { if (child.run) descendants(child.run, seen); });
+  }
+  return seen;
+}
+
 function facts(list, kind) {
   return h('dl', {class: kind}, list.filter(([, value]) => value !== undefined && value !== null && value !== '').map(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]));
 }
@@ -313,12 +321,15 @@ function drawTop() {
   }
   if (result) {
     const usage = result.metrics.usage, sum = key => run.iterations.reduce((total, it) => total + ((it.usage && it.usage[key]) || 0), 0);
-    const cached = sum('cached_input_tokens');
+    const cached = sum('cached_input_tokens'), below = [...descendants(run)].filter(other => other !== run);
+    const costs = [run, ...below].map(other => other.result && other.result.metrics.usage.total_cost_usd);
+    const treeCost = costs.some(cost => typeof cost !== 'number') ? null : costs.reduce((total, cost) => total + cost, 0);
     inside.push(h('dl', {class: 'figures'}, [
       ['iterations', round(run.iterations.length, 0)],
       ['tokens in' + (cached ? ', ' + round(100 * cached / Math.max(usage.input_tokens, 1), 0) + '% cached' : ''), count(usage.input_tokens)],
       ['tokens out', count(usage.output_tokens)],
       ['cost', usage.total_cost_usd === null ? '–' : usd(usage.total_cost_usd)],
+      ...(below.length ? [['cost with its ' + plural(below.length, 'child run'), treeCost === null ? '–' : usd(treeCost)]] : []),
       ['time at work', span(run.active_ms)],
       ['LLM', span(run.iterations.reduce((total, it) => total + it.llmMs, 0))],
       ['tools', span(run.iterations.reduce((total, it) => total + it.toolMs, 0))],
@@ -423,6 +434,8 @@ function drawTimeline() {
   }
   timeline.replaceChildren(list);
   articles.forEach(article => watcher.observe(article));
+  // What is seen first has its size at once, so that nothing moves.
+  articles.slice(0, 8).forEach(fill);
 }
 
 function fill(article) {

@@ -315,6 +315,8 @@ fn c_18_5_a_run_that_a_tool_starts_is_a_child_and_the_page_follows_it() {
         browser.value("[run.id, location.hash, ...[...document.querySelectorAll('.tree .gone')].map(one => one.textContent)]"),
         json!(["r", "", "r (not found)", "two (not found)"])
     );
+    let figures = browser.value("document.querySelector('.figures').textContent");
+    assert!(figures.as_str().unwrap().contains("cost with its 1 child run"), "{figures}");
 }
 
 #[test]
