@@ -219,7 +219,11 @@ impl Progress {
         let (name, place) = (printable(&start.agent_name), printable(&start.work_dir));
         self.line(&format!("{BOLD}{name}{BOLD:#} {DIM}{}{DIM:#}", start.run_id));
         self.line(&format!("{DIM}workspace {place}{DIM:#}"));
-        if part("provider") == "script" {
+        let recording = start.config.get("replay").and_then(|replay| replay.get("run_id"));
+        if let Some(run) = recording.and_then(Json::as_str) {
+            let text = format!("the LLM is the recording of run {run}; everything else is real");
+            self.line(&format!("{WARN}{text}{WARN:#}"));
+        } else if part("provider") == "script" {
             let text = format!("the LLM is a script ({model}); everything else is real");
             self.line(&format!("{WARN}{text}{WARN:#}"));
         } else {

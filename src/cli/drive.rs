@@ -15,6 +15,7 @@ use crate::human::Person;
 use crate::id::RunId;
 use crate::kept::{self, Kept};
 use crate::ledger::{Budget, Ledger};
+use crate::limits::Limits;
 use crate::llm::config::ModelChoice;
 use crate::llm::endpoint::ADDRESS_VARIABLES;
 use crate::llm::openai::OpenAi;
@@ -67,6 +68,20 @@ pub struct Options {
 }
 
 impl Options {
+    /// What a command asks for that is none of the two.
+    pub fn plain(max_iterations: Option<u32>, model: Option<ModelChoice>) -> Self {
+        Self {
+            max_iterations,
+            limits: LimitOptions::default(),
+            model,
+            snapshots: false,
+            format: Format::Text,
+            interactive: false,
+            verbose: false,
+            quiet: false,
+        }
+    }
+
     fn verbosity(&self) -> Verbosity {
         match (self.quiet, self.verbose) {
             (true, _) => Verbosity::Quiet,
@@ -146,20 +161,42 @@ impl Ready {
     /// Finds what the agent needs from its environment. `workspace` is the one that it will work in, unless that is a
     /// new one. Nothing was made or changed when that fails.
     pub fn new(agent: Agent, workspace: Option<&Path>, options: &Options) -> Result<Self, Failure> {
+        let above = budget::above()?;
+        budget::check(&agent, options.limits.limits(), &above)?;
+        Self::with(agent, workspace, options, above, true)
+    }
+
+    /// The same for an agent whose LLM is not asked: its answers are recorded ones, and cost nothing.
+    pub fn without_llm(
+        mut agent: Agent,
+        workspace: Option<&Path>,
+        options: &Options,
+    ) -> Result<Self, Failure> {
+        agent.limits = Limits::default();
+        Self::with(agent, workspace, options, Vec::new(), false)
+    }
+
+    fn with(
+        agent: Agent,
+        workspace: Option<&Path>,
+        options: &Options,
+        above: Vec<Ledger>,
+        asks: bool,
+    ) -> Result<Self, Failure> {
         let layers = layers(workspace, &agent.home)?;
         let own = std::env::vars_os().collect();
         let key_names = key_names(&own, agent.llm.api_key_env.as_deref());
         let keys: Vec<&str> = key_names.iter().map(String::as_str).collect();
         let (endpoint, used) = match agent.llm.provider {
-            ProviderKind::Openai => {
+            ProviderKind::Openai if asks => {
                 let endpoint = Endpoint::resolve(&agent.llm, &|name| layers.values(name))?;
                 let endpoint = OpenAi::new(endpoint, agent.llm.model.clone())?;
                 (Some(endpoint), [&keys[..], &ADDRESS_VARIABLES].concat())
             }
-            ProviderKind::Script(_) | ProviderKind::Command(_) => (None, Vec::new()),
+            ProviderKind::Openai | ProviderKind::Script(_) | ProviderKind::Command(_) => {
+                (None, Vec::new())
+            }
         };
-        let above = budget::above()?;
-        budget::check(&agent, options.limits.limits(), &above)?;
         options.note(&layers.notes);
         options.note(&layers.account(&used));
         // The keys of all layers, used or not: none of them belongs into a file.
@@ -233,12 +270,7 @@ impl Ready {
         options: &Options,
         (budget, cancel): (Budget, Cancel),
     ) -> Result<RunResult, Failure> {
-        let (agent_home, cwd) = (self.agent.home.clone(), workspace.root.clone());
-        let vars = Vars { agent_home, cwd, run_dir: run.dir.clone() };
-        let (all, trusted) = self.layers.merged();
-        let (keys, id) = (self.key_names.clone(), run.id.as_str());
-        let (ledger, secrets) = (budget.path(), self.secrets.clone());
-        let environment = Environment::new((all, trusted), keys, id, ledger, vars, secrets);
+        let environment = self.environment(run.id.as_str(), &run.dir, workspace, budget.path());
         let provider = self.connect(&environment)?;
         let person = options.person(&cancel);
         let snapshots = self.snapshots(run, options)?;
@@ -263,7 +295,36 @@ impl Ready {
         Ok(Some(Store::open(&run.dir, exclude)?))
     }
 
-    fn connect(&self, environment: &Environment) -> Result<Box<dyn Provider>, Failure> {
+    /// Drives a run with another LLM than the agent's, and another person than the one at the terminal.
+    pub fn drive_with(
+        &self,
+        run: &mut Run,
+        workspace: &Workspace,
+        (provider, person): (Box<dyn Provider>, Box<dyn Person>),
+        (budget, cancel): (Budget, Cancel),
+    ) -> Result<(), Failure> {
+        let environment = self.environment(run.id.as_str(), &run.dir, workspace, budget.path());
+        Engine::new(&self.agent, environment, provider, cancel, Some(person), time::now, budget)
+            .drive(run)?;
+        Ok(())
+    }
+
+    /// What the children of the run `id` find around them.
+    pub fn environment(
+        &self,
+        id: &str,
+        run_dir: &Path,
+        workspace: &Workspace,
+        ledger: Option<&Path>,
+    ) -> Environment {
+        let (agent_home, cwd) = (self.agent.home.clone(), workspace.root.clone());
+        let vars = Vars { agent_home, cwd, run_dir: run_dir.to_owned() };
+        let (keys, secrets) = (self.key_names.clone(), self.secrets.clone());
+        Environment::new(self.layers.merged(), keys, id, ledger, vars, secrets)
+    }
+
+    /// The agent's LLM.
+    pub fn connect(&self, environment: &Environment) -> Result<Box<dyn Provider>, Failure> {
         let launch = environment.launch_provider();
         Ok(llm::connect(
             &self.agent.llm,

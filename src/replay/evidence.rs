@@ -86,8 +86,7 @@ impl<'a> Evidence<'a> {
                 return None;
             }
             Seal::Broken { written, found } => {
-                let (written, found) = (format!("crc {written}"), format!("crc {found}"));
-                report.differ(Difference::plain(iteration, name, written, found));
+                report.differ(Difference::of_crc(iteration, name, &found, &written));
             }
         }
         String::from_utf8(bytes).ok()
@@ -152,8 +151,7 @@ impl<'a> Evidence<'a> {
                     let found = crc::of(&bytes);
                     match written {
                         Some(written) if *written != found => {
-                            let what = (format!("crc {found}"), format!("crc {written}"));
-                            report.differ(Difference::plain(None, &*name, what.0, what.1));
+                            report.differ(Difference::of_crc(None, &*name, &found, written));
                         }
                         Some(_) => {}
                         None => {

@@ -20,8 +20,7 @@ pub(super) fn check(bytes: &[u8], report: &mut Report) -> Vec<Event> {
         let iteration = event.as_ref().ok().and_then(|event| event.payload.iteration());
         match (crc::look(line), &event) {
             (Seal::Broken { written, found }, _) => {
-                let (written, found) = (format!("crc {written}"), format!("crc {found}"));
-                report.differ(Difference::plain(iteration, what, written, found));
+                report.differ(Difference::of_crc(iteration, what, &found, &written));
             }
             (_, Err(reason)) => {
                 report.differ(Difference::plain(None, what, reason.clone(), "an event"));
@@ -59,5 +58,40 @@ fn torn(line: &[u8], what: &str, report: &mut Report) {
         report.differ(Difference::plain(None, what, recorded, expected));
     } else {
         report.skip(format!("{what}, which is torn: it never counted"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Payload;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn c_16_10_every_changed_byte_of_every_line_is_found_and_its_line_named() {
+        let said = |seq: u64| Event {
+            seq,
+            timestamp: Timestamp::from_millis(0),
+            payload: Payload::UserMessage { content: format!("message {seq} ä\n") },
+        };
+        let whole: String = (1..=3).map(|seq| said(seq).to_line()).collect();
+        let mut report = Report::default();
+        assert_eq!(check(whole.as_bytes(), &mut report).len(), 3);
+        assert!(report.is_equal() && report.not_checked.is_empty(), "{report:?}");
+        for at in 0..whole.len() {
+            for other in [b'\n', b'7', b'}', 0, 0xff, whole.as_bytes()[at] ^ 1] {
+                let mut changed = whole.clone().into_bytes();
+                changed[at] = other;
+                if changed == whole.as_bytes() {
+                    continue;
+                }
+                let mut report = Report::default();
+                check(&changed, &mut report);
+                let line = whole.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
+                let named = format!("journal.jsonl, line {}", line + 1);
+                let found = report.differences.iter().any(|difference| difference.what == named);
+                assert!(found, "byte {at} as {other}: {report:?}");
+            }
+        }
     }
 }

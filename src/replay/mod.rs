@@ -8,11 +8,17 @@ use crate::composition::{common, excerpt};
 use serde::Serialize;
 use std::path::Path;
 
+mod again;
 mod calls;
 mod evidence;
 mod lines;
 mod requests;
+mod turns;
 mod walk;
+
+pub use again::{Again, Recorded, again, prompt_of};
+pub use requests::part;
+pub use turns::{Outcome, Turn, compare, parted, turns, without_place};
 
 /// What a look at a run has found.
 #[derive(Debug, Default, Serialize)]
@@ -98,6 +104,12 @@ impl Difference {
         }
     }
 
+    /// Of bytes whose check value is not the one that was written for them.
+    fn of_crc(iteration: Option<u32>, what: impl Into<String>, found: &str, written: &str) -> Self {
+        let bytes = |crc: &str| format!("bytes whose crc is {crc}");
+        Self::plain(iteration, what, bytes(found), bytes(written))
+    }
+
     /// Where it is, in words.
     pub fn place(&self) -> String {
         let mut place = self.iteration.map_or(String::new(), |it| format!("iteration {it}, "));
@@ -117,7 +129,8 @@ impl Difference {
 
 impl Report {
     fn differ(&mut self, difference: impl Into<Option<Difference>>) {
-        self.differences.extend(difference.into());
+        let new = difference.into().filter(|new| !self.differences.contains(new));
+        self.differences.extend(new);
     }
 
     fn skip(&mut self, why: String) {

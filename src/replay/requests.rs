@@ -1,30 +1,20 @@
 //! The requests of a run, made again, and what became of their answers.
 
+use super::again::{Again, Recorded, again};
 use super::walk::Walk;
 use super::{Difference, Report};
 use crate::composition::{self, Composition};
-use crate::context::{Counter, Generator, Given, Prompt, Rebuilt, Surroundings};
 use crate::engine;
 use crate::event::Thought;
 use crate::hook::Hook;
 use crate::hook::answer;
 use crate::llm::{self, Reply, openai};
-use crate::process::Launch;
 use crate::record::{self, Block, Body};
-use crate::signal::Cancel;
 use crate::text::Secrets;
-use crate::time;
 use crate::tokens::{self, Ratio};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
-
-/// A request of the run, put together again.
-struct Made {
-    text: String,
-    rebuilt: Rebuilt,
-}
 
 impl Walk<'_> {
     /// An answer: its number, its request, and that it says what the LLM said.
@@ -150,7 +140,7 @@ impl Walk<'_> {
                 return None;
             }
         };
-        let is_same = |made: &Made| {
+        let is_same = |made: &Again| {
             made.text == request
                 || openai::without_stream_options(&made.text).as_deref() == Some(request)
         };
@@ -182,37 +172,13 @@ impl Walk<'_> {
     fn make(
         &self,
         iteration: u32,
-        recorded: &Composition<'_>,
+        composition: &Composition<'_>,
         blocks: &[Block],
         with_prompt: bool,
-    ) -> Result<Made, String> {
+    ) -> Result<Again, String> {
         let config = self.config.as_ref().ok_or("nothing is kept of the agent")?;
-        let parts = recorded.account.blocks.iter().zip(blocks);
-        let given: Vec<Given<'_>> = parts
-            .map(|(part, block)| Given { block, messages: recorded.messages_of(part) })
-            .collect();
-        let prompt = config.prompt.as_deref().filter(|_| with_prompt);
-        let prompt = prompt.map(|text| Prompt { name: &config.agent.system_prompt, text });
-        let cancel = Cancel::manual().map_err(|error| error.to_string())?;
-        // Nothing is started: what a command made is taken from the request.
-        let nowhere = |_: &Generator| Launch {
-            cwd: config.vars.cwd.clone(),
-            env: BTreeMap::new(),
-            secrets: Secrets::default(),
-        };
-        let mut around = Surroundings {
-            iteration,
-            ratio: self.state.ratio,
-            vars: &config.vars,
-            cancel: &cancel,
-            launch: &nowhere,
-            clock: time::now,
-            counter: &mut Counter::default(),
-            generates: false,
-        };
-        let rebuilt = config.agent.context.rebuild(&self.state, &given, prompt, &mut around)?;
-        let body = engine::request(&config.agent, &rebuilt.messages, &Secrets::default());
-        Ok(Made { text: body.text().as_str().to_owned(), rebuilt })
+        let recorded = Recorded { iteration, state: &self.state, composition, blocks };
+        again(&config.agent, &config.vars, recorded, with_prompt)
     }
 
     /// Whether an answer says what its record holds, with what a hook made of it.
@@ -279,30 +245,43 @@ fn differ(
     what: &str,
     recorded: &Composition<'_>,
     request: &str,
-    made: &Made,
+    made: &Again,
     blocks: &[Block],
 ) {
     let counted = blocks.iter().zip(&made.rebuilt.counts);
     let blocks: Vec<Block> =
         counted.map(|(block, count)| Block { messages: *count, ..block.clone() }).collect();
     let again = Composition::of(&made.text, &blocks, Ratio::default()).ok();
-    let parted =
-        again.as_ref().map(|again| composition::compare(again, recorded, Ratio::default(), None));
-    let Some(found) = parted.and_then(|parted| parted.breaks) else {
-        report.differ(Difference::of(Some(iteration), what.to_owned(), request, &made.text));
-        return;
+    let place = again.as_ref().and_then(|again| part(iteration, what, again, recorded));
+    // The place is that in the recorded one.
+    let place = place.map(|found| Difference {
+        recorded: found.expected.clone(),
+        expected: found.recorded.clone(),
+        ..found
+    });
+    let whole = || Difference::of(Some(iteration), what.to_owned(), request, &made.text);
+    report.differ(place.or_else(whole));
+}
+
+/// Where the request `other` parts from `one`, with the message and the block of it.
+pub fn part(
+    iteration: u32,
+    what: &str,
+    one: &Composition<'_>,
+    other: &Composition<'_>,
+) -> Option<Difference> {
+    let found = composition::compare(one, other, Ratio::default(), None).breaks?;
+    let what = match found.message {
+        Some(_) => what.to_owned(),
+        None => format!("{what}, its {}", found.part),
     };
-    report.differ(Difference {
+    Some(Difference {
         iteration: Some(iteration),
-        what: if found.message.is_some() {
-            what.to_owned()
-        } else {
-            format!("{what}, its {}", found.part)
-        },
+        what,
         message: found.message,
         source: found.source,
         byte: Some(found.offset),
-        recorded: found.after,
-        expected: found.before,
-    });
+        recorded: found.before,
+        expected: found.after,
+    })
 }

@@ -15,7 +15,7 @@ use crate::run::RunMetadata;
 use crate::state::RunState;
 use crate::text::REDACTED;
 use crate::vars::Vars;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -23,8 +23,6 @@ use std::path::{Path, PathBuf};
 pub(super) struct Config {
     pub(super) agent: Agent,
     pub(super) vars: Vars,
-    /// The text of its system prompt.
-    pub(super) prompt: Option<String>,
     /// Whether its files are as they were kept.
     pub(super) intact: bool,
 }
@@ -39,6 +37,8 @@ pub(super) struct Walk<'a> {
     pub(super) config: Option<Config>,
     /// The hooks that have run since the last event of another kind: their names and records.
     pub(super) hooks: Vec<(String, String)>,
+    /// The kept files that were looked at.
+    kept: BTreeSet<String>,
     /// What the calls of the present answer come to.
     pub(super) expected: HashMap<String, Expected>,
     /// The requests, as their records give them.
@@ -55,6 +55,7 @@ pub(super) fn check(run_dir: &Path, events: &[Event], report: &mut Report) {
         state: RunState::default(),
         config: None,
         hooks: Vec::new(),
+        kept: BTreeSet::new(),
         expected: HashMap::new(),
         requests: Requests::new(run_dir),
     };
@@ -131,9 +132,7 @@ impl Walk<'_> {
             )),
             Ok(mut agent) => {
                 agent.llm.stream &= llm["provider"] == "openai";
-                let named = |(name, _): &&(&str, String)| *name == SYSTEM_PROMPT;
-                let prompt = agent.sources.iter().find(named).map(|(_, text)| text.clone());
-                self.config = Some(Config { agent, vars, prompt, intact });
+                self.config = Some(Config { agent, vars, intact });
             }
             Err(faults) => self.report.skip(format!(
                 "the requests and calls of process {}: what is kept in {} cannot be read:\n{faults}",
@@ -152,12 +151,11 @@ impl Walk<'_> {
                     .skip(format!("the requests and calls made with {what}, which is not there"));
                 return None;
             };
-            self.report.checked.files += 1;
+            self.report.checked.files += usize::from(self.kept.insert(what.clone()));
             let found = crc::of(&bytes);
             if found != *written {
                 intact = false;
-                let (found, written) = (format!("crc {found}"), format!("crc {written}"));
-                self.report.differ(Difference::plain(None, what, found, written));
+                self.report.differ(Difference::of_crc(None, what, &found, written));
             }
         }
         Some(intact)

@@ -44,6 +44,7 @@ mod output;
 mod ownership;
 mod progress;
 mod records;
+mod replay;
 mod resume;
 mod run_loop;
 mod runs;

@@ -1,0 +1,372 @@
+//! `delta replay`: a run that is only looked at, one whose tools run again, one whose LLM is asked again.
+
+use super::DELTA;
+use super::runs::{in_state, snapshot};
+use serde_json::json;
+use std::fs;
+use std::process::Command;
+use test_support::normal::normal;
+use test_support::sandbox::{Ran, Sandbox};
+use test_support::server::{Answer, RecordedRequest, ScriptedServer};
+
+const TOOLS: &str = "  - name: note\n    shell: echo ${text} >> ledger; cat ledger\n  \
+     - name: much\n    exec: seq 20000\n";
+
+const TURNS: &str = "- say: looking\n  call: [{tool: note, args: {text: one}}, {tool: much}]\n\
+     - call: [{tool: ask_human, args: {prompt: Really?}}]\n\
+     - say: 'done: ${last}'\n- say: more\n";
+
+/// A run with everything in it: tools, much output, a question, an answer, a second message.
+fn whole() -> Sandbox {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, TURNS);
+    sandbox.run("the task", &[]).expect_code(101);
+    for (message, code) in [("yes", 0), ("again", 0)] {
+        sandbox.delta(["continue", "r", "-w", "work", "-m", message]).output().expect_code(code);
+    }
+    sandbox
+}
+
+fn replay(sandbox: &Sandbox, more: &[&str]) -> Ran {
+    let fixed = ["replay", "r", "-w", "work"];
+    sandbox.delta(fixed.iter().chain(more).copied()).output()
+}
+
+fn record(sandbox: &Sandbox, dir: &str, end: &str) -> String {
+    let dir = format!("work/.delta/r/io/{dir}");
+    let names = sandbox.files(&dir);
+    let name = names.iter().find(|name| name.ends_with(end));
+    format!("{dir}/{}", name.unwrap_or_else(|| panic!("no {end} in {names:?}")))
+}
+
+#[test]
+fn c_16_9_a_run_is_verified_without_its_agent_and_workspace() {
+    let sandbox = whole();
+    let equal = "run r is as it was recorded: 20 lines, 4 requests, 3 calls, 11 files\n";
+    let before = snapshot(&sandbox);
+    replay(&sandbox, &[]).expect(0, equal, "");
+    assert_eq!(snapshot(&sandbox), before);
+    let elsewhere = Sandbox::new(DELTA);
+    let mut copy = Command::new("cp");
+    copy.arg("-r").arg(sandbox.path("work/.delta")).arg(elsewhere.path("home"));
+    assert!(copy.status().unwrap().success());
+    fs::remove_dir_all(sandbox.path("agent")).unwrap();
+    fs::remove_dir_all(sandbox.path("work")).unwrap();
+    elsewhere.delta(["replay", "r", "-w", "home"]).output().expect(0, equal, "");
+    let seen = elsewhere.delta(["replay", "r", "-w", "home", "--format", "json"]).output();
+    let expected = json!({
+        "run_id": "r", "mode": "verify", "equal": true, "differences": [], "not_checked": [],
+        "checked": {"lines": 20, "requests": 4, "calls": 3, "files": 11},
+    });
+    assert_eq!(seen.expect_code(0).json(), expected);
+}
+
+#[test]
+fn c_16_9_an_agent_that_changes_while_a_run_stands_is_kept_for_each_process() {
+    let turns = "- call: [{tool: ask_human, args: {prompt: Really?}}]\n- say: done\n- say: more\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    sandbox.write(
+        "agent/schema.json",
+        r#"{"type": "object", "properties": {"x": {"type": "integer"}}}"#,
+    );
+    let yaml = sandbox.read("agent/agent.yaml");
+    sandbox.write(
+        "agent/agent.yaml",
+        format!("{yaml}finish: {{schema: schema.json}}\nsystem_prompt: prompts/own.md\n"),
+    );
+    sandbox.write("agent/prompts/own.md", "You are the first.\n");
+    let context = sandbox.read("agent/context.yaml").replace("system_prompt.md", "prompts/own.md");
+    sandbox.write("agent/context.yaml", context);
+    sandbox.run("the task", &[]).expect_code(101);
+    sandbox.write("agent/prompts/own.md", "You are the second.\n");
+    sandbox.delta(["continue", "r", "-w", "work", "-m", "yes"]).output().expect_code(0);
+    sandbox.delta(["continue", "r", "-w", "work", "-m", "again"]).output().expect_code(0);
+    assert_eq!(sandbox.read("work/.delta/r/agent/system_prompt.md"), "You are the first.\n");
+    assert_eq!(sandbox.read("work/.delta/r/agent/2/system_prompt.md"), "You are the second.\n");
+    let kept = |start: &serde_json::Value| start["config"]["kept"]["dir"].clone();
+    let kept: Vec<_> = sandbox.events("ENGINE_START").iter().map(kept).collect();
+    assert_eq!(kept, [json!("agent"), json!("agent/2"), json!("agent/2")]);
+    let equal = "run r is as it was recorded: 15 lines, 3 requests, 1 call, 12 files\n";
+    replay(&sandbox, &[]).expect(0, equal, "");
+}
+
+/// A change of one byte, and the first line that says where it is.
+fn named(path: &str, from: &str, to: &str, first: &str) {
+    let sandbox = whole();
+    sandbox.unverified("a byte of it is changed");
+    let path = match path.split_once('*') {
+        Some((dir, end)) => record(&sandbox, dir, end),
+        None => format!("work/.delta/r/{path}"),
+    };
+    let text = sandbox.read(&path);
+    let at = text.find(from).unwrap_or_else(|| panic!("{from} is not in {path}"));
+    assert_eq!(from.len(), to.len());
+    let changed = format!("{}{to}{}", &text[..at], &text[at + from.len()..]);
+    sandbox.write(&path, changed);
+    let ran = replay(&sandbox, &[]).expect_code(3);
+    let said = normal(&sandbox, &ran.stdout);
+    assert!(said.lines().any(|line| line == first), "{first}\nis not said of {path}:\n{said}");
+    let seen = replay(&sandbox, &["--format", "json"]).expect_code(3).json();
+    assert_eq!(seen["equal"], false);
+    assert!(!seen["differences"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn c_16_10_a_changed_byte_of_the_configuration_is_named() {
+    named(
+        "agent/system_prompt.md",
+        "test",
+        "tent",
+        "then: iteration 1, the request, message 1, source `system_prompt.md`, byte 112",
+    );
+    named("agent/agent.yaml", "seq", "sed", "first: agent/agent.yaml");
+    named("agent/context.yaml", "journal", "jornaul", "first: agent/context.yaml");
+}
+
+#[test]
+fn c_16_10_a_changed_byte_of_the_journal_is_named() {
+    named("journal.jsonl", "the task", "the tusk", "first: journal.jsonl, line 2");
+    named(
+        "journal.jsonl",
+        "the task",
+        "the tusk",
+        "then: iteration 1, the request, message 2, source `journal`, byte 151",
+    );
+    named("journal.jsonl", "looking", "looming", "then: iteration 1, the answer's content, byte 4");
+    named(
+        "journal.jsonl",
+        ",\"argv\":[\"sh\"",
+        ",\"argv\":[\"su\"",
+        "then: iteration 1, the call call_1_1 (note), its argv, byte 3",
+    );
+    named(
+        "journal.jsonl",
+        "_content\":\"one",
+        "_content\":\"ons",
+        "first: iteration 1, journal.jsonl, line 5",
+    );
+    named("journal.jsonl", "\"duration_ms\":", "\"duration_mz\":", "first: journal.jsonl, line 5");
+    named(
+        "journal.jsonl",
+        "\"status\":\"WAITING",
+        "\"status\":\"WAITINK",
+        "first: journal.jsonl, line 10",
+    );
+    named(
+        "journal.jsonl",
+        "\"timestamp\":\"2",
+        "\"timestamp\":\"3",
+        "first: journal.jsonl, line 1",
+    );
+}
+
+#[test]
+fn c_16_10_a_changed_byte_of_what_was_recorded_is_named() {
+    named(
+        "invocations*_1.json",
+        "You are",
+        "You wre",
+        "first: iteration 1, io/invocations/STAMP_1.json",
+    );
+    named(
+        "invocations*_1.json",
+        "looking\"",
+        "looming\"",
+        "then: iteration 1, the answer's content, byte 4",
+    );
+    named(
+        "tool_executions*_note.json",
+        "\"stdout\":\"one",
+        "\"stdout\":\"ona",
+        "then: iteration 1, the observation of the call call_1_1 (note), byte 2",
+    );
+    // Behind what the LLM was shown of it.
+    named(
+        "tool_executions*_much.stdout",
+        "\n10000\n",
+        "\n10900\n",
+        "first: io/tool_executions/STAMP_much.stdout",
+    );
+    named("metadata.json", "the task", "the tusk", "first: metadata.json, byte 257");
+}
+
+#[test]
+fn c_16_10_any_changed_byte_of_a_journal_is_found() {
+    let sandbox = whole();
+    sandbox.unverified("its journal is changed");
+    let path = "work/.delta/r/journal.jsonl";
+    let whole = fs::read(sandbox.path(path)).unwrap();
+    // Every one would be thousands of processes; the unit tests have them all for one line.
+    for at in (0..whole.len()).step_by(whole.len() / 60).chain([whole.len() - 1]) {
+        let mut changed = whole.clone();
+        changed[at] = if changed[at] == b'7' { b'8' } else { b'7' };
+        sandbox.write(path, &changed);
+        let ran = replay(&sandbox, &[]);
+        let line = whole[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let said = format!("journal.jsonl, line {line}\n");
+        assert!(ran.code == 3 && ran.stdout.contains(&said), "byte {at}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn c_16_9_what_cannot_be_checked_is_said_and_is_no_difference() {
+    let sandbox = in_state("RUNNING");
+    let ran = replay(&sandbox, &[]).expect_code(0);
+    let expected = "run r is as it was recorded: 4 lines, 1 request, 1 call, 4 files\n\
+        not checked: metadata.json: no process has left the run as it is\n";
+    assert_eq!(ran.stdout, expected);
+    // As a power failure may leave the records, which are not synced.
+    let sandbox = whole();
+    let lost = record(&sandbox, "tool_executions", "_note.json");
+    fs::remove_file(sandbox.path(&lost)).unwrap();
+    let ran = replay(&sandbox, &[]).expect_code(0);
+    let said = normal(&sandbox, &ran.stdout);
+    assert!(
+        said.ends_with("not checked: io/tool_executions/STAMP_note.json, which is not there\n"),
+        "{said}"
+    );
+    // A journal as an older delta wrote it, without check values.
+    let path = "work/.delta/r/journal.jsonl";
+    let older: String = sandbox
+        .read(path)
+        .lines()
+        .map(|line| format!("{}}}\n", &line[..line.len() - 18]))
+        .collect();
+    sandbox.write(path, older);
+    let ran = replay(&sandbox, &[]).expect_code(0);
+    let said = "not checked: 20 lines of the journal between 1 and 20, which have no check value\n";
+    assert!(ran.stdout.contains(said), "{}", ran.stdout);
+    sandbox.delta(["continue", "r", "-w", "work", "-m", "more"]).output().expect_code(1);
+}
+
+#[test]
+fn c_16_9_a_run_that_is_not_there_or_cannot_be_read_is_an_error() {
+    let sandbox = whole();
+    let ran = sandbox.delta(["replay", "other", "-w", "work"]).output();
+    assert!(ran.expect_code(1).stderr.starts_with("Error: there is no run other in "));
+    let cases = [
+        (
+            &["--into", "x"][..],
+            "Error: `--into` means nothing to `--mode verify`\nHint: it is for `--mode tools`\n",
+        ),
+        (
+            &["--agent", "x"],
+            "Error: `--agent` means nothing to `--mode verify`\nHint: it is for `--mode tools` and `--mode model`\n",
+        ),
+        (
+            &["--mode", "tools", "--model", "x"],
+            "Error: `--model` means nothing to `--mode tools`\nHint: it is for `--mode model`\n",
+        ),
+    ];
+    for (more, expected) in cases {
+        replay(&sandbox, more).expect(126, "", expected);
+    }
+}
+
+#[test]
+fn c_16_11_tools_run_again_in_a_workspace_of_their_own() {
+    let sandbox = whole();
+    let before = snapshot(&sandbox);
+    let ran = replay(&sandbox, &["--mode", "tools", "--into", "fresh"]).normal(&sandbox);
+    let equal = "the tools of run r did the same: 4 answers, 3 calls\nthe tools ran in DIR/fresh, as run ID\n";
+    // What is left out of much output lies in the run's own directory, which the LLM is told, and which is another.
+    assert_eq!((ran.stdout.as_str(), ran.code), (equal, 0), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("the LLM is the recording of run r; everything else is real\n"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(sandbox.read("fresh/ledger"), "one\n");
+    assert_eq!(snapshot(&sandbox), before);
+    assert_eq!(sandbox.read("work/ledger"), "one\n");
+}
+
+#[test]
+fn c_16_11_tools_that_do_the_same_are_equal_and_others_are_named() {
+    let answers = vec![Answer::call("note", json!({"text": "one"})), Answer::text("done")];
+    let server = ScriptedServer::start(answers);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), TOOLS);
+    sandbox.run("the task", &[]).expect_code(0);
+    assert_eq!(server.requests().len(), 2);
+    drop(server);
+    let (before, tools) = (snapshot(&sandbox), ["--mode", "tools", "--into", "fresh"]);
+    let ran = replay(&sandbox, &tools).normal(&sandbox);
+    let ran_in = "the tools ran in DIR/fresh, as run ID\n";
+    assert_eq!(ran.stdout, format!("the tools of run r did the same: 2 answers, 1 call\n{ran_in}"));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    // The world is another one: the ledger has a line already.
+    let ran = replay(&sandbox, &tools).normal(&sandbox);
+    let expected = format!(
+        "the tools of run r did not do the same: 1 difference\n\
+         first: iteration 1, the observation of the call call_1 (note), byte 4\n  \
+           recorded: one\\n\n  now:      one\\none\n{ran_in}\
+         requests that are not the same: 2\n"
+    );
+    assert_eq!((ran.code, ran.stdout), (3, expected));
+    let seen = replay(&sandbox, &["--mode", "tools", "--format", "json"]).expect_code(0).json();
+    let place = seen["replayed_as"]["work_dir"].as_str().unwrap();
+    assert!(place.ends_with("/agent/workspaces/W001"), "{place}");
+    assert_eq!(snapshot(&sandbox), before);
+}
+
+/// Asks as `answers` say, after a run whose answers were others; gives what the replay printed, and how often it asked.
+fn asked_again(answers: Vec<Answer>) -> (Ran, Vec<RecordedRequest>) {
+    let first = vec![
+        Answer::call("note", json!({"text": "one"})).saying("so"),
+        Answer::call("note", json!({"text": "two"})),
+        Answer::text("done"),
+    ];
+    let tools = "  - name: note\n    shell: echo ${text} >> ledger; cat ledger\n    parameters:\n      - {name: text}\n";
+    let server = ScriptedServer::start(first);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), tools);
+    sandbox.run("the task", &[]).expect_code(0);
+    let other = ScriptedServer::start(answers);
+    sandbox.agent(&format!("model: other-model\n  base_url: {}", other.url()), tools);
+    sandbox.write("agent/system_prompt.md", "You are another test.\n");
+    let before = (snapshot(&sandbox), sandbox.read("work/ledger"));
+    let ran = replay(&sandbox, &["--mode", "model", "--model", "a-third"]);
+    assert_eq!((snapshot(&sandbox), sandbox.read("work/ledger")), before);
+    assert_eq!(other.violations(), Vec::<String>::new());
+    (ran, other.requests())
+}
+
+#[test]
+fn c_16_12_another_llm_is_asked_with_the_recorded_results() {
+    let (ran, requests) = asked_again(vec![
+        Answer::call("note", json!({"text": "one"})).saying("in other words"),
+        Answer::call("note", json!({"text": "two"})),
+        Answer::text("the end").usage(5, 6),
+    ]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert!(
+        ran.stdout.starts_with(
+            "the LLM called the same as in run r: 3 answers\nasked a-third for 3 answers: "
+        ),
+        "{}",
+        ran.stdout
+    );
+    let last = &requests[2].body;
+    assert_eq!(last["model"], "a-third");
+    assert_eq!(
+        last["messages"][0]["content"],
+        "# Context Block: system_prompt.md\n\nYou are another test.\n"
+    );
+    // What was said and done then, not what is said now.
+    assert_eq!(last["messages"][2]["content"], "so");
+    assert_eq!(last["messages"][5]["content"], "one\ntwo\n");
+}
+
+#[test]
+fn c_16_12_the_first_call_that_differs_ends_it() {
+    let (ran, requests) = asked_again(vec![
+        Answer::call("note", json!({"text": "one"})),
+        Answer::call("note", json!({"text": "three"})),
+    ]);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    let expected = "the LLM did not call the same as in run r\nfirst: iteration 2, call 1\n  \
+        recorded: note {\"text\":\"two\"}\n  now:      note {\"text\":\"three\"}\nasked a-third for 2 answers: ";
+    assert!(ran.stdout.starts_with(expected), "{}", ran.stdout);
+    assert_eq!(requests.len(), 2);
+    let (ran, _) = asked_again(vec![Answer::text("at once")]);
+    let expected = "first: iteration 1, call 1\n  recorded: note {\"text\":\"one\"}\n  now:      no call: it ends the run\n";
+    assert!(ran.code == 3 && ran.stdout.contains(expected), "{}", ran.stdout);
+}
