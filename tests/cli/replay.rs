@@ -149,7 +149,7 @@ fn c_16_10_a_changed_byte_of_the_journal_is_named() {
         "journal.jsonl",
         "\"status\":\"WAITING",
         "\"status\":\"WAITINK",
-        "first: journal.jsonl, line 10",
+        "first: journal.jsonl, line 11",
     );
     named(
         "journal.jsonl",
