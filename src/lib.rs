@@ -51,6 +51,7 @@ pub mod context;
 pub mod hook;
 pub mod human;
 pub mod agent;
+pub mod agent_test;
 pub mod schema;
 pub mod lint;
 pub mod migrate;

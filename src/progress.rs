@@ -219,16 +219,14 @@ impl Progress {
         let (name, place) = (printable(&start.agent_name), printable(&start.work_dir));
         self.line(&format!("{BOLD}{name}{BOLD:#} {DIM}{}{DIM:#}", start.run_id));
         self.line(&format!("{DIM}workspace {place}{DIM:#}"));
-        let recording = start.config.get("replay").and_then(|replay| replay.get("run_id"));
-        if let Some(run) = recording.and_then(Json::as_str) {
-            let text = format!("the LLM is the recording of run {run}; everything else is real");
-            self.line(&format!("{WARN}{text}{WARN:#}"));
-        } else if part("provider") == "script" {
-            let text = format!("the LLM is a script ({model}); everything else is real");
-            self.line(&format!("{WARN}{text}{WARN:#}"));
-        } else {
-            self.line(&format!("{DIM}model {model}{DIM:#}"));
-        }
+        let replayed = start.config.get("replay").and_then(|replay| replay.get("run_id"));
+        let stand_in = match (replayed.and_then(Json::as_str), part("provider").as_str()) {
+            (Some(run), _) => format!("the recording of run {run}"),
+            (None, "script") => format!("a script ({model})"),
+            (None, "recorded") => format!("a recording of {model}"),
+            _ => return self.line(&format!("{DIM}model {model}{DIM:#}")),
+        };
+        self.line(&format!("{WARN}the LLM is {stand_in}; everything else is real{WARN:#}"));
     }
 
     fn thought(&mut self, thought: &Thought) {

@@ -44,7 +44,7 @@ pub struct Invocation<'a> {
     pub run_id: &'a str,
     /// The answer that was asked for.
     pub iteration: u32,
-    /// `openai`, `script` or `command`.
+    /// `openai`, `script`, `command` or `recorded`.
     pub provider: &'a str,
     /// The model that was asked.
     pub model: &'a str,

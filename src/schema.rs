@@ -115,6 +115,10 @@ fn value(shape: &'static Shape, definitions: &mut Map<String, Json>) -> Json {
             let text = value(&Shape::Text, definitions);
             json!({"type": "object", "additionalProperties": text})
         }
+        Shape::Each(shape) => {
+            let each = value(shape, definitions);
+            json!({"type": "object", "additionalProperties": each})
+        }
         Shape::Either(shapes) => {
             let any: Vec<Json> = shapes.iter().map(|shape| value(shape, definitions)).collect();
             json!({"anyOf": any})
@@ -126,9 +130,10 @@ fn value(shape: &'static Shape, definitions: &mut Map<String, Json>) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent_test::expectation::{EXPECT, Expectation};
     use crate::diag::Report;
     use crate::yaml::Document;
-    use crate::{agent, context, hook, llm, tool};
+    use crate::{agent, agent_test, context, hook, llm, tool};
 
     /// Every kind of value that a person might write where another one belongs.
     const VALUES: [&str; 14] = [
@@ -242,6 +247,15 @@ mod tests {
     }
 
     #[test]
+    fn c_17_1_the_schema_of_a_test_is_what_is_read() {
+        let load =
+            |doc: &Document| drop(agent_test::Test::of_document(doc, "tests/x.yaml".as_ref()));
+        check(&agent_test::TEST, "task: x\nllm: {turns: [{say: x}]}\nexpect: {result: x}\n", load);
+        let load = |doc: &Document| drop(Expectation::read(doc, &doc.root));
+        check(&EXPECT, "status: FAILED\n", load);
+    }
+
+    #[test]
     fn every_schema_is_one_and_every_key_is_described() {
         for mapping in [
             &agent::AGENT,
@@ -249,6 +263,7 @@ mod tests {
             &context::CONTEXT,
             &hook::HOOKS,
             &llm::script::SCRIPT,
+            &agent_test::TEST,
         ] {
             let schema = of_file("a file", mapping);
             assert!(jsonschema::draft7::meta::is_valid(&schema), "{schema:#}");

@@ -47,7 +47,7 @@ pub struct Options {
     pub max_iterations: Option<u32>,
     #[command(flatten)]
     pub limits: LimitOptions,
-    /// Another LLM than the agent's: NAME, or PROVIDER:NAME with openai, script or command
+    /// Another LLM than the agent's: NAME, or PROVIDER:NAME with openai, script, command or recorded
     #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
     pub model: Option<ModelChoice>,
     /// Keep what the workspace is at each iteration, for `delta rollback` and `delta diff`
@@ -193,9 +193,10 @@ impl Ready {
                 let endpoint = OpenAi::new(endpoint, agent.llm.model.clone())?;
                 (Some(endpoint), [&keys[..], &ADDRESS_VARIABLES].concat())
             }
-            ProviderKind::Openai | ProviderKind::Script(_) | ProviderKind::Command(_) => {
-                (None, Vec::new())
-            }
+            ProviderKind::Openai
+            | ProviderKind::Script(_)
+            | ProviderKind::Command(_)
+            | ProviderKind::Recorded(_) => (None, Vec::new()),
         };
         options.note(&layers.notes);
         options.note(&layers.account(&used));

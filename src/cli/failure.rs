@@ -32,6 +32,8 @@ enum Kind {
     Exists,
     /// There is no such run.
     NoRun,
+    /// There is nothing to do it with.
+    None,
     /// Somebody else works on the run.
     Active,
     /// The run cannot go on without a message.
@@ -56,6 +58,7 @@ impl Kind {
             Self::Config => "config",
             Self::Exists => "run_exists",
             Self::NoRun => "run_not_found",
+            Self::None => "nothing_found",
             Self::Active => "run_active",
             Self::NeedsMessage => "message_missing",
             Self::Damaged => "damaged",
@@ -72,6 +75,7 @@ impl Kind {
             Self::Config => 126,
             Self::Exists
             | Self::NoRun
+            | Self::None
             | Self::Active
             | Self::NeedsMessage
             | Self::Damaged
@@ -103,6 +107,11 @@ impl Failure {
     /// Somebody else works on what is to be changed.
     pub fn active(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: Kind::Active, message: message.into(), hint: Some(hint.into()), run_id: None }
+    }
+
+    /// There is nothing to do it with.
+    pub fn none(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { kind: Kind::None, message: message.into(), hint: Some(hint.into()), run_id: None }
     }
 
     /// The run cannot go on without a message.
@@ -157,6 +166,7 @@ impl Failure {
             Kind::Config
             | Kind::Exists
             | Kind::NoRun
+            | Kind::None
             | Kind::Active
             | Kind::NeedsMessage
             | Kind::Damaged

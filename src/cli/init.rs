@@ -72,19 +72,22 @@ impl Template {
     fn files(self) -> &'static [File] {
         match self {
             Self::Minimal => {
-                files!("minimal": "agent.yaml", "system_prompt.md", "script.yaml", "README.md")
+                files!(
+                    "minimal": "agent.yaml", "system_prompt.md", "script.yaml", "README.md",
+                    "tests/looks.yaml",
+                )
             }
             Self::HelloWorld => files!(
                 "hello-world": "agent.yaml", "system_prompt.md", "script.yaml", "README.md",
-                "tools/greet.sh",
+                "tools/greet.sh", "tests/greets.yaml",
             ),
             Self::FileOps => files!(
                 "file-ops": "agent.yaml", "system_prompt.md", "script.yaml", "README.md",
-                "tools/inside", "tools/save", "tools/search",
+                "tools/inside", "tools/save", "tools/search", "tests/stays-inside.yaml",
             ),
             Self::ApiTester => files!(
                 "api-tester": "agent.yaml", "system_prompt.md", "script.yaml", "README.md",
-                "tools/request", "tools/check-status",
+                "tools/request", "tools/check-status", "tests/only-http.yaml",
             ),
         }
     }
@@ -260,7 +263,10 @@ fn write(
 fn content(path: &str, text: &str, name: &str) -> String {
     let text = text.replace(PLACEHOLDER, name);
     match Schema::of_file(path) {
-        Some(schema) => format!("# yaml-language-server: $schema={}\n{text}", schema.path()),
+        Some(schema) => {
+            let up = "../".repeat(path.matches('/').count());
+            format!("# yaml-language-server: $schema={up}{}\n{text}", schema.path())
+        }
         None => text,
     }
 }

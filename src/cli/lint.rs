@@ -12,8 +12,8 @@ use std::process::ExitCode;
 
 /// Report what of an agent does not load, and what loads but is probably wrong
 ///
-/// Looks at agent.yaml, what it imports, context.yaml and hooks.yaml, and starts nothing. The rules and how to silence one are in
-/// docs/reference/lint.md.
+/// Looks at agent.yaml, what it imports, context.yaml, hooks.yaml and the tests, and starts nothing. The rules and how to
+/// silence one are in docs/reference/lint.md.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+mod agent_tests;
 mod budget;
 mod completions;
 mod context;
@@ -73,6 +74,7 @@ enum Command {
     Replay(Box<replay::ReplayArgs>),
     #[command(subcommand)]
     Context(context::ContextCommand),
+    Test(agent_tests::TestArgs),
     Schema(schema::SchemaArgs),
     Init(init::InitArgs),
     #[command(subcommand)]
@@ -125,6 +127,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::View(args) => view::view(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Context(command) => context::context(&command),
+        Command::Test(args) => agent_tests::test(&args),
         Command::Schema(args) => schema::schema(&args),
         Command::Init(args) => init::init(&args),
         Command::Completions(args) => completions::completions(&args, &PROGRAM),

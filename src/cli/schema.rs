@@ -2,7 +2,7 @@
 
 use super::stdout;
 use crate::yaml::Mapping;
-use crate::{agent, context, hook, llm, schema};
+use crate::{agent, agent_test, context, hook, llm, schema};
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 
@@ -34,6 +34,8 @@ pub enum Name {
     Hooks,
     /// A script file, of the provider `script`
     Script,
+    /// A test, a file in tests/
+    Test,
     /// A file with `tools:` that agents import
     Tools,
 }
@@ -45,6 +47,7 @@ impl Name {
             Self::Context => ("context.yaml of delta", &context::CONTEXT),
             Self::Hooks => ("hooks.yaml of delta", &hook::HOOKS),
             Self::Tools => ("an imported file of delta", &agent::imports::TOOLS),
+            Self::Test => ("a test of delta", &agent_test::TEST),
             Self::Script => ("a script file of delta", &llm::script::SCRIPT),
         }
     }
@@ -56,6 +59,7 @@ impl Name {
             "context.yaml" => Some(Self::Context),
             "hooks.yaml" => Some(Self::Hooks),
             "script.yaml" => Some(Self::Script),
+            _ if name.starts_with("tests/") && name.ends_with(".yaml") => Some(Self::Test),
             _ => None,
         }
     }

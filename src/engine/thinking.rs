@@ -355,7 +355,7 @@ pub fn frame(agent: &Agent) -> (String, String) {
     for (key, value) in &llm.body {
         add(key, value);
     }
-    let streams = llm.stream && llm.provider.name() == "openai";
+    let streams = llm.stream && llm.provider.streams();
     if streams {
         add("stream", &Json::Bool(true));
         add("stream_options", &json!({"include_usage": true}));

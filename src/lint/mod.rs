@@ -6,6 +6,7 @@
 use crate::agent::Agent;
 use crate::agent::imports::ImportPath;
 use crate::agent::layers::{Layers, Places, Variables};
+use crate::agent_test;
 use crate::diag::{Diagnostic, Report};
 use crate::durable;
 use crate::process::Launch;
@@ -120,6 +121,8 @@ pub fn lint(home: &Path, allowed: &ImportPath, launch: &Launch) -> Vec<Finding> 
         Err(report) => report.diagnostics.into_iter().map(of_load).collect(),
     };
     findings.extend(environment(&home).map(of_load));
+    let tests = agent_test::load(&home).err().unwrap_or_default();
+    findings.extend(tests.diagnostics.into_iter().map(of_load));
     let main = document(&home, "agent.yaml").or_else(|| document(&home, "config.yaml"));
     let mut sink = Sink { findings, allowed: Vec::new() };
     if let Some((main, node)) = main.as_ref().and_then(|main| Some((main, main.root.get("llm")?))) {

@@ -1,5 +1,6 @@
 //! The `llm:` section of agent.yaml.
 
+use super::cassette::Cassette;
 use super::script::ScriptFile;
 use crate::diag::{Diagnostic, Report};
 use crate::text;
@@ -18,14 +19,14 @@ pub static LLM: Mapping = Mapping {
         Key::required(
             "model",
             Shape::Text,
-            "The model's name; the path of a script file for the provider `script`.",
+            "The model's name; the path of a file for the providers `script` and `recorded`.",
         ),
         Key::with_default(
             "provider",
             // Its reader has a better word for the others.
             Shape::Either(&[Shape::Choice(&PROVIDERS)]),
             Default::Text("openai"),
-            "Who answers: an OpenAI-compatible endpoint, a script file, or a command.",
+            "Who answers: an OpenAI-compatible endpoint, a script file, a command, or a cassette.",
         ),
         Key::optional(
             "base_url",
@@ -105,8 +106,9 @@ const USD: Shape = Shape::Number(0.0, f64::MAX);
 const BODY_KEYS: [&str; 2] = ["temperature", "max_tokens"];
 
 /// The names of the providers.
-const PROVIDERS: [&str; 3] = ["openai", "script", "command"];
+const PROVIDERS: [&str; 4] = ["openai", "script", "command", "recorded"];
 
+const CASSETTE_HELP: &str = "for the `recorded` provider, `model` is the path of a cassette, which `delta test --record` makes";
 const SCRIPT_HELP: &str = "for the `script` provider, `model` is the path of a script file";
 /// What is to be done where a cost is to be limited that is not known.
 pub const PRICING_HELP: &str = "write into `llm:` what tokens cost in USD per million, such as `pricing: {input: 2.5, output: 10}`; zeros for what costs nothing";
@@ -148,6 +150,8 @@ pub enum ProviderKind {
     Script(Rc<ScriptFile>),
     /// A command.
     Command(Vec<String>),
+    /// What an LLM answered once.
+    Recorded(Rc<Cassette>),
 }
 
 impl ProviderKind {
@@ -157,6 +161,16 @@ impl ProviderKind {
             Self::Openai => "openai",
             Self::Script(_) => "script",
             Self::Command(_) => "command",
+            Self::Recorded(_) => "recorded",
+        }
+    }
+
+    /// Whether an answer can be asked for as a stream. A request to a cassette is the one that was recorded.
+    pub fn streams(&self) -> bool {
+        match self {
+            Self::Openai => true,
+            Self::Recorded(cassette) => cassette.head.provider == "openai",
+            Self::Script(_) | Self::Command(_) => false,
         }
     }
 }
@@ -225,6 +239,14 @@ impl LlmConfig {
             None => (read_provider(doc, fields, model_node, model.as_deref(), home), model),
             Some(choice) => (choice.read(doc, fields, home), Some(choice.model.clone())),
         };
+        let model = match (&kind, choice) {
+            // The request is that of the agent as it is now.
+            (Some(ProviderKind::Recorded(_)), Some(_)) if asks(fields) => {
+                fields.text("model").map(str::to_owned)
+            }
+            (Some(ProviderKind::Recorded(cassette)), _) => Some(cassette.head.model.clone()),
+            _ => model,
+        };
         let text = |key: &str| fields.text(key).map(str::to_owned);
         let (base_url, api_key_env) = (text("base_url"), text("api_key_env"));
         check_address(doc, fields, base_url.as_deref());
@@ -244,6 +266,11 @@ impl LlmConfig {
             body,
         })
     }
+}
+
+/// Whether `model` is the name of one, and not a file.
+fn asks(fields: Fields<'_>) -> bool {
+    matches!(fields.text("provider"), Some("openai" | "command"))
 }
 
 /// The operator's `--model NAME` or `--model PROVIDER:NAME`.
@@ -298,6 +325,11 @@ impl ModelChoice {
                 let path = if own.exists() { own.to_owned() } else { home.join(own) };
                 read_script(doc, &path).map_err(|message| blame(message, SCRIPT_HELP)).ok()?
             }
+            "recorded" => {
+                let own = Path::new(&self.model);
+                let path = if own.exists() { own.to_owned() } else { home.join(own) };
+                read_cassette(doc, &path).map_err(|message| blame(message, CASSETTE_HELP)).ok()?
+            }
             "command" if command.is_empty() => {
                 blame("the agent's `llm` has no `command`".to_owned(), COMMAND_HELP);
                 None
@@ -334,7 +366,7 @@ fn own_provider<'a>(doc: &Document, fields: Fields<'a>) -> Option<&'a str> {
             .to_owned(),
         false => text::did_you_mean(name, PROVIDERS),
     };
-    let message = "`provider` must be `openai`, `script` or `command`";
+    let message = "`provider` must be `openai`, `script`, `command` or `recorded`";
     doc.fault(given.unwrap_or(fields.node), message, Some(help));
     None
 }
@@ -356,6 +388,12 @@ fn read_provider(
                 doc.fault(model_node.unwrap_or(at), message, Some(SCRIPT_HELP.to_owned()))
             };
             read_script(doc, &home.join(model?)).map_err(blame).ok()?
+        }
+        "recorded" => {
+            let blame = |message| {
+                doc.fault(model_node.unwrap_or(at), message, Some(CASSETTE_HELP.to_owned()))
+            };
+            read_cassette(doc, &home.join(model?)).map_err(blame).ok()?
         }
         "command" if command.is_empty() => {
             let message = "provider `command` needs a `command`";
@@ -436,6 +474,19 @@ fn read_script(doc: &Document, path: &Path) -> Result<Option<ProviderKind>, Stri
         .map_err(|error| format!("the script {} cannot be read: {error}", path.display()))?;
     match ScriptFile::parse(&path.display().to_string(), &text) {
         Ok(script) => Ok(Some(ProviderKind::Script(Rc::new(script)))),
+        Err(mut report) => {
+            doc.adopt(&mut report);
+            Ok(None)
+        }
+    }
+}
+
+/// A cassette, likewise.
+fn read_cassette(doc: &Document, path: &Path) -> Result<Option<ProviderKind>, String> {
+    let text = crate::durable::read_regular_text(path)
+        .map_err(|error| format!("the cassette {} cannot be read: {error}", path.display()))?;
+    match Cassette::parse(&path.display().to_string(), &text) {
+        Ok(cassette) => Ok(Some(ProviderKind::Recorded(Rc::new(cassette)))),
         Err(mut report) => {
             doc.adopt(&mut report);
             Ok(None)

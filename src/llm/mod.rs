@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub mod cassette;
 pub mod config;
 mod command;
 pub mod endpoint;
@@ -259,6 +260,10 @@ pub fn connect(
         (ProviderKind::Openai, None) => Err(LlmError::failed("no endpoint")),
         (ProviderKind::Script(script), _) => {
             Ok(Box::new(script::Script::new(script.clone(), config.model.clone())))
+        }
+        (ProviderKind::Recorded(cassette), _) => {
+            let whoever_asks = Box::new(|_: &recorded::Question<'_>| Ok(()));
+            Ok(Box::new(recorded::Recorded::new(cassette.recordings(), whoever_asks)))
         }
         (ProviderKind::Command(argv), _) => {
             let argv = argv.iter().map(|word| vars.fill(word)).collect();

@@ -27,7 +27,8 @@ pub static SCRIPT: Mapping = Mapping {
     open: false,
 };
 
-static TURN: Mapping = Mapping {
+/// A turn of a script.
+pub static TURN: Mapping = Mapping {
     what: "a turn",
     about: "One answer. `${task}`, `${message}`, `${last}` and the groups of `when` are filled in.",
     keys: &[
@@ -94,16 +95,27 @@ impl ScriptFile {
                 return Err(report);
             }
         };
-        let turns = doc.fields(&doc.root, &SCRIPT).and_then(|fields| {
-            let node = fields.require("turns", "[{say: \"...\"}]")?;
-            let items = doc.list(node, "`turns`")?;
-            Some(items.iter().filter_map(|item| Turn::read(&doc, item)).collect::<Vec<_>>())
-        });
+        let file = doc
+            .fields(&doc.root, &SCRIPT)
+            .and_then(|fields| Self::of_turns(&doc, fields.require("turns", "[{say: \"...\"}]")?));
         doc.finish(&mut report);
-        match turns {
-            Some(turns) if report.is_empty() => Ok(Self { name: name.to_owned(), turns }),
+        match file {
+            Some(file) if report.is_empty() => Ok(file),
             _ => Err(report),
         }
+    }
+
+    /// The script whose turns are the list `node`; what is wrong with them goes into the document's report.
+    pub fn of_turns(doc: &Document, node: &Node) -> Option<Self> {
+        let items = doc.list(node, "`turns`")?;
+        let turns = items.iter().filter_map(|item| Turn::read(doc, item)).collect();
+        Some(Self { name: doc.name.clone(), turns })
+    }
+
+    /// The places of the turns that answer whatever was said last: all that are not passed over.
+    pub fn unconditional(&self) -> impl Iterator<Item = usize> {
+        let turns = self.turns.iter().enumerate();
+        turns.filter(|(_, turn)| turn.when.is_none()).map(|(place, _)| place)
     }
 }
 

@@ -73,6 +73,8 @@ pub enum Shape {
     },
     /// A mapping of names to texts.
     Names,
+    /// A mapping of names to values of this shape.
+    Each(&'static Shape),
     /// One of these.
     Either(&'static [Shape]),
     /// Anything.
@@ -210,6 +212,7 @@ impl Document {
             Shape::Mapping(_)
             | Shape::Kinds { .. }
             | Shape::Names
+            | Shape::Each(_)
             | Shape::Either(_)
             | Shape::Any
             | Shape::Refused

@@ -49,12 +49,12 @@ fn c_1_5_the_llm_section_is_checked() {
     };
     check(
         "provider: |opnai|, model: m",
-        "`provider` must be `openai`, `script` or `command`",
+        "`provider` must be `openai`, `script`, `command` or `recorded`",
         "did you mean `openai`?",
     );
     check(
         "provider: |anthropic|, model: m",
-        "`provider` must be `openai`, `script` or `command`",
+        "`provider` must be `openai`, `script`, `command` or `recorded`",
         "every endpoint that is compatible with OpenAI's is `provider: openai`, with its address as `base_url`",
     );
     check(

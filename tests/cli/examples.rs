@@ -240,3 +240,20 @@ fn c_15_1_the_names_of_new_agents_are_plain() {
     let refused = "[stderr]\nwrite the name with lower-case letters, digits and -, beginning with no -\n[exit code: 1]";
     assert_eq!(sandbox.observations(), names.map(|_| refused));
 }
+
+#[test]
+fn c_17_1_every_example_passes_its_own_tests() {
+    let sandbox = Sandbox::new(DELTA);
+    let own = Path::new(DELTA).parent().unwrap().display().to_string();
+    let path = format!("{own}:{}", std::env::var("PATH").unwrap());
+    let mut count = 0;
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap()
+    {
+        let agent = entry.unwrap().path();
+        let ran =
+            sandbox.delta(["test".into(), agent.into_os_string()]).env("PATH", &path).output();
+        assert!(ran.expect_code(0).stdout.ends_with("s)\n"));
+        count += 1;
+    }
+    assert!(count > 4, "where are the examples?");
+}

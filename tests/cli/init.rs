@@ -63,12 +63,14 @@ fn c_11_4_minimal_runs_without_a_key() {
             ".schema/context.json",
             ".schema/hooks.json",
             ".schema/script.json",
+            ".schema/test.json",
             ".schema/tools.json",
             "README.md",
             "agent.yaml",
             "context.yaml",
             "script.yaml",
-            "system_prompt.md"
+            "system_prompt.md",
+            "tests/looks.yaml"
         ]
     );
     assert!(

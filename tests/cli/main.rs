@@ -9,6 +9,7 @@
 
 mod agent_loading;
 mod agent_sections;
+mod agent_tests;
 mod ask_human;
 mod budget;
 mod context;

@@ -19,7 +19,7 @@ fn schemas(sandbox: &Sandbox) -> Schemas {
         let text = sandbox.delta(["schema", name]).output().expect_code(0).stdout;
         (name, jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap())
     };
-    ["agent", "context", "hooks", "script", "tools"].map(printed).into()
+    ["agent", "context", "hooks", "script", "test", "tools"].map(printed).into()
 }
 
 fn json_of(file: &Path) -> Value {
@@ -34,6 +34,10 @@ fn files(home: &Path) -> Vec<(PathBuf, &'static str)> {
     let mut files: Vec<_> =
         named.map(|name| (home.join(format!("{name}.yaml")), name)).into_iter().collect();
     files.push((home.join("config.yaml"), "agent"));
+    let tests = fs::read_dir(home.join("tests")).into_iter().flatten().flatten();
+    let tests =
+        tests.map(|entry| entry.path()).filter(|path| path.extension() == Some("yaml".as_ref()));
+    files.extend(tests.map(|file| (file, "test")));
     files.retain(|(file, _)| file.is_file());
     let mut queue: Vec<PathBuf> = files.iter().map(|(file, _)| file.clone()).collect();
     let mut seen = BTreeSet::new();
@@ -120,7 +124,8 @@ fn c_11_4_every_template_is_valid() {
     let schemas = schemas(&sandbox);
     for template in ["minimal", "hello-world", "file-ops", "api-tester"] {
         sandbox.delta(["init", "-t", template, template]).output().expect_code(0);
-        assert_eq!(check_valid(&schemas, &sandbox.path(template)), 3, "{template}");
+        assert_eq!(check_valid(&schemas, &sandbox.path(template)), 4, "{template}");
+        sandbox.delta(["test", template]).output().expect_code(0);
     }
 }
 
@@ -212,7 +217,7 @@ fn c_1_3_the_schemas_and_the_loader_object_to_the_same_mistakes() {
         }
     }
     let refused: Vec<_> = seen.iter().filter(|(_, valid)| !valid).map(|(name, _)| *name).collect();
-    assert_eq!(refused, ["agent", "context", "hooks", "script"]);
+    assert_eq!(refused, ["agent", "context", "hooks", "script", "test"]);
 }
 
 /// The numbers that stand for keys that are not written, as the schema `name` has them: mapping, key, number.

@@ -83,7 +83,7 @@ fn c_11_6_bash_completes_what_delta_knows() {
     assert_eq!(offered(&["run", "--format", ""]), ["text", "json", "raw", "jsonl"]);
     assert_eq!(offered(&["init", "-t", ""]), ["minimal", "hello-world", "file-ops", "api-tester"]);
     assert_eq!(offered(&["tool", "expand", "agent/a"]), ["agent/agent.yaml"]);
-    assert_eq!(offered(&["t"]), ["tool"]);
+    assert_eq!(offered(&["t"]), ["test", "tool"]);
     assert_eq!(offered(&["man", "co"]), ["continue", "context", "completions"]);
     assert_eq!(offered(&["man", "tool", ""]), ["expand", "lint", "migrate", "--help"]);
     assert_eq!(offered(&["continue", "-w", "my\\ work", "f"]), ["first"]);

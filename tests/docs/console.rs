@@ -38,6 +38,7 @@ fn check_document(file: &Path, text: &str) -> Vec<String> {
     let dir = dir.path().canonicalize().unwrap();
     let bin = dir.join(".bin");
     fs::create_dir_all(&bin).unwrap();
+    fs::create_dir(dir.join(".tmp")).unwrap();
     std::os::unix::fs::symlink(DELTA, bin.join("delta")).unwrap();
     std::os::unix::fs::symlink(SESSIONS, bin.join("delta-sessions")).unwrap();
     std::os::unix::fs::symlink(PTY, bin.join("delta-sessions-pty")).unwrap();
@@ -141,6 +142,7 @@ fn run(script: &str, dir: &Path, home: &Path) -> String {
         .env_clear()
         .env("PATH", format!("{}:{path}", home.join(".bin").display()))
         .env("HOME", home)
+        .env("TMPDIR", home.join(".tmp"))
         .env("LANG", "C.UTF-8")
         .stdin(std::process::Stdio::null())
         .output()
@@ -149,13 +151,14 @@ fn run(script: &str, dir: &Path, home: &Path) -> String {
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .concat();
     assert!(output.status.success(), "`{script}` left with {}:\n{both}", output.status);
-    let shown = both.replace(&home.display().to_string(), SHOWN_DIR);
+    let shown = both.replace(&home.join(".tmp").display().to_string(), "/tmp");
+    let shown = shown.replace(&home.display().to_string(), SHOWN_DIR);
     shown.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 /// `text` with everything that differs from run to run replaced, and without blanks at the ends of lines.
 pub fn normalised(text: &str) -> String {
-    const PATTERNS: [(&str, &str); 11] = [
+    const PATTERNS: [(&str, &str); 13] = [
         (r"\b\d{8}_\d{6}_[0-9a-f]{6}\b", "RUN_ID"),
         (r"\d{8}T\d{9}Z", "STAMP"),
         (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIMESTAMP"),
@@ -166,6 +169,8 @@ pub fn normalised(text: &str) -> String {
         (r#"("hostname": ?)"[^"]*""#, "${1}\"HOST\""),
         (r"(?m)^(Duration: +)\S.*$", "${1}TIME"),
         (r"\bpid \d+\b", "pid N"),
+        (r"\(\d+\.\d s\)", "(N s)"),
+        (r"\bdelta-test-[0-9a-f]{8}\b", "delta-test-ID"),
         (r"[ \t]+\n", "\n"),
     ];
     PATTERNS.iter().fold(text.to_owned(), |text, (pattern, replacement)| {

@@ -48,7 +48,7 @@ pub struct PreviewArgs {
     /// The workspace, which need not be there; by default the one that a run would make
     #[arg(short, long, value_name = "DIR", add = ArgValueCompleter::new(completions::Workspaces))]
     work_dir: Option<PathBuf>,
-    /// Another LLM than the agent's: NAME, or PROVIDER:NAME with openai, script or command
+    /// Another LLM than the agent's: NAME, or PROVIDER:NAME with openai, script, command or recorded
     #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
     model: Option<ModelChoice>,
     /// Run the generators in the workspace, which must be there, with a run directory that is taken away again
