@@ -229,7 +229,13 @@ fn text_difference(expected: &str, found: &str) -> String {
     }
     let diff = TextDiff::from_lines(expected, found);
     let diff = diff.unified_diff().context_radius(2).missing_newline_hint(true).to_string();
-    format!("differs (`-` is expected, `+` is there):{}", block(&diff))
+    // Where a part begins, and not on which line.
+    let lines = diff.lines().enumerate().filter_map(|(index, line)| match line {
+        line if !line.starts_with("@@ ") => Some(line),
+        _ => (index > 0).then_some("…"),
+    });
+    let lines: Vec<&str> = lines.collect();
+    format!("differs (`-` is expected, `+` is there):{}", block(&lines.join("\n")))
 }
 
 /// The text that was found, behind what is wrong with it.
@@ -290,9 +296,7 @@ mod tests {
             (
                 "|\n  a\n  b\n",
                 json!("a\nc\n"),
-                Some(
-                    "differs (`-` is expected, `+` is there):\n| @@ -1,2 +1,2 @@\n|  a\n| -b\n| +c",
-                ),
+                Some("differs (`-` is expected, `+` is there):\n|  a\n| -b\n| +c"),
             ),
             ("{includes: {a: {b: 1}}}", json!({"a": {"b": 1, "c": 2}}), None),
             ("{includes: {a: {b: 1}}}", json!({"a": {"b": 2}}), Some("at .a.b is 2, not 1")),

@@ -144,8 +144,23 @@ impl Failure {
 /// The tests of the agent in `home`, in the order of their names; none when it has no directory for them.
 ///
 /// # Errors
-/// Everything that is wrong in any of their files.
+/// Everything that is wrong in any of their files, cassettes included.
 pub fn load(home: &Path) -> Result<Vec<Test>, Report> {
+    let (mut tests, mut report) = read_all(home);
+    tests.iter_mut().for_each(|test| test.read_cassette(&mut report));
+    if report.is_empty() { Ok(tests) } else { Err(report) }
+}
+
+/// The same without what was recorded, for those who record it anew.
+///
+/// # Errors
+/// Everything that is wrong in any of their own files.
+pub fn load_to_record(home: &Path) -> Result<Vec<Test>, Report> {
+    let (tests, report) = read_all(home);
+    if report.is_empty() { Ok(tests) } else { Err(report) }
+}
+
+fn read_all(home: &Path) -> (Vec<Test>, Report) {
     let mut report = Report::default();
     let mut tests = Vec::new();
     for file in files(home, &mut report) {
@@ -158,7 +173,7 @@ pub fn load(home: &Path) -> Result<Vec<Test>, Report> {
             )),
         }
     }
-    if report.is_empty() { Ok(tests) } else { Err(report) }
+    (tests, report)
 }
 
 /// The files of the tests, sorted.
@@ -225,7 +240,7 @@ impl Test {
             Some(node) => StandIn::read(doc, node, dir),
             None => {
                 let path = dir.join("cassettes").join(format!("{name}.jsonl"));
-                Some(StandIn::cassette(doc, path, false))
+                Some(StandIn::Cassette { path, strict: false, tape: None })
             }
         };
         let files = read_names(doc, fields, "files");
@@ -244,6 +259,24 @@ impl Test {
             llm: llm?,
             expect: expect?,
         })
+    }
+
+    /// Takes up what is on its cassette, if it has one that is recorded already.
+    fn read_cassette(&mut self, report: &mut Report) {
+        let StandIn::Cassette { path, tape, .. } = &mut self.llm else { return };
+        let file = path.display().to_string();
+        let read = match read_text(path) {
+            Ok(text) => Cassette::parse(&file, &text).map(Some),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                let message = format!("the cassette cannot be read: {error}");
+                Err(Report { diagnostics: vec![Diagnostic::of_file(file, message, None)] })
+            }
+        };
+        match read {
+            Ok(found) => *tape = found,
+            Err(mut found) => report.diagnostics.append(&mut found.diagnostics),
+        }
     }
 
     /// Whether its answers are recorded ones, or are to be recorded.
@@ -336,7 +369,7 @@ impl StandIn {
             "script" => Self::script(doc, value, dir.join(filled(doc, value, "script")?)),
             _ => {
                 let path = dir.join(filled(doc, value, "cassette")?);
-                Some(Self::cassette(doc, path, fields.boolean("strict")))
+                Some(Self::Cassette { path, strict: fields.boolean("strict"), tape: None })
             }
         }
     }
@@ -355,24 +388,6 @@ impl StandIn {
                 None
             }
         }
-    }
-
-    /// The cassette in `path`, which may not be recorded yet.
-    fn cassette(doc: &Document, path: PathBuf, strict: bool) -> Self {
-        let read = match read_text(&path) {
-            Ok(text) => Cassette::parse(&path.display().to_string(), &text).map(Some),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => {
-                let message = format!("the cassette cannot be read: {error}");
-                let file = path.display().to_string();
-                Err(Report { diagnostics: vec![Diagnostic::of_file(file, message, None)] })
-            }
-        };
-        let tape = read.unwrap_or_else(|mut report| {
-            doc.adopt(&mut report);
-            None
-        });
-        Self::Cassette { path, strict, tape }
     }
 }
 

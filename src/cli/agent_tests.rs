@@ -92,7 +92,7 @@ impl<T: Into<Failure>> From<T> for Refusal {
 
 fn perform(args: &TestArgs) -> Result<ExitCode, Refusal> {
     let dir = agent_directory(&args.dir, "delta test")?;
-    let (agent, all) = load(&dir)?;
+    let (agent, all) = load(&dir, args.record)?;
     if all.is_empty() {
         let there = agent.home.join(DIRECTORY);
         let message = format!("there are no tests in {}", there.display());
@@ -101,6 +101,8 @@ fn perform(args: &TestArgs) -> Result<ExitCode, Refusal> {
     let mut tests = agent_test::select(all, &args.names).map_err(Refusal::Usage)?;
     if args.record {
         tests = to_record(tests, &args.names)?;
+        let (count, word) = counted(tests.len());
+        stdout::complain(&format!("asking {} for the answers of {count} {word}", agent.llm.model));
     }
     let cancel = drive::cancel()?;
     let setting = setting(args, &agent)?;
@@ -124,17 +126,26 @@ fn perform(args: &TestArgs) -> Result<ExitCode, Refusal> {
         Format::Junit => report::junit(&agent.name, &done, duration),
     });
     if done.len() < tests.len() {
-        let left = tests.len() - done.len();
-        return Err(Failure::interrupted(format!("interrupted; {left} were not done")).into());
+        let (count, word) = counted(tests.len());
+        let message = format!("interrupted; {} of {count} {word} done", done.len());
+        return Err(Failure::interrupted(message).into());
     }
     let passed = done.iter().all(|test| test.failures.is_empty());
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn counted(count: usize) -> (usize, &'static str) {
+    (count, if count == 1 { "test" } else { "tests" })
+}
+
 /// The agent and its tests; everything that is wrong with either at once.
-fn load(dir: &Path) -> Result<(Agent, Vec<Test>), Failure> {
+fn load(dir: &Path, record: bool) -> Result<(Agent, Vec<Test>), Failure> {
     let agent = Agent::load(dir, None, &drive::import_path());
-    match (agent, agent_test::load(dir)) {
+    let tests = match record {
+        true => agent_test::load_to_record(dir),
+        false => agent_test::load(dir),
+    };
+    match (agent, tests) {
         (Ok(agent), Ok(tests)) => Ok((agent, tests)),
         (Ok(_), Err(report)) | (Err(report), Ok(_)) => Err(report.into()),
         (Err(mut report), Err(mut more)) => {

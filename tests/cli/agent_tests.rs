@@ -81,9 +81,10 @@ fn c_17_1_every_mistake_of_every_test_is_told_at_once() {
         ),
         ("h", "task: x\nenv: {a=b: c}\nexpect: {stderr: }\n"),
         ("i", "- x\n"),
+        ("k", "task: x\nexpect: {result: x}\n"),
     ]);
     sandbox.write("agent/tests/j.yml", HELLO);
-    sandbox.write("agent/tests/cassettes/h.jsonl", "{}\n");
+    sandbox.write("agent/tests/cassettes/k.jsonl", "{}\n");
     let ran = delta_test(&sandbox, &[]).expect_code(126);
     let errors: Vec<&str> =
         ran.stderr.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
@@ -119,14 +120,17 @@ fn c_17_1_every_mistake_of_every_test_is_told_at_once() {
             "g.yaml:3:46: an expected call has no `tool`",
             "h.yaml:2:7: `a=b` is no name of a variable",
             "h.yaml:3:16: `stderr` expects nothing",
-            "cassettes/h.jsonl:1:1: this is not the first line of a cassette: there is no `cassette`",
             "i.yaml:1:1: a test must be a mapping (`key: value`), not a list",
+            "cassettes/k.jsonl:1:1: this is not the first line of a cassette: there is no `cassette`",
         ],
         "{}",
         ran.stderr
     );
     assert_eq!((errors.len(), places.len()), (told.len(), told.len()));
     assert_eq!((ran.stdout.as_str(), sandbox.files("tmp")), ("", Vec::new()));
+    let lint = ["tool", "lint", "agent", "--level", "error", "--format", "json"];
+    let found = sandbox.delta(lint).output().expect_code(1).json();
+    assert_eq!(found.as_array().unwrap().len(), told.len());
 }
 
 #[test]
@@ -229,7 +233,7 @@ fn c_17_2_nothing_of_a_test_lives_on_when_it_is_stopped() {
         assert!(ran.stdout.starts_with("ok    a  (TIME)\n"), "{}", ran.stdout);
         until("the end of the tool", || (!is_alive(tool)).then_some(()));
         if code == 130 {
-            assert_eq!(ran.stderr, "Error: interrupted; 1 were not done\n");
+            assert_eq!(ran.stderr, "Error: interrupted; 1 of 2 tests done\n");
             assert_eq!(sandbox.files("tmp"), [""; 0]);
         }
     }
@@ -282,7 +286,6 @@ fn c_17_3_everything_that_is_not_as_expected_is_told() {
       wrong.yaml:11: exit code is 0, not 5
       wrong.yaml:12: result at .count is 2, not 3
       wrong.yaml:14: file out differs (`-` is expected, `+` is there):
-        | @@ -1,2 +1,2 @@
         |  a
         | -c
         | +b
@@ -432,7 +435,7 @@ fn recorded(test: &str) -> Sandbox {
     let ran = plain(command.env("DELTA_API_KEY", "sk-secret-secret").output());
     assert_eq!(server.violations(), Vec::<String>::new());
     let told = "ok    taped  (TIME)\n      note: recorded 2 answers in agent/tests/cassettes/taped.jsonl, which cost $0.0036\n1 test: 1 passed (TIME)\n";
-    ran.expect(0, told, "");
+    ran.expect(0, told, "asking test-model for the answers of 1 test\n");
     sandbox
 }
 
@@ -479,6 +482,24 @@ fn c_17_5_a_cassette_plays_in_any_run() {
         ran.stderr
     );
     assert_eq!(sandbox.read("work/out"), "kept\n");
+}
+
+#[test]
+fn c_17_5_a_recorded_run_may_ask_a_person() {
+    let server = ScriptedServer::start(vec![
+        Answer::call("ask_human", json!({"prompt": "Which?"})),
+        Answer::text("Thanks."),
+    ]);
+    let text = "task: Ask\nanswers: [This.]\nllm: {cassette: ../of/asks.jsonl, strict: true}\nexpect: {result: Thanks., called: [{tool: ask_human, observation: {contains: This.}}]}\n";
+    let sandbox = agent(&[("asks", text)]);
+    sandbox.agent(&format!("model: m\n  base_url: {}", server.url()), TOOLS);
+    // What is there and is no cassette is no reason not to record one.
+    sandbox.write("agent/of/asks.jsonl", "damaged");
+    delta_test(&sandbox, &[]).expect_code(126);
+    delta_test(&sandbox, &["--record", "asks"]).expect_code(0);
+    drop(server);
+    let ran = delta_test(&sandbox, &[]).expect_code(0);
+    assert_eq!(ran.stdout, "ok    asks  (TIME)\n1 test: 1 passed (TIME)\n");
 }
 
 #[test]
