@@ -84,7 +84,11 @@ pub fn compare(
 impl Comparison {
     /// What of the run is not as it was recorded, in words that go on after "the cassette".
     pub fn differences(&self) -> Vec<String> {
-        let why = "the prompt, the tools or what a tool printed has changed";
+        // Where the first request is the same, so is everything that the agent's files say.
+        let why = match self.other_requests.first() {
+            Some(1) => "the prompt, the task, the tools or the model is another",
+            _ => "what a tool printed or a generator made is another",
+        };
         let requests = match self.other_requests[..] {
             [] => None,
             [one] => Some(format!("has another request {one}: {why}")),

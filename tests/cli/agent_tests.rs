@@ -410,15 +410,14 @@ fn c_17_4_no_tests_are_no_success() {
     );
 }
 
-const TAPED: &str =
-    "task: Save it\nexpect:\n  result: \"It is saved: [redacted]\"\n  files: {out: \"kept\\n\"}\n";
+const TAPED: &str = "task: Save it\nfiles: {note: one}\nexpect:\n  result: \"It is saved: [redacted]\"\n  files: {out: \"kept\\n\"}\n";
 
 /// A test that was recorded, and the server that is gone.
 fn recorded(test: &str) -> Sandbox {
     let server = ScriptedServer::start(vec![
         Answer::calls(vec![
             ("save", json!({"file": "out", "text": "kept\n"})),
-            ("sh", json!({"code": "pwd"})),
+            ("sh", json!({"code": "pwd; cat note"})),
         ]),
         Answer::text("It is saved: sk-secret-secret"),
     ]);
@@ -536,13 +535,21 @@ fn c_17_5_a_run_without_answers_is_not_recorded() {
 fn c_17_6_a_request_that_is_not_the_recorded_one_is_told() {
     let sandbox = recorded(TAPED);
     sandbox.write("agent/system_prompt.md", "You are another.\n");
-    let told = "ok    taped  (TIME)\n      note: the cassette has 2 other requests, from request 1 on: the prompt, the tools or what a tool printed has changed\n1 test: 1 passed (TIME)\n";
+    let told = "ok    taped  (TIME)\n      note: the cassette has 2 other requests, from request 1 on: the prompt, the task, the tools or the model is another\n1 test: 1 passed (TIME)\n";
     delta_test(&sandbox, &["taped"]).expect(0, told, "");
     let strict = format!("{TAPED}llm: {{cassette: cassettes/taped.jsonl, strict: true}}\n");
     sandbox.write("agent/tests/taped.yaml", strict);
     let ran = delta_test(&sandbox, &["taped"]).expect_code(1);
-    let told = "FAIL  taped  (TIME)\n      the cassette has 2 other requests, from request 1 on: the prompt, the tools or what a tool printed has changed; record it with `delta test --record DIR/agent taped`\n";
+    let told = "FAIL  taped  (TIME)\n      the cassette has 2 other requests, from request 1 on: the prompt, the task, the tools or the model is another; record it with `delta test --record DIR/agent taped`\n";
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
+}
+
+#[test]
+fn c_17_6_a_tool_that_prints_something_else_changes_the_next_request() {
+    let sandbox = recorded(TAPED);
+    sandbox.write("agent/tests/taped.yaml", TAPED.replace("note: one", "note: two"));
+    let told = "ok    taped  (TIME)\n      note: the cassette has another request 2: what a tool printed or a generator made is another\n1 test: 1 passed (TIME)\n";
+    delta_test(&sandbox, &["taped"]).expect(0, told, "");
 }
 
 #[test]
@@ -552,7 +559,7 @@ fn c_17_6_a_cassette_that_has_too_few_answers_or_none_fails_the_test() {
     let lines: Vec<&str> = tape.lines().collect();
     sandbox.write("agent/tests/cassettes/taped.jsonl", format!("{}\n{}\n", lines[0], lines[1]));
     let ran = delta_test(&sandbox, &["taped"]).expect_code(1);
-    let told = "FAIL  taped  (TIME)\n      taped.yaml:3: status is FAILED, not COMPLETED (llm):\n        | the recording has no more answers (1 are used)\n      the cassette has no more than 1 answers, and the run asked for another; record it with `delta test --record DIR/agent taped`\n";
+    let told = "FAIL  taped  (TIME)\n      taped.yaml:4: status is FAILED, not COMPLETED (llm):\n        | the recording has no more answers (1 are used)\n      the cassette has no more than 1 answers, and the run asked for another; record it with `delta test --record DIR/agent taped`\n";
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
     sandbox.write("agent/tests/cassettes/taped.jsonl", format!("{tape}{}\n", lines[2]));
     let ran = delta_test(&sandbox, &["taped"]).expect_code(0);
