@@ -227,7 +227,10 @@ impl Agent {
     /// What ENGINE_START says of the configuration.
     pub fn summary(&self) -> Json {
         let tools: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
-        let llm = json!({"provider": self.llm.provider.name(), "model": self.llm.model});
+        let mut llm = json!({"provider": self.llm.provider.name(), "model": self.llm.model});
+        if let llm::ProviderKind::Recorded(cassette) = &self.llm.provider {
+            llm["recorded"] = json!(cassette.head.provider);
+        }
         json!({"llm": llm, "tools": tools, "builtins": self.builtins(), "hooks": self.hooks.names()})
     }
 }

@@ -9,7 +9,7 @@ use crate::crc;
 use crate::event::{EngineStart, Event, Payload, RunStatus};
 use crate::hook::Hook;
 use crate::kept::Kept;
-use crate::llm::config::ModelChoice;
+use crate::llm::config::{ModelChoice, was_streamed};
 use crate::record::Requests;
 use crate::run::RunMetadata;
 use crate::state::RunState;
@@ -131,7 +131,7 @@ impl Walk<'_> {
                 start.epoch
             )),
             Ok(mut agent) => {
-                agent.llm.stream &= llm["provider"] == "openai";
+                agent.llm.stream &= was_streamed(llm);
                 self.config = Some(Config { agent, vars, intact });
             }
             Err(faults) => self.report.skip(format!(

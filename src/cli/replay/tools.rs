@@ -11,6 +11,7 @@ use crate::human::Person;
 use crate::id::RunId;
 use crate::journal;
 use crate::llm::Provider;
+use crate::llm::config::was_streamed;
 use crate::llm::recorded::{self, Recorded, Recording};
 use crate::record;
 use crate::replay::{self, Difference};
@@ -88,7 +89,7 @@ fn as_recorded(mut agent: Agent, original: &Original) -> Agent {
     if let Some(model) = llm["model"].as_str() {
         model.clone_into(&mut agent.llm.model);
     }
-    agent.llm.stream &= llm["provider"] == "openai";
+    agent.llm.stream &= was_streamed(llm);
     agent
 }
 
