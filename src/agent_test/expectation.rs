@@ -6,7 +6,7 @@ use crate::durable::read_regular;
 use crate::event::Event;
 use crate::history::History;
 use crate::yaml::shape::{Key, Shape};
-use crate::yaml::{Document, Mapping, Node};
+use crate::yaml::{Document, Fields, Mapping, Node};
 use serde_json::{Value as Json, json};
 use std::path::Path;
 
@@ -180,17 +180,6 @@ impl Expectation {
             doc.fault(node, "the test expects nothing", Some(help.to_owned()));
             return None;
         }
-        let mut parts = Vec::new();
-        let mut part = |part: Part, node: Option<&Node>, what: &str| {
-            let read = node.and_then(|node| Some((node.line, Matcher::read(doc, node, what)?)));
-            parts.extend(read.map(|(line, matcher)| (line, part, matcher)));
-        };
-        part(RESULT, fields.get("result"), "`result`");
-        part(QUESTION, fields.get("question"), "`question`");
-        if let Some(error) = fields.get("error").and_then(|error| doc.fields(error, &ERROR)) {
-            part(ERROR_TYPE, error.get("type"), "`type`");
-            part(ERROR_MESSAGE, error.get("message"), "`message`");
-        }
         let status = match (fields.given("status"), fields.get("error"), fields.get("question")) {
             (Some(given), ..) => (given.line, given.scalar()?.to_owned()),
             (None, Some(error), _) => (error.line, "FAILED".to_owned()),
@@ -210,7 +199,7 @@ impl Expectation {
             exit_code: fields
                 .given("exit_code")
                 .and_then(|node| Some((node.line, code(fields.integer("exit_code")?)))),
-            parts,
+            parts: read_parts(doc, fields),
             files: read_files(doc, fields.given("files")),
             stderr,
             calls: fields.given("calls").map(|node| (node.line, calls("calls"))),
@@ -308,6 +297,22 @@ fn status_difference(expected: &str, outcome: &Outcome<'_>) -> String {
         (None, None) => String::new(),
     };
     format!("is {status}, not {expected}{why}")
+}
+
+/// What is expected of the parts of the RunResult.
+fn read_parts(doc: &Document, fields: Fields<'_>) -> Vec<(usize, Part, Matcher)> {
+    let mut parts = Vec::new();
+    let mut part = |part: Part, node: Option<&Node>, what: &str| {
+        let read = node.and_then(|node| Some((node.line, Matcher::read(doc, node, what)?)));
+        parts.extend(read.map(|(line, matcher)| (line, part, matcher)));
+    };
+    part(RESULT, fields.get("result"), "`result`");
+    part(QUESTION, fields.get("question"), "`question`");
+    if let Some(error) = fields.get("error").and_then(|error| doc.fields(error, &ERROR)) {
+        part(ERROR_TYPE, error.get("type"), "`type`");
+        part(ERROR_MESSAGE, error.get("message"), "`message`");
+    }
+    parts
 }
 
 fn read_files(doc: &Document, node: Option<&Node>) -> Vec<(usize, String, Matcher)> {

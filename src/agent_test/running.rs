@@ -335,13 +335,8 @@ impl Trial<'_> {
         Ok(Some(left))
     }
 
-    /// One process of the program, which is given `message` on its standard input; nothing when it was stopped.
-    fn process(
-        &mut self,
-        command: &[String],
-        message: &str,
-        cancel: &Cancel,
-    ) -> Result<Option<Left>, Failure> {
+    /// The command line of a process of the test: `command` with what all of them have in common.
+    fn command_line(&self, command: &[String]) -> Vec<String> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let mut argv = vec![text(&self.setting.program)];
         argv.extend_from_slice(command);
@@ -356,6 +351,17 @@ impl Trial<'_> {
         };
         argv.extend(stand_in.map(|model| format!("--model={model}")));
         argv.extend(self.test.max_iterations.map(|count| format!("--max-iterations={count}")));
+        argv
+    }
+
+    /// One process of the program, which is given `message` on its standard input; nothing when it was stopped.
+    fn process(
+        &mut self,
+        command: &[String],
+        message: &str,
+        cancel: &Cancel,
+    ) -> Result<Option<Left>, Failure> {
+        let argv = self.command_line(command);
         let mut env = self.setting.env.clone();
         let own = self.test.env.iter();
         env.extend(own.map(|(name, value)| (OsString::from(name), OsString::from(value))));

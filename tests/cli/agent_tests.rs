@@ -481,6 +481,18 @@ fn c_17_5_a_cassette_plays_in_any_run() {
         ran.stderr
     );
     assert_eq!(sandbox.read("work/out"), "kept\n");
+    let ran = sandbox.run_command("x", &["--model", "recorded:nowhere"]).output();
+    let told = "error: the cassette DIR/agent/nowhere cannot be read: No such file or directory (os error 2)\n  --> --model recorded:nowhere\n  = help: for the `recorded` provider, `model` is the path of a cassette, which `delta test --record` makes\n";
+    ran.normal(&sandbox).expect(126, "", told);
+    sandbox.agent("provider: recorded\n  model: tests/cassettes/taped.jsonl", TOOLS);
+    std::fs::remove_dir_all(sandbox.path("work")).unwrap();
+    let ran = sandbox.run("x", &["--format", "raw"]).expect_code(0);
+    assert_eq!(ran.stdout, "It is saved: [redacted]\n");
+    let config = &sandbox.events("ENGINE_START")[0]["config"]["llm"];
+    assert_eq!(
+        config,
+        &json!({"provider": "recorded", "model": "test-model", "recorded": "openai"})
+    );
 }
 
 #[test]
