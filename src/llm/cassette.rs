@@ -121,6 +121,11 @@ impl Cassette {
     }
 }
 
+/// Whether the LLM was asked for streams that ENGINE_START describes so. A request to a recording is the recorded one.
+pub fn was_streamed(llm: &Json) -> bool {
+    llm.get("recorded").unwrap_or(&llm["provider"]) == "openai"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -175,11 +175,6 @@ impl ProviderKind {
     }
 }
 
-/// Whether the LLM was asked for streams that ENGINE_START describes so. A request to a recording is the recorded one.
-pub fn was_streamed(llm: &Json) -> bool {
-    llm.get("recorded").unwrap_or(&llm["provider"]) == "openai"
-}
-
 /// USD per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pricing {

@@ -11,7 +11,7 @@ use crate::human::Person;
 use crate::id::RunId;
 use crate::journal;
 use crate::llm::Provider;
-use crate::llm::config::was_streamed;
+use crate::llm::cassette::was_streamed;
 use crate::llm::recorded::{self, Recorded, Recording};
 use crate::record;
 use crate::replay::{self, Difference};
