@@ -11,22 +11,22 @@ use crate::snapshot::{Exclude, SNAPSHOTS};
 use crate::state::{ASK_HUMAN, FINISH};
 use crate::tool::{self, Tool};
 use crate::yaml::shape::{Default, Key, Shape};
-use crate::yaml::{Document, Fields, Mapping, Node};
+use crate::yaml::{Document, Fields, Mapping};
 use imports::{ImportPath, Imports};
 use serde_json::{Value as Json, json};
 use std::io;
 use std::path::{Path, PathBuf};
 
 mod dotenv;
+mod finish;
 pub mod imports;
 pub mod layers;
 mod legacy;
 
+pub use finish::Finish;
+
 /// What the main file is called, and what it is kept as in a run directory.
 const MAIN_FILE: &str = "agent.yaml";
-
-/// What the schema of `finish` is kept as in a run directory, when it is a file of its own.
-const KEPT_SCHEMA: &str = "finish.json";
 
 /// agent.yaml.
 pub static AGENT: Mapping = Mapping {
@@ -58,7 +58,7 @@ pub static AGENT: Mapping = Mapping {
         Key::optional("limits", Shape::Mapping(&LIMITS), "What a run of it may take."),
         Key::with_default(
             "finish",
-            Shape::Either(&[Shape::Boolean, Shape::Mapping(&FINISH_SCHEMA)]),
+            Shape::Either(&[Shape::Boolean, Shape::Mapping(&finish::SCHEMA)]),
             Default::Boolean(true),
             "Whether the LLM is offered the tool `finish`, and what it takes.",
         ),
@@ -76,18 +76,6 @@ pub static AGENT: Mapping = Mapping {
         Key::elsewhere("base_url", "it belongs under `llm:`"),
         Key::elsewhere("temperature", "it belongs under `llm:`"),
     ],
-    one_of: &[],
-    open: false,
-};
-
-static FINISH_SCHEMA: Mapping = Mapping {
-    what: "`finish`",
-    about: "What the result of a run must be.",
-    keys: &[Key::required(
-        "schema",
-        Shape::Any,
-        "A JSON Schema of type object, or the path of a JSON file that holds one.",
-    )],
     one_of: &[],
     open: false,
 };
@@ -121,22 +109,6 @@ pub struct Agent {
     pub sources: Vec<(&'static str, String)>,
     /// What a person should know of it, though it works.
     pub warnings: Vec<String>,
-}
-
-/// The built-in tool `finish`.
-#[derive(Debug)]
-pub enum Finish {
-    /// Not offered.
-    Off,
-    /// It takes `result`, a text or an object.
-    Result,
-    /// Its arguments are the result, and must be valid.
-    Schema {
-        /// The JSON Schema of the arguments.
-        schema: Json,
-        /// The same, compiled.
-        validator: Box<jsonschema::Validator>,
-    },
 }
 
 impl Agent {
@@ -232,29 +204,6 @@ impl Agent {
             llm["recorded"] = json!(cassette.head.provider);
         }
         json!({"llm": llm, "tools": tools, "builtins": self.builtins(), "hooks": self.hooks.names()})
-    }
-}
-
-impl Finish {
-    fn definition(&self) -> Json {
-        let any = json!({
-            "type": "object",
-            "properties": {"result": {
-                "type": ["string", "object"],
-                "description": "The result of the task: a text, or an object when it has parts"
-            }},
-            "required": ["result"],
-            "additionalProperties": false
-        });
-        let parameters = match self {
-            Self::Schema { schema, .. } => schema.clone(),
-            Self::Off | Self::Result => any,
-        };
-        tool::schema::definition(
-            FINISH,
-            "End the run with its result. Call it once, when the task is done.",
-            parameters,
-        )
     }
 }
 
@@ -414,50 +363,6 @@ impl Loader<'_> {
                 problem,
                 Some(help),
             )),
-        }
-    }
-
-    fn finish(&mut self, doc: &Document, node: &Node) -> Option<Finish> {
-        if node.scalar().is_some() {
-            return Some(if doc.boolean(node, "`finish`")? { Finish::Result } else { Finish::Off });
-        }
-        let fields = doc.fields(node, &FINISH_SCHEMA)?;
-        let at = fields.require("schema", "{type: object, properties: {...}}")?;
-        let schema = match at.scalar() {
-            None => doc.json(at)?,
-            Some(file) => {
-                let path = self.home.join(if self.kept { KEPT_SCHEMA } else { file });
-                let read = read_text(&path).map_err(|error| error.to_string());
-                if let Ok(text) = &read {
-                    self.sources.push((KEPT_SCHEMA, text.clone()));
-                }
-                let parsed = read.and_then(|text| {
-                    serde_json::from_str(&text).map_err(|error| error.to_string())
-                });
-                match parsed {
-                    Ok(schema) => schema,
-                    Err(error) => {
-                        doc.fault(
-                            at,
-                            format!("the schema {} cannot be read: {error}", path.display()),
-                            None,
-                        );
-                        return None;
-                    }
-                }
-            }
-        };
-        if schema.get("type") != Some(&json!("object")) {
-            let help = "a tool's arguments are an object: write `type: object`";
-            doc.fault(at, "the schema of `finish` must be of type object", Some(help.to_owned()));
-            return None;
-        }
-        match jsonschema::validator_for(&schema) {
-            Ok(validator) => Some(Finish::Schema { schema, validator: Box::new(validator) }),
-            Err(error) => {
-                doc.fault(at, format!("not a JSON Schema: {error}"), None);
-                None
-            }
         }
     }
 

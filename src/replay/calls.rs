@@ -187,15 +187,16 @@ impl Walk<'_> {
         ));
         let Some(record) = execution else { return };
         let Some(ran) = self.evidence.ran(record, at, self.report) else { return };
-        let said =
-            json!({"tool": ran.tool, "call_id": ran.call_id, "argv": ran.argv, "stdin": ran.stdin});
-        let known = json!({"tool": result.tool_name, "call_id": result.call_id, "argv": argv, "stdin": stdin});
-        self.report.differ(Difference::of(
-            at,
-            record.to_owned(),
-            &said.to_string(),
-            &known.to_string(),
-        ));
+        let members = [
+            ("tool", json!(ran.tool), json!(result.tool_name)),
+            ("call_id", json!(ran.call_id), json!(result.call_id)),
+            ("argv", json!(ran.argv), json!(argv)),
+            ("stdin", ran.stdin.clone(), json!(stdin)),
+        ];
+        for (member, said, known) in members {
+            let what = format!("{record}, its {member}");
+            self.report.differ(Difference::of(at, what, &said.to_string(), &known.to_string()));
+        }
         let Some(config) = &self.config else { return };
         let Some(tool) = config.agent.tool(&result.tool_name) else { return };
         let (keep, timeout_ms) = (tool.max_output_bytes, tool.timeout_ms);
