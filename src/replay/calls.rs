@@ -1,6 +1,7 @@
 //! The calls of a run: what each came to, what was started, and what the LLM was shown of it.
 
 use super::Difference;
+use super::evidence::Ran;
 use super::walk::Walk;
 use crate::engine::plan::{Plan, plan, recorded_arguments};
 use crate::engine::{self, FINISHED};
@@ -187,16 +188,7 @@ impl Walk<'_> {
         ));
         let Some(record) = execution else { return };
         let Some(ran) = self.evidence.ran(record, at, self.report) else { return };
-        let members = [
-            ("tool", json!(ran.tool), json!(result.tool_name)),
-            ("call_id", json!(ran.call_id), json!(result.call_id)),
-            ("argv", json!(ran.argv), json!(argv)),
-            ("stdin", ran.stdin.clone(), json!(stdin)),
-        ];
-        for (member, said, known) in members {
-            let what = format!("{record}, its {member}");
-            self.report.differ(Difference::of(at, what, &said.to_string(), &known.to_string()));
-        }
+        self.invocation(result, record, &ran, (argv, stdin));
         let Some(config) = &self.config else { return };
         let Some(tool) = config.agent.tool(&result.tool_name) else { return };
         let (keep, timeout_ms) = (tool.max_output_bytes, tool.timeout_ms);
@@ -220,6 +212,31 @@ impl Walk<'_> {
             &said,
             &known,
         ));
+    }
+
+    /// Compares what was started with what was to be.
+    fn invocation(
+        &mut self,
+        result: &ActionResult,
+        record: &str,
+        ran: &Ran,
+        (argv, stdin): (&[String], &str),
+    ) {
+        let members = [
+            ("tool", json!(ran.tool), json!(result.tool_name)),
+            ("call_id", json!(ran.call_id), json!(result.call_id)),
+            ("argv", json!(ran.argv), json!(argv)),
+            ("stdin", ran.stdin.clone(), json!(stdin)),
+        ];
+        for (member, said, known) in members {
+            let what = format!("{record}, its {member}");
+            self.report.differ(Difference::of(
+                Some(result.iteration),
+                what,
+                &said.to_string(),
+                &known.to_string(),
+            ));
+        }
     }
 
     /// What the LLM was shown of an observation; `None` when that cannot be told.
