@@ -134,6 +134,10 @@ impl Page {
             Payload::EngineEnd { status: RunStatus::Interrupted, .. } => {
                 self.paragraph(&format!("Interrupted at {}.", event.at));
             }
+            Payload::Fork(fork) => {
+                let (run, iteration) = (code(&fork.from.run_id), fork.from.iteration);
+                self.paragraph(&format!("Forked from {run} at iteration {iteration}."));
+            }
             Payload::EngineStart(start) if start.epoch > 1 => {
                 self.paragraph(&format!("Continued at {}.", event.at));
             }

@@ -96,7 +96,10 @@ impl<'a> Spans<'a> {
         let mut iterations = history.iterations.iter();
         let calls = history.iterations.iter().flat_map(|one| &one.calls);
         let calls: HashMap<&str, &Call<'_>> = calls.map(|call| (&*call.id, call)).collect();
-        for event in &subject.events {
+        let own = own(&subject.events);
+        let (shared, mine) = subject.events.split_at(own);
+        iterations.by_ref().take(answers(shared)).for_each(drop);
+        for event in mine {
             let (seq, at) = (event.seq, event.timestamp);
             match &event.payload {
                 Payload::Thought(_) => {
@@ -166,7 +169,7 @@ impl<'a> Spans<'a> {
             start: self.begin(),
             end: self.end(),
             attributes,
-            events: subject.events.iter().filter_map(happening).collect(),
+            events: subject.events[own(&subject.events)..].iter().filter_map(happening).collect(),
             error: error.map(|(message, _)| message.clone()),
         };
         self.found.push(span);
@@ -322,6 +325,16 @@ impl<'a> Spans<'a> {
             error: failure.map(|(_, words)| words),
         });
     }
+}
+
+/// The place of the first event that a run has not copied from the one that it was made of: that other run tells of those.
+fn own(events: &[Event]) -> usize {
+    events.iter().rposition(|event| matches!(event.payload, Payload::Fork(_))).unwrap_or(0)
+}
+
+/// How many answers of the LLM are among some events.
+fn answers(events: &[Event]) -> usize {
+    events.iter().filter(|event| matches!(event.payload, Payload::Thought(_))).count()
 }
 
 /// What of a run is told beside its spans.

@@ -74,7 +74,8 @@ impl Subject {
             Some((name.to_owned(), record))
         });
         let records = records.collect();
-        let ancestors = ancestors(dir);
+        // A fork begins with the lines of a run that may have been begun inside another one, and was not itself.
+        let ancestors = if state.origin.is_none() { ancestors(dir) } else { Vec::new() };
         Self { dir: dir.to_owned(), records, events, state, ancestors, hidden }
     }
 

@@ -5,6 +5,7 @@ use super::files::{self, Cut, Room};
 use super::iteration::{Iteration, Source};
 use super::requests::Requests;
 use super::workspace::Snapshots;
+use crate::comparison;
 use crate::event::{Event, Parent, Payload, RunStatus};
 use crate::family::Child;
 use crate::history::History;
@@ -42,7 +43,7 @@ pub struct Run {
     created_at: Option<Timestamp>,
     updated_at: Option<Timestamp>,
     /// How long processes have worked on it.
-    active_ms: i64,
+    active_ms: u64,
     task: String,
     /// The files of agent/, by their names.
     agent: Vec<(String, Cut)>,
@@ -102,7 +103,7 @@ impl Run {
         (self.created_at, self.updated_at) = (state.created_at, state.updated_at);
         self.task = state.conversation.task().to_owned();
         self.result = RunResult::of(&state, None);
-        self.active_ms = active(events);
+        self.active_ms = comparison::worked(events);
         self.parent = events.iter().find_map(|event| match &event.payload {
             // A journal may begin with a copy of another's.
             Payload::EngineStart(start) if start.run_id == self.id => start.parent.clone(),
@@ -148,18 +149,4 @@ impl Run {
             }
         }
     }
-}
-
-/// How long processes have worked on a run, by the first and the last event of each.
-fn active(events: &[Event]) -> i64 {
-    let (mut total, mut since, mut last) = (0, None, 0);
-    for event in events {
-        let at = event.timestamp.millis();
-        if matches!(event.payload, Payload::EngineStart(_)) {
-            total += since.map_or(0, |since: i64| last - since);
-            since = Some(at);
-        }
-        last = at;
-    }
-    total + since.map_or(0, |since| last - since)
 }

@@ -27,6 +27,7 @@ mod export;
 mod export_send;
 mod faults;
 mod fork;
+mod fork_files;
 mod hook_faults;
 mod hook_files;
 mod hook_moments;

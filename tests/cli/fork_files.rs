@@ -1,0 +1,147 @@
+//! The files of a fork whose run keeps snapshots (C-16.6).
+
+use super::DELTA;
+use super::fork::{fork, forked};
+use super::runs::snapshot;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use test_support::sandbox::Sandbox;
+
+/// Writes, changes and takes away; `bare` is a directory that stays empty.
+const FILES: &str = "\
+- call: [{tool: sh, args: {script: 'echo one > f; chmod 751 f; mkdir bare; ln -s f link'}}]
+- call: [{tool: sh, args: {script: 'echo two > f; rm -r link bare; echo more > g'}}]
+- call: [{tool: sh, args: {script: 'true'}}]
+- say: 'done ${last}'
+";
+
+const SH: &str = "  - name: sh\n    stdin: script\n    exec: sh\n";
+
+/// Run `r` with snapshots, done.
+fn kept() -> Sandbox {
+    let sandbox = Sandbox::scripted(DELTA, SH, FILES);
+    sandbox.run("task", &["--snapshots"]).expect_code(0);
+    sandbox
+}
+
+/// What is in `new/` beside its runs.
+fn fresh(sandbox: &Sandbox) -> Vec<String> {
+    let files = sandbox.files("new").into_iter();
+    files.filter(|name| !name.starts_with(".delta/")).collect()
+}
+
+#[test]
+fn c_16_6_with_snapshots_the_files_are_those_of_the_iteration() {
+    let sandbox = kept();
+    let before = snapshot(&sandbox);
+    let made = fork(&sandbox, &["--at", "1", "--into", "new"]).normal(&sandbox);
+    let expected = "The files in DIR/new are those of iteration 1\n\
+                    Go on with: delta continue --run-id f -w DIR/new\n";
+    made.expect(0, "f\n", expected);
+    assert!(snapshot(&sandbox) == before, "the run is only read");
+    assert_eq!(fresh(&sandbox), ["f", "link"]);
+    assert_eq!(sandbox.read("new/f"), "one\n");
+    assert!(sandbox.path("new/bare").is_dir());
+    assert_eq!(fs::read_link(sandbox.path("new/link")).unwrap().to_str(), Some("f"));
+    let mode = fs::metadata(sandbox.path("new/f")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o751);
+    let events = forked(&sandbox);
+    let last = |kind: &str| events.iter().rfind(|event| event["type"] == kind).unwrap();
+    assert_eq!(last("FORK")["files"], "snapshot");
+    assert_eq!(last("FORK")["tree"], last("SNAPSHOT")["tree"]);
+    // It has the snapshots of before, and goes on with its own.
+    let rolled = sandbox.delta(["diff", "f", "0", "1", "--name-only", "-w", "new"]).output();
+    rolled.expect(1, "bare\nf\nlink\n", "");
+    sandbox.delta(["continue", "f", "-w", "new", "-q"]).output().expect_code(0);
+    assert_eq!(fresh(&sandbox), ["f", "g"]);
+    let iterations: Vec<Value> = forked(&sandbox)
+        .into_iter()
+        .filter(|event| event["type"] == "SNAPSHOT")
+        .map(|event| json!([event["iteration"], event["found"]]))
+        .collect();
+    assert_eq!(iterations, [json!([0, null]), json!([1, null]), json!([2, null])]);
+    sandbox.delta(["rollback", "f", "--to", "1", "-w", "new"]).output().expect_code(0);
+    assert_eq!((fresh(&sandbox).len(), sandbox.read("new/f")), (2, "one\n".to_owned()));
+}
+
+#[test]
+fn c_16_6_an_iteration_that_changed_nothing_has_the_files_of_the_one_before() {
+    let sandbox = kept();
+    sandbox.write("work/f", "of later");
+    fork(&sandbox, &["--at", "3", "--into", "new", "--continue", "-q"]).expect_code(0);
+    assert_eq!(sandbox.read("new/f"), "two\n");
+    assert_eq!(sandbox.read("work/f"), "of later");
+    let found = forked(&sandbox).iter().filter(|event| event["found"] == true).count();
+    assert_eq!(found, 0, "the workspace is what the snapshot says");
+}
+
+#[test]
+fn c_16_6_what_a_snapshot_leaves_out_is_named() {
+    let sandbox = Sandbox::scripted(DELTA, SH, FILES);
+    sandbox.write("agent/.env", "OPENAI_API_KEY=sk-very-secret\n");
+    sandbox.write("work/.env", "OPENAI_API_KEY=sk-very-secret\n");
+    sandbox.write("work/sub/x", "kept");
+    assert!(Command::new("mkfifo").arg(sandbox.path("work/sub/pipe")).status().unwrap().success());
+    sandbox.run("task", &["--snapshots"]).expect_code(0);
+    let made = fork(&sandbox, &["--at", "1", "--into", "new"]).normal(&sandbox);
+    let expected = "Note: the snapshot has left out .env, sub/pipe; the new workspace has none of it\n\
+                    The files in DIR/new are those of iteration 1\n\
+                    Go on with: delta continue --run-id f -w DIR/new\n";
+    made.expect(0, "f\n", expected);
+    assert_eq!(fresh(&sandbox), ["f", "link", "sub/x"]);
+}
+
+#[test]
+fn c_16_6_an_iteration_whose_end_nobody_saw_has_the_present_files() {
+    let sandbox = Sandbox::scripted(DELTA, SH, FILES);
+    // The engine dies between the last result of iteration 2 and its snapshot.
+    let hook =
+        "on_iteration_end: {command: [sh, -c, 'test $ITERATION_COUNT = 1 || kill -9 $PPID']}\n";
+    sandbox.write("agent/hooks.yaml", hook);
+    sandbox.run("task", &["--snapshots"]).expect_code(-1);
+    let made = fork(&sandbox, &["--into", "new"]).expect_code(0);
+    assert!(made.stderr.contains("the run has no snapshot of iteration 2"), "{}", made.stderr);
+    assert_eq!(
+        (fresh(&sandbox), sandbox.read("new/f")),
+        (vec!["f".to_owned(), "g".to_owned()], "two\n".to_owned())
+    );
+    let made = sandbox.delta(["fork", "r", "-w", "work", "--at", "1", "--into", "first", "-q"]);
+    made.output().expect_code(0);
+    assert_eq!(sandbox.read("first/f"), "one\n");
+}
+
+#[test]
+fn c_16_6_a_snapshot_that_is_not_whole_is_no_fork() {
+    let sandbox = kept();
+    fs::remove_dir_all(sandbox.path("work/.delta/r/snapshots/objects")).unwrap();
+    fs::create_dir(sandbox.path("work/.delta/r/snapshots/objects")).unwrap();
+    let refused = fork(&sandbox, &["--at", "1", "--into", "new"]).normal(&sandbox);
+    assert_eq!((refused.code, &*refused.stdout), (1, ""));
+    assert!(
+        refused
+            .stderr
+            .starts_with("Error: the snapshot is not whole:\nDIR/work/.delta/r/snapshots/objects/"),
+        "{}",
+        refused.stderr
+    );
+    assert!(
+        refused
+            .stderr
+            .ends_with("\nHint: `--into DIR/work` forks the run and leaves the files there\n"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!sandbox.path("new/.delta/f/journal.jsonl").exists());
+    fork(&sandbox, &["--at", "1", "--into", "work"]).expect_code(0);
+}
+
+#[test]
+fn c_16_6_a_fork_in_the_same_workspace_can_put_the_files_back() {
+    let sandbox = kept();
+    fork(&sandbox, &["--at", "1", "--into", "work", "-q"]).expect_code(0);
+    assert_eq!(sandbox.read("work/f"), "two\n");
+    sandbox.delta(["rollback", "f", "--to", "1", "-w", "work"]).output().expect_code(0);
+    assert_eq!(sandbox.read("work/f"), "one\n");
+}
