@@ -431,6 +431,25 @@ fn begins(line: &str) -> Option<(&str, u64, Timestamp)> {
 }
 
 impl Payload {
+    /// The io/ file that it names, relative to the run directory, if any.
+    pub fn record(&self) -> Option<&str> {
+        match self {
+            Self::Thought(thought) => thought.invocation.as_deref(),
+            Self::Error { error_details, .. } => error_details.invocation.as_deref(),
+            Self::ActionRequest(request) => request.execution.as_deref(),
+            Self::ActionResult(result) => result.execution.as_deref(),
+            Self::HookExecution { record, .. } => Some(record),
+            Self::EngineStart(_)
+            | Self::UserMessage { .. }
+            | Self::HumanInputRequest(_)
+            | Self::HumanInputReceived { .. }
+            | Self::Snapshot(_)
+            | Self::Rollback { .. }
+            | Self::Fork(_)
+            | Self::EngineEnd { .. } => None,
+        }
+    }
+
     /// The LLM answer that it belongs to, if any.
     pub fn iteration(&self) -> Option<u32> {
         match self {

@@ -164,7 +164,8 @@ fn copy(from: &Path, to: &Path) -> Result<(), FileError> {
 /// The records that events name, and those from which these have a part, without their `.json`.
 fn stems(run_dir: &Path, events: &[Event]) -> BTreeSet<String> {
     let mut stems = BTreeSet::new();
-    let mut next: Vec<String> = events.iter().filter_map(record_of).map(str::to_owned).collect();
+    let mut next: Vec<String> =
+        events.iter().filter_map(|event| event.payload.record()).map(str::to_owned).collect();
     while let Some(name) = next.pop() {
         let Some(stem) = name.strip_suffix(".json") else { continue };
         if stems.insert(stem.to_owned()) && name.starts_with(RECORDS[0]) {
@@ -172,24 +173,6 @@ fn stems(run_dir: &Path, events: &[Event]) -> BTreeSet<String> {
         }
     }
     stems
-}
-
-fn record_of(event: &Event) -> Option<&str> {
-    match &event.payload {
-        Payload::Thought(thought) => thought.invocation.as_deref(),
-        Payload::ActionRequest(request) => request.execution.as_deref(),
-        Payload::ActionResult(result) => result.execution.as_deref(),
-        Payload::HookExecution { record, .. } => Some(record),
-        Payload::Error { error_details, .. } => error_details.invocation.as_deref(),
-        Payload::EngineStart(_)
-        | Payload::UserMessage { .. }
-        | Payload::HumanInputRequest(_)
-        | Payload::HumanInputReceived { .. }
-        | Payload::Snapshot(_)
-        | Payload::Rollback { .. }
-        | Payload::Fork(_)
-        | Payload::EngineEnd { .. } => None,
-    }
 }
 
 /// Begins the run in `to` with the events of the run in `from` before `cut`; from now on it is there.

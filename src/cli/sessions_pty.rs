@@ -1,13 +1,16 @@
 //! The program `delta-sessions-pty`: programs that need a terminal, kept between commands. One JSON value on stdout, except
 //! for a person (`attach`) and for output that is followed.
 
+use super::completions::{self, CompletionsArgs, Program};
+use super::man::{self, ManArgs};
 use super::stdout;
 use crate::session::Sessions;
 use crate::session::pty::{
     self, Form, Held, LARGEST, Left, Look, PtyError, PtySessions, Size, unescape,
 };
 use crate::signal::Cancel;
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -53,9 +56,20 @@ enum Command {
     List(ListArgs),
     End(EndArgs),
     Cleanup(CleanupArgs),
+    #[command(after_help = completions::installation!("delta-sessions-pty"))]
+    Completions(CompletionsArgs),
+    #[command(after_help = man::pages!("delta-sessions-pty", "start"))]
+    Man(ManArgs),
     #[command(hide = true)]
     Holder(HolderArgs),
 }
+
+/// The program itself, for its completions and its pages.
+const PROGRAM: Program = Program {
+    name: "delta-sessions-pty",
+    variable: "DELTA_SESSIONS_PTY_COMPLETE",
+    command: Cli::command,
+};
 
 /// Start a program at a terminal of its own
 #[derive(Debug, Args)]
@@ -82,7 +96,7 @@ struct StartArgs {
 #[derive(Debug, Args)]
 struct WriteArgs {
     /// The id that `start` gave
-    #[arg(value_name = "SESSION_ID")]
+    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active))]
     id: String,
     /// The text; stdin without it
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
@@ -99,7 +113,7 @@ struct WriteArgs {
 #[derive(Debug, Args)]
 struct WriteKeyArgs {
     /// The id that `start` gave
-    #[arg(value_name = "SESSION_ID")]
+    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active))]
     id: String,
     /// The keys, in order
     #[arg(value_name = "KEY", required = true, allow_hyphen_values = true)]
@@ -112,7 +126,7 @@ struct WriteKeyArgs {
 #[derive(Debug, Args)]
 struct ReadArgs {
     /// The id that `start` gave
-    #[arg(value_name = "SESSION_ID")]
+    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active))]
     id: String,
     /// How long to wait at most, in milliseconds [default: 1000, with --wait 10000, with --follow until the program ends]
     #[arg(long, value_name = "MS")]
@@ -142,7 +156,7 @@ struct ReadArgs {
 #[command(group = ArgGroup::new("size").args(["cols", "rows"]).required(true).multiple(true))]
 struct ResizeArgs {
     /// The id that `start` gave
-    #[arg(value_name = "SESSION_ID")]
+    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active))]
     id: String,
     /// Its columns
     #[arg(long, value_name = "N", value_parser = number)]
@@ -159,7 +173,7 @@ struct ResizeArgs {
 #[derive(Debug, Args)]
 struct AttachArgs {
     /// The id that `start` gave
-    #[arg(value_name = "SESSION_ID")]
+    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active))]
     id: String,
 }
 
@@ -167,7 +181,7 @@ struct AttachArgs {
 #[derive(Debug, Args)]
 struct DetachArgs {
     /// The id that `start` gave
-    #[arg(value_name = "SESSION_ID")]
+    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active))]
     id: String,
 }
 
@@ -175,7 +189,7 @@ struct DetachArgs {
 #[derive(Debug, Args)]
 struct StatusArgs {
     /// The id that `start` gave
-    #[arg(value_name = "SESSION_ID")]
+    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active))]
     id: String,
 }
 
@@ -189,7 +203,7 @@ struct ListArgs {}
 #[derive(Debug, Args)]
 struct EndArgs {
     /// The id that `start` gave
-    #[arg(value_name = "SESSION_ID")]
+    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active))]
     id: String,
 }
 
@@ -205,7 +219,7 @@ struct CleanupArgs {
 #[derive(Debug, Args)]
 struct HolderArgs {
     /// The session
-    #[arg(value_name = "SESSION_ID")]
+    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active))]
     id: String,
     /// The columns of its terminal
     #[arg(long, value_parser = number)]
@@ -232,6 +246,9 @@ struct Refusal {
 /// Runs the program with the process's arguments; gives its exit code.
 pub fn main() -> ExitCode {
     super::install_panic_hook();
+    if completions::answer(PROGRAM) {
+        return ExitCode::SUCCESS;
+    }
     super::hide_memory();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -240,7 +257,12 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    let printed = perform(cli.command).and_then(|text| match text {
+    let command = match cli.command {
+        Command::Completions(args) => return completions::completions(&args, &PROGRAM),
+        Command::Man(args) => return man::man(&args, &PROGRAM),
+        command => command,
+    };
+    let printed = perform(command).and_then(|text| match text {
         Some(text) => {
             stdout::write_result(&format!("{text}\n")).map_err(system("write the answer"))
         }
@@ -290,9 +312,19 @@ fn perform(command: Command) -> Result<Option<String>, PtyError> {
         Command::Detach(args) => sessions.detach(&id(&args.id)?)?,
         Command::Status(args) => sessions.status(&id(&args.id)?)?,
         Command::End(args) => sessions.end(&id(&args.id)?)?,
-        Command::Holder(_) => return Ok(None),
+        Command::Completions(_) | Command::Man(_) | Command::Holder(_) => return Ok(None),
     };
     Ok(Some(answer.get().to_owned()))
+}
+
+/// The active sessions, for a shell that completes an id: the last one first.
+fn active() -> Vec<CompletionCandidate> {
+    let cwd = std::env::current_dir().unwrap_or_default();
+    let found = pty::active(&cwd).into_iter().rev().enumerate();
+    let candidate = |(place, (id, command)): (usize, (String, String))| {
+        CompletionCandidate::new(id).help(Some(command.into())).display_order(Some(place))
+    };
+    found.map(candidate).collect()
 }
 
 fn print<T: Serialize>(value: &T) -> Result<Option<String>, PtyError> {
@@ -376,7 +408,6 @@ fn hold(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn c_11_1_every_option_of_sessions_at_a_terminal_has_help() {

@@ -67,7 +67,7 @@ impl Subject {
         let hidden = Hidden::of(&events);
         let events: Vec<Event> = events.into_iter().map(|event| hidden.event(event)).collect();
         let state = RunState::of(&events);
-        let names = events.iter().filter_map(record_of);
+        let names = events.iter().filter_map(|event| event.payload.record());
         let records = names.filter_map(|name| {
             let mut record = read_record(dir, name)?;
             hidden.record(&mut record);
@@ -118,7 +118,7 @@ impl Subject {
     /// The last call of the LLM: the name of its record.
     pub fn last_invocation(&self) -> Option<&str> {
         self.events.iter().rev().find_map(|event| match &event.payload {
-            Payload::Thought(_) | Payload::Error { .. } => record_of(event),
+            Payload::Thought(_) | Payload::Error { .. } => event.payload.record(),
             _ => None,
         })
     }
@@ -167,25 +167,6 @@ pub struct Surroundings {
     pub system: Vec<Json>,
     /// Tools in the same form.
     pub tools: Vec<Json>,
-}
-
-/// The io/ file that an event names.
-fn record_of(event: &Event) -> Option<&str> {
-    match &event.payload {
-        Payload::Thought(thought) => thought.invocation.as_deref(),
-        Payload::Error { error_details, .. } => error_details.invocation.as_deref(),
-        Payload::ActionRequest(request) => request.execution.as_deref(),
-        Payload::ActionResult(result) => result.execution.as_deref(),
-        Payload::HookExecution { record, .. } => Some(record),
-        Payload::EngineStart(_)
-        | Payload::UserMessage { .. }
-        | Payload::HumanInputRequest(_)
-        | Payload::HumanInputReceived { .. }
-        | Payload::Snapshot(_)
-        | Payload::Rollback { .. }
-        | Payload::Fork(_)
-        | Payload::EngineEnd { .. } => None,
-    }
 }
 
 fn read_record(dir: &Path, name: &str) -> Option<Json> {

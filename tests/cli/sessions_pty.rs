@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use test_support::sandbox::{Delta, Ran, Sandbox};
 
 /// The program under test.
-const PTY: &str = env!("CARGO_BIN_EXE_delta-sessions-pty");
+pub const PTY: &str = env!("CARGO_BIN_EXE_delta-sessions-pty");
 
 /// The directory `work/` of a sandbox, with its sessions. They end with it.
 struct Place {

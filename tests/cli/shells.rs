@@ -3,6 +3,7 @@
 
 use super::DELTA;
 use super::sessions::SESSIONS;
+use super::sessions_pty::PTY;
 use std::process::Command;
 use test_support::sandbox::{Ran, Sandbox};
 
@@ -161,6 +162,21 @@ fn c_11_6_sessions_are_completed() {
 }
 
 #[test]
+fn c_11_6_sessions_at_a_terminal_are_completed() {
+    let sandbox = Sandbox::new(PTY);
+    sandbox.write("bin/.keep", "");
+    std::os::unix::fs::symlink(PTY, sandbox.path("bin/delta-sessions-pty")).unwrap();
+    let started = sandbox.delta(["start", "cat"]).output().expect_code(0).json();
+    let id = started["session_id"].as_str().unwrap();
+    let offered = |words: &[&str]| offered_for(&sandbox, "delta-sessions-pty", words);
+    assert_eq!(offered(&["write"]), ["write", "write-key"]);
+    assert_eq!(offered(&["status", "s"]), [id]);
+    assert_eq!(offered(&["read", id, "--s"]), ["--screen"]);
+    sandbox.delta(["end", id]).output().expect_code(0);
+    assert_eq!(offered(&["status", "s"]), Vec::<String>::new());
+}
+
+#[test]
 fn c_11_6_zsh_and_fish_complete_sessions() {
     let (sandbox, [first, last]) = with_sessions();
     let zsh = r#"
@@ -185,7 +201,7 @@ fn c_11_6_zsh_and_fish_complete_sessions() {
 
 #[test]
 fn c_11_6_an_unknown_shell_is_a_usage_error() {
-    for program in [DELTA, SESSIONS] {
+    for program in [DELTA, SESSIONS, PTY] {
         let sandbox = Sandbox::new(program);
         let ran = sandbox.delta(["completions", "tcsh"]).output().expect_code(2);
         assert!(ran.stderr.contains("[possible values: bash, zsh, fish]"), "{}", ran.stderr);
@@ -252,6 +268,23 @@ fn c_11_7_every_command_of_sessions_has_a_manual_page() {
         let text = page(&sandbox, &[name]);
         assert!(text.starts_with(&format!("DELTA-SESSIONS-{}(1)", name.to_uppercase())), "{text}");
         assert!(text.contains("delta-sessions(1)"), "{text}");
+    }
+}
+
+#[test]
+fn c_11_7_every_command_of_sessions_at_a_terminal_has_a_manual_page() {
+    if !has("groff") {
+        return;
+    }
+    let sandbox = Sandbox::new(PTY);
+    let root = page(&sandbox, &[]);
+    assert!(root.contains("\n       delta-sessions-pty-write-key(1)\n"), "{root}");
+    // Only delta-sessions-pty itself starts it.
+    assert!(!root.contains("holder"), "{root}");
+    for name in ["start", "write", "write-key", "read", "resize", "attach", "status", "cleanup"] {
+        let text = page(&sandbox, &[name]);
+        let title = format!("DELTA-SESSIONS-PTY-{}(1)", name.to_uppercase());
+        assert!(text.starts_with(&title), "{text}");
     }
 }
 

@@ -298,11 +298,7 @@ impl PtySessions {
 
     /// All sessions, the oldest first, the damaged ones behind them.
     pub fn list(&self) -> Result<Vec<Listed>> {
-        let (dirs, _) = store::all(&self.sessions.cwd)?;
-        let mut listed: Vec<Listed> =
-            dirs.iter().map(|dir| Listed::of(dir, store::look(dir))).collect();
-        listed.sort_by_key(Listed::order);
-        Ok(listed)
+        list(&self.sessions.cwd)
     }
 
     /// Removes the sessions whose program does not run; with `all` it ends the others first.
@@ -401,6 +397,25 @@ impl PtySessions {
             self.cancel.drain();
         }
     }
+}
+
+fn list(cwd: &Path) -> Result<Vec<Listed>> {
+    let (dirs, _) = store::all(cwd)?;
+    let mut listed: Vec<Listed> =
+        dirs.iter().map(|dir| Listed::of(dir, store::look(dir))).collect();
+    listed.sort_by_key(Listed::order);
+    Ok(listed)
+}
+
+/// The ids of the active sessions below `cwd` and their commands, the oldest first; none where they cannot be read.
+pub fn active(cwd: &Path) -> Vec<(String, String)> {
+    let command = |session| match session {
+        Listed::Sound { session_id, command, status: Status::Active, .. } => {
+            Some((session_id, command))
+        }
+        _ => None,
+    };
+    list(cwd).unwrap_or_default().into_iter().filter_map(command).collect()
 }
 
 /// The id of a session.
