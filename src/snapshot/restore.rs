@@ -63,6 +63,14 @@ impl Store {
             {
                 damage.push(format!("{}: {why}", shown(&change.path)));
             }
+            // What is about to go has to be kept whole, or nobody could bring it back.
+            let lost = id(&change.before).filter(|lost| id(&change.after) != Some(*lost));
+            if let Some(id) = lost.filter(|id| seen.insert(*id))
+                && let Err(why) = self.objects.check(id, &|| go_on(cancel))?
+            {
+                let path = shown(&change.path);
+                damage.push(format!("{path}: {why}; delete that, and what is there is kept anew"));
+            }
             let was_directory = change.before.as_ref().is_some_and(|it| it.kind == Kind::Directory);
             if was_directory && change.after.is_some() && id(&change.after).is_some() {
                 let below = join(&change.path, b"");

@@ -387,8 +387,33 @@ fn c_16_2_what_is_damaged_is_named_and_nothing_is_changed() {
     rollback(&sandbox, "0", &[]).expect_code(0);
     sandbox.unverified("a journal that was edited by hand is what is tested");
     // A journal that names what is no tree is not believed.
+    sandbox.unverified("its journal is edited");
     edit_journal(&sandbox, |journal| journal.replacen("\"tree\":\"", "\"tree\":\"../", 1));
     assert_eq!(rollback(&sandbox, "0", &[]).code, 1);
+}
+
+#[test]
+fn c_16_2_what_would_go_and_is_not_kept_whole_stays() {
+    let sandbox = done();
+    sandbox.write("work/mine", "my words\n");
+    let name = sha256("my words\n");
+    let object = format!("work/.delta/r/snapshots/objects/{}/{}", &name[..2], &name[2..]);
+    rollback(&sandbox, "3", &[]).expect_code(0);
+    sandbox.write("work/mine", "my words\n");
+    // Of the same length: what is there is taken for what is kept.
+    sandbox.write(&object, "no words\n");
+    let before = workspace(&sandbox);
+    let ran = rollback(&sandbox, "3", &[]);
+    let expected = format!(
+        "Error: the snapshot is not whole:\nmine: {} is damaged: its SHA-256 is not its name; \
+         delete that, and what is there is kept anew\n",
+        sandbox.path(&object).display()
+    );
+    assert_eq!(ran, Ran { code: 1, stdout: String::new(), stderr: expected });
+    assert_eq!(workspace(&sandbox), before);
+    fs::remove_file(sandbox.path(&object)).unwrap();
+    rollback(&sandbox, "3", &[]).expect_code(0);
+    assert_eq!(sandbox.read(&object), "my words\n");
 }
 
 #[test]
