@@ -62,8 +62,18 @@ type Outcome = Result<Found, SnapshotError>;
 impl Walk<'_> {
     /// Keeps everything below `dir`, which is at `path`; gives its tree.
     pub fn directory(&mut self, dir: &OwnedFd, path: &[u8]) -> Result<Id, SnapshotError> {
+        let names = names(dir).map_err(|error| self.failed(path, error))?;
+        self.named(dir, path, names)
+    }
+
+    fn named(
+        &mut self,
+        dir: &OwnedFd,
+        path: &[u8],
+        names: Vec<Vec<u8>>,
+    ) -> Result<Id, SnapshotError> {
         let mut entries = Vec::new();
-        for name in names(dir).map_err(|error| self.failed(path, error))? {
+        for name in names {
             (self.go_on)()?;
             if let Some(entry) = self.entry(dir, &join(path, &name), &name)? {
                 entries.push(entry);
@@ -176,7 +186,11 @@ impl Walk<'_> {
             Ok(below) => below,
             Err(error) => return Ok(of_error(error)),
         };
-        let id = self.directory(&below, path)?;
+        let names = match names(&below) {
+            Ok(names) => names,
+            Err(error) => return Ok(of_error(error)),
+        };
+        let id = self.named(&below, path, names)?;
         let (name, mode) = (name.to_owned(), mode_of(stat));
         Ok(Found::Kept(Entry { name, kind: Kind::Directory, mode, length: 0, id }))
     }
