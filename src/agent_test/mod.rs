@@ -368,7 +368,8 @@ impl StandIn {
             }
             "script" => Self::script(doc, value, dir.join(filled(doc, value, "script")?)),
             _ => {
-                let path = dir.join(filled(doc, value, "cassette")?);
+                let path = cassette_path(doc, value)?;
+                let path = dir.join(path);
                 Some(Self::Cassette { path, strict: fields.boolean("strict"), tape: None })
             }
         }
@@ -389,6 +390,26 @@ impl StandIn {
             }
         }
     }
+}
+
+/// The path of a cassette: recording writes over what is there, so it is in the agent directory and is called one.
+fn cassette_path(doc: &Document, node: &Node) -> Option<String> {
+    let path = filled(doc, node, "cassette")?;
+    // The directory of the tests is one below that of the agent.
+    let depth = Path::new(&path).components().try_fold(1_usize, |depth, part| match part {
+        Component::Normal(_) => Some(depth + 1),
+        Component::CurDir => Some(depth),
+        Component::ParentDir => depth.checked_sub(1),
+        Component::RootDir | Component::Prefix(_) => None,
+    });
+    let help = "write a path such as `cassettes/NAME.jsonl`, relative to this file";
+    let message = match (depth, path.ends_with(".jsonl")) {
+        (Some(_), true) => return Some(path),
+        (None, _) => format!("`{path}` is not in the agent directory"),
+        (Some(_), false) => format!("`{path}` does not end with `.jsonl`"),
+    };
+    doc.fault(node, message, Some(help.to_owned()));
+    None
 }
 
 /// Those of `tests` whose names are among `names`, which may be patterns with `*`; all when there are no names.

@@ -82,6 +82,8 @@ fn c_17_1_every_mistake_of_every_test_is_told_at_once() {
         ("h", "task: x\nenv: {a=b: c}\nexpect: {stderr: }\n"),
         ("i", "- x\n"),
         ("k", "task: x\nexpect: {result: x}\n"),
+        ("l", "task: x\nllm: {cassette: ../../out.jsonl}\nexpect: {result: x}\n"),
+        ("m", "task: x\nllm: {cassette: ../agent.yaml}\nexpect: {result: x}\n"),
     ]);
     sandbox.write("agent/tests/j.yml", HELLO);
     sandbox.write("agent/tests/cassettes/k.jsonl", "{}\n");
@@ -121,6 +123,8 @@ fn c_17_1_every_mistake_of_every_test_is_told_at_once() {
             "h.yaml:2:7: `a=b` is no name of a variable",
             "h.yaml:3:16: `stderr` expects nothing",
             "i.yaml:1:1: a test must be a mapping (`key: value`), not a list",
+            "l.yaml:2:17: `../../out.jsonl` is not in the agent directory",
+            "m.yaml:2:17: `../agent.yaml` does not end with `.jsonl`",
             "cassettes/k.jsonl:1:1: this is not the first line of a cassette: there is no `cassette`",
         ],
         "{}",
