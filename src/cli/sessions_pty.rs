@@ -9,6 +9,7 @@ use crate::session::pty::{
     self, Form, Held, LARGEST, Left, Look, PtyError, PtySessions, Size, unescape,
 };
 use crate::signal::Cancel;
+use crate::text::printable;
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use serde::Serialize;
@@ -371,13 +372,35 @@ fn attach(sessions: &PtySessions, id: &str) -> Result<Option<String>, PtyError> 
 }
 
 fn follow(sessions: &PtySessions, args: &ReadArgs) -> Result<Option<String>, PtyError> {
+    let mut rest = Vec::new();
     let write = |output: &[u8]| {
+        let shown;
+        let output = match args.raw {
+            true => output,
+            false => {
+                shown = shown_of(&mut rest, output);
+                shown.as_bytes()
+            }
+        };
         let mut stdout = io::stdout().lock();
         stdout.write_all(output).and_then(|()| stdout.flush()).is_ok()
     };
     let limit = args.timeout.map(Duration::from_millis);
     sessions.follow(&pty::parse(&args.id)?, (args.raw, args.lines), limit, write)?;
     Ok(None)
+}
+
+/// What a person may see of `output`, whoever gave it to us for a session's; the beginning of a character waits in `rest`
+/// for the next output.
+fn shown_of(rest: &mut Vec<u8>, output: &[u8]) -> String {
+    rest.extend(output);
+    let whole = match std::str::from_utf8(rest) {
+        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+        _ => rest.len(),
+    };
+    let text = String::from_utf8_lossy(&rest[..whole]).into_owned();
+    rest.drain(..whole);
+    printable(&text)
 }
 
 /// Is the holder; `start` reads from our stdout whether the session is there.
@@ -422,6 +445,18 @@ mod tests {
             }
         }
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn c_15_5_what_is_followed_steers_no_terminal() {
+        let mut rest = Vec::new();
+        let text = "\u{1b}]0;title\u{7}grün\n".as_bytes();
+        let shown: String =
+            text.chunks(1).map(|byte| shown_of(&mut rest, byte)).collect::<Vec<_>>().concat();
+        // Whatever is in one piece goes as a whole; of one in pieces only what steers is taken out.
+        assert_eq!(shown, "]0;titlegrün\n");
+        assert_eq!(shown_of(&mut rest, text), "grün\n");
+        assert_eq!(rest, b"");
     }
 
     #[test]
