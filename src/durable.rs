@@ -67,6 +67,22 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads a file of a run, of any size: a regular one, and no link to a file elsewhere.
+///
+/// # Errors
+/// It is not there, not readable, or not a regular file.
+pub fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Reads such a file as text.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 //! Sensitive answers are taken out here, before any format sees them.
 
 use super::hide::Hidden;
+use crate::durable;
 use crate::event::{EngineStart, Event, Payload, Thought};
 use crate::id::RunId;
 use crate::record;
@@ -170,8 +171,8 @@ pub struct Surroundings {
 }
 
 fn read_record(dir: &Path, name: &str) -> Option<Json> {
-    let text = std::fs::read_to_string(dir.join(name)).ok()?;
-    let mut record: Json = serde_json::from_str(&text).ok().filter(Json::is_object)?;
+    let bytes = durable::read_whole(&dir.join(name)).ok()?;
+    let mut record: Json = serde_json::from_slice(&bytes).ok().filter(Json::is_object)?;
     for name in ["context", "stdin", "stdout", "stderr", "argv", "command"] {
         record.as_object_mut()?.shift_remove(name);
     }

@@ -1,6 +1,7 @@
 //! The exact request of an LLM call, put together again from its record and those before it.
 
 use super::{Block, Body};
+use crate::durable;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
@@ -162,7 +163,9 @@ impl Record {
 }
 
 pub(super) fn read_record(run_dir: &Path, name: &str) -> Result<String, RequestError> {
-    std::fs::read_to_string(run_dir.join(name)).map_err(|error| unreadable(name, error))
+    let bytes =
+        durable::read_whole(&run_dir.join(name)).map_err(|error| unreadable(name, error))?;
+    String::from_utf8(bytes).map_err(|error| unreadable(name, error))
 }
 
 pub(super) fn unreadable(name: &str, error: impl ToString) -> RequestError {

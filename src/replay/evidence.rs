@@ -2,6 +2,7 @@
 
 use super::{Difference, Report};
 use crate::crc::{self, Seal};
+use crate::durable;
 use crate::process::{self, Capture, End, Finished};
 use crate::record::Stream;
 use serde::Deserialize;
@@ -173,7 +174,7 @@ impl<'a> Evidence<'a> {
     fn bytes(&self, name: &str, report: &mut Report) -> Option<Vec<u8>> {
         let plain = name.starts_with("io/") && !name.split('/').any(|part| part == "..");
         let found = match plain {
-            true => fs::read(self.run_dir.join(name)),
+            true => durable::read_whole(&self.run_dir.join(name)),
             false => Err(io::Error::other("it is no file of io/")),
         };
         match found {

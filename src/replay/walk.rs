@@ -6,6 +6,7 @@ use super::{Difference, Report};
 use crate::agent::Agent;
 use crate::context::SYSTEM_PROMPT;
 use crate::crc;
+use crate::durable;
 use crate::event::{EngineStart, Event, Payload, RunStatus};
 use crate::hook::Hook;
 use crate::kept::Kept;
@@ -17,7 +18,6 @@ use crate::state::RunState;
 use crate::text::REDACTED;
 use crate::vars::Vars;
 use std::collections::{BTreeSet, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The configuration that a process worked with.
@@ -44,6 +44,8 @@ pub(super) struct Walk<'a> {
     pub(super) expected: HashMap<String, Expected>,
     /// The requests, as their records give them.
     pub(super) requests: Requests,
+    /// What metadata.json was when the last process began.
+    before: Option<RunMetadata>,
 }
 
 /// Walks through `events`, and looks at what is left then.
@@ -59,6 +61,7 @@ pub(super) fn check(run_dir: &Path, events: &[Event], report: &mut Report) {
         kept: BTreeSet::new(),
         expected: HashMap::new(),
         requests: Requests::new(run_dir),
+        before: None,
     };
     for event in events {
         walk.event(event);
@@ -107,6 +110,7 @@ impl Walk<'_> {
 
     fn start(&mut self, start: &EngineStart) {
         self.run_id.clone_from(&start.run_id);
+        self.before = RunMetadata::of(&self.state);
         self.config = None;
         // A call that a process has begun and not ended, another one settles.
         self.expected.values_mut().for_each(Expected::cut_short);
@@ -147,7 +151,7 @@ impl Walk<'_> {
         let mut intact = true;
         for (name, written) in &kept.crc {
             let what = format!("{}/{name}", kept.dir);
-            let Ok(bytes) = fs::read(kept.path(self.run_dir, name)) else {
+            let Ok(bytes) = durable::read_regular(&kept.path(self.run_dir, name)) else {
                 self.report
                     .skip(format!("the requests and calls made with {what}, which is not there"));
                 return None;
@@ -219,12 +223,20 @@ impl Walk<'_> {
 
     fn metadata(&mut self) {
         let Some(metadata) = RunMetadata::of(&self.state) else { return };
+        let found = durable::read_regular_text(&self.run_dir.join("metadata.json"));
         if metadata.status == RunStatus::Running {
-            self.report.skip("metadata.json: no process has left the run as it is".to_owned());
-            return;
+            return self.metadata_of_running(found.unwrap_or_default());
         }
-        match fs::read_to_string(self.run_dir.join("metadata.json")) {
-            Err(_) => self.report.skip("metadata.json, which is not there".to_owned()),
+        match found {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                self.report.skip("metadata.json, which is not there".to_owned());
+            }
+            Err(error) => self.report.differ(Difference::plain(
+                None,
+                "metadata.json",
+                error.to_string(),
+                "a file",
+            )),
             Ok(found) => {
                 self.report.checked.files += 1;
                 let expected = metadata.to_text();
@@ -234,6 +246,23 @@ impl Walk<'_> {
                     &found,
                     &expected,
                 ));
+            }
+        }
+    }
+
+    /// That of a run whose journal does not end: a process that was killed has left it as it began, or as it found it.
+    /// One that says how the run ended tells of lines that the journal has lost.
+    fn metadata_of_running(&mut self, found: String) {
+        let status = serde_json::from_str::<RunMetadata>(&found).map(|it| it.status);
+        let untouched = self.before.as_ref().is_some_and(|before| before.to_text() == found);
+        match status {
+            Ok(status) if status != RunStatus::Running && !untouched => {
+                let expected = "RUNNING, for the journal has no end of its last process";
+                let what = "metadata.json, status";
+                self.report.differ(Difference::plain(None, what, status.to_string(), expected));
+            }
+            _ => {
+                self.report.skip("metadata.json: no process has left the run as it is".to_owned());
             }
         }
     }

@@ -208,6 +208,32 @@ fn c_16_10_any_changed_byte_of_a_journal_is_found() {
 }
 
 #[test]
+fn c_16_10_lines_that_the_end_of_a_journal_has_lost_are_found() {
+    let sandbox = whole();
+    sandbox.unverified("its journal is cut");
+    let path = "work/.delta/r/journal.jsonl";
+    let whole = sandbox.read(path);
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    for kept in 1..lines.len() {
+        sandbox.write(path, lines[..kept].concat());
+        let ran = replay(&sandbox, &[]);
+        assert!(ran.code == 3 && ran.stdout.contains("metadata.json"), "{kept}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn c_16_9_what_is_no_file_of_the_run_is_not_read() {
+    let sandbox = whole();
+    sandbox.unverified("a record is a pipe");
+    let path = sandbox.path(&record(&sandbox, "tool_executions", "_note.json"));
+    fs::remove_file(&path).unwrap();
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let ran = replay(&sandbox, &[]).expect_code(3);
+    assert!(ran.stdout.contains("recorded: it is not a regular file\n"), "{}", ran.stdout);
+    sandbox.delta(["export", "r", "-w", "work", "--to", "atif"]).output().expect_code(0);
+}
+
+#[test]
 fn c_16_9_what_cannot_be_checked_is_said_and_is_no_difference() {
     let sandbox = in_state("RUNNING");
     let ran = replay(&sandbox, &[]).expect_code(0);
