@@ -19,8 +19,8 @@ const BEGIN: &str = include_str!("bash.sh");
 const SCRIPT: &str = concat!(
     r#"builtin eval "$__delta_begin"; "#,
     r#"if [[ -n ${__delta_trace-} ]]; then "#,
-    r#"{ builtin eval "${__delta_state-}" >/dev/null; builtin eval "${__delta_text-}" 2>&3 3>&-; } 3>&2 2>/dev/null; "#,
-    r#"else builtin eval "${__delta_state-}" >/dev/null 2>&1; builtin eval "${__delta_text-}"; fi"#,
+    r#"{ builtin eval "${__delta_state-}" >/dev/null; builtin eval -- "${__delta_text-}" 2>&3 3>&-; } 3>&2 2>/dev/null; "#,
+    r#"else builtin eval "${__delta_state-}" >/dev/null 2>&1; builtin eval -- "${__delta_text-}"; fi"#,
     "\n",
 );
 /// The file of it.

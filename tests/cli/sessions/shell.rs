@@ -27,6 +27,14 @@ fn c_14_2_the_state_survives_exit_and_failure() {
 }
 
 #[test]
+fn c_14_2_a_command_that_begins_with_a_hyphen_is_a_command() {
+    let session = Session::start(&[]);
+    let none =
+        json!({"stdout": "", "stderr": "bash: line 1: -x: command not found\n", "exit_code": 127});
+    assert_eq!(session.exec_with("--", &["-x"]), none);
+}
+
+#[test]
 fn c_14_2_a_syntax_error_keeps_what_was_done_before_it() {
     let session = Session::start(&[]);
     let wrong = session.exec("x=1\necho first\nif fi\necho not reached");
