@@ -164,6 +164,8 @@ pub fn worked(events: &[Event]) -> u64 {
                 total += since.map_or(0, |since| last - since);
                 since = Some(now);
             }
+            // What comes before the next process, a rollback, is no work.
+            Payload::EngineEnd { .. } => total += since.take().map_or(0, |since| now - since),
             Payload::Fork(_) => (total, since) = (0, None),
             _ => {}
         }
@@ -245,12 +247,17 @@ mod tests {
         );
     }
 
-    #[test]
-    fn c_16_8_a_fork_has_worked_since_it_is_one() {
-        let start = json!({"type": "ENGINE_START", "run_id": "r", "epoch": 1, "agent_home": "/a",
+    /// A process takes up the run.
+    fn start() -> Json {
+        json!({"type": "ENGINE_START", "run_id": "r", "epoch": 1, "agent_home": "/a",
             "agent_name": "a", "work_dir": "/w", "workspace_id": "w", "max_iterations": 1, "config": {},
             "pid": 1, "hostname": "h", "start_time_unix": 0, "process_name": "delta",
-            "engine_version": "0"});
+            "engine_version": "0"})
+    }
+
+    #[test]
+    fn c_16_8_a_fork_has_worked_since_it_is_one() {
+        let start = start();
         let from =
             json!({"run_id": "r", "iteration": 0, "run_dir": "/w/.delta/r", "work_dir": "/w"});
         let fork = json!({"type": "FORK", "run_id": "f", "work_dir": "/v", "workspace_id": "v",
@@ -259,5 +266,13 @@ mod tests {
         assert_eq!(worked(&journal(&whole)), 1000 + 2000);
         let forked = [start.clone(), said("x"), fork, start, said("y")];
         assert_eq!(worked(&journal(&forked)), 1000);
+    }
+
+    #[test]
+    fn c_16_8_a_rollback_is_no_work() {
+        let end = json!({"type": "ENGINE_END", "run_id": "r", "status": "COMPLETED", "final_iteration": 1});
+        let back = json!({"type": "ROLLBACK", "iteration": 1, "to": 0, "tree": "t", "saved": "s"});
+        let whole = [start(), said("x"), end, back.clone(), back, start(), said("y")];
+        assert_eq!(worked(&journal(&whole)), 2000 + 1000);
     }
 }

@@ -105,7 +105,7 @@ impl RunResult {
     pub fn of(state: &RunState, model: Option<&ModelChoice>) -> Option<Self> {
         let metadata = RunMetadata::of(state)?;
         let status = metadata.status;
-        let (start_time, end_time) = (state.started_at?, metadata.updated_at);
+        let (start_time, end_time) = (state.started_at?, state.worked_until?);
         Some(Self {
             schema_version: SCHEMA_VERSION,
             run_id: Some(metadata.run_id),

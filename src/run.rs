@@ -95,7 +95,7 @@ impl RunMetadata {
             status,
             created_at: state.created_at?,
             updated_at: state.updated_at?,
-            end_time: state.updated_at.filter(|_| ended),
+            end_time: state.worked_until.filter(|_| ended),
             initial_message: state.conversation.task().to_owned(),
             iterations: state.iterations,
             max_iterations: start.max_iterations,

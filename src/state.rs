@@ -123,6 +123,8 @@ pub struct RunState {
     pub created_at: Option<Timestamp>,
     /// The last event's time.
     pub updated_at: Option<Timestamp>,
+    /// The time of the last event of a process that worked on it: what a rollback adds is no work.
+    pub worked_until: Option<Timestamp>,
     /// The process that took it up last.
     pub start: Option<EngineStart>,
     /// When that was.
@@ -201,6 +203,11 @@ impl RunState {
         self.seq = event.seq;
         self.created_at.get_or_insert(event.timestamp);
         self.updated_at = Some(event.timestamp);
+        if matches!(event.payload, Payload::EngineStart(_) | Payload::Fork(_))
+            || self.status == Some(RunStatus::Running)
+        {
+            self.worked_until = Some(event.timestamp);
+        }
         self.timeline.apply(&event.payload);
         match &event.payload {
             Payload::EngineStart(start) => {

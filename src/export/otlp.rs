@@ -126,7 +126,7 @@ impl<'a> Spans<'a> {
     }
 
     fn end(&self) -> Timestamp {
-        self.subject.state.updated_at.unwrap_or_else(|| self.begin())
+        self.subject.state.worked_until.unwrap_or_else(|| self.begin())
     }
 
     /// The span of the run itself.

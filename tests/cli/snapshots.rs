@@ -466,3 +466,20 @@ fn c_16_4_who_cannot_tell_says_so() {
         assert!(!ran.stderr.is_empty());
     }
 }
+
+#[test]
+fn c_16_2_a_rollback_is_no_work_of_the_run() {
+    let sandbox = done();
+    let metrics = || command(&sandbox, "show", &["--format", "json"]).json()["metrics"].clone();
+    let spans = || {
+        let sent = command(&sandbox, "export", &["--to", "otlp"]).json();
+        sent["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["endTimeUnixNano"].clone()
+    };
+    let before = (metrics(), spans());
+    rollback(&sandbox, "1", &[]).expect_code(0);
+    rollback(&sandbox, "3", &[]).expect_code(0);
+    assert_eq!((metrics(), spans()), before);
+    let ended = sandbox.events("ENGINE_END")[0]["timestamp"].clone();
+    assert_eq!(metrics()["end_time"], ended);
+    assert_eq!(sandbox.metadata()["end_time"], ended);
+}
