@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-mod asked;
+pub mod asked;
 mod diff;
 mod preview;
 mod table;

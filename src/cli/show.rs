@@ -1,8 +1,9 @@
 //! `delta show`: an account of one run.
 
+use super::context::asked::Asked;
 use super::failure::Failure;
 use super::{completions, drive, resume, stdout};
-use crate::event::{Event, Payload, RunStatus};
+use crate::event::{Event, RunStatus};
 use crate::family;
 use crate::history::{Call, History, Iteration};
 use crate::id::RunId;
@@ -11,11 +12,9 @@ use crate::limits::Account;
 use crate::outcome::RunResult;
 use crate::ownership::{self, Owner};
 use crate::progress::{Progress, Verbosity};
-use crate::record;
 use crate::run::Notice;
 use crate::signal::Cancel;
 use crate::state::RunState;
-use crate::text::printable;
 use crate::time;
 use crate::workspace::Workspace;
 use clap::{Args, ValueEnum};
@@ -164,28 +163,16 @@ fn close(progress: &mut Progress, state: &RunState, args: &ShowArgs, dir: &Path)
                 _ => format!("its process has died; go on with: {next}"),
             });
         }
-        (_, Some(question)) => {
-            progress.line(&format!("it waits for an answer to: {}", printable(&question.prompt)));
-            progress.line(&format!("answer with: {next} -m ANSWER"));
-        }
+        // The question stands above.
+        (_, Some(_)) => progress.line(&format!("answer with: {next} -m ANSWER")),
         (Some(RunStatus::Interrupted), None) => progress.line(&format!("go on with: {next}")),
         _ => {}
     }
 }
 
 fn print_request(dir: &Path, events: &[Event], iteration: u32) -> Result<(), Failure> {
-    let name = events.iter().find_map(|event| match &event.payload {
-        Payload::Thought(thought) if thought.iteration == iteration => thought.invocation.clone(),
-        _ => None,
-    });
-    let last = RunState::of(events).iterations;
-    let name = name.ok_or_else(|| {
-        let hint = format!("the run has {last} iterations");
-        Failure::no_run(format!("there is no iteration {iteration}"), hint)
-    })?;
-    let request =
-        record::request(dir, &name).map_err(|error| Failure::damaged(error.to_string(), None))?;
-    stdout::write(&request);
+    let all = Asked::all(events);
+    stdout::write(&Asked::of(&all, Some(iteration))?.text(dir)?);
     Ok(())
 }
 

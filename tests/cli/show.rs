@@ -24,7 +24,7 @@ fn c_11_1_show_gives_a_calm_account() {
         format!(
             "test-agent r\nworkspace {}\nthe LLM is a script (script.yaml); everything else is real\n\n> the task\n\n\
              • looking\n→ note text=a\n  │ noted a\n→ ask_human\n? Really?\n\n\
-             WAITING_FOR_INPUT after 1 iteration\nit waits for an answer to: Really?\n\
+             WAITING_FOR_INPUT after 1 iteration\n\
              answer with: delta continue --run-id r -w work -m ANSWER\n",
             work.display()
         )
@@ -103,4 +103,15 @@ fn c_11_1_show_follows_a_run_until_its_process_leaves_it() {
         "{text}"
     );
     assert!(run.wait_with_output().unwrap().status.success());
+}
+
+#[test]
+fn c_5_2_show_prints_a_request_that_got_no_answer() {
+    let server = ScriptedServer::start(|_: &RecordedRequest| Answer::error(400, "no", None));
+    let sandbox = Sandbox::asking(DELTA, &server.url(), TOOLS);
+    sandbox.run("go", &[]).expect_code(1);
+    let shown = show(&sandbox, &["--request", "1"]).expect_code(0);
+    assert!(shown.stdout.as_bytes() == server.requests()[0].bytes, "{}", shown.stdout);
+    let none = show(&sandbox, &["--request", "2"]).expect_code(1);
+    assert_eq!(none.stderr, "Error: there is no iteration 2\nHint: the run has 1 iterations\n");
 }

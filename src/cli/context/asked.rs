@@ -75,10 +75,16 @@ impl Asked {
         })
     }
 
+    /// Its text, byte for byte as it was sent.
+    pub fn text(&self, run_dir: &Path) -> Result<String, Failure> {
+        let text = record::request(run_dir, &self.record);
+        text.map_err(|error| Failure::damaged(error.to_string(), None))
+    }
+
     /// Reads what was recorded of it.
     pub fn read(&self, run_dir: &Path) -> Result<Recorded, Failure> {
         let damaged = |error: record::RequestError| Failure::damaged(error.to_string(), None);
-        let text = record::request(run_dir, &self.record).map_err(damaged)?;
+        let text = self.text(run_dir)?;
         let blocks = record::blocks(run_dir, &self.record).map_err(damaged)?;
         let name = self.record.clone();
         let blocks = blocks.ok_or_else(|| {
