@@ -118,7 +118,8 @@ impl Workspace {
         found
     }
 
-    /// The next free `W...` of the agent in `agent_home`; two that ask at once get two.
+    /// The next free `W...` of the agent in `agent_home`; two that ask at once get two. Whether it is the last used one
+    /// is for the caller to say.
     pub fn next_of(agent_home: &Path) -> Result<Self, WorkspaceError> {
         let parent = agent_home.join("workspaces");
         ensure_usable(&parent)?;
@@ -127,11 +128,7 @@ impl Workspace {
             number += 1;
             let path = parent.join(format!("W{number:03}"));
             match durable::create_dir(&path) {
-                Ok(()) => {
-                    let workspace = Self::open(&path)?;
-                    workspace.mark_last_used(agent_home);
-                    return Ok(workspace);
-                }
+                Ok(()) => return Self::open(&path),
                 Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error.into()),
             }
@@ -163,9 +160,15 @@ impl Workspace {
             .filter_map(|entry| entry.file_name().into_string().ok())
             .filter(|name| is_number(name))
             .collect();
-        let last = fs::read_to_string(parent.join(LAST_USED)).unwrap_or_default();
-        names.sort_by_key(|name| (name != last.trim(), name.len(), name.clone()));
+        let last = Self::last_used(agent_home);
+        names.sort_by_key(|name| (*name != last, name.len(), name.clone()));
         names
+    }
+
+    /// The name of the agent's last used one; empty when none is noted.
+    pub fn last_used(agent_home: &Path) -> String {
+        let noted = fs::read_to_string(agent_home.join("workspaces").join(LAST_USED));
+        noted.unwrap_or_default().trim().to_owned()
     }
 
     /// Notes it as the agent's last used one; a hint, so a failure changes nothing.

@@ -210,7 +210,11 @@ impl Place {
         Ok(match self {
             Self::Same => source.found.workspace.clone(),
             Self::Named(dir) => Workspace::open(dir)?,
-            Self::Next(home) => Workspace::next_of(home)?,
+            Self::Next(home) => {
+                let workspace = Workspace::next_of(home)?;
+                workspace.mark_last_used(home);
+                workspace
+            }
         })
     }
 }

@@ -157,15 +157,13 @@ impl Choice {
 
     /// The workspace, made when it is missing.
     fn open(&self, agent: &Agent) -> Result<Workspace, WorkspaceError> {
-        match self {
-            Self::Named(path) => Workspace::open(path),
-            Self::Numbered(path) => {
-                let workspace = Workspace::open(path)?;
-                workspace.mark_last_used(&agent.home);
-                Ok(workspace)
-            }
-            Self::New => Workspace::next_of(&agent.home),
-        }
+        let workspace = match self {
+            Self::Named(path) => return Workspace::open(path),
+            Self::Numbered(path) => Workspace::open(path)?,
+            Self::New => Workspace::next_of(&agent.home)?,
+        };
+        workspace.mark_last_used(&agent.home);
+        Ok(workspace)
     }
 }
 
@@ -178,8 +176,9 @@ fn choose_workspace(args: &RunArgs, agent: &Agent, cancel: &Cancel) -> Result<Ch
         return Ok(Choice::New);
     }
     let mut prompt = String::from("Workspace?\n");
+    let last_used = Workspace::last_used(&agent.home);
     for (index, name) in names.iter().enumerate() {
-        let last = if index == 0 { "  (last used)" } else { "" };
+        let last = if *name == last_used { "  (last used)" } else { "" };
         prompt.push_str(&format!("  {}) {name}{last}\n", index + 1));
     }
     prompt.push_str("  n) a new one\nchoose [n]> ");

@@ -331,6 +331,7 @@ fn c_16_11_tools_that_do_the_same_are_equal_and_others_are_named() {
     let seen = replay(&sandbox, &["--mode", "tools", "--format", "json"]).expect_code(0).json();
     let place = seen["replayed_as"]["work_dir"].as_str().unwrap();
     assert!(place.ends_with("/agent/workspaces/W001"), "{place}");
+    assert!(!sandbox.path("agent/workspaces/LAST_USED").exists());
     assert_eq!(snapshot(&sandbox), before);
 }
 
