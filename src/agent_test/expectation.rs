@@ -1,9 +1,10 @@
 //! What a test expects of a run: reading it, and the verdict on what came. Pure, but for the files that are looked at.
 
+use super::assignment::assign;
 use super::matcher::{FILE_MATCH, MATCH, Matcher, block, missing};
 use super::{Failure, plain_path};
 use crate::durable::read_regular;
-use crate::event::Event;
+use crate::event::{Event, Payload};
 use crate::history::History;
 use crate::yaml::shape::{Key, Shape};
 use crate::yaml::{Document, Fields, Mapping, Node};
@@ -249,8 +250,29 @@ impl Expectation {
         }
         let made = Made::of(outcome.events);
         found.extend(self.of_calls(&made));
+        found.extend(self.of_unknown_tools(outcome.events));
         found.extend(self.journal.iter().filter_map(|event| event.failure(outcome.events)));
         found
+    }
+
+    /// A tool that is not to be called, and that the agent does not have: it could not be.
+    fn of_unknown_tools(&self, events: &[Event]) -> Vec<Failure> {
+        let start = events.iter().find_map(|event| match &event.payload {
+            Payload::EngineStart(start) => Some(&start.config),
+            _ => None,
+        });
+        let Some(config) = start else { return Vec::new() };
+        let has = |list: &str, name: &str| {
+            config[list].as_array().is_some_and(|names| names.iter().any(|it| it == name))
+        };
+        let unknown = self
+            .not_called
+            .iter()
+            .filter(|(_, name)| !has("tools", name) && !has("builtins", name));
+        let failure = |(line, name): &(usize, String)| {
+            Failure::at(*line, &format!("tool {name}"), "is none of the agent's")
+        };
+        unknown.map(failure).collect()
     }
 
     fn of_calls(&self, made: &[Made]) -> Vec<Failure> {
@@ -258,10 +280,15 @@ impl Expectation {
         if let Some((line, calls)) = &self.calls {
             found.extend(in_order(*line, calls, made));
         }
-        for call in &self.called {
+        // Two that are expected are not the same one.
+        let fits = |one: usize, it: usize| self.called[one].differences(&made[it]).is_empty();
+        let there = assign(self.called.len(), made.len(), fits);
+        for (call, _) in self.called.iter().zip(there).filter(|(_, is_there)| !is_there) {
             let of_tool: Vec<&Made> = made.iter().filter(|it| it.tool == call.tool).collect();
             let why = match of_tool.as_slice() {
-                several if several.iter().any(|it| call.differences(it).is_empty()) => continue,
+                several if several.iter().any(|it| call.differences(it).is_empty()) => {
+                    "was not made as often".to_owned()
+                }
                 [] => "was not made".to_owned(),
                 [one] => call.differences(one).join("\n"),
                 several => format!("was made {} times, and never like this", several.len()),

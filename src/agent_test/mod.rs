@@ -15,7 +15,8 @@ use expectation::{EXPECT, Expectation};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-pub mod expectation;
+pub mod assignment;
+mod expectation;
 pub mod matcher;
 pub mod report;
 pub mod running;

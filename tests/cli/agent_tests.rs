@@ -589,3 +589,16 @@ fn c_17_6_a_cassette_that_has_too_few_answers_or_none_fails_the_test() {
     let told = "FAIL  taped  (TIME)\n      the cassette agent/tests/cassettes/taped.jsonl is not there; record it with `delta test --record DIR/agent taped`, or write `llm: {turns: ...}` into the test\n";
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
 }
+
+#[test]
+fn c_17_3_calls_that_were_not_made_as_often_and_tools_that_are_none_are_told() {
+    let test = "task: go\nllm: {turns: [{call: [{tool: sh, args: {code: exit 3}}]}, {say: done}]}\nexpect:\n  called:\n    - {tool: sh, exit_code: 3}\n    - {tool: sh}\n  not_called: [shh]\n";
+    let sandbox = agent(&[("twice", test)]);
+    let ran = delta_test(&sandbox, &[]).expect_code(1);
+    for told in [
+        "twice.yaml:6: call of sh was not made as often",
+        "twice.yaml:7: tool shh is none of the agent's",
+    ] {
+        assert!(ran.stdout.contains(told), "{}", ran.stdout);
+    }
+}
