@@ -74,6 +74,10 @@ impl<'a> Evidence<'a> {
         report.checked.files += 1;
         match crc::look(&bytes) {
             Seal::Whole => {}
+            Seal::None if bytes.ends_with(b"}\n") && report.sealed => {
+                let recorded = "a record without its check value";
+                report.differ(Difference::plain(iteration, name, recorded, "one at its end"));
+            }
             Seal::None if bytes.ends_with(b"}\n") => {
                 report.skip(format!("the bytes of {name}, which has no check value"));
             }

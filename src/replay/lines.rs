@@ -25,8 +25,13 @@ pub(super) fn check(bytes: &[u8], report: &mut Report) -> Vec<Event> {
             (_, Err(reason)) => {
                 report.differ(Difference::plain(None, what, reason.clone(), "an event"));
             }
+            // Whoever writes check values does not stop: what has none behind one that has was changed.
+            (Seal::None, Ok(_)) if report.sealed => {
+                let recorded = "a line without its check value";
+                report.differ(Difference::plain(iteration, what, recorded, "one at its end"));
+            }
             (Seal::None, Ok(_)) => unsealed.push(number),
-            (Seal::Whole, Ok(_)) => {}
+            (Seal::Whole, Ok(_)) => report.sealed = true,
         }
         match event {
             Ok(event) if !broken => events.push(event),
@@ -93,5 +98,24 @@ mod tests {
                 assert!(found, "byte {at} as {other}: {report:?}");
             }
         }
+    }
+
+    #[test]
+    fn c_16_10_a_line_that_has_lost_its_check_value_is_found() {
+        let said = |seq: u64| Event {
+            seq,
+            timestamp: Timestamp::from_millis(0),
+            payload: Payload::UserMessage { content: "hello".to_owned() },
+        };
+        let (first, second) = (said(1).to_line(), said(2).to_line());
+        let bare = second.replace(",\"crc\":\"", ",\"rc\":\"");
+        let mut report = Report::default();
+        check(format!("{first}{bare}").as_bytes(), &mut report);
+        assert!(report.differences[0].what == "journal.jsonl, line 2", "{report:?}");
+        // An older delta wrote none.
+        let older = first.replace(",\"crc\":\"", ",\"rc\":\"");
+        let mut report = Report::default();
+        check(format!("{older}{second}").as_bytes(), &mut report);
+        assert!(report.is_equal() && report.not_checked.len() == 1, "{report:?}");
     }
 }

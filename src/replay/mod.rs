@@ -29,6 +29,9 @@ pub struct Report {
     pub differences: Vec<Difference>,
     /// What could not be checked, and why.
     pub not_checked: Vec<String>,
+    /// Whether a line with its check value was seen: from then on everything has one.
+    #[serde(skip)]
+    sealed: bool,
 }
 
 /// How much was looked at.
