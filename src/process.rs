@@ -31,6 +31,7 @@ use self::spawn::Pipes;
 use self::table::lives;
 use crate::signal::{Cancel, timespec};
 use crate::text::Secrets;
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -248,7 +249,8 @@ impl<'a> Running<'a> {
 
     /// Goes through the stages; gives why we ended the child if we did.
     fn supervise(&mut self, cancel: &Cancel) -> Option<End> {
-        let mut buffer = vec![0; BUFFER];
+        // Not filled before it is read into: most children print less.
+        let mut buffer = Vec::with_capacity(BUFFER);
         let mut cut_short = None;
         while !self.is_over() {
             self.wait(cancel);
@@ -395,10 +397,11 @@ impl Stream {
     }
 
     /// Reads once, if there is something to read; writes what is due into the file.
-    fn read(&mut self, buffer: &mut [u8]) {
+    fn read(&mut self, buffer: &mut Vec<u8>) {
         if let Some(pipe) = &self.pipe {
-            match rustix::io::read(pipe, &mut *buffer) {
-                Ok(length @ 1..) => self.recorder.push(&buffer[..length]),
+            buffer.clear();
+            match rustix::io::read(pipe, spare_capacity(buffer)) {
+                Ok(1..) => self.recorder.push(buffer),
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Ok(0) | Err(_) => self.pipe = None,
             }

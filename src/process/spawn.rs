@@ -60,7 +60,7 @@ mod system {
     use std::sync::atomic::{AtomicI32, Ordering};
 
     /// As much as a few system calls need; signals are handled on no stack of ours, since none is handled there.
-    const STACK: usize = 64 * 1024;
+    const STACK: usize = 16 * 1024;
     /// The largest signal of Linux.
     const LAST_SIGNAL: c_int = 64;
 
