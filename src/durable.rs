@@ -189,14 +189,59 @@ pub fn exchange(path: &Path, bytes: &[u8]) -> Result<()> {
     written
 }
 
-/// Gives `from` the name `to`, where a file may stand. A file system may begin to write as soon as one file is renamed over
-/// another, so that a power failure leaves one of them; where both only change their names it does not.
+/// As [`exchange`], for a file that is replaced again and again: what stood there is kept beside it, to be the next one, because
+/// to make and to remove a file costs more than to write it.
+pub fn alternate(path: &Path, bytes: &[u8]) -> Result<()> {
+    let spare = beside(path, "", ".tmp");
+    let write = |mut file: File| {
+        file.write_all(bytes)?;
+        let length = bytes.len() as u64;
+        if file.metadata()?.len() == length { Ok(()) } else { file.set_len(length) }
+    };
+    let written = private()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&spare)
+        .and_then(write)
+        .map_err(failed("write", &spare))
+        .and_then(|()| swap(&spare, path).map(drop).map_err(failed("replace", path)));
+    if written.is_err() {
+        let _ = fs::remove_file(&spare);
+    }
+    written
+}
+
+/// Sees to it that there is an empty file, which may be the one that stands there; one that is not empty gives way to another.
+pub fn ensure_empty(path: &Path) -> Result<()> {
+    let open = || private().write(true).create(true).truncate(false).open(path);
+    if open().and_then(|file| file.metadata()).is_ok_and(|found| found.len() == 0) {
+        return Ok(());
+    }
+    let _ = fs::remove_file(path);
+    open().map(drop).map_err(failed("create", path))
+}
+
+/// Makes a file empty that is there.
+pub fn clear(path: &Path) -> Result<()> {
+    let cleared = private().write(true).open(path).and_then(|file| file.set_len(0));
+    cleared.map_err(failed("write", path))
+}
+
+/// Gives `from` the name `to`, where a file may stand, which is removed.
 fn take_place(from: &Path, to: &Path) -> io::Result<()> {
+    if swap(from, to)? { fs::remove_file(from) } else { Ok(()) }
+}
+
+/// Gives `from` the name `to`, and what stands there the name `from`; says whether there was that. A file system may begin
+/// to write as soon as one file is renamed over another, so that a power failure leaves one of them; where both only change
+/// their names it does not.
+fn swap(from: &Path, to: &Path) -> io::Result<bool> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     match renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE) {
-        Ok(()) => fs::remove_file(from),
+        Ok(()) => Ok(true),
         // Nothing stands there, or the file system cannot do it.
-        Err(_) => fs::rename(from, to),
+        Err(_) => fs::rename(from, to).map(|()| false),
     }
 }
 

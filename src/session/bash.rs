@@ -6,6 +6,7 @@
 use super::WORK_DIR;
 use super::store::{Left, Turn};
 use crate::durable::{self, FileError};
+use memchr::{memchr, memchr2, memmem};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -29,7 +30,7 @@ const SCRIPT_FILE: &str = "bash";
 const TEXT: &str = "text";
 /// Names of variables, for the shell itself.
 const LIST: &str = "list";
-/// What the shell writes at its end.
+/// What the shell writes at its end; empty between two commands.
 const PARTS: &str = "parts";
 /// The most that is handed over in a variable, which costs less than a file; the kernel takes 128 KiB.
 const LONGEST_VARIABLE: usize = 64 * 1024;
@@ -56,7 +57,8 @@ pub(super) fn prepare(
     turn: &Turn<'_>,
     env: &mut BTreeMap<OsString, OsString>,
 ) -> Result<Vec<String>, FileError> {
-    let _ = fs::remove_file(turn.session.join(PARTS));
+    // What is in it was left by a command that was killed, whose shell may yet write to it.
+    durable::ensure_empty(&turn.session.join(PARTS))?;
     let script = turn.session.join(SCRIPT_FILE);
     if fs::read(&script).ok().as_deref() != Some(SCRIPT.as_bytes()) {
         durable::exchange(&script, SCRIPT.as_bytes())?;
@@ -158,13 +160,15 @@ fn mark(turn: &Turn<'_>) -> String {
 
 /// What lies between the lines that are `mark`.
 fn split_at_lines<'a>(text: &'a [u8], mark: &[u8]) -> Vec<&'a [u8]> {
-    let (mut parts, mut begin, mut at) = (Vec::new(), 0, 0);
-    for line in text.split_inclusive(|byte| *byte == b'\n') {
-        if line.strip_suffix(b"\n") == Some(mark) {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    for at in memmem::find_iter(text, mark) {
+        let end = at + mark.len();
+        let is_line =
+            (at == begin || text[..at].ends_with(b"\n")) && text[end..].starts_with(b"\n");
+        if is_line {
             parts.push(&text[begin..at]);
-            begin = at + line.len();
+            begin = end + 1;
         }
-        at += line.len();
     }
     parts.push(&text[begin..]);
     parts
@@ -208,19 +212,32 @@ fn statements(mut text: &[u8]) -> Vec<&[u8]> {
 }
 
 fn statement_length(text: &[u8]) -> usize {
-    let (mut quote, mut at) = (None, 0);
+    let mut at = 0;
     while at < text.len() {
-        match (quote, text[at]) {
-            (None, b'\n') => return at + 1,
+        let rest = &text[at + 1..];
+        at += match text[at] {
+            b'\n' => return at + 1,
+            b'\\' => 2,
             // In `$'...'` a backslash escapes, in `'...'` it does not.
-            (None, b'\'') if at > 0 && text[at - 1] == b'$' => quote = Some(b'$'),
-            (None, open @ (b'\'' | b'"')) => quote = Some(open),
-            (None | Some(b'"' | b'$'), b'\\') => at += 1,
-            (Some(b'$'), b'\'') => quote = None,
-            (Some(open), close) if open == close && open != b'$' => quote = None,
-            _ => {}
+            b'\'' if !text[..at].ends_with(b"$") => {
+                memchr(b'\'', rest).map_or(text.len(), |end| end + 2)
+            }
+            quote @ (b'\'' | b'"') => escaped_length(rest, quote) + 1,
+            _ => 1,
+        };
+    }
+    text.len()
+}
+
+/// Up to and with the next `quote` that no backslash stands before.
+fn escaped_length(text: &[u8], quote: u8) -> usize {
+    let mut at = 0;
+    while let Some(found) = memchr2(b'\\', quote, &text[at..]) {
+        at += found + 1;
+        if text[at - 1] == quote {
+            return at;
         }
-        at += 1;
+        at = text.len().min(at + 1);
     }
     text.len()
 }
@@ -275,8 +292,12 @@ impl<'a> Options<'a> {
 
 /// Removes what only the run of the command needed.
 pub(super) fn tidy(turn: &Turn<'_>) {
-    for name in [TEXT, LIST, PARTS] {
+    for name in [TEXT, LIST] {
         let _ = fs::remove_file(turn.session.join(name));
+    }
+    let parts = turn.session.join(PARTS);
+    if durable::clear(&parts).is_err() {
+        let _ = fs::remove_file(&parts);
     }
 }
 
@@ -298,5 +319,12 @@ mod tests {
         assert_eq!(found, all.map(str::as_bytes));
         let names: Vec<_> = found.into_iter().filter_map(name_of).collect();
         assert_eq!(names, ["a", "b", "old", "m", "empty"]);
+    }
+
+    #[test]
+    fn c_14_2_parts_end_at_lines_that_are_the_mark() {
+        let text = b"a\n# m\nb # m\n# m x\n# m\n# m\nc";
+        let parts: [&[u8]; 4] = [b"a\n", b"b # m\n# m x\n", b"", b"c"];
+        assert_eq!(split_at_lines(text, b"# m"), parts);
     }
 }

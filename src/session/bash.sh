@@ -5,7 +5,7 @@
 
 # __delta_save DIRECTORY MARK SKIP DEPTH [ARGUMENT...]: writes the state of a shell with these positional parameters in
 # parts, each ended by the mark on a line of its own. All of it into one file: each redirection costs as much as it holds,
-# and so does each line.
+# and so does each line. The file is empty and stays: to make one, or to cut one off, costs more than to fill it.
 __delta_save() {
     __delta_dir=$1 __delta_mark=$2 __delta_skip=$3 __delta_depth=$4
     builtin shift 4
@@ -13,7 +13,10 @@ __delta_save() {
         builtin echo "$__delta_options $SHELLOPTS $BASHOPTS"
         builtin set +aefuvxbCET +o posix +o pipefail
         builtin echo "$__delta_mark"
-        builtin shopt -u nocasematch extdebug localvar_unset array_expand_once assoc_expand_once failglob xpg_echo
+        builtin shopt -u nocasematch extdebug localvar_unset failglob xpg_echo
+        # Which of the two there is, depends on the version; an error would have bash look for its translation.
+        [[ :$BASHOPTS: != *:array_expand_once:* ]] || builtin shopt -u array_expand_once
+        [[ :$BASHOPTS: != *:assoc_expand_once:* ]] || builtin shopt -u assoc_expand_once
         builtin pwd
         builtin echo "$__delta_mark"
         # What is not part of the state, and what is no longer needed.
@@ -55,7 +58,7 @@ __delta_save() {
         # Last: without it the state is not whole.
         builtin echo "$__delta_status"
         builtin echo "$__delta_mark"
-    } >|"$__delta_dir/parts"
+    } 1<>"$__delta_dir/parts"
     if [[ -n ${__delta_trap-} ]]; then
         builtin eval "builtin set -- $__delta_trap"
         __delta_trap=$3

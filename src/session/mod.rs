@@ -277,12 +277,17 @@ impl Sessions {
     pub fn cleanup(&self, all: bool) -> Result<Cleaned> {
         let mut removed = Vec::new();
         for dir in store::all(&self.cwd)? {
-            let active = store::read(&dir).is_ok_and(|found| found.status == Status::Active);
-            if active && !all {
+            let stays =
+                || store::read(&dir).is_ok_and(|found| found.status == Status::Active) && !all;
+            if stays() {
                 continue;
             }
             // Held by a command that runs, it is not to be cleaned up.
             let Some(_lock) = store::free(&dir) else { continue };
+            // Only now nobody is changing what it says.
+            if stays() {
+                continue;
+            }
             fs::remove_dir_all(&dir)
                 .map_err(|source| SessionError::System { action: "remove a session", source })?;
             removed.push(dir.file_name().unwrap_or_default().to_string_lossy().into_owned());

@@ -218,7 +218,7 @@ pub(super) fn forget(state: &Path) {
 impl Held {
     /// Makes a fact of what `metadata` says.
     pub(super) fn save(&self) -> Result<(), SessionError> {
-        Ok(durable::exchange(&self.dir.join(METADATA), &json(&self.metadata))?)
+        Ok(durable::alternate(&self.dir.join(METADATA), &json(&self.metadata))?)
     }
 
     /// Removes every state but the one that counts; all of them once the session was ended.
