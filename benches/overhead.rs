@@ -1,5 +1,5 @@
-//! What the engine costs: a run of 50 iterations with one tool each, against the floor of what such a run cannot do
-//! without: 50 times one request, one process, and two synced appends.
+//! What the engine costs: runs of 50, 200 and 1,000 iterations with one tool each, against the floor of what such a run
+//! cannot do without: so many requests of the same lengths, so many processes, and twice as many synced appends.
 //!
 //! `cargo bench --bench overhead` prints the figures and fails when one is beyond its bar.
 #![allow(
@@ -8,209 +8,226 @@
     clippy::print_stdout,
     reason = "a benchmark, not the product"
 )]
-#![expect(unsafe_code, reason = "the resources that one child has used are in wait4 only")]
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+mod common;
+
+use common::{Bars, Moment, Used};
+use serde_json::{Value, json};
+use std::fs;
+use std::hint::black_box;
+use std::io::BufReader;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
 
-const DELTA: &str = env!("CARGO_BIN_EXE_delta");
-const ITERATIONS: usize = 50;
-const ROUNDS: usize = 15;
-/// What the tool prints.
-const SCRIPT: &str = "echo a line of output";
+/// How many iterations, and how often they are measured.
+const SIZES: [(usize, usize); 3] = [(50, 15), (200, 9), (1_000, 5)];
+const MEGABYTE: f64 = 1024.0 * 1024.0;
+/// How many iterations the marginal cost is the median of.
+const SPAN: usize = 100;
+
+/// What the endpoint has seen of the run that is going on.
+#[derive(Default)]
+struct Seen {
+    pid: i32,
+    /// How long the bodies of its requests were.
+    lengths: Vec<usize>,
+    /// How many nanoseconds its engine had used when each of them had come.
+    engine: Vec<u64>,
+}
+
+struct Bench {
+    dir: tempfile::TempDir,
+    address: SocketAddr,
+    seen: Arc<Mutex<Seen>>,
+    bars: Bars,
+}
 
 fn main() {
-    if cfg!(debug_assertions) {
-        println!("not measured: this is not a release build");
+    if !common::is_asked() {
         return;
     }
-    let address = serve();
-    let dir = tempfile::tempdir().unwrap();
-    write_agent(dir.path(), address);
-    // The first of each fills caches and does not count.
-    floor(dir.path(), address);
-    run(dir.path(), 0);
-    let (mut floors, mut runs, mut cpus, mut peak) = (vec![], vec![], vec![], 0);
-    for round in 1..=ROUNDS {
-        floors.push(floor(dir.path(), address));
-        let used = run(dir.path(), round);
-        runs.push(used.wall);
-        cpus.push(used.cpu);
-        peak = peak.max(used.peak_kilobytes);
-    }
-    let versions = (0..200).map(|_| used(Command::new(DELTA).arg("--version")).cpu).collect();
-    let (floor, run, cpu, version) = (median(floors), median(runs), median(cpus), median(versions));
-    let ratio = run.as_secs_f64() / floor.as_secs_f64();
-    let size = fs::metadata(DELTA).unwrap().len();
-    let each = |whole: Duration| whole.as_secs_f64() * 1000.0 / ITERATIONS as f64;
-    println!("{ITERATIONS} iterations with one tool each, medians of {ROUNDS} rounds");
-    println!("  floor            {floor:9.2?}   {:6.3} ms an iteration", each(floor));
-    println!("  delta run        {run:9.2?}   {:6.3} ms an iteration", each(run));
-    println!("  ratio            {ratio:9.2}    bar 2.00");
-    println!("  CPU time         {cpu:9.2?}   of the engine and its tools");
-    println!("  peak memory      {:9.2} MB bar 15", peak as f64 / 1024.0);
-    println!("--version, CPU     {version:9.2?}   bar 5 ms, median of 200");
-    println!("binary             {:9.2} MB bar 8", size as f64 / 1e6);
-    let held =
-        ratio <= 2.0 && peak < 15 * 1024 && version < Duration::from_millis(5) && size < 8_000_000;
-    assert!(held, "a figure is beyond its bar");
-}
-
-fn median(mut values: Vec<Duration>) -> Duration {
-    values.sort();
-    values[values.len() / 2]
-}
-
-/// What a child has used.
-struct Used {
-    wall: Duration,
-    cpu: Duration,
-    peak_kilobytes: i64,
-}
-
-#[expect(clippy::zombie_processes, reason = "wait4 below is the wait")]
-fn used(command: &mut Command) -> Used {
-    let began = Instant::now();
-    let child =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let (mut status, pid) = (0, i32::try_from(child.id()).unwrap());
-    // SAFETY: both results are valid for writing, and the child is waited for here only.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        assert_eq!(libc::wait4(pid, &raw mut status, 0, &raw mut usage), pid);
-        usage
-    };
-    let wall = began.elapsed();
-    assert_eq!(status, 0, "{command:?}");
-    let time = |time: libc::timeval| {
-        Duration::from_secs(time.tv_sec.unsigned_abs())
-            + Duration::from_micros(time.tv_usec.unsigned_abs())
-    };
-    Used { wall, cpu: time(usage.ru_utime) + time(usage.ru_stime), peak_kilobytes: usage.ru_maxrss }
-}
-
-fn write_agent(dir: &Path, address: SocketAddr) {
-    let agent = dir.join("agent");
-    fs::create_dir(&agent).unwrap();
-    let tools = format!("tools:\n  - name: t\n    shell: {SCRIPT}\n");
-    let yaml = format!(
-        "name: bench\nmax_iterations: 100\nllm:\n  model: m\n  base_url: http://{address}/v1\n{tools}"
-    );
-    fs::write(agent.join("agent.yaml"), yaml).unwrap();
-    fs::write(agent.join("system_prompt.md"), "You are a benchmark.\n").unwrap();
-    let context = "sources:\n  - type: file\n    path: system_prompt.md\n  - type: journal\n";
-    fs::write(agent.join("context.yaml"), context).unwrap();
-}
-
-/// The run that is measured.
-fn run(dir: &Path, round: usize) -> Used {
-    let id = format!("r{round}");
-    let mut command = Command::new(DELTA);
-    command.args(["run", "--agent", "agent", "-w", "work", "-m", "go", "--run-id", &id]);
-    let used = used(command.current_dir(dir).env_remove("HTTP_PROXY").env_remove("http_proxy"));
-    let journal =
-        fs::read_to_string(dir.join("work/.delta").join(id).join("journal.jsonl")).unwrap();
-    assert_eq!(journal.matches("ACTION_RESULT").count(), ITERATIONS);
-    used
-}
-
-/// What such a run cannot do without.
-fn floor(dir: &Path, address: SocketAddr) -> Duration {
-    let began = Instant::now();
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_nodelay(true).unwrap();
-    let mut input = BufReader::new(stream.try_clone().unwrap());
-    let mut journal = File::create(dir.join("floor.jsonl")).unwrap();
-    let append = |journal: &mut File, bytes: &[u8]| {
-        journal.write_all(bytes).unwrap();
-        journal.sync_data().unwrap();
-    };
-    let body = [b'x'; 1000];
-    for _ in 0..ITERATIONS {
-        let head = format!("POST /v1 HTTP/1.1\r\nContent-Length: {}\r\n\r\n", body.len());
-        (&stream).write_all(&[head.as_bytes(), &body].concat()).unwrap();
-        let answer = read_message(&mut input).unwrap();
-        append(&mut journal, &answer);
-        let output = Command::new("sh").args(["-c", SCRIPT]).output().unwrap();
-        append(&mut journal, &output.stdout);
-    }
-    began.elapsed()
-}
-
-/// An endpoint that answers at once: on each connection so many calls of the tool, then a text.
-fn serve() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let stream = stream.unwrap();
-            std::thread::spawn(move || answer_all(&stream));
+    let seen = Arc::<Mutex<Seen>>::default();
+    let watching = Arc::clone(&seen);
+    let address = common::serve(move |moment| {
+        if let Moment::Request(length) = moment {
+            note(&watching, length);
         }
     });
-    address
+    let dir = tempfile::tempdir().unwrap();
+    let mut bench = Bench { dir, address, seen, bars: Bars::default() };
+    for (count, rounds) in SIZES {
+        bench.measure(count, rounds);
+    }
+    bench.marginal();
+    bench.bars.hold();
 }
 
-fn answer_all(mut stream: &TcpStream) {
-    stream.set_nodelay(true).unwrap();
-    let mut input = BufReader::new(stream);
-    let mut count = 0;
-    while read_message(&mut input).is_some() {
-        count += 1;
-        let body = if count <= ITERATIONS { call(count) } else { text() };
-        let head = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        // A client that has gone away is no error of the benchmark.
-        let _ = stream.write_all((head + &body).as_bytes());
+fn note(seen: &Mutex<Seen>, length: usize) {
+    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    if seen.pid == 0 {
+        return;
+    }
+    // The engine does all its work in its first thread, which waits for the answer now.
+    let used = fs::read_to_string(format!("/proc/{}/schedstat", seen.pid)).unwrap();
+    let used = used.split(' ').next().and_then(|used| used.parse().ok()).unwrap();
+    seen.lengths.push(length);
+    seen.engine.push(used);
+}
+
+impl Bench {
+    fn measure(&mut self, count: usize, rounds: usize) {
+        let agent = common::write_agent(self.dir.path(), self.address, count);
+        // The first of each fills caches and does not count.
+        self.run(&agent, count, &format!("{agent}-warm"));
+        let lengths = self.lengths();
+        self.floor(&lengths);
+        let (mut walls, mut cpus, mut peak) = (Ratios::default(), Ratios::default(), 0);
+        for round in 0..rounds {
+            let floor = self.floor(&lengths);
+            let run = self.run(&agent, count, &format!("{agent}-{round}"));
+            walls.push(&floor, &run, |used| common::millis(used.wall) / count as f64);
+            cpus.push(&floor, &run, |used| common::millis(used.cpu) / count as f64);
+            peak = peak.max(run.peak_kilobytes);
+        }
+        let largest = lengths.iter().max().copied().unwrap_or(0) as f64 / MEGABYTE;
+        println!("{count} iterations with one tool each, {rounds} rounds, floor and run in turn");
+        common::show("the last request", largest * 1024.0, "KiB");
+        let wall = walls.show("wall of an iteration");
+        let cpu = cpus.show("CPU of an iteration");
+        self.bars.at_most(&format!("{count}: wall, run to floor"), wall, 1.15, "");
+        self.bars.at_most(&format!("{count}: CPU, run to floor"), cpu, 1.30, "");
+        let most = 10.0 + if count < 1_000 { 0.0 } else { 2.0 * largest };
+        let peak = peak as f64 / 1024.0;
+        self.bars.at_most(&format!("{count}: peak memory"), peak, most, "MB");
+        self.disk(&format!("{agent}-warm"), count, &lengths);
+    }
+
+    fn run(&self, agent: &str, count: usize, id: &str) -> Used {
+        let dir = self.dir.path();
+        let set = |pid| {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            *seen = Seen { pid, ..Seen::default() };
+        };
+        // Nothing is asked for before the engine has read its agent.
+        let used = common::used(&mut common::run(dir, agent, id), set);
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).pid = 0;
+        let journal = fs::read_to_string(dir.join(format!("work/.delta/{id}/journal.jsonl")));
+        assert_eq!(journal.unwrap().matches("ACTION_RESULT").count(), count);
+        used
+    }
+
+    /// The lengths of the requests of the last run that were followed by a tool.
+    fn lengths(&self) -> Vec<usize> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.lengths[..seen.lengths.len() - 1].to_vec()
+    }
+
+    fn floor(&self, lengths: &[usize]) -> Used {
+        common::floor(&self.dir.path().join("floor.jsonl"), self.address, lengths)
+    }
+
+    /// What a run leaves on the disk, to what is new in it.
+    fn disk(&mut self, id: &str, count: usize, lengths: &[usize]) {
+        let run = self.dir.path().join("work/.delta").join(id);
+        let events = fs::metadata(run.join("journal.jsonl")).unwrap().len() as f64;
+        let answers: usize = (1..=count + 1).map(|each| common::answer(each, count).len()).sum();
+        let messages = lengths[lengths.len() - 1] as f64;
+        let new = events + answers as f64 + messages;
+        let all = size(&run) as f64;
+        common::show(&format!("{count}: disk of an iteration"), all / count as f64, "bytes");
+        common::show("its events, answer and new messages", new / count as f64, "bytes");
+        self.bars.at_most(&format!("{count}: disk to what is new"), all / new, 3.0, "");
+    }
+
+    /// What the 1,000th iteration costs the engine itself, to what the tenth costs: the processor's time without its
+    /// children's, and without what it takes to serialise and send the request.
+    fn marginal(&mut self) {
+        let count = 1_000 + SPAN;
+        let agent = common::write_agent(self.dir.path(), self.address, count);
+        self.run(&agent, count, &agent);
+        let (engine, lengths) = {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            (seen.engine.clone(), seen.lengths.clone())
+        };
+        let beyond = |from: usize| {
+            let spent = (from..from + SPAN).map(|each| (engine[each] - engine[each - 1]) as f64);
+            let whole = common::median_of(
+                &format!("engine's CPU of iteration {from} to {}", from + SPAN),
+                spent.map(|nanos| nanos / 1e3).collect(),
+                "us",
+            );
+            let request = common::median_of(
+                &format!("  serialising and sending {} bytes", lengths[from]),
+                self.requests(from, lengths[from]),
+                "us",
+            );
+            whole - request
+        };
+        println!("one run of {count} iterations");
+        let (early, late) = (beyond(10), beyond(1_000));
+        let what = "iteration 1,000 to iteration 10, beyond its request";
+        self.bars.at_most(what, late / early, 1.20, "");
+    }
+
+    /// How many microseconds it takes to serialise and to send a request of so many iterations and bytes.
+    fn requests(&self, iterations: usize, length: usize) -> Vec<f64> {
+        let messages: Vec<Value> = (1..=iterations).flat_map(messages).collect();
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut input = BufReader::new(stream.try_clone().unwrap());
+        let once = |_| {
+            let before = common::thread_nanos();
+            let text = serde_json::to_vec(black_box(&messages)).unwrap();
+            let body = [&text[..], &vec![b' '; length.saturating_sub(text.len())]].concat();
+            let built = common::thread_nanos() - before;
+            common::post(&stream, 0, &body[..length]);
+            let spent = common::thread_nanos() - before;
+            common::read_message(&mut input, || ()).unwrap();
+            assert!(spent >= built);
+            spent as f64 / 1e3
+        };
+        (0..SPAN).map(once).collect()
     }
 }
 
-fn call(count: usize) -> String {
-    events(&[
-        format!(
-            "{{\"role\":\"assistant\",\"tool_calls\":[{{\"index\":0,\"id\":\"call_{count}\",\"type\":\"function\",\"function\":{{\"name\":\"t\",\"arguments\":\"\"}}}}]}}"
-        ),
-        "{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{}\"}}]}".to_owned(),
-    ])
+/// What one iteration adds to a request.
+fn messages(count: usize) -> [Value; 2] {
+    let (id, function) = (format!("call_{count}"), json!({"name": "t", "arguments": "{}"}));
+    [
+        json!({"role": "assistant", "tool_calls": [{"id": &id, "type": "function", "function": function}]}),
+        json!({"role": "tool", "tool_call_id": &id, "content": "a line of output\n"}),
+    ]
 }
 
-fn text() -> String {
-    events(&["{\"role\":\"assistant\",\"content\":\"done\"}".to_owned()])
+/// Figures of floors and runs that were measured in turn.
+#[derive(Default)]
+struct Ratios {
+    floors: Vec<f64>,
+    runs: Vec<f64>,
 }
 
-fn events(deltas: &[String]) -> String {
-    let event = |delta: &String| {
-        format!(
-            "data: {{\"id\":\"x\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}\n\n"
-        )
-    };
-    deltas.iter().map(event).collect::<String>()
-        + "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
-}
-
-/// The body of the next message; none at the end of the connection.
-fn read_message(input: &mut impl BufRead) -> Option<Vec<u8>> {
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if input.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        if let Some((name, value)) = line.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse().ok()?;
-        }
-        if line == "\r\n" {
-            break;
-        }
+impl Ratios {
+    fn push(&mut self, floor: &Used, run: &Used, figure: impl Fn(&Used) -> f64) {
+        self.floors.push(figure(floor));
+        self.runs.push(figure(run));
     }
-    let mut body = vec![0; length];
-    input.read_exact(&mut body).ok()?;
-    Some(body)
+
+    fn show(self, what: &str) -> f64 {
+        let floor = common::median_of(&format!("{what}, floor"), self.floors, "ms");
+        let run = common::median_of(&format!("{what}, run"), self.runs, "ms");
+        run / floor
+    }
+}
+
+/// How many bytes the files below a directory have.
+fn size(dir: &Path) -> u64 {
+    let sizes = fs::read_dir(dir).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => size(&entry.path()),
+            false => entry.metadata().unwrap().len(),
+        }
+    });
+    sizes.sum()
 }

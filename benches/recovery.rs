@@ -1,6 +1,6 @@
 //! How long it takes until work can begin: `cargo bench --bench recovery` prints the figures. The bars are 50 ms for
-//! loading an agent with 50 imports and 500 tools, 1 s for listing 10,000 runs, and 100 ms for opening and folding a
-//! journal of 10,000 events.
+//! loading an agent with 50 imports and 500 tools, 300 ms for listing 10,000 runs, 50 ms for showing one of them, 100 ms for
+//! opening and folding a journal of 10,000 events, and 500 MB/s for one of 100,000 events and 100 MB.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -9,31 +9,36 @@
     reason = "a bench prints, and starts real processes"
 )]
 
+mod common;
+
+use common::{Bars, DELTA, millis};
 use delta::agent::Agent;
 use delta::agent::imports::ImportPath;
 use delta::journal;
 use delta::state::RunState;
 use serde_json::Value;
-use std::fs;
 use std::time::{Duration, Instant};
 use test_support::sandbox::Sandbox;
 
-const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 const COUNT: usize = 10_000;
 const RUN: &str = "work/.delta/r";
 
+/// The events of a large journal.
+const LARGE: usize = 100_000;
+
 fn main() {
-    // `cargo test --all-targets` starts it too, and asks for nothing.
-    if !std::env::args().any(|arg| arg == "--bench") {
+    if !common::is_asked() {
         return;
     }
-    load();
-    list();
-    open();
+    let mut bars = Bars::default();
+    // What is made stays until the end: see `common`.
+    let kept = [load(&mut bars), list(&mut bars), open(&mut bars), large(&mut bars)];
+    kept.iter().for_each(|sandbox| sandbox.unverified("they are copies"));
+    bars.hold();
 }
 
 /// An agent whose 500 tools, of all three forms, come from 50 files.
-fn load() {
+fn load(bars: &mut Bars) -> Sandbox {
     let sandbox = Sandbox::scripted(DELTA, "", "- say: done");
     let mut imports = String::new();
     for file in 0..50 {
@@ -47,7 +52,8 @@ fn load() {
         let agent = Agent::load(&sandbox.path("agent"), None, &ImportPath::default()).unwrap();
         assert_eq!(agent.tools.len(), 500);
     };
-    show("load an agent with 50 imports and 500 tools", best(load), Duration::from_millis(50));
+    bars.at_most("load an agent with 50 imports and 500 tools", millis(best(load)), 50.0, "ms");
+    sandbox
 }
 
 fn definition(number: usize) -> String {
@@ -74,12 +80,7 @@ fn best(mut work: impl FnMut()) -> Duration {
     (0..5).map(once).min().unwrap()
 }
 
-fn show(what: &str, took: Duration, bar: Duration) {
-    let verdict = if took < bar { "within" } else { "OVER" };
-    println!("{what}: {:.1} ms, {verdict} {} ms", took.as_secs_f64() * 1e3, bar.as_millis());
-}
-
-fn list() {
+fn list(bars: &mut Bars) -> Sandbox {
     let sandbox = Sandbox::scripted(DELTA, "", "- say: done");
     sandbox.run("task", &[]).expect_code(0);
     let (journal, metadata) =
@@ -95,17 +96,58 @@ fn list() {
         let listed = sandbox.delta(args).output().expect_code(0);
         assert_eq!(listed.json().as_array().unwrap().len(), COUNT);
     };
-    show(&format!("list-runs with {COUNT} runs"), best(list), Duration::from_secs(1));
+    bars.at_most(&format!("list-runs with {COUNT} runs"), millis(best(list)), 300.0, "ms");
+    let one = || {
+        let shown = sandbox.delta(["show", "r5000", "-w", "work"]).output().expect_code(0);
+        assert!(shown.stdout.contains("done"), "{}", shown.stdout);
+    };
+    bars.at_most("show of one of them", millis(best(one)), 50.0, "ms");
+    sandbox
 }
 
-/// A run with one tool, made longer: its middle three events again and again.
-fn open() {
-    let tools = "  - name: t\n    exec: printf 'a line of output\\n%.0s' 1 2 3 4 5 6 7 8\n";
+fn open(bars: &mut Bars) -> Sandbox {
+    let (sandbox, length) = longer(8, COUNT);
+    let what = format!("open and fold a journal of {COUNT} events ({} KiB)", length / 1024);
+    bars.at_most(&what, millis(best(|| fold(&sandbox, COUNT))), 100.0, "ms");
+    let again = || {
+        let args = ["continue", "--run-id", "r", "-w", "work"];
+        let ran = sandbox.delta(args).output().expect_code(1);
+        assert!(ran.stderr.contains("Run is COMPLETED"), "{}", ran.stderr);
+    };
+    bars.at_most("the same by a whole process", millis(best(again)), 100.0, "ms");
+    sandbox
+}
+
+fn large(bars: &mut Bars) -> Sandbox {
+    let (sandbox, length) = longer(130, LARGE);
+    let megabytes = length as f64 / 1e6;
+    let took = best(|| fold(&sandbox, LARGE));
+    println!(
+        "  a journal of {LARGE} events, {megabytes:.0} MB: {:.0} MB/s",
+        megabytes / took.as_secs_f64()
+    );
+    bars.at_most("open and fold it, for each MB (500 MB/s)", millis(took) / megabytes, 2.0, "ms");
+    sandbox
+}
+
+fn fold(sandbox: &Sandbox, count: usize) {
+    let contents = journal::read(&sandbox.path(RUN)).unwrap();
+    assert!(contents.events.len() >= count - 3);
+    assert!(RunState::of(&contents.events).iterations > 1000);
+}
+
+/// A run with one tool that prints so many lines, made longer: its middle three events again and again. Gives the length
+/// of its journal too.
+fn longer(lines: usize, count: usize) -> (Sandbox, usize) {
+    let tools = format!(
+        "  - name: t\n    exec: printf 'a line of output\\n%.0s' {}\n",
+        vec!["1"; lines].join(" ")
+    );
     let sandbox =
-        Sandbox::scripted(DELTA, tools, "- say: thinking\n  call: [{tool: t}]\n- say: done\n");
+        Sandbox::scripted(DELTA, &tools, "- say: thinking\n  call: [{tool: t}]\n- say: done\n");
     sandbox.run("task", &[]).expect_code(0);
     let events = sandbox.journal();
-    let middle = events[2..5].iter().cycle().take((COUNT - 4) / 3 * 3);
+    let middle = events[2..5].iter().cycle().take((count - 4) / 3 * 3);
     let all = events[..2].iter().chain(middle).chain(&events[5..]);
     let mut text = String::new();
     for (index, event) in all.enumerate() {
@@ -123,19 +165,5 @@ fn open() {
         text.push_str(&format!("{event}\n"));
     }
     sandbox.write(&format!("{RUN}/journal.jsonl"), &text);
-    let size = text.len() / 1024;
-    let fold = || {
-        let contents = journal::read(&sandbox.path(RUN)).unwrap();
-        assert!(contents.events.len() >= COUNT - 3);
-        assert!(RunState::of(&contents.events).iterations > 1000);
-    };
-    let what = format!("open and fold a journal of {COUNT} events ({size} KiB)");
-    show(&what, best(fold), Duration::from_millis(100));
-    let again = || {
-        let args = ["continue", "--run-id", "r", "-w", "work"];
-        let ran = sandbox.delta(args).output().expect_code(1);
-        assert!(ran.stderr.contains("Run is COMPLETED"), "{}", ran.stderr);
-    };
-    show("the same by a whole process", best(again), Duration::from_millis(100));
-    fs::remove_dir_all(sandbox.path("work")).unwrap();
+    (sandbox, text.len())
 }

@@ -1,0 +1,112 @@
+//! What starting a tool costs, against `posix_spawn` of the same program by the standard library, its output taken in both
+//! cases: with little and with much memory in use, with few and with many open files.
+//!
+//! `cargo bench --bench spawn` prints the figures and fails when one is beyond its bar.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a benchmark, not the product"
+)]
+
+mod common;
+
+use common::Bars;
+use delta::process::{self, Command, End, Launch};
+use delta::signal::Cancel;
+use delta::text::Secrets;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::hint::black_box;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = "/bin/true";
+const ROUNDS: usize = 2_000;
+const MEGABYTE: usize = 1024 * 1024;
+
+/// What a place to start from costs.
+struct Cost {
+    spawn: f64,
+    tool: f64,
+}
+
+fn main() {
+    if !common::is_asked() {
+        return;
+    }
+    common::raise_open_files(20_000);
+    let cancel = Cancel::install().unwrap();
+    let open =
+        |count| -> Vec<File> { (0..count).map(|_| File::open("/dev/null").unwrap()).collect() };
+    let mut bars = Bars::default();
+    let memory = touched(10 * MEGABYTE);
+    let files = open(10);
+    let small = measure("10 MB touched, 10 files open", &cancel);
+    bars.at_most("a tool to posix_spawn", small.tool / small.spawn, 1.05, "");
+
+    drop(memory);
+    let memory = touched(1024 * MEGABYTE);
+    let large = measure("1 GB touched, 10 files open", &cancel);
+    bars.at_most("a tool to posix_spawn", large.tool / large.spawn, 1.05, "");
+    bars.at_most("a tool with 1 GB to one with 10 MB", large.tool / small.tool, 1.05, "");
+
+    drop(memory);
+    drop(files);
+    let memory = touched(10 * MEGABYTE);
+    let files = open(10_000);
+    let many = measure("10 MB touched, 10,000 files open", &cancel);
+    bars.at_most("a tool to posix_spawn", many.tool / many.spawn, 1.05, "");
+    // The kernel copies the table of open files for a child, and closes the copies when it becomes another program.
+    common::show("a tool with 10,000 open files to one with 10", many.tool / small.tool, "");
+    black_box((memory, files));
+    bars.hold();
+}
+
+/// So much memory, each page of it in use.
+fn touched(bytes: usize) -> Vec<u8> {
+    black_box(vec![1; bytes])
+}
+
+fn measure(what: &str, cancel: &Cancel) -> Cost {
+    println!("{what}");
+    let (mut spawns, mut tools) = (vec![], vec![]);
+    let argv = [PROGRAM.to_owned()];
+    let env = BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]);
+    let launch = Launch { cwd: "/".into(), env, secrets: Secrets::default() };
+    for _ in 0..ROUNDS {
+        spawns.push(timed(spawn));
+        tools.push(timed(|| tool(&argv, &launch, cancel)));
+    }
+    Cost {
+        spawn: common::median_of("posix_spawn", spawns, "us"),
+        tool: common::median_of("a tool", tools, "us"),
+    }
+}
+
+fn timed(work: impl FnOnce()) -> f64 {
+    let began = Instant::now();
+    work();
+    began.elapsed().as_secs_f64() * 1e6
+}
+
+fn spawn() {
+    let mut command = std::process::Command::new(PROGRAM);
+    command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+    assert!(command.output().unwrap().status.success());
+}
+
+fn tool(argv: &[String], launch: &Launch, cancel: &Cancel) {
+    let timeout = Duration::from_secs(60);
+    let command = Command {
+        argv,
+        launch,
+        stdin: b"",
+        timeout,
+        spool: None,
+        keep: 1000,
+        keep_all: false,
+        marks: &[],
+    };
+    assert_eq!(process::run(&command, cancel).end, End::Exited(0));
+}
