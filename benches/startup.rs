@@ -61,7 +61,13 @@ fn main() {
 
 /// Ends the engine where it stands.
 fn kill(engine: &AtomicI32) {
-    let pid = rustix::process::Pid::from_raw(engine.load(Ordering::SeqCst)).unwrap();
+    // It may be quicker than who started it and says its number.
+    let pid = loop {
+        match rustix::process::Pid::from_raw(engine.load(Ordering::SeqCst)) {
+            Some(pid) => break pid,
+            None => std::thread::yield_now(),
+        }
+    };
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
