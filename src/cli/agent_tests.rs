@@ -91,7 +91,7 @@ impl<T: Into<Failure>> From<T> for Refusal {
 }
 
 fn perform(args: &TestArgs) -> Result<ExitCode, Refusal> {
-    let dir = agent_directory(&args.dir, "delta test")?;
+    let dir = agent_directory(&args.dir, "delta test").map_err(|it| for_a_name(args, it))?;
     let (agent, all) = load(&dir, args.record)?;
     if all.is_empty() {
         let there = agent.home.join(DIRECTORY);
@@ -132,6 +132,17 @@ fn perform(args: &TestArgs) -> Result<ExitCode, Refusal> {
     }
     let passed = done.iter().all(|test| test.failures.is_empty());
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// `failure` with another hint, when what stands in the place of the directory is a test of the agent that is here.
+fn for_a_name(args: &TestArgs, failure: Failure) -> Failure {
+    let name = args.dir.display();
+    let file = Path::new(DIRECTORY).join(format!("{name}.yaml"));
+    if !file.is_file() || agent_directory(Path::new("."), "delta test").is_err() {
+        return failure;
+    }
+    let hint = format!("the directory comes before the names of tests: `delta test . {name}`");
+    failure.with_hint(Some(hint))
 }
 
 fn counted(count: usize) -> (usize, &'static str) {

@@ -60,6 +60,21 @@ fn c_17_1_a_test_is_a_file_and_its_name_is_the_file_s() {
 }
 
 #[test]
+fn c_17_1_a_name_in_the_place_of_the_directory_is_told() {
+    let sandbox = agent(&[("writes", HELLO)]);
+    let here = |name| sandbox.delta(["test", name]).cwd(sandbox.path("agent")).output();
+    here("writes").expect(
+        126,
+        "",
+        "Error: writes holds no agent.yaml\n\
+         Hint: the directory comes before the names of tests: `delta test . writes`\n",
+    );
+    let other =
+        "Error: reads holds no agent.yaml\nHint: name an agent directory: `delta test DIR`\n";
+    here("reads").expect(126, "", other);
+}
+
+#[test]
 fn c_17_1_every_mistake_of_every_test_is_told_at_once() {
     let sandbox = agent(&[
         ("fine", HELLO),
