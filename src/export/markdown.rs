@@ -4,12 +4,19 @@
 //! becomes a heading, a link, an image or HTML, wherever the account is shown.
 
 use super::subject::Subject;
-use crate::event::{Payload, RunStatus};
+use crate::event::{Payload, RunStatus, SnapshotTaken};
 use crate::history::{At, Call, History, Iteration};
 use crate::outcome::RunResult;
+use crate::snapshot::{Entry, Id, Kind};
+use crate::state::FINISH;
 use crate::text::printable;
 use crate::time::human_duration;
 use serde_json::Value as Json;
+
+/// So many changed files of an iteration are named.
+const SHOWN: usize = 20;
+
+type Map = serde_json::Map<String, Json>;
 
 /// The account of a run.
 pub fn document(subject: &Subject) -> String {
@@ -17,12 +24,14 @@ pub fn document(subject: &Subject) -> String {
     let history = History::of(&subject.events);
     let result = RunResult::of(&subject.state, None);
     page.heading(subject, result.as_ref());
+    let answer = result.as_ref().and_then(|result| result.result.as_ref());
     for iteration in &history.iterations {
-        iteration.before.iter().for_each(|event| page.event(*event));
-        page.iteration(subject, iteration);
-        iteration.around.iter().for_each(|event| page.event(*event));
+        iteration.before.iter().for_each(|event| page.event(subject, *event));
+        let is_last = iteration.thought.what.iteration == subject.state.iterations;
+        page.iteration(subject, iteration, answer.filter(|_| is_last));
+        iteration.around.iter().for_each(|event| page.event(subject, *event));
     }
-    history.rest.iter().for_each(|event| page.event(*event));
+    history.rest.iter().for_each(|event| page.event(subject, *event));
     page.end(subject, result.as_ref());
     page.text
 }
@@ -34,6 +43,8 @@ struct Page {
     text: String,
     /// Whether the task stands in it.
     has_task: bool,
+    /// What the workspace was at the last snapshot.
+    files: Option<Id>,
 }
 
 impl Page {
@@ -78,24 +89,35 @@ impl Page {
         self.paragraph(&lines.join("\n"));
     }
 
-    fn iteration(&mut self, subject: &Subject, told: &Iteration<'_>) {
+    /// An iteration; what it says that is the run's `answer` stands under a heading of its own.
+    fn iteration(&mut self, subject: &Subject, told: &Iteration<'_>, answer: Option<&Json>) {
         let thought = told.thought.what;
         self.paragraph(&format!("## Iteration {}", thought.iteration));
         if let Some(reasoning) = subject.reasoning(thought) {
             self.paragraph("Reasoning:");
             self.foreign("text", &reasoning);
         }
-        if !thought.content.is_empty() {
+        let is_answer = answer.and_then(Json::as_str) == Some(&thought.content);
+        if told.calls.is_empty() && is_answer {
+            self.paragraph("It answers with the result.");
+        } else if !thought.content.is_empty() {
             self.foreign("text", &thought.content);
         }
-        told.calls.iter().for_each(|call| self.call(call));
+        told.calls.iter().for_each(|call| self.call(call, answer));
     }
 
-    fn call(&mut self, call: &Call<'_>) {
+    fn call(&mut self, call: &Call<'_>, answer: Option<&Json>) {
         let asked = &call.asked.function;
-        self.paragraph(&format!("Call of {}:", code(&asked.name)));
-        match serde_json::from_str::<Json>(&asked.arguments) {
-            Ok(arguments) => self.foreign("json", &format!("{arguments:#}")),
+        let name = code(&asked.name);
+        let arguments = serde_json::from_str::<Json>(&asked.arguments);
+        if let (FINISH, Ok(arguments), Some(answer)) = (asked.name.as_str(), &arguments, answer)
+            && (arguments == answer || arguments.get("result") == Some(answer))
+        {
+            return self.paragraph(&format!("Call of {name} with the result."));
+        }
+        self.paragraph(&format!("Call of {name}:"));
+        match arguments {
+            Ok(arguments) => self.arguments(arguments),
             Err(_) => self.foreign("text", &asked.arguments),
         }
         if let Some(question) = call.question {
@@ -119,16 +141,33 @@ impl Page {
         self.foreign("text", &result.observation_content);
     }
 
+    /// The arguments of a call; texts of several lines stand by themselves.
+    fn arguments(&mut self, arguments: Json) {
+        let Json::Object(fields) = arguments else {
+            return self.foreign("json", &format!("{arguments:#}"));
+        };
+        let is_long = |value: &Json| value.as_str().is_some_and(|text| text.contains('\n'));
+        let (long, short): (Map, Map) = fields.into_iter().partition(|(_, value)| is_long(value));
+        if long.is_empty() || !short.is_empty() {
+            self.foreign("json", &format!("{:#}", Json::Object(short)));
+        }
+        for (name, value) in &long {
+            self.paragraph(&format!("Its {}:", code(name)));
+            self.foreign("text", value.as_str().unwrap_or_default());
+        }
+    }
+
     /// What stands between the iterations.
-    fn event(&mut self, event: At<&Payload>) {
+    fn event(&mut self, subject: &Subject, event: At<&Payload>) {
         match event.what {
+            Payload::Snapshot(taken) => self.changes(subject, taken),
             Payload::UserMessage { content } => {
                 self.paragraph(if self.has_task { "## Message" } else { "## Task" });
                 self.has_task = true;
                 self.foreign("text", content);
             }
             Payload::Error { error_message, .. } => {
-                self.paragraph("Error:");
+                self.paragraph("## Error");
                 self.foreign("text", error_message);
             }
             Payload::EngineEnd { status: RunStatus::Interrupted, .. } => {
@@ -136,7 +175,17 @@ impl Page {
             }
             Payload::Fork(fork) => {
                 let (run, iteration) = (code(&fork.from.run_id), fork.from.iteration);
+                self.files = fork.tree.as_deref().and_then(Id::parse);
                 self.paragraph(&format!("Forked from {run} at iteration {iteration}."));
+            }
+            Payload::Rollback { to, tree, .. } => {
+                let to = match to {
+                    Some(0) => "to the beginning of the run".to_owned(),
+                    Some(to) => format!("to the end of iteration {to}"),
+                    None => format!("to the tree {}", code(tree)),
+                };
+                self.files = Id::parse(tree);
+                self.paragraph(&format!("Workspace rolled back {to}."));
             }
             Payload::EngineStart(start) if start.epoch > 1 => {
                 self.paragraph(&format!("Continued at {}.", event.at));
@@ -148,6 +197,31 @@ impl Page {
                 self.paragraph(&format!("Hook {}: {exit}{changed}.", code(hook)));
             }
             _ => {}
+        }
+    }
+
+    /// The files that are others than at the snapshot before, as far as the snapshots are there.
+    fn changes(&mut self, subject: &Subject, taken: &SnapshotTaken) {
+        let now = Id::parse(&taken.tree);
+        let before = std::mem::replace(&mut self.files, now);
+        let Some(changes) = before.zip(now).and_then(|(from, to)| subject.changes(from, to)) else {
+            return;
+        };
+        let is_file = |entry: &Option<Entry>| {
+            entry.as_ref().is_some_and(|entry| entry.kind != Kind::Directory)
+        };
+        let files =
+            changes.iter().filter(|change| is_file(&change.before) || is_file(&change.after));
+        let names: Vec<String> =
+            files.map(|change| code(&String::from_utf8_lossy(&change.path))).collect();
+        let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+        let more = match names.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let what = if taken.found { "Changed by others" } else { "Changed files" };
+        if !names.is_empty() {
+            self.paragraph(&format!("{what}: {shown}{more}."));
         }
     }
 

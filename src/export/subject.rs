@@ -8,6 +8,7 @@ use crate::durable;
 use crate::event::{EngineStart, Event, Payload, Thought};
 use crate::id::RunId;
 use crate::record;
+use crate::snapshot::{self, Change, Exclude, Id, Store};
 use crate::state::RunState;
 use crate::time::Timestamp;
 use serde::Deserialize;
@@ -78,6 +79,15 @@ impl Subject {
         // A fork begins with the lines of a run that may have been begun inside another one, and was not itself.
         let ancestors = if state.origin.is_none() { ancestors(dir) } else { Vec::new() };
         Self { dir: dir.to_owned(), records, events, state, ancestors, hidden }
+    }
+
+    /// What changed in the workspace between two snapshots; `None` when they are not there, or not whole.
+    pub fn changes(&self, before: Id, after: Id) -> Option<Vec<Change>> {
+        if !self.dir.join(snapshot::DIRECTORY).is_dir() {
+            return None;
+        }
+        let store = Store::open(&self.dir, Exclude::default()).ok()?;
+        Some(store.compare(before, after).ok()?.changes)
     }
 
     /// The process that took it up last.

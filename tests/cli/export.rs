@@ -468,6 +468,30 @@ fn c_19_7_the_account_is_a_document() {
 }
 
 #[test]
+fn c_19_7_what_people_look_for_stands_by_itself() {
+    let turns = "- call: [{tool: note, args: {text: \"one\\n\\\"two\\\"\\n\"}}]\n- say: done\n";
+    let tools = "  - name: note\n    shell: mkdir -p in; cat > in/note\n    stdin: text\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    sandbox.run("the task", &["--snapshots"]).expect_code(0);
+    sandbox.write("work/new", "");
+    sandbox.delta(["rollback", "r", "-w", "work", "--to", "0"]).output().expect_code(0);
+    sandbox.delta(["continue", "r", "-w", "work", "-m", "more"]).output().expect_code(1);
+    let page = export(&sandbox, "markdown", &[]).expect_code(0).stdout;
+    let call = "Call of `note`:\n\nIts `text`:\n\n```text\none\n\"two\"\n```\n\n";
+    let back = "\nWorkspace rolled back to the beginning of the run.\n";
+    for expected in [call, "\nChanged files: `in/note`.\n", back, "\n## Error\n\n"] {
+        assert!(page.contains(expected), "{expected}\n{page}");
+    }
+    let fork = ["fork", "r", "-w", "work", "--at", "2", "--into", "other", "--run-id", "f"];
+    sandbox.delta(fork).output().expect_code(0);
+    let page = sandbox.delta(["export", "f", "-w", "other", "--to", "markdown"]).output();
+    let page = page.expect_code(0).stdout;
+    assert!(page.contains("\nForked from `r` at iteration 2.\n"), "{page}");
+    assert!(page.contains("## Iteration 2\n\nIt answers with the result.\n"), "{page}");
+    assert_eq!(page.matches("\ndone\n").count(), 1, "{page}");
+}
+
+#[test]
 fn c_19_8_a_sensitive_answer_is_in_no_export() {
     let answers = |request: &RecordedRequest| {
         let messages = request.body["messages"].as_array().unwrap();
