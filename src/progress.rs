@@ -25,6 +25,8 @@ use spinner::Spinner;
 /// How much is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
+    /// Nothing; engine.log has it.
+    Silent,
     /// Errors only.
     Quiet,
     /// Thoughts, calls, results.
@@ -443,6 +445,9 @@ impl Progress {
 
     fn print(&mut self, text: &str) {
         self.stop_spinner();
+        if self.verbosity == Verbosity::Silent {
+            return;
+        }
         let _ = match self.to_stdout {
             true => writeln!(anstream::AutoStream::auto(std::io::stdout()).lock(), "{text}"),
             false => writeln!(anstream::AutoStream::auto(std::io::stderr()).lock(), "{text}"),
@@ -450,7 +455,7 @@ impl Progress {
     }
 
     fn start_spinner(&mut self, doing: &'static str) {
-        if !self.watched || self.verbosity == Verbosity::Quiet {
+        if !self.watched || self.verbosity <= Verbosity::Quiet {
             return;
         }
         self.stop_spinner();

@@ -65,6 +65,9 @@ pub struct Options {
     /// Show errors only
     #[arg(short, long)]
     pub quiet: bool,
+    /// Not even errors, which are told otherwise.
+    #[arg(skip)]
+    pub silent: bool,
 }
 
 impl Options {
@@ -79,11 +82,13 @@ impl Options {
             interactive: false,
             verbose: false,
             quiet: false,
+            silent: false,
         }
     }
 
     fn verbosity(&self) -> Verbosity {
         match (self.quiet, self.verbose) {
+            _ if self.silent => Verbosity::Silent,
             (true, _) => Verbosity::Quiet,
             (false, true) => Verbosity::Verbose,
             (false, false) => Verbosity::Normal,
@@ -92,7 +97,7 @@ impl Options {
 
     /// Tells a person what is good to know, unless only errors are wanted.
     pub fn note(&self, lines: &[String]) {
-        for line in lines.iter().filter(|_| !self.quiet) {
+        for line in lines.iter().filter(|_| !self.quiet && !self.silent) {
             stdout::complain(line);
         }
     }

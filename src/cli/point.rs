@@ -4,7 +4,7 @@ use super::drive;
 use super::failure::Failure;
 use crate::agent::Agent;
 use crate::environment::key_names;
-use crate::snapshot::{Exclude, Id, Store};
+use crate::snapshot::{Change, Entry, Exclude, Id, Kind, Store};
 use crate::state::RunState;
 use crate::text::Secrets;
 use std::fmt;
@@ -112,6 +112,18 @@ pub fn secrets(dir: &Path, state: &RunState, workspace: &Path) -> Result<Secrets
     Ok(Secrets::new(drive::layers(Some(workspace), &home)?.keys(&keys)))
 }
 
+/// Whether a directory only comes or goes with what is in it; `next` is the change behind it.
+pub fn is_implied(change: &Change, next: Option<&Change>) -> bool {
+    let is_directory =
+        |entry: &Option<Entry>| entry.as_ref().is_none_or(|entry| entry.kind == Kind::Directory);
+    let comes_or_goes = change.before.is_none() || change.after.is_none();
+    let below = [&change.path, &b"/"[..]].concat();
+    comes_or_goes
+        && is_directory(&change.before)
+        && is_directory(&change.after)
+        && next.is_some_and(|next| next.path.starts_with(&below))
+}
+
 /// What changed, counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Count {
@@ -125,7 +137,7 @@ pub struct Count {
 
 impl Count {
     /// Of these changes.
-    pub fn of(changes: &[crate::snapshot::Change]) -> Self {
+    pub fn of(changes: &[Change]) -> Self {
         let mut count = Self::default();
         for change in changes {
             match (&change.before, &change.after) {

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 mod model;
 mod tools;
+mod world;
 
 /// The exit code of a replay that is not as the run was.
 const DIVERGED: u8 = 3;
@@ -49,6 +50,9 @@ pub struct ReplayArgs {
     /// With `tools`: the workspace to work in, made when missing (a new one in the agent's workspaces/ by default)
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completions::Workspaces))]
     into: Option<PathBuf>,
+    /// With `tools`: show what the run does, as `delta run` shows it
+    #[arg(short, long)]
+    verbose: bool,
     /// With `model`: another LLM than the agent's, as for `run`
     #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
     model: Option<ModelChoice>,
@@ -129,6 +133,7 @@ impl ReplayArgs {
         let given = [
             ("--agent", self.agent.is_some(), &[Mode::Tools, Mode::Model][..]),
             ("--into", self.into.is_some(), &[Mode::Tools]),
+            ("--verbose", self.verbose, &[Mode::Tools]),
             ("--model", self.model.is_some(), &[Mode::Model]),
         ];
         let name = |mode: &Mode| match mode {
@@ -151,6 +156,7 @@ impl ReplayArgs {
 
 /// The run that is replayed.
 struct Original {
+    id: RunId,
     dir: PathBuf,
     events: Vec<Event>,
     /// Of its last process.
@@ -162,7 +168,7 @@ impl Original {
         let events = resume::read_journal(&args.run_id, &dir)?.events;
         let start = RunState::of(&events).start;
         let never = || Failure::damaged(format!("run {} never began", args.run_id), None);
-        Ok(Self { dir, events, start: start.ok_or_else(never)? })
+        Ok(Self { id: args.run_id.clone(), dir, events, start: start.ok_or_else(never)? })
     }
 
     /// Where the agent is now.

@@ -296,11 +296,12 @@ fn c_16_11_tools_run_again_in_a_workspace_of_their_own() {
     let equal = "the tools of run r did the same: 4 answers, 3 calls\nthe tools ran in DIR/fresh, as run ID\n";
     // What is left out of much output lies in the run's own directory, which the LLM is told, and which is another.
     assert_eq!((ran.stdout.as_str(), ran.code), (equal, 0), "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("the LLM is the recording of run r; everything else is real\n"),
-        "{}",
-        ran.stderr
-    );
+    let empty =
+        "Note: DIR/fresh is empty: run r has no snapshot of the files with which it began\n";
+    assert_eq!(ran.stderr, empty);
+    let told = replay(&sandbox, &["--mode", "tools", "--into", "other", "-v"]).expect_code(0);
+    let who = "the LLM is the recording of run r; everything else is real\n";
+    assert!(told.stderr.contains(who), "{}", told.stderr);
     assert_eq!(sandbox.read("fresh/ledger"), "one\n");
     assert_eq!(snapshot(&sandbox), before);
     assert_eq!(sandbox.read("work/ledger"), "one\n");
@@ -333,6 +334,52 @@ fn c_16_11_tools_that_do_the_same_are_equal_and_others_are_named() {
     assert!(place.ends_with("/agent/workspaces/W001"), "{place}");
     assert!(!sandbox.path("agent/workspaces/LAST_USED").exists());
     assert_eq!(snapshot(&sandbox), before);
+}
+
+#[test]
+fn c_16_11_tools_begin_with_the_files_of_the_first_snapshot() {
+    let turns = "- call: [{tool: note, args: {text: one}}]\n- say: done\n";
+    let tools = "  - name: note\n    description: Keeps it\n    shell: echo ${text} >> ledger; cat ledger\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    sandbox.write("work/ledger", "zero\n");
+    sandbox.run("the task", &["--snapshots"]).expect_code(0);
+    let before = snapshot(&sandbox);
+    let ran = replay(&sandbox, &["--mode", "tools", "--into", "fresh"]).normal(&sandbox);
+    let equal = "the tools of run r did the same: 2 answers, 1 call\nthe tools ran in DIR/fresh, as run ID\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, equal), "{}", ran.stderr);
+    assert_eq!(ran.stderr, "The files in DIR/fresh are those with which run r began\n");
+    assert_eq!(sandbox.read("fresh/ledger"), "zero\none\n");
+    // Files that are there are never taken away.
+    let ran = replay(&sandbox, &["--mode", "tools", "--into", "fresh"]).normal(&sandbox);
+    let kept =
+        "Note: the tools work on the files that are in DIR/fresh, whatever run r began with\n";
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, kept));
+    // What no observation tells, the last snapshot does.
+    let other = tools.replace("cat ledger", "cat ledger; echo two >> ledger; touch new");
+    sandbox.write("agent/agent.yaml", sandbox.read("agent/agent.yaml").replace(tools, &other));
+    let ran = replay(&sandbox, &["--mode", "tools", "--into", "again"]).normal(&sandbox);
+    let expected = "the tools of run r did not do the same: 2 differences\n\
+        first: the file ledger, byte 9\n  recorded: zero\\none\\n\n  now:      zero\\none\\ntwo\n\
+        then: the file new\n  recorded: not there\n  now:      a file of 0 bytes, mode 644\n\
+        the tools ran in DIR/again, as run ID\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (3, expected), "{}", ran.stderr);
+    assert_eq!(snapshot(&sandbox), before);
+}
+
+#[test]
+fn c_16_11_the_replay_of_a_fork_tells_its_own_account_only() {
+    let turns = "- call: [{tool: note, args: {text: one}}]\n\
+                 - call: [{tool: note, args: {text: two}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    sandbox.run("the task", &["--snapshots"]).expect_code(0);
+    let fork =
+        ["fork", "r", "-w", "work", "--at", "1", "--into", "forked", "--run-id", "f", "-m", "go"];
+    sandbox.delta(fork).output().expect_code(0);
+    let again = ["replay", "f", "-w", "forked", "--mode", "tools", "--into", "fresh"];
+    let ran = sandbox.delta(again).output().normal(&sandbox);
+    let equal = "the tools of run f did the same: 3 answers, 2 calls\nthe tools ran in DIR/fresh, as run ID\n";
+    let begins = "The files in DIR/fresh are those with which run f began\n";
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, equal, begins));
 }
 
 /// Asks as `answers` say, after a run whose answers were others; gives what the replay printed, and how often it asked.

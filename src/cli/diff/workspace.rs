@@ -48,7 +48,7 @@ fn perform(args: &DiffArgs, from: &Point, to: &Point) -> Result<String, Failure>
     let mut text = String::new();
     let mut total = Lines::default();
     for (index, change) in changes.iter().enumerate() {
-        if is_implied(change, changes.get(index + 1)) {
+        if point::is_implied(change, changes.get(index + 1)) {
             continue;
         }
         if args.name_only {
@@ -67,18 +67,6 @@ fn perform(args: &DiffArgs, from: &Point, to: &Point) -> Result<String, Failure>
         text.push_str(&format!("{} added, {} removed\n", total.added, total.removed));
     }
     Ok(text)
-}
-
-/// Whether a directory only comes or goes with what is in it.
-fn is_implied(change: &Change, next: Option<&Change>) -> bool {
-    let is_directory =
-        |entry: &Option<Entry>| entry.as_ref().is_none_or(|entry| entry.kind == Kind::Directory);
-    let comes_or_goes = change.before.is_none() || change.after.is_none();
-    let below = [&change.path, &b"/"[..]].concat();
-    comes_or_goes
-        && is_directory(&change.before)
-        && is_directory(&change.after)
-        && next.is_some_and(|next| next.path.starts_with(&below))
 }
 
 /// How many lines differ.

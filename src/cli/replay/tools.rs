@@ -1,12 +1,13 @@
 //! `--mode tools`: an ordinary run of the agent, in a workspace of its own, whose LLM and person are recordings.
 
+use super::world::{End, World};
 use super::{Found, Original, ReplayArgs, count};
 use crate::agent::Agent;
 use crate::cli::drive::{self, Options, Ready};
 use crate::cli::failure::Failure;
-use crate::cli::run;
+use crate::cli::{run, stdout};
 use crate::composition::Composition;
-use crate::event::{Event, Payload, Question};
+use crate::event::{Event, Payload, Question, RunStatus};
 use crate::human::Person;
 use crate::id::RunId;
 use crate::journal;
@@ -48,7 +49,8 @@ pub(super) fn replay(args: &ReplayArgs, original: &Original) -> Result<Found, Fa
     let recordings = record::recordings(&original.dir, &original.events)
         .map_err(|error| Failure::damaged(error.to_string(), None))?;
     let parts = parts(&original.events);
-    let options = Options::plain(None, None);
+    let mut options = Options::plain(None, None);
+    options.silent = !args.verbose;
     let agent = as_recorded(drive::load(&original.agent_home(args)?, &options)?, original);
     let cancel = drive::cancel()?;
     let ready = Ready::without_llm(agent, args.into.as_deref(), &options)?;
@@ -57,6 +59,8 @@ pub(super) fn replay(args: &ReplayArgs, original: &Original) -> Result<Found, Fa
         None => Workspace::next_of(&ready.agent.home)?,
     };
     let (id, dir, ownership) = run::create_run(None, &workspace)?;
+    let world = World::begin(original, &dir, &workspace, &ready.secrets)?;
+    stdout::complain(&world.begins);
     let kept = ready.keep(&dir, ownership.epoch(), None)?;
     let observer = drive::observer(&options, &dir, &RunState::default())?;
     let mut again =
@@ -64,7 +68,7 @@ pub(super) fn replay(args: &ReplayArgs, original: &Original) -> Result<Found, Fa
     let asked = Rc::new(RefCell::new(Vec::new()));
     for (index, part) in parts.iter().enumerate() {
         let epoch = u32::try_from(index + 1).unwrap_or(u32::MAX);
-        let options = Options::plain(Some(part.answers.max(1)), None);
+        options.max_iterations = Some(part.answers.max(1));
         let mut start = ready.start(&again, &workspace, &options, kept.clone());
         start.epoch = epoch;
         start.config["replay"] =
@@ -80,7 +84,8 @@ pub(super) fn replay(args: &ReplayArgs, original: &Original) -> Result<Found, Fa
         }
     }
     drop(again);
-    account(args, original, (&id, &dir), &asked.borrow())
+    let end = world.end(&workspace, &ready.secrets)?;
+    account(args, original, (&id, &dir), &asked.borrow(), end)
 }
 
 /// The agent with the model that the run asked, so that its requests can be the same.
@@ -141,6 +146,7 @@ fn account(
     original: &Original,
     (id, dir): (&RunId, &Path),
     asked: &[usize],
+    end: End,
 ) -> Result<Found, Failure> {
     let events = journal::read(dir).map_err(|error| Failure::damaged(error.to_string(), None))?;
     let (before, after) = (replay::turns(&original.events), replay::turns(&events.events));
@@ -150,8 +156,13 @@ fn account(
     let result =
         |state: &RunState| state.result.as_ref().map_or("none".to_owned(), ToString::to_string);
     differences.extend(Difference::of(None, "the result".to_owned(), &result(&was), &result(&is)));
-    differences.extend(Difference::of(None, "the status".to_owned(), &status(&was), &status(&is)));
+    // A run that was stopped was not at its end, whatever its recording comes to.
+    if !matches!(was.status, Some(RunStatus::Interrupted | RunStatus::Running)) {
+        let (was, is) = (status(&was), status(&is));
+        differences.extend(Difference::of(None, "the status".to_owned(), &was, &is));
+    }
     let calls = after.iter().map(|turn| turn.calls.len()).sum::<usize>();
+    differences.extend(end.differences);
     let done = format!("{}, {}", count(after.len(), "answer"), count(calls, "call"));
     let mut notes = vec![format!("the tools ran in {}, as run {id}", is_in(&is))];
     let requests: Vec<(usize, Difference)> = asked
@@ -178,7 +189,14 @@ fn account(
         }
     };
     let more = json!({"replayed_as": {"run_id": id.as_str(), "work_dir": is_in(&is)}, "requests_that_differ": numbers});
-    Ok(Found { heading, differences, not_checked: Vec::new(), notes, other: "now", more })
+    Ok(Found {
+        heading,
+        differences,
+        not_checked: end.not_checked.into_iter().collect(),
+        notes,
+        other: "now",
+        more,
+    })
 }
 
 /// The workspace of a run.
