@@ -158,7 +158,7 @@ fn run(script: &str, dir: &Path, home: &Path) -> String {
 
 /// `text` with everything that differs from run to run replaced, and without blanks at the ends of lines.
 pub fn normalised(text: &str) -> String {
-    const PATTERNS: [(&str, &str); 13] = [
+    const PATTERNS: [(&str, &str); 14] = [
         (r"\b\d{8}_\d{6}_[0-9a-f]{6}\b", "RUN_ID"),
         (r"\d{8}T\d{9}Z", "STAMP"),
         (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIMESTAMP"),
@@ -171,6 +171,7 @@ pub fn normalised(text: &str) -> String {
         (r"\bpid \d+\b", "pid N"),
         (r"\(\d+\.\d s\)", "(N s)"),
         (r"\bdelta-test-[0-9a-f]{8}\b", "delta-test-ID"),
+        (r"\bcrc is [0-9a-f]{8}\b", "crc is CRC"),
         (r"[ \t]+\n", "\n"),
     ];
     PATTERNS.iter().fold(text.to_owned(), |text, (pattern, replacement)| {
