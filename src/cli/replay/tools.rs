@@ -152,17 +152,9 @@ fn account(
     let (before, after) = (replay::turns(&original.events), replay::turns(&events.events));
     let mut differences = replay::compare(&before, &after);
     let (was, is) = (RunState::of(&original.events), RunState::of(&events.events));
-    let status = |state: &RunState| state.status.map_or(String::new(), |status| status.to_string());
-    let result =
-        |state: &RunState| state.result.as_ref().map_or("none".to_owned(), ToString::to_string);
-    differences.extend(Difference::of(None, "the result".to_owned(), &result(&was), &result(&is)));
-    // A run that was stopped was not at its end, whatever its recording comes to.
-    if !matches!(was.status, Some(RunStatus::Interrupted | RunStatus::Running)) {
-        let (was, is) = (status(&was), status(&is));
-        differences.extend(Difference::of(None, "the status".to_owned(), &was, &is));
-    }
-    let calls = after.iter().map(|turn| turn.calls.len()).sum::<usize>();
+    differences.extend(outcome(&was, &is));
     differences.extend(end.differences);
+    let calls = after.iter().map(|turn| turn.calls.len()).sum::<usize>();
     let done = format!("{}, {}", count(after.len(), "answer"), count(calls, "call"));
     let mut notes = vec![format!("the tools ran in {}, as run {id}", is_in(&is))];
     let requests: Vec<(usize, Difference)> = asked
@@ -197,6 +189,20 @@ fn account(
         other: "now",
         more,
     })
+}
+
+/// Where a run ended otherwise.
+fn outcome(was: &RunState, is: &RunState) -> Vec<Difference> {
+    let status = |state: &RunState| state.status.map_or(String::new(), |status| status.to_string());
+    let result =
+        |state: &RunState| state.result.as_ref().map_or("none".to_owned(), ToString::to_string);
+    let mut found = Vec::new();
+    found.extend(Difference::of(None, "the result".to_owned(), &result(was), &result(is)));
+    // A run that was stopped was not at its end, whatever its recording comes to.
+    if !matches!(was.status, Some(RunStatus::Interrupted | RunStatus::Running)) {
+        found.extend(Difference::of(None, "the status".to_owned(), &status(was), &status(is)));
+    }
+    found
 }
 
 /// The workspace of a run.
