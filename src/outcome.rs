@@ -4,10 +4,15 @@ use crate::event::{InputType, RunStatus};
 use crate::llm::config::ModelChoice;
 use crate::run::RunMetadata;
 use crate::state::RunState;
-use crate::text::shell_word;
+use crate::text::{path_word, shell_word};
 use crate::time::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where ENGINE_START has, beside what `llm` is, the `--model` that said so.
+pub const MODEL_OPTION: &str = "option";
 
 /// The version of the schema.
 const SCHEMA_VERSION: &str = "2.0";
@@ -101,8 +106,8 @@ pub struct Metadata {
 }
 
 impl RunResult {
-    /// The result of a run that has at least its ENGINE_START; `model` is what `--model` said of it.
-    pub fn of(state: &RunState, model: Option<&ModelChoice>) -> Option<Self> {
+    /// The result of a run that has at least its ENGINE_START.
+    pub fn of(state: &RunState) -> Option<Self> {
         let metadata = RunMetadata::of(state)?;
         let status = metadata.status;
         let (start_time, end_time) = (state.started_at?, state.worked_until?);
@@ -111,7 +116,7 @@ impl RunResult {
             run_id: Some(metadata.run_id),
             status,
             result: state.result.clone().filter(|_| status == RunStatus::Completed),
-            error: error_of(state, status, model),
+            error: error_of(state, status),
             interaction: state.question().filter(|_| status == RunStatus::WaitingForInput).map(
                 |question| Interaction {
                     prompt: question.prompt.clone(),
@@ -161,8 +166,8 @@ impl RunResult {
     }
 }
 
-fn error_of(state: &RunState, status: RunStatus, model: Option<&ModelChoice>) -> Option<ErrorInfo> {
-    let next = go_on(state, model);
+fn error_of(state: &RunState, status: RunStatus) -> Option<ErrorInfo> {
+    let next = GoOn::of(state).to_string();
     match (status, &state.error) {
         (RunStatus::Failed, Some((message, details))) => {
             // Nobody answered: the question is still open.
@@ -182,13 +187,60 @@ fn error_of(state: &RunState, status: RunStatus, model: Option<&ModelChoice>) ->
     }
 }
 
-/// The command that goes on with a run; with `model` when the LLM was chosen by `--model`, for no journal says so.
-pub fn go_on(state: &RunState, model: Option<&ModelChoice>) -> String {
-    let (id, workspace) =
-        state.start.as_ref().map_or(("RUN", "."), |start| (&start.run_id, &start.work_dir));
-    let model = model
-        .map_or_else(String::new, |model| format!(" --model {}", shell_word(&model.to_string())));
-    format!("delta continue --run-id {id} -w {}{model}", shell_word(workspace))
+/// The command that goes on with a run as its last process did: every hint is made here.
+#[derive(Debug, Clone)]
+pub struct GoOn {
+    id: String,
+    work_dir: PathBuf,
+    /// The `--model`.
+    model: Option<String>,
+    message: Option<String>,
+}
+
+impl GoOn {
+    /// For a run where its last process had it, with the `--model` that it had.
+    pub fn of(state: &RunState) -> Self {
+        let start = state.start.as_ref();
+        let model = start.and_then(|start| start.config.get("llm")?.get(MODEL_OPTION)?.as_str());
+        Self {
+            id: start.map_or_else(|| "RUN".to_owned(), |start| start.run_id.clone()),
+            work_dir: start.map_or_else(|| ".".into(), |start| PathBuf::from(&start.work_dir)),
+            model: model.map(str::to_owned),
+            message: None,
+        }
+    }
+
+    /// For a run whose workspace a person calls so.
+    #[must_use]
+    pub fn at(self, work_dir: &Path) -> Self {
+        Self { work_dir: work_dir.to_owned(), ..self }
+    }
+
+    /// With another `--model`, if one is given.
+    #[must_use]
+    pub fn asking(self, model: Option<&ModelChoice>) -> Self {
+        Self { model: model.map(ToString::to_string).or(self.model), ..self }
+    }
+
+    /// With a message.
+    #[must_use]
+    pub fn saying(self, message: &str) -> Self {
+        Self { message: Some(message.to_owned()), ..self }
+    }
+}
+
+impl fmt::Display for GoOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "delta continue --run-id {} -w {}", self.id, path_word(&self.work_dir))?;
+        self.model.iter().try_for_each(|model| write!(f, " --model {}", shell_word(model)))?;
+        self.message.iter().try_for_each(|message| write!(f, " -m {}", prose_word(message)))
+    }
+}
+
+/// A message as a word of a command line, as a person would quote it.
+fn prose_word(text: &str) -> String {
+    let is_plain = text.chars().all(|c| c.is_alphanumeric() || " ,.".contains(c));
+    if is_plain && text.contains(' ') { format!("\"{text}\"") } else { shell_word(text) }
 }
 
 fn usage_of(state: &RunState) -> UsageTotal {

@@ -3,6 +3,7 @@
 
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
+use std::path::Path;
 
 /// `text` without what could steer a terminal: escape sequences and control characters, except newline and tab.
 pub fn printable(text: &str) -> String {
@@ -339,6 +340,13 @@ pub fn shell_word(text: &str) -> String {
     } else {
         format!("'{}'", text.replace('\'', "'\\''"))
     }
+}
+
+/// A path as one word of a command line that can be pasted: one that begins with a hyphen would be an option there.
+pub fn path_word(path: &Path) -> String {
+    let word = path.to_string_lossy();
+    let hyphen = if word.starts_with('-') { "./" } else { "" };
+    shell_word(&format!("{hyphen}{word}"))
 }
 
 /// What is wrong with a regular expression, in one line: the error draws the pattern over several, and the last has it.

@@ -15,8 +15,8 @@ use expectation::{EXPECT, Expectation};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-pub mod assignment;
-mod expectation;
+mod assignment;
+pub mod expectation;
 pub mod matcher;
 pub mod report;
 pub mod running;

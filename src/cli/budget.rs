@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// What a run may take.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct LimitOptions {
     /// What all LLM calls of the run, and of the runs below it, may cost; needs `llm.pricing`
     #[arg(long, value_name = "USD", value_parser = dollars)]

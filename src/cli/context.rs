@@ -3,10 +3,9 @@
 //! `show` and `diff` read what a run has recorded; `preview` builds a first request without making a run.
 
 use super::failure::Failure;
-use super::{completions, resume, stdout};
+use super::named::Named;
+use super::{completions, stdout};
 use crate::composition::{Account, Composition, Part};
-use crate::id::RunId;
-use crate::workspace::Workspace;
 use asked::Asked;
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
@@ -39,9 +38,9 @@ Examples:
   delta context show RUN -w ./work --iteration 3 --block journal | less
   delta context show RUN -w ./work --format json | jq '.blocks[] | {source, tokens}'")]
 pub struct ShowArgs {
-    /// The run
-    #[arg(value_name = "RUN", value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
-    run_id: RunId,
+    /// The run: its id, or the path of its directory
+    #[arg(value_name = "RUN", value_parser = Named::parse, add = ArgValueCandidates::new(completions::runs))]
+    run: Named,
     /// The workspace that holds it
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completions::Workspaces))]
     work_dir: PathBuf,
@@ -88,16 +87,14 @@ pub fn context(command: &ContextCommand) -> ExitCode {
 }
 
 fn show(args: &ShowArgs) -> Result<String, Failure> {
-    let workspace = Workspace::existing(&args.work_dir)?;
-    let dir = resume::find(&args.run_id, &workspace)?;
-    let events = resume::read_journal(&args.run_id, &dir)?.events;
+    let (found, events) = args.run.read(&args.work_dir)?;
     let asked = Asked::all(&events);
     let asked = Asked::of(&asked, args.iteration)?;
-    let recorded = asked.read(&dir)?;
+    let recorded = asked.read(&found.dir)?;
     let composition = recorded.composition(asked.ratio)?;
-    let heading = format!("{} iteration {}", args.run_id, asked.iteration);
+    let heading = format!("{} iteration {}", found.id, asked.iteration);
     let about = json!({
-        "run_id": args.run_id.to_string(),
+        "run_id": found.id.to_string(),
         "iteration": asked.iteration,
         "reported": asked.usage,
     });

@@ -20,7 +20,7 @@ use crate::llm::config::ModelChoice;
 use crate::llm::endpoint::ADDRESS_VARIABLES;
 use crate::llm::openai::OpenAi;
 use crate::llm::{self, Endpoint, Provider, ProviderKind};
-use crate::outcome::{self, RunResult};
+use crate::outcome::{GoOn, MODEL_OPTION, RunResult};
 use crate::output::{self, Format};
 use crate::ownership;
 use crate::progress::{Progress, Verbosity};
@@ -40,7 +40,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The options of `run` and `continue`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Options {
     /// LLM answers that may be asked for (the agent says how many by default)
     #[arg(long, value_name = "N", value_parser = super::parse_count)]
@@ -171,6 +171,12 @@ impl Ready {
         Self::with(agent, workspace, options, above, true)
     }
 
+    /// Gives the agent back when [`Ready::new`] would find what it needs; says nothing to anybody.
+    pub fn check(agent: Agent, workspace: &Path, options: &Options) -> Result<Agent, Failure> {
+        let quiet = Options { quiet: true, ..options.clone() };
+        Ok(Self::new(agent, Some(workspace), &quiet)?.agent)
+    }
+
     /// The same for an agent whose LLM is not asked: its answers are recorded ones, and cost nothing.
     pub fn without_llm(
         mut agent: Agent,
@@ -237,6 +243,9 @@ impl Ready {
     ) -> EngineStart {
         let mut config = self.agent.summary();
         config["kept"] = json!(kept);
+        if let Some(model) = &options.model {
+            config["llm"][MODEL_OPTION] = json!(model.to_string());
+        }
         EngineStart {
             run_id: run.id.to_string(),
             epoch: run.epoch(),
@@ -284,8 +293,7 @@ impl Ready {
             .keeping(snapshots)
             .drive(run)?;
         guide(options, run);
-        RunResult::of(run.state(), options.model.as_ref())
-            .ok_or_else(|| Failure::config("the run has no beginning", None))
+        RunResult::of(run.state()).ok_or_else(|| Failure::config("the run has no beginning", None))
     }
 
     /// Where it is kept what the workspace was: for an agent or an operator who wants it, and for a run that has begun to.
@@ -423,7 +431,7 @@ pub fn observer(options: &Options, run_dir: &Path, before: &RunState) -> Result<
 
 /// Says how to go on with a run that has no result yet.
 fn guide(options: &Options, run: &Run) {
-    let (state, next) = (run.state(), outcome::go_on(run.state(), options.model.as_ref()));
+    let (state, next) = (run.state(), GoOn::of(run.state()));
     // Beside the result as text on the same terminal it would be said twice.
     let told = options.quiet || terminal::shows_result() && options.format == Format::Text;
     match state.status {

@@ -1,15 +1,14 @@
 //! `delta export`: runs in the forms of others.
 
 use super::failure::Failure;
-use super::{completions, drive, resume, stdout, usage_error};
+use super::named::Named;
+use super::{completions, drive, stdout, usage_error};
 use crate::durable;
 use crate::export::collector::{Accepted, Collector, SendError};
 use crate::export::{Subject, atif, markdown, openai, otlp};
-use crate::id::RunId;
 use crate::llm::endpoint::{Origin, Setting};
 use crate::terminal;
 use crate::text::printable;
-use crate::workspace::Workspace;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use std::path::{Path, PathBuf};
@@ -19,9 +18,9 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ExportArgs {
-    /// The runs
-    #[arg(value_name = "RUN", required = true, value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
-    runs: Vec<RunId>,
+    /// The runs: their ids, or the paths of their directories
+    #[arg(value_name = "RUN", required = true, value_parser = Named::parse, add = ArgValueCandidates::new(completions::runs))]
+    runs: Vec<Named>,
     /// The form
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
@@ -80,12 +79,10 @@ pub fn export(args: &ExportArgs) -> ExitCode {
 }
 
 fn perform(args: &ExportArgs, sends: bool) -> Result<ExitCode, Failure> {
-    let workspace = Workspace::existing(&args.work_dir)?;
     let mut subjects = Vec::new();
-    for id in &args.runs {
-        let dir = resume::find(id, &workspace)?;
-        let contents = resume::read_journal(id, &dir)?;
-        subjects.push(Subject::read(&dir, contents.events));
+    for run in &args.runs {
+        let (found, events) = run.read(&args.work_dir)?;
+        subjects.push(Subject::read(&found.dir, events));
     }
     if sends {
         return send(args, &subjects);

@@ -12,7 +12,7 @@ use crate::agent::Agent;
 use crate::event::{EngineStart, Event, Files, Fork, Origin};
 use crate::fork::{self, Cut, ForkError};
 use crate::id::RunId;
-use crate::outcome::{self, RunResult};
+use crate::outcome::{GoOn, RunResult};
 use crate::output::Format;
 use crate::ownership::Ownership;
 use crate::run::mend_metadata;
@@ -112,7 +112,11 @@ fn perform(args: &ForkArgs) -> Result<Done, Failure> {
     let source = Source::find(args)?;
     source.check_message(args, message.as_deref())?;
     let agent = match args.goes_on() {
-        true => Some(resume::load_agent(args.agent.as_deref(), &source.start, &args.options)?),
+        true => {
+            let agent = resume::load_agent(args.agent.as_deref(), &source.start, &args.options)?;
+            // The new workspace, which is not there yet, has at most what this one has.
+            Some(Ready::check(agent, &source.found.workspace.root, &args.options)?)
+        }
         false => None,
     };
     let place = Place::choose(args, &source)?;
@@ -286,8 +290,9 @@ impl Made {
         let events = resume::read_journal(&self.id, &self.dir)?.events;
         let state = RunState::of(&events);
         mend_metadata(&self.dir, &state)?;
-        let message = if source.is_over { " -m MESSAGE" } else { "" };
-        args.options.note(&[format!("Go on with: {}{message}", outcome::go_on(&state, None))]);
+        let next = GoOn::of(&state);
+        let next = if source.is_over { next.saying("MESSAGE") } else { next };
+        args.options.note(&[format!("Go on with: {next}")]);
         Ok(match args.options.format {
             Format::Text | Format::Raw => format!("{}\n", self.id),
             Format::Json | Format::Jsonl => {
@@ -314,11 +319,12 @@ fn drive_on(
     let Made { id, dir, workspace, ownership, .. } = made;
     let contents = resume::read_journal(&id, &dir)?;
     let held = Held::new(&id, dir, ownership, contents, false)?;
-    let asked = args.options.has_person();
-    let said = held.meaning(message, asked, &workspace.root).map_err(Missing::into_failure)?;
+    let next = GoOn::of(&held.state).asking(args.options.model.as_ref());
+    let next = message.iter().fold(next, |next, message| next.saying(message));
+    let said =
+        held.meaning(message, &args.options, &workspace.root).map_err(Missing::into_failure)?;
     // The files of the workspace count too, and are there now.
     let ready = Ready::new(agent, Some(&workspace.root), &args.options).inspect_err(|_| {
-        let next = format!("delta continue --run-id {id} -w {}", resume::place(&workspace.root));
         args.options.note(&[format!("The new run is there; go on with: {next}")]);
     })?;
     let result = held.take_up(&workspace, &ready, &args.options, said, drive::cancel()?)?;

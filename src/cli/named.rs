@@ -2,7 +2,9 @@
 
 use super::failure::Failure;
 use super::resume;
+use crate::event::Event;
 use crate::id::RunId;
+use crate::text::path_word;
 use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
@@ -24,12 +26,14 @@ pub struct Found {
     pub dir: PathBuf,
     /// The workspace that holds it.
     pub workspace: Workspace,
+    /// The workspace as the person calls it.
+    pub called: PathBuf,
 }
 
 impl Found {
     /// Its workspace as a word of a command line.
     pub fn place(&self) -> String {
-        resume::place(&self.workspace.root)
+        path_word(&self.workspace.root)
     }
 }
 
@@ -39,6 +43,14 @@ impl Named {
         match text.contains('/') {
             true => Ok(Self::Dir(PathBuf::from(text))),
             false => super::parse_run_id(text).map(Self::Id),
+        }
+    }
+
+    /// The id that the person wrote, if it is one.
+    pub fn id(&self) -> Option<&RunId> {
+        match self {
+            Self::Id(id) => Some(id),
+            Self::Dir(_) => None,
         }
     }
 
@@ -53,7 +65,17 @@ impl Named {
         };
         let workspace = Workspace::existing(&root)?;
         let dir = resume::find(&id, &workspace)?;
-        Ok(Found { id, dir, workspace })
+        Ok(Found { id, dir, workspace, called: root })
+    }
+
+    /// Finds it and reads its journal.
+    ///
+    /// # Errors
+    /// It is not there, or its journal cannot be read.
+    pub fn read(&self, work_dir: &Path) -> Result<(Found, Vec<Event>), Failure> {
+        let found = self.find(work_dir)?;
+        let events = resume::read_journal(&found.id, &found.dir)?.events;
+        Ok((found, events))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `delta replay`: a run once more, from its records: only looked at, or with its tools, or with its LLM.
 
 use super::failure::Failure;
+use super::named::{self, Named};
 use super::{completions, resume, stdout};
 use crate::event::{EngineStart, Event};
 use crate::id::RunId;
@@ -9,7 +10,6 @@ use crate::llm::config::ModelChoice;
 use crate::replay::{self, Difference, Report};
 use crate::state::RunState;
 use crate::text::printable;
-use crate::workspace::Workspace;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use serde_json::{Value as Json, json};
@@ -35,9 +35,9 @@ const SHOWN: usize = 10;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ReplayArgs {
-    /// The run
-    #[arg(value_name = "RUN", value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
-    run_id: RunId,
+    /// The run: its id, or the path of its directory
+    #[arg(value_name = "RUN", value_parser = Named::parse, add = ArgValueCandidates::new(completions::runs))]
+    run: Named,
     /// The workspace that holds it
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completions::Workspaces))]
     work_dir: PathBuf,
@@ -89,6 +89,7 @@ Exit codes: 0 the same, 3 not the same, 1 or 126 when it cannot be told";
 
 /// What a replay has found.
 struct Found {
+    id: RunId,
     /// What was replayed, in words, with a number of everything.
     heading: String,
     differences: Vec<Difference>,
@@ -118,12 +119,11 @@ pub fn replay(args: &ReplayArgs) -> ExitCode {
 
 fn perform(args: &ReplayArgs) -> Result<Found, Failure> {
     args.check()?;
-    let workspace = Workspace::existing(&args.work_dir)?;
-    let dir = resume::find(&args.run_id, &workspace)?;
+    let named::Found { id, dir, .. } = args.run.find(&args.work_dir)?;
     match args.mode {
-        Mode::Verify => verify(args, &dir),
-        Mode::Tools => tools::replay(args, &Original::read(args, dir)?),
-        Mode::Model => model::replay(args, &Original::read(args, dir)?),
+        Mode::Verify => verify(id, &dir),
+        Mode::Tools => tools::replay(args, &Original::read(id, dir)?),
+        Mode::Model => model::replay(args, &Original::read(id, dir)?),
     }
 }
 
@@ -164,11 +164,12 @@ struct Original {
 }
 
 impl Original {
-    fn read(args: &ReplayArgs, dir: PathBuf) -> Result<Self, Failure> {
-        let events = resume::read_journal(&args.run_id, &dir)?.events;
+    fn read(id: RunId, dir: PathBuf) -> Result<Self, Failure> {
+        let events = resume::read_journal(&id, &dir)?.events;
         let start = RunState::of(&events).start;
-        let never = || Failure::damaged(format!("run {} never began", args.run_id), None);
-        Ok(Self { id: args.run_id.clone(), dir, events, start: start.ok_or_else(never)? })
+        let never = || Failure::damaged(format!("run {id} never began"), None);
+        let start = start.ok_or_else(never)?;
+        Ok(Self { id, dir, events, start })
     }
 
     /// Where the agent is now.
@@ -182,18 +183,17 @@ impl Original {
     }
 }
 
-fn verify(args: &ReplayArgs, dir: &Path) -> Result<Found, Failure> {
-    let bytes = journal::bytes(dir).map_err(|error| resume::unreadable(&args.run_id, error))?;
-    let Report { checked, differences, not_checked } = replay::verify(dir, &bytes);
+fn verify(id: RunId, dir: &Path) -> Result<Found, Failure> {
+    let bytes = journal::bytes(dir).map_err(|error| resume::unreadable(&id, error))?;
+    let Report { checked, differences, not_checked, .. } = replay::verify(dir, &bytes);
     let (lines, requests) = (count(checked.lines, "line"), count(checked.requests, "request"));
     let (calls, files) = (count(checked.calls, "call"), count(checked.files, "file"));
-    let id = &args.run_id;
     let heading = match differences.len() {
         0 => format!("run {id} is as it was recorded: {lines}, {requests}, {calls}, {files}"),
         many => format!("run {id} is not as it was recorded: {}", count(many, "difference")),
     };
     let (other, more) = ("expected", json!({"checked": checked}));
-    Ok(Found { heading, differences, not_checked, notes: Vec::new(), other, more })
+    Ok(Found { id, heading, differences, not_checked, notes: Vec::new(), other, more })
 }
 
 impl Found {
@@ -232,7 +232,7 @@ impl Found {
             value
         });
         let mut account = json!({
-            "run_id": args.run_id.as_str(),
+            "run_id": self.id.as_str(),
             "mode": mode,
             "equal": self.differences.is_empty(),
             "differences": differences.collect::<Vec<Json>>(),

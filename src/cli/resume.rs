@@ -6,12 +6,13 @@
 use super::completions;
 use super::drive::{self, Options, Ready};
 use super::failure::Failure;
+use super::named::{Found, Named};
 use crate::agent::Agent;
 use crate::event::{EngineStart, Payload, Question, RunStatus};
 use crate::human;
 use crate::id::RunId;
 use crate::journal::{self, Contents, JournalError};
-use crate::outcome::RunResult;
+use crate::outcome::{GoOn, RunResult};
 use crate::ownership::{Ownership, OwnershipError};
 use crate::process;
 use crate::run::{self, Notice, Observer, Run};
@@ -32,12 +33,12 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ContinueArgs {
-    /// The run
-    #[arg(value_name = "RUN", required_unless_present = "run_id", value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
-    run: Option<RunId>,
+    /// The run: its id, or the path of its directory
+    #[arg(value_name = "RUN", required_unless_present = "run_id", value_parser = Named::parse, add = ArgValueCandidates::new(completions::runs))]
+    run: Option<Named>,
     /// The run, as an option
-    #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
-    run_id: Option<RunId>,
+    #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = Named::parse, add = ArgValueCandidates::new(completions::runs))]
+    run_id: Option<Named>,
     /// The workspace that holds it
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completions::Workspaces))]
     work_dir: PathBuf,
@@ -55,7 +56,7 @@ pub struct ContinueArgs {
 }
 
 impl ContinueArgs {
-    fn run(&self) -> &RunId {
+    fn run(&self) -> &Named {
         self.run.as_ref().or(self.run_id.as_ref()).expect("the parser wants one of them")
     }
 }
@@ -68,19 +69,27 @@ Examples:
 
 /// Takes up a run and drives it.
 pub fn resume(args: &ContinueArgs) -> ExitCode {
-    drive::finish(perform(args), args.options.format, Some(args.run().to_string()))
+    drive::finish(perform(args), args.options.format, args.run().id().map(ToString::to_string))
 }
 
 fn perform(args: &ContinueArgs) -> Result<RunResult, Failure> {
     let message = args.message.as_deref().map(drive::message).transpose()?;
-    let workspace = Workspace::existing(&args.work_dir)?;
-    let held = Held::claim(args.run(), &workspace, args.force)?;
-    let said = held
-        .meaning(message, args.options.has_person(), &args.work_dir)
-        .map_err(Missing::into_failure)?;
+    let found = args.run().find(&args.work_dir)?;
+    go_on(args, message, &found).map_err(|failure| failure.of_run(&found.id))
+}
+
+fn go_on(
+    args: &ContinueArgs,
+    message: Option<String>,
+    found: &Found,
+) -> Result<RunResult, Failure> {
+    let workspace = &found.workspace;
+    let held = Held::claim(&found.id, workspace, args.force)?;
+    let said =
+        held.meaning(message, &args.options, &found.called).map_err(Missing::into_failure)?;
     let agent = load_agent(args.agent.as_deref(), &held.start, &args.options)?;
     let ready = Ready::new(agent, Some(&workspace.root), &args.options)?;
-    held.take_up(&workspace, &ready, &args.options, said, drive::cancel()?)
+    held.take_up(workspace, &ready, &args.options, said, drive::cancel()?)
 }
 
 /// For `run --ensure`: the result of a run that is there already, after waiting for whoever works on it, and after
@@ -109,9 +118,9 @@ pub fn ensure(
         options.note(&[format!("Note: run {id} is there with another task, which stays: {own}")]);
     }
     let task = own.is_empty().then(|| task.to_owned());
-    match held.meaning(task, options.has_person(), &workspace.root) {
+    match held.meaning(task, options, &workspace.root) {
         Ok(said) => held.take_up(workspace, ready, options, said, cancel.clone()).map(Some),
-        Err(_) => Ok(RunResult::of(&held.state, options.model.as_ref())),
+        Err(_) => Ok(RunResult::of(&held.state)),
     }
 }
 
@@ -173,16 +182,16 @@ impl Held {
         Ok(Self { id: id.clone(), dir, ownership, contents, state, start, orphaned })
     }
 
-    /// What a message, or none, means to the run: an answer, the next message, or nothing. `asked` is whether a person
-    /// is there to answer its questions, `work_dir` how that person calls its workspace.
+    /// What a message, or none, means to the run: an answer, the next message, or nothing. `work_dir` is how
+    /// the person calls its workspace.
     pub fn meaning(
         &self,
         message: Option<String>,
-        asked: bool,
+        options: &Options,
         work_dir: &Path,
     ) -> Result<Option<Payload>, Missing> {
         if let Some(question) = self.state.question() {
-            return self.answer(question, message, asked);
+            return self.answer(question, message, options.has_person());
         }
         match (self.state.status, message) {
             (_, None) if self.state.conversation.task().is_empty() => Err(Missing {
@@ -201,12 +210,12 @@ impl Held {
                 message: format!(
                     "Run is {status}. To continue, provide a message using -m/--message"
                 ),
-                hint: format!(
-                    "delta continue --run-id {} -w {} -m \"{}\"",
-                    self.id,
-                    place(work_dir),
-                    if status == RunStatus::Failed { "Try again" } else { "Now do something else" }
-                ),
+                hint: {
+                    let again = status == RunStatus::Failed;
+                    let words = if again { "Try again" } else { "Now do something else" };
+                    let next = GoOn::of(&self.state).at(work_dir).asking(options.model.as_ref());
+                    next.saying(words).to_string()
+                },
             }),
             (_, None) => Ok(None),
         }
@@ -292,6 +301,7 @@ impl Held {
         let mut run = self.open(ready.secrets.clone(), observer, &cancel)?;
         let next = ready.start(&run, workspace, options, kept);
         warn_of_lost_hooks(&mut run, &start, &next);
+        options.note(&another_llm(&start, &next));
         run.record(Payload::EngineStart(Box::new(next)));
         if let Some(said) = said {
             run.record(said);
@@ -301,11 +311,24 @@ impl Held {
     }
 }
 
-/// A workspace as a word of a command line that can be pasted: one that begins with a hyphen would be an option there.
-pub fn place(work_dir: &Path) -> String {
-    let word = work_dir.to_string_lossy();
-    let hyphen = if word.starts_with('-') { "./" } else { "" };
-    shell_word(&format!("{hyphen}{word}"))
+/// That this process asks another LLM than the last one did.
+fn another_llm(before: &EngineStart, now: &EngineStart) -> Vec<String> {
+    let text = |start: &EngineStart, key: &str| -> Option<String> {
+        start.config.get("llm")?.get(key)?.as_str().map(printable)
+    };
+    let of = |start| Some((text(start, "provider")?, text(start, "model")?));
+    let Some(((kind, model), (new_kind, new_model))) = of(before).zip(of(now)) else {
+        return Vec::new();
+    };
+    match (kind == new_kind, model == new_model) {
+        (true, true) => Vec::new(),
+        (_, false) => {
+            vec![format!("Note: the last process asked {model}; this one asks {new_model}")]
+        }
+        (false, true) => vec![format!(
+            "Note: the last process asked {kind}:{model}; this one asks {new_kind}:{model}"
+        )],
+    }
 }
 
 /// A hook may be a gate, and nobody sees one that is not there.
@@ -342,8 +365,9 @@ pub fn find(id: &RunId, workspace: &Workspace) -> Result<PathBuf, Failure> {
     let found = Workspace::holding(&workspace.root, id);
     let message = format!("there is no run {} in {}", id, workspace.root.display());
     let hint = match found.as_slice() {
-        [] => "name its workspace with `-w DIR`; `delta list-runs -w DIR` shows the runs of one"
-            .to_owned(),
+        [] => format!(
+            "name its workspace with `-w DIR`, or the run by its path, DIR/.delta/{id}; `delta list-runs -w DIR` shows the runs of one"
+        ),
         found => {
             let options: Vec<_> = found
                 .iter()

@@ -1,8 +1,9 @@
 //! `delta rollback`: the workspace of a run becomes what it was, and the journal says so.
 
 use super::failure::Failure;
+use super::named::{Found, Named};
 use super::point::{self, Count, DIGITS, Point};
-use super::resume::{self, Held};
+use super::resume::Held;
 use super::{completions, drive, list_runs, stdout};
 use crate::durable::LogFile;
 use crate::event::Payload;
@@ -11,7 +12,7 @@ use crate::progress::{Progress, Verbosity};
 use crate::run::{Notice, Observer};
 use crate::snapshot::{Change, Id};
 use crate::state::RunState;
-use crate::text::printable;
+use crate::text::{path_word, printable};
 use crate::time;
 use crate::workspace::Workspace;
 use clap::{Args, ValueEnum};
@@ -28,9 +29,9 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct RollbackArgs {
-    /// The run
-    #[arg(value_name = "RUN", value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
-    run: RunId,
+    /// The run: its id, or the path of its directory
+    #[arg(value_name = "RUN", value_parser = Named::parse, add = ArgValueCandidates::new(completions::runs))]
+    run: Named,
     /// The iteration whose end it is to be, 0 for the beginning; or the first digits of a tree that the journal names
     #[arg(long, value_name = "N", value_parser = Point::parse)]
     to: Point,
@@ -74,14 +75,14 @@ struct Done {
 /// Puts a workspace back; gives the exit code.
 pub fn rollback(args: &RollbackArgs) -> ExitCode {
     match perform(args) {
-        Ok(done) => {
-            stdout::write(&told(args, &done));
+        Ok((run, done)) => {
+            stdout::write(&told(args, &run.id, &done));
             if !args.dry_run && !done.changes.is_empty() {
-                let (digits, place) = (&done.saved.to_string()[..DIGITS], &args.work_dir);
-                let place = resume::place(place);
+                let (digits, place) = (&done.saved.to_string()[..DIGITS], &run.called);
+                let place = path_word(place);
                 stdout::complain(&format!(
                     "Undo it with: delta rollback {} -w {place} --to {digits}",
-                    args.run
+                    run.id
                 ));
             }
             ExitCode::SUCCESS
@@ -90,14 +91,19 @@ pub fn rollback(args: &RollbackArgs) -> ExitCode {
     }
 }
 
-fn perform(args: &RollbackArgs) -> Result<Done, Failure> {
-    let workspace = Workspace::existing(&args.work_dir)?;
+fn perform(args: &RollbackArgs) -> Result<(Found, Done), Failure> {
+    let found = args.run.find(&args.work_dir)?;
+    let done = put_back(args, &found.id, &found.workspace)?;
+    Ok((found, done))
+}
+
+fn put_back(args: &RollbackArgs, id: &RunId, workspace: &Workspace) -> Result<Done, Failure> {
     let cancel = drive::cancel()?;
-    let held = Held::claim(&args.run, &workspace, args.force)?;
-    let tree = args.to.resolve(&held.state, &args.run)?.ok_or_else(|| {
+    let held = Held::claim(id, workspace, args.force)?;
+    let tree = args.to.resolve(&held.state, id)?.ok_or_else(|| {
         Failure::no_run("the workspace is what it is now", "name an iteration, or a tree")
     })?;
-    if let Some(other) = list_runs::at_work(&workspace, &args.run)? {
+    if let Some(other) = list_runs::at_work(workspace, id)? {
         let hint = format!("wait for it, or stop it; `delta show {other}` shows what it does");
         return Err(Failure::active(format!("run {other} works in this workspace"), hint));
     }
@@ -151,7 +157,7 @@ fn observer(dir: &Path, state: &RunState) -> Result<Observer, Failure> {
     }))
 }
 
-fn told(args: &RollbackArgs, done: &Done) -> String {
+fn told(args: &RollbackArgs, id: &RunId, done: &Done) -> String {
     let Done { changes, left_out, tree, saved } = done;
     let count = Count::of(changes);
     if args.format == Format::Json {
@@ -160,7 +166,7 @@ fn told(args: &RollbackArgs, done: &Done) -> String {
             .map(|it| json!({"change": word(it), "path": String::from_utf8_lossy(&it.path)}))
             .collect();
         let account = json!({
-            "run_id": args.run.as_str(),
+            "run_id": id.as_str(),
             "to": iteration(&args.to),
             "tree": tree.to_string(),
             "saved": saved.to_string(),

@@ -2,21 +2,20 @@
 
 use super::context::asked::Asked;
 use super::failure::Failure;
+use super::named::{Found, Named};
 use super::{completions, drive, resume, stdout};
 use crate::event::{Event, RunStatus};
 use crate::family;
 use crate::history::{Call, History, Iteration};
-use crate::id::RunId;
 use crate::ledger::Ledger;
 use crate::limits::Account;
-use crate::outcome::RunResult;
+use crate::outcome::{GoOn, RunResult};
 use crate::ownership::{self, Owner};
 use crate::progress::{Progress, Verbosity};
 use crate::run::Notice;
 use crate::signal::Cancel;
 use crate::state::RunState;
 use crate::time;
-use crate::workspace::Workspace;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use serde_json::{Value as Json, json};
@@ -31,9 +30,9 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ShowArgs {
-    /// The run
-    #[arg(value_name = "RUN", value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
-    run_id: RunId,
+    /// The run: its id, or the path of its directory
+    #[arg(value_name = "RUN", value_parser = Named::parse, add = ArgValueCandidates::new(completions::runs))]
+    run: Named,
     /// The workspace that holds it
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completions::Workspaces))]
     work_dir: PathBuf,
@@ -75,23 +74,21 @@ pub fn show(args: &ShowArgs) -> ExitCode {
 }
 
 fn perform(args: &ShowArgs) -> Result<(), Failure> {
-    let workspace = Workspace::existing(&args.work_dir)?;
-    let dir = resume::find(&args.run_id, &workspace)?;
-    let contents = resume::read_journal(&args.run_id, &dir)?;
+    let (found, events) = args.run.read(&args.work_dir)?;
     if let Some(iteration) = args.request {
-        return print_request(&dir, &contents.events, iteration);
+        return print_request(&found.dir, &events, iteration);
     }
     match (args.format, args.follow) {
         (Format::Json, false) => {
-            stdout::write(&format!("{}\n", account(&contents.events)));
+            stdout::write(&format!("{}\n", account(&events)));
             Ok(())
         }
-        _ => follow(args, &dir, contents.events),
+        _ => follow(args, &found, events),
     }
 }
 
 /// Shows the events, and with `--follow` those that come.
-fn follow(args: &ShowArgs, dir: &Path, mut events: Vec<Event>) -> Result<(), Failure> {
+fn follow(args: &ShowArgs, found: &Found, mut events: Vec<Event>) -> Result<(), Failure> {
     let verbosity = if args.verbose { Verbosity::Verbose } else { Verbosity::Normal };
     let mut progress = Progress::account(verbosity, time::now);
     let cancel = if args.follow { Some(drive::cancel()?) } else { None };
@@ -112,10 +109,10 @@ fn follow(args: &ShowArgs, dir: &Path, mut events: Vec<Event>) -> Result<(), Fai
         if !running || cancel.as_ref().is_none_or(wait) {
             break;
         }
-        events = resume::read_journal(&args.run_id, dir)?.events;
+        events = resume::read_journal(&found.id, &found.dir)?.events;
     }
     if args.format == Format::Text {
-        close(&mut progress, &state, args, dir);
+        close(&mut progress, &state, found);
     }
     Ok(())
 }
@@ -126,28 +123,24 @@ fn wait(cancel: &Cancel) -> bool {
 }
 
 /// Says what the run cost and what it waits for.
-fn close(progress: &mut Progress, state: &RunState, args: &ShowArgs, dir: &Path) {
-    let Some(result) = RunResult::of(state, None) else { return };
+fn close(progress: &mut Progress, state: &RunState, found: &Found) {
+    let Some(result) = RunResult::of(state) else { return };
     let usage = &result.metrics.usage;
     if usage.input_tokens + usage.output_tokens > 0 {
         let cost = usage.total_cost_usd.map_or(String::new(), |cost| format!(", {cost:.4} USD"));
         let tokens = format!("{} tokens in, {} out", usage.input_tokens, usage.output_tokens);
         progress.line(&format!("{tokens}{cost}"));
     }
-    match Ledger::in_run(dir) {
+    match Ledger::in_run(&found.dir) {
         Ok(account) => {
             let shares = account.iter().flat_map(Account::shares);
             shares.for_each(|share| progress.line(&share));
         }
         Err(error) => progress.line(&error.to_string()),
     }
-    let below = family::children(dir);
+    let below = family::children(&found.dir);
     below.iter().for_each(|child| progress.line(&format!("it began run {}", child.run_id)));
-    let next = format!(
-        "delta continue --run-id {} -w {}",
-        args.run_id,
-        crate::text::shell_word(&args.work_dir.to_string_lossy())
-    );
+    let next = GoOn::of(state).at(&found.called);
     match (state.status, state.question()) {
         (Some(RunStatus::Running), _) => {
             let process = state.start.as_ref().map(|start| &start.process);
@@ -184,7 +177,7 @@ fn account(events: &[Event]) -> Json {
     let messages: Vec<Json> =
         messages.map(|said| json!({"timestamp": said.at, "content": said.what})).collect();
     let iterations: Vec<Json> = history.iterations.iter().map(iteration).collect();
-    let mut account = RunResult::of(&state, None).map_or(Json::Null, |result| json!(result));
+    let mut account = RunResult::of(&state).map_or(Json::Null, |result| json!(result));
     if state.status == Some(RunStatus::Running) {
         account["status"] = json!(RunStatus::Running);
     }

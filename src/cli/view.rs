@@ -1,14 +1,13 @@
 //! `delta view`: runs as one page for a browser.
 
 use super::failure::Failure;
-use super::{completions, drive, resume, stdout};
+use super::named::{Found, Named};
+use super::{completions, drive, stdout};
 use crate::durable;
-use crate::id::RunId;
 use crate::process::{self, Command, End, Launch};
 use crate::text::Secrets;
 use crate::time;
 use crate::view::{self, Wanted};
-use crate::workspace::Workspace;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use std::io::{self, Read};
@@ -28,9 +27,9 @@ const OPENING: Duration = Duration::from_secs(10);
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ViewArgs {
-    /// The runs
-    #[arg(value_name = "RUN", required = true, value_parser = super::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
-    run_ids: Vec<RunId>,
+    /// The runs: their ids, or the paths of their directories
+    #[arg(value_name = "RUN", required = true, value_parser = Named::parse, add = ArgValueCandidates::new(completions::runs))]
+    runs: Vec<Named>,
     /// The workspace that holds them
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completions::Workspaces))]
     work_dir: PathBuf,
@@ -61,14 +60,15 @@ pub fn view(args: &ViewArgs) -> ExitCode {
 }
 
 fn perform(args: &ViewArgs) -> Result<(), Failure> {
-    let workspace = Workspace::existing(&args.work_dir)?;
-    let run_dirs: Result<Vec<PathBuf>, Failure> =
-        args.run_ids.iter().map(|id| resume::find(id, &workspace)).collect();
-    let wanted = Wanted { run_dirs: run_dirs?, requests: !args.no_requests };
+    let found: Result<Vec<Found>, Failure> =
+        args.runs.iter().map(|run| run.find(&args.work_dir)).collect();
+    let found = found?;
+    let run_dirs = found.iter().map(|run| run.dir.clone()).collect();
+    let wanted = Wanted { run_dirs, requests: !args.no_requests };
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     let file = match &args.output {
         Some(file) => file.clone(),
-        None => PathBuf::from(format!("{}.html", args.run_ids[0])),
+        None => PathBuf::from(format!("{}.html", found[0].id)),
     };
     if !to_stdout {
         check_place(&file, args.output.is_some())?;

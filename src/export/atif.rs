@@ -54,7 +54,7 @@ fn agent(subject: &Subject, tools: Vec<Json>) -> Json {
 
 fn extra(subject: &Subject) -> Json {
     let mut extra = json!({"status": subject.state.status});
-    let result = RunResult::of(&subject.state, None);
+    let result = RunResult::of(&subject.state);
     put(&mut extra, "result", result.as_ref().and_then(|result| result.result.clone()));
     let error = result.and_then(|result| result.error);
     put(
@@ -78,8 +78,7 @@ fn metrics(subject: &Subject, steps: usize) -> Json {
         metrics["total_completion_tokens"] = sum(|usage| usage.output_tokens).into();
         metrics["total_cached_tokens"] = sum(|usage| usage.cached_input_tokens).into();
     }
-    let cost =
-        RunResult::of(&subject.state, None).and_then(|result| result.metrics.usage.total_cost_usd);
+    let cost = RunResult::of(&subject.state).and_then(|result| result.metrics.usage.total_cost_usd);
     put(&mut metrics, "total_cost_usd", cost.map(Json::from));
     metrics
 }

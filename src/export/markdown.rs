@@ -22,7 +22,7 @@ type Map = serde_json::Map<String, Json>;
 pub fn document(subject: &Subject) -> String {
     let mut page = Page::default();
     let history = History::of(&subject.events);
-    let result = RunResult::of(&subject.state, None);
+    let result = RunResult::of(&subject.state);
     page.heading(subject, result.as_ref());
     let answer = result.as_ref().and_then(|result| result.result.as_ref());
     for iteration in &history.iterations {

@@ -140,7 +140,7 @@ impl<'a> Spans<'a> {
         attributes.text("gen_ai.agent.name", Some(name));
         attributes.text("gen_ai.conversation.id", Some(&*self.origin.run_id));
         attributes.text("gen_ai.request.model", self.config("model"));
-        let result = RunResult::of(state, None);
+        let result = RunResult::of(state);
         if let Some(usage) = result.as_ref().map(|result| &result.metrics.usage) {
             let counted = !usage.model_usage.is_empty();
             attributes.int("gen_ai.usage.input_tokens", counted.then_some(usage.input_tokens));

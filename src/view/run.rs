@@ -102,7 +102,7 @@ impl Run {
         self.start = state.start.as_ref().and_then(|start| serde_json::to_value(start).ok());
         (self.created_at, self.updated_at) = (state.created_at, state.updated_at);
         self.task = state.conversation.task().to_owned();
-        self.result = RunResult::of(&state, None);
+        self.result = RunResult::of(&state);
         self.active_ms = comparison::worked(events);
         self.parent = events.iter().find_map(|event| match &event.payload {
             // A journal may begin with a copy of another's.

@@ -147,7 +147,7 @@ fn c_16_8_a_sensitive_answer_stays_hidden() {
 fn c_16_8_what_cannot_be_compared_leaves_with_2() {
     let sandbox = forked("1", &[]);
     let expected = "Error: there is no run nope in DIR/work\n\
-                    Hint: name its workspace with `-w DIR`; `delta list-runs -w DIR` shows the runs of one\n";
+                    Hint: name its workspace with `-w DIR`, or the run by its path, DIR/.delta/nope; `delta list-runs -w DIR` shows the runs of one\n";
     let gone = sandbox.delta(["diff", "r", "nope", "-w", "work"]).output();
     gone.normal(&sandbox).expect(2, "", expected);
     let expected = "Error: new/.delta is not the directory of a run\n\

@@ -298,6 +298,10 @@ fn c_16_7_what_is_wrong_with_the_agent_is_known_before_anything_is_made() {
     let sandbox = done();
     sandbox.write("bad/agent.yaml", "name: bad\n");
     fork(&sandbox, &["--at", "1", "--into", "new", "--agent", "bad"]).expect_code(126);
+    let keyless = ["--at", "1", "--into", "new", "-m", "go", "--model", "openai:gpt-4o"];
+    let keyless = fork(&sandbox, &keyless).expect_code(126);
+    assert!(keyless.stderr.starts_with("Error: no API key"), "{}", keyless.stderr);
+    assert!(!sandbox.path("new").exists());
     fs::remove_dir_all(sandbox.path("agent")).unwrap();
     let expected = "Error: the agent is not in DIR/agent any more\nHint: say where it is now with `--agent DIR`\n";
     let gone = fork(&sandbox, &["--at", "1", "--into", "new", "-m", "x"]).normal(&sandbox);

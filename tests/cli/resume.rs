@@ -292,6 +292,43 @@ fn c_11_2_the_agent_has_changed_between() {
 }
 
 #[test]
+fn c_11_2_every_hint_has_the_model_of_the_last_process() {
+    let asks = "- call: [{tool: ask_human, args: {prompt: Who?}}]\n- say: bye\n";
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: not asked\n");
+    sandbox.write("agent/other.yaml", format!("turns:\n{asks}"));
+    let next = |id: &str, place: &str| {
+        format!("delta continue --run-id {id} -w {place} --model script:other.yaml")
+    };
+    sandbox.run("go", &["--model", "script:other.yaml"]).expect_code(101);
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+    let expected = format!(
+        "? Who?\n\nWAITING_FOR_INPUT after 1 iteration\nanswer with: {} -m ANSWER\n",
+        next("r", "work")
+    );
+    assert!(shown.ends_with(&expected), "{shown}");
+    let made = ["fork", "r", "-w", "work", "--at", "0", "--run-id", "f", "--into", "new"];
+    let made = sandbox.delta(made).output().normal(&sandbox).expect_code(0).stderr;
+    assert!(made.ends_with(&format!("Go on with: {}\n", next("f", "DIR/new"))), "{made}");
+    let shown = sandbox.delta(["show", "f", "-w", "new"]).output().expect_code(0).stdout;
+    assert!(shown.ends_with(&format!("go on with: {}\n", next("f", "new"))), "{shown}");
+    resume(&sandbox, &["-m", "me", "-q", "--model", "script:other.yaml"]).expect_code(0);
+    let refused = resume(&sandbox, &[]).expect_code(1).stderr;
+    let expected = format!("Hint: {} -m \"Now do something else\"\n", next("r", "work"));
+    assert!(refused.ends_with(&expected), "{refused}");
+}
+
+#[test]
+fn c_7_10_another_llm_than_the_last_process_asked_is_told() {
+    let sandbox = in_state("INTERRUPTED");
+    sandbox.write("agent/other.yaml", "turns:\n- say: passed\n- say: from the other\n");
+    let note = "Note: the last process asked script.yaml; this one asks other.yaml\n";
+    let ran = resume(&sandbox, &["--model", "script:other.yaml"]).expect_code(0);
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+    let ran = resume(&sandbox, &["-m", "more", "--model", "script:other.yaml"]);
+    assert!(!ran.stderr.contains("Note:"), "{}", ran.stderr);
+}
+
+#[test]
 fn c_7_10_another_model_for_one_process() {
     let sandbox = in_state("INTERRUPTED");
     sandbox.write("agent/other.yaml", "turns:\n- say: passed\n- say: from the other\n");
@@ -309,7 +346,7 @@ fn c_11_2_no_such_run() {
         sandbox.delta(["continue", "--run-id", id, "-w", dir]).output().normal(&sandbox)
     };
     let lost = "Error: there is no run q in DIR/work\n\
-                Hint: name its workspace with `-w DIR`; `delta list-runs -w DIR` shows the runs of one\n";
+                Hint: name its workspace with `-w DIR`, or the run by its path, DIR/.delta/q; `delta list-runs -w DIR` shows the runs of one\n";
     command("q", "work").expect(1, "", lost);
     command("r", ".").expect(
         1,
@@ -396,7 +433,7 @@ fn c_11_1_the_run_is_a_word_or_an_option() {
     let sandbox = in_state("INTERRUPTED");
     let continued =
         |more: &[&str]| sandbox.delta([&["continue", "-w", "work"], more].concat()).output();
-    for wrong in [&["r", "--run-id", "r"] as &[&str], &[], &["a/b"]] {
+    for wrong in [&["r", "--run-id", "r"] as &[&str], &[], &["a b"]] {
         assert_eq!(continued(wrong).code, 2, "{wrong:?}");
     }
     let ran = continued(&["r", "--format", "raw"]).expect_code(0);

@@ -115,3 +115,39 @@ fn c_5_2_show_prints_a_request_that_got_no_answer() {
     let none = show(&sandbox, &["--request", "2"]).expect_code(1);
     assert_eq!(none.stderr, "Error: there is no iteration 2\nHint: the run has 1 iterations\n");
 }
+
+#[test]
+fn c_11_1_a_run_is_named_by_its_path_too() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done\n- say: more\n");
+    sandbox.run("the task", &["--snapshots"]).expect_code(0);
+    let path = "work/.delta/r";
+    for more in [
+        &["show"][..],
+        &["replay"],
+        &["export", "--to", "openai"],
+        &["view", "-o", "-"],
+        &["context", "show"],
+        &["rollback", "--to", "0"],
+    ] {
+        let by_path = sandbox.delta(more.iter().copied().chain([path])).output();
+        let by_id = sandbox.delta(more.iter().copied().chain(["r", "-w", "work"])).output();
+        let (by_path, by_id) = (by_path.expect_code(0), by_id.expect_code(0));
+        if more[0] != "view" {
+            assert_eq!(by_path.stdout, by_id.stdout, "{more:?}");
+        }
+    }
+    let ran = sandbox.delta(["continue", path, "-m", "go on", "--format", "raw"]).output();
+    assert_eq!(ran.expect_code(0).stdout, "more\n");
+    let refused = sandbox.delta(["continue", path]).output().normal(&sandbox);
+    let next = "delta continue --run-id r -w DIR/work -m \"Now do something else\"";
+    refused.expect(
+        1,
+        "",
+        &format!(
+            "Error: Run is COMPLETED. To continue, provide a message using -m/--message\nHint: {next}\n"
+        ),
+    );
+    let lost = sandbox.delta(["show", "x", "-w", "work"]).output().normal(&sandbox);
+    let hint = "name its workspace with `-w DIR`, or the run by its path, DIR/.delta/x; `delta list-runs -w DIR` shows the runs of one";
+    lost.expect(1, "", &format!("Error: there is no run x in DIR/work\nHint: {hint}\n"));
+}

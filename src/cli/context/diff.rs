@@ -2,12 +2,11 @@
 
 use super::asked::Asked;
 use super::{Format, joined, line, table};
+use crate::cli::completions;
 use crate::cli::failure::Failure;
-use crate::cli::{completions, resume};
+use crate::cli::named::Named;
 use crate::composition::{Account, compare};
-use crate::id::RunId;
 use crate::llm::config::Pricing;
-use crate::workspace::Workspace;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use serde_json::json;
@@ -24,9 +23,9 @@ Examples:
   delta context diff RUN 3 4 -w ./work
   delta context diff RUN 3 4 -w ./work --format json | jq .breaks")]
 pub struct DiffArgs {
-    /// The run
-    #[arg(value_name = "RUN", value_parser = crate::cli::parse_run_id, add = ArgValueCandidates::new(completions::runs))]
-    run_id: RunId,
+    /// The run: its id, or the path of its directory
+    #[arg(value_name = "RUN", value_parser = Named::parse, add = ArgValueCandidates::new(completions::runs))]
+    run: Named,
     /// The earlier iteration
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     from: u32,
@@ -43,25 +42,22 @@ pub struct DiffArgs {
 
 /// The text of the comparison.
 pub fn diff(args: &DiffArgs) -> Result<String, Failure> {
-    let workspace = Workspace::existing(&args.work_dir)?;
-    let dir = resume::find(&args.run_id, &workspace)?;
-    let events = resume::read_journal(&args.run_id, &dir)?.events;
+    let (found, events) = args.run.read(&args.work_dir)?;
+    let (id, dir) = (&found.id, &found.dir);
     let all = Asked::all(&events);
     let (one, other) = (Asked::of(&all, Some(args.from))?, Asked::of(&all, Some(args.to))?);
-    let (before, after) = (one.read(&dir)?, other.read(&dir)?);
+    let (before, after) = (one.read(dir)?, other.read(dir)?);
     // The best that is known of the endpoint's counting: what it reported for the later one.
     let ratio = other.ratio_after;
     let (before, after) = (before.composition(ratio)?, after.composition(ratio)?);
-    let seen = compare(&before, &after, ratio, pricing(&dir).as_ref());
+    let seen = compare(&before, &after, ratio, pricing(dir).as_ref());
     let size = |account: &Account| ratio.tokens(account.bytes);
     let (from, to) = (size(&before.account), size(&after.account));
     Ok(match args.format {
         Format::Text => {
             let names = [format!("iteration {}", args.from), format!("iteration {}", args.to)];
-            let heading = format!(
-                "{} {}, {from} tokens, and {}, {to} tokens",
-                args.run_id, names[0], names[1]
-            );
+            let heading =
+                format!("{} {}, {from} tokens, and {}, {to} tokens", id, names[0], names[1]);
             let names = [names[0].as_str(), names[1].as_str()];
             let reported = table::reported(other.usage.as_ref());
             format!("{}{reported}", table::comparison(&heading, names, &seen))
@@ -77,7 +73,7 @@ pub fn diff(args: &DiffArgs) -> Result<String, Failure> {
                 })
             };
             let about = json!({
-                "run_id": args.run_id.to_string(),
+                "run_id": id.to_string(),
                 "from": side(one, &before.account, from),
                 "to": side(other, &after.account, to),
             });

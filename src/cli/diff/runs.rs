@@ -69,7 +69,7 @@ impl Side {
         let found = named.find(work_dir)?;
         let events = resume::read_journal(&found.id, &found.dir)?.events;
         let state = RunState::of(&events);
-        let result = RunResult::of(&state, None).ok_or_else(|| {
+        let result = RunResult::of(&state).ok_or_else(|| {
             Failure::damaged(format!("run {} has no ENGINE_START", found.id), None)
         })?;
         Ok(Self { found, events, state, result })

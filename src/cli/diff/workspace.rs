@@ -33,7 +33,7 @@ pub fn diff(args: &DiffArgs, from: &Point, to: &Point) -> ExitCode {
 }
 
 fn perform(args: &DiffArgs, from: &Point, to: &Point) -> Result<String, Failure> {
-    let Found { id, dir, workspace } = args.run.find(&args.work_dir)?;
+    let Found { id, dir, workspace, .. } = args.run.find(&args.work_dir)?;
     let state = RunState::of(&resume::read_journal(&id, &dir)?.events);
     let trees = [from.resolve(&state, &id)?, to.resolve(&state, &id)?];
     let mut store = point::store(&dir, &state)?;

@@ -40,7 +40,7 @@ pub(super) fn replay(args: &ReplayArgs, original: &Original) -> Result<Found, Fa
     // The files that the LLM was shown are in the requests; a command as LLM finds the agent around it.
     let workspace = Workspace { root: PathBuf::from(&original.start.work_dir) };
     let ready = Ready::new(agent, None, &options)?;
-    let environment = ready.environment(args.run_id.as_str(), &original.dir, &workspace, None);
+    let environment = ready.environment(original.id.as_str(), &original.dir, &workspace, None);
     let mut provider = ready.connect(&environment)?;
     let vars = environment.vars();
     let (mut state, mut spent) = (RunState::default(), Spent::default());
@@ -58,7 +58,7 @@ pub(super) fn replay(args: &ReplayArgs, original: &Original) -> Result<Found, Fa
         }
         state.apply(event);
     }
-    let id = &args.run_id;
+    let id = original.id.clone();
     let asked = count(spent.asked, "answer");
     let heading = match differences.len() {
         0 => format!("the LLM called the same as in run {id}: {asked}"),
@@ -73,7 +73,7 @@ pub(super) fn replay(args: &ReplayArgs, original: &Original) -> Result<Found, Fa
         "answers": spent.asked,
         "usage": {"input_tokens": spent.input, "output_tokens": spent.output},
     });
-    Ok(Found { heading, differences, not_checked: Vec::new(), notes, other: "now", more })
+    Ok(Found { id, heading, differences, not_checked: Vec::new(), notes, other: "now", more })
 }
 
 impl Spent {

@@ -72,7 +72,7 @@ pub(super) fn replay(args: &ReplayArgs, original: &Original) -> Result<Found, Fa
         let mut start = ready.start(&again, &workspace, &options, kept.clone());
         start.epoch = epoch;
         start.config["replay"] =
-            json!({"run_id": args.run_id.as_str(), "work_dir": original.start.work_dir});
+            json!({"run_id": original.id.as_str(), "work_dir": original.start.work_dir});
         again.record(Payload::EngineStart(Box::new(start)));
         again.record(Payload::UserMessage { content: part.message.clone() });
         again.commit()?;
@@ -85,7 +85,7 @@ pub(super) fn replay(args: &ReplayArgs, original: &Original) -> Result<Found, Fa
     }
     drop(again);
     let end = world.end(&workspace, &ready.secrets)?;
-    account(args, original, (&id, &dir), &asked.borrow(), end)
+    account(original, (&id, &dir), &asked.borrow(), end)
 }
 
 /// The agent with the model that the run asked, so that its requests can be the same.
@@ -142,7 +142,6 @@ fn parts(events: &[Event]) -> Vec<Part> {
 
 /// What came out otherwise.
 fn account(
-    args: &ReplayArgs,
     original: &Original,
     (id, dir): (&RunId, &Path),
     asked: &[usize],
@@ -173,7 +172,7 @@ fn account(
         let shown: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         notes.push(format!("requests that are not the same: {}", shown.join(", ")));
     }
-    let id_of = &args.run_id;
+    let id_of = original.id.clone();
     let heading = match differences.len() {
         0 => format!("the tools of run {id_of} did the same: {done}"),
         many => {
@@ -182,6 +181,7 @@ fn account(
     };
     let more = json!({"replayed_as": {"run_id": id.as_str(), "work_dir": is_in(&is)}, "requests_that_differ": numbers});
     Ok(Found {
+        id: id_of,
         heading,
         differences,
         not_checked: end.not_checked.into_iter().collect(),
