@@ -42,8 +42,13 @@ impl Named {
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.contains('/') {
             true => Ok(Self::Dir(PathBuf::from(text))),
-            false => super::parse_run_id(text).map(Self::Id),
+            false => Self::parse_id(text),
         }
+    }
+
+    /// Takes an id and no path.
+    pub fn parse_id(text: &str) -> Result<Self, String> {
+        super::parse_run_id(text).map(Self::Id)
     }
 
     /// The id that the person wrote, if it is one.

@@ -37,7 +37,7 @@ pub struct ContinueArgs {
     #[arg(value_name = "RUN", required_unless_present = "run_id", value_parser = Named::parse, add = ArgValueCandidates::new(completions::runs))]
     run: Option<Named>,
     /// The run, as an option
-    #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = Named::parse, add = ArgValueCandidates::new(completions::runs))]
+    #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = Named::parse_id, add = ArgValueCandidates::new(completions::runs))]
     run_id: Option<Named>,
     /// The workspace that holds it
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completions::Workspaces))]
