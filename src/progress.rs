@@ -10,7 +10,7 @@ use crate::event::{
 use crate::run::Notice;
 use crate::state::{ASK_HUMAN, Call, RunState};
 use crate::terminal;
-use crate::text::{hide_answers, one_line, printable};
+use crate::text::{argument, hide_answers, one_line, printable};
 use crate::time::{Clock, human_duration};
 use crate::tool::value_text;
 use anstyle::{AnsiColor, Style};
@@ -257,7 +257,11 @@ impl Progress {
                     !(asks && name.as_str() == "prompt" && value.is_string())
                 });
                 let pair = |(name, value): (&String, &Json)| {
-                    let value = one_line(&self.shown(&value_text(value)), SHOWN_VALUE);
+                    let text = self.shown(&value_text(value));
+                    let value = match value {
+                        Json::String(_) => argument(&text, SHOWN_VALUE),
+                        _ => one_line(&text, SHOWN_VALUE),
+                    };
                     format!(" {}={value}", one_line(&printable(name), SHOWN_VALUE))
                 };
                 pairs.map(pair).collect::<String>()

@@ -91,6 +91,21 @@ pub fn one_line(text: &str, limit: usize) -> String {
     out
 }
 
+/// `text` as the value of an argument in one line of at most about `limit` characters: in quotes where one could not tell
+/// where it ends, its line ends as `⏎`.
+pub fn argument(text: &str, limit: usize) -> String {
+    let line = text.replace("\r\n", "⏎").replace(['\n', '\r'], "⏎");
+    let mut shown: String = line.chars().take(limit).collect();
+    if shown.len() < line.len() {
+        shown.push('…');
+    }
+    let is_word = |c: char| !c.is_whitespace() && !matches!(c, '=' | '"' | '⏎');
+    match !shown.is_empty() && shown.chars().all(is_word) {
+        true => shown,
+        false => format!("\"{}\"", shown.replace('"', "\\\"")),
+    }
+}
+
 /// Makes JSON text parseable when it holds lone surrogate escapes (`"\ud800"`): each becomes `\ufffd`.
 pub fn mend_surrogates(json: &str) -> Cow<'_, str> {
     if !json.contains("\\u") {
@@ -431,5 +446,14 @@ mod tests {
         assert_eq!(one_line("abc", 5), "abc");
         assert_eq!(one_line("abcdef", 5), "abcde…");
         assert_eq!(one_line("a\nb", 5), "a…");
+    }
+
+    #[test]
+    fn an_argument_tells_where_it_ends() {
+        assert_eq!(argument("a/b.txt", 9), "a/b.txt");
+        assert_eq!(argument("port = 80 new=port", 9), "\"port = 80…\"");
+        assert_eq!(argument("a\r\nb\n", 9), "\"a⏎b⏎\"");
+        assert_eq!(argument("\"a\"", 9), "\"\\\"a\\\"\"");
+        assert_eq!((argument("", 9), argument("abc", 2)), ("\"\"".to_owned(), "ab…".to_owned()));
     }
 }

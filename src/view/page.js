@@ -100,6 +100,12 @@ const moment = at => at && h('span', {title: clock(at)}, clock(at).slice(0, 19))
 const json = value => JSON.stringify(value, null, 2);
 const asText = value => typeof value === 'string' ? value : json(value);
 const word = text => text !== '' && /^[A-Za-z0-9/._\-+:@%,=]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'";
+// A value of an argument in one line: in quotes where one could not tell where it ends, its line ends as ⏎.
+function quoted(value, most) {
+  if (typeof value !== 'string') { const line = JSON.stringify(value); return line.length > most ? line.slice(0, most) + '…' : line; }
+  const line = value.slice(0, most).replace(/\r\n|[\r\n]/g, '⏎') + (value.length > most ? '…' : '');
+  return /^[^\s="⏎]+$/.test(line) ? line : '"' + line.replaceAll('"', '\\"') + '"';
+}
 const oneLine = (text, most) => { const line = text.replace(/\s+/g, ' ').trim(); return line.length > most ? line.slice(0, most) + '…' : line; };
 
 function copyButton(text, label) {
@@ -550,7 +556,8 @@ function argsLine(call) {
   const args = call.at ? call.args : call.asked;
   if (args === null || args === undefined) return '';
   if (typeof args !== 'object') return oneLine(String(args), 200);
-  return oneLine(Object.entries(args).map(([name, value]) => name + '=' + oneLine(asText(value).slice(0, 300), 80)).join('  '), 300);
+  const line = Object.entries(args).map(([name, value]) => oneLine(name, 80) + '=' + quoted(value, 80)).join(' ');
+  return line.length > 300 ? line.slice(0, 300) + '…' : line;
 }
 
 function drawCall(it, call, number) {

@@ -36,7 +36,7 @@ the LLM is a script (script.yaml); everything else is real
   │ 6
   │ … 24 more lines
   │ [exit code: 3]
-→ finish result=all done
+→ finish result=\"all done\"
 
 COMPLETED after 2 iterations
 ";
@@ -166,7 +166,7 @@ fn c_12_5_a_result_has_its_call_above_it_also_in_the_process_that_continues() {
     let sandbox = Sandbox::scripted(DELTA, die, turns);
     sandbox.run("task", &[]).expect_code(101);
     let answered = resume(&sandbox, &["-m", "the blue one"]);
-    let shown = "→ ask_human prompt=Which one?\n  │ the blue one\n→ die\n";
+    let shown = "→ ask_human prompt=\"Which one?\"\n  │ the blue one\n→ die\n";
     assert!(answered.stderr.contains(shown), "{}", answered.stderr);
     let settled = resume(&sandbox, &[]).expect_code(0);
     let shown = "→ die\n  │ [the engine stopped during this call; whether it took effect is unknown, and it was \

@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::outcome::{RunResult, UsageTotal};
 use crate::state::RunState;
 use crate::terminal;
-use crate::text::{hide_answers, one_line, printable};
+use crate::text::{argument, hide_answers, one_line, printable};
 use crate::time::human_duration;
 use crate::tool::value_text;
 use serde_json::{Value as Json, json};
@@ -132,7 +132,11 @@ impl Side {
         match serde_json::from_str::<Json>(text) {
             Ok(Json::Object(arguments)) => {
                 let pair = |(name, value): (&String, &Json)| {
-                    let value = one_line(&self.shown(&value_text(value)), VALUE);
+                    let text = self.shown(&value_text(value));
+                    let value = match value {
+                        Json::String(_) => argument(&text, VALUE),
+                        _ => one_line(&text, VALUE),
+                    };
                     format!(" {}={value}", one_line(&printable(name), VALUE))
                 };
                 arguments.iter().map(pair).collect()
