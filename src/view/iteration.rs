@@ -2,13 +2,14 @@
 
 use super::files::{self, Cut, Room, Stream};
 use super::hidden::HIDDEN;
-use super::requests::{Request, Requests};
+use super::requests::{Parts, Request, Requests};
 use super::workspace::Snapshots;
 use crate::event::Payload;
 use crate::history::{self, At};
 use crate::llm::Usage;
 use crate::record::Block;
 use crate::time::Timestamp;
+use crate::tokens::Ratio;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
@@ -24,6 +25,8 @@ pub struct Source<'r> {
     pub snapshots: Option<Snapshots>,
     /// What the page holds whole yet.
     pub room: &'r mut Room,
+    /// What the endpoint counts, so far, for what is estimated.
+    pub ratio: Ratio,
 }
 
 /// One answer of the LLM.
@@ -165,6 +168,10 @@ impl Source<'_> {
             }
             None => (None, None),
         };
+        let reported = thought.usage.as_ref().map_or(0, |usage| usage.input_tokens);
+        if let Some(estimated) = thought.estimated_tokens.filter(|_| reported > 0) {
+            self.ratio = Ratio::of(reported, estimated);
+        }
         Iteration {
             n: thought.iteration,
             seq: told.thought.seq,
@@ -237,7 +244,11 @@ impl Source<'_> {
             let full = "this page has no more room for requests";
             let added = match requests.is_full {
                 true => Err(full.to_owned()),
-                false => requests.add(&self.dir, name, request.get(), recorded.request_sha256),
+                false => {
+                    let blocks = found.record.as_ref().and_then(|record| record.context.as_deref());
+                    let of = Parts { blocks: blocks.unwrap_or_default(), ratio: self.ratio };
+                    requests.add(&self.dir, name, request.get(), recorded.request_sha256, of)
+                }
             };
             match added {
                 Ok(request) if requests.fit_in(before, self.room) => found.request = Some(request),

@@ -96,7 +96,7 @@ function span(ms) {
 }
 const plural = (n, word) => round(n, 0) + ' ' + word + (n === 1 ? '' : 's');
 const clock = at => at ? at.slice(0, 10) + ' ' + at.slice(11, 19) + ' UTC' : '';
-const moment = at => at && h('span', {title: clock(at)}, clock(at).slice(0, 19));
+const moment = at => at && h('span', {class: 'when', title: at}, clock(at));
 const json = value => JSON.stringify(value, null, 2);
 const asText = value => typeof value === 'string' ? value : json(value);
 const word = text => text !== '' && /^[A-Za-z0-9/._\-+:@%,=]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'";
@@ -126,14 +126,34 @@ function copyButton(text, label) {
   }}, label || 'copy');
 }
 
+// A text that an LLM or a person wrote, in pieces: those between fences stand as code, with their fences, and end where
+// Markdown ends them.
+function fenced(whole) {
+  const pieces = [];
+  let from = 0, begin = 0, fence = null;
+  for (const line of whole.matchAll(/^ {0,3}(`{3,}|~{3,})([^\n]*)(?:\n|$)/gm)) {
+    const [all, mark, info] = line;
+    if (fence === null) {
+      if (mark[0] === '`' && info.includes('`')) continue;
+      [fence, begin] = [mark, line.index];
+    } else if (mark[0] === fence[0] && mark.length >= fence.length && !info.trim()) {
+      const end = line.index + all.length;
+      pieces.push(whole.slice(from, begin), h('span', {class: 'fenced'}, whole.slice(begin, end)));
+      [from, fence] = [end, null];
+    }
+  }
+  if (fence !== null) return [...pieces, whole.slice(from, begin), h('span', {class: 'fenced'}, whole.slice(begin))];
+  return [...pieces, whole.slice(from)];
+}
 // A text of the run: whole, or its first lines with a button for the rest. `cut` is a text or {text, tail, bytes, ...}.
-function text(cut, {lines = 16, tail = 0, plain = false} = {}) {
+function text(cut, {lines = 16, tail = 0, prose = false, plain = false} = {}) {
   if (typeof cut === 'string') cut = {text: cut};
+  const drawn = piece => prose ? fenced(piece) : [piece];
   const box = h('div', {class: 'text'}), pre = h('pre', {class: 't'});
   box.append(pre);
   const whole = () => {
     pre.replaceChildren();
-    put(pre, [cut.text]);
+    put(pre, drawn(cut.text));
     if (cut.tail !== undefined) {
       const left = cut.bytes - new Blob([cut.text + cut.tail]).size;
       pre.append(h('span', {class: 'left-out'}, '… ' + bytes(Math.max(left, 0)) + ' left out here' + (cut.file ? '; the whole lies in ' + cut.file : '')), shown(cut.tail));
@@ -146,7 +166,7 @@ function text(cut, {lines = 16, tail = 0, plain = false} = {}) {
     let head = all.slice(0, lines).join('\n'), end = '';
     if (head.length > lines * 240) head = head.slice(0, lines * 240);
     if (tail) end = (cut.tail ?? cut.text.slice(head.length)).trimEnd().split('\n').slice(-tail).join('\n').slice(-tail * 240);
-    put(pre, [head]);
+    put(pre, drawn(head));
     if (end) pre.append('\n…\n', shown(end)); else pre.append(' …');
     const size = cut.bytes || new Blob([cut.text]).size;
     const number = cut.text.split('\n').length;
@@ -181,6 +201,14 @@ for (const run of data.runs) {
     if (!other.above && other !== run && !data.roots.includes(child.run)) other.above = run;
   }
   run.requests = [];
+  const told = run.iterations.flatMap(it => [...it.before, ...it.around]).concat(run.rest);
+  run.fork = told.filter(event => event.type === 'FORK').pop();
+  // What stands before the fork was copied, and is no work of this run.
+  const since = run.fork ? run.fork.seq : 0;
+  run.own = run.iterations.filter(it => it.seq > since);
+  run.processes = run.start && told.filter(event => event.type === 'ENGINE_START' && event.seq > since).length;
+  const earliest = run.iterations.length ? run.iterations[0].before[0] || run.iterations[0] : run.rest[0];
+  run.begun = earliest ? Date.parse(earliest.at) : 0;
   // What closes an iteration stands at its end, although the journal tells it before the next one.
   run.iterations.forEach((it, i) => {
     const after = i + 1 < run.iterations.length ? run.iterations[i + 1].before : run.rest;
@@ -279,17 +307,16 @@ function drawSide() {
   }
   inside.push(h('h2', {}, 'Run'), facts([
     ['model', llm.model], ['provider', llm.provider], ['begun', moment(run.created_at)], ['last event', moment(run.updated_at)],
-    ['processes', start.epoch], ['limit', start.max_iterations && start.max_iterations + ' iterations'], ['delta', start.engine_version],
+    ['processes', run.processes], ['limit', start.max_iterations && start.max_iterations + ' iterations'], ['delta', start.engine_version],
   ]));
-  const forks = run.iterations.flatMap(it => [...it.before, ...it.around]).concat(run.rest).filter(event => event.type === 'FORK');
-  const origin = forks.length ? forks[forks.length - 1].from : null;
+  const origin = run.fork && run.fork.from;
   inside.push(facts([
     ['workspace', start.work_dir], ['run directory', run.dir], ['agent', start.agent_home],
     ['begun by', run.parent && h('span', {}, 'run ', run.above ? h('a', {href: hash(run.above, '')}, run.parent.run_id) : run.parent.run_id, run.parent.call_id && ', call ' + run.parent.call_id)],
     ['forked from', origin && 'run ' + origin.run_id + ' after iteration ' + origin.iteration + ', ' + origin.run_dir],
   ], 'path'));
   const tools = new Map();
-  for (const it of run.iterations) for (const call of it.calls) {
+  for (const it of run.own) for (const call of it.calls) {
     const sum = tools.get(call.tool) || {calls: 0, failed: 0, ms: 0};
     sum.calls++;
     if (isFailed(call)) sum.failed++;
@@ -317,28 +344,31 @@ function drawTop() {
   run.notes.forEach(note => inside.push(h('p', {class: 'banner bad'}, note)));
   if (run.status === 'RUNNING') inside.push(h('p', {class: 'banner RUNNING'}, 'This run is still going. The page shows it as of ' + clock(data.made_at) + '; make it again for more.'));
   if (run.hides) inside.push(h('p', {class: 'banner'}, 'Sensitive answers of people are hidden on this page, in requests too, whose hashes are those of what was sent.'));
-  if (run.task) inside.push(h('div', {class: 'task'}, text(run.task, {lines: 8})));
+  if (run.task) inside.push(h('div', {class: 'task'}, text(run.task, {lines: 8, prose: true})));
   const result = run.result;
   if (result && run.status !== 'RUNNING') {
     const asks = result.interaction, error = run.status === 'KILLED' ? null : result.error;
-    if (result.result !== undefined) inside.push(h('div', {class: 'task result'}, h('div', {class: 'who'}, 'Result'), text(asText(result.result), {lines: 8})));
-    if (asks) inside.push(h('div', {class: 'task ask'}, h('div', {class: 'who warn'}, 'It waits for an answer'), text(asks.prompt, {lines: 8})));
-    if (error) inside.push(h('div', {class: 'task ' + (run.status === 'FAILED' ? 'bad-box' : 'ask')}, text(error.message, {lines: 8}), error.details && h('div', {class: 'row'}, error.details)));
+    if (result.result !== undefined) inside.push(h('div', {class: 'task result'}, h('div', {class: 'who'}, 'Result'), text(asText(result.result), {lines: 8, prose: true})));
+    if (asks) {
+      const command = 'delta continue ' + word(run.id) + ' -w ' + word((run.start || {}).work_dir || '.') + (asks.sensitive ? ' -i' : " -m 'YOUR ANSWER'");
+      inside.push(h('div', {class: 'task ask'}, h('div', {class: 'who warn'}, 'It waits for an answer'), text(asks.prompt, {lines: 8, prose: true}), part(asks.sensitive ? 'Answer at a terminal with' : 'Answer with', text(command), copyButton(command))));
+    }
+    if (error) inside.push(h('div', {class: 'task ' + (run.status === 'FAILED' ? 'bad-box' : 'ask')}, h('div', {class: 'who ' + (run.status === 'FAILED' ? 'bad' : 'warn')}, 'Error', error.type && ' · ' + error.type), text(error.message, {lines: 8}), error.details && h('div', {class: 'row'}, error.details)));
   }
   if (result) {
-    const usage = result.metrics.usage, sum = key => run.iterations.reduce((total, it) => total + ((it.usage && it.usage[key]) || 0), 0);
+    const usage = result.metrics.usage, copied = run.iterations.length - run.own.length, sum = key => run.own.reduce((total, it) => total + ((it.usage && it.usage[key]) || 0), 0);
     const cached = sum('cached_input_tokens'), below = [...descendants(run)].filter(other => other !== run);
     const costs = [run, ...below].map(other => other.result && other.result.metrics.usage.total_cost_usd);
     const treeCost = costs.some(cost => typeof cost !== 'number') ? null : costs.reduce((total, cost) => total + cost, 0);
     inside.push(h('dl', {class: 'figures'}, [
-      ['iterations', round(run.iterations.length, 0)],
+      ['iterations' + (copied ? ', after ' + round(copied, 0) + ' copied' : ''), round(run.own.length, 0)],
       ['tokens in' + (cached ? ', ' + round(100 * cached / Math.max(usage.input_tokens, 1), 0) + '% cached' : ''), count(usage.input_tokens)],
       ['tokens out', count(usage.output_tokens)],
       ['cost', usage.total_cost_usd === null ? '–' : usd(usage.total_cost_usd)],
       ...(below.length ? [['cost with its ' + plural(below.length, 'child run'), treeCost === null ? '–' : usd(treeCost)]] : []),
       ['time at work', span(run.active_ms)],
-      ['LLM', span(run.iterations.reduce((total, it) => total + it.llmMs, 0))],
-      ['tools', span(run.iterations.reduce((total, it) => total + it.toolMs, 0))],
+      ['LLM', span(run.own.reduce((total, it) => total + it.llmMs, 0))],
+      ['tools', span(run.own.reduce((total, it) => total + it.toolMs, 0))],
     ].map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value)))));
   }
   top.replaceChildren();
@@ -400,7 +430,7 @@ function charts() {
     });
     plot.addEventListener('pointerleave', () => { cursors.forEach(one => { one.style.visibility = ''; }); say(-1); });
     plot.addEventListener('click', () => { if (plot.dataset.i) location.hash = hash(run, 'i' + its[plot.dataset.i].n); });
-    box.append(h('div', {class: 'strip'}, h('div', {class: 'label'}, h('b', {}, format(most) + (largest > most ? ' +' : '')), name), plot));
+    box.append(h('div', {class: 'strip'}, h('div', {class: 'label'}, h('b', {}, h('span', {}, largest > most ? 'cut at ' : 'max '), format(most)), name), plot));
     heres.push([plot, here]);
   }
   if (n < 40) box.className = 'few';
@@ -449,15 +479,16 @@ function fill(article) {
   article.filled = true;
   watcher.unobserve(article);
   const it = article.it, use = it.usage;
-  const since = Date.parse(it.at) - Date.parse(run.created_at);
+  const since = Math.max(Date.parse(it.at) - run.begun, 0);
   article.append(
     h('div', {class: 'gut'}, h('a', {class: 'n', href: hash(run, 'i' + it.n), title: it.at}, it.n),
-      h('div', {title: 'since the run began'}, '+' + span(since)),
+      h('div', {title: 'since the first event shown'}, '+' + span(since)),
+      run.fork && it.seq < run.fork.seq && h('div', {title: 'of run ' + run.fork.from.run_id}, 'copied'),
       use && h('div', {title: 'tokens in'}, count(use.input_tokens) + ' in'), use && h('div', {title: 'tokens out'}, count(use.output_tokens) + ' out'),
       use && use.cost_usd !== undefined && h('div', {}, usd(use.cost_usd))),
     h('div', {class: 'body'}, around(it.before, 'b'), tries(it.llm),
-      it.reasoning && fold('Reasoning · ' + bytes(it.reasoning.length), () => text(it.reasoning, {lines: 4000}), {'data-u': 'why'}),
-      it.thought && h('div', {class: 'said' + (isResult(it) ? ' result' : ''), 'data-u': 'said'}, isResult(it) && h('div', {class: 'who'}, 'Result'), text(it.thought, {lines: 60})),
+      it.reasoning && fold('Reasoning · ' + bytes(it.reasoning.length), () => text(it.reasoning, {lines: 4000, prose: true}), {'data-u': 'why'}),
+      it.thought && h('div', {class: 'said' + (isResult(it) ? ' result' : ''), 'data-u': 'said'}, isResult(it) && h('div', {class: 'who'}, 'Result'), text(it.thought, {lines: 60, prose: true})),
       it.finish_reason === 'length' && h('div', {class: 'row warn'}, 'The answer was cut off at the token limit.'),
       it.left_out > 0 && h('div', {class: 'row warn'}, 'The request left out the oldest ' + plural(it.left_out, 'iteration') + ' for want of room.'),
       it.calls.map((call, k) => drawCall(it, call, k + 1)),
@@ -477,7 +508,8 @@ function around(events, prefix) {
   const out = [];
   let line = null;
   events.forEach((event, k) => {
-    const el = happened(event, prefix + k);
+    let el = happened(event, prefix + k);
+    if (event.type === 'ROLLBACK') el = h('div', {}, el);
     if (!el.matches('.row,.fold')) { line = null; out.push(el); return; }
     if (!line) out.push(line = h('div', {class: 'small'}));
     line.append(el);
@@ -496,7 +528,7 @@ function happened(event, unit) {
       return row(h('span', {class: SAID[event.status] || ''}, event.status.toLowerCase().replaceAll('_', ' ')), ' after ' + plural(event.final_iteration, 'iteration'));
     case 'USER_MESSAGE':
       if (event.content === run.task && event.seq === run.taskSeq) return row('the task, as above');
-      return h('div', {class: 'said user', 'data-u': unit}, h('div', {class: 'who'}, 'User'), text(event.content, {lines: 24}));
+      return h('div', {class: 'said user', 'data-u': unit}, h('div', {class: 'who'}, 'User'), text(event.content, {lines: 24, prose: true}));
     case 'ERROR': {
       const more = event.error_details || {};
       return h('div', {class: 'bad-box', 'data-u': unit}, h('div', {class: 'who bad'}, 'Error', more.type && ' · ' + more.type), text(event.error_message), more.hint && h('div', {class: 'row'}, more.hint), tries(event.llm), event.llm && requestFold(event.llm, event));
@@ -520,7 +552,8 @@ function happened(event, unit) {
 // What the workspace is now, by what changed in it since the time before.
 function snapshot(event, unit) {
   const changes = event.changes;
-  const what = event.type === 'ROLLBACK' ? 'the workspace was put back' + (event.to === undefined ? '' : ' to the end of iteration ' + event.to) : event.found ? 'the workspace as it was found' : 'the workspace';
+  const to = event.to === undefined ? 'snapshot ' + event.tree : event.to === 0 ? 'the beginning of the run' : 'the end of iteration ' + event.to;
+  const what = event.type === 'ROLLBACK' ? clock(event.at).slice(11, 19) + ' · the workspace was put back to ' + to : event.found ? 'the workspace as it was found' : 'the workspace';
   if (!changes) return h('div', {class: 'row'}, what + (event.files === undefined ? '' : ' · ' + plural(event.files, 'file') + ' · ' + bytes(event.bytes)));
   if (changes.missing) return h('div', {class: 'row warn'}, what + ': ' + changes.missing);
   const list = changes.files, all = list.length + changes.more;
@@ -550,7 +583,7 @@ function howItWent(call) {
   if (!result) return h('span', {class: 'how warn'}, !call.at ? 'did not begin' : call.question ? 'waits for an answer' : run.status === 'RUNNING' ? 'running' : 'no result');
   const code = result.exit_code, io = call.io || {};
   const ended = io.ended || (code === null && call.argv ? 'no exit code' : code === null ? 'not started' : 'exit ' + code);
-  return h('span', {class: 'how'}, h('span', {class: isFailed(call) ? 'bad' : ''}, result.ends ? 'the result' : isFailed(call) ? h('b', {}, ended) : call.question ? 'answered' : ended), ' · ' + span(result.duration_ms));
+  return h('span', {class: 'how'}, h('span', {class: isFailed(call) ? 'bad' : ''}, result.ends ? 'the result' : isFailed(call) ? h('b', {}, ended) : call.question ? 'answered' : ended), (call.question ? ' after ' + span(Date.parse(result.at) - Date.parse(call.at)) : ' · ' + span(result.duration_ms)));
 }
 function argsLine(call) {
   const args = call.at ? call.args : call.asked;
@@ -565,7 +598,7 @@ function drawCall(it, call, number) {
   const more = h('div', {class: 'more'});
   const details = h('details', {ontoggle: () => { if (details.open) details.fill(); }}, h('summary', {}, h('span', {class: 'name'}, call.tool), h('span', {class: 'args'}, argsLine(call)), howItWent(call)), more);
   details.fill = () => { if (!more.hasChildNodes()) put(more, [inCall(call, id)]); };
-  const box = h('div', {class: 'call' + (failed ? ' failed' : ''), id, 'data-u': 'c' + number}, details);
+  const box = h('div', {class: 'call' + (failed ? ' failed' : call.question && !result ? ' waits' : ''), id, 'data-u': 'c' + number}, details);
   const seen = result ? result.seen : call.io && call.io.stdout;
   if (seen && (seen.text || seen.tail)) {
     const preview = h('div', {class: 'preview'}, text({...seen, note: undefined}, {lines: 6, tail: failed ? 2 : 0}));
@@ -575,14 +608,14 @@ function drawCall(it, call, number) {
   }
   const below = childrenOf(run).filter(child => child.known.call_id === call.id);
   below.forEach(child => box.append(h('div', {class: 'below'}, childRow(child))));
-  if (call.question && !(result && result.seen.text)) box.append(h('div', {class: 'preview ask'}, text(call.question.prompt)));
+  if (call.question && !(result && result.seen.text)) box.append(h('div', {class: 'preview question'}, text(call.question.prompt)));
   return box;
 }
 function childRow(child) {
   const other = child.run;
   if (!other) return h('span', {class: 'dim'}, '↳ run ' + child.known.run_id + ' was not found at ' + child.known.run_dir);
   const usage = other.result && other.result.metrics.usage;
-  return h('span', {}, '↳ ', h('a', {href: hash(other, '')}, (other.start ? other.start.agent_name + ' ' : '') + other.id), ' ', chip(other.status), h('span', {class: 'dim'}, ' ' + plural(other.iterations.length, 'iteration') + (usage && usage.total_cost_usd !== null ? ' · ' + usd(usage.total_cost_usd) : '') + ' · ' + span(other.active_ms)));
+  return h('span', {}, '↳ ', h('a', {href: hash(other, '')}, (other.start ? other.start.agent_name + ' ' : '') + other.id), ' ', chip(other.status), h('span', {class: 'dim'}, ' ' + plural(other.own.length, 'iteration') + (usage && usage.total_cost_usd !== null ? ' · ' + usd(usage.total_cost_usd) : '') + ' · ' + span(other.active_ms)));
 }
 
 function inCall(call, id) {
@@ -648,7 +681,7 @@ function inRequest(llm) {
   const given = blocks.reduce((sum, block) => sum + block.messages, 0);
   const sources = [];
   if (given === list.length) blocks.forEach(block => { for (let i = 0; i < block.messages; i++) sources.push(block.source); });
-  if (blocks.length) inside.push(blockTable(blocks, given !== list.length));
+  if (blocks.length) inside.push(blockTable(blocks, request));
   const fresh = new Set(request.messages.filter(piece => typeof piece === 'number'));
   const box = h('div', {});
   const draw = all => {
@@ -670,15 +703,22 @@ function inRequest(llm) {
     copyButton(() => exactText(run, request), 'copy exact text')), exact, box);
   return inside;
 }
-function blockTable(blocks, replaced) {
-  const total = blocks.reduce((sum, block) => sum + block.tokens, 0) || 1;
-  const bar = h('div', {class: 'share', 'aria-hidden': 'true'}, blocks.filter(block => block.tokens).map(block => {
-    const one = h('span', {class: 'p' + blocks.indexOf(block) % 8, title: block.source});
-    one.style.flex = block.tokens / total + ' 0 0';
-    return one;
+function blockTable(blocks, request) {
+  const known = request.blocks.length > 0;
+  let names = [];
+  try { names = (JSON.parse(run.texts[request.head] + run.texts[request.tail]).tools || []).map(tool => tool.function.name); } catch { /* nobody knows their names then */ }
+  const all = blocks.map((block, i) => ({name: block.source, kind: block.type, messages: block.messages, bytes: known ? request.blocks[i] : block.bytes, tokens: block.tokens, note: block.cut || (block.skipped && 'skipped: ' + block.skipped) || '', colour: 'p' + i % 8}));
+  if (request.tools.bytes) all.push({name: 'tools', kind: plural(names.length, 'definition'), ...request.tools, title: names.join(', '), colour: 'p-tools'});
+  all.push({name: 'the rest', kind: 'model, settings', ...request.rest, colour: 'p-rest'});
+  const total = all.reduce((sum, one) => sum + one.tokens, 0) || 1;
+  const bar = h('div', {class: 'share', 'aria-hidden': 'true'}, all.filter(one => one.tokens).map(one => {
+    const el = h('span', {class: one.colour, title: one.name});
+    el.style.flex = one.tokens / total + ' 0 0';
+    return el;
   }));
-  const rows = blocks.map((block, i) => h('tr', {}, h('td', {}, h('i', {class: 'sw p' + i % 8}), block.source), h('td', {class: 'dim'}, block.type), h('td', {}, block.messages), h('td', {}, bytes(block.bytes)), h('td', {}, count(block.tokens)), h('td', {class: 'warn'}, block.cut || (block.skipped && 'skipped: ' + block.skipped) || '')));
-  return h('div', {class: 'part'}, replaced && h('div', {class: 'row warn'}, 'A hook changed the messages; these are the blocks that it was given.'), bar, h('table', {class: 'blocks'}, h('thead', {}, h('tr', {}, ['block', 'kind', 'messages', 'size', 'tokens', ''].map(name => h('th', {scope: 'col'}, name)))), h('tbody', {}, rows)));
+  const rows = all.map(one => h('tr', {title: one.title}, h('td', {}, h('i', {class: 'sw ' + one.colour}), one.name), h('td', {class: 'dim'}, one.kind), h('td', {}, one.messages), h('td', {}, bytes(one.bytes)), h('td', {}, count(one.tokens)), h('td', {class: 'warn'}, one.note)));
+  const sum = h('tr', {class: 'sum'}, h('td', {}, 'together'), h('td', {}), h('td', {}, all.reduce((sum, one) => sum + (one.messages || 0), 0)), h('td', {}, bytes(request.bytes)), h('td', {}, count(total)), h('td', {}));
+  return h('div', {class: 'part'}, !known && h('div', {class: 'row warn'}, 'A hook changed the messages; these are the blocks that it was given.'), bar, h('table', {class: 'blocks'}, h('thead', {}, h('tr', {}, ['block', 'kind', 'messages', 'size', 'tokens', ''].map(name => h('th', {scope: 'col'}, name)))), h('tbody', {}, rows, known && sum)));
 }
 function message(source, number, block, isNew) {
   let one = null;
@@ -835,6 +875,13 @@ function search() {
   }
   tell();
 }
+// Marks a match of this run at once; those of other runs are only counted until one goes there.
+function seek() {
+  search();
+  const first = matches.length ? firstFromHere() : -1;
+  const own = first >= 0 && matches[first][0] === run ? first : matches.length && matches[0][0] === run ? 0 : -1;
+  if (own >= 0) go(own);
+}
 function tell() {
   const total = matches.length === MOST ? MOST.toLocaleString('en') + '+' : matches.length.toLocaleString('en');
   $('count').textContent = !needle ? '' : !matches.length ? 'nothing' : at < 0 ? total : (at + 1).toLocaleString('en') + ' / ' + total;
@@ -844,7 +891,10 @@ function clearMarks() {
 }
 function step(by) {
   if (!matches.length) return;
-  at = at < 0 ? (by > 0 ? firstFromHere() : matches.length - 1) : (at + by + matches.length) % matches.length;
+  go(at < 0 ? (by > 0 ? firstFromHere() : matches.length - 1) : (at + by + matches.length) % matches.length);
+}
+function go(next) {
+  at = next;
   tell();
   const [owner, place, unit, number] = matches[at];
   show(owner);
@@ -896,7 +946,7 @@ function mark(el, number, article) {
   flash(article);
 }
 let pause = 0;
-$('query').addEventListener('input', () => { clearTimeout(pause); pause = setTimeout(search, 120); });
+$('query').addEventListener('input', () => { clearTimeout(pause); pause = setTimeout(seek, 120); });
 $('query').addEventListener('keydown', event => {
   if (event.key === 'Enter') { event.preventDefault(); clearTimeout(pause); if ($('query').value.toLowerCase() !== needle) search(); step(event.shiftKey ? -1 : 1); }
   if (event.key === 'Escape') { $('query').value = ''; search(); $('query').blur(); }

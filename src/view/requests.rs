@@ -2,7 +2,9 @@
 
 use super::files::Room;
 use super::hidden::HIDDEN;
-use crate::record::{self, sha256};
+use crate::composition::{Composition, Size};
+use crate::record::{self, Block, sha256};
+use crate::tokens::Ratio;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
@@ -37,6 +39,9 @@ pub struct Request {
     messages: Vec<Piece>,
     /// How long it is.
     bytes: usize,
+    /// What these bytes are.
+    #[serde(flatten)]
+    shares: Shares,
     /// Of the bytes that were sent, as the record says.
     sha256: String,
     /// Whether what is recorded has that hash.
@@ -53,6 +58,33 @@ enum Piece {
     Kept([u32; 2]),
 }
 
+/// The sizes of the parts of a request: they add up to the whole.
+#[derive(Debug, Serialize)]
+struct Shares {
+    /// Its blocks, in bytes; none where nobody knows which message is whose.
+    blocks: Vec<usize>,
+    /// The definitions of its tools.
+    tools: Size,
+    /// Everything else, as `delta context show` counts it.
+    rest: Size,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        let none = Size { bytes: 0, tokens: 0 };
+        Self { blocks: Vec::new(), tools: none, rest: none }
+    }
+}
+
+/// What else is known of the parts of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts<'a> {
+    /// Where its messages come from.
+    pub blocks: &'a [Block],
+    /// What the endpoint counted, when it was made, for what was estimated.
+    pub ratio: Ratio,
+}
+
 #[derive(Deserialize)]
 struct Messages<'a> {
     #[serde(borrow)]
@@ -63,6 +95,37 @@ struct Messages<'a> {
 struct Reference {
     same_as: String,
     count: usize,
+}
+
+impl Parts<'_> {
+    fn size(&self, bytes: usize) -> Size {
+        Size { bytes, tokens: self.ratio.tokens(bytes) }
+    }
+
+    /// The parts of a request whose `messages` stand between `head` and `tail`.
+    fn shares(&self, head: &str, messages: &[&str], tail: &str) -> Shares {
+        let frame = format!("{head}{tail}");
+        let around = Composition::of(&frame, &[], self.ratio);
+        let tools = around.map_or(0, |around| around.account.tools.bytes);
+        let counts = self.blocks.iter().map(|block| block.messages);
+        let is_known = counts.clone().fold(0, usize::saturating_add) == messages.len();
+        let mut left = messages;
+        let blocks: Vec<usize> = counts
+            .filter(|_| is_known)
+            .map(|count| {
+                let (own, rest) = left.split_at(count);
+                left = rest;
+                own.iter().map(|message| message.len() + 1).sum::<usize>().saturating_sub(1)
+            })
+            .collect();
+        let whole = messages.iter().map(|message| message.len() + 1).sum::<usize>() - 1;
+        let inside: usize = match is_known {
+            true => blocks.iter().sum(),
+            false => messages.iter().map(|message| message.len()).sum(),
+        };
+        let rest = frame.len() + whole - tools - inside;
+        Shares { blocks, tools: self.size(tools), rest: self.size(rest) }
+    }
 }
 
 impl Requests {
@@ -95,6 +158,7 @@ impl Requests {
         name: &str,
         recorded: &str,
         hash: String,
+        of: Parts<'_>,
     ) -> Result<Request, String> {
         let text = match self.completed(recorded) {
             Some(text) => text,
@@ -107,15 +171,26 @@ impl Requests {
             let head = self.place(&text);
             let bytes = text.len();
             let messages = Vec::new();
-            return Ok(Request { head, tail: None, messages, bytes, sha256: hash, is_exact });
+            let shares = Shares { rest: of.size(bytes), ..Shares::default() };
+            return Ok(Request {
+                head,
+                tail: None,
+                messages,
+                bytes,
+                shares,
+                sha256: hash,
+                is_exact,
+            });
         };
+        let shares = of.shares(head, &list, tail);
         let list: Vec<u32> =
             list.iter().map(|message| self.place(&self.fit_to_show(message))).collect();
         let before = self.last.take().map(|(_, list)| list).unwrap_or_default();
         let messages = difference(&before, &list);
         self.last = Some((file, list));
         let (head, tail) = (self.place(head), Some(self.place(tail)));
-        Ok(Request { head, tail, messages, bytes: text.len(), sha256: hash, is_exact })
+        let bytes = text.len();
+        Ok(Request { head, tail, messages, bytes, shares, sha256: hash, is_exact })
     }
 
     /// The whole request, where all that it leaves out stands in the one before; `None` where it does not.
@@ -226,6 +301,7 @@ mod tests {
     #[test]
     fn c_18_2_a_request_is_put_together_byte_for_byte() {
         let mut requests = Requests::default();
+        let of = Parts { blocks: &[], ratio: Ratio::default() };
         let sent = [
             r#"{"model":"m","messages":[{"a":"x"},{"b":1}],"tools":[]}"#,
             r#"{"model":"m","messages":[{"a":"x"},{"b":1},{"c":2}],"tools":[]}"#,
@@ -241,7 +317,8 @@ mod tests {
         let mut before: Vec<u32> = Vec::new();
         for (index, (sent, recorded)) in sent.iter().zip(recorded).enumerate() {
             let name = format!("io/invocations/n{index}");
-            let found = requests.add(Path::new("/none"), &name, recorded, sha256(sent)).unwrap();
+            let found =
+                requests.add(Path::new("/none"), &name, recorded, sha256(sent), of).unwrap();
             assert!(found.is_exact, "{sent}");
             let mut list = Vec::new();
             for piece in &found.messages {
@@ -258,6 +335,26 @@ mod tests {
             let tail = found.tail.map_or("", text);
             assert_eq!(format!("{}{}{tail}", text(found.head), middle.join(",")), *sent);
         }
-        assert!(requests.add(Path::new("/none"), "io/x", recorded[1], String::new()).is_err());
+        assert!(requests.add(Path::new("/none"), "io/x", recorded[1], String::new(), of).is_err());
+    }
+
+    #[test]
+    fn c_18_1_the_parts_of_a_request_add_up_to_the_whole() {
+        let sent = r#"{"model":"m","messages":[{"a":1},{"b":22},{"c":3}],"tools":[{"t":1}]}"#;
+        let block = |messages: usize| -> Block {
+            let block = serde_json::json!({"source": "s", "type": "file", "messages": messages, "bytes": 0, "tokens": 0});
+            serde_json::from_value(block).unwrap()
+        };
+        let shares = |blocks: &[Block]| {
+            let of = Parts { blocks, ratio: Ratio::default() };
+            let hash = sha256(sent);
+            Requests::default().add(Path::new("/none"), "io/x", sent, hash, of).unwrap().shares
+        };
+        let known = shares(&[block(1), block(0), block(2)]);
+        assert_eq!((&known.blocks[..], known.tools.bytes), (&[7, 0, 16][..], 9));
+        assert_eq!(7 + 16 + 9 + known.rest.bytes, sent.len());
+        assert_eq!(known.rest.tokens, Ratio::default().tokens(known.rest.bytes));
+        let unknown = shares(&[block(1)]);
+        assert_eq!((unknown.blocks.len(), unknown.rest.bytes), (0, known.rest.bytes + 1));
     }
 }

@@ -14,6 +14,7 @@ use crate::outcome::RunResult;
 use crate::ownership::{self, Owner};
 use crate::state::RunState;
 use crate::time::Timestamp;
+use crate::tokens::Ratio;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::path::Path;
@@ -119,7 +120,8 @@ impl Run {
         let hidden = hidden.map(|call| call.id.clone()).collect();
         let requests = wanted.requests.then(|| Requests::hiding(hidden));
         let snapshots = Snapshots::of(dir);
-        let mut source = Source { dir: dir.to_owned(), requests, snapshots, room };
+        let (dir, ratio) = (dir.to_owned(), Ratio::default());
+        let mut source = Source { dir, requests, snapshots, room, ratio };
         self.iterations = history.iterations.iter().map(|told| source.iteration(told)).collect();
         self.rest = source.events(&history.rest);
         self.texts = source.requests.map(|requests| requests.texts).unwrap_or_default();

@@ -9,6 +9,7 @@ use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
 mod browser;
+mod forks;
 
 const TOOLS: &str = "  - name: note\n    shell: echo noted ${text}\n  - {name: keep, exec: \"sh -c 'cat; echo warned >&2; exit 3'\", stdin: text}\n";
 
@@ -308,7 +309,7 @@ fn c_18_5_a_run_that_a_tool_starts_is_a_child_and_the_page_follows_it() {
     let mut browser = Browser::start();
     browser.open(&sandbox.path("r.html"), "#one:i1");
     browser.settle();
-    assert_eq!(browser.value("[run.id, document.querySelector('#i1 .said').textContent, document.querySelectorAll('.tree a').length]"), json!(["one", "inside", 2]));
+    assert_eq!(browser.value("[run.id, document.querySelector('#i1 .said .t').textContent, document.querySelectorAll('.tree a').length]"), json!(["one", "inside", 2]));
     browser.value("document.querySelector('#side .path a').click()");
     browser.settle();
     assert_eq!(
