@@ -16,6 +16,8 @@ pub struct Point {
     pub tree: String,
     /// What was left out of it on demand.
     pub exclude: Vec<String>,
+    /// For a rollback, what it was just before.
+    pub saved: Option<String>,
 }
 
 /// The snapshots of a run, in order.
@@ -35,12 +37,14 @@ impl Timeline {
                 is_end: !taken.found,
                 tree: taken.tree.clone(),
                 exclude: taken.exclude.clone(),
+                saved: None,
             },
-            Payload::Rollback { iteration, tree, .. } => Point {
+            Payload::Rollback { iteration, tree, saved, .. } => Point {
                 iteration: *iteration,
                 is_end: false,
                 tree: tree.clone(),
                 exclude: self.last().map(|last| last.exclude.clone()).unwrap_or_default(),
+                saved: Some(saved.clone()),
             },
             Payload::Fork(fork) => {
                 let iteration = fork.from.iteration;
@@ -48,7 +52,7 @@ impl Timeline {
                 self.closed = Some(iteration);
                 let Some(tree) = fork.tree.clone() else { return };
                 let exclude = self.last().map(|last| last.exclude.clone()).unwrap_or_default();
-                Point { iteration, is_end: true, tree, exclude }
+                Point { iteration, is_end: true, tree, exclude, saved: None }
             }
             _ => return,
         };

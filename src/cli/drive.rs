@@ -3,6 +3,7 @@
 use super::budget::{self, LimitOptions};
 use super::failure::Failure;
 use super::person::AtTerminal;
+use super::point;
 use super::stdout;
 use crate::agent::Agent;
 use crate::agent::imports::{IMPORT_PATH, ImportPath};
@@ -306,7 +307,7 @@ impl Ready {
             (None, None) if options.snapshots => Exclude::default(),
             (None, None) => return Ok(None),
         };
-        Ok(Some(Store::open(&run.dir, exclude)?))
+        Ok(Some(point::open(&run.dir, run.state(), exclude)?))
     }
 
     /// Drives a run with another LLM than the agent's, and another person than the one at the terminal.

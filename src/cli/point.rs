@@ -3,6 +3,7 @@
 use super::drive;
 use super::failure::Failure;
 use crate::agent::Agent;
+use crate::durable::FileError;
 use crate::environment::key_names;
 use crate::snapshot::{Change, Entry, Exclude, Id, Kind, Store};
 use crate::state::RunState;
@@ -97,7 +98,22 @@ impl fmt::Display for Point {
 pub fn store(dir: &Path, state: &RunState) -> Result<Store, Failure> {
     let patterns = state.timeline.last().map(|last| last.exclude.as_slice()).unwrap_or_default();
     let exclude = Exclude::parse(patterns.iter().map(String::as_str));
-    Ok(Store::open(dir, exclude.map_err(|why| Failure::damaged(why, None))?)?)
+    Ok(open(dir, state, exclude.map_err(|why| Failure::damaged(why, None))?)?)
+}
+
+/// The same, leaving out what is to be left out from now on; and what the run's last look at its workspace has left out
+/// for a key, whatever key this process knows.
+pub fn open(dir: &Path, state: &RunState, exclude: Exclude) -> Result<Store, FileError> {
+    let mut store = Store::open(dir, exclude)?;
+    if let Some(last) = state.timeline.last() {
+        // What a rollback leaves in place is in what it has saved, and not in what it has put there.
+        for tree in [Some(&last.tree), last.saved.as_ref()].into_iter().flatten() {
+            if let Some(tree) = Id::parse(tree) {
+                store.withhold(tree);
+            }
+        }
+    }
+    Ok(store)
 }
 
 /// What must not be kept of the workspace of a run: its agent says which variable holds the key, as it is now, or else as

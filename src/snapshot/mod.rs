@@ -97,6 +97,8 @@ pub struct Store {
     /// The directories at the last look.
     directories: Directories,
     told: HashSet<Vec<u8>>,
+    /// What earlier processes have found to hold a secret.
+    withheld: HashSet<Vec<u8>>,
 }
 
 impl Store {
@@ -112,12 +114,19 @@ impl Store {
             exclude,
             directories: Directories::new(),
             told: HashSet::new(),
+            withheld: HashSet::new(),
         })
     }
 
     /// What is left out on demand.
     pub fn exclude(&self) -> &Exclude {
         &self.exclude
+    }
+
+    /// Leaves out, as long as it is there, what `tree` leaves out for holding a secret: the process that has kept that
+    /// knew a secret which this one need not know. Of a tree that is missing or damaged nothing is known.
+    pub fn withhold(&mut self, tree: Id) {
+        tree::secrets(&self.objects, tree, &[], &mut self.withheld);
     }
 
     /// Keeps the workspace as it is. What did not change since the last time is not read again.
@@ -141,6 +150,8 @@ impl Store {
             seen: Directories::new(),
             exclude: &self.exclude,
             secrets,
+            withheld: self.withheld.clone(),
+            still_withheld: HashSet::new(),
             go_on: &|| go_on(cancel),
             workspace,
             now,
@@ -149,8 +160,9 @@ impl Store {
             left_out: Vec::new(),
         };
         let tree = walk.directory(&root, &[])?;
-        let Walk { seen, files, bytes, left_out, .. } = walk;
+        let Walk { seen, files, bytes, left_out, still_withheld, .. } = walk;
         self.directories = seen;
+        self.withheld = still_withheld;
         let news =
             left_out.iter().filter(|it| self.told.insert(it.path.clone())).cloned().collect();
         let written = self.objects.written - before;

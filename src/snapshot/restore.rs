@@ -179,9 +179,10 @@ impl Restore<'_> {
     }
 
     fn entry(&self, dir: &OwnedFd, path: &[u8], pair: Pair<'_>, temporary: &[u8]) -> Done {
-        use Kind::{Directory, File, LeftOut};
+        use Kind::{Directory, File};
         match (pair.0.map(|entry| (entry, entry.kind)), pair.1.map(|entry| (entry, entry.kind))) {
-            (Some((_, LeftOut)), _) | (_, Some((_, LeftOut))) | (None, None) => Ok(()),
+            (None, None) => Ok(()),
+            (Some((_, kind)), _) | (_, Some((_, kind))) if kind.is_left_out() => Ok(()),
             (Some((before, _)), None) => self.remove(dir, path, before).map(|_| ()),
             (Some((before, Directory)), Some((after, Directory))) => {
                 let below = self.open(dir, path, &after.name)?;
@@ -264,7 +265,7 @@ impl Restore<'_> {
         let mut empty = true;
         for child in tree::read(self.objects, entry.id)? {
             (self.go_on)()?;
-            let kept = child.kind == Kind::LeftOut
+            let kept = child.kind.is_left_out()
                 || !self.remove(&below, &join(path, &child.name), &child)?;
             empty &= !kept;
         }

@@ -6,6 +6,7 @@
 use super::SnapshotError;
 use super::objects::{Id, Objects};
 use crate::durable::FileError;
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 /// A piece has about this many entries.
@@ -22,10 +23,19 @@ pub enum Kind {
     Directory,
     /// A symlink; its content is where it leads.
     Symlink,
-    /// Something that is not kept, and left as it is: excluded, a pipe or a device, unreadable, or with a secret in it.
+    /// Something that is not kept, and left as it is: excluded, a pipe or a device, or unreadable.
     LeftOut,
+    /// The same, since it holds a secret: whoever does not know that must not keep it either.
+    Secret,
     /// A part of the entries of a large directory.
     Piece,
+}
+
+impl Kind {
+    /// Whether it is not kept, and left as it is.
+    pub fn is_left_out(self) -> bool {
+        matches!(self, Self::LeftOut | Self::Secret)
+    }
 }
 
 /// One name in a directory.
@@ -44,9 +54,9 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Something that is not kept.
-    pub fn left_out(name: &[u8]) -> Self {
-        Self { name: name.to_owned(), kind: Kind::LeftOut, mode: 0, length: 0, id: Id::NONE }
+    /// Something that is not kept, by one of the two kinds of that.
+    pub(super) fn left_out(name: &[u8], kind: Kind) -> Self {
+        Self { name: name.to_owned(), kind, mode: 0, length: 0, id: Id::NONE }
     }
 }
 
@@ -56,6 +66,7 @@ fn letter(kind: Kind) -> char {
         Kind::Directory => 'd',
         Kind::Symlink => 'l',
         Kind::LeftOut => 'x',
+        Kind::Secret => 'k',
         Kind::Piece => 'p',
     }
 }
@@ -87,6 +98,7 @@ fn decode_entry(line: &[u8]) -> Option<Entry> {
         "d" => Kind::Directory,
         "l" => Kind::Symlink,
         "x" => Kind::LeftOut,
+        "k" => Kind::Secret,
         "p" => Kind::Piece,
         _ => return None,
     };
@@ -163,12 +175,26 @@ pub(super) fn adopt(to: &mut Objects, from: &Objects, id: Id) -> Result<(), Snap
     let found = decode(&bytes).ok_or_else(|| damaged(format!("the object {id} is not a tree")))?;
     for entry in found {
         match entry.kind {
-            Kind::LeftOut => {}
+            Kind::LeftOut | Kind::Secret => {}
             Kind::File | Kind::Symlink => to.adopt(from, entry.id, entry.length)?,
             Kind::Directory | Kind::Piece => adopt(to, from, entry.id)?,
         }
     }
     Ok(to.adopt(from, id, bytes.len() as u64)?)
+}
+
+/// Notes the paths that a tree leaves out since they hold a secret, as far as the tree can be read.
+pub(super) fn secrets(objects: &Objects, id: Id, path: &[u8], found: &mut HashSet<Vec<u8>>) {
+    for entry in read(objects, id).unwrap_or_default() {
+        let path = join(path, &entry.name);
+        match entry.kind {
+            Kind::Directory => secrets(objects, entry.id, &path, found),
+            Kind::Secret => {
+                found.insert(path);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// What a path was, and what it is.
@@ -241,7 +267,8 @@ impl Compare<'_> {
             return Ok(());
         }
         let is = |entry: Option<&Entry>, kind| entry.is_some_and(|entry| entry.kind == kind);
-        if is(before, Kind::LeftOut) || is(after, Kind::LeftOut) {
+        let is_left_out = |entry: Option<&Entry>| entry.is_some_and(|it| it.kind.is_left_out());
+        if is_left_out(before) || is_left_out(after) {
             // Also in a directory that is there on one side only, so that what is below it is not said to be new or gone.
             self.left.push(path.to_owned());
             return Ok(());

@@ -9,7 +9,7 @@ use crate::durable::FileError;
 use crate::text::Secrets;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -36,6 +36,10 @@ pub(super) struct Walk<'a> {
     pub seen: Directories,
     pub exclude: &'a Exclude,
     pub secrets: &'a Secrets,
+    /// What is known to hold a secret that this process need not know, unless it was gone meanwhile.
+    pub withheld: HashSet<Vec<u8>>,
+    /// And is there still.
+    pub still_withheld: HashSet<Vec<u8>>,
     pub go_on: GoOn<'a>,
     pub workspace: &'a Path,
     /// The file system's time before the first look.
@@ -55,6 +59,8 @@ enum Found {
     Gone,
     /// Why it is not kept.
     LeftOut(String),
+    /// It is not kept, since it holds a secret, or did.
+    Secret(&'static str),
 }
 
 type Outcome = Result<Found, SnapshotError>;
@@ -96,12 +102,13 @@ impl Walk<'_> {
     ) -> Result<Option<Entry>, SnapshotError> {
         if name == CONTROL {
             // A run further down keeps its own account, and it only grows. That of the workspace itself is no part of it.
-            return Ok((path != name).then(|| Entry::left_out(name)));
+            return Ok((path != name).then(|| Entry::left_out(name, Kind::LeftOut)));
         }
         if self.exclude.holds(path, name) {
-            return Ok(Some(Entry::left_out(name)));
+            return Ok(Some(Entry::left_out(name, Kind::LeftOut)));
         }
         let found = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if self.is_withheld(path, &stat) => Found::Secret("it held a key before"),
             Ok(stat) => match self.unchanged(path, name, &stat) {
                 Some(entry) => Found::Kept(entry),
                 None if self.secrets.is_in(&String::from_utf8_lossy(name)) => {
@@ -122,9 +129,23 @@ impl Walk<'_> {
             Found::Gone => None,
             Found::LeftOut(why) => {
                 self.leave_out(path, why);
-                Some(Entry::left_out(name))
+                Some(Entry::left_out(name, Kind::LeftOut))
+            }
+            Found::Secret(why) => {
+                self.leave_out(path, why.to_owned());
+                Some(Entry::left_out(name, Kind::Secret))
             }
         })
+    }
+
+    /// Whether an earlier process has found a secret in it, which may well be another than those of this one.
+    fn is_withheld(&mut self, path: &[u8], stat: &Stat) -> bool {
+        // A directory is looked through: each path below it has its own account.
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        match (!is_directory).then(|| self.withheld.take(path)).flatten() {
+            Some(path) => self.still_withheld.insert(path),
+            None => false,
+        }
     }
 
     /// The entry of a file that is as it was when it was read.
@@ -166,7 +187,7 @@ impl Walk<'_> {
             }
             let (id, length) = match self.objects.put_file(&mut file, self.secrets, self.go_on)? {
                 Stored::Kept(id, length) => (id, length),
-                Stored::Secret => return Ok(Found::LeftOut("it holds a key".to_owned())),
+                Stored::Secret => return Ok(Found::Secret("it holds a key")),
                 Stored::Unreadable(error) => return Ok(Found::LeftOut(error.to_string())),
             };
             let mark = Mark::of(&stat);
@@ -201,7 +222,7 @@ impl Walk<'_> {
             Err(error) => return Ok(of_error(error)),
         };
         if self.secrets.is_in(&String::from_utf8_lossy(&target)) {
-            return Ok(Found::LeftOut("it holds a key".to_owned()));
+            return Ok(Found::Secret("it holds a key"));
         }
         let (id, length) = (self.objects.put(&target)?, target.len() as u64);
         let name = name.to_owned();

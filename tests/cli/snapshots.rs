@@ -1,5 +1,7 @@
 //! Snapshots of the workspace (C-16.1), the way back to one (C-16.2, C-16.3), and what differs between two (C-16.4).
 
+mod left_out;
+
 use super::DELTA;
 use super::runs::{edit_journal, kinds, resume, text};
 use serde_json::{Value, json};

@@ -1,0 +1,36 @@
+//! What snapshots leave out (C-16.1), and what a rollback says of it (C-16.3).
+
+use super::{FIRST, TOOLS, command, rollback, turns};
+use crate::DELTA;
+use std::fs;
+use test_support::sandbox::Sandbox;
+
+#[test]
+fn c_16_1_who_does_not_know_the_key_keeps_it_out_too() {
+    let key = "sk-0123456789abcdef";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&[FIRST, "cp sub/creds creds"]));
+    sandbox.write("work/sub/creds", format!("k={key}\n"));
+    let run = sandbox.run_command("go", &["--snapshots"]).env("DELTA_API_KEY", key).output();
+    run.expect_code(0);
+    let knowing = ["rollback", "r", "-w", "work", "--to", "1"];
+    sandbox.delta(knowing).env("DELTA_API_KEY", key).output().expect_code(0);
+    for to in ["0", "2", "1"] {
+        command(&sandbox, "diff", &["0", "now"]);
+        let ran = rollback(&sandbox, to, &[]).expect_code(0);
+        for left in ["creds", "sub/creds"] {
+            let told = format!("! the snapshots leave out {left}: it held a key before\n");
+            assert_eq!(ran.stderr.matches(&told).count(), 1, "{}", ran.stderr);
+            assert_eq!(sandbox.read(&format!("work/{left}")), format!("k={key}\n"));
+        }
+    }
+    for name in sandbox.files("work/.delta") {
+        let bytes = fs::read(sandbox.path("work/.delta").join(&name)).unwrap();
+        assert!(!String::from_utf8_lossy(&bytes).contains(key), "{name}");
+    }
+    // What was gone, and has come again, is looked at like anything else.
+    fs::remove_file(sandbox.path("work/creds")).unwrap();
+    rollback(&sandbox, "0", &[]).expect_code(0);
+    sandbox.write("work/creds", "none\n");
+    rollback(&sandbox, "1", &[]).expect_code(0);
+    assert!(!sandbox.path("work/creds").exists());
+}
