@@ -96,10 +96,7 @@ pub fn read_regular_text(path: &Path) -> io::Result<String> {
 pub fn create_dir(path: &Path) -> Result<()> {
     may_fail().map_err(failed("create the directory", path))?;
     DirBuilder::new().mode(0o700).create(path).map_err(failed("create the directory", path))?;
-    match path.parent() {
-        Some(parent) => sync_dir(parent),
-        None => Ok(()),
-    }
+    path.parent().map_or(Ok(()), sync_dir)
 }
 
 /// Makes a directory, and those above it, unless it is there. Directories that are not the engine's own keep the
@@ -120,6 +117,14 @@ pub fn sync_dir(path: &Path) -> Result<()> {
         .and_then(|()| File::open(path))
         .and_then(|dir| dir.sync_all())
         .map_err(failed("sync the directory", path))
+}
+
+/// Makes everything durable that was written to the file system of a directory: one sync, however many files.
+pub fn sync_around(path: &Path) -> Result<()> {
+    may_fail()
+        .and_then(|()| File::open(path))
+        .and_then(|dir| Ok(rustix::fs::syncfs(dir)?))
+        .map_err(failed("sync the file system of", path))
 }
 
 /// Writes a file that must not be there yet. Not synced.

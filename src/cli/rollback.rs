@@ -121,6 +121,8 @@ fn put_back(args: &RollbackArgs, id: &RunId, workspace: &Workspace) -> Result<Do
     if !plan.difference.changes.is_empty() {
         let (iteration, to) = (run.state().iterations, iteration(&args.to));
         let (tree, saved) = (tree.to_string(), saved.to_string());
+        // What is deleted is in the store alone: a power failure must not take both.
+        store.sync()?;
         run.record(Payload::Rollback { iteration, to, tree, saved });
         // Record, then act: whoever is killed from here on finds in the journal what was there before.
         run.commit()?;

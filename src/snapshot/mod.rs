@@ -1,10 +1,10 @@
 //! Snapshots of a workspace: what every file in it was, each content kept once, in the directory of the run.
 //!
 //! Knows directories and nothing of engines. A snapshot is the id of a tree; it counts when a journal names it, so
-//! whatever a kill leaves here is harmless. Only what has changed is read and written. Nothing is synced: a power failure
-//! may take the last of it, and what cannot be given back exactly is not given back at all.
+//! whatever a kill leaves here is harmless. Only what has changed is read and written. Nothing is synced unless it is asked
+//! for: a power failure may take the last of it, and what cannot be given back exactly is not given back at all.
 
-use crate::durable::FileError;
+use crate::durable::{self, FileError};
 use crate::signal::Cancel;
 use crate::text::Secrets;
 use index::Index;
@@ -172,6 +172,11 @@ impl Store {
     /// Notes for the next process what has been read, so that it need not read it again.
     pub fn save(&self) -> Result<(), FileError> {
         self.index.save(&self.dir.join("index"))
+    }
+
+    /// Makes everything durable that is kept here: what is about to go from the workspace may then be here alone.
+    pub fn sync(&self) -> Result<(), FileError> {
+        durable::sync_around(&self.dir)
     }
 
     /// What differs between two trees.
