@@ -7,12 +7,15 @@ use crate::durable::FileError;
 use crate::environment::key_names;
 use crate::snapshot::{Change, Entry, Exclude, Id, Kind, Store};
 use crate::state::RunState;
-use crate::text::Secrets;
+use crate::text::{Secrets, printable};
 use std::fmt;
 use std::path::Path;
 
 /// How many digits of a tree are enough to name it.
 pub const DIGITS: usize = 12;
+
+/// So many paths that a snapshot has left out are named.
+const SHOWN: usize = 5;
 
 /// A state of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,6 +141,17 @@ pub fn is_implied(change: &Change, next: Option<&Change>) -> bool {
         && is_directory(&change.before)
         && is_directory(&change.after)
         && next.is_some_and(|next| next.path.starts_with(&below))
+}
+
+/// The first of these paths, for people, and how many more they are.
+pub fn some_of(paths: &[Vec<u8>]) -> String {
+    let path = |path: &Vec<u8>| printable(&String::from_utf8_lossy(path)).replace('\n', "?");
+    let shown: Vec<String> = paths.iter().take(SHOWN).map(path).collect();
+    let more = match paths.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", shown.join(", "))
 }
 
 /// What changed, counted.

@@ -10,7 +10,7 @@ use crate::event::Payload;
 use crate::id::RunId;
 use crate::progress::{Progress, Verbosity};
 use crate::run::{Notice, Observer};
-use crate::snapshot::{Change, Id};
+use crate::snapshot::{Change, Difference, Id};
 use crate::state::RunState;
 use crate::text::{path_word, printable};
 use crate::time;
@@ -65,8 +65,7 @@ enum Format {
 
 /// What was done, or would be.
 struct Done {
-    changes: Vec<Change>,
-    left_out: usize,
+    difference: Difference,
     tree: Id,
     /// What the workspace was until then.
     saved: Id,
@@ -77,7 +76,7 @@ pub fn rollback(args: &RollbackArgs) -> ExitCode {
     match perform(args) {
         Ok((run, done)) => {
             stdout::write(&told(args, &run.id, &done));
-            if !args.dry_run && !done.changes.is_empty() {
+            if !args.dry_run && !done.difference.changes.is_empty() {
                 let (digits, place) = (&done.saved.to_string()[..DIGITS], &run.called);
                 let place = path_word(place);
                 stdout::complain(&format!(
@@ -111,8 +110,8 @@ fn put_back(args: &RollbackArgs, id: &RunId, workspace: &Workspace) -> Result<Do
     let mut store = point::store(&held.dir, &held.state)?;
     if args.dry_run {
         let saved = store.take(&workspace.root, &secrets, Some(&cancel))?.tree;
-        let found = store.plan(saved, tree, Some(&cancel))?.difference;
-        return Ok(Done { changes: found.changes, left_out: found.left_out.len(), tree, saved });
+        let difference = store.plan(saved, tree, Some(&cancel))?.difference;
+        return Ok(Done { difference, tree, saved });
     }
     let observer = observer(&held.dir, &held.state)?;
     let mut run = held.open(secrets, observer, &cancel)?;
@@ -128,9 +127,11 @@ fn put_back(args: &RollbackArgs, id: &RunId, workspace: &Workspace) -> Result<Do
         run.commit()?;
         store.apply(&plan, &workspace.root, Some(&cancel)).map_err(half_done)?;
         store.save()?;
+    } else {
+        // What was found, and what of it holds a key, is worth knowing also when nothing has to be changed.
+        run.commit()?;
     }
-    let found = plan.difference;
-    Ok(Done { changes: found.changes, left_out: found.left_out.len(), tree, saved })
+    Ok(Done { difference: plan.difference, tree, saved })
 }
 
 fn iteration(point: &Point) -> Option<u32> {
@@ -160,7 +161,7 @@ fn observer(dir: &Path, state: &RunState) -> Result<Observer, Failure> {
 }
 
 fn told(args: &RollbackArgs, id: &RunId, done: &Done) -> String {
-    let Done { changes, left_out, tree, saved } = done;
+    let Done { difference: Difference { changes, left_out, gone }, tree, saved } = done;
     let count = Count::of(changes);
     if args.format == Format::Json {
         let changes: Vec<_> = changes
@@ -176,13 +177,18 @@ fn told(args: &RollbackArgs, id: &RunId, done: &Done) -> String {
             "changed": count.changed,
             "created": count.created,
             "deleted": count.deleted,
-            "left_out": left_out,
+            "left_out": left_out.len(),
+            "gone": gone.iter().map(|it| String::from_utf8_lossy(it)).collect::<Vec<_>>(),
             "changes": changes,
         });
         return format!("{account}\n");
     }
+    let but = match gone.is_empty() {
+        true => String::new(),
+        false => format!(", but without {}, which no snapshot holds", point::some_of(gone)),
+    };
     if changes.is_empty() {
-        return format!("nothing to do: the workspace is what it was {}\n", args.to);
+        return format!("nothing to do: the workspace is what it was {}{but}\n", args.to);
     }
     match args.dry_run {
         true => {
@@ -191,9 +197,9 @@ fn told(args: &RollbackArgs, id: &RunId, done: &Done) -> String {
                 format!("{} {path}\n", word(it))
             };
             let lines: String = changes.iter().map(line).collect();
-            format!("{lines}{count}: to be what the workspace was {}\n", args.to)
+            format!("{lines}{count}: to be what the workspace was {}{but}\n", args.to)
         }
-        false => format!("{count}: the workspace is what it was {}\n", args.to),
+        false => format!("{count}: the workspace is what it was {}{but}\n", args.to),
     }
 }
 

@@ -85,6 +85,8 @@ pub struct Difference {
     pub changes: Vec<Change>,
     /// What is left out of one of them, so that it is not known.
     pub left_out: Vec<Vec<u8>>,
+    /// Those of them that only the second one has: nobody can bring them back.
+    pub gone: Vec<Vec<u8>>,
 }
 
 /// The snapshots of a run.
@@ -181,9 +183,7 @@ impl Store {
 
     /// What differs between two trees.
     pub fn compare(&self, before: Id, after: Id) -> Result<Difference, SnapshotError> {
-        let mut left_out = Vec::new();
-        let changes = tree::compare(&self.objects, before, after, &mut left_out)?;
-        Ok(Difference { changes, left_out })
+        tree::compare(&self.objects, before, after)
     }
 
     /// A content: of a file, or where a symlink leads.

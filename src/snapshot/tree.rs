@@ -3,8 +3,8 @@
 //! A large directory is kept in several pieces that end at names chosen by their hash, so that a change in it costs one
 //! piece and not the whole.
 
-use super::SnapshotError;
 use super::objects::{Id, Objects};
+use super::{Difference, SnapshotError};
 use crate::durable::FileError;
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -226,26 +226,23 @@ pub(super) fn pairs<'a>(before: &'a [Entry], after: &'a [Entry]) -> Vec<Pair<'a>
     }
 }
 
-/// In what two trees differ, in the order of a walk. What is left out of either counts as the same; such paths are put
-/// into `left`.
+/// In what two trees differ. What is left out of either counts as the same.
 pub(super) fn compare(
     objects: &Objects,
     before: Id,
     after: Id,
-    left: &mut Vec<Vec<u8>>,
-) -> Result<Vec<Change>, SnapshotError> {
-    let mut walk = Compare { objects, left, changes: Vec::new() };
+) -> Result<Difference, SnapshotError> {
+    let mut walk = Compare { objects, found: Difference::default() };
     if before != after {
         let (before, after) = (read(objects, before)?, read(objects, after)?);
         walk.directory(&[], &before, &after)?;
     }
-    Ok(walk.changes)
+    Ok(walk.found)
 }
 
 struct Compare<'a> {
     objects: &'a Objects,
-    left: &'a mut Vec<Vec<u8>>,
-    changes: Vec<Change>,
+    found: Difference,
 }
 
 impl Compare<'_> {
@@ -270,15 +267,18 @@ impl Compare<'_> {
         let is_left_out = |entry: Option<&Entry>| entry.is_some_and(|it| it.kind.is_left_out());
         if is_left_out(before) || is_left_out(after) {
             // Also in a directory that is there on one side only, so that what is below it is not said to be new or gone.
-            self.left.push(path.to_owned());
+            self.found.left_out.push(path.to_owned());
+            if before.is_none() {
+                self.found.gone.push(path.to_owned());
+            }
             return Ok(());
         }
-        let (first, left) = (self.changes.len(), self.left.len());
+        let (first, left) = (self.found.changes.len(), self.found.left_out.len());
         let same_place = is(before, Kind::Directory) && is(after, Kind::Directory);
         let mode = |entry: Option<&Entry>| entry.map(|entry| entry.mode);
         if !same_place || mode(before) != mode(after) {
             let (before, after) = (before.cloned(), after.cloned());
-            self.changes.push(Change { path: path.to_owned(), before, after });
+            self.found.changes.push(Change { path: path.to_owned(), before, after });
         }
         let below = |entry: Option<&Entry>| match entry {
             Some(entry) if entry.kind == Kind::Directory => read(self.objects, entry.id),
@@ -288,9 +288,9 @@ impl Compare<'_> {
             let (old, new) = (below(before)?, below(after)?);
             self.directory(path, &old, &new)?;
         }
-        if after.is_none() && self.left.len() > left {
+        if after.is_none() && self.found.left_out.len() > left {
             // It does not go: something in it stays.
-            self.changes.remove(first);
+            self.found.changes.remove(first);
         }
         Ok(())
     }

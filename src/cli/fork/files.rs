@@ -7,14 +7,11 @@ use crate::event::{Files, Payload};
 use crate::fork;
 use crate::snapshot::{Id, SnapshotError, Store};
 use crate::state::RunState;
-use crate::text::{Secrets, printable};
+use crate::text::Secrets;
 use crate::workspace::Workspace;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-
-/// So many paths that a snapshot has left out are named.
-const SHOWN: usize = 5;
 
 /// What the snapshots of the other run say.
 pub struct Snapshots {
@@ -108,15 +105,9 @@ pub fn fill(
     };
     let left = store.restore(tree, &workspace.root, &Secrets::default(), None)?.left_out;
     if !left.is_empty() {
-        let path = |path: &Vec<u8>| printable(&String::from_utf8_lossy(path));
-        let shown: Vec<String> = left.iter().take(SHOWN).map(path).collect();
-        let more = match left.len().saturating_sub(SHOWN) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
         args.options.note(&[format!(
-            "Note: the snapshot has left out {}{more}; the new workspace has none of it",
-            shown.join(", ")
+            "Note: the snapshot has left out {}; the new workspace has none of it",
+            point::some_of(&left)
         )]);
     }
     Ok(Files::Snapshot)

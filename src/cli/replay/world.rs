@@ -137,6 +137,6 @@ fn describe(entry: Option<&Entry>) -> String {
         Kind::File => format!("a file of {} bytes, mode {mode:o}", entry.length),
         Kind::Directory | Kind::Piece => format!("a directory, mode {mode:o}"),
         Kind::Symlink => "a symlink".to_owned(),
-        Kind::LeftOut => "in no snapshot".to_owned(),
+        Kind::LeftOut | Kind::Secret => "in no snapshot".to_owned(),
     }
 }

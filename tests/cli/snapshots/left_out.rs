@@ -2,6 +2,7 @@
 
 use super::{FIRST, TOOLS, command, rollback, turns};
 use crate::DELTA;
+use serde_json::{Value, json};
 use std::fs;
 use test_support::sandbox::Sandbox;
 
@@ -27,6 +28,15 @@ fn c_16_1_who_does_not_know_the_key_keeps_it_out_too() {
         let bytes = fs::read(sandbox.path("work/.delta").join(&name)).unwrap();
         assert!(!String::from_utf8_lossy(&bytes).contains(key), "{name}");
     }
+    // What nobody can bring back is not said to be there.
+    fs::remove_file(sandbox.path("work/sub/creds")).unwrap();
+    for more in [&["-n"][..], &[]] {
+        let told = rollback(&sandbox, "0", more).expect_code(0).stdout;
+        let end = "at the beginning of the run, but without sub/creds, which no snapshot holds\n";
+        assert!(told.ends_with(end), "{told}");
+    }
+    let json: Value = rollback(&sandbox, "0", &["--format", "json"]).expect_code(0).json();
+    assert_eq!(json["gone"], json!(["sub/creds"]));
     // What was gone, and has come again, is looked at like anything else.
     fs::remove_file(sandbox.path("work/creds")).unwrap();
     rollback(&sandbox, "0", &[]).expect_code(0);
