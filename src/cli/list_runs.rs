@@ -174,12 +174,12 @@ pub fn summaries(work_dir: &Path, most: usize) -> Result<Vec<(String, String)>, 
 }
 
 /// A run of the workspace, other than `but`, whose process works on it.
-pub fn at_work(workspace: &Workspace, but: &RunId) -> Result<Option<RunId>, Failure> {
+pub fn at_work(workspace: &Workspace, but: Option<&RunId>) -> Result<Option<RunId>, Failure> {
     for dir in workspace.run_dirs()?.iter().filter(|dir| !dir.is_symlink()) {
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         let Ok(id) = RunId::parse(&name) else { continue };
         // One that has ended is in nobody's hands, unless it is continued in this very moment.
-        let may_run = id != *but && describe(dir).status == Status::Running;
+        let may_run = Some(&id) != but && describe(dir).status == Status::Running;
         if may_run && Ownership::claim(&id, dir).is_err() {
             return Ok(Some(id));
         }

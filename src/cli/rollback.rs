@@ -10,7 +10,7 @@ use crate::event::Payload;
 use crate::id::RunId;
 use crate::progress::{Progress, Verbosity};
 use crate::run::{Notice, Observer};
-use crate::snapshot::{Change, Difference, Id};
+use crate::snapshot::{Change, Difference, Id, Store};
 use crate::state::RunState;
 use crate::text::{path_word, printable};
 use crate::time;
@@ -102,7 +102,7 @@ fn put_back(args: &RollbackArgs, id: &RunId, workspace: &Workspace) -> Result<Do
     let tree = args.to.resolve(&held.state, id)?.ok_or_else(|| {
         Failure::no_run("the workspace is what it is now", "name an iteration, or a tree")
     })?;
-    if let Some(other) = list_runs::at_work(workspace, id)? {
+    if let Some(other) = list_runs::at_work(workspace, Some(id))? {
         let hint = format!("wait for it, or stop it; `delta show {other}` shows what it does");
         return Err(Failure::active(format!("run {other} works in this workspace"), hint));
     }
@@ -110,12 +110,14 @@ fn put_back(args: &RollbackArgs, id: &RunId, workspace: &Workspace) -> Result<Do
     let mut store = point::store(&held.dir, &held.state)?;
     if args.dry_run {
         let saved = store.take(&workspace.root, &secrets, Some(&cancel))?.tree;
+        leave_alone(&store, args, &workspace)?;
         let difference = store.plan(saved, tree, Some(&cancel))?.difference;
         return Ok(Done { difference, tree, saved });
     }
     let observer = observer(&held.dir, &held.state)?;
     let mut run = held.open(secrets, observer, &cancel)?;
     let saved = run.keep(&mut store, &workspace.root, Some(&cancel))?;
+    leave_alone(&store, args, &workspace)?;
     let plan = store.plan(saved, tree, Some(&cancel))?;
     if !plan.difference.changes.is_empty() {
         let (iteration, to) = (run.state().iterations, iteration(&args.to));
@@ -132,6 +134,25 @@ fn put_back(args: &RollbackArgs, id: &RunId, workspace: &Workspace) -> Result<Do
         run.commit()?;
     }
     Ok(Done { difference: plan.difference, tree, saved })
+}
+
+/// Whoever works below the workspace must not lose the ground either.
+fn leave_alone(store: &Store, args: &RollbackArgs, workspace: &Workspace) -> Result<(), Failure> {
+    for below in store.places_below() {
+        let control = workspace.root.join(&below).join(".delta");
+        if control.is_symlink() || !control.is_dir() {
+            continue;
+        }
+        let found = Workspace::existing(&workspace.root.join(&below))?;
+        if let Some(run) = list_runs::at_work(&found, None)? {
+            let place = path_word(&args.work_dir.join(below));
+            let hint = format!(
+                "wait for it, or stop it; `delta show {run} -w {place}` shows what it does"
+            );
+            return Err(Failure::active(format!("run {run} works in {place}"), hint));
+        }
+    }
+    Ok(())
 }
 
 fn iteration(point: &Point) -> Option<u32> {

@@ -11,7 +11,9 @@ use index::Index;
 use objects::Objects;
 use rustix::fs::Mode;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use walk::{Directories, Walk};
 
@@ -169,6 +171,17 @@ impl Store {
             left_out.iter().filter(|it| self.told.insert(it.path.clone())).cloned().collect();
         let written = self.objects.written - before;
         Ok(Snapshot { tree, files, bytes, written, left_out, news })
+    }
+
+    /// Where runs lie below the workspace, as the last look has found them: the directories that hold a `.delta`,
+    /// relative to it.
+    pub fn places_below(&self) -> Vec<PathBuf> {
+        let has_runs = |entries: &[Entry]| entries.iter().any(|it| it.name == CONTROL);
+        let found = self.directories.iter().filter(|(_, (entries, _))| has_runs(entries));
+        let mut places: Vec<_> =
+            found.map(|(path, _)| PathBuf::from(OsStr::from_bytes(path))).collect();
+        places.sort_unstable();
+        places
     }
 
     /// Notes for the next process what has been read, so that it need not read it again.

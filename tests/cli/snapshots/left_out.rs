@@ -4,7 +4,9 @@ use super::{FIRST, TOOLS, command, rollback, turns};
 use crate::DELTA;
 use serde_json::{Value, json};
 use std::fs;
+use std::process::Command;
 use test_support::sandbox::Sandbox;
+use test_support::wait::until_line;
 
 #[test]
 fn c_16_1_who_does_not_know_the_key_keeps_it_out_too() {
@@ -43,4 +45,29 @@ fn c_16_1_who_does_not_know_the_key_keeps_it_out_too() {
     sandbox.write("work/creds", "none\n");
     rollback(&sandbox, "1", &[]).expect_code(0);
     assert!(!sandbox.path("work/creds").exists());
+}
+
+#[test]
+fn c_16_3_a_run_at_work_below_is_left_alone() {
+    let turns =
+        "- call: [{tool: do, args: {script: echo x > x}}]\n- call: [{tool: hold}]\n- say: ok\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    sandbox.write("work/below/there", "");
+    sandbox.run("go", &["--snapshots", "--max-iterations", "1"]).expect_code(1);
+    let gate = sandbox.path("work/below/gate");
+    assert!(Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    let below = ["run", "--agent", "agent", "-w", "work/below", "--run-id", "s", "-m", "go"];
+    let child = sandbox.delta(below).spawn();
+    until_line(&sandbox.path("work/below/held"));
+    let expected = "Error: run s works in work/below\nHint: wait for it, or stop it; `delta show s -w work/below` shows what it does\n";
+    for more in [&["-n"][..], &[]] {
+        let refused = rollback(&sandbox, "0", more);
+        assert_eq!((refused.code, &*refused.stdout), (1, ""));
+        assert!(refused.stderr.ends_with(expected), "{}", refused.stderr);
+        assert_eq!(sandbox.read("work/below/held"), "held\n");
+    }
+    fs::write(&gate, "go\n").unwrap();
+    assert!(child.wait_with_output().unwrap().status.success());
+    rollback(&sandbox, "0", &[]).expect_code(0);
+    assert!(!sandbox.path("work/below/held").exists());
 }
