@@ -110,14 +110,14 @@ fn put_back(args: &RollbackArgs, id: &RunId, workspace: &Workspace) -> Result<Do
     let mut store = point::store(&held.dir, &held.state)?;
     if args.dry_run {
         let saved = store.take(&workspace.root, &secrets, Some(&cancel))?.tree;
-        leave_alone(&store, args, &workspace)?;
+        leave_alone(&store, args, workspace)?;
         let difference = store.plan(saved, tree, Some(&cancel))?.difference;
         return Ok(Done { difference, tree, saved });
     }
     let observer = observer(&held.dir, &held.state)?;
     let mut run = held.open(secrets, observer, &cancel)?;
     let saved = run.keep(&mut store, &workspace.root, Some(&cancel))?;
-    leave_alone(&store, args, &workspace)?;
+    leave_alone(&store, args, workspace)?;
     let plan = store.plan(saved, tree, Some(&cancel))?;
     if !plan.difference.changes.is_empty() {
         let (iteration, to) = (run.state().iterations, iteration(&args.to));
