@@ -152,6 +152,7 @@ fn state(sandbox: &Sandbox) -> Vec<String> {
 #[test]
 fn c_19_1_a_run_is_exported_however_it_stands() {
     let (sandbox, _server) = eventful();
+    sandbox.unverified("its journal is cut by hand");
     let journal = sandbox.read("work/.delta/r/journal.jsonl");
     let lines: Vec<&str> = journal.split_inclusive('\n').collect();
     // As if the engine had been killed after each event in turn, and with it the records had gone.
