@@ -357,7 +357,7 @@ fn c_7_10_the_operator_chooses_the_model() {
     assert_eq!(server.requests()[0].body["model"], "llama3:8b");
     assert_eq!(
         sandbox.journal()[0]["config"]["llm"],
-        json!({"provider": "openai", "model": "llama3:8b"})
+        json!({"provider": "openai", "model": "llama3:8b", "option": "llama3:8b"})
     );
     assert_eq!(records(&sandbox)[0]["model"], "llama3:8b");
 
