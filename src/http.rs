@@ -1,23 +1,24 @@
-//! HTTP: one exchange at a time with one address. A worker thread posts the body and hands over what comes back, and
-//! the caller's thread waits for it together with the cancellation and both timeouts.
+//! HTTP: one exchange at a time with one address, in the thread that asks; every wait of it ends with the cancellation
+//! and with both timeouts.
 //!
-//! Judges no answer and tries nothing twice; when a failed try is worth another, [`retry`] says. The worker and its connection live on from call to call; a worker whose
-//! exchange was not read to its end is abandoned, and what it still reads reaches nobody.
+//! Judges no answer and tries nothing twice; when a failed try is worth another, [`retry`] says. The connection lives on
+//! from call to call, unless an exchange was not read to its end.
 
 use crate::signal::Cancel;
+use line::{Dial, Lookup, Stop, Watch};
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use ureq::config::Config;
 use ureq::http::{HeaderMap, StatusCode, Uri};
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
-use ureq::{Agent, Error, Proxy};
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
+use ureq::{Agent, BodyReader, Error, Proxy};
 
+mod line;
 pub mod retry;
 pub mod words;
 
-/// How many pieces may wait to be taken before the worker stops reading.
-const BACKLOG: usize = 16;
 /// How many bytes are read at once.
 const PIECE: usize = 16 * 1024;
 /// How long a connection may be kept without a call; tools run meanwhile.
@@ -63,26 +64,6 @@ impl Head {
     }
 }
 
-enum Piece {
-    Head(Head),
-    Bytes(Vec<u8>),
-    End,
-    Failed(Error),
-}
-
-struct Job {
-    body: Arc<String>,
-    pieces: SyncSender<Piece>,
-    cancel: Cancel,
-}
-
-struct Worker {
-    agent: Agent,
-    jobs: Sender<Job>,
-    /// An exchange was read to its end, so that the connection may be an old one.
-    kept: bool,
-}
-
 /// Where requests go, and what holds for each of them.
 #[derive(Debug, Clone)]
 pub struct Way<'a> {
@@ -100,12 +81,14 @@ pub struct Way<'a> {
 
 /// The way to one address.
 pub struct Wire {
-    config: ureq::config::Config,
+    config: Config,
     uri: Uri,
     headers: HeaderMap,
     total: Duration,
     idle: Duration,
-    worker: Option<Worker>,
+    watch: Watch,
+    /// Made for the first exchange.
+    agent: Option<Agent>,
 }
 
 impl Wire {
@@ -139,13 +122,14 @@ impl Wire {
         }
         // Always said, for otherwise the library would look for a proxy in the environment.
         let config = config.proxy(proxy).build();
-        Ok(Self { config, uri, headers, total, idle, worker: None })
+        Ok(Self { config, uri, headers, total, idle, watch: Watch::new(total, idle), agent: None })
     }
 
     /// A way to the same endpoint that is not connected yet.
     pub fn again(&self) -> Self {
         let (config, uri, headers) = (self.config.clone(), self.uri.clone(), self.headers.clone());
-        Self { config, uri, headers, total: self.total, idle: self.idle, worker: None }
+        let (total, idle) = (self.total, self.idle);
+        Self { config, uri, headers, total, idle, watch: Watch::new(total, idle), agent: None }
     }
 
     /// Where the requests go, without a user or password that the address may hold.
@@ -172,51 +156,21 @@ impl Wire {
         self.config.proxy().is_some()
     }
 
-    /// Begins to post `body`.
-    pub fn post<'a>(
-        &'a mut self,
-        body: Arc<String>,
-        cancel: &'a Cancel,
-    ) -> Result<Exchange<'a>, Trouble> {
-        let (sender, pieces) = mpsc::sync_channel(BACKLOG);
-        let job = Job { body, pieces: sender, cancel: cancel.clone() };
-        let now = Instant::now();
-        let kept = self.hand_over(job).map_err(|error| Trouble::Connect(error.into()))?;
-        Ok(Exchange {
-            wire: self,
-            cancel,
-            pieces,
-            began: now,
-            heard: now,
-            kept,
-            answered: false,
-            over: false,
+    /// Begins to post `body`; [`Exchange::head`] sends it.
+    pub fn post<'a>(&'a mut self, body: Arc<String>, cancel: &Cancel) -> Exchange<'a> {
+        self.watch.begin(cancel);
+        Exchange { wire: self, step: Step::Begun(body), piece: Vec::new() }
+    }
+
+    fn agent(&mut self) -> &Agent {
+        let (config, watch) = (&self.config, &self.watch);
+        self.agent.get_or_insert_with(|| {
+            let connector =
+                ().chain(ConnectProxyConnector::default())
+                    .chain(Dial(watch.clone()))
+                    .chain(RustlsConnector::default());
+            Agent::with_parts(config.clone(), connector, Lookup(watch.clone()))
         })
-    }
-
-    /// Gives the job to the worker, to a new one if there is none; tells whether its connection may be an old one.
-    fn hand_over(&mut self, job: Job) -> io::Result<bool> {
-        let job = match &mut self.worker {
-            Some(worker) => match worker.jobs.send(job) {
-                Ok(()) => return Ok(std::mem::take(&mut worker.kept)),
-                Err(refused) => refused.0,
-            },
-            None => job,
-        };
-        let (agent, (jobs, queue)) = (self.config.new_agent(), mpsc::channel());
-        let (uri, headers, of_worker) = (self.uri.clone(), self.headers.clone(), agent.clone());
-        let thread = std::thread::Builder::new().name("http".to_owned());
-        thread.spawn(move || work(&of_worker, &uri, &headers, &queue))?;
-        let worker = self.worker.insert(Worker { agent, jobs, kept: false });
-        worker.jobs.send(job).map_err(|_| io::Error::other("the worker is gone"))?;
-        Ok(false)
-    }
-
-    /// Leaves the worker behind. What it waits for on a connection ends at once; what it looks up ends by itself.
-    fn abandon(&mut self) {
-        if let Some(worker) = self.worker.take() {
-            worker.agent.shutdown();
-        }
     }
 }
 
@@ -229,83 +183,56 @@ fn tls() -> TlsConfig {
         .build()
 }
 
-/// The worker: does one job after the other until nobody can give it another.
-fn work(agent: &Agent, uri: &Uri, headers: &HeaderMap, jobs: &Receiver<Job>) {
-    while let Ok(Job { body, pieces, cancel }) = jobs.recv() {
-        // A receiver that is gone means that the exchange was given up.
-        let hand_over = |piece| {
-            let sent = pieces.send(piece);
-            cancel.wake();
-            sent.is_ok()
-        };
-        let last =
-            run(agent, uri, headers, body, &hand_over).err().map_or(Piece::End, Piece::Failed);
-        hand_over(last);
-    }
-}
-
-/// Posts the body and hands over the answer piece by piece.
-fn run(
-    agent: &Agent,
-    uri: &Uri,
-    headers: &HeaderMap,
-    body: Arc<String>,
-    hand_over: &impl Fn(Piece) -> bool,
-) -> Result<(), Error> {
-    let mut request = agent.post(uri);
-    if let Some(all) = request.headers_mut() {
-        all.clone_from(headers);
-    }
-    let sent = request.send(body.as_str());
-    // Before anybody hears of the answer: whoever builds the next request wants the memory for himself.
-    drop(body);
-    let (head, mut body) = sent?.into_parts();
-    if !hand_over(Piece::Head(Head { status: head.status, headers: head.headers })) {
-        return Ok(());
-    }
-    let mut reader = body.as_reader();
-    let mut buffer = vec![0; PIECE];
-    loop {
-        match reader.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(count) if hand_over(Piece::Bytes(buffer[..count].to_vec())) => {}
-            Ok(_) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// One exchange that has begun. Dropping it before its end abandons the worker.
+/// One exchange that has begun. Dropping it before its end closes its connection.
 pub struct Exchange<'a> {
     wire: &'a mut Wire,
-    cancel: &'a Cancel,
-    pieces: Receiver<Piece>,
-    began: Instant,
-    /// When a byte last came.
-    heard: Instant,
-    kept: bool,
-    answered: bool,
-    over: bool,
+    step: Step,
+    /// What the caller looks at.
+    piece: Vec<u8>,
+}
+
+enum Step {
+    Begun(Arc<String>),
+    Answered(BodyReader<'static>),
+    Over,
 }
 
 impl Exchange<'_> {
-    /// Waits for the status and the headers.
+    /// Sends the body, and waits for the status and the headers.
     pub fn head(&mut self) -> Result<Head, Trouble> {
-        match self.next(None)? {
-            Piece::Head(head) => {
-                self.answered = true;
-                Ok(head)
-            }
-            _ => Err(Trouble::Broken(io::Error::from(io::ErrorKind::UnexpectedEof).into())),
+        let Step::Begun(body) = std::mem::replace(&mut self.step, Step::Over) else {
+            return Err(Trouble::Broken(io::Error::from(io::ErrorKind::UnexpectedEof).into()));
+        };
+        let (uri, headers) = (self.wire.uri.clone(), self.wire.headers.clone());
+        let mut request = self.wire.agent().post(uri);
+        if let Some(all) = request.headers_mut() {
+            *all = headers;
         }
+        let sent = request.send(body.as_str());
+        let (head, body) = sent.map_err(|error| self.unanswered(error))?.into_parts();
+        self.step = Step::Answered(body.into_reader());
+        Ok(Head { status: head.status, headers: head.headers })
     }
 
     /// Waits for the next bytes of the body, no longer than `grace` when it is given; `None` at its end.
-    pub fn bytes(&mut self, grace: Option<Duration>) -> Result<Option<Vec<u8>>, Trouble> {
-        match self.next(grace)? {
-            Piece::Bytes(bytes) => Ok(Some(bytes)),
-            _ => Ok(None),
+    pub fn bytes(&mut self, grace: Option<Duration>) -> Result<Option<&[u8]>, Trouble> {
+        let Step::Answered(reader) = &mut self.step else { return Ok(None) };
+        let (watch, idle) = (&self.wire.watch, self.wire.idle);
+        watch.set_idle(grace.map_or(idle, |grace| grace.min(idle)));
+        self.piece.resize(PIECE, 0);
+        // Looked at each time: an endless stream must not outrun its deadline.
+        let read = watch.check().and_then(|()| Ok(reader.read(&mut self.piece)?));
+        watch.set_idle(idle);
+        match read {
+            Ok(0) => {
+                self.step = Step::Over;
+                Ok(None)
+            }
+            Ok(count) => Ok(Some(&self.piece[..count])),
+            Err(error) => {
+                self.step = Step::Over;
+                Err(self.stopped().unwrap_or(Trouble::Broken(error)))
+            }
         }
     }
 
@@ -322,71 +249,34 @@ impl Exchange<'_> {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    fn next(&mut self, grace: Option<Duration>) -> Result<Piece, Trouble> {
-        let idle = grace.map_or(self.wire.idle, |grace| grace.min(self.wire.idle));
-        loop {
-            if self.cancel.requested() {
-                return Err(Trouble::Cancelled);
-            }
-            // Before the pieces are looked at: an endless stream must not outrun its deadline.
-            let total_left = self.wire.total.saturating_sub(self.began.elapsed());
-            if total_left.is_zero() {
-                return Err(Trouble::Total);
-            }
-            match self.pieces.try_recv() {
-                Ok(piece) => return self.take_in(piece),
-                Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => {
-                    return Err(Trouble::Broken(io::Error::other("the worker is gone").into()));
-                }
-            }
-            let idle_left = idle.saturating_sub(self.heard.elapsed());
-            if idle_left.is_zero() {
-                return Err(Trouble::Idle);
-            }
-            self.cancel.wait_wake(Some(total_left.min(idle_left)));
-        }
+    /// What the exchange was given up for, if it was.
+    fn stopped(&self) -> Option<Trouble> {
+        self.wire.watch.stopped().map(|stop| match stop {
+            Stop::Cancelled => Trouble::Cancelled,
+            Stop::Total => Trouble::Total,
+            Stop::Idle => Trouble::Idle,
+        })
     }
 
-    fn take_in(&mut self, piece: Piece) -> Result<Piece, Trouble> {
-        self.heard = Instant::now();
-        self.over = matches!(piece, Piece::End | Piece::Failed(_));
-        match piece {
-            Piece::Failed(error) => Err(self.trouble(error)),
-            Piece::End => {
-                if let Some(worker) = &mut self.wire.worker {
-                    worker.kept = true;
-                }
-                Ok(Piece::End)
-            }
-            piece => Ok(piece),
-        }
-    }
-
-    fn trouble(&self, error: Error) -> Trouble {
+    fn unanswered(&self, error: Error) -> Trouble {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        if let Some(stopped) = self.stopped() {
+            return stopped;
+        }
         match error {
-            error if self.answered => Trouble::Broken(error),
             Error::Io(io)
                 if matches!(
                     io.kind(),
                     BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
                 ) =>
             {
-                Trouble::Unanswered { error: Error::Io(io), kept: self.kept }
+                let kept = !self.wire.watch.connected();
+                Trouble::Unanswered { error: Error::Io(io), kept }
             }
             Error::Protocol(_) | Error::LargeResponseHeader(..) | Error::Http(_) => {
                 Trouble::Broken(error)
             }
             error => Trouble::Connect(error),
-        }
-    }
-}
-
-impl Drop for Exchange<'_> {
-    fn drop(&mut self) {
-        if !self.over {
-            self.wire.abandon();
         }
     }
 }

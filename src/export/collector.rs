@@ -205,7 +205,7 @@ impl Accepted {
 }
 
 fn post(wire: &mut Wire, body: &str, cancel: &Cancel) -> Result<(Head, String), Trouble> {
-    let mut exchange = wire.post(Arc::new(body.to_owned()), cancel)?;
+    let mut exchange = wire.post(Arc::new(body.to_owned()), cancel);
     let head = exchange.head()?;
     let body = exchange.rest(LONGEST)?;
     Ok((head, body))

@@ -66,7 +66,7 @@ impl OpenAi {
         cancel: &Cancel,
         status: &mut Option<u16>,
     ) -> Result<Reply, Fault> {
-        let mut exchange = self.wire.post(Arc::clone(body), cancel)?;
+        let mut exchange = self.wire.post(Arc::clone(body), cancel);
         let head = exchange.head()?;
         *status = Some(head.status.as_u16());
         if !head.status.is_success() {
@@ -200,7 +200,7 @@ fn read_stream(exchange: &mut Exchange<'_>) -> Result<Value, Fault> {
                 if size > LARGEST {
                     return Err(Fault::TooLarge);
                 }
-                assembly.push(&piece)?;
+                assembly.push(piece)?;
             }
             Ok(None) => {
                 assembly.finish()?;
