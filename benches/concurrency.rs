@@ -43,7 +43,7 @@ fn main() {
             counting.hold();
         }
     });
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::Place::new();
     let agent = common::write_agent(dir.path(), address, ITERATIONS);
     // The first fills caches and does not count.
     common::used(&mut common::run(dir.path(), &agent, "warm"), |_| ());

@@ -39,7 +39,7 @@ struct Seen {
 }
 
 struct Bench {
-    dir: tempfile::TempDir,
+    dir: common::Place,
     address: SocketAddr,
     seen: Arc<Mutex<Seen>>,
     bars: Bars,
@@ -56,7 +56,7 @@ fn main() {
             note(&watching, length);
         }
     });
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::Place::new();
     let mut bench = Bench { dir, address, seen, bars: Bars::default() };
     for (count, rounds) in SIZES {
         bench.measure(count, rounds);

@@ -24,7 +24,7 @@ fn main() {
     if !common::is_asked() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::Place::new();
     let hello = hello(dir.path());
     let engine = Arc::new(AtomicI32::new(0));
     let target = Arc::clone(&engine);

@@ -1,8 +1,8 @@
 //! What the benchmarks share: an endpoint that answers at once, the floor that a run is measured against, what a child
 //! has used, and bars.
 //!
-//! Whoever measures keeps the files that it makes until its end: for some minutes after many files were deleted, ext4
-//! takes ten times as long to make a new one (`recently_deleted` in `perf report`).
+//! Whoever measures works in a [`Place`] and keeps the files that it makes until its end: for some minutes after files
+//! were deleted, ext4 takes up to ten times as long to make others near them (`recently_deleted` in `perf report`).
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 #![allow(
     unsafe_code,
@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +51,30 @@ impl Bars {
     /// Fails when a figure was beyond its bar.
     pub fn hold(self) {
         assert!(self.over.is_empty(), "beyond their bars: {:#?}", self.over);
+    }
+}
+
+/// A directory for what is measured, away from what was deleted before; it goes with the value.
+pub struct Place {
+    _top: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let top = tempfile::tempdir().unwrap();
+        // Below such a directory ext4 puts each one where there is most room; other file systems do not know of it.
+        let handle = File::open(top.path()).unwrap();
+        if let Ok(flags) = rustix::fs::ioctl_getflags(&handle) {
+            let _ = rustix::fs::ioctl_setflags(&handle, flags | rustix::fs::IFlags::TOPDIR);
+        }
+        let path = top.path().join("place");
+        fs::create_dir(&path).unwrap();
+        Self { _top: top, path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
