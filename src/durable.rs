@@ -59,7 +59,9 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     if !metadata.is_file() {
         return Err(invalid("it is not a regular file"));
     }
-    let mut bytes = Vec::new();
+    // So much that its end is found without asking for more memory.
+    let length = usize::try_from(metadata.len().min(LARGEST)).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(length + 1);
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
         return Err(invalid("it is larger than 64 MiB"));

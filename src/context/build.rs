@@ -68,12 +68,13 @@ impl Manifest {
         let mut scale = Scale { tokenizer: self.tokenizer.as_ref(), around };
         let mut ready = Vec::with_capacity(self.sources.len());
         for source in &self.sources {
-            ready.push(source.prepare(state, &mut scale)?);
+            let block = source.block(scale.around.vars);
+            let prepared = source.prepare(&block.source, state, &mut scale)?;
+            ready.push((block, prepared));
         }
-        let mut left = self.room(&ready)?;
+        let mut left = self.room(ready.iter().map(|(_, ready)| ready))?;
         let mut context = Context { messages: Vec::new(), blocks: Vec::new(), left_out: 0 };
-        for (source, ready) in self.sources.iter().zip(ready) {
-            let mut block = source.block(scale.around.vars);
+        for (source, (mut block, ready)) in self.sources.iter().zip(ready) {
             let before = context.messages.len();
             match ready {
                 Ready::Skipped(why) => block.skipped = Some(why),
@@ -85,8 +86,7 @@ impl Manifest {
                 Ready::Journal { beyond } => {
                     let selection = source.journal(state, beyond, left, &mut scale)?;
                     left = left.map(|left| left.saturating_sub(selection.tokens));
-                    let name = source.name(scale.around.vars);
-                    context.add_journal(state, &name, beyond, &selection, &mut block);
+                    context.add_journal(state, beyond, &selection, &mut block);
                 }
             }
             block.messages = context.messages.len() - before;
@@ -96,10 +96,12 @@ impl Manifest {
     }
 
     /// What the other sources leave to the conversation; `None` when there is no limit.
-    fn room(&self, ready: &[Ready]) -> Result<Option<u64>, ContextError> {
+    fn room<'r>(
+        &self,
+        ready: impl Iterator<Item = &'r Ready>,
+    ) -> Result<Option<u64>, ContextError> {
         let Some(total) = self.total_max_tokens else { return Ok(None) };
         let taken: u64 = ready
-            .iter()
             .map(|ready| if let Ready::Text { tokens, .. } = ready { *tokens } else { 0 })
             .sum();
         total.checked_sub(taken).map(Some).ok_or_else(|| {
@@ -114,14 +116,13 @@ impl<'c> Context<'c> {
     fn add_journal(
         &mut self,
         state: &'c RunState,
-        name: &str,
         beyond: usize,
         selection: &Selection,
         block: &mut Block,
     ) {
         block.tokens = selection.tokens;
         if selection.left_out > beyond {
-            let notice = budget::notice(name, selection.left_out);
+            let notice = budget::notice(&block.source, selection.left_out);
             block.bytes = notice.len() + 1;
             self.messages.push(Cow::Owned(notice));
             block.cut = Some(budget::oldest(selection.left_out));
@@ -150,7 +151,12 @@ impl Source {
         ContextError::Source { source_id: self.name(vars), reason }
     }
 
-    fn prepare(&self, state: &RunState, scale: &mut Scale<'_, '_>) -> Result<Ready, ContextError> {
+    fn prepare(
+        &self,
+        name: &str,
+        state: &RunState,
+        scale: &mut Scale<'_, '_>,
+    ) -> Result<Ready, ContextError> {
         let (vars, iteration) = (scale.around.vars, scale.around.iteration);
         let task = state.conversation.task();
         let unmet = self.condition.as_ref().and_then(|it| it.unmet(task, iteration, vars));
@@ -162,21 +168,22 @@ impl Source {
                 Ok(Ready::Journal { beyond: state.conversation.beyond(*max_iterations) })
             }
             Kind::File { path, skip_missing } => {
-                self.text(&resolve(path, vars), *skip_missing, scale)
+                self.text(name, &resolve(path, vars), *skip_missing, scale)
             }
             Kind::Computed { stages, skip_missing, .. } => {
                 if scale.around.generates {
                     self.compute(scale.around)?;
                 }
                 let output = stages.last().map(|stage| resolve(&stage.output, vars));
-                self.text(&output.unwrap_or_default(), *skip_missing, scale)
+                self.text(name, &output.unwrap_or_default(), *skip_missing, scale)
             }
         }
     }
 
-    /// The file as a message, as much of it as there may be.
+    /// The file as a message of the source `name`, as much of it as there may be.
     fn text(
         &self,
+        name: &str,
         path: &Path,
         skip_missing: bool,
         scale: &mut Scale<'_, '_>,
@@ -200,7 +207,6 @@ impl Source {
             }
         };
         let vars = scale.around.vars;
-        let name = self.name(vars);
         let message = |content: &str| {
             let content = Cow::Owned(format!("# Context Block: {name}\n\n{content}"));
             Message::System { content }.to_json()
