@@ -14,6 +14,14 @@ use std::time::{Duration, Instant};
 /// The exit code of a run that was interrupted.
 const INTERRUPTED: c_int = 130;
 
+/// The signals that ask for the stop.
+const STOPS: [c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// All signals that this process may have a handler for: nothing else installs one. Those of the Rust runtime, for a
+/// stack that overflows, are not counted.
+pub const HANDLED: [c_int; 5] =
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD, libc::SIGWINCH];
+
 /// Signals that come so soon after the first, in milliseconds, are the same request: `timeout` signals the process and
 /// its group, and a terminal that closes makes the kernel and the shell send one each.
 const BURST: u64 = 100;
@@ -54,12 +62,12 @@ impl Cancel {
         Self { inner: Arc::clone(&self.inner), deaf: true }
     }
 
-    /// A cancel that SIGINT, SIGTERM and SIGHUP set, and that SIGCHLD wakes. Call it once per process.
+    /// A cancel that SIGINT, SIGTERM and SIGHUP set. Call it once per process.
     ///
     /// A signal that the process was started with as ignored (`nohup`, a background job of a script) stays ignored.
     pub fn install() -> io::Result<Self> {
         let cancel = Self::manual()?;
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        for signal in STOPS {
             if is_ignored(signal) {
                 continue;
             }
@@ -68,18 +76,27 @@ impl Cancel {
             // async-signal-safe.
             unsafe { signal_hook::low_level::register(signal, move || inner.on_signal()) }?;
         }
-        let inner = Arc::clone(&cancel.inner);
-        // SAFETY: the action only writes one byte to a pipe.
-        unsafe { signal_hook::low_level::register(libc::SIGCHLD, move || inner.wake()) }?;
+        if cfg!(not(target_os = "linux")) {
+            // Elsewhere no descriptor says that a child has ended.
+            cancel.wake_on_child()?;
+        }
         Ok(cancel)
+    }
+
+    /// Has SIGCHLD wake whoever polls [`Cancel::fd`]: a child has ended.
+    pub fn wake_on_child(&self) -> io::Result<()> {
+        self.wake_on(libc::SIGCHLD)
     }
 
     /// Has SIGWINCH wake whoever polls [`Cancel::fd`]: the terminal has another size.
     pub fn wake_on_resize(&self) -> io::Result<()> {
+        self.wake_on(libc::SIGWINCH)
+    }
+
+    fn wake_on(&self, signal: c_int) -> io::Result<()> {
         let inner = Arc::clone(&self.inner);
         // SAFETY: the action only writes one byte to a pipe.
-        unsafe { signal_hook::low_level::register(libc::SIGWINCH, move || inner.wake()) }?;
-        Ok(())
+        unsafe { signal_hook::low_level::register(signal, move || inner.wake()) }.map(drop)
     }
 
     /// Asks for the stop, as a signal would.
@@ -125,7 +142,7 @@ impl Cancel {
         self.inner.group.store(group, Ordering::SeqCst);
     }
 
-    /// Readable after a signal (SIGCHLD included) until [`Cancel::drain`]. For `poll` beside other descriptors.
+    /// Readable after a signal until [`Cancel::drain`]. For `poll` beside other descriptors.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.inner.wake_read.as_fd()
     }

@@ -288,6 +288,7 @@ fn perform(command: Command) -> Result<Option<String>, PtyError> {
     let cwd = std::env::current_dir().map_err(system("find the current directory"))?;
     let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
     let cancel = Cancel::install().map_err(system("prepare for signals"))?;
+    cancel.wake_on_child().map_err(system("prepare for signals"))?;
     if let Command::Holder(args) = command {
         return hold(&args, &cwd, environment, &cancel).map(|()| None);
     }

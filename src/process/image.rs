@@ -4,8 +4,21 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, NulError, OsString};
 use std::io;
 use std::os::raw::c_char;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+/// How many bytes an environment has, roughly.
+const ROOM: usize = 4096;
+
+/// A string holds a NUL byte, which none can that a program is given.
+#[derive(Debug)]
+pub(super) struct HoldsNul;
+
+impl From<NulError> for HoldsNul {
+    fn from(_: NulError) -> Self {
+        Self
+    }
+}
 
 /// What `execve` takes, made beforehand because the child must not allocate memory.
 ///
@@ -23,15 +36,10 @@ impl Image {
         path: &Path,
         argv: &[String],
         env: &BTreeMap<OsString, OsString>,
-    ) -> Result<Self, NulError> {
+    ) -> Result<Self, HoldsNul> {
         let path = CString::new(path.as_os_str().as_encoded_bytes())?;
-        let argv = Strings::new(argv.iter().map(|argument| argument.clone().into_bytes()))?;
-        let variables = env.iter().map(|(name, value)| {
-            let mut variable = name.clone();
-            variable.push("=");
-            variable.push(value);
-            variable.into_vec()
-        });
+        let argv = Strings::new(argv.iter().map(|argument| [argument.as_bytes(), b"", b""]))?;
+        let variables = env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()]);
         Ok(Self { path, argv, env: Strings::new(variables)? })
     }
 
@@ -77,11 +85,11 @@ pub(super) fn reset_signals() {
     }
 }
 
-/// C strings and an array of pointers to them that ends with null.
+/// C strings, one behind the other, and an array of pointers to them that ends with null.
 struct Strings {
     pointers: Vec<*const c_char>,
-    /// What `pointers` point to.
-    _owned: Vec<CString>,
+    /// What `pointers` point into.
+    _owned: Vec<u8>,
 }
 
 // SAFETY: the pointers lead to memory on the heap that the struct owns and that nothing changes.
@@ -90,10 +98,20 @@ unsafe impl Send for Strings {}
 unsafe impl Sync for Strings {}
 
 impl Strings {
-    fn new(strings: impl Iterator<Item = Vec<u8>>) -> Result<Self, NulError> {
-        let owned = strings.map(CString::new).collect::<Result<Vec<_>, _>>()?;
-        let pointers =
-            owned.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect();
+    /// Each string is given in three pieces.
+    fn new<'a>(strings: impl Iterator<Item = [&'a [u8]; 3]>) -> Result<Self, HoldsNul> {
+        let (mut owned, mut starts) = (Vec::with_capacity(ROOM), Vec::new());
+        for pieces in strings {
+            starts.push(owned.len());
+            pieces.iter().for_each(|piece| owned.extend_from_slice(piece));
+            owned.push(0);
+        }
+        if memchr::memchr_iter(0, &owned).count() != starts.len() {
+            return Err(HoldsNul);
+        }
+        let base: *const c_char = owned.as_ptr().cast();
+        let pointers = starts.iter().map(|start| base.wrapping_add(*start));
+        let pointers = pointers.chain([std::ptr::null()]).collect();
         Ok(Self { pointers, _owned: owned })
     }
 }

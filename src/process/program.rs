@@ -60,7 +60,10 @@ pub(super) fn find(name: &str, launch: &Launch) -> Result<PathBuf, End> {
     let search = launch.env.get(OsStr::new("PATH")).filter(|_| !name.is_empty());
     let mut forbidden = None;
     for directory in search.iter().flat_map(std::env::split_paths) {
-        let path = absolute(launch.cwd.join(directory).join(name));
+        let path = match directory.is_absolute() {
+            true => directory.join(name),
+            false => absolute(launch.cwd.join(directory).join(name)),
+        };
         match check(&path) {
             Ok(()) => return Ok(path),
             Err(Obstacle::Missing | Obstacle::NotAFile(_)) => {}

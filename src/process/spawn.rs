@@ -51,6 +51,7 @@ pub(super) fn start(image: Image, directory: &Path, is_fed: bool) -> io::Result<
 #[cfg(target_os = "linux")]
 mod system {
     use super::{Image, Streams};
+    use crate::signal::HANDLED;
     use rustix::process::{Pid, WaitOptions, getpid, waitpid};
     use std::ffi::{CStr, c_int, c_void};
     use std::io;
@@ -61,8 +62,6 @@ mod system {
 
     /// As much as a few system calls need; signals are handled on no stack of ours, since none is handled there.
     const STACK: usize = 16 * 1024;
-    /// The largest signal of Linux.
-    const LAST_SIGNAL: c_int = 64;
 
     /// What the child needs, and where it says what failed.
     struct Plan<'a> {
@@ -161,25 +160,26 @@ mod system {
         }
     }
 
-    /// Gives every signal that the engine handles its default again, and SIGPIPE, which the Rust runtime ignores.
+    /// Gives every signal that the engine handles its default again, as the kernel does a moment later, so that none of
+    /// its handlers runs here; and SIGPIPE, which the Rust runtime ignores.
     ///
     /// # Safety
     /// For a child whose table of handlers is its own.
     unsafe fn forget_handlers() {
-        for signal in 1..=LAST_SIGNAL {
+        let default = MaybeUninit::<libc::sigaction>::zeroed();
+        for signal in HANDLED {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: `action` is valid for both, and all zeroes is the default action; the C library keeps two signals
-            // for itself and refuses them, which changes nothing.
+            // SAFETY: `action` is valid for writing, and all zeroes is the default action.
             unsafe {
                 let known = libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) == 0;
                 let handler = (*action.as_ptr()).sa_sigaction;
-                let is_ours = handler != libc::SIG_DFL && handler != libc::SIG_IGN;
-                if known && (is_ours || signal == libc::SIGPIPE) {
-                    let default = MaybeUninit::<libc::sigaction>::zeroed();
+                if known && handler != libc::SIG_DFL && handler != libc::SIG_IGN {
                     libc::sigaction(signal, default.as_ptr(), ptr::null_mut());
                 }
             }
         }
+        // SAFETY: as above.
+        unsafe { libc::sigaction(libc::SIGPIPE, default.as_ptr(), ptr::null_mut()) };
     }
 }
 
