@@ -13,6 +13,8 @@ use crate::terminal;
 use crate::text::{argument, hide_answers, one_line, printable};
 use crate::time::{Clock, human_duration};
 use crate::tool::value_text;
+use anstream::stream::RawStream;
+use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
@@ -70,6 +72,8 @@ pub struct Progress {
     result_follows: bool,
     /// Whether this is the result itself, of `show`, and goes to stdout.
     to_stdout: bool,
+    /// Whether it is shown in colours.
+    colours: bool,
 }
 
 impl Progress {
@@ -88,12 +92,14 @@ impl Progress {
             earlier: HashMap::new(),
             result_follows: false,
             to_stdout: false,
+            colours: has_colours(&std::io::stderr()),
         }
     }
 
     /// An account of a run on stdout.
     pub fn account(verbosity: Verbosity, clock: Clock) -> Self {
-        Self { to_stdout: true, ..Self::new(verbosity, false, clock) }
+        let colours = has_colours(&std::io::stdout());
+        Self { to_stdout: true, colours, ..Self::new(verbosity, false, clock) }
     }
 
     /// Leaves an answer out that is the result, from now on: it is shown on the same terminal when the run ends.
@@ -452,9 +458,15 @@ impl Progress {
         if self.verbosity == Verbosity::Silent {
             return;
         }
+        let mut line = match self.colours {
+            true => text.to_owned(),
+            false => anstream::adapter::strip_str(text).to_string(),
+        };
+        line.push('\n');
+        // In one write, so that the lines of processes that share a terminal do not mix.
         let _ = match self.to_stdout {
-            true => writeln!(anstream::AutoStream::auto(std::io::stdout()).lock(), "{text}"),
-            false => writeln!(anstream::AutoStream::auto(std::io::stderr()).lock(), "{text}"),
+            true => std::io::stdout().write_all(line.as_bytes()),
+            false => std::io::stderr().write_all(line.as_bytes()),
         };
     }
 
@@ -469,6 +481,11 @@ impl Progress {
     fn stop_spinner(&mut self) {
         self.spinner = None;
     }
+}
+
+/// Whether what is written there may have colours: by the environment, and when it is a terminal.
+fn has_colours(stream: &impl RawStream) -> bool {
+    !matches!(AutoStream::choice(stream), ColorChoice::Never)
 }
 
 /// At most `room` characters of a line, with `…` where something was left out.
