@@ -213,7 +213,7 @@ impl<'a> Engine<'a> {
         let input = Input::of_error(&details.kind, &message);
         run.record(Payload::Error { error_message: message, error_details: details });
         let (iteration, cancel) = (run.state().iterations, self.cancel.for_the_end());
-        if tell && let Err(error) = self.notify(run, Hook::OnError, iteration, input, &cancel) {
+        if tell && let Err(error) = self.notify(run, Hook::OnError, iteration, || input, &cancel) {
             warn(run, &error);
         }
     }
@@ -231,7 +231,7 @@ impl<'a> Engine<'a> {
             }
             _ => {}
         }
-        match self.notify(run, Hook::OnRunEnd, iteration, input, &cancel) {
+        match self.notify(run, Hook::OnRunEnd, iteration, || input, &cancel) {
             Ok(()) => ending,
             Err(error @ EngineError::Hook { .. }) if ending == Ending::Completed => {
                 self.fail(run, &error);

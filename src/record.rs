@@ -10,7 +10,10 @@ use crate::process::{Capture, End, INLINE};
 use crate::text::Secrets;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 mod answers;
@@ -22,9 +25,11 @@ pub use answers::{recording, recordings};
 pub use body::Body;
 pub use request::{RequestError, Requests, base, blocks, request};
 
-/// The requests of a process are recorded whole until so many bytes of them are; from then on without the messages that the record before
-/// already tells of, so that what is written grows with the run and not with its square.
-const WHOLE_REQUESTS: usize = 256 * 1024;
+/// The requests of a process are recorded whole until so many bytes of them are; from then on without the messages that
+/// the record before already tells of, so that what is written grows with the run and not with its square.
+const WHOLE_REQUESTS: usize = 128 * 1024;
+/// How many bytes the record of a call has beside its request, roughly.
+const ROOM: usize = 4096;
 
 /// Where the io/ files of one run go.
 #[derive(Debug)]
@@ -35,6 +40,9 @@ pub struct Records {
     last_request: Option<String>,
     /// How many bytes the requests take that were recorded whole.
     whole: usize,
+    /// The stems that are taken, by the directory of io/ in which they are. Two that have the same hash only make one of
+    /// them longer than it had to be.
+    taken: BTreeMap<String, HashSet<u64>>,
 }
 
 /// One LLM call, for io/invocations.
@@ -229,7 +237,8 @@ pub fn ended(end: &End) -> Option<String> {
 impl Records {
     /// The records of the run in `run_dir`.
     pub fn new(run_dir: &Path, secrets: Secrets) -> Self {
-        Self { run_dir: run_dir.to_owned(), secrets, last_request: None, whole: 0 }
+        let (run_dir, taken) = (run_dir.to_owned(), BTreeMap::new());
+        Self { run_dir, secrets, last_request: None, whole: 0, taken }
     }
 
     /// A directory of io/.
@@ -237,17 +246,16 @@ impl Records {
         self.run_dir.join("io").join(name)
     }
 
-    /// A name under `dir` of io/ that is not taken, without its `.json`.
-    pub fn fresh_stem(&self, dir: &str, stem: &str) -> String {
-        let dir = self.dir(dir);
-        let taken = |stem: &str| {
-            [".json", ".stdin", ".stdout", ".stderr"]
-                .iter()
-                .any(|end| dir.join(format!("{stem}{end}")).exists())
-        };
+    /// A name under `dir` of io/ that is not taken, without its `.json`; from now on it is. The directory is read once:
+    /// nobody but this process adds to it.
+    pub fn fresh_stem(&mut self, dir: &str, stem: &str) -> String {
+        if !self.taken.contains_key(dir) {
+            self.taken.insert(dir.to_owned(), stems(&self.dir(dir)));
+        }
+        let taken = self.taken.entry(dir.to_owned()).or_default();
         let mut candidate = stem.to_owned();
         let mut number = 2;
-        while taken(&candidate) {
+        while !taken.insert(hash_of(&candidate)) {
             candidate = format!("{stem}-{number}");
             number += 1;
         }
@@ -265,36 +273,38 @@ impl Records {
         let stem = format!("{}_{}", record.started_at.compact(), record.iteration);
         let name = format!("{}.json", self.fresh_stem("invocations", &stem));
         let request_sha256 = sent.map_or_else(|| body.sha256(), sha256);
-        let recorded = self.shortened(body, sent.unwrap_or(body.text()));
-        #[derive(Serialize)]
-        struct Whole<'a> {
-            #[serde(flatten)]
-            record: &'a Invocation<'a>,
-            request_sha256: String,
-            request: &'a RawValue,
-        }
-        let request = RawValue::from_string(recorded).unwrap_or_else(|_| RawValue::NULL.to_owned());
+        let request = self.shortened(body, sent.unwrap_or(body.text()));
+        // The request is JSON already.
+        let mut text = Vec::with_capacity(request.len() + ROOM);
+        let _ = serde_json::to_writer(&mut text, record);
+        let mut text = String::from_utf8(text).unwrap_or_default();
+        text.pop();
+        text.push_str(",\"request_sha256\":\"");
+        text.push_str(&request_sha256);
+        text.push_str("\",\"request\":");
+        text.push_str(&request);
+        text.push_str("}\n");
         let path = format!("io/invocations/{name}");
-        self.write(&path, &Whole { record, request_sha256, request: &request })?;
+        self.seal(&path, text)?;
         self.last_request = Some(name);
         Ok(path)
     }
 
     /// The text of a request with the messages that the last record tells of replaced by a reference, unless it is
     /// recorded whole.
-    fn shortened(&mut self, body: &Body, text: &str) -> String {
+    fn shortened<'t>(&mut self, body: &Body, text: &'t str) -> Cow<'t, str> {
         let messages = body.messages();
         let same = if body.is_like(text) { &messages[..body.kept()] } else { &[] };
         let (Some(file), [first, ..], [.., last]) = (&self.last_request, same, same) else {
             self.whole += text.len();
-            return text.to_owned();
+            return Cow::Borrowed(text);
         };
         if self.whole + text.len() <= WHOLE_REQUESTS {
             self.whole += text.len();
-            return text.to_owned();
+            return Cow::Borrowed(text);
         }
         let reference = serde_json::json!({"same_as": file, "count": same.len()});
-        format!("{}{reference}{}", &text[..first.start], &text[last.end..])
+        Cow::Owned(format!("{}{reference}{}", &text[..first.start], &text[last.end..]))
     }
 
     /// Records a run of a tool under the stem that was reserved for it; gives the file's name as for an invocation.
@@ -324,7 +334,7 @@ impl Records {
 
     /// Records what `finish` gave.
     pub fn finish(
-        &self,
+        &mut self,
         at: Timestamp,
         call_id: &str,
         output: &serde_json::Value,
@@ -345,9 +355,28 @@ impl Records {
     fn write(&self, name: &str, record: &impl Serialize) -> Result<(), FileError> {
         let mut text = serde_json::to_string(record).unwrap_or_default();
         text.push('\n');
-        let text = crc::sealed(self.secrets.hide(&text).into_owned());
+        self.seal(name, text)
+    }
+
+    /// Writes a line as a record, with its check value and without secrets.
+    fn seal(&self, name: &str, line: String) -> Result<(), FileError> {
+        let text = crc::sealed(self.secrets.hidden(line));
         durable::write_new(&self.run_dir.join(name), text.as_bytes())
     }
+}
+
+/// The stems of the names in a directory of io/.
+fn stems(dir: &Path) -> HashSet<u64> {
+    let names =
+        std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let stem = |name: OsString| Some(hash_of(name.to_string_lossy().rsplit_once('.')?.0));
+    names.filter_map(stem).collect()
+}
+
+fn hash_of(stem: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    stem.hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -357,14 +386,16 @@ mod tests {
     #[test]
     fn c_5_2_a_name_that_is_taken_gets_a_number() {
         let dir = tempfile::tempdir().unwrap();
-        let records = Records::new(dir.path(), Secrets::default());
-        let executions = records.dir("tool_executions");
+        let fresh = || Records::new(dir.path(), Secrets::default());
+        let executions = fresh().dir("tool_executions");
         std::fs::create_dir_all(&executions).unwrap();
         for (taken, free) in [("x.json", "x-2"), ("x-2.stdout", "x-3"), ("x-3.stderr", "x-4")] {
             std::fs::write(executions.join(taken), "").unwrap();
-            assert_eq!(records.fresh_stem("tool_executions", "x"), free);
+            assert_eq!(fresh().fresh_stem("tool_executions", "x"), free);
         }
-        assert_eq!(records.fresh_stem("tool_executions", "y"), "y");
+        let mut records = fresh();
+        let stems = ["y", "y", "x", "y"].map(|stem| records.fresh_stem("tool_executions", stem));
+        assert_eq!(stems, ["y", "y-2", "x-4", "y-3"]);
     }
 
     #[test]

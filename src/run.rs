@@ -213,6 +213,9 @@ impl Run {
             self.hide_in(&mut start.config);
             return Payload::EngineStart(start);
         }
+        if self.secrets.is_empty() {
+            return payload;
+        }
         let Ok(text) = serde_json::to_string(&payload) else { return payload };
         if matches!(self.secrets.hide(&text), Cow::Borrowed(_)) {
             return payload;

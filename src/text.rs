@@ -241,6 +241,19 @@ impl Secrets {
         Self(values)
     }
 
+    /// Whether there is nothing to hide.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As [`Secrets::hide`], for a text that is at hand.
+    pub fn hidden(&self, text: String) -> String {
+        match self.hide(&text) {
+            Cow::Owned(hidden) => hidden,
+            Cow::Borrowed(_) => text,
+        }
+    }
+
     /// `text` with every secret replaced; also where it stands in its JSON-escaped form, and where JSON stands in a
     /// string of JSON, as the arguments of a call do.
     pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {

@@ -114,7 +114,7 @@ impl Engine<'_> {
         let input = Input::of_error("tool_not_started", &message)
             .with("call_id", &call.id)
             .with("tool", &call.tool);
-        self.notify(run, Hook::OnError, call.iteration, input, &self.cancel)
+        self.notify(run, Hook::OnError, call.iteration, || input, &self.cancel)
     }
 
     fn run_tool(

@@ -114,13 +114,13 @@ pub(super) struct Effect<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// Runs a hook; none when there is none for that moment.
+    /// Runs a hook; none when there is none for that moment, and then nothing is made for it.
     pub(super) fn fire(
         &self,
         run: &mut Run,
         hook: Hook,
         iteration: u32,
-        input: Input,
+        input: impl FnOnce() -> Input,
         cancel: &Cancel,
     ) -> Result<Option<Fired<'a>>, EngineError> {
         let Some(configured) = self.agent.hooks.get(hook) else { return Ok(None) };
@@ -130,7 +130,7 @@ impl<'a> Engine<'a> {
         run.commit()?;
         let vars = self.environment.vars();
         let argv: Vec<String> = configured.command.iter().map(|word| vars.fill(word)).collect();
-        let Input { payload, env } = input;
+        let Input { payload, env } = input();
         let (name, run_id) = (hook.name(), Json::from(run.id.as_str()));
         let stdin = format!(
             "{{\"hook\":\"{name}\",\"run_id\":{run_id},\"iteration\":{iteration}{payload}}}\n"
@@ -255,7 +255,7 @@ impl<'a> Engine<'a> {
         run: &mut Run,
         hook: Hook,
         iteration: u32,
-        input: Input,
+        input: impl FnOnce() -> Input,
         cancel: &Cancel,
     ) -> Result<(), EngineError> {
         let Some(fired) = self.fire(run, hook, iteration, input, cancel)? else { return Ok(()) };
@@ -273,7 +273,7 @@ impl<'a> Engine<'a> {
         if run.state().iteration_started >= iteration {
             return Ok(());
         }
-        self.notify(run, Hook::OnIterationStart, iteration, Input::default(), &self.cancel)
+        self.notify(run, Hook::OnIterationStart, iteration, Input::default, &self.cancel)
     }
 
     /// Runs on_iteration_end likewise, when there was an iteration and all its results are in.
@@ -282,7 +282,7 @@ impl<'a> Engine<'a> {
         if run.state().iteration_ended >= iteration {
             return Ok(());
         }
-        self.notify(run, Hook::OnIterationEnd, iteration, Input::default(), &self.cancel)
+        self.notify(run, Hook::OnIterationEnd, iteration, Input::default, &self.cancel)
     }
 
     /// Asks pre_tool_execution for its consent. Gives what is to be run in the end, or why the call is not.
@@ -293,14 +293,17 @@ impl<'a> Engine<'a> {
         tool: &Tool,
         invocation: Invocation,
     ) -> Result<Result<(Call, Invocation), String>, EngineError> {
-        let input = Input::of_tool(call).with("argv", &invocation.argv);
         let hook = Hook::PreToolExecution;
-        if self.agent.hooks.get(hook).is_some() && run.secrets().is_in(&input.payload) {
+        if self.agent.hooks.get(hook).is_none() {
+            return Ok(Ok((call.clone(), invocation)));
+        }
+        let input = Input::of_tool(call).with("argv", &invocation.argv);
+        if run.secrets().is_in(&input.payload) {
             let text = format!("call denied: the hook {} {UNSHOWN}", hook.name());
             run.tell(Notice::Warning(&text));
             return Ok(Err(denied(run.state(), &format!("the hook {UNSHOWN}"))));
         }
-        let Some(fired) = self.fire(run, hook, call.iteration, input, &self.cancel)? else {
+        let Some(fired) = self.fire(run, hook, call.iteration, || input, &self.cancel)? else {
             return Ok(Ok((call.clone(), invocation)));
         };
         let (verdict, failure) = answer::verdict(&fired.finished, fired.configured);
@@ -347,12 +350,14 @@ impl<'a> Engine<'a> {
         call: &Call,
         seen: Observation,
     ) -> (Observation, Result<(), EngineError>) {
-        let code = seen.exit_code.map_or_else(String::new, |code| code.to_string());
-        let input = Input::of_tool(call)
-            .with("result", &seen.text)
-            .with("exit_code", &seen.exit_code)
-            .env("TOOL_RESULT", seen.text.clone())
-            .env("TOOL_EXIT_CODE", code);
+        let input = || {
+            let code = seen.exit_code.map_or_else(String::new, |code| code.to_string());
+            Input::of_tool(call)
+                .with("result", &seen.text)
+                .with("exit_code", &seen.exit_code)
+                .env("TOOL_RESULT", seen.text.clone())
+                .env("TOOL_EXIT_CODE", code)
+        };
         let hook = Hook::PostToolExecution;
         let must_pass =
             self.agent.hooks.get(hook).is_some_and(|hook| hook.on_failure == OnFailure::Fail);

@@ -152,7 +152,7 @@ impl Engine<'_> {
 
     /// The question as pre_llm_request lets it through.
     fn pass_gate(&self, run: &mut Run, question: Question) -> Result<Question, EngineError> {
-        let input = Input::default().with_json("request", question.body.text());
+        let input = || Input::default().with_json("request", question.body.text());
         let (hook, iteration) = (Hook::PreLlmRequest, question.iteration);
         let Some(fired) = self.fire(run, hook, iteration, input, &self.cancel)? else {
             return Ok(question);
@@ -190,7 +190,7 @@ impl Engine<'_> {
         iteration: u32,
         reply: Reply,
     ) -> Result<Reply, EngineError> {
-        let input = Input::default().with("response", &reply.response);
+        let input = || Input::default().with("response", &reply.response);
         let hook = Hook::PostLlmResponse;
         let Some(fired) = self.fire(run, hook, iteration, input, &self.cancel)? else {
             return Ok(reply);
