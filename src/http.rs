@@ -156,7 +156,7 @@ impl Wire {
         self.config.proxy().is_some()
     }
 
-    /// Begins to post `body`; [`Exchange::head`] sends it.
+    /// Begins to post `body`, which is not empty; [`Exchange::head`] sends it.
     pub fn post<'a>(&'a mut self, body: Arc<String>, cancel: &Cancel) -> Exchange<'a> {
         self.watch.begin(cancel);
         Exchange { wire: self, step: Step::Begun(body), piece: Vec::new() }

@@ -31,7 +31,6 @@ use self::spawn::Pipes;
 use self::table::lives;
 use crate::signal::{Cancel, timespec};
 use crate::text::Secrets;
-use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -39,6 +38,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, waitpid};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter};
+use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -250,7 +250,7 @@ impl<'a> Running<'a> {
     /// Goes through the stages; gives why we ended the child if we did.
     fn supervise(&mut self, cancel: &Cancel) -> Option<End> {
         // Not filled before it is read into: most children print less.
-        let mut buffer = Vec::with_capacity(BUFFER);
+        let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut cut_short = None;
         while !self.is_over() {
             self.wait(cancel);
@@ -397,13 +397,12 @@ impl Stream {
     }
 
     /// Reads once, if there is something to read; writes what is due into the file.
-    fn read(&mut self, buffer: &mut Vec<u8>) {
+    fn read(&mut self, buffer: &mut [MaybeUninit<u8>]) {
         if let Some(pipe) = &self.pipe {
-            buffer.clear();
-            match rustix::io::read(pipe, spare_capacity(buffer)) {
-                Ok(1..) => self.recorder.push(buffer),
+            match rustix::io::read(pipe, buffer) {
+                Ok((piece @ [_, ..], _)) => self.recorder.push(piece),
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Ok(0) | Err(_) => self.pipe = None,
+                Ok(_) | Err(_) => self.pipe = None,
             }
         }
         self.recorder.flush(Instant::now());

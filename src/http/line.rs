@@ -6,9 +6,10 @@
 use crate::signal::{Cancel, timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::net::{AddressFamily, SocketType};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketType};
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{self, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,6 +27,16 @@ use ureq::unversioned::transport::{
 const OUTPUT: usize = 64 * 1024;
 /// How much may come at once; also the longest head of an answer.
 const INPUT: usize = 32 * 1024;
+
+/// What is sent waits for more. Elsewhere it goes out by itself.
+#[cfg(target_os = "linux")]
+const MORE: SendFlags = SendFlags::MORE;
+#[cfg(not(target_os = "linux"))]
+const MORE: SendFlags = SendFlags::empty();
+
+fn of_system(errno: Errno) -> Error {
+    Error::Io(errno.into())
+}
 
 /// Why a wait was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +61,8 @@ struct Terms {
     stop: Option<Stop>,
     /// The exchange made its connection itself.
     connected: bool,
+    /// The head of the request is on its way.
+    begun: bool,
     /// Where the present connection leads, for as long as it lives.
     known: Option<(Weak<()>, ResolvedSocketAddrs)>,
 }
@@ -65,6 +78,7 @@ impl Watch {
             idle,
             stop: None,
             connected: false,
+            begun: false,
             known: None,
         })))
     }
@@ -74,7 +88,7 @@ impl Watch {
         let (mut terms, now) = (self.terms(), Instant::now());
         terms.cancel = Some(cancel.clone());
         (terms.began, terms.heard) = (now, now);
-        (terms.stop, terms.connected) = (None, false);
+        (terms.stop, terms.connected, terms.begun) = (None, false, false);
     }
 
     /// How long nothing may come from now on.
@@ -234,7 +248,9 @@ impl<In: Transport> Connector<In> for Dial {
             .is_none()
             .then(|| (Arc::downgrade(&alive), details.addrs.clone()));
         drop(terms);
-        Ok(Some(Either::B(Line { stream, buffers, watch: self.0.clone(), _alive: alive })))
+        let watch = self.0.clone();
+        let is_plain = !details.needs_tls() && details.config.proxy().is_none();
+        Ok(Some(Either::B(Line { stream, buffers, watch, is_plain, _alive: alive })))
     }
 }
 
@@ -261,14 +277,13 @@ impl Dial {
 
     fn reach_one(&self, address: &SocketAddr, limit: &NextTimeout) -> Result<TcpStream, Error> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let of_system = |errno: rustix::io::Errno| Error::Io(errno.into());
         let socket = rustix::net::socket(family, SocketType::STREAM, None).map_err(of_system)?;
         rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).map_err(of_system)?;
         let stream = TcpStream::from(socket);
         stream.set_nonblocking(true)?;
         match rustix::net::connect(&stream, address) {
             Ok(()) => return Ok(stream),
-            Err(rustix::io::Errno::INPROGRESS) => {}
+            Err(Errno::INPROGRESS) => {}
             Err(errno) => return Err(of_system(errno)),
         }
         self.0.wait(stream.as_fd(), PollFlags::OUT, limit)?;
@@ -284,6 +299,8 @@ pub(super) struct Line {
     stream: TcpStream,
     buffers: LazyBuffers,
     watch: Watch,
+    /// What is written is a request, and nothing before it.
+    is_plain: bool,
     /// Says that the connection is there.
     _alive: Arc<()>,
 }
@@ -294,15 +311,18 @@ impl Transport for Line {
     }
 
     fn transmit_output(&mut self, amount: usize, limit: NextTimeout) -> Result<(), Error> {
+        let is_head = !std::mem::replace(&mut self.watch.terms().begun, true) && self.is_plain;
+        // ureq gives the head and the body one after the other, and whoever has the head waits for the body.
+        let flags = if is_head { SendFlags::NOSIGNAL | MORE } else { SendFlags::NOSIGNAL };
         let mut left = &self.buffers.output()[..amount];
         while !left.is_empty() {
-            match self.stream.write(left) {
+            match rustix::net::send(&self.stream, left, flags) {
                 Ok(count) => left = &left[count..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(Errno::AGAIN) => {
                     self.watch.wait(self.stream.as_fd(), PollFlags::OUT, &limit)?;
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => self.watch.check()?,
-                Err(error) => return Err(error.into()),
+                Err(Errno::INTR) => self.watch.check()?,
+                Err(errno) => return Err(of_system(errno)),
             }
         }
         Ok(())

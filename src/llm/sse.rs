@@ -22,14 +22,20 @@ pub struct Events {
 impl Events {
     /// The data of every event that `piece` completes.
     pub fn push(&mut self, piece: &[u8]) -> Vec<String> {
-        let mut events = Vec::new();
-        for &byte in piece {
-            let after_cr = std::mem::replace(&mut self.after_cr, byte == b'\r');
-            match byte {
-                b'\n' if after_cr => {}
-                b'\n' | b'\r' => events.extend(self.end_line()),
-                _ => self.line.push(byte),
+        let (mut events, mut rest) = (Vec::new(), piece);
+        while let [first, others @ ..] = rest {
+            if std::mem::take(&mut self.after_cr) && *first == b'\n' {
+                rest = others;
+                continue;
             }
+            let Some(end) = memchr::memchr2(b'\n', b'\r', rest) else {
+                self.line.extend_from_slice(rest);
+                break;
+            };
+            self.line.extend_from_slice(&rest[..end]);
+            self.after_cr = rest[end] == b'\r';
+            events.extend(self.end_line());
+            rest = &rest[end + 1..];
         }
         events
     }
