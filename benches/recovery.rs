@@ -14,8 +14,7 @@ mod common;
 use common::{Bars, DELTA, millis};
 use delta::agent::Agent;
 use delta::agent::imports::ImportPath;
-use delta::journal::{self, Contents};
-use delta::state::RunState;
+use delta::journal::{self, Folded};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 use test_support::sandbox::Sandbox;
@@ -132,12 +131,12 @@ fn large(bars: &mut Bars) -> Sandbox {
     sandbox
 }
 
-fn fold(sandbox: &Sandbox, count: usize) -> (Contents, RunState) {
-    let contents = journal::read(&sandbox.path(RUN)).unwrap();
-    assert!(contents.events.len() >= count - 3);
-    let state = RunState::of(&contents.events);
-    assert!(state.iterations > 1000);
-    (contents, state)
+/// What `continue` does with the journal of a run.
+fn fold(sandbox: &Sandbox, count: usize) -> Folded {
+    let folded = journal::fold(&sandbox.path(RUN)).unwrap();
+    assert!(folded.state.seq >= count as u64 - 3);
+    assert!(folded.state.iterations > 1000);
+    folded
 }
 
 /// A run with one tool that prints so many lines, made longer: its middle three events again and again. Gives the length

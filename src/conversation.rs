@@ -109,25 +109,38 @@ impl Conversation {
 
     /// A call of the last answer has its result.
     pub fn result(&mut self, call_id: &str, observation: &str) {
-        let is_iteration = |entry: &&mut Entry| matches!(entry.said, Said::Iteration(_));
-        let Some(entry) = self.entries.iter_mut().rev().find(is_iteration) else { return };
-        let Said::Iteration(calls) = &entry.said else { return };
-        if let Some(index) = calls.iter().position(|id| id == call_id) {
-            entry.messages[1 + index] = result_message(call_id, observation);
+        if let Some(message) = self.result_of(call_id) {
+            *message = result_message(call_id, observation);
         }
+    }
+
+    /// The same with an observation that is JSON already, as `serde_json` writes a text, and an id that needs no escapes.
+    pub fn result_in_json(&mut self, call_id: &str, observation: &str) {
+        if let Some(message) = self.result_of(call_id) {
+            let (begin, middle) = ("{\"role\":\"tool\",\"tool_call_id\":\"", "\",\"content\":");
+            *message = [begin, call_id, middle, observation, "}"].concat();
+        }
+    }
+
+    /// The message that is the result of a call of the last answer.
+    fn result_of(&mut self, call_id: &str) -> Option<&mut String> {
+        let is_iteration = |entry: &&mut Entry| matches!(entry.said, Said::Iteration(_));
+        let entry = self.entries.iter_mut().rev().find(is_iteration)?;
+        let Said::Iteration(calls) = &entry.said else { return None };
+        let index = calls.iter().position(|id| id == call_id)?;
+        entry.messages.get_mut(1 + index)
     }
 
     /// The id of a call in the run: the LLM's own, unless it cannot serve.
     fn id_of(&mut self, given: &str, iteration: u32, index: usize) -> String {
         let fit = (1..=LONGEST_ID).contains(&given.len()) && !given.contains(char::is_control);
-        let mut id = given.to_owned();
-        if !fit || self.used_ids.contains(given) {
-            id = format!("call_{iteration}_{}", index + 1);
-            while self.used_ids.contains(&id) {
-                id.push('_');
-            }
+        if fit && self.used_ids.insert(given.to_owned()) {
+            return given.to_owned();
         }
-        self.used_ids.insert(id.clone());
+        let mut id = format!("call_{iteration}_{}", index + 1);
+        while !self.used_ids.insert(id.clone()) {
+            id.push('_');
+        }
         id
     }
 

@@ -7,7 +7,7 @@ mod account;
 
 pub use account::{Account, Admission, Entry, Head, Refusal};
 
-use crate::event::{Event, Payload, Thought};
+use crate::event::{Payload, Thought};
 use crate::llm::config::PRICING_HELP;
 use crate::llm::{LlmConfig, ToolCall};
 use crate::tokens;
@@ -200,14 +200,13 @@ impl Limits {
 }
 
 /// What the answers in a journal took, those that a fork has copied apart: as the endpoint reported it, or else estimated.
-pub fn spent(events: &[Event]) -> Amount {
-    let fork = events.iter().rposition(|event| matches!(event.payload, Payload::Fork(_)));
-    let events = &events[fork.unwrap_or(0)..];
-    let amount = |event: &Event| match &event.payload {
-        Payload::Thought(thought) => thought_took(thought),
-        _ => Amount::default(),
-    };
-    events.iter().map(amount).fold(Amount::default(), Amount::plus)
+/// `before` is what it was until this event.
+pub fn spent(before: Amount, payload: &Payload) -> Amount {
+    match payload {
+        Payload::Fork(_) => Amount::default(),
+        Payload::Thought(thought) => before.plus(thought_took(thought)),
+        _ => before,
+    }
 }
 
 fn thought_took(thought: &Thought) -> Amount {

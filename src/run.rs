@@ -6,7 +6,7 @@
 use crate::durable::{self, FileError};
 use crate::event::{Event, Origin, Payload, ProcessInfo, Question, RunStatus, SnapshotTaken};
 use crate::id::RunId;
-use crate::journal::{Contents, Journal};
+use crate::journal::{Folded, Journal};
 use crate::llm::Attempt;
 use crate::ownership::Ownership;
 use crate::record::Records;
@@ -169,7 +169,7 @@ impl Run {
         Ok(Self { id, dir, records, secrets, state, journal, observer, written: None, ownership })
     }
 
-    /// A run that is taken up again: its journal holds `contents`. Gives the name under which a torn tail was set aside.
+    /// A run that is taken up again, as its journal says that it stands. Gives the name under which a torn tail was set aside.
     pub fn open(
         id: RunId,
         dir: &Path,
@@ -177,11 +177,11 @@ impl Run {
         secrets: Secrets,
         clock: Clock,
         observer: Observer,
-        contents: &Contents,
+        folded: Folded,
     ) -> Result<(Self, Option<String>), FileError> {
-        let (journal, aside) = Journal::open(dir, contents, clock)?;
+        let (journal, aside) = Journal::open(dir, &folded.end, clock)?;
         let records = Records::new(dir, secrets.clone());
-        let (dir, state) = (dir.to_owned(), RunState::of(&contents.events));
+        let (dir, state) = (dir.to_owned(), folded.state);
         let run =
             Self { id, dir, records, secrets, state, journal, observer, written: None, ownership };
         Ok((run, aside))

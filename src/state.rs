@@ -6,7 +6,8 @@
 
 use crate::conversation::Conversation;
 use crate::event::{
-    EngineStart, ErrorDetails, Event, Fork, Origin, Payload, Question, RunStatus, Thought,
+    EngineStart, ErrorDetails, Event, Fork, Glance, News, Origin, Payload, Question, RunStatus,
+    Thought,
 };
 use crate::llm::{ToolCall, Usage};
 use crate::time::Timestamp;
@@ -40,9 +41,9 @@ pub struct Call {
 #[derive(Debug, Clone, PartialEq)]
 enum Phase {
     Queued,
-    /// Requested; with the command line that was started, if one was, and its io/ file.
+    /// Requested; with whether something was started, and its io/ file.
     Begun {
-        argv: Option<Vec<String>>,
+        starts: bool,
         execution: Option<String>,
     },
     /// A person was asked.
@@ -200,12 +201,8 @@ impl RunState {
 
     /// Takes one more event in.
     pub fn apply(&mut self, event: &Event) {
-        self.seq = event.seq;
-        self.created_at.get_or_insert(event.timestamp);
-        self.updated_at = Some(event.timestamp);
-        if matches!(event.payload, Payload::EngineStart(_) | Payload::Fork(_))
-            || self.status == Some(RunStatus::Running)
-        {
+        self.pass(event.seq, event.timestamp);
+        if matches!(event.payload, Payload::EngineStart(_) | Payload::Fork(_)) {
             self.worked_until = Some(event.timestamp);
         }
         self.timeline.apply(&event.payload);
@@ -223,8 +220,8 @@ impl RunState {
             }
             Payload::Thought(thought) => self.thought(thought),
             Payload::ActionRequest(request) => {
-                let (argv, execution) = (request.argv.clone(), request.execution.clone());
-                self.set_phase(&request.call_id, Phase::Begun { argv, execution });
+                let (starts, execution) = (request.argv.is_some(), request.execution.clone());
+                self.set_phase(&request.call_id, Phase::Begun { starts, execution });
             }
             Payload::ActionResult(result) => {
                 self.conversation.result(&result.call_id, &result.observation_content);
@@ -261,6 +258,31 @@ impl RunState {
                     self.close_iteration();
                 }
             }
+        }
+    }
+
+    /// Takes one more event in, of which this is all that is known here.
+    pub fn apply_glance(&mut self, glance: &Glance<'_>) {
+        self.pass(glance.seq, glance.timestamp);
+        match glance.news {
+            News::Begun { starts, execution } => {
+                let execution = execution.map(str::to_owned);
+                self.set_phase(glance.call_id, Phase::Begun { starts, execution });
+            }
+            News::Answered { observation } => {
+                self.conversation.result_in_json(glance.call_id, observation);
+                self.set_phase(glance.call_id, Phase::Answered);
+            }
+        }
+    }
+
+    /// The number and the time of one more event.
+    fn pass(&mut self, seq: u64, at: Timestamp) {
+        self.seq = seq;
+        self.created_at.get_or_insert(at);
+        self.updated_at = Some(at);
+        if self.status == Some(RunStatus::Running) {
+            self.worked_until = Some(at);
         }
     }
 
@@ -355,11 +377,11 @@ impl RunState {
             let call = call.clone();
             match phase {
                 Phase::Answered => {}
-                Phase::Begun { argv: Some(_), execution } => {
+                Phase::Begun { starts: true, execution } => {
                     return Step::Settle { call, execution: execution.clone() };
                 }
                 // What starts nothing may simply be done again.
-                Phase::Queued | Phase::Begun { argv: None, .. } => return Step::Act(call),
+                Phase::Queued | Phase::Begun { starts: false, .. } => return Step::Act(call),
                 Phase::Asked(question) => return Step::Wait(question.clone()),
                 Phase::Replied(response) => {
                     return Step::Reply { call, response: response.clone() };

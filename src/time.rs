@@ -24,7 +24,7 @@ impl Timestamp {
 
     /// The moment that a text in RFC 3339 tells.
     pub fn parse(text: &str) -> Option<Self> {
-        text.parse().map(Self).ok()
+        written(text.as_bytes()).or_else(|| text.parse().ok()).map(Self)
     }
 
     /// Milliseconds since the Unix epoch.
@@ -36,6 +36,24 @@ impl Timestamp {
     pub fn compact(self) -> String {
         self.to_string().chars().filter(|c| !matches!(c, '-' | ':' | '.')).collect()
     }
+}
+
+/// Reads the one form in which they are written here.
+fn written(text: &[u8]) -> Option<jiff::Timestamp> {
+    // Where its digits stand, and what stands between them.
+    let form = b"0000-00-00T00:00:00.000Z";
+    let as_digit = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
+    if text.len() != form.len() || text.iter().zip(form).any(|(byte, it)| as_digit(*byte) != *it) {
+        return None;
+    }
+    let number = |from: usize, to: usize| {
+        text[from..to].iter().fold(0, |number, byte| 10 * number + i16::from(byte - b'0'))
+    };
+    let small = |from: usize| number(from, from + 2) as i8;
+    let nanoseconds = i32::from(number(20, 23)) * 1_000_000;
+    let date = jiff::civil::Date::new(number(0, 4), small(5), small(8)).ok()?;
+    let time = jiff::civil::Time::new(small(11), small(14), small(17), nanoseconds).ok()?;
+    jiff::tz::Offset::UTC.to_timestamp(date.to_datetime(time)).ok()
 }
 
 /// RFC 3339 in UTC with milliseconds: `2026-11-21T12:30:00.123Z`.
@@ -81,6 +99,20 @@ mod tests {
         assert_eq!(Timestamp::from_millis(0).to_string(), "1970-01-01T00:00:00.000Z");
         let text = serde_json::to_string(&moment).unwrap();
         assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), moment);
+    }
+
+    #[test]
+    fn moments_are_read_in_every_form() {
+        for (text, millis) in [
+            ("2025-10-13T14:35:22.123Z", Some(1_760_366_122_123)),
+            ("2025-10-13T16:35:22.123+02:00", Some(1_760_366_122_123)),
+            ("0001-02-29T00:00:00.000Z", None),
+            ("2024-02-29T23:59:60.000Z", Some(1_709_251_199_000)),
+            ("2024-02-29T24:00:00.000Z", None),
+            ("2024-02-29 23:59:59.000", None),
+        ] {
+            assert_eq!(Timestamp::parse(text).map(Timestamp::millis), millis, "{text}");
+        }
     }
 
     #[test]

@@ -299,7 +299,7 @@ pub fn ensure_parts(run_dir: &Path) -> Result<(), FileError> {
 
 /// Whether a run directory holds the journal of a run; a damaged one counts.
 fn began(dir: &Path) -> Result<bool, FileError> {
-    match journal::read(dir) {
+    match journal::fold(dir) {
         Err(JournalError::NeverBegan(_)) => Ok(false),
         Err(JournalError::Unreadable { path, source }) => {
             Err(FileError { action: "read", path, source })

@@ -3,10 +3,9 @@
 use super::drive::variable;
 use super::failure::Failure;
 use crate::agent::Agent;
-use crate::event::Event;
 use crate::id::RunId;
 use crate::ledger::{self, Budget, Ledger};
-use crate::limits::{ANSWER, Head, Limits, Usd, spent};
+use crate::limits::{ANSWER, Amount, Head, Limits, Usd};
 use crate::llm::config::PRICING_HELP;
 use crate::llm::{COMMAND_MARK, ProviderKind};
 use crate::signal::Cancel;
@@ -116,7 +115,7 @@ pub fn take_up(
     given: Limits,
     agent: &Agent,
     above: Vec<Ledger>,
-    events: &[Event],
+    spent: Amount,
     cancel: &Cancel,
 ) -> Result<Made, Failure> {
     let earlier = Ledger::in_run(dir)?.map(|account| account.head.given).unwrap_or_default();
@@ -133,7 +132,7 @@ pub fn take_up(
                 deadline_unix: limits.max_duration_ms.map(from_now),
                 above: above.first().map(|it| it.path().to_string_lossy().into_owned()),
             };
-            Some(Ledger::take_up(dir, head, spent(events), cancel)?)
+            Some(Ledger::take_up(dir, head, spent, cancel)?)
         }
     };
     let patient = variable(COMMAND_MARK.0).is_none();

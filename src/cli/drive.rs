@@ -16,7 +16,7 @@ use crate::human::Person;
 use crate::id::RunId;
 use crate::kept::{self, Kept};
 use crate::ledger::{Budget, Ledger};
-use crate::limits::Limits;
+use crate::limits::{Amount, Limits};
 use crate::llm::config::ModelChoice;
 use crate::llm::endpoint::ADDRESS_VARIABLES;
 use crate::llm::openai::OpenAi;
@@ -263,17 +263,17 @@ impl Ready {
     }
 
     /// What the run in `dir` may take: what the operator says now, or said for an earlier process, or else the agent, and
-    /// what the runs around it have left. `events` are those of its journal.
+    /// what the runs around it have left. `spent` is what its answers took until now.
     pub fn budget(
         &self,
         (id, dir): (&RunId, &Path),
         options: &Options,
-        events: &[Event],
+        spent: Amount,
         cancel: &Cancel,
     ) -> Result<Budget, Failure> {
         let above = self.above.clone();
         let made =
-            budget::take_up(id, dir, options.limits.limits(), &self.agent, above, events, cancel)?;
+            budget::take_up(id, dir, options.limits.limits(), &self.agent, above, spent, cancel)?;
         options.note(&made.notes);
         Ok(made.budget)
     }

@@ -317,9 +317,9 @@ fn drive_on(
     message: Option<String>,
 ) -> Result<Done, Failure> {
     let Made { id, dir, workspace, ownership, .. } = made;
-    let contents = resume::read_journal(&id, &dir)?;
-    let held = Held::new(&id, dir, ownership, contents, false)?;
-    let next = GoOn::of(&held.state).asking(args.options.model.as_ref());
+    let folded = resume::fold_journal(&id, &dir)?;
+    let held = Held::new(&id, dir, ownership, folded, false)?;
+    let next = GoOn::of(held.state()).asking(args.options.model.as_ref());
     let next = message.iter().fold(next, |next, message| next.saying(message));
     let said =
         held.meaning(message, &args.options, &workspace.root).map_err(Missing::into_failure)?;

@@ -7,7 +7,6 @@ use crate::id::RunId;
 use crate::journal;
 use crate::ownership::Ownership;
 use crate::run::RunMetadata;
-use crate::state::RunState;
 use crate::text::{one_line, printable, shell_word};
 use crate::time::{self, Timestamp, human_duration};
 use crate::workspace::Workspace;
@@ -196,8 +195,7 @@ fn describe(dir: &Path) -> Listed {
     if dir.is_symlink() {
         return damaged(run_id, dir, "it is a symlink");
     }
-    let read =
-        || journal::read(dir).map(|contents| RunMetadata::of(&RunState::of(&contents.events)));
+    let read = || journal::fold(dir).map(|folded| RunMetadata::of(&folded.state));
     let metadata = match settled(dir, &run_id) {
         Some(metadata) => Ok(Some(metadata)),
         None => read(),

@@ -11,7 +11,7 @@ use crate::agent::Agent;
 use crate::event::{EngineStart, Payload, Question, RunStatus};
 use crate::human;
 use crate::id::RunId;
-use crate::journal::{self, Contents, JournalError};
+use crate::journal::{self, Contents, Folded, JournalError};
 use crate::outcome::{GoOn, RunResult};
 use crate::ownership::{Ownership, OwnershipError};
 use crate::process;
@@ -107,12 +107,12 @@ pub fn ensure(
         let message = format!("interrupted while another process works on run {id}");
         return Err(Failure::interrupted(message));
     };
-    if matches!(journal::read(&dir), Err(JournalError::NeverBegan(_))) {
-        return Ok(None);
-    }
-    let contents = read_journal(id, &dir)?;
-    let held = Held::new(id, dir, ownership, contents, false)?;
-    let own = held.state.conversation.task();
+    let folded = match journal::fold(&dir) {
+        Err(JournalError::NeverBegan(_)) => return Ok(None),
+        folded => folded.map_err(|error| unreadable(id, error))?,
+    };
+    let held = Held::new(id, dir, ownership, folded, false)?;
+    let own = held.state().conversation.task();
     if !own.is_empty() && own != ready.secrets.hide(task) {
         let own = one_line(&printable(own), 60);
         options.note(&[format!("Note: run {id} is there with another task, which stays: {own}")]);
@@ -120,7 +120,7 @@ pub fn ensure(
     let task = own.is_empty().then(|| task.to_owned());
     match held.meaning(task, options, &workspace.root) {
         Ok(said) => held.take_up(workspace, ready, options, said, cancel.clone()).map(Some),
-        Err(_) => Ok(RunResult::of(&held.state)),
+        Err(_) => Ok(RunResult::of(held.state())),
     }
 }
 
@@ -130,9 +130,7 @@ pub struct Held {
     /// Where it lies.
     pub dir: PathBuf,
     ownership: Ownership,
-    contents: Contents,
-    /// What its events mean.
-    pub state: RunState,
+    folded: Folded,
     /// Of its last process.
     pub start: EngineStart,
     /// Its last process died.
@@ -158,8 +156,8 @@ impl Held {
     pub fn claim(id: &RunId, workspace: &Workspace, force: bool) -> Result<Self, Failure> {
         let dir = find(id, workspace)?;
         let ownership = Ownership::claim(id, &dir).map_err(|error| taken(error, id, &dir))?;
-        let contents = read_journal(id, &dir)?;
-        Self::new(id, dir, ownership, contents, force)
+        let folded = fold_journal(id, &dir)?;
+        Self::new(id, dir, ownership, folded, force)
     }
 
     /// Makes the run ours: its last process has left it, or is dead.
@@ -167,19 +165,24 @@ impl Held {
         id: &RunId,
         dir: PathBuf,
         mut ownership: Ownership,
-        contents: Contents,
+        folded: Folded,
         force: bool,
     ) -> Result<Self, Failure> {
-        let state = RunState::of(&contents.events);
+        let state = &folded.state;
         // It says nothing that the journal does not, so a disk that refuses it is no reason to stop.
-        let _ = run::mend_metadata(&dir, &state);
+        let _ = run::mend_metadata(&dir, state);
         let start = state
             .start
             .clone()
             .ok_or_else(|| Failure::damaged(format!("run {id} never began"), None))?;
         let orphaned = state.status == Some(RunStatus::Running);
         ownership.succeed(&start, !orphaned, force).map_err(|error| taken(error, id, &dir))?;
-        Ok(Self { id: id.clone(), dir, ownership, contents, state, start, orphaned })
+        Ok(Self { id: id.clone(), dir, ownership, folded, start, orphaned })
+    }
+
+    /// What its events mean.
+    pub fn state(&self) -> &RunState {
+        &self.folded.state
     }
 
     /// What a message, or none, means to the run: an answer, the next message, or nothing. `work_dir` is how
@@ -190,11 +193,11 @@ impl Held {
         options: &Options,
         work_dir: &Path,
     ) -> Result<Option<Payload>, Missing> {
-        if let Some(question) = self.state.question() {
+        if let Some(question) = self.state().question() {
             return self.answer(question, message, options.has_person());
         }
-        match (self.state.status, message) {
-            (_, None) if self.state.conversation.task().is_empty() => Err(Missing {
+        match (self.state().status, message) {
+            (_, None) if self.state().conversation.task().is_empty() => Err(Missing {
                 message: format!(
                     "run {} has no task: its process died before it was recorded",
                     self.id
@@ -213,7 +216,7 @@ impl Held {
                 hint: {
                     let again = status == RunStatus::Failed;
                     let words = if again { "Try again" } else { "Now do something else" };
-                    let next = GoOn::of(&self.state).at(work_dir).asking(options.model.as_ref());
+                    let next = GoOn::of(self.state()).at(work_dir).asking(options.model.as_ref());
                     next.saying(words).to_string()
                 },
             }),
@@ -238,7 +241,7 @@ impl Held {
                 Ok(Some(Payload::HumanInputReceived { iteration, call_id, response }))
             }
             // Whoever asked may have died, or failed, before the question could be shown: it is asked again.
-            None if asked || self.state.status != Some(RunStatus::WaitingForInput) => Ok(None),
+            None if asked || self.state().status != Some(RunStatus::WaitingForInput) => Ok(None),
             None => Err(Missing {
                 message: format!("Run is WAITING_FOR_INPUT: {prompt}"),
                 hint: format!(
@@ -256,9 +259,9 @@ impl Held {
         observer: Observer,
         cancel: &Cancel,
     ) -> Result<Run, Failure> {
-        let Self { id, dir, ownership, contents, start, orphaned, .. } = self;
+        let Self { id, dir, ownership, folded, start, orphaned } = self;
         workspace::ensure_parts(&dir)?;
-        let opened = Run::open(id, &dir, ownership, secrets, time::now, observer, &contents)?;
+        let opened = Run::open(id, &dir, ownership, secrets, time::now, observer, folded)?;
         let (mut run, aside) = opened;
         if let Some(name) = aside {
             run.tell(Notice::Warning(&format!(
@@ -292,9 +295,9 @@ impl Held {
         said: Option<Payload>,
         cancel: Cancel,
     ) -> Result<RunResult, Failure> {
-        let events = &self.contents.events;
-        let budget = ready.budget((&self.id, &self.dir), options, events, &cancel)?;
-        let observer = drive::observer(options, &self.dir, &self.state)?;
+        let spent = self.folded.spent;
+        let budget = ready.budget((&self.id, &self.dir), options, spent, &cancel)?;
+        let observer = drive::observer(options, &self.dir, self.state())?;
         let start = self.start.clone();
         workspace::ensure_parts(&self.dir)?;
         let kept = ready.keep(&self.dir, self.ownership.epoch(), Some(&start))?;
@@ -382,6 +385,11 @@ pub fn find(id: &RunId, workspace: &Workspace) -> Result<PathBuf, Failure> {
 /// Reads the journal of a run; its faults in a person's words.
 pub fn read_journal(id: &RunId, dir: &Path) -> Result<Contents, Failure> {
     journal::read(dir).map_err(|error| unreadable(id, error))
+}
+
+/// Folds the journal of a run; its faults in a person's words.
+pub fn fold_journal(id: &RunId, dir: &Path) -> Result<Folded, Failure> {
+    journal::fold(dir).map_err(|error| unreadable(id, error))
 }
 
 /// Why the journal of a run cannot be read.

@@ -99,22 +99,22 @@ fn perform(args: &RollbackArgs) -> Result<(Found, Done), Failure> {
 fn put_back(args: &RollbackArgs, id: &RunId, workspace: &Workspace) -> Result<Done, Failure> {
     let cancel = drive::cancel()?;
     let held = Held::claim(id, workspace, args.force)?;
-    let tree = args.to.resolve(&held.state, id)?.ok_or_else(|| {
+    let tree = args.to.resolve(held.state(), id)?.ok_or_else(|| {
         Failure::no_run("the workspace is what it is now", "name an iteration, or a tree")
     })?;
     if let Some(other) = list_runs::at_work(workspace, Some(id))? {
         let hint = format!("wait for it, or stop it; `delta show {other}` shows what it does");
         return Err(Failure::active(format!("run {other} works in this workspace"), hint));
     }
-    let secrets = point::secrets(&held.dir, &held.state, &workspace.root)?;
-    let mut store = point::store(&held.dir, &held.state)?;
+    let secrets = point::secrets(&held.dir, held.state(), &workspace.root)?;
+    let mut store = point::store(&held.dir, held.state())?;
     if args.dry_run {
         let saved = store.take(&workspace.root, &secrets, Some(&cancel))?.tree;
         leave_alone(&store, args, workspace)?;
         let difference = store.plan(saved, tree, Some(&cancel))?.difference;
         return Ok(Done { difference, tree, saved });
     }
-    let observer = observer(&held.dir, &held.state)?;
+    let observer = observer(&held.dir, held.state())?;
     let mut run = held.open(secrets, observer, &cancel)?;
     let saved = run.keep(&mut store, &workspace.root, Some(&cancel))?;
     leave_alone(&store, args, workspace)?;

@@ -9,6 +9,7 @@ use crate::environment::HOOK_NAME;
 use crate::event::{Parent, Payload};
 use crate::family;
 use crate::id::RunId;
+use crate::limits::Amount;
 use crate::outcome::RunResult;
 use crate::ownership::Ownership;
 use crate::run::{Notice, Run};
@@ -108,7 +109,7 @@ fn begin(
 ) -> Result<RunResult, Failure> {
     let kept = ready.keep(&dir, ownership.epoch(), None)?;
     let observer = drive::observer(&args.options, &dir, &RunState::default())?;
-    let budget = ready.budget((&id, &dir), &args.options, &[], &cancel)?;
+    let budget = ready.budget((&id, &dir), &args.options, Amount::default(), &cancel)?;
     let mut run = Run::create(id, &dir, ownership, ready.secrets.clone(), time::now, observer)?;
     let mut start = ready.start(&run, workspace, &args.options, kept);
     start.parent = parent();

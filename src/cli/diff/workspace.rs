@@ -6,7 +6,6 @@ use crate::cli::named::Found;
 use crate::cli::point::{self, Point};
 use crate::cli::{drive, resume, stdout};
 use crate::snapshot::{Change, Entry, Kind, SnapshotError, Store};
-use crate::state::RunState;
 use similar::{ChangeTag, TextDiff};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -34,7 +33,7 @@ pub fn diff(args: &DiffArgs, from: &Point, to: &Point) -> ExitCode {
 
 fn perform(args: &DiffArgs, from: &Point, to: &Point) -> Result<String, Failure> {
     let Found { id, dir, workspace, .. } = args.run.find(&args.work_dir)?;
-    let state = RunState::of(&resume::read_journal(&id, &dir)?.events);
+    let state = resume::fold_journal(&id, &dir)?.state;
     let trees = [from.resolve(&state, &id)?, to.resolve(&state, &id)?];
     let mut store = point::store(&dir, &state)?;
     let mut now = None;

@@ -11,6 +11,7 @@ use crate::event::{Event, Payload, Question, RunStatus};
 use crate::human::Person;
 use crate::id::RunId;
 use crate::journal;
+use crate::limits::Amount;
 use crate::llm::Provider;
 use crate::llm::cassette::was_streamed;
 use crate::llm::recorded::{self, Recorded, Recording};
@@ -76,7 +77,7 @@ pub(super) fn replay(args: &ReplayArgs, original: &Original) -> Result<Found, Fa
         again.record(Payload::EngineStart(Box::new(start)));
         again.record(Payload::UserMessage { content: part.message.clone() });
         again.commit()?;
-        let budget = ready.budget((&id, &dir), &options, &[], &cancel)?;
+        let budget = ready.budget((&id, &dir), &options, Amount::default(), &cancel)?;
         let others = (provider(recordings.clone(), &asked), person(&original.events));
         ready.drive_with(&mut again, &workspace, others, (budget, cancel.clone()))?;
         if cancel.requested() {
