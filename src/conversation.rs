@@ -94,7 +94,7 @@ impl Conversation {
         let reasoning_content = thought.reasoning.as_deref().map(Cow::Borrowed);
         let tool_calls = Cow::Owned(calls);
         let answer = Message::Assistant { content, reasoning_content, tool_calls }.to_json();
-        let results = ids.iter().map(|id| result_message(id, "[no result was recorded]"));
+        let results = ids.iter().map(|id| no_result(id));
         let messages = std::iter::once(answer).chain(results).collect();
         self.starts.push(self.answered());
         self.entries.push(Entry { said: Said::Iteration(ids.clone()), messages });
@@ -117,8 +117,7 @@ impl Conversation {
     /// The same with an observation that is JSON already, as `serde_json` writes a text, and an id that needs no escapes.
     pub fn result_in_json(&mut self, call_id: &str, observation: &str) {
         if let Some(message) = self.result_of(call_id) {
-            let (begin, middle) = ("{\"role\":\"tool\",\"tool_call_id\":\"", "\",\"content\":");
-            *message = [begin, call_id, middle, observation, "}"].concat();
+            *message = result_in_json(call_id, observation);
         }
     }
 
@@ -213,6 +212,20 @@ fn result_message(call_id: &str, observation: &str) -> String {
     Message::Tool { tool_call_id, content }.to_json()
 }
 
+/// The same of an id that needs no escapes and an observation that is JSON already.
+fn result_in_json(call_id: &str, observation: &str) -> String {
+    let (begin, middle) = (r#"{"role":"tool","tool_call_id":""#, r#"","content":"#);
+    [begin, call_id, middle, observation, "}"].concat()
+}
+
+/// What stands in the place of a result.
+fn no_result(call_id: &str) -> String {
+    match call_id.contains(['"', '\\']) {
+        true => result_message(call_id, "[no result was recorded]"),
+        false => result_in_json(call_id, r#""[no result was recorded]""#),
+    }
+}
+
 /// The name of a function as an endpoint accepts it; the LLM may have made one up.
 fn sendable_name(name: &str) -> String {
     let fit = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
@@ -263,6 +276,17 @@ mod tests {
             conversation.thought(&thought(2, "", &["a", "call_2_1"])),
             ["call_2_1", "call_2_2"]
         );
+    }
+
+    #[test]
+    fn a_result_is_the_same_from_text_and_from_json() {
+        let written = |id: &str, text: &str| {
+            Message::Tool { tool_call_id: id.into(), content: text.into() }.to_json()
+        };
+        assert_eq!(result_in_json("a/1", r#""x\n""#), written("a/1", "x\n"));
+        for id in ["a/1", "ä", "\"", "\\"] {
+            assert_eq!(no_result(id), written(id, "[no result was recorded]"));
+        }
     }
 
     #[test]
