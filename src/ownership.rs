@@ -179,7 +179,7 @@ fn process_name(pid: u32) -> Option<String> {
 }
 
 /// When a process started, in milliseconds since the Unix epoch: the kernel's ticks since boot (field 22 of
-/// `/proc/PID/stat`, proc(5)) after the boot time of `/proc/stat`, so that a process that was given the same id later
+/// `/proc/PID/stat`, proc(5)) after the time of boot, which `/proc/uptime` tells, so that a process that was given the same id later
 /// has another one. A zombie has ended, and so has, for what it can still do, a process that is exiting: the kernel has
 /// taken its lock and has yet to take its id (`PF_EXITING` in field 9, include/linux/sched.h).
 fn start_time(pid: u32) -> Option<i64> {
@@ -191,12 +191,17 @@ fn start_time(pid: u32) -> Option<i64> {
         return None;
     }
     let ticks: i64 = fields.get(19)?.parse().ok()?;
-    let boot = fs::read_to_string("/proc/stat").ok()?;
-    let boot: i64 =
-        boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
     let per_second =
         i64::try_from(rustix::param::clock_ticks_per_second()).ok().filter(|ticks| *ticks > 0)?;
-    Some(boot * 1000 + ticks * 1000 / per_second)
+    Some(time::now().millis() - uptime()? + ticks * 1000 / per_second)
+}
+
+/// Milliseconds since boot. `/proc/stat` has the time of boot itself, among counters of every interrupt, which take the
+/// kernel longer to print than all else here.
+fn uptime() -> Option<i64> {
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let (seconds, hundredths) = uptime.split_whitespace().next()?.split_once('.')?;
+    Some(seconds.parse::<i64>().ok()? * 1000 + hundredths.parse::<i64>().ok()? * 10)
 }
 
 #[cfg(test)]
