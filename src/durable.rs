@@ -43,6 +43,10 @@ fn may_fail() -> io::Result<()> {
 /// The largest file that is read as a whole from where others may write: an endless one must not fill the memory.
 const LARGEST: u64 = 64 << 20;
 
+/// What blank files hold, and how much of it at most.
+const BLANK: u8 = b'\n';
+const LONGEST_BLANK: u64 = 64 * 1024;
+
 /// Reads a file that somebody else may have made, an agent's tool for one. A pipe would keep the engine waiting for
 /// whoever made it, deaf to signals, and a device may have no end: only regular files are read.
 ///
@@ -219,20 +223,26 @@ pub fn alternate(path: &Path, bytes: &[u8]) -> Result<()> {
     written
 }
 
-/// Sees to it that there is an empty file, which may be the one that stands there; one that is not empty gives way to another.
-pub fn ensure_empty(path: &Path) -> Result<()> {
-    let open = || private().write(true).create(true).truncate(false).open(path);
-    if open().and_then(|file| file.metadata()).is_ok_and(|found| found.len() == 0) {
+/// Sees to it that there is a blank file, which may be the one that stands there; any other gives way to another.
+pub fn ensure_blank(path: &Path) -> Result<()> {
+    if read_whole(path).is_ok_and(|bytes| bytes.iter().all(|byte| *byte == BLANK)) {
         return Ok(());
     }
     let _ = fs::remove_file(path);
-    open().map(drop).map_err(failed("create", path))
+    private().write(true).create(true).open(path).map(drop).map_err(failed("create", path))
 }
 
-/// Makes a file empty that is there.
-pub fn clear(path: &Path) -> Result<()> {
-    let cleared = private().write(true).open(path).and_then(|file| file.set_len(0));
-    cleared.map_err(failed("write", path))
+/// Makes a file blank that is there. It stays as long, because to make a file short and long again costs more than to write
+/// it.
+pub fn blank(path: &Path) -> Result<()> {
+    let write = |mut file: File| {
+        let length = file.metadata()?.len();
+        if length > LONGEST_BLANK {
+            return file.set_len(0);
+        }
+        file.write_all(&vec![BLANK; usize::try_from(length).unwrap_or_default()])
+    };
+    private().write(true).open(path).and_then(write).map_err(failed("write", path))
 }
 
 /// Gives `from` the name `to`, where a file may stand, which is removed.

@@ -1,7 +1,7 @@
 //! Sessions of bash: the whole state of the shell outlives the command, however that ends.
 //!
 //! The text of a command is never part of a script: bash reads it from a file and evaluates it. What of the shell is state
-//! is decided in bash.sh, which writes it as commands that bring it back.
+//! is decided in bash_end.sh, which writes it as commands that bring it back.
 
 use super::WORK_DIR;
 use super::store::{Left, Turn};
@@ -14,23 +14,26 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Takes up what is to be run, and sees to it that the state is written at the end.
 const BEGIN: &str = include_str!("bash.sh");
+/// Writes the state.
+const END: &str = include_str!("bash_end.sh");
+/// Sets a trap.
+const TRAP: &str = include_str!("bash_trap.sh");
 /// What bash is given as its script. It is one line, and in a file called `bash`, so that errors begin as those of bash do
 /// and count the lines of the command; and functions, which remember the file in which they stand, name no other. With
 /// `set -x` what is traced is the command, not how it is begun.
 const SCRIPT: &str = concat!(
-    r#"builtin eval "$__delta_begin"; "#,
     r#"if [[ -n ${__delta_trace-} ]]; then "#,
-    r#"{ builtin eval "${__delta_state-}" >/dev/null; builtin eval -- "${__delta_text-}" 2>&3 3>&-; } 3>&2 2>/dev/null; "#,
-    r#"else builtin eval "${__delta_state-}" >/dev/null 2>&1; builtin eval -- "${__delta_text-}"; fi"#,
+    r#"{ builtin eval "$__delta_begin" >/dev/null; builtin eval -- "${__delta_text-}" 2>&3 3>&-; } 3>&2 2>/dev/null; "#,
+    r#"else builtin eval "$__delta_begin" >/dev/null 2>&1; builtin eval -- "${__delta_text-}"; fi"#,
     "\n",
 );
 /// The file of it.
 const SCRIPT_FILE: &str = "bash";
 /// The file of a text that is too long for a variable.
 const TEXT: &str = "text";
-/// Names of variables, for the shell itself.
+/// Names of variables, for the shell itself; there while it looks for those behind others.
 const LIST: &str = "list";
-/// What the shell writes at its end; empty between two commands.
+/// What the shell writes at its end; blank between two commands.
 const PARTS: &str = "parts";
 /// The most that is handed over in a variable, which costs less than a file; the kernel takes 128 KiB.
 const LONGEST_VARIABLE: usize = 64 * 1024;
@@ -58,11 +61,12 @@ pub(super) fn prepare(
     env: &mut BTreeMap<OsString, OsString>,
 ) -> Result<Vec<String>, FileError> {
     // What is in it was left by a command that was killed, whose shell may yet write to it.
-    durable::ensure_empty(&turn.session.join(PARTS))?;
+    durable::ensure_blank(&turn.session.join(PARTS))?;
     let script = turn.session.join(SCRIPT_FILE);
     if fs::read(&script).ok().as_deref() != Some(SCRIPT.as_bytes()) {
         durable::exchange(&script, SCRIPT.as_bytes())?;
     }
+    let mut begin = beginning();
     let mut set = |name: &str, value: &[u8]| {
         env.insert(name.into(), OsString::from_vec(value.to_vec()));
     };
@@ -75,7 +79,7 @@ pub(super) fn prepare(
     }
     if let Some(state) = turn.state {
         match state.len() <= LONGEST_VARIABLE {
-            true => set("__delta_state", state),
+            true => begin.extend_from_slice(state),
             false => set("__delta_from", turn.before.join(STATE).as_os_str().as_bytes()),
         }
         // The state has its own; without any, bash looks for them in the files of users.
@@ -84,8 +88,10 @@ pub(super) fn prepare(
         if state.starts_with(TRACE) {
             set("__delta_trace", b"1");
         }
+    } else {
+        set("__delta_new", b"");
     }
-    set("__delta_begin", without_comments(BEGIN).as_bytes());
+    set("__delta_begin", &begin);
     set("__delta_dir", turn.session.as_os_str().as_bytes());
     set("__delta_cwd", turn.work_dir.as_os_str().as_bytes());
     set("__delta_skip", turn.passing.join(" ").as_bytes());
@@ -110,18 +116,23 @@ pub(super) fn prepare(
 pub(super) fn leave(turn: &Turn<'_>) -> Result<Left, FileError> {
     let Ok(written) = fs::read(turn.session.join(PARTS)) else { return Ok(Left::Nothing) };
     let mark = mark(turn);
-    let parts: Vec<&[u8]> = split_at_lines(&written, mark.as_bytes());
-    let [options, place, variables, shell, functions, attributes, status, []] = parts[..] else {
+    let Some(end) = memmem::rfind(&written, format!("{mark} all\n").as_bytes()) else {
+        return Ok(Left::Nothing);
+    };
+    let parts: Vec<&[u8]> = split_at_lines(&written[..end], mark.as_bytes());
+    let [options, place, variables, shell, functions, attributes] = parts[..] else {
         return Ok(Left::Nothing);
     };
     let options = String::from_utf8_lossy(options);
     let Some(options) = Options::read(&options) else { return Ok(Left::Nothing) };
-    let mut state = Vec::with_capacity(written.len());
+    let mut state = Vec::with_capacity(end);
     if options.traces() {
         state.extend_from_slice(TRACE);
     }
     state.extend_from_slice(NEW_SHELL);
-    push_variables(&mut state, variables);
+    if push_variables(&mut state, variables) {
+        let _ = fs::remove_file(turn.session.join(LIST));
+    }
     state.extend_from_slice(shell);
     state.extend_from_slice(b"builtin shopt -s extglob\n");
     state.extend_from_slice(functions);
@@ -129,7 +140,7 @@ pub(super) fn leave(turn: &Turn<'_>) -> Result<Left, FileError> {
         state.extend_from_slice(b"builtin ");
         state.extend_from_slice(line);
     }
-    options.push(&mut state, String::from_utf8_lossy(status).trim());
+    options.push(&mut state);
     let mut filter = turn.secrets.stream();
     let mut hidden = filter.push(&state).into_owned();
     hidden.extend(filter.finish());
@@ -151,6 +162,12 @@ fn without_comments(script: &str) -> String {
         .filter(|line| !(line.is_empty() || line.starts_with('#')))
         .flat_map(|line| [line, "\n"])
         .collect()
+}
+
+/// What bash evaluates before the text, but for the state.
+fn beginning() -> Vec<u8> {
+    let quoted = |script| format!("'{}'", without_comments(script).replace('\'', r"'\''"));
+    without_comments(BEGIN).replace("@END@", &quoted(END)).replace("@TRAP@", &quoted(TRAP)).into()
 }
 
 /// The line that ends each part of what the shell writes.
@@ -175,8 +192,8 @@ fn split_at_lines<'a>(text: &'a [u8], mark: &[u8]) -> Vec<&'a [u8]> {
 }
 
 /// Adds the variables that belong to the state, as `declare -p` printed them: not those that bash sets itself. Where it
-/// printed several levels, each lies behind the one before, and the last one counts.
-fn push_variables(state: &mut Vec<u8>, printed: &[u8]) {
+/// printed several levels, each lies behind the one before, and the last one counts; says whether it did.
+fn push_variables(state: &mut Vec<u8>, printed: &[u8]) -> bool {
     let mut behind = false;
     for statement in statements(printed) {
         behind |= statement == b"# level\n";
@@ -189,6 +206,7 @@ fn push_variables(state: &mut Vec<u8>, printed: &[u8]) {
         }
         state.extend_from_slice(statement);
     }
+    behind
 }
 
 /// The name of the variable that a statement declares.
@@ -242,24 +260,27 @@ fn escaped_length(text: &[u8], quote: u8) -> usize {
     text.len()
 }
 
-/// The options that are on, those of `set` and those of `shopt`: in a new shell, and in the one that ends.
+/// The options that are on, those of `set` and those of `shopt`: in a new shell, and in the one that ends; and what `$?` is
+/// to be.
 struct Options<'a> {
     new: [Vec<&'a str>; 2],
     last: [Vec<&'a str>; 2],
+    status: &'a str,
 }
 
 impl<'a> Options<'a> {
     fn read(printed: &'a str) -> Option<Self> {
-        let mut words = printed.trim_end().split(' ').map(|word| {
-            let names = word.split(':').filter(|name| {
+        let mut words = printed.trim_end().split(' ');
+        let mut names = || {
+            let names = words.next()?.split(':').filter(|name| {
                 // These would end the next command, or follow from BASH_COMPAT.
                 let bad = ["noexec", "onecmd", "privileged", "login_shell", "restricted_shell"];
                 !(name.is_empty() || bad.contains(name) || name.starts_with("compat"))
             });
-            names.collect()
-        });
-        let new = [words.next()?, words.next()?];
-        Some(Self { new, last: [words.next()?, words.next()?] })
+            Some(names.collect())
+        };
+        let (new, last) = ([names()?, names()?], [names()?, names()?]);
+        Some(Self { new, last, status: words.next()? })
     }
 
     fn traces(&self) -> bool {
@@ -267,7 +288,7 @@ impl<'a> Options<'a> {
     }
 
     /// Adds them, and what `$?` is to be.
-    fn push(&self, state: &mut Vec<u8>, status: &str) {
+    fn push(&self, state: &mut Vec<u8>) {
         let off =
             |kind: usize| self.new[kind].iter().filter(move |name| !self.last[kind].contains(name));
         let mut add = |command: &str, names: &mut dyn Iterator<Item = &&str>, before: &str| {
@@ -285,18 +306,18 @@ impl<'a> Options<'a> {
         add("builtin set", &mut off(0), "+o ");
         add("builtin set", &mut self.last[0].iter(), "-o ");
         // Where the last command has failed, `set -e` would end the next one before it begins.
-        let end = if self.last[0].contains(&"errexit") { "0" } else { status };
+        let end = if self.last[0].contains(&"errexit") { "0" } else { self.status };
         state.extend_from_slice(format!("__delta_end {end}\n").as_bytes());
     }
 }
 
 /// Removes what only the run of the command needed.
 pub(super) fn tidy(turn: &Turn<'_>) {
-    for name in [TEXT, LIST] {
-        let _ = fs::remove_file(turn.session.join(name));
+    if turn.text.len() > LONGEST_VARIABLE {
+        let _ = fs::remove_file(turn.session.join(TEXT));
     }
     let parts = turn.session.join(PARTS);
-    if durable::clear(&parts).is_err() {
+    if durable::blank(&parts).is_err() {
         let _ = fs::remove_file(&parts);
     }
 }

@@ -1,0 +1,16 @@
+# Evaluated by the function `trap`. The trap for EXIT is where the state is written; one that a command sets is remembered
+# beside it, and run behind it.
+
+if [[ $BASH_SUBSHELL -ne 0 ]]; then
+    builtin trap "$@"
+    builtin return
+fi
+builtin local __delta_ours __delta_status
+__delta_ours=$(builtin trap -p EXIT)
+builtin trap - EXIT
+builtin eval "builtin ${__delta_trap:-:}"
+builtin trap "$@"
+__delta_status=$?
+__delta_trap=$(builtin trap -p EXIT)
+builtin eval "builtin $__delta_ours"
+builtin return "$__delta_status"
