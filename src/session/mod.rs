@@ -213,15 +213,28 @@ impl Sessions {
         timeout: Duration,
         cancel: &Cancel,
     ) -> Result<Finished> {
+        let mut env = match kind {
+            Kind::Bash if turn.state.is_some() => BTreeMap::new(),
+            _ => split(&read(&held.dir.join(ENVIRON))?),
+        };
+        for name in turn.passing {
+            if let Some(value) = self.environment.get(OsStr::new(name)) {
+                env.insert(name.into(), value.clone());
+            }
+        }
         let (id, count) =
             (&held.metadata.session_id, (held.metadata.execution_count + 1).to_string());
         let marks = [(MARKS[0], id.as_str()), (MARKS[1], count.as_str())];
-        let mut env = self.beginning(held, kind, turn)?;
         env.extend(marks.map(|(name, value)| (name.into(), value.into())));
-        let (cwd, arguments) = match kind {
-            Kind::Bash => (turn.session, bash::prepare(turn, &mut env)?),
-            Kind::Python => (turn.next, python::prepare(turn, &mut env)?),
-            Kind::Other => (turn.work_dir, held.metadata.arguments.clone()),
+        let arguments = match kind {
+            Kind::Bash => bash::prepare(turn, &mut env)?,
+            Kind::Python => python::prepare(turn, &mut env)?,
+            Kind::Other => held.metadata.arguments.clone(),
+        };
+        let cwd = match kind {
+            Kind::Bash => turn.session,
+            Kind::Python => turn.next,
+            Kind::Other => turn.work_dir,
         };
         let launch = Launch { cwd: cwd.to_owned(), env, secrets: turn.secrets.clone() };
         let argv: Vec<String> =
@@ -239,26 +252,6 @@ impl Sessions {
             marks: &marks,
         };
         Ok(process::run(&command, cancel))
-    }
-
-    /// The environment in which a command begins: that of the session, where it is not part of the state, and what belongs to
-    /// the call.
-    fn beginning(
-        &self,
-        held: &Held,
-        kind: Kind,
-        turn: &Turn<'_>,
-    ) -> Result<BTreeMap<OsString, OsString>> {
-        let mut env = match kind {
-            Kind::Bash if turn.state.is_some() => BTreeMap::new(),
-            _ => split(&read(&held.dir.join(ENVIRON))?),
-        };
-        for name in turn.passing {
-            if let Some(value) = self.environment.get(OsStr::new(name)) {
-                env.insert(name.into(), value.clone());
-            }
-        }
-        Ok(env)
     }
 
     /// Ends a session, after the command that runs in it; its state is removed. To end it again changes nothing.
@@ -347,16 +340,6 @@ impl Kind {
         }
     }
 
-    /// Why nothing was run.
-    fn refused(self, turn: &Turn<'_>) -> Option<String> {
-        if self == Self::Python { python::refused(turn.next) } else { None }
-    }
-
-    /// The names that the next command will not find.
-    fn not_preserved(self, turn: &Turn<'_>) -> Vec<String> {
-        if self == Self::Python { python::not_preserved(turn.next) } else { Vec::new() }
-    }
-
     /// Removes what only the run of the command needed.
     fn tidy(self, turn: &Turn<'_>) {
         match self {
@@ -404,11 +387,12 @@ fn settle(
         }
         End::NotStarted { reason, .. } => return Err(SessionError::NotStarted(reason.clone())),
     };
-    if let Some(reason) = kind.refused(turn) {
+    let is_python = kind == Kind::Python;
+    if is_python && let Some(reason) = python::refused(turn.next) {
         return Err(SessionError::Damaged { dir: held.dir.clone(), reason });
     }
     let left = if timed_out { Left::Nothing } else { kind.leave(turn)? };
-    let not_preserved = kind.not_preserved(turn);
+    let not_preserved = if is_python { python::not_preserved(turn.next) } else { Vec::new() };
     kind.tidy(turn);
     held.metadata.execution_count += 1;
     held.metadata.last_executed_at = Some(time::now());
