@@ -5,9 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// What the C compiler has to have for a program that needs no library when it starts.
-const STATIC: [&str; 4] = ["rcrt1.o", "libc.a", "libm.a", "libgcc_eh.a"];
-
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let is_glibc = env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux")
@@ -15,23 +12,33 @@ fn main() {
     if is_glibc {
         // 14,000 relocations take 10 KB instead of 340; a linker that cannot do it says so and goes on.
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
-        link_sessions_statically();
+        if env::var("HOST") == env::var("TARGET") {
+            link_statically();
+        }
     }
 }
 
-/// A command in a session is a process of `delta-sessions`, and to load two libraries is half of what such a process costs.
-/// It needs nothing that glibc can only do as a library. `delta` does (it resolves names), and `crt-static` is for both or
-/// for none; so only where the libraries are looked for is changed, and for this program alone.
-fn link_sessions_statically() {
-    let is_native = env::var("HOST") == env::var("TARGET");
-    if !is_native || !STATIC.iter().all(|file| c_compiler_has(file)) {
-        return;
+/// What a library costs at the start of a program is the larger part of what a small program costs at all. So the one that
+/// unwinds a stack is a part of each program, and `delta-sessions`, of which every command in a session is a process,
+/// needs no library. `delta` does: only as a library glibc can resolve names in every way that it knows.
+///
+/// `crt-static` would be for all programs or for none; so what is changed is where the libraries are looked for.
+fn link_statically() {
+    let Some(dir) = env::var_os("OUT_DIR").map(PathBuf::from) else { return };
+    let unwinder = ("libgcc_s.so", "GROUP(-l:libgcc_eh.a -l:libgcc.a)\n");
+    let have = |files: &[&str]| files.iter().all(|file| c_compiler_has(file));
+    if have(&["libgcc_eh.a"]) && write(&dir.join("unwinder"), &[unwinder]).is_ok() {
+        println!("cargo::rustc-link-arg-bins=-L{}", dir.join("unwinder").display());
     }
-    let Some(dir) = env::var_os("OUT_DIR").map(|dir| PathBuf::from(dir).join("static")) else {
-        return;
-    };
-    if write_libraries(&dir).is_ok() {
-        println!("cargo::rustc-link-arg-bin=delta-sessions=-L{}", dir.display());
+    let all = [
+        ("libc.so", "GROUP(-l:libc.a -l:libgcc_eh.a -l:libgcc.a)\n"),
+        ("libm.so", "INPUT(-l:libm.a)\n"),
+        unwinder,
+    ];
+    if have(&["rcrt1.o", "libc.a", "libm.a", "libgcc_eh.a"])
+        && write(&dir.join("all"), &all).is_ok()
+    {
+        println!("cargo::rustc-link-arg-bin=delta-sessions=-L{}", dir.join("all").display());
         println!("cargo::rustc-link-arg-bin=delta-sessions=-static-pie");
     }
 }
@@ -44,10 +51,8 @@ fn c_compiler_has(file: &str) -> bool {
         .is_ok_and(|answer| Path::new(String::from_utf8_lossy(&answer.stdout).trim()).is_absolute())
 }
 
-/// What the linker finds for the names of the shared libraries: the static ones.
-fn write_libraries(dir: &Path) -> std::io::Result<()> {
+/// What the linker finds for the names of shared libraries: the static ones.
+fn write(dir: &Path, libraries: &[(&str, &str)]) -> std::io::Result<()> {
     fs::create_dir_all(dir)?;
-    fs::write(dir.join("libc.so"), "GROUP(-l:libc.a -l:libgcc_eh.a -l:libgcc.a)\n")?;
-    fs::write(dir.join("libm.so"), "INPUT(-l:libm.a)\n")?;
-    fs::write(dir.join("libgcc_s.so"), "INPUT(-l:libgcc_eh.a)\n")
+    libraries.iter().try_for_each(|(name, text)| fs::write(dir.join(name), text))
 }

@@ -2,6 +2,7 @@
 //! stdout, or decides how the process ends.
 
 use self::completions::Program;
+use self::late::Late;
 use crate::id::RunId;
 use crate::text::shell_word;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -20,6 +21,7 @@ mod export;
 mod failure;
 mod fork;
 mod init;
+mod late;
 mod lint;
 mod list_runs;
 mod man;
@@ -62,33 +64,33 @@ Exit codes: 0 COMPLETED, 1 FAILED, 2 usage, 70 a bug, 101 WAITING_FOR_INPUT, 126
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Run(Box<run::RunArgs>),
-    Continue(Box<resume::ContinueArgs>),
-    ListRuns(list_runs::ListRunsArgs),
-    Show(show::ShowArgs),
-    Rollback(rollback::RollbackArgs),
-    Fork(Box<fork::ForkArgs>),
-    Diff(diff::DiffArgs),
-    Export(export::ExportArgs),
-    View(view::ViewArgs),
-    Replay(Box<replay::ReplayArgs>),
+    Run(Late<run::RunArgs>),
+    Continue(Late<resume::ContinueArgs>),
+    ListRuns(Late<list_runs::ListRunsArgs>),
+    Show(Late<show::ShowArgs>),
+    Rollback(Late<rollback::RollbackArgs>),
+    Fork(Late<fork::ForkArgs>),
+    Diff(Late<diff::DiffArgs>),
+    Export(Late<export::ExportArgs>),
+    View(Late<view::ViewArgs>),
+    Replay(Late<replay::ReplayArgs>),
     #[command(subcommand)]
     Context(context::ContextCommand),
-    Test(agent_tests::TestArgs),
-    Schema(schema::SchemaArgs),
-    Init(init::InitArgs),
+    Test(Late<agent_tests::TestArgs>),
+    Schema(Late<schema::SchemaArgs>),
+    Init(Late<init::InitArgs>),
     #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(after_help = completions::installation!("delta"))]
-    Completions(completions::CompletionsArgs),
+    Completions(Late<completions::CompletionsArgs>),
     #[command(after_help = man::pages!("delta", "run"))]
-    Man(man::ManArgs),
+    Man(Late<man::ManArgs>),
     #[command(name = "tool:expand", hide = true)]
-    ToolExpand(tool::ExpandArgs),
+    ToolExpand(Late<tool::ExpandArgs>),
     #[command(name = "tool:lint", hide = true)]
-    ToolLint(tool::LintArgs),
+    ToolLint(Late<tool::LintArgs>),
     #[command(name = "tool:migrate", hide = true)]
-    ToolMigrate(tool::MigrateArgs),
+    ToolMigrate(Late<tool::MigrateArgs>),
 }
 
 /// The program itself, for its completions and its pages.
@@ -106,7 +108,9 @@ pub fn main() -> ExitCode {
 }
 
 fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let asked = arguments.get(1).map(OsString::as_os_str);
+    let cli = match late::describing(asked, || Cli::try_parse_from(&arguments)) {
         Ok(cli) => cli,
         Err(error) => {
             let error = with_tip(error);
@@ -132,13 +136,12 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Init(args) => init::init(&args),
         Command::Completions(args) => completions::completions(&args, &PROGRAM),
         Command::Man(args) => man::man(&args, &PROGRAM),
-        Command::Tool(tool::ToolCommand::Expand(args)) | Command::ToolExpand(args) => {
-            tool::expand(&args)
-        }
-        Command::Tool(tool::ToolCommand::Migrate(args)) | Command::ToolMigrate(args) => {
-            migrate::migrate(&args)
-        }
-        Command::Tool(tool::ToolCommand::Lint(args)) | Command::ToolLint(args) => lint::lint(&args),
+        Command::Tool(tool::ToolCommand::Expand(args)) => tool::expand(&args),
+        Command::ToolExpand(args) => tool::expand(&args),
+        Command::Tool(tool::ToolCommand::Migrate(args)) => migrate::migrate(&args),
+        Command::ToolMigrate(args) => migrate::migrate(&args),
+        Command::Tool(tool::ToolCommand::Lint(args)) => lint::lint(&args),
+        Command::ToolLint(args) => lint::lint(&args),
     }
 }
 
