@@ -29,6 +29,8 @@ struct Entry {
     said: Said,
     /// Its messages as they are sent: each a JSON object.
     messages: Vec<String>,
+    /// How many bytes they take in a request, each with the comma behind it.
+    bytes: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -52,8 +54,7 @@ pub struct Part<'a> {
 impl<'a> Part<'a> {
     /// How many bytes its messages take in a request.
     pub fn bytes(&self) -> usize {
-        // Each with the comma behind it.
-        self.messages().map(|message| message.len() + 1).sum()
+        self.entries.iter().map(|entry| entry.bytes).sum()
     }
 
     /// Its messages as they are sent: each a JSON object.
@@ -68,13 +69,13 @@ impl Conversation {
         self.task.get_or_insert(self.entries.len());
         let message = Message::User { content: Cow::Borrowed(content) }.to_json();
         let said = Said::User(content.to_owned());
-        self.entries.push(Entry { said, messages: vec![message] });
+        self.entries.push(Entry::new(said, vec![message]));
     }
 
     /// The engine tells of something that was done outside of the conversation.
     pub fn note(&mut self, content: &str) {
         let message = Message::User { content: Cow::Borrowed(content) }.to_json();
-        self.entries.push(Entry { said: Said::Note, messages: vec![message] });
+        self.entries.push(Entry::new(Said::Note, vec![message]));
     }
 
     /// The LLM answered. Gives the ids of its calls, in order.
@@ -97,7 +98,7 @@ impl Conversation {
         let results = ids.iter().map(|id| no_result(id));
         let messages = std::iter::once(answer).chain(results).collect();
         self.starts.push(self.answered());
-        self.entries.push(Entry { said: Said::Iteration(ids.clone()), messages });
+        self.entries.push(Entry::new(Said::Iteration(ids.clone()), messages));
         ids
     }
 
@@ -109,25 +110,24 @@ impl Conversation {
 
     /// A call of the last answer has its result.
     pub fn result(&mut self, call_id: &str, observation: &str) {
-        if let Some(message) = self.result_of(call_id) {
-            *message = result_message(call_id, observation);
-        }
+        self.set_result(call_id, || result_message(call_id, observation));
     }
 
     /// The same with an observation that is JSON already, as `serde_json` writes a text, and an id that needs no escapes.
     pub fn result_in_json(&mut self, call_id: &str, observation: &str) {
-        if let Some(message) = self.result_of(call_id) {
-            *message = result_in_json(call_id, observation);
-        }
+        self.set_result(call_id, || result_in_json(call_id, observation));
     }
 
-    /// The message that is the result of a call of the last answer.
-    fn result_of(&mut self, call_id: &str) -> Option<&mut String> {
+    /// Makes the message that is the result of a call of the last answer, when there is such a call.
+    fn set_result(&mut self, call_id: &str, make: impl FnOnce() -> String) {
         let is_iteration = |entry: &&mut Entry| matches!(entry.said, Said::Iteration(_));
-        let entry = self.entries.iter_mut().rev().find(is_iteration)?;
-        let Said::Iteration(calls) = &entry.said else { return None };
-        let index = calls.iter().position(|id| id == call_id)?;
-        entry.messages.get_mut(1 + index)
+        let Some(entry) = self.entries.iter_mut().rev().find(is_iteration) else { return };
+        let Said::Iteration(calls) = &entry.said else { return };
+        let Some(index) = calls.iter().position(|id| id == call_id) else { return };
+        if let Some(message) = entry.messages.get_mut(1 + index) {
+            let before = std::mem::replace(message, make());
+            entry.bytes = entry.bytes - before.len() + message.len();
+        }
     }
 
     /// The id of a call in the run: the LLM's own, unless it cannot serve.
@@ -146,8 +146,7 @@ impl Conversation {
     /// What is sent: everything, or the last `max_iterations` answers with the first user message and the later ones
     /// that they answer; each message as JSON. Never half a pair.
     pub fn messages(&self, max_iterations: Option<usize>) -> Vec<&str> {
-        let parts = self.parts(self.beyond(max_iterations));
-        parts.iter().flat_map(Part::messages).collect()
+        self.parts(self.beyond(max_iterations)).flat_map(|part| part.messages()).collect()
     }
 
     /// How many iterations there are.
@@ -162,10 +161,10 @@ impl Conversation {
 
     /// What is left without the `left_out` oldest iterations, in order: the task, the other iterations, and what none of
     /// them has answered.
-    pub fn parts(&self, left_out: usize) -> Vec<Part<'_>> {
+    pub fn parts(&self, left_out: usize) -> impl Iterator<Item = Part<'_>> {
         let iterations = (left_out..self.iterations()).map(|index| self.iteration(index));
         let parts = self.task_apart(left_out).into_iter().chain(iterations);
-        parts.chain(self.unanswered()).collect()
+        parts.chain(self.unanswered())
     }
 
     /// The iteration at `index`, counted from 0, with the user messages that it answers.
@@ -199,6 +198,11 @@ impl Conversation {
 }
 
 impl Entry {
+    fn new(said: Said, messages: Vec<String>) -> Self {
+        let bytes = messages.iter().map(|message| message.len() + 1).sum();
+        Self { said, messages, bytes }
+    }
+
     fn user_text(&self) -> Option<&str> {
         match &self.said {
             Said::User(content) => Some(content),

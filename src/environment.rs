@@ -47,6 +47,8 @@ pub struct Environment {
     /// The names of the variables that hold a key.
     keys: Vec<String>,
     run: BTreeMap<OsString, OsString>,
+    /// The environment of a child that is given no key: what all of them have.
+    plain: BTreeMap<OsString, OsString>,
     vars: Vars,
     secrets: Secrets,
 }
@@ -86,7 +88,8 @@ impl Environment {
             set(ledger::VARIABLE, budget.as_os_str());
         }
         set("JOURNAL_PATH", vars.run_dir.join(crate::journal::FILE_NAME).as_os_str());
-        Self { all, trusted, keys, run, vars, secrets }
+        let plain = with_run(without_keys(&all, &keys, &[]), &run);
+        Self { all, trusted, keys, run, plain, vars, secrets }
     }
 
     /// The values of the engine's variables.
@@ -101,7 +104,11 @@ impl Environment {
         pass_env: &[String],
         more: impl IntoIterator<Item = (&'a str, String)>,
     ) -> Launch {
-        self.launch_with(self.below(pass_env), iteration, pass_env, more)
+        let env = match pass_env {
+            [] => self.plain.clone(),
+            _ => with_run(without_keys(self.below(pass_env), &self.keys, pass_env), &self.run),
+        };
+        self.launch_with(env, iteration, more)
     }
 
     /// The surroundings of the hook `name`: nothing that the agent can write is among them. By `id`, which no other
@@ -115,34 +122,19 @@ impl Environment {
     ) -> Launch {
         let more = more.iter().map(|(name, value)| (*name, fitting(value)));
         let marks = [(HOOK_NAME, name.to_owned()), ("DELTA_CALL_ID", id.to_owned())];
-        self.launch_with(&self.trusted, iteration, pass_env, more.chain(marks))
+        let env = with_run(without_keys(&self.trusted, &self.keys, pass_env), &self.run);
+        self.launch_with(env, iteration, more.chain(marks))
     }
 
     fn launch_with<'a>(
         &self,
-        base: &BTreeMap<OsString, OsString>,
+        mut env: BTreeMap<OsString, OsString>,
         iteration: u32,
-        pass_env: &[String],
         more: impl IntoIterator<Item = (&'a str, String)>,
     ) -> Launch {
-        let mut env = base.clone();
-        for key in self.keys.iter().filter(|key| !pass_env.contains(key)) {
-            env.remove(OsStr::new(key));
-        }
-        // A child that keeps its environment, such as a session, has to know what of it is a key.
-        let told = self
-            .keys
-            .iter()
-            .map(String::as_str)
-            .filter(|key| !KEY_VARIABLES.contains(key) && env.contains_key(OsStr::new(key)));
-        let told = told.collect::<Vec<_>>().join(" ");
-        if !told.is_empty() {
-            env.insert(KEY_NAMES.into(), told.into());
-        }
-        env.extend(
-            more.into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value))),
-        );
-        env.extend(self.run.clone());
+        // What the run says of itself is no other's to say.
+        let more = more.into_iter().filter(|(name, _)| !self.run.contains_key(OsStr::new(name)));
+        env.extend(more.map(|(name, value)| (OsString::from(name), OsString::from(value))));
         env.insert("ITERATION_COUNT".into(), iteration.to_string().into());
         Launch { cwd: self.vars.cwd.clone(), env, secrets: self.secrets.clone() }
     }
@@ -164,6 +156,37 @@ impl Environment {
         let mark = (crate::llm::COMMAND_MARK.0, crate::llm::COMMAND_MARK.1.to_owned());
         self.launch(0, &self.keys, [mark])
     }
+}
+
+/// `base` without the `keys` that are not in `pass_env`.
+fn without_keys(
+    base: &BTreeMap<OsString, OsString>,
+    keys: &[String],
+    pass_env: &[String],
+) -> BTreeMap<OsString, OsString> {
+    let mut env = base.clone();
+    for key in keys.iter().filter(|key| !pass_env.contains(key)) {
+        env.remove(OsStr::new(key));
+    }
+    // A child that keeps its environment, such as a session, has to know what of it is a key.
+    let told = keys
+        .iter()
+        .map(String::as_str)
+        .filter(|key| !KEY_VARIABLES.contains(key) && env.contains_key(OsStr::new(key)));
+    let told = told.collect::<Vec<_>>().join(" ");
+    if !told.is_empty() {
+        env.insert(KEY_NAMES.into(), told.into());
+    }
+    env
+}
+
+/// `env` with what the run says of itself.
+fn with_run(
+    mut env: BTreeMap<OsString, OsString>,
+    run: &BTreeMap<OsString, OsString>,
+) -> BTreeMap<OsString, OsString> {
+    env.extend(run.iter().map(|(name, value)| (name.clone(), value.clone())));
+    env
 }
 
 /// `value` as a variable can hold it: not too long, and without NUL.

@@ -257,14 +257,15 @@ impl Run {
     }
 
     fn refresh_metadata(&mut self) -> Result<(), FileError> {
-        let Some(metadata) = RunMetadata::of(&self.state) else { return Ok(()) };
-        let due = self.written.is_none_or(|(at, status)| {
-            status != metadata.status
-                || metadata.updated_at.millis() - at.millis() >= METADATA_INTERVAL_MS
+        let (status, updated_at) = (self.state.status, self.state.updated_at);
+        let due = self.written.is_none_or(|(at, written)| {
+            let since = updated_at.map_or(0, |updated_at| updated_at.millis() - at.millis());
+            status != Some(written) || since >= METADATA_INTERVAL_MS
         });
         if !due {
             return Ok(());
         }
+        let Some(metadata) = RunMetadata::of(&self.state) else { return Ok(()) };
         self.written = Some((metadata.updated_at, metadata.status));
         write_metadata(&self.dir, &metadata)
     }

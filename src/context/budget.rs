@@ -87,7 +87,7 @@ pub(super) fn select(
 ) -> Result<Selection, ContextError> {
     let Some(room) = room else {
         let parts = conversation.parts(beyond);
-        let tokens = parts.iter().map(|part| scale.part(part)).sum::<Result<_, _>>()?;
+        let tokens = parts.map(|part| scale.part(&part)).sum::<Result<_, _>>()?;
         return Ok(Selection { left_out: beyond, tokens });
     };
     let newest = conversation.iterations().saturating_sub(1);

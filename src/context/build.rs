@@ -3,7 +3,6 @@
 use super::budget::{self, Scale, Selection};
 use super::generator::generate;
 use super::{ContextError, Counter, Generator, Kind, Manifest, Source, Stage, resolve};
-use crate::conversation::Part;
 use crate::durable;
 use crate::llm::Message;
 use crate::process::Launch;
@@ -128,9 +127,10 @@ impl<'c> Context<'c> {
             block.cut = Some(budget::oldest(selection.left_out));
             self.left_out = self.left_out.max(selection.left_out);
         }
-        let parts = state.conversation.parts(selection.left_out);
-        block.bytes += parts.iter().map(Part::bytes).sum::<usize>();
-        self.messages.extend(parts.iter().flat_map(Part::messages).map(Cow::Borrowed));
+        for part in state.conversation.parts(selection.left_out) {
+            block.bytes += part.bytes();
+            self.messages.extend(part.messages().map(Cow::Borrowed));
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 
 use super::budget::{self, Scale, Selection};
 use super::{Kind, Manifest, Source, Surroundings};
-use crate::conversation::Part;
 use crate::llm::Message;
 use crate::record::Block;
 use crate::state::RunState;
@@ -111,7 +110,7 @@ impl Rebuilt {
             self.left_out = self.left_out.max(selection.left_out);
         }
         let parts = state.conversation.parts(selection.left_out);
-        let messages = parts.iter().flat_map(Part::messages);
+        let messages = parts.flat_map(|part| part.messages());
         self.messages.extend(messages.map(str::to_owned));
     }
 }

@@ -316,6 +316,10 @@ fn next<M: AsRef<str>>(
     messages: &[M],
     secrets: &Secrets,
 ) -> Body {
+    if secrets.is_empty() {
+        last.update(head, messages.iter(), tail);
+        return last;
+    }
     let messages = messages.iter().map(|message| secrets.hide(message.as_ref()));
     last.update(&secrets.hide(head), messages, &secrets.hide(tail));
     last

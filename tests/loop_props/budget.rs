@@ -59,7 +59,7 @@ fn tokens<M: AsRef<str>>(messages: &[M], state: &RunState) -> u64 {
 
 /// Whether there is surely room for what the last request sent, and what came since.
 fn has_room(state: &RunState, left_out: usize, room: u64) -> bool {
-    let parts = state.conversation.parts(left_out);
+    let parts: Vec<_> = state.conversation.parts(left_out).collect();
     let messages: Vec<_> = parts.iter().flat_map(|part| part.messages()).collect();
     // Each part, and the notice, is rounded up.
     tokens(&messages, state) + state.ratio.tokens(160) + (parts.len() as u64) < room
