@@ -211,12 +211,12 @@ fn c_12_9_the_time_of_a_run_is_that_of_those_below_it() {
     // A session of its own: the signal that ends the tool does not reach it.
     let script = "setsid -w env -u RUN_DIR delta run --agent $AGENT_HOME/../leaf -w . --run-id leaf -q --format json -m go > leaf.json\n";
     scripted(&sandbox, "top", CALL, script);
-    let ran = root(&sandbox, "top", &["--max-duration", "700ms"]).output().expect_code(1);
-    assert_eq!(ran.json()["error"]["message"], "the time limit of 700ms is over");
+    let ran = root(&sandbox, "top", &["--max-duration", "2s"]).output().expect_code(1);
+    assert_eq!(ran.json()["error"]["message"], "the time limit of 2.0s is over");
     let result = until("the inner run ends", || {
         serde_json::from_str::<Value>(&sandbox.read("work/leaf.json")).ok()
     });
-    let error = json!({"type": "limit", "message": "the time limit of 700ms of run root is over", "details": "continue run root with `-m` and a higher `--max-duration`"});
+    let error = json!({"type": "limit", "message": "the time limit of 2.0s of run root is over", "details": "continue run root with `-m` and a higher `--max-duration`"});
     assert_eq!(result["error"], error);
 }
 
