@@ -99,7 +99,8 @@ impl Body {
     /// The SHA-256 of the text, in hexadecimal digits.
     pub fn sha256(&mut self) -> String {
         let end = self.messages.last().map_or(0, |last| last.end);
-        let (mut hash, hashed) = self.hash.take().unwrap_or_default();
+        let known = self.hash.take().filter(|(_, hashed)| *hashed <= end);
+        let (mut hash, hashed) = known.unwrap_or_default();
         hash.update(&self.text.as_bytes()[hashed..end]);
         self.hash = Some((hash.clone(), end));
         hash.update(&self.text.as_bytes()[end..]);
@@ -146,6 +147,15 @@ mod tests {
                 prop_assert_eq!(body.kept(), same);
                 before = Some((head, messages));
             }
+        }
+    }
+
+    #[test]
+    fn c_6_5_a_body_without_messages_has_its_hash_too() {
+        let mut body = Body::default();
+        for messages in [&[""][..], &[], &["a"], &[]] {
+            body.update("[h", messages.iter(), "}");
+            assert_eq!(body.sha256(), sha256(body.text()));
         }
     }
 }
