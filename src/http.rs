@@ -167,7 +167,7 @@ impl Wire {
         self.agent.get_or_insert_with(|| {
             let connector =
                 ().chain(ConnectProxyConnector::default())
-                    .chain(Dial(watch.clone()))
+                    .chain(Dial { watch: watch.clone(), is_direct: config.proxy().is_none() })
                     .chain(RustlsConnector::default());
             Agent::with_parts(config.clone(), connector, Lookup(watch.clone()))
         })

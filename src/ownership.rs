@@ -179,9 +179,9 @@ fn process_name(pid: u32) -> Option<String> {
 }
 
 /// When a process started, in milliseconds since the Unix epoch: the kernel's ticks since boot (field 22 of
-/// `/proc/PID/stat`, proc(5)) after the time of boot, which `/proc/uptime` tells, so that a process that was given the same id later
-/// has another one. A zombie has ended, and so has, for what it can still do, a process that is exiting: the kernel has
-/// taken its lock and has yet to take its id (`PF_EXITING` in field 9, include/linux/sched.h).
+/// `/proc/PID/stat`, proc(5)) after the time of boot, which `/proc/uptime` tells, so that a process that was given the
+/// same id later has another one. A zombie has ended, and so has, for what it can still do, a process that is exiting: the
+/// kernel has taken its lock and has yet to take its id (`PF_EXITING` in field 9, include/linux/sched.h).
 fn start_time(pid: u32) -> Option<i64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold blanks; the fields are counted behind it.

@@ -42,7 +42,7 @@ pub struct Records {
     whole: usize,
     /// The stems that are taken, by the directory of io/ in which they are. Two that have the same hash only make one of
     /// them longer than it had to be.
-    taken: BTreeMap<String, HashSet<u64>>,
+    taken: BTreeMap<&'static str, HashSet<u64>>,
 }
 
 /// One LLM call, for io/invocations.
@@ -248,11 +248,9 @@ impl Records {
 
     /// A name under `dir` of io/ that is not taken, without its `.json`; from now on it is. The directory is read once:
     /// nobody but this process adds to it.
-    pub fn fresh_stem(&mut self, dir: &str, stem: &str) -> String {
-        if !self.taken.contains_key(dir) {
-            self.taken.insert(dir.to_owned(), stems(&self.dir(dir)));
-        }
-        let taken = self.taken.entry(dir.to_owned()).or_default();
+    pub fn fresh_stem(&mut self, dir: &'static str, stem: &str) -> String {
+        let path = self.dir(dir);
+        let taken = self.taken.entry(dir).or_insert_with(|| stems(&path));
         let mut candidate = stem.to_owned();
         let mut number = 2;
         while !taken.insert(hash_of(&candidate)) {

@@ -223,7 +223,11 @@ impl Resolver for Lookup {
 
 /// Makes the connections.
 #[derive(Debug)]
-pub(super) struct Dial(pub(super) Watch);
+pub(super) struct Dial {
+    pub(super) watch: Watch,
+    /// There is no proxy: what is connected to is the endpoint itself.
+    pub(super) is_direct: bool,
+}
 
 impl<In: Transport> Connector<In> for Dial {
     type Out = Either<In, Line>;
@@ -239,17 +243,12 @@ impl<In: Transport> Connector<In> for Dial {
         let stream = self.reach(&details.addrs, &details.timeout)?;
         stream.set_nodelay(true)?;
         let (buffers, alive) = (LazyBuffers::new(INPUT, OUTPUT), Arc::new(()));
-        let mut terms = self.0.terms();
+        let mut terms = self.watch.terms();
         terms.connected = true;
-        // What a proxy connects to is not known here.
-        terms.known = details
-            .config
-            .proxy()
-            .is_none()
-            .then(|| (Arc::downgrade(&alive), details.addrs.clone()));
+        terms.known = self.is_direct.then(|| (Arc::downgrade(&alive), details.addrs.clone()));
         drop(terms);
-        let watch = self.0.clone();
-        let is_plain = !details.needs_tls() && details.config.proxy().is_none();
+        let watch = self.watch.clone();
+        let is_plain = self.is_direct && !details.needs_tls();
         Ok(Some(Either::B(Line { stream, buffers, watch, is_plain, _alive: alive })))
     }
 }
@@ -268,7 +267,7 @@ impl Dial {
             match self.reach_one(address, &limit) {
                 Ok(stream) => return Ok(stream),
                 // Given up, the next one would be too.
-                Err(error) if self.0.stopped().is_some() => return Err(error),
+                Err(error) if self.watch.stopped().is_some() => return Err(error),
                 Err(error) => last = error,
             }
         }
@@ -286,7 +285,7 @@ impl Dial {
             Err(Errno::INPROGRESS) => {}
             Err(errno) => return Err(of_system(errno)),
         }
-        self.0.wait(stream.as_fd(), PollFlags::OUT, limit)?;
+        self.watch.wait(stream.as_fd(), PollFlags::OUT, limit)?;
         match stream.take_error()? {
             Some(error) => Err(error.into()),
             None => Ok(stream),
@@ -359,5 +358,30 @@ impl Transport for Line {
 impl fmt::Debug for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Line").field("stream", &self.stream).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    #[test]
+    fn c_7_3_the_first_address_that_answers_is_taken() {
+        let watch = Watch::new(Duration::from_secs(60), Duration::from_secs(60));
+        let (cancel, limit) = (Cancel::manual().unwrap(), NextTimeout::default());
+        watch.begin(&cancel);
+        let dial = Dial { watch: watch.clone(), is_direct: true };
+        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (open, closed) = (bind(), bind().local_addr().unwrap());
+        let reached = dial.reach(&[closed, open.local_addr().unwrap()], &limit).unwrap();
+        assert_eq!(reached.peer_addr().unwrap(), open.local_addr().unwrap());
+        let refused = dial.reach(&[closed], &limit).unwrap_err();
+        assert!(
+            matches!(refused, Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+        );
+        cancel.request();
+        assert!(dial.reach(&[closed, open.local_addr().unwrap()], &limit).is_err());
+        assert_eq!(watch.stopped(), Some(Stop::Cancelled));
     }
 }
