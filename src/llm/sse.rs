@@ -4,9 +4,11 @@
 //! Knows nothing of connections or retries. It is liberal in what it takes, because every server cuts and numbers
 //! its deltas differently; but it never calls a stream whole that did not say that it was finished.
 
-use super::text_of;
 use crate::text::mend_surrogates;
 use serde_json::{Map, Value, json};
+// A chunk is looked at and thrown away: what it holds is not copied for that.
+use serde_json_borrow::Value as Chunk;
+use std::borrow::Cow;
 
 /// Cuts a byte stream into the data of its events. Pieces may end anywhere, also inside a character.
 #[derive(Debug, Default)]
@@ -145,60 +147,73 @@ impl Assembly {
             self.done = true;
             return Ok(());
         }
-        let Ok(Value::Object(chunk)) = serde_json::from_str(&mend_surrogates(data)) else {
-            return Err(Broken::NotJson(data.chars().take(500).collect()));
+        let data = mend_surrogates(data);
+        let chunk: Chunk<'_> = match serde_json::from_str(&data) {
+            Ok(chunk @ Chunk::Object(_)) => chunk,
+            _ => return Err(Broken::NotJson(data.chars().take(500).collect())),
         };
-        if chunk.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(Broken::Error(Value::Object(chunk)));
+        if member(&chunk, "error").is_some_and(|error| !error.is_null()) {
+            return Err(Broken::Error(chunk.into()));
         }
-        for choice in chunk.get("choices").and_then(Value::as_array).into_iter().flatten() {
-            if choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0 {
+        for choice in items(member(&chunk, "choices")) {
+            if member(choice, "index").and_then(Chunk::as_u64).unwrap_or(0) == 0 {
                 self.absorb_choice(choice);
             }
         }
-        let fields =
-            chunk.into_iter().filter(|(name, value)| !value.is_null() && name != "choices");
-        self.head.extend(fields);
+        for (name, value) in chunk.iter_object().into_iter().flatten() {
+            if !value.is_null() && name != "choices" {
+                self.absorb_head(name, value);
+            }
+        }
         Ok(())
     }
 
-    fn absorb_choice(&mut self, choice: &Value) {
+    /// Takes in a field beside `choices`; most say the same in every chunk.
+    fn absorb_head(&mut self, name: &str, value: &Chunk<'_>) {
+        let known = self.head.get(name).and_then(Value::as_str);
+        if known.is_none() || known != value.as_str() {
+            self.head.insert(name.to_owned(), value.into());
+        }
+    }
+
+    fn absorb_choice(&mut self, choice: &Chunk<'_>) {
         self.begun = true;
-        if let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) {
+        if let Some(delta) = member(choice, "delta").or_else(|| member(choice, "message")) {
             self.absorb_delta(delta);
         }
-        if let Some(reason) =
-            choice.get("finish_reason").and_then(Value::as_str).filter(|reason| !reason.is_empty())
-        {
+        let reason = member(choice, "finish_reason").and_then(Chunk::as_str);
+        if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
             self.finish_reason = Some(reason.to_owned());
         }
     }
 
-    fn absorb_delta(&mut self, delta: &Value) {
-        if let Some(text) = text_of(delta.get("content")) {
+    fn absorb_delta(&mut self, delta: &Chunk<'_>) {
+        if let Some(text) = text_of(member(delta, "content")) {
             self.content.get_or_insert_default().push_str(&text);
         }
-        if let Some(text) = text_of(delta.get("refusal")) {
+        if let Some(text) = text_of(member(delta, "refusal")) {
             self.refusal.get_or_insert_default().push_str(&text);
         }
         // A server that sends both names says the same twice.
         let reasoning = ["reasoning_content", "reasoning"];
         if let Some((name, text)) =
-            reasoning.into_iter().find_map(|name| Some((name, text_of(delta.get(name))?)))
+            reasoning.into_iter().find_map(|name| Some((name, text_of(member(delta, name))?)))
         {
             self.reasoning.get_or_insert_with(|| (name, String::new())).1.push_str(&text);
         }
-        for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
+        for call in items(member(delta, "tool_calls")) {
             self.absorb_call(call);
         }
     }
 
-    fn absorb_call(&mut self, delta: &Value) {
-        let text =
-            |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-        let function = delta.get("function");
-        let (id, name) = (text(delta.get("id")), text(function.and_then(|f| f.get("name"))));
-        let index = delta.get("index").and_then(Value::as_u64);
+    fn absorb_call(&mut self, delta: &Chunk<'_>) {
+        let function = member(delta, "function");
+        let of_function = |name| function.and_then(|function| member(function, name));
+        let text = |value: Option<&'_ Chunk<'_>>| {
+            value.and_then(Chunk::as_str).unwrap_or_default().to_owned()
+        };
+        let (id, name) = (text(member(delta, "id")), text(of_function("name")));
+        let index = member(delta, "index").and_then(Chunk::as_u64);
         let at = self.call_of(index, &id, &name);
         let call = &mut self.calls[at];
         if call.id.is_empty() {
@@ -208,9 +223,9 @@ impl Assembly {
         if call.name != name {
             call.name.push_str(&name);
         }
-        match function.and_then(|f| f.get("arguments")) {
-            Some(Value::String(piece)) => call.arguments.push_str(piece),
-            Some(object @ Value::Object(_)) => call.arguments.push_str(&object.to_string()),
+        match of_function("arguments") {
+            Some(Chunk::Str(piece)) => call.arguments.push_str(piece),
+            Some(object @ Chunk::Object(_)) => call.arguments.push_str(&object.to_string()),
             _ => {}
         }
     }
@@ -279,6 +294,30 @@ impl Call {
     fn into_value(self) -> Value {
         json!({"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}})
     }
+}
+
+/// A member of an object; where several have the name, the last.
+fn member<'c, 'd>(of: &'c Chunk<'d>, name: &str) -> Option<&'c Chunk<'d>> {
+    let members = of.as_object()?.as_vec();
+    members.iter().rev().find(|(key, _)| **key == *name).map(|(_, value)| value)
+}
+
+/// The items of a list; none of what is no list.
+fn items<'c, 'd>(list: Option<&'c Chunk<'d>>) -> &'c [Chunk<'d>] {
+    list.and_then(Chunk::as_array).unwrap_or_default()
+}
+
+/// As [`super::text_of`]: a content that is a string, or a list of text parts; empty is none.
+fn text_of<'c>(value: Option<&'c Chunk<'_>>) -> Option<Cow<'c, str>> {
+    let text = match value? {
+        Chunk::Str(text) => Cow::Borrowed(&**text),
+        Chunk::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| member(part, "text")?.as_str());
+            Cow::Owned(texts.collect())
+        }
+        _ => return None,
+    };
+    (!text.is_empty()).then_some(text)
 }
 
 fn is_json(text: &str) -> bool {
