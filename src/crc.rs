@@ -17,7 +17,7 @@ pub fn of(bytes: &[u8]) -> String {
 
 /// A check value in digits.
 pub fn digits(value: u32) -> String {
-    format!("{value:08x}")
+    crate::text::hex(&value.to_be_bytes())
 }
 
 /// `line`, a JSON object with a newline, with its check value as the last member.
@@ -25,6 +25,7 @@ pub fn sealed(mut line: String) -> String {
     if let Some(open) = line.strip_suffix("}\n") {
         let value = of(open.as_bytes());
         line.truncate(open.len());
+        line.reserve(LENGTH);
         line.push_str(",\"crc\":\"");
         line.push_str(&value);
         line.push_str("\"}\n");

@@ -36,14 +36,36 @@ impl Timestamp {
     pub fn compact(self) -> String {
         self.to_string().chars().filter(|c| !matches!(c, '-' | ':' | '.')).collect()
     }
+
+    /// The moment in the [`FORM`]; none for a year that has not four digits.
+    fn text(self) -> Option<[u8; FORM.len()]> {
+        let moment = jiff::tz::Offset::UTC.to_datetime(self.0);
+        let mut text = *FORM;
+        let mut put = |from: usize, to: usize, number: i16| {
+            let mut rest = number;
+            for byte in text[from..to].iter_mut().rev() {
+                *byte += (rest % 10) as u8;
+                rest /= 10;
+            }
+        };
+        put(0, 4, Some(moment.year()).filter(|year| *year >= 0)?);
+        put(5, 7, moment.month().into());
+        put(8, 10, moment.day().into());
+        put(11, 13, moment.hour().into());
+        put(14, 16, moment.minute().into());
+        put(17, 19, moment.second().into());
+        put(20, 23, moment.millisecond());
+        Some(text)
+    }
 }
 
-/// Reads the one form in which they are written here.
+/// The one form in which moments are written: where the digits stand, and what stands between them.
+const FORM: &[u8; 24] = b"0000-00-00T00:00:00.000Z";
+
+/// Reads the [`FORM`].
 fn written(text: &[u8]) -> Option<jiff::Timestamp> {
-    // Where its digits stand, and what stands between them.
-    let form = b"0000-00-00T00:00:00.000Z";
     let as_digit = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
-    if text.len() != form.len() || text.iter().zip(form).any(|(byte, it)| as_digit(*byte) != *it) {
+    if text.len() != FORM.len() || text.iter().zip(FORM).any(|(byte, it)| as_digit(*byte) != *it) {
         return None;
     }
     let number = |from: usize, to: usize| {
@@ -59,7 +81,10 @@ fn written(text: &[u8]) -> Option<jiff::Timestamp> {
 /// RFC 3339 in UTC with milliseconds: `2026-11-21T12:30:00.123Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.3}", self.0)
+        match self.text() {
+            Some(text) => f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?),
+            None => write!(f, "{:.3}", self.0),
+        }
     }
 }
 
@@ -90,6 +115,7 @@ pub fn human_duration(millis: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn moments_are_written_in_utc_with_milliseconds() {
@@ -99,6 +125,17 @@ mod tests {
         assert_eq!(Timestamp::from_millis(0).to_string(), "1970-01-01T00:00:00.000Z");
         let text = serde_json::to_string(&moment).unwrap();
         assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), moment);
+        let early = Timestamp::parse("-000004-02-29T12:00:00Z").unwrap();
+        assert_eq!(early.to_string(), "-000004-02-29T12:00:00.000Z");
+    }
+
+    proptest! {
+        #[test]
+        fn a_moment_is_written_as_the_library_writes_it(millis in 0i64..=253_402_207_200_999) {
+            let moment = Timestamp::from_millis(millis);
+            prop_assert_eq!(moment.to_string(), format!("{:.3}", moment.0));
+            prop_assert_eq!(Timestamp::parse(&moment.to_string()), Some(moment));
+        }
     }
 
     #[test]

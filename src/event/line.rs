@@ -4,21 +4,28 @@ use super::{Event, Payload};
 use crate::crc;
 use crate::time::Timestamp;
 use serde::Deserialize;
+use std::fmt::Write;
+
+/// As many bytes as most payloads need.
+const ROOM: usize = 1024;
+/// More bytes than what stands in a line beside its payload.
+const BESIDE: usize = 128;
 
 impl Event {
     /// The event as a line of the journal, with its check value and the newline.
     pub fn to_line(&self) -> String {
         // serde puts the tag first; seq and timestamp follow it, so that every line begins alike.
-        let payload = serde_json::to_string(&self.payload)
+        let mut payload = Vec::with_capacity(ROOM);
+        serde_json::to_writer(&mut payload, &self.payload)
             .expect("the payload types serialise to JSON objects");
+        let payload = String::from_utf8(payload).expect("JSON is UTF-8");
         let split = payload.find(',').expect("every payload has a field beside its type");
-        crc::sealed(format!(
-            "{},\"seq\":{},\"timestamp\":\"{}\"{}\n",
-            &payload[..split],
-            self.seq,
-            self.timestamp,
-            &payload[split..]
-        ))
+        let mut line = String::with_capacity(payload.len() + BESIDE);
+        line.push_str(&payload[..split]);
+        let _ = write!(line, ",\"seq\":{},\"timestamp\":\"{}\"", self.seq, self.timestamp);
+        line.push_str(&payload[split..]);
+        line.push('\n');
+        crc::sealed(line)
     }
 
     /// Reads a line of the journal.
