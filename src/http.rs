@@ -89,6 +89,8 @@ pub struct Wire {
     watch: Watch,
     /// Made for the first exchange.
     agent: Option<Agent>,
+    /// What the caller of an exchange looks at.
+    piece: Vec<u8>,
 }
 
 impl Wire {
@@ -122,14 +124,16 @@ impl Wire {
         }
         // Always said, for otherwise the library would look for a proxy in the environment.
         let config = config.proxy(proxy).build();
-        Ok(Self { config, uri, headers, total, idle, watch: Watch::new(total, idle), agent: None })
+        let watch = Watch::new(total, idle);
+        Ok(Self { config, uri, headers, total, idle, watch, agent: None, piece: Vec::new() })
     }
 
     /// A way to the same endpoint that is not connected yet.
     pub fn again(&self) -> Self {
         let (config, uri, headers) = (self.config.clone(), self.uri.clone(), self.headers.clone());
         let (total, idle) = (self.total, self.idle);
-        Self { config, uri, headers, total, idle, watch: Watch::new(total, idle), agent: None }
+        let watch = Watch::new(total, idle);
+        Self { config, uri, headers, total, idle, watch, agent: None, piece: Vec::new() }
     }
 
     /// Where the requests go, without a user or password that the address may hold.
@@ -159,7 +163,7 @@ impl Wire {
     /// Begins to post `body`, which is not empty; [`Exchange::head`] sends it.
     pub fn post<'a>(&'a mut self, body: Arc<String>, cancel: &Cancel) -> Exchange<'a> {
         self.watch.begin(cancel);
-        Exchange { wire: self, step: Step::Begun(body), piece: Vec::new() }
+        Exchange { wire: self, step: Step::Begun(body) }
     }
 
     fn agent(&mut self) -> &Agent {
@@ -187,8 +191,6 @@ fn tls() -> TlsConfig {
 pub struct Exchange<'a> {
     wire: &'a mut Wire,
     step: Step,
-    /// What the caller looks at.
-    piece: Vec<u8>,
 }
 
 enum Step {
@@ -219,16 +221,16 @@ impl Exchange<'_> {
         let Step::Answered(reader) = &mut self.step else { return Ok(None) };
         let (watch, idle) = (&self.wire.watch, self.wire.idle);
         watch.set_idle(grace.map_or(idle, |grace| grace.min(idle)));
-        self.piece.resize(PIECE, 0);
+        self.wire.piece.resize(PIECE, 0);
         // Looked at each time: an endless stream must not outrun its deadline.
-        let read = watch.check().and_then(|()| Ok(reader.read(&mut self.piece)?));
+        let read = watch.check().and_then(|()| Ok(reader.read(&mut self.wire.piece)?));
         watch.set_idle(idle);
         match read {
             Ok(0) => {
                 self.step = Step::Over;
                 Ok(None)
             }
-            Ok(count) => Ok(Some(&self.piece[..count])),
+            Ok(count) => Ok(Some(&self.wire.piece[..count])),
             Err(error) => {
                 self.step = Step::Over;
                 Err(self.stopped().unwrap_or(Trouble::Broken(error)))
