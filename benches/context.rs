@@ -12,14 +12,13 @@
 use delta::context::{Counter, Manifest, Surroundings};
 use delta::event::{ActionResult, Event, Payload, Thought};
 use delta::llm::ToolCall;
-use delta::process::Launch;
+use delta::process::{Env, Launch};
 use delta::signal::Cancel;
 use delta::state::RunState;
 use delta::text::Secrets;
 use delta::time::{self, Timestamp};
 use delta::vars::Vars;
 use delta::yaml::Document;
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -133,7 +132,7 @@ impl Run<'_> {
     fn build(&self) -> usize {
         let vars = Vars { agent_home: "/a".into(), cwd: "/w".into(), run_dir: "/r".into() };
         let launch =
-            |_: &_| Launch { cwd: "/".into(), env: BTreeMap::new(), secrets: Secrets::default() };
+            |_: &_| Launch { cwd: "/".into(), env: Env::default(), secrets: Secrets::default() };
         let mut around = Surroundings {
             iteration: self.state.iterations + 1,
             ratio: self.state.ratio,

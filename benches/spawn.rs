@@ -73,7 +73,7 @@ fn measure(what: &str, cancel: &Cancel) -> Cost {
     let (mut spawns, mut tools) = (vec![], vec![]);
     let argv = [PROGRAM.to_owned()];
     let env = BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]);
-    let launch = Launch { cwd: "/".into(), env, secrets: Secrets::default() };
+    let launch = Launch { cwd: "/".into(), env: env.into(), secrets: Secrets::default() };
     for _ in 0..ROUNDS {
         spawns.push(timed(spawn));
         tools.push(timed(|| tool(&argv, &launch, cancel)));

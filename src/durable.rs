@@ -6,6 +6,7 @@
 
 #[cfg(feature = "failpoints")]
 mod faults;
+mod start;
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
@@ -54,7 +55,7 @@ const LONGEST_BLANK: u64 = 64 * 1024;
 /// It is not there, not readable, not a regular file, or larger than 64 MiB.
 pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
+    let mut file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
     let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, reason.to_owned());
     let metadata = file.metadata()?;
     if metadata.is_dir() {
@@ -63,10 +64,14 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     if !metadata.is_file() {
         return Err(invalid("it is not a regular file"));
     }
-    // So much that its end is found without asking for more memory.
     let length = usize::try_from(metadata.len().min(LARGEST)).unwrap_or_default();
-    let mut bytes = Vec::with_capacity(length + 1);
-    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    let mut bytes = vec![0; length + 1];
+    let read = file.read(&mut bytes)?;
+    bytes.truncate(read);
+    // As long as it is said to be, it is over; a file of /proc is said to be empty, and some file systems give less at once.
+    if read != length || length == 0 {
+        file.take(LARGEST + 1 - read as u64).read_to_end(&mut bytes)?;
+    }
     if bytes.len() as u64 > LARGEST {
         return Err(invalid("it is larger than 64 MiB"));
     }
@@ -387,6 +392,8 @@ pub struct AppendFile {
     path: PathBuf,
     /// How many bytes are durable.
     length: u64,
+    /// How many bytes were written behind them.
+    written: u64,
     /// Set by the first error: what the kernel holds is unknown after it, and a failed sync is never retried.
     broken: Option<(&'static str, String)>,
 }
@@ -398,7 +405,7 @@ impl AppendFile {
         let file =
             private().append(true).create_new(true).open(path).map_err(failed("create", path))?;
         path.parent().map_or(Ok(()), sync_dir)?;
-        Ok(Self { file, path: path.to_owned(), length: 0, broken: None })
+        Ok(Self { file, path: path.to_owned(), length: 0, written: 0, broken: None })
     }
 
     /// Opens a file for going on behind its first `length` bytes; what stands behind them is cut off.
@@ -407,34 +414,56 @@ impl AppendFile {
         if file.metadata().map_err(failed("read", path))?.len() != length {
             file.set_len(length).and_then(|()| file.sync_all()).map_err(failed("cut", path))?;
         }
-        Ok(Self { file, path: path.to_owned(), length, broken: None })
+        Ok(Self { file, path: path.to_owned(), length, written: 0, broken: None })
     }
 
-    /// Appends `bytes`; when it returns they are durable.
+    /// Appends `bytes`; when it returns they are durable, and everything that was sent before.
     ///
     /// # Errors
     /// Any error is final: the file is cut back to what was durable before, and every later call fails too.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        if let Some((action, cause)) = &self.broken {
-            let source = io::Error::other(cause.clone());
-            return Err(FileError { action, path: self.path.clone(), source });
-        }
-        let result = self.write(bytes).map_err(failed("write", &self.path)).and_then(|()| {
-            may_fail().and_then(|()| self.file.sync_data()).map_err(failed("sync", &self.path))
-        });
-        match &result {
-            Ok(()) => self.length += bytes.len() as u64,
-            Err(error) => {
-                self.broken = Some((error.action, error.source.to_string()));
-                // Best effort: what cannot be cut off is a torn tail, and set aside when the run is continued.
-                let _ = self.file.set_len(self.length);
-            }
-        }
-        result
+        self.send(bytes)?;
+        self.sync()
     }
-}
 
-impl AppendFile {
+    /// Appends `bytes` and sets them on their way to the disk, without the wait for it: [`AppendFile::sync`] waits for what
+    /// is left of the way. A process that is killed meanwhile leaves them in the file.
+    ///
+    /// # Errors
+    /// As for [`AppendFile::append`].
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.usable()?;
+        let sent = self.write(bytes).and_then(|()| start::writing(&self.file, self.length));
+        self.written += bytes.len() as u64;
+        sent.map_err(|error| self.give_up("write", error))
+    }
+
+    /// Makes durable what was sent.
+    ///
+    /// # Errors
+    /// As for [`AppendFile::append`].
+    pub fn sync(&mut self) -> Result<()> {
+        self.usable()?;
+        may_fail()
+            .and_then(|()| self.file.sync_data())
+            .map_err(|error| self.give_up("sync", error))?;
+        self.length += std::mem::take(&mut self.written);
+        Ok(())
+    }
+
+    fn usable(&self) -> Result<()> {
+        let Some((action, cause)) = &self.broken else { return Ok(()) };
+        let source = io::Error::other(cause.clone());
+        Err(FileError { action, path: self.path.clone(), source })
+    }
+
+    fn give_up(&mut self, action: &'static str, error: io::Error) -> FileError {
+        self.broken = Some((action, error.to_string()));
+        // Best effort: what cannot be cut off is a torn tail, and set aside when the run is continued.
+        let _ = self.file.set_len(self.length);
+        failed(action, &self.path)(error)
+    }
+
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         #[cfg(feature = "failpoints")]
         faults::may_tear(&mut self.file, bytes)?;
@@ -461,9 +490,9 @@ impl LogFile {
         private().append(true).create(true).open(path).map(Self).map_err(failed("open", path))
     }
 
-    /// Adds a line; a log that cannot be written never stops a run.
-    pub fn line(&mut self, line: &str) {
-        let _ = self.0.write_all(format!("{line}\n").as_bytes());
+    /// Adds whole lines in one write; a log that cannot be written never stops a run.
+    pub fn write(&mut self, lines: &str) {
+        let _ = self.0.write_all(lines.as_bytes());
     }
 }
 

@@ -251,6 +251,8 @@ impl<'a> Engine<'a> {
             }
             let step = run.state().next_step();
             if matches!(step, Step::Think { .. } | Step::End(_)) {
+                // The disk has it while the next request is made.
+                run.send();
                 self.iteration_ends(run)?;
                 self.keep_workspace(run)?;
             }

@@ -3,7 +3,7 @@
 //! The LLM's key is in none of them, unless the child's definition passes it by name.
 
 use crate::ledger;
-use crate::process::Launch;
+use crate::process::{Env, Launch};
 use crate::text::Secrets;
 use crate::vars::{Variable, Vars};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ pub struct Environment {
     keys: Vec<String>,
     run: BTreeMap<OsString, OsString>,
     /// The environment of a child that is given no key: what all of them have.
-    plain: BTreeMap<OsString, OsString>,
+    plain: Env,
     vars: Vars,
     secrets: Secrets,
 }
@@ -88,7 +88,7 @@ impl Environment {
             set(ledger::VARIABLE, budget.as_os_str());
         }
         set("JOURNAL_PATH", vars.run_dir.join(crate::journal::FILE_NAME).as_os_str());
-        let plain = with_run(without_keys(&all, &keys, &[]), &run);
+        let plain = with_run(without_keys(&all, &keys, &[]), &run).into();
         Self { all, trusted, keys, run, plain, vars, secrets }
     }
 
@@ -106,7 +106,9 @@ impl Environment {
     ) -> Launch {
         let env = match pass_env {
             [] => self.plain.clone(),
-            _ => with_run(without_keys(self.below(pass_env), &self.keys, pass_env), &self.run),
+            _ => {
+                with_run(without_keys(self.below(pass_env), &self.keys, pass_env), &self.run).into()
+            }
         };
         self.launch_with(env, iteration, more)
     }
@@ -123,19 +125,19 @@ impl Environment {
         let more = more.iter().map(|(name, value)| (*name, fitting(value)));
         let marks = [(HOOK_NAME, name.to_owned()), ("DELTA_CALL_ID", id.to_owned())];
         let env = with_run(without_keys(&self.trusted, &self.keys, pass_env), &self.run);
-        self.launch_with(env, iteration, more.chain(marks))
+        self.launch_with(env.into(), iteration, more.chain(marks))
     }
 
     fn launch_with<'a>(
         &self,
-        mut env: BTreeMap<OsString, OsString>,
+        mut env: Env,
         iteration: u32,
         more: impl IntoIterator<Item = (&'a str, String)>,
     ) -> Launch {
         // What the run says of itself is no other's to say.
         let more = more.into_iter().filter(|(name, _)| !self.run.contains_key(OsStr::new(name)));
-        env.extend(more.map(|(name, value)| (OsString::from(name), OsString::from(value))));
-        env.insert("ITERATION_COUNT".into(), iteration.to_string().into());
+        more.for_each(|(name, value)| env.set(name, value));
+        env.set("ITERATION_COUNT", iteration.to_string());
         Launch { cwd: self.vars.cwd.clone(), env, secrets: self.secrets.clone() }
     }
 

@@ -237,6 +237,9 @@ pub struct Journal {
     next_seq: u64,
     /// Recorded and not yet durable.
     pending: Vec<Event>,
+    /// How many of them were sent.
+    sent: usize,
+    /// The lines of the others.
     lines: String,
 }
 
@@ -251,7 +254,7 @@ impl Journal {
             }
             Err(_) => AppendFile::create(&path)?,
         };
-        Ok(Self { file, clock, next_seq: 1, pending: Vec::new(), lines: String::new() })
+        Ok(Self { file, clock, next_seq: 1, pending: Vec::new(), sent: 0, lines: String::new() })
     }
 
     /// Opens the journal of a run for going on behind `end`. What was torn is set aside as `journal.torn-TIME` in
@@ -264,7 +267,10 @@ impl Journal {
         let aside = set_aside(run_dir, &end.torn, clock)?;
         let file = AppendFile::open(&run_dir.join(FILE_NAME), end.length)?;
         let next_seq = end.count + 1;
-        Ok((Self { file, clock, next_seq, pending: Vec::new(), lines: String::new() }, aside))
+        Ok((
+            Self { file, clock, next_seq, pending: Vec::new(), sent: 0, lines: String::new() },
+            aside,
+        ))
     }
 
     /// Makes an event of a payload. It counts from now on, and is durable after the next commit.
@@ -276,6 +282,17 @@ impl Journal {
         &self.pending[self.pending.len() - 1]
     }
 
+    /// Sets what was recorded on its way to the disk, without the wait for it, and gives the events that stand in the file
+    /// now. An error is told by the next commit.
+    pub fn send(&mut self) -> &[Event] {
+        let from = std::mem::replace(&mut self.sent, self.pending.len());
+        if from == self.sent || self.file.send(self.lines.as_bytes()).is_err() {
+            return &[];
+        }
+        self.lines.clear();
+        &self.pending[from..]
+    }
+
     /// Makes everything recorded durable, and gives the events that have become so.
     ///
     /// # Errors
@@ -284,8 +301,9 @@ impl Journal {
         if self.pending.is_empty() {
             return Ok(Vec::new());
         }
-        self.file.append(self.lines.as_bytes())?;
-        self.lines.clear();
+        self.send();
+        self.file.sync()?;
+        self.sent = 0;
         Ok(std::mem::take(&mut self.pending))
     }
 }

@@ -17,17 +17,19 @@ mod image;
 mod program;
 mod spawn;
 mod table;
+mod env;
 #[cfg(test)]
 mod tests;
 
 pub use self::capture::{Capture, INLINE, INLINE_ALL, MAX_SPOOL};
 pub use self::detached::{AtTerminal, start_detached};
+pub use self::env::Env;
 pub use self::program::{Lack, NotFound};
 pub use self::table::{Marks, end_marked, find_marked};
 
 use self::capture::Recorder;
 use self::image::Image;
-use self::spawn::Pipes;
+use self::spawn::{Pipes, Ready};
 use self::table::lives;
 use crate::signal::{Cancel, timespec};
 use crate::text::Secrets;
@@ -35,9 +37,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, waitpid};
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io::{self, PipeReader, PipeWriter};
+use std::io::{PipeReader, PipeWriter};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ pub struct Launch {
     /// The working directory of the child.
     pub cwd: PathBuf,
     /// The complete environment of the child; nothing of the engine's own is added.
-    pub env: BTreeMap<OsString, OsString>,
+    pub env: Env,
     /// What is hidden in everything that the child prints.
     pub secrets: Secrets,
 }
@@ -105,6 +105,12 @@ pub struct Command<'a> {
     pub marks: Marks<'a>,
 }
 
+impl Command<'_> {
+    fn name(&self) -> &str {
+        self.argv.first().map_or("", String::as_str)
+    }
+}
+
 /// Where large streams lie: in `{dir}/{stem}.stdout` and `{dir}/{stem}.stderr`, which must not exist yet.
 #[derive(Debug, Clone, Copy)]
 pub struct Spool<'a> {
@@ -147,31 +153,63 @@ pub enum End {
     },
 }
 
-/// Runs `command` to its end; all failures are in what it gives.
-///
-/// When its time is up or `cancel` asks for the stop, the process group gets SIGTERM and, as far as it still lives 5
-/// seconds later, SIGKILL. When the tool ends by itself, what it left running in the background is left alone; output
-/// of that is taken for at most 1 second more. A process that not even SIGKILL ends (the kernel waits for a dead
-/// disk) is given up after another second.
+/// A command of which everything is known and made that can be before it starts: whether it can, and why not.
+pub struct Prepared<'a> {
+    command: &'a Command<'a>,
+    ready: Result<(PathBuf, Ready), End>,
+}
+
+/// Prepares `command`, so that it starts at once when it may.
+pub fn prepare<'a>(command: &'a Command<'a>) -> Prepared<'a> {
+    Prepared { command, ready: ready(command) }
+}
+
+impl Prepared<'_> {
+    /// Runs the command to its end; all failures are in what it gives.
+    ///
+    /// When its time is up or `cancel` asks for the stop, the process group gets SIGTERM and, as far as it still lives 5
+    /// seconds later, SIGKILL. When the tool ends by itself, what it left running in the background is left alone; output
+    /// of that is taken for at most 1 second more. A process that not even SIGKILL ends (the kernel waits for a dead
+    /// disk) is given up after another second.
+    pub fn run(self, cancel: &Cancel) -> Finished {
+        self.run_with(cancel, GRACE)
+    }
+
+    fn run_with(self, cancel: &Cancel, grace: Duration) -> Finished {
+        let start = Instant::now();
+        let running = if cancel.requested() { Err(End::Cancelled) } else { self.start(grace) };
+        let (end, stdout, stderr) = match running {
+            Ok(running) => running.finish(cancel),
+            Err(end) => (end, Capture::empty(), Capture::empty()),
+        };
+        Finished { end, duration: start.elapsed(), stdout, stderr }
+    }
+}
+
+/// [`prepare`]s `command` and runs it.
 pub fn run(command: &Command<'_>, cancel: &Cancel) -> Finished {
-    run_with(command, cancel, GRACE)
+    prepare(command).run(cancel)
+}
+
+/// Why nothing starts in `directory`, by `end`: also that it cannot be entered, which is not looked at before.
+fn at(directory: &Path, end: End) -> End {
+    program::check_directory(directory).err().unwrap_or(end)
+}
+
+fn ready(command: &Command<'_>) -> Result<(PathBuf, Ready), End> {
+    let (name, launch) = (command.name(), command.launch);
+    let path = program::find(name, launch).map_err(|end| at(&launch.cwd, end))?;
+    let image = Image::new(&path, command.argv, &launch.env).map_err(|_| program::holds_nul())?;
+    match Ready::new(image, &launch.cwd, !command.stdin.is_empty()) {
+        Ok(ready) => Ok((path, ready)),
+        Err(error) => Err(program::explain(&error, name, &path)),
+    }
 }
 
 /// What a signal is called: `SIGKILL`, or `signal 99` when it has no name.
 pub fn signal_name(signal: i32) -> String {
     signal_hook::low_level::signal_name(signal)
         .map_or_else(|| format!("signal {signal}"), str::to_owned)
-}
-
-fn run_with(command: &Command<'_>, cancel: &Cancel, grace: Duration) -> Finished {
-    let start = Instant::now();
-    let running =
-        if cancel.requested() { Err(End::Cancelled) } else { Running::start(command, grace) };
-    let (end, stdout, stderr) = match running {
-        Ok(running) => running.finish(cancel),
-        Err(end) => (end, Capture::empty(), Capture::empty()),
-    };
-    Finished { end, duration: start.elapsed(), stdout, stderr }
 }
 
 /// A child that was started.
@@ -208,20 +246,13 @@ enum Stage {
     Drain,
 }
 
-impl<'a> Running<'a> {
-    fn start(command: &Command<'a>, grace: Duration) -> Result<Self, End> {
-        let name = command.argv.first().map_or("", String::as_str);
-        program::check_directory(&command.launch.cwd)?;
-        let path = program::find(name, command.launch)?;
-        let image = Image::new(&path, command.argv, &command.launch.env)
-            .map_err(|_| program::holds_nul())?;
-        Self::spawn(command, image, grace).map_err(|error| program::explain(&error, name, &path))
-    }
-
-    fn spawn(command: &Command<'a>, image: Image, grace: Duration) -> io::Result<Self> {
-        let (child, pipes) = spawn::start(image, &command.launch.cwd, !command.stdin.is_empty())?;
-        let Pipes { stdin, stdout, stderr } = pipes;
-        Ok(Self {
+impl<'a> Prepared<'a> {
+    fn start(self, grace: Duration) -> Result<Running<'a>, End> {
+        let (command, (path, ready)) = (self.command, self.ready?);
+        let (child, Pipes { stdin, stdout, stderr }) = ready.start().map_err(|error| {
+            at(&command.launch.cwd, program::explain(&error, command.name(), &path))
+        })?;
+        Ok(Running {
             child,
             group: Some(child),
             exit_fd: exit_fd(child),
@@ -236,7 +267,9 @@ impl<'a> Running<'a> {
             exit: None,
         })
     }
+}
 
+impl Running<'_> {
     fn finish(mut self, cancel: &Cancel) -> (End, Capture, Capture) {
         // A group is named by the process that leads it.
         cancel.set_group(self.child.as_raw_pid());
@@ -285,7 +318,9 @@ impl<'a> Running<'a> {
             self.next_due().map(|at| timespec(at.saturating_duration_since(Instant::now())));
         // Everything is tried after it, without blocking, so neither its answer nor its failure matters.
         let _ = poll(&mut fds, limit.as_ref());
-        cancel.drain();
+        if !fds[0].revents().is_empty() {
+            cancel.drain();
+        }
     }
 
     fn next_due(&self) -> Option<Instant> {
@@ -396,12 +431,19 @@ impl Stream {
         Self { pipe: Some(pipe), recorder }
     }
 
-    /// Reads once, if there is something to read; writes what is due into the file.
+    /// Reads once, if there is something to read, and behind a little at once again: mostly it was all there is. Writes
+    /// what is due into the file.
     fn read(&mut self, buffer: &mut [MaybeUninit<u8>]) {
-        if let Some(pipe) = &self.pipe {
-            match rustix::io::read(pipe, buffer) {
-                Ok((piece @ [_, ..], _)) => self.recorder.push(piece),
-                Err(Errno::AGAIN | Errno::INTR) => {}
+        for _ in 0..2 {
+            let Some(pipe) = &self.pipe else { break };
+            match rustix::io::read(pipe, &mut *buffer) {
+                Ok((piece @ [_, ..], rest)) => {
+                    self.recorder.push(piece);
+                    if rest.is_empty() {
+                        break;
+                    }
+                }
+                Err(Errno::AGAIN | Errno::INTR) => break,
                 Ok(_) | Err(_) => self.pipe = None,
             }
         }

@@ -20,8 +20,10 @@ use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
+mod log;
 mod spinner;
 
+use log::Log;
 use spinner::Spinner;
 
 /// How much is shown.
@@ -56,8 +58,7 @@ pub struct Progress {
     verbosity: Verbosity,
     watched: bool,
     spinner: Option<Spinner>,
-    log: Option<LogFile>,
-    clock: Clock,
+    log: Log,
     /// Calls whose answer stays hidden.
     sensitive: HashSet<String>,
     /// The answers that stay hidden wherever they turn up.
@@ -83,8 +84,7 @@ impl Progress {
             verbosity,
             watched,
             spinner: None,
-            log: None,
-            clock,
+            log: Log::none(clock),
             sensitive: HashSet::new(),
             hidden: Vec::new(),
             asked: None,
@@ -116,18 +116,22 @@ impl Progress {
     }
 
     /// Writes engine.log too, from now on.
-    pub fn log_to(&mut self, log: LogFile) {
-        self.log = Some(log);
+    pub fn log_to(&mut self, file: LogFile) {
+        self.log.write_to(file);
     }
 
     /// Shows one notice.
     pub fn show(&mut self, notice: &Notice<'_>) {
         match notice {
+            Notice::Written(events) => {
+                events.iter().for_each(|event| self.keep_hidden(event));
+                self.log.events(events, &self.hidden);
+            }
             Notice::Recorded(event) => self.event(event),
             Notice::Asking => self.start_spinner("thinking"),
             Notice::Answered => self.stop_spinner(),
             Notice::Reasoning(text) => {
-                self.note("reasoning received");
+                self.log.note("reasoning received");
                 if self.verbosity == Verbosity::Verbose {
                     self.block("~", DIM, text, usize::MAX);
                 }
@@ -152,8 +156,22 @@ impl Progress {
         }
     }
 
+    /// Learns of answers that are not to be shown.
+    fn keep_hidden(&mut self, event: &Event) {
+        match &event.payload {
+            Payload::HumanInputRequest(question) if question.sensitive => {
+                self.sensitive.insert(question.call_id.clone());
+            }
+            Payload::HumanInputReceived { call_id, response, .. }
+                if self.sensitive.contains(call_id) =>
+            {
+                self.hidden.push(response.clone());
+            }
+            _ => {}
+        }
+    }
+
     fn event(&mut self, event: &Event) {
-        self.log_event(event);
         // A call that was denied says itself that a hook denied it.
         let denied = matches!(&event.payload, Payload::ActionRequest(call) if call.argv.is_none());
         if let Some(text) = self.failed_hook.take().filter(|_| !denied) {
@@ -168,17 +186,8 @@ impl Progress {
             Payload::Thought(thought) => self.thought(thought),
             Payload::ActionRequest(request) => self.call(request),
             Payload::ActionResult(result) => self.observed(result),
-            Payload::HumanInputRequest(question) => {
-                if question.sensitive {
-                    self.sensitive.insert(question.call_id.clone());
-                }
-                self.ask(question);
-            }
-            Payload::HumanInputReceived { call_id, response, .. } => {
-                if self.sensitive.contains(call_id) {
-                    self.hidden.push(response.clone());
-                }
-            }
+            Payload::HumanInputRequest(question) => self.ask(question),
+            Payload::HumanInputReceived { .. } => {}
             Payload::Error { error_message, error_details } => {
                 self.error(error_message, error_details.hint.as_deref());
             }
@@ -316,65 +325,9 @@ impl Progress {
         }
     }
 
-    fn log_event(&mut self, event: &Event) {
-        let text = match &event.payload {
-            Payload::EngineStart(start) => {
-                format!("start pid {} epoch {}", start.process.pid, start.epoch)
-            }
-            Payload::UserMessage { .. } => "user message".to_owned(),
-            Payload::Thought(thought) => {
-                format!("answer {} with {} tool calls", thought.iteration, thought.tool_calls.len())
-            }
-            Payload::ActionRequest(request) => {
-                let started = if request.argv.is_some() { "" } else { " (nothing is started)" };
-                format!("call {} of {:?}{started}", request.call_id, request.tool_name)
-            }
-            Payload::ActionResult(result) => {
-                let code = result.exit_code.map_or_else(|| "-".to_owned(), |code| code.to_string());
-                format!(
-                    "result of {} exit code {code} after {} ms",
-                    result.call_id, result.duration_ms
-                )
-            }
-            Payload::HumanInputRequest(_) => "a person is asked".to_owned(),
-            Payload::HumanInputReceived { .. } => "a person answered".to_owned(),
-            Payload::Error { error_message, error_details } => {
-                format!("error {}: {}", error_details.kind, self.shown(error_message))
-            }
-            Payload::HookExecution { hook, exit_code, record, changed, .. } => {
-                let code = exit_code.map_or_else(|| "-".to_owned(), |code| code.to_string());
-                let changed = if *changed { " changed something" } else { "" };
-                format!("hook {hook} exit code {code}{changed} ({record})")
-            }
-            Payload::Snapshot(taken) => {
-                let found = if taken.found { " as it was found" } else { "" };
-                format!(
-                    "snapshot{found} {}: {} files, {} bytes written",
-                    taken.tree, taken.files, taken.written
-                )
-            }
-            Payload::Rollback { to, tree, saved, .. } => {
-                format!("rollback: {}; until then it was {saved}", put_back(*to, tree))
-            }
-            Payload::Fork(fork) => {
-                format!("forked from {} at iteration {}", fork.from.run_id, fork.from.iteration)
-            }
-            Payload::EngineEnd { status, .. } => format!("end {status}"),
-        };
-        self.note(&format!("#{} {text}", event.seq));
-    }
-
-    /// A line of engine.log.
-    fn note(&mut self, text: &str) {
-        let stamp = (self.clock)();
-        if let Some(log) = &mut self.log {
-            log.line(&format!("{stamp} {}", text.replace('\n', "\\n")));
-        }
-    }
-
     fn warn(&mut self, text: &str) {
         let text = self.shown(text);
-        self.note(&format!("warning: {text}"));
+        self.log.note(&format!("warning: {text}"));
         let text = text.replace('\n', "\n  ");
         self.line(&format!("{WARN}! {text}{WARN:#}"));
     }

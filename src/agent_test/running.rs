@@ -365,7 +365,8 @@ impl Trial<'_> {
         let mut env = self.setting.env.clone();
         let own = self.test.env.iter();
         env.extend(own.map(|(name, value)| (OsString::from(name), OsString::from(value))));
-        let launch = Launch { cwd: self.setting.cwd.clone(), env, secrets: Secrets::default() };
+        let launch =
+            Launch { cwd: self.setting.cwd.clone(), env: env.into(), secrets: Secrets::default() };
         let timeout = self.deadline.saturating_duration_since(Instant::now());
         let command = Command {
             argv: &argv,

@@ -98,7 +98,11 @@ fn follow(args: &ShowArgs, found: &Found, mut events: Vec<Event>) -> Result<(), 
         for event in &events[shown..] {
             state.apply(event);
             match args.format {
-                Format::Text => progress.show(&Notice::Recorded(event)),
+                Format::Text => {
+                    let notices =
+                        [Notice::Written(std::slice::from_ref(event)), Notice::Recorded(event)];
+                    notices.iter().for_each(|notice| progress.show(notice));
+                }
                 Format::Json if !stdout::write(&event.to_line()) => return Ok(()),
                 Format::Json => {}
             }

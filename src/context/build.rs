@@ -67,8 +67,10 @@ impl Manifest {
         let mut scale = Scale { tokenizer: self.tokenizer.as_ref(), around };
         let mut ready = Vec::with_capacity(self.sources.len());
         for source in &self.sources {
-            let block = source.block(scale.around.vars);
-            let prepared = source.prepare(&block.source, state, &mut scale)?;
+            let place = source.place(scale.around.vars);
+            let block = source.block(place.as_deref());
+            let place = place.unwrap_or_default();
+            let prepared = source.prepare(&block.source, &place, state, &mut scale)?;
             ready.push((block, prepared));
         }
         let mut left = self.room(ready.iter().map(|(_, ready)| ready))?;
@@ -135,9 +137,9 @@ impl<'c> Context<'c> {
 }
 
 impl Source {
-    fn block(&self, vars: &Vars) -> Block {
+    fn block(&self, place: Option<&Path>) -> Block {
         Block {
-            source: self.name(vars),
+            source: self.name_at(place),
             kind: self.type_name().to_owned(),
             messages: 0,
             bytes: 0,
@@ -154,6 +156,7 @@ impl Source {
     fn prepare(
         &self,
         name: &str,
+        place: &Path,
         state: &RunState,
         scale: &mut Scale<'_, '_>,
     ) -> Result<Ready, ContextError> {
@@ -167,15 +170,13 @@ impl Source {
             Kind::Journal { max_iterations } => {
                 Ok(Ready::Journal { beyond: state.conversation.beyond(*max_iterations) })
             }
-            Kind::File { path, skip_missing } => {
-                self.text(name, &resolve(path, vars), *skip_missing, scale)
-            }
-            Kind::Computed { stages, skip_missing, .. } => {
+            Kind::File { skip_missing, .. } => self.text(name, place, *skip_missing, scale),
+            Kind::Computed { skip_missing, .. } => {
                 if scale.around.generates {
                     self.compute(scale.around)?;
                 }
-                let output = stages.last().map(|stage| resolve(&stage.output, vars));
-                self.text(name, &output.unwrap_or_default(), *skip_missing, scale)
+                let place = self.place(vars).unwrap_or_default();
+                self.text(name, &place, *skip_missing, scale)
             }
         }
     }
@@ -243,8 +244,8 @@ impl Source {
             (Some(left), Some(own)) => Some(left.min(own)),
             (left, own) => left.or(own),
         };
-        let name = self.name(scale.around.vars);
-        let notice = |left_out| budget::notice(&name, left_out);
+        let vars = scale.around.vars;
+        let notice = |left_out| budget::notice(&self.name(vars), left_out);
         budget::select(&state.conversation, (state.left_out, beyond), room, notice, scale)
     }
 

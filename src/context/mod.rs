@@ -8,7 +8,7 @@ use crate::yaml::shape::{Default, Key, Shape};
 use crate::yaml::{Document, Fields, Mapping, Node, Value};
 use cache::Cache;
 use condition::Condition;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod budget;
@@ -291,6 +291,12 @@ pub enum ContextError {
 }
 
 impl Manifest {
+    /// Whether making the messages may start programs.
+    pub fn starts_programs(&self) -> bool {
+        let computed = |source: &Source| matches!(source.kind, Kind::Computed { .. });
+        self.tokenizer.is_some() || self.sources.iter().any(computed)
+    }
+
     /// Reads context.yaml; what is wrong goes into the document's report.
     pub fn read(doc: &Document) -> Option<Self> {
         let fields = doc.fields(&doc.root, &CONTEXT)?;
@@ -368,17 +374,30 @@ impl Source {
     }
 
     /// How messages and headings call it: its id, or the name of its file.
-    fn name(&self, vars: &Vars) -> String {
-        let path = match (&self.id, &self.kind) {
-            (Some(id), _) => return id.clone(),
-            (None, Kind::Journal { .. }) => return "journal".to_owned(),
-            (None, Kind::File { path, .. }) => path.as_str(),
-            (None, Kind::Computed { stages, .. }) => {
-                stages.last().map_or("", |stage| &stage.output)
+    /// The file that it is, or that its last command writes.
+    fn place(&self, vars: &Vars) -> Option<PathBuf> {
+        match &self.kind {
+            Kind::Journal { .. } => None,
+            Kind::File { path, .. } => Some(resolve(path, vars)),
+            Kind::Computed { stages, .. } => {
+                Some(resolve(stages.last().map_or("", |stage| &stage.output), vars))
             }
-        };
-        let path = resolve(path, vars);
-        path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+        }
+    }
+
+    fn name(&self, vars: &Vars) -> String {
+        self.name_at(self.place(vars).as_deref())
+    }
+
+    /// What it is called whose place is known.
+    fn name_at(&self, place: Option<&Path>) -> String {
+        match (&self.id, place) {
+            (Some(id), _) => id.clone(),
+            (None, None) => "journal".to_owned(),
+            (None, Some(path)) => {
+                path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+            }
+        }
     }
 }
 
@@ -459,7 +478,9 @@ fn resolve(path: &str, vars: &Vars) -> PathBuf {
 
 /// system_prompt.txt where system_prompt.md is absent.
 pub fn or_text_form(path: PathBuf) -> PathBuf {
+    if !path.ends_with(SYSTEM_PROMPT) || path.exists() {
+        return path;
+    }
     let text_form = path.with_extension("txt");
-    let stands_in = path.ends_with(SYSTEM_PROMPT) && !path.exists() && text_form.exists();
-    if stands_in { text_form } else { path }
+    if text_form.exists() { text_form } else { path }
 }

@@ -6,7 +6,7 @@ use super::{Engine, EngineError, millis};
 use crate::event::{ActionRequest, ActionResult, Payload, Question};
 use crate::hook::Hook;
 use crate::human;
-use crate::process::{self, Command, End, Finished, Launch, Spool};
+use crate::process::{self, Command, End, Finished, Spool};
 use crate::record::{self, Execution, Stream};
 use crate::run::{Notice, Run};
 use crate::state::Call;
@@ -15,7 +15,7 @@ use crate::tool::{Tool, argv::Invocation as ToolInvocation};
 use serde_json::Value as Json;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How much of what a dead engine's tool had printed the LLM is shown.
@@ -70,9 +70,8 @@ impl Engine<'_> {
             .fresh_stem("tool_executions", &format!("{}_{}", started_at.compact(), tool.name));
         let execution = format!("io/tool_executions/{stem}.json");
         request(run, call, Some(invocation.argv.clone()), Some(execution.clone()));
-        run.commit()?;
-
-        let (launch, finished) = self.run_tool(run, call, tool, invocation, &stem);
+        run.send();
+        let (cwd, finished) = self.run_tool(run, call, tool, invocation, &stem)?;
         let place = format!(".delta/{}/io/tool_executions", run.id);
         let seen = observe(&finished, tool.timeout_ms, &place, &format!("{stem}.json"));
         let run_id = run.id.to_string();
@@ -84,7 +83,7 @@ impl Engine<'_> {
                 tool: &tool.name,
                 call_id: &call.id,
                 argv: &invocation.argv,
-                cwd: &launch.cwd,
+                cwd: &cwd,
                 stdin: &invocation.stdin,
                 started_at,
                 duration_ms: millis(finished.duration),
@@ -117,19 +116,21 @@ impl Engine<'_> {
         self.notify(run, Hook::OnError, call.iteration, || input, &self.cancel)
     }
 
+    /// Runs the tool of a call whose request was recorded: nothing of it starts before that is durable.
     fn run_tool(
         &self,
-        run: &Run,
+        run: &mut Run,
         call: &Call,
         tool: &Tool,
         invocation: &ToolInvocation,
         stem: &str,
-    ) -> (Launch, Finished) {
+    ) -> Result<(PathBuf, Finished), EngineError> {
         let vars = self.environment.vars();
         let env = tool.env.iter().map(|(name, value)| (name.as_str(), vars.fill(value)));
         let env = env.chain([("DELTA_CALL_ID", call.id.clone())]);
         let launch = self.environment.launch(call.iteration, &tool.pass_env, env);
-        let (directory, run_dir) = (run.records.dir("tool_executions"), run.dir.to_string_lossy());
+        let (directory, run_dir) = (run.records.dir("tool_executions"), run.dir.clone());
+        let run_dir = run_dir.to_string_lossy();
         let command = Command {
             argv: &invocation.argv,
             launch: &launch,
@@ -141,8 +142,10 @@ impl Engine<'_> {
             // Another run may have a call of the same id.
             marks: &[("RUN_DIR", &run_dir), ("DELTA_CALL_ID", &call.id)],
         };
-        let finished = process::run(&command, &self.cancel);
-        (launch, finished)
+        let prepared = process::prepare(&command);
+        run.commit()?;
+        let finished = prepared.run(&self.cancel);
+        Ok((launch.cwd, finished))
     }
 
     /// Settles a call whose engine died: it is not run again, unless its tool says that this does no harm.

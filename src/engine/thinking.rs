@@ -49,7 +49,6 @@ pub(super) struct Asked {
 impl Engine<'_> {
     /// Asks the LLM for its next answer, and makes it a fact.
     pub(super) fn think(&mut self, run: &mut Run, iteration: u32) -> Result<(), EngineError> {
-        run.commit()?;
         self.iteration_starts(run, iteration)?;
         let mut asked = self.ask_llm(run, iteration)?;
         if matches!(no_answer(&asked.reply), Some((EMPTY, _))) {
@@ -77,7 +76,12 @@ impl Engine<'_> {
 
     /// Asks the LLM, and records the call in io/.
     fn ask_llm(&mut self, run: &mut Run, iteration: u32) -> Result<Answered, EngineError> {
+        if self.agent.context.starts_programs() {
+            run.commit()?;
+        }
         let question = self.question(run, iteration)?;
+        run.commit()?;
+        self.tell_of_cuts(run, &question.blocks);
         let mut question = self.pass_gate(run, question)?;
         run.commit()?;
         self.reserve(run, question.body.text())?;
@@ -104,7 +108,7 @@ impl Engine<'_> {
     }
 
     /// Builds the request out of the conversation and what context.yaml names.
-    fn question(&mut self, run: &mut Run, iteration: u32) -> Result<Question, EngineError> {
+    fn question(&mut self, run: &Run, iteration: u32) -> Result<Question, EngineError> {
         let environment = &self.environment;
         let launch = |generator: &Generator| {
             let mark = (context::MARK.0, context::MARK.1.to_owned());
@@ -123,7 +127,7 @@ impl Engine<'_> {
         let state = run.state();
         let Context { messages, blocks, left_out } =
             self.agent.context.build(state, &mut around)?;
-        let question = Question {
+        Ok(Question {
             iteration,
             body: next(std::mem::take(&mut self.last), &self.frame, &messages, run.secrets()),
             blocks,
@@ -131,9 +135,7 @@ impl Engine<'_> {
             task: state.conversation.task().to_owned(),
             message: state.conversation.last_user_message().to_owned(),
             last: messages.last().map(|last| text_of(last)).unwrap_or_default(),
-        };
-        self.tell_of_cuts(run, &question.blocks);
-        Ok(question)
+        })
     }
 
     /// Warns of what is left out of the request, once for each cut.

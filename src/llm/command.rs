@@ -5,7 +5,6 @@ use super::{COMMAND_MARK, LlmError, Provider, Reply, Request, Tell, reply_of_res
 use crate::process::{self, Command, End, Launch};
 use crate::signal::Cancel;
 use crate::text;
-use std::ffi::OsStr;
 use std::time::Duration;
 
 pub(super) struct CommandProvider {
@@ -28,7 +27,7 @@ impl Provider for CommandProvider {
         cancel: &Cancel,
         _: Tell<'_>,
     ) -> Result<Reply, LlmError> {
-        let run_dir = self.launch.env.get(OsStr::new("RUN_DIR")).map(|dir| dir.to_string_lossy());
+        let run_dir = self.launch.env.get("RUN_DIR").map(|dir| dir.to_string_lossy());
         let run_dir = run_dir.unwrap_or_default();
         let command = Command {
             argv: &self.argv,

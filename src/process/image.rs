@@ -1,7 +1,7 @@
 //! What a child becomes: its program, arguments and environment, ready for `execve`.
 
-use std::collections::BTreeMap;
-use std::ffi::{CString, NulError, OsString};
+use super::Env;
+use std::ffi::{CString, NulError};
 use std::io;
 use std::os::raw::c_char;
 use std::os::unix::ffi::OsStrExt;
@@ -32,11 +32,7 @@ pub(super) struct Image {
 
 impl Image {
     /// Fails when something holds a NUL byte.
-    pub(super) fn new(
-        path: &Path,
-        argv: &[String],
-        env: &BTreeMap<OsString, OsString>,
-    ) -> Result<Self, HoldsNul> {
+    pub(super) fn new(path: &Path, argv: &[String], env: &Env) -> Result<Self, HoldsNul> {
         let path = CString::new(path.as_os_str().as_encoded_bytes())?;
         let argv = Strings::new(argv.iter().map(|argument| [argument.as_bytes(), b"", b""]))?;
         let variables = env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()]);

@@ -3,7 +3,6 @@
 use super::{End, Launch};
 use rustix::fs::Access;
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -57,7 +56,7 @@ pub(super) fn find(name: &str, launch: &Launch) -> Result<PathBuf, End> {
         return check(&path).map(|()| path).map_err(|obstacle| obstacle.refuse(name));
     }
     // An empty name would find the directories of PATH themselves.
-    let search = launch.env.get(OsStr::new("PATH")).filter(|_| !name.is_empty());
+    let search = launch.env.get("PATH").filter(|_| !name.is_empty());
     let mut forbidden = None;
     for directory in search.iter().flat_map(std::env::split_paths) {
         let path = match directory.is_absolute() {

@@ -28,24 +28,40 @@ struct Streams {
     stderr: OwnedFd,
 }
 
-/// Starts `image` in `directory` as the leader of a process group of its own; with /dev/null as its input, unless it
-/// `is_fed`.
-///
-/// # Errors
-/// Why there is no such process: the system's own error, also where entering the directory or the program itself failed.
-pub(super) fn start(image: Image, directory: &Path, is_fed: bool) -> io::Result<(Pid, Pipes)> {
-    let (stdin, ours) = match is_fed {
-        true => io::pipe().map(|(theirs, ours)| (OwnedFd::from(theirs), Some(ours)))?,
-        false => (OwnedFd::from(File::open("/dev/null")?), None),
-    };
-    let (stdout, out) = io::pipe()?;
-    let (stderr, err) = io::pipe()?;
-    ours.iter().try_for_each(|pipe| ioctl_fionbio(pipe, true))?;
-    [&stdout, &stderr].into_iter().try_for_each(|pipe| ioctl_fionbio(pipe, true))?;
-    let streams = Streams { stdin, stdout: out.into(), stderr: err.into() };
-    let directory = CString::new(directory.as_os_str().as_encoded_bytes())?;
-    let pid = system::start(image, &directory, &streams)?;
-    Ok((pid, Pipes { stdin: ours, stdout, stderr }))
+/// A child that has everything it needs and only has to be started.
+pub(super) struct Ready {
+    image: Image,
+    directory: CString,
+    streams: Streams,
+    pipes: Pipes,
+}
+
+impl Ready {
+    /// `image` in `directory`, as the leader of a process group of its own; with /dev/null as its input, unless it
+    /// `is_fed`.
+    pub(super) fn new(image: Image, directory: &Path, is_fed: bool) -> io::Result<Self> {
+        let (stdin, ours) = match is_fed {
+            true => io::pipe().map(|(theirs, ours)| (OwnedFd::from(theirs), Some(ours)))?,
+            false => (OwnedFd::from(File::open("/dev/null")?), None),
+        };
+        let (stdout, out) = io::pipe()?;
+        let (stderr, err) = io::pipe()?;
+        ours.iter().try_for_each(|pipe| ioctl_fionbio(pipe, true))?;
+        [&stdout, &stderr].into_iter().try_for_each(|pipe| ioctl_fionbio(pipe, true))?;
+        let streams = Streams { stdin, stdout: out.into(), stderr: err.into() };
+        let directory = CString::new(directory.as_os_str().as_encoded_bytes())?;
+        Ok(Self { image, directory, streams, pipes: Pipes { stdin: ours, stdout, stderr } })
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Why there is no such process: the system's own error, also where entering the directory or the program itself
+    /// failed.
+    pub(super) fn start(self) -> io::Result<(Pid, Pipes)> {
+        let pid = system::start(self.image, &self.directory, &self.streams)?;
+        Ok((pid, self.pipes))
+    }
 }
 
 #[cfg(target_os = "linux")]

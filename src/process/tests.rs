@@ -1,7 +1,6 @@
 #![expect(clippy::disallowed_methods, reason = "tests of the one place that starts children")]
 
 use super::*;
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use tempfile::TempDir;
@@ -18,14 +17,14 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let env = BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]);
+        let env = [("PATH".into(), "/usr/bin:/bin".into())].into_iter().collect();
         let launch = Launch { cwd: dir.path().into(), env, secrets: Secrets::default() };
         Self { dir, launch }
     }
 
     fn marked(name: &str, value: &str) -> Self {
         let mut bench = Self::new();
-        bench.launch.env.insert(name.into(), value.into());
+        bench.launch.env.set(name, value);
         bench
     }
 
@@ -181,7 +180,7 @@ fn who_ignores_sigterm_is_killed() {
     for script in [deaf_group, deaf_stray] {
         let argv = shell(script);
         let command = Command { timeout: 2 * SHORT, marks: &[mark], ..bench.command(&argv) };
-        let finished = run_with(&command, &Cancel::manual().unwrap(), SHORT);
+        let finished = prepare(&command).run_with(&Cancel::manual().unwrap(), SHORT);
         assert_eq!((finished.end, text(&finished.stdout)), (End::TimedOut, "deaf\n"));
         assert!(finished.duration >= 3 * SHORT, "{:?}", finished.duration);
         assert!(finished.duration < MINUTE / 2, "{:?}", finished.duration);
@@ -247,8 +246,8 @@ fn the_end_is_seen_without_a_descriptor_for_it() {
     let bench = Bench::new();
     let cancel = Cancel::manual().unwrap();
     let argv = shell("exec >&- 2>&-; sleep 0.2; exit 3");
-    let mut running =
-        Running::start(&bench.command(&argv), GRACE).unwrap_or_else(|end| panic!("{end:?}"));
+    let command = bench.command(&argv);
+    let mut running = prepare(&command).start(GRACE).unwrap_or_else(|end| panic!("{end:?}"));
     running.exit_fd = None;
     let start = Instant::now();
     assert_eq!(running.finish(&cancel).0, End::Exited(3));
@@ -317,9 +316,9 @@ fn programs_are_looked_up_as_a_shell_would() {
     );
     assert_eq!(text(&go(&bench.command(&words(&["./tool", "1"]))).stdout), "cwd 1\n");
     // A directory and a file without permission are passed over; the empty entry is the working directory.
-    bench.launch.env.insert("PATH".into(), "dir:blocked:".into());
+    bench.launch.env.set("PATH", "dir:blocked:");
     assert_eq!(text(&go(&bench.command(&words(&["tool", "2"]))).stdout), "cwd 2\n");
-    bench.launch.env.insert("PATH".into(), "dir:blocked".into());
+    bench.launch.env.set("PATH", "dir:blocked");
     let (code, reason) = bench.refusal(&["tool"]);
     assert_eq!(code, 126);
     assert!(reason.ends_with("blocked/tool` is not executable (no x permission)"), "{reason}");
@@ -353,7 +352,7 @@ fn what_does_not_start_says_why() {
     let too_long = "the argument list is too long for the system: give the large value by stdin";
     check(&["echo", &long], 126, too_long);
     assert!(bench.refusal(&["echo", "a\0b"]).1.contains("NUL byte"));
-    bench.launch.env.remove(OsStr::new("PATH"));
+    bench.launch.env = Env::default();
     assert_eq!(
         bench.refusal(&["sh"]),
         (127, "program `sh` was not found in PATH, which is not set".into())
@@ -394,7 +393,7 @@ fn alone(test: &str, mark: (&str, &str)) -> Option<Finished> {
     }
     let mut bench = Bench::marked(mark.0, mark.1);
     // Its directories lie in ours, which is removed even if it cannot do so itself.
-    bench.launch.env.insert("TMPDIR".into(), bench.dir.path().into());
+    bench.launch.env.set("TMPDIR", bench.dir.path());
     let tests = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
     let name = format!("process::tests::{test}");
     Some(go(&bench.command(&[tests, "--exact".into(), name, "--nocapture".into()])))

@@ -4,14 +4,13 @@ use crate::agent::Agent;
 use crate::composition::Composition;
 use crate::context::{Counter, Generator, Given, Prompt, Rebuilt, SYSTEM_PROMPT, Surroundings};
 use crate::engine;
-use crate::process::Launch;
+use crate::process::{Env, Launch};
 use crate::record::Block;
 use crate::signal::Cancel;
 use crate::state::RunState;
 use crate::text::Secrets;
 use crate::time;
 use crate::vars::Vars;
-use std::collections::BTreeMap;
 
 /// A request that was recorded.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +63,7 @@ pub fn again(
     // Nothing is started: what a command made is taken from the request.
     let launch = |_: &Generator| Launch {
         cwd: vars.cwd.clone(),
-        env: BTreeMap::new(),
+        env: Env::default(),
         secrets: Secrets::default(),
     };
     let mut around = Surroundings {

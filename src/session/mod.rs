@@ -130,8 +130,11 @@ impl Sessions {
             return Err(SessionError::Arguments(name.clone()));
         }
         let environment = self.lasting();
-        let launch =
-            Launch { cwd: self.cwd.clone(), env: environment.clone(), secrets: Secrets::default() };
+        let launch = Launch {
+            cwd: self.cwd.clone(),
+            env: environment.clone().into(),
+            secrets: Secrets::default(),
+        };
         let program = process::find_program(name, &launch)
             .map_err(|reason| SessionError::NotStarted(reason.reason))?;
         let mut random = [0; 4];
@@ -236,7 +239,7 @@ impl Sessions {
             Kind::Python => turn.next,
             Kind::Other => turn.work_dir,
         };
-        let launch = Launch { cwd: cwd.to_owned(), env, secrets: turn.secrets.clone() };
+        let launch = Launch { cwd: cwd.to_owned(), env: env.into(), secrets: turn.secrets.clone() };
         let argv: Vec<String> =
             std::iter::once(held.metadata.program.clone()).chain(arguments).collect();
         let output = held.dir.join("output");

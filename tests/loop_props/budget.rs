@@ -6,7 +6,7 @@ use delta::context::{Context, ContextError, Counter, Manifest, Surroundings};
 use delta::diag::Report;
 use delta::event::{ActionResult, Event, Payload, Thought};
 use delta::llm::{ToolCall, Usage};
-use delta::process::Launch;
+use delta::process::{Env, Launch};
 use delta::signal::Cancel;
 use delta::state::RunState;
 use delta::text::Secrets;
@@ -15,7 +15,6 @@ use delta::vars::Vars;
 use delta::yaml::Document;
 use proptest::prelude::*;
 use serde_json::json;
-use std::collections::BTreeMap;
 use test_support::server::check_request;
 
 /// One iteration: what a person said before it, the answer, the results of its calls, and how many times more tokens
@@ -37,7 +36,7 @@ fn manifest(budget: &str) -> Manifest {
 fn build<'s>(manifest: &Manifest, state: &'s RunState) -> Result<Context<'s>, ContextError> {
     let vars = Vars { agent_home: "/a".into(), cwd: "/w".into(), run_dir: "/r".into() };
     let launch =
-        |_: &_| Launch { cwd: "/".into(), env: BTreeMap::new(), secrets: Secrets::default() };
+        |_: &_| Launch { cwd: "/".into(), env: Env::default(), secrets: Secrets::default() };
     let mut around = Surroundings {
         iteration: state.iterations + 1,
         ratio: state.ratio,

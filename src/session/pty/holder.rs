@@ -98,7 +98,7 @@ impl Holder {
         let listener = listen()?;
         let launch = Launch {
             cwd: held.work_dir.to_owned(),
-            env: held.environment.clone(),
+            env: held.environment.clone().into(),
             secrets: Secrets::default(),
         };
         let Size { cols, rows } = held.size;
