@@ -3,6 +3,7 @@
 
 pub mod normal;
 pub mod pty;
+pub mod running;
 pub mod sandbox;
 pub mod server;
 pub mod wait;

@@ -1,5 +1,6 @@
 //! A person at a terminal: a program on a real pseudo-terminal, what it shows, and what is typed.
 
+use crate::running::Running;
 use crate::sandbox::{Delta, Ran};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,7 +10,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,19 +27,10 @@ pub struct Terminal {
     result: JoinHandle<Vec<u8>>,
 }
 
-/// A program that a test which fails does not leave behind.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[derive(Default)]
 struct Screen {
-    shown: String,
+    /// Bytes, for what is read at once may end within a character.
+    shown: Vec<u8>,
     /// How much of it a test has waited for already.
     seen: usize,
     ended: bool,
@@ -105,11 +97,20 @@ fn resize(master: impl AsFd, columns: u16, rows: u16) {
 
 fn read(mut source: File, screen: &(Mutex<Screen>, Condvar)) {
     let mut buffer = [0; 4096];
-    // Reading fails when the last one who has the terminal open has gone.
-    while let Ok(count @ 1..) = source.read(&mut buffer) {
-        let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
-        screen.0.lock().expect("the screen").shown.push_str(&text);
-        screen.1.notify_all();
+    let mut failed = false;
+    loop {
+        match source.read(&mut buffer) {
+            Ok(count @ 1..) => {
+                failed = false;
+                screen.0.lock().expect("the screen").shown.extend(&buffer[..count]);
+                screen.1.notify_all();
+            }
+            // Reading fails when the last one who has the terminal open has gone. But the kernel looks for output first,
+            // and then whether anybody has gone: what was written between the two is there still, and is found when it
+            // looks again.
+            _ if failed => break,
+            _ => failed = true,
+        }
     }
     screen.0.lock().expect("the screen").ended = true;
     screen.1.notify_all();
@@ -123,11 +124,12 @@ impl Terminal {
         let (screen, changed) = &*shared;
         let mut screen = screen.lock().expect("the screen");
         loop {
-            if let Some(at) = screen.shown[screen.seen..].find(text) {
+            let new = &screen.shown[screen.seen..];
+            if let Some(at) = new.windows(text.len()).position(|part| part == text.as_bytes()) {
                 screen.seen += at + text.len();
                 return self;
             }
-            let shown = screen.shown[screen.seen..].to_owned();
+            let shown = String::from_utf8_lossy(new).into_owned();
             assert!(!screen.ended, "the program ended without showing {text:?}; shown:\n{shown}");
             let (next, wait) = changed.wait_timeout(screen, PATIENCE).expect("the screen");
             assert!(!wait.timed_out(), "{text:?} is not shown; shown:\n{shown}");
@@ -168,22 +170,24 @@ impl Terminal {
 
     /// Waits until the program has ended, and leaves the terminal open to be looked at.
     pub fn wait(&mut self) -> &mut Self {
-        self.child.0.wait().expect("the program ends");
+        self.child.wait().expect("the program ends");
         self
     }
 
     /// Sends the program a signal.
     pub fn signal(&mut self, signal: Signal) -> &mut Self {
-        kill_process(Pid::from_child(&self.child.0), signal).expect("it runs");
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
         self
     }
 
     /// Waits for the program's end; what the terminal showed is its stderr, with plain newlines.
     pub fn end(mut self) -> Ran {
-        let status = self.child.0.wait().expect("the program ends");
+        let status = self.child.wait().expect("the program ends");
         let stdout = self.result.join().expect("its stdout");
         self.reader.join().expect("its screen");
         let screen = self.screen.0.lock().expect("the screen");
-        Ran::of(status, &stdout, screen.shown.replace("\r\n", "\n").as_bytes())
+        let mut ran = Ran::of(status, &stdout, &screen.shown);
+        ran.stderr = ran.stderr.replace("\r\n", "\n");
+        ran
     }
 }
