@@ -148,8 +148,9 @@ impl Holder {
             self.accept();
             self.draw(&mut buffer);
             self.feed();
-            if self.program.end().is_some() {
-                self.ended.get_or_insert_with(Instant::now);
+            if self.ended.is_none() && self.program.end().is_some() {
+                self.ended = Some(Instant::now());
+                self.draw_rest(&mut buffer);
             }
             self.answer();
             self.feed();
@@ -167,11 +168,10 @@ impl Holder {
         }
     }
 
-    /// Whether the program ended, and all that it printed was read.
+    /// Whether the program ended, and whoever else is at the terminal prints nothing more for now.
     fn is_over(&self) -> bool {
         let Some(ended) = self.ended else { return false };
         let now = Instant::now();
-        // The kernel may hand over what was printed last a little later than the end.
         self.hung_up || now >= self.changed.max(ended) + SETTLED || now >= ended + LINGER
     }
 
@@ -214,9 +214,15 @@ impl Holder {
         }
     }
 
-    /// Takes what the program printed.
-    fn draw(&mut self, buffer: &mut [u8]) {
-        match rustix::io::read(self.program.terminal(), &mut *buffer) {
+    /// Takes what was printed; gives how much it was.
+    fn draw(&mut self, buffer: &mut [u8]) -> usize {
+        let mut read = rustix::io::read(self.program.terminal(), &mut *buffer);
+        if read == Err(Errno::IO) {
+            // The kernel looked for output, and then whether the terminal is closed. What was printed before it was closed
+            // may have come between the two; now it is found.
+            read = rustix::io::read(self.program.terminal(), &mut *buffer);
+        }
+        match read {
             Ok(length @ 1..) => {
                 self.hung_up = false;
                 self.changed = Instant::now();
@@ -227,10 +233,24 @@ impl Holder {
                 if self.may_type() {
                     self.typed.extend(answers);
                 }
+                return length;
             }
             Err(Errno::AGAIN | Errno::INTR) => self.hung_up = false,
             // A program that closed the terminal may open it again.
             Ok(0) | Err(_) => self.hung_up = true,
+        }
+        0
+    }
+
+    /// Takes all that the program had printed when it ended, so that none of it depends on how soon we look again. The
+    /// kernel keeps less than the buffer holds, and others at the terminal may print without end.
+    fn draw_rest(&mut self, buffer: &mut [u8]) {
+        let mut taken = 0;
+        while taken < buffer.len() {
+            match self.draw(buffer) {
+                0 => break,
+                length => taken += length,
+            }
         }
     }
 

@@ -1,8 +1,9 @@
 //! From start to cleanup, and what is left when something goes wrong.
 
-use super::Place;
+use super::{PTY, Place};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
+use test_support::running::Running;
 use test_support::wait::{is_alive, processes_with, until};
 
 fn kill(pid: i32, signal: &str) {
@@ -154,6 +155,36 @@ fn c_14_5_a_session_that_ended_by_itself_can_be_read() {
     assert_eq!(place.says(&["end", &id])["status"], "terminated");
     assert_eq!(place.says(&["list"])[0]["exit_code"], 7);
     assert_eq!(place.says(&["cleanup"]), json!({"removed": [id]}));
+}
+
+/// The kernel looks for output first, and then whether the terminal was closed. A program that printed its last line and
+/// ended between the two had the holder's read fail although the line was there, and it was lost. strace makes the moment:
+/// it stops the holder until its program has ended, and then lets its first read fail.
+#[test]
+fn c_14_5_what_a_program_printed_last_is_not_lost_with_its_terminal() {
+    let place = Place::new();
+    let id = "sess_12345678";
+    let begun = place.sandbox.path(&format!("work/.sessions-pty/.{id}"));
+    std::fs::create_dir_all(&begun).unwrap();
+    let log = place.sandbox.path("strace.log");
+    let mut strace = std::process::Command::new("strace");
+    strace.args(["-P", "/dev/ptmx", "-P", "/dev/pts/ptmx", "-e", "trace=read,?poll,ppoll"]);
+    strace.args(["-e", "inject=?poll,ppoll:signal=SIGSTOP:when=1"]);
+    strace.args(["-e", "inject=read:error=EIO:when=1", "-o"]).arg(&log).arg(PTY);
+    strace.args(["holder", id, "--cols", "80", "--rows", "24", "--", "echo", "said"]);
+    let strace = strace.current_dir(&begun).stdout(std::process::Stdio::null()).spawn();
+    let mut strace = Running(strace.expect("strace is installed (apt-get install strace)"));
+    let traced = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
+    until("the holder to stop", || traced("--- stopped by SIGSTOP ---").then_some(()));
+    let metadata = place.sandbox.read(&format!("work/.sessions-pty/{id}/metadata.json"));
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    let pid = metadata["pid"].as_i64().unwrap().try_into().unwrap();
+    until("the end of the program", || (!is_alive(pid)).then_some(()));
+    kill(place.holder(id), "-CONT");
+    assert!(strace.wait().unwrap().success());
+    assert!(traced("(INJECTED)"), "{}", place.sandbox.read("strace.log"));
+    let ended = json!({"output": "said\n", "status": "ended", "exit_code": 0});
+    assert_eq!(place.says(&["read", id]), ended);
 }
 
 #[test]
