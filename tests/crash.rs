@@ -266,8 +266,8 @@ fn cut_anywhere(make: fn() -> Sandbox, wanted: fn(&[u8], usize) -> bool, check: 
 
 #[test]
 fn c_13_4_a_tool_that_kills_the_engine_is_not_run_again() {
-    let tools = "  - name: kill\n    shell: echo killed >> ledger; echo so far; sleep 0.3; kill -9 $PPID; sleep 60\n  \
-                 - name: again\n    shell: echo again >> ledger; test -e once && exit 0; touch once; kill -9 $PPID; sleep 60\n    idempotent: true\n";
+    let tools = "  - name: kill\n    shell: echo killed >> ledger; echo so far; sleep 0.3; kill -9 $PPID; exec sleep 60\n  \
+                 - name: again\n    shell: echo again >> ledger; test -e once && exit 0; touch once; kill -9 $PPID; exec sleep 60\n    idempotent: true\n";
     let turns = "- call: [{tool: kill}, {tool: again}]\n- say: 'seen ${last}'\n";
     let sandbox = Sandbox::scripted(DELTA, tools, turns);
     assert_eq!(sandbox.run("go", &[]).code, -1);

@@ -239,7 +239,7 @@ fn c_17_2_the_time_of_a_test_is_up() {
 
 #[test]
 fn c_17_2_nothing_of_a_test_lives_on_when_it_is_stopped() {
-    let wait = "task: x\nllm: {turns: [{call: [{tool: sh, args: {code: 'echo $$ > \"$AGENT_HOME/pid\"; sleep 1000'}}]}]}\nexpect: {result: x}\n";
+    let wait = "task: x\nllm: {turns: [{call: [{tool: sh, args: {code: 'echo $$ > \"$AGENT_HOME/pid\"; exec sleep 1000'}}]}]}\nexpect: {result: x}\n";
     for (signal, code) in [("INT", 130), ("TERM", 130), ("KILL", -1)] {
         let sandbox = agent(&[("a", HELLO), ("b", wait)]);
         let args = ["test", "agent", "-j", "1"];

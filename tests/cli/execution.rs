@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
 use std::time::Instant;
+use test_support::running::Running;
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, ScriptedServer};
 use test_support::wait::{is_alive, until};
@@ -108,15 +109,13 @@ fn c_4_2_a_timeout_ends_the_whole_tree() {
     // A tool of another run, with the same id of its call.
     let mut other = Command::new("sleep");
     other.arg("1000").env("DELTA_CALL_ID", "call_1_1").env("RUN_DIR", "/another/run");
-    let mut other = other.spawn().unwrap();
+    let mut other = Running::start(&mut other);
     sandbox.run("hello", &[]).expect_code(0);
     assert_eq!(sandbox.observations(), ["begun\n[timed out after 700 ms]"]);
     for file in ["stray", "child", "leader"] {
         assert!(!is_alive(pid_in(&sandbox, &format!("work/{file}"))), "{file} lives");
     }
     assert!(other.try_wait().unwrap().is_none(), "a process of another run was ended");
-    other.kill().unwrap();
-    other.wait().unwrap();
     let result = &sandbox.events("ACTION_RESULT")[0];
     assert!(result.get("exit_code").is_none());
     assert!(result["duration_ms"].as_u64().unwrap() < 5000, "the tree did not need the SIGKILL");

@@ -100,7 +100,7 @@ fn c_9_6_the_journal_is_whole_when_a_hook_reads_it() {
 /// A call that is run again after a crash passes its gate again.
 #[test]
 fn c_13_4_a_call_that_is_repeated_asks_its_gate_again() {
-    let tools = "  - name: t\n    shell: echo ${text} >> trace; test -e once && exit 0; touch once; kill -9 $PPID; sleep 60\n    idempotent: true\n";
+    let tools = "  - name: t\n    shell: echo ${text} >> trace; test -e once && exit 0; touch once; kill -9 $PPID; exec sleep 60\n    idempotent: true\n";
     let sandbox = hooked(tools, TURNS, &[("pre_tool_execution", "exit 0")]);
     assert_eq!(sandbox.run("go", &[]).code, -1);
     sandbox.write_program("agent/pre_tool_execution.sh", "#!/bin/sh\necho no more >&2; exit 1\n");

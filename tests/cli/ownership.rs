@@ -5,6 +5,7 @@ use super::runs::{TOOLS, edit_journal, in_state, resume, resume_command, snapsho
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::process::{Child, Command};
+use test_support::running::Running;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait::{until, until_line};
 
@@ -12,7 +13,7 @@ use test_support::wait::{until, until_line};
 const HOLD: &str = "  - name: hold\n    shell: echo held > held; cat gate\n  \
                     - name: note\n    shell: echo ${text} >> ledger\n  \
                     - name: stop\n    shell: kill -TERM $PPID; sleep 1000\n  \
-                    - name: die\n    shell: kill -9 $PPID; sleep 1000\n";
+                    - name: die\n    shell: kill -9 $PPID; exec sleep 1000\n";
 
 /// What is said of a run that another process works on.
 fn active(sandbox: &Sandbox, pid: u32) -> String {
@@ -108,7 +109,7 @@ fn c_13_2_a_dead_process_leaves_an_interrupted_run() {
 #[test]
 fn c_13_2_a_pid_that_was_given_to_another_process_is_not_the_run() {
     // A stranger with the pid and even the start time; and a `delta` with the pid that began later.
-    let mut stranger = Command::new("sleep").arg("1000").spawn().unwrap();
+    let stranger = Running::start(Command::new("sleep").arg("1000"));
     let other = holding("- call: [{tool: hold}]\n- say: done\n");
     let delta = other.run_command("task", &[]).spawn();
     until_line(&other.path("work/held"));
@@ -138,8 +139,6 @@ fn c_13_2_a_pid_that_was_given_to_another_process_is_not_the_run() {
     release(&other);
     end(delta).expect_code(0);
     resume(&sandbox, &[]).expect_code(0);
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
 }
 
 #[test]

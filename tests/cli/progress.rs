@@ -162,7 +162,7 @@ fn c_12_5_prose_is_wrapped_at_the_terminals_width() {
 fn c_12_5_a_result_has_its_call_above_it_also_in_the_process_that_continues() {
     let turns =
         "- call: [{tool: ask_human, args: {prompt: \"Which one?\"}}, {tool: die}]\n- say: done\n";
-    let die = "  - name: die\n    shell: kill -9 $PPID; sleep 1000\n";
+    let die = "  - name: die\n    shell: kill -9 $PPID; exec sleep 1000\n";
     let sandbox = Sandbox::scripted(DELTA, die, turns);
     sandbox.run("task", &[]).expect_code(101);
     let answered = resume(&sandbox, &["-m", "the blue one"]);

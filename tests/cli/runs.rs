@@ -8,7 +8,7 @@ use test_support::sandbox::{Delta, Ran, Sandbox};
 /// `note` has an effect; `stop` has the engine interrupted; `die` kills it.
 pub const TOOLS: &str = "  - name: note\n    shell: echo ${text} >> ledger; echo noted ${text}\n  \
      - name: stop\n    shell: kill -TERM $PPID; sleep 1000\n  \
-     - name: die\n    shell: kill -9 $PPID; sleep 1000\n";
+     - name: die\n    shell: kill -9 $PPID; exec sleep 1000\n";
 
 /// The five states, each with the turn that leads to it.
 pub const STATES: [(&str, &str); 5] = [

@@ -8,6 +8,8 @@ mod programs;
 mod together;
 
 use serde_json::{Value, json};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use test_support::sandbox::{Delta, Ran, Sandbox};
 
 /// The program under test.
@@ -16,13 +18,20 @@ pub const PTY: &str = env!("CARGO_BIN_EXE_delta-sessions-pty");
 /// The directory `work/` of a sandbox, with its sessions. They end with it.
 struct Place {
     sandbox: Sandbox,
+    /// What ends the sessions of a test that is killed and cannot do it itself.
+    guard: Child,
 }
 
 impl Place {
     fn new() -> Self {
         let sandbox = Sandbox::new(PTY);
         std::fs::create_dir(sandbox.path("work")).unwrap();
-        Self { sandbox }
+        // A session whose directory is removed ends. The input of this ends with the test, however that ends.
+        let mut guard = Command::new("sh");
+        guard.args(["-c", "cat; rm -rf \"$0\""]).arg(sandbox.path("work/.sessions-pty"));
+        // Signals to the test's process group are not for it.
+        let guard = guard.stdin(Stdio::piped()).process_group(0).spawn().unwrap();
+        Self { sandbox, guard }
     }
 
     /// A command of the program.
@@ -129,6 +138,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = self.command(&["cleanup", "--all"]).output();
+        let _ = self.guard.wait();
     }
 }
 

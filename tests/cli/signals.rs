@@ -206,3 +206,16 @@ fn c_13_5_a_killed_engine_takes_its_tool_with_it() {
     assert_eq!(sandbox.metadata()["status"], "RUNNING");
     assert_eq!(sandbox.journal().pop().unwrap()["type"], "ACTION_REQUEST");
 }
+
+#[test]
+fn what_a_test_starts_ends_with_it() {
+    let sandbox = Sandbox::scripted(DELTA, TREE, "- call: [{tool: t}]\n- say: done");
+    let test = std::thread::spawn(move || {
+        let child = start(&sandbox);
+        until_line(&sandbox.path("work/pid"));
+        (sandbox, child)
+    });
+    let (sandbox, child) = test.join().unwrap();
+    end(child).expect_code(130);
+    assert_eq!(left_of(&sandbox), Vec::<i32>::new());
+}

@@ -12,7 +12,7 @@ use test_support::wait::{until, until_line};
 
 /// `do` runs a script; `die` kills the engine in the middle of a change.
 const TOOLS: &str = "  - name: do\n    exec: sh -c ${script}\n  \
-                     - name: die\n    shell: echo half > half; kill -9 $PPID; sleep 1000\n  \
+                     - name: die\n    shell: echo half > half; kill -9 $PPID; exec sleep 1000\n  \
                      - name: hold\n    shell: echo held > held; cat gate\n";
 
 /// What the three iterations do.

@@ -344,7 +344,7 @@ fn c_18_5_a_parent_that_cannot_be_told_fails_no_run() {
 
 #[test]
 fn c_18_6_a_killed_run_and_a_damaged_one_are_shown_as_far_as_they_go() {
-    let tools = "  - name: die\n    shell: echo before; kill -KILL \"$(jq .pid \"$RUN_DIR/metadata.json\")\"; sleep 60\n";
+    let tools = "  - name: die\n    shell: echo before; kill -KILL \"$(jq .pid \"$RUN_DIR/metadata.json\")\"; exec sleep 60\n";
     let sandbox = Sandbox::scripted(DELTA, tools, "- say: now\n  call: [{tool: die}]\n");
     assert_eq!(sandbox.run("task", &[]).code, -1, "it was killed");
     view(&sandbox, &[]).expect_code(0);

@@ -71,7 +71,7 @@ impl Delta {
                 Ok(())
             });
         }
-        let mut child = command.spawn().expect("the program starts");
+        let mut child = Running::start(command);
         // The command holds the terminal open, and its end would never be seen.
         drop(self);
         let stdout = child.stdout.take();
@@ -86,7 +86,7 @@ impl Delta {
             let (source, screen) = (keyboard.try_clone().expect("a clone"), Arc::clone(&screen));
             move || read(source, &screen)
         });
-        Terminal { child: Running(child), keyboard, screen, reader, result }
+        Terminal { child, keyboard, screen, reader, result }
     }
 }
 

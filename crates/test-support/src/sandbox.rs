@@ -1,6 +1,7 @@
 //! A place of its own for a test: an agent directory, a workspace, a home, and the built program run in them with a
 //! cleared environment. Everything a command does is given back whole.
 
+use crate::running::end_with_test;
 use serde_json::Value;
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -169,6 +170,7 @@ impl Sandbox {
         command.args(args.into_iter().map(Into::into)).current_dir(self.path("")).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.path("home")).env("LANG", "C.UTF-8");
+        end_with_test(&mut command);
         Delta { command, stdin: Vec::new() }
     }
 

@@ -172,8 +172,8 @@ fn c_14_5_what_a_program_printed_last_is_not_lost_with_its_terminal() {
     strace.args(["-e", "inject=?poll,ppoll:signal=SIGSTOP:when=1"]);
     strace.args(["-e", "inject=read:error=EIO:when=1", "-o"]).arg(&log).arg(PTY);
     strace.args(["holder", id, "--cols", "80", "--rows", "24", "--", "echo", "said"]);
-    let strace = strace.current_dir(&begun).stdout(std::process::Stdio::null()).spawn();
-    let mut strace = Running(strace.expect("strace is installed (apt-get install strace)"));
+    strace.current_dir(&begun).stdout(std::process::Stdio::null());
+    let mut strace = Running::start(&mut strace);
     let traced = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
     until("the holder to stop", || traced("--- stopped by SIGSTOP ---").then_some(()));
     let metadata = place.sandbox.read(&format!("work/.sessions-pty/{id}/metadata.json"));
