@@ -88,6 +88,7 @@ fn c_9_4_a_gate_that_fails_stays_shut() {
         let timeout = if script.contains("sleep 1000") { timeout } else { ", timeout_ms: 60000" };
         let sandbox = guarded(&hook("pre_tool_execution", timeout), &sh(script));
         let ran = sandbox.run("go", &[]).expect_code(0);
+        end_left(&sandbox);
         assert!(!has_run(&sandbox), "{script} let the tool run");
         let seen = sandbox.observations().remove(0);
         let begin = "Denied by the hook pre_tool_execution; the tool was not run.\n";
@@ -203,9 +204,14 @@ fn c_9_4_consent_is_silence_or_a_clear_yes() {
         sandbox.run("go", &[]).expect_code(0);
         assert_eq!(sandbox.read("work/trace"), "a\n", "{script}");
         assert_eq!(record(&sandbox)["decision"], "allow");
-        for pid in processes_with(&["HOOK_NAME=pre_tool_execution", &run_dir(&sandbox)]) {
-            send("KILL", u32::try_from(pid).unwrap());
-        }
+        end_left(&sandbox);
+    }
+}
+
+/// Ends what the gate has left in the background, which the engine does not touch.
+fn end_left(sandbox: &Sandbox) {
+    for pid in processes_with(&["HOOK_NAME=pre_tool_execution", &run_dir(sandbox)]) {
+        send("KILL", u32::try_from(pid).unwrap());
     }
 }
 
