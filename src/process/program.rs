@@ -3,8 +3,10 @@
 use super::{End, Launch};
 use rustix::fs::Access;
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,9 @@ use std::path::{Path, PathBuf};
 pub(super) const NOT_FOUND: i32 = 127;
 /// The exit code that shells give for a program that cannot be executed.
 const NOT_EXECUTABLE: i32 = 126;
+
+/// As many bytes as most paths of programs have.
+const ROOM: usize = 128;
 
 /// What a program lacks that would not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,12 +62,15 @@ pub(super) fn find(name: &str, launch: &Launch) -> Result<PathBuf, End> {
     }
     // An empty name would find the directories of PATH themselves.
     let search = launch.env.get("PATH").filter(|_| !name.is_empty());
-    let mut forbidden = None;
-    for directory in search.iter().flat_map(std::env::split_paths) {
-        let path = match directory.is_absolute() {
-            true => directory.join(name),
-            false => absolute(launch.cwd.join(directory).join(name)),
-        };
+    let directories = search.map(|search| search.as_bytes().split(|byte| *byte == b':'));
+    let (mut forbidden, mut path) = (None, PathBuf::with_capacity(ROOM));
+    for directory in directories.into_iter().flatten() {
+        path.clear();
+        path.push(OsStr::from_bytes(directory));
+        path.push(name);
+        if !path.is_absolute() {
+            path = absolute(launch.cwd.join(&path));
+        }
         match check(&path) {
             Ok(()) => return Ok(path),
             Err(Obstacle::Missing | Obstacle::NotAFile(_)) => {}
