@@ -3,10 +3,14 @@
 //! The text of a command is never part of a script: bash reads it from a file and evaluates it. What of the shell is state
 //! is decided in bash_end.sh, which writes it as commands that bring it back.
 
+mod quick;
+mod statement;
+
+use self::statement::{name_of, statements};
 use super::WORK_DIR;
 use super::store::{Left, Turn};
 use crate::durable::{self, FileError};
-use memchr::{memchr, memchr2, memmem};
+use memchr::memmem;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -55,9 +59,11 @@ const FOREIGN: [&str; 34] = [
 /// The name of the file that holds the state.
 pub(super) const STATE: &str = "state.sh";
 
-/// Hands over to bash what it needs; gives its arguments and changes its environment.
+/// Hands over to bash what it needs; gives its arguments and changes its environment. `given` is the environment in which
+/// the session was started, each variable ended by NUL.
 pub(super) fn prepare(
     turn: &Turn<'_>,
+    given: &[u8],
     env: &mut BTreeMap<OsString, OsString>,
 ) -> Result<Vec<String>, FileError> {
     // What is in it was left by a command that was killed, whose shell may yet write to it.
@@ -66,37 +72,58 @@ pub(super) fn prepare(
     if fs::read(&script).ok().as_deref() != Some(SCRIPT.as_bytes()) {
         durable::exchange(&script, SCRIPT.as_bytes())?;
     }
-    let mut begin = beginning();
-    let mut set = |name: &str, value: &[u8]| {
-        env.insert(name.into(), OsString::from_vec(value.to_vec()));
+    let mut set = |name: &str, value: Vec<u8>| {
+        env.insert(name.into(), OsString::from_vec(value));
     };
-    if turn.text.len() <= LONGEST_VARIABLE {
-        set("__delta_text", turn.text);
-    } else {
-        let file = turn.session.join(TEXT);
-        durable::exchange(&file, turn.text)?;
-        set("__delta_long", file.as_os_str().as_bytes());
+    let is_long = turn.text.len() > LONGEST_VARIABLE;
+    let text = turn.session.join(TEXT);
+    match is_long {
+        true => durable::exchange(&text, turn.text)?,
+        false => set("__delta_text", turn.text.to_vec()),
     }
-    if let Some(state) = turn.state {
-        match state.len() <= LONGEST_VARIABLE {
-            true => push_quickly(&mut begin, state),
-            false => set("__delta_from", turn.before.join(STATE).as_os_str().as_bytes()),
-        }
+    let traces = turn.state.is_some_and(|state| state.starts_with(TRACE));
+    if traces {
+        set("__delta_trace", b"1".to_vec());
+    }
+    let end = [
+        ("MARK", quoted(mark(turn).as_bytes())),
+        ("PARTS", quoted(turn.session.join(PARTS).as_os_str().as_bytes())),
+        ("LIST", quoted(turn.session.join(LIST).as_os_str().as_bytes())),
+        ("SKIP", turn.passing.join(" ").into()),
+    ];
+    let (quick, slow) = match turn.state {
+        Some(state) if state.len() <= LONGEST_VARIABLE => (Some(state), false),
+        state => (None, state.is_some()),
+    };
+    let mut begin = fill(
+        BEGIN,
+        &[
+            ("trace", traces),
+            ("long", is_long),
+            ("gone", turn.missing > 0),
+            ("new", turn.state.is_none()),
+            ("from", slow),
+        ],
+        &[
+            ("TRAP", quoted(&fill(TRAP, &[], &[]))),
+            ("LONG", quoted(text.as_os_str().as_bytes())),
+            ("CWD", quoted(turn.work_dir.as_os_str().as_bytes())),
+            ("GONE", turn.missing.to_string().into()),
+            ("FROM", quoted(turn.before.join(STATE).as_os_str().as_bytes())),
+        ],
+    );
+    for (name, is_full) in [("__delta_plain", false), ("__delta_full", true)] {
+        set(name, fill(END, &[("full", is_full)], &end));
+    }
+    if turn.state.is_some() {
         // The state has its own; without any, bash looks for them in the files of users.
-        set("HOME", b"/");
-        set("SHELL", b"/bin/sh");
-        if state.starts_with(TRACE) {
-            set("__delta_trace", b"1");
-        }
-    } else {
-        set("__delta_new", b"");
+        set("HOME", b"/".to_vec());
+        set("SHELL", b"/bin/sh".to_vec());
     }
-    set("__delta_begin", &begin);
-    set("__delta_dir", turn.session.as_os_str().as_bytes());
-    set("__delta_cwd", turn.work_dir.as_os_str().as_bytes());
-    set("__delta_skip", turn.passing.join(" ").as_bytes());
-    set("__delta_mark", mark(turn).as_bytes());
-    set("__delta_gone", turn.missing.to_string().as_bytes());
+    if let Some(state) = quick {
+        quick::push_quickly(&mut begin, state, given, env);
+    }
+    env.insert("__delta_begin".into(), OsString::from_vec(begin));
     if let Some(old) = env.remove(OsStr::new("OLDPWD")) {
         env.insert("__delta_oldpwd".into(), old);
     }
@@ -154,20 +181,55 @@ pub(super) fn leave(turn: &Turn<'_>) -> Result<Left, FileError> {
     Ok(Left::New)
 }
 
-/// What bash has to read: lines that are not comments.
-fn without_comments(script: &str) -> String {
+/// A script as bash is to read it: without comments, without the lines between `#if NAME` and `#end` that are not needed,
+/// and with the values in the place of their names, each of which stands between two `@`.
+fn fill(template: &str, needed: &[(&str, bool)], values: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut script = Vec::with_capacity(2 * template.len());
+    let mut is_needed = true;
+    for line in template.lines().map(str::trim_start) {
+        if let Some(name) = line.strip_prefix("#if ") {
+            is_needed = needed.contains(&(name, true));
+        } else if line == "#end" {
+            is_needed = true;
+        } else if is_needed && !(line.is_empty() || line.starts_with('#')) {
+            push_filled(&mut script, line, values);
+            script.push(b'\n');
+        }
+    }
     script
-        .lines()
-        .map(str::trim_start)
-        .filter(|line| !(line.is_empty() || line.starts_with('#')))
-        .flat_map(|line| [line, "\n"])
-        .collect()
 }
 
-/// What bash evaluates before the text, but for the state.
-fn beginning() -> Vec<u8> {
-    let quoted = |script| format!("'{}'", without_comments(script).replace('\'', r"'\''"));
-    without_comments(BEGIN).replace("@END@", &quoted(END)).replace("@TRAP@", &quoted(TRAP)).into()
+fn push_filled(script: &mut Vec<u8>, mut line: &str, values: &[(&str, Vec<u8>)]) {
+    while let Some((before, behind)) = line.split_once('@') {
+        script.extend_from_slice(before.as_bytes());
+        let value = behind.split_once('@').and_then(|(name, rest)| {
+            Some((values.iter().find(|(known, _)| *known == name)?, rest))
+        });
+        line = match value {
+            Some(((_, value), rest)) => {
+                script.extend_from_slice(value);
+                rest
+            }
+            None => {
+                script.push(b'@');
+                behind
+            }
+        };
+    }
+    script.extend_from_slice(line.as_bytes());
+}
+
+/// Any bytes as one word of a script.
+fn quoted(bytes: &[u8]) -> Vec<u8> {
+    let mut word = vec![b'\''];
+    for (index, piece) in bytes.split(|byte| *byte == b'\'').enumerate() {
+        if index > 0 {
+            word.extend_from_slice(br"'\''");
+        }
+        word.extend_from_slice(piece);
+    }
+    word.push(b'\'');
+    word
 }
 
 /// The line that ends each part of what the shell writes.
@@ -207,113 +269,6 @@ fn push_variables(state: &mut Vec<u8>, printed: &[u8]) -> bool {
         state.extend_from_slice(statement);
     }
     behind
-}
-
-/// Adds a state so that bash evaluates it sooner: an assignment takes half of what the builtin `declare` takes for the same,
-/// and a list without its indices half of that. All else, and what stands behind the variables, is added as it is.
-fn push_quickly(script: &mut Vec<u8>, state: &[u8]) {
-    let mut rest = state;
-    while !rest.is_empty() {
-        let (statement, behind) = rest.split_at(statement_length(rest));
-        if !(statement.starts_with(b"declare -") || statement == NEW_SHELL || statement == TRACE) {
-            break;
-        }
-        push_quick_statement(script, statement);
-        rest = behind;
-    }
-    script.extend_from_slice(rest);
-}
-
-fn push_quick_statement(script: &mut Vec<u8>, statement: &[u8]) {
-    let plain = statement.strip_prefix(b"declare -- ").filter(|rest| rest.contains(&b'='));
-    let list = || {
-        let rest = statement.strip_prefix(b"declare -a ")?;
-        let (name, elements) = rest.split_at(memmem::find(rest, b"=(")? + 2);
-        Some((name, elements.strip_suffix(b")\n")?))
-    };
-    match (plain, list()) {
-        (Some(assignment), _) => script.extend_from_slice(assignment),
-        (None, Some((name, elements))) => {
-            script.extend_from_slice(name);
-            match without_indices(elements) {
-                Some(values) => script.extend_from_slice(&values),
-                None => script.extend_from_slice(elements),
-            }
-            script.extend_from_slice(b")\n");
-        }
-        (None, None) => script.extend_from_slice(statement),
-    }
-}
-
-/// The values of a list that is printed as `[0]="a" [1]=$'b'`, each behind a blank; none where an index is left out.
-fn without_indices(mut elements: &[u8]) -> Option<Vec<u8>> {
-    let mut values = Vec::with_capacity(elements.len());
-    for index in 0.. {
-        if elements.is_empty() {
-            break;
-        }
-        let value = elements.strip_prefix(format!("[{index}]=").as_bytes())?;
-        let length = match value {
-            [b'"', inside @ ..] => 1 + escaped_length(inside, b'"'),
-            [b'$', b'\'', inside @ ..] => 2 + escaped_length(inside, b'\''),
-            _ => return None,
-        };
-        values.push(b' ');
-        values.extend_from_slice(&value[..length]);
-        elements = value[length..].strip_prefix(b" ").unwrap_or(&value[length..]);
-    }
-    Some(values)
-}
-
-/// The name of the variable that a statement declares.
-fn name_of(statement: &[u8]) -> Option<&str> {
-    let mut words = statement.splitn(3, |byte| *byte == b' ');
-    let (_, _, rest) =
-        (words.next().filter(|word| *word == b"declare")?, words.next()?, words.next()?);
-    let end = rest.iter().position(|byte| matches!(byte, b'=' | b'\n')).unwrap_or(rest.len());
-    std::str::from_utf8(&rest[..end]).ok()
-}
-
-/// The statements, each with the newline that ends it: one that is not quoted.
-fn statements(mut text: &[u8]) -> Vec<&[u8]> {
-    let mut found = Vec::new();
-    while !text.is_empty() {
-        let (statement, rest) = text.split_at(statement_length(text));
-        found.push(statement);
-        text = rest;
-    }
-    found
-}
-
-fn statement_length(text: &[u8]) -> usize {
-    let mut at = 0;
-    while at < text.len() {
-        let rest = &text[at + 1..];
-        at += match text[at] {
-            b'\n' => return at + 1,
-            b'\\' => 2,
-            // In `$'...'` a backslash escapes, in `'...'` it does not.
-            b'\'' if !text[..at].ends_with(b"$") => {
-                memchr(b'\'', rest).map_or(text.len(), |end| end + 2)
-            }
-            quote @ (b'\'' | b'"') => escaped_length(rest, quote) + 1,
-            _ => 1,
-        };
-    }
-    text.len()
-}
-
-/// Up to and with the next `quote` that no backslash stands before.
-fn escaped_length(text: &[u8], quote: u8) -> usize {
-    let mut at = 0;
-    while let Some(found) = memchr2(b'\\', quote, &text[at..]) {
-        at += found + 1;
-        if text[at - 1] == quote {
-            return at;
-        }
-        at = text.len().min(at + 1);
-    }
-    text.len()
 }
 
 /// The options that are on, those of `set` and those of `shopt`: in a new shell, and in the one that ends; and what `$?` is
@@ -383,50 +338,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c_14_2_statements_end_at_newlines_that_are_not_quoted() {
-        let all = [
-            "declare -- a=\"x \\\"\\\\\"\n",
-            "declare -x b=$'new\\nline \\' \"'\n",
-            "declare -- old=\"raw\nnewline \\$x 'y\"\n",
-            "declare -A m=([\"k k\"]=\"v\" [$'a\\'b']=\"\" ['c\\']=\"d\" )\n",
-            "declare -i empty\n",
-        ];
-        let text = all.concat();
-        let found = statements(text.as_bytes());
-        assert_eq!(found, all.map(str::as_bytes));
-        let names: Vec<_> = found.into_iter().filter_map(name_of).collect();
-        assert_eq!(names, ["a", "b", "old", "m", "empty"]);
-    }
-
-    #[test]
-    fn c_14_2_a_state_that_is_evaluated_sooner_says_the_same() {
-        let state = [
-            "builtin unset -v __delta_state PATH TERM IFS HOME SHELL HOSTNAME HOSTTYPE MACHTYPE OSTYPE PS4 OPTERR SHLVL\n",
-            "declare -- a=\"x=(\\\" y\nz\"\n",
-            "declare -- none\n",
-            "declare -a all=([0]=\"a [1]=\\\"\" [1]=$'b\\' c' [2]=\"\")\n",
-            "declare -a gaps=([0]=\"a\" [2]=\"c\")\n",
-            "declare -a empty=()\n",
-            "declare -ar fixed=([0]=\"a\")\n",
-            "declare -x b=\"1\"\n",
-            "umask 0022\n",
-            "declare -- c=\"behind\"\n",
-        ];
-        let quick = [
-            state[0],
-            "a=\"x=(\\\" y\nz\"\n",
-            state[2],
-            "all=( \"a [1]=\\\"\" $'b\\' c' \"\")\n",
-            "gaps=([0]=\"a\" [2]=\"c\")\n",
-            "empty=()\n",
-            state[6],
-            state[7],
-            state[8],
-            state[9],
-        ];
-        let mut script = Vec::new();
-        push_quickly(&mut script, state.concat().as_bytes());
-        assert_eq!(String::from_utf8_lossy(&script), quick.concat());
+    fn c_14_2_a_script_has_the_lines_that_are_needed_and_the_values_as_words() {
+        let template = "# why\n  a @X@ \"$@\" @Y@\n#if b\n  b\n#end\n\n#if c\nc @X@@X@\n#end\nd";
+        let value = [("X", quoted(b"it's"))];
+        let script = fill(template, &[("b", false), ("c", true)], &value);
+        let expected = r#"a 'it'\''s' "$@" @Y@
+c 'it'\''s''it'\''s'
+d
+"#;
+        assert_eq!(String::from_utf8_lossy(&script), expected);
     }
 
     #[test]

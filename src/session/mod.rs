@@ -216,9 +216,11 @@ impl Sessions {
         timeout: Duration,
         cancel: &Cancel,
     ) -> Result<Finished> {
+        let given = read(&held.dir.join(ENVIRON))?;
         let mut env = match kind {
+            // The state has it.
             Kind::Bash if turn.state.is_some() => BTreeMap::new(),
-            _ => split(&read(&held.dir.join(ENVIRON))?),
+            _ => split(&given),
         };
         for name in turn.passing {
             if let Some(value) = self.environment.get(OsStr::new(name)) {
@@ -230,7 +232,7 @@ impl Sessions {
         let marks = [(MARKS[0], id.as_str()), (MARKS[1], count.as_str())];
         env.extend(marks.map(|(name, value)| (name.into(), value.into())));
         let arguments = match kind {
-            Kind::Bash => bash::prepare(turn, &mut env)?,
+            Kind::Bash => bash::prepare(turn, &given, &mut env)?,
             Kind::Python => python::prepare(turn, &mut env)?,
             Kind::Other => held.metadata.arguments.clone(),
         };
