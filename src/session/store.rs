@@ -188,13 +188,13 @@ pub(super) fn hold(cwd: &Path, id: &SessionId, cancel: &Cancel) -> Result<Held, 
     let dir = root.join(id.as_str());
     let missing = || SessionError::Missing { id: id.clone(), cwd: cwd.to_owned() };
     loop {
-        if !dir.is_dir() || dir.is_symlink() {
+        if !fs::symlink_metadata(&dir).is_ok_and(|found| found.is_dir()) {
             return Err(missing());
         }
         if let Some(lock) = Lock::take(&dir.join(LOCK))? {
             // It may have been removed while we waited.
-            let metadata = if dir.is_dir() { read(&dir)? } else { return Err(missing()) };
-            return Ok(Held { dir, metadata, _lock: lock });
+            let read = read(&dir).map_err(|error| if dir.is_dir() { error } else { missing() });
+            return Ok(Held { metadata: read?, dir, _lock: lock });
         }
         if cancel.wait(TICK) {
             return Err(SessionError::Interrupted);
@@ -221,15 +221,21 @@ impl Held {
         Ok(durable::alternate(&self.dir.join(METADATA), &json(&self.metadata))?)
     }
 
-    /// Removes every state but the one that counts; all of them once the session was ended.
+    /// Removes what was not removed of the state before the one that counts, and what a command that was killed has made of
+    /// the one behind it.
     pub(super) fn sweep(&self) {
-        let counts = state_dir(&self.dir, self.metadata.state);
-        let active = self.metadata.status == Status::Active;
+        let number = self.metadata.state;
+        for other in [number.checked_sub(1), number.checked_add(1)].into_iter().flatten() {
+            let _ = fs::remove_dir_all(state_dir(&self.dir, other));
+        }
+    }
+
+    /// Removes every state.
+    pub(super) fn empty(&self) {
         for path in
             fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|found| found.path())
         {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.starts_with("state.") && !(active && path == counts) {
+            if path.file_name().unwrap_or_default().to_string_lossy().starts_with("state.") {
                 let _ = fs::remove_dir_all(&path);
             }
         }
