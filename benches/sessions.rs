@@ -59,11 +59,16 @@ fn main() {
     // The first of each fills caches and does not count. Taken in turns, so that both see the same machine.
     let _ = (bash(), exec());
     let (floors, execs): (Vec<_>, Vec<_>) = (0..ROUNDS).map(|_| (bash(), exec())).unzip();
-    let (floor, exec) = (median(floors), median(execs));
-    let ratio = exec.as_secs_f64() / floor.as_secs_f64();
-    println!("bash with the saved state  {floor:9.2?}   median of {ROUNDS}");
-    println!("delta-sessions exec        {exec:9.2?}");
-    println!("ratio                      {ratio:9.2}    bar {BAR:.2}");
+    // Of each pair by itself: the machine changes its speed between one pair and another.
+    let mut ratios: Vec<f64> =
+        floors.iter().zip(&execs).map(|(floor, exec)| exec.div_duration_f64(*floor)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let [low, ratio, high] = [1, 2, 3].map(|quarter| ratios[ROUNDS * quarter / 4]);
+    println!("bash with the saved state  {:9.2?}   median of {ROUNDS}", median(floors));
+    println!("delta-sessions exec        {:9.2?}", median(execs));
+    println!(
+        "ratio of a pair            {ratio:9.2}    half of them {low:.2} to {high:.2}, bar {BAR:.2}"
+    );
     assert!(ratio <= BAR, "the figure is beyond its bar");
 }
 

@@ -17,7 +17,7 @@ builtin export -n __delta_text __delta_plain __delta_full
 #if trace
 builtin export -n __delta_trace
 #end
-builtin trap '{ __delta_status=$?; __delta_save "${FUNCNAME+1}" "$@"; } 2>/dev/null; builtin eval "${__delta_trap-}"' EXIT
+builtin trap '{ __delta_status=$?; builtin trap - DEBUG ERR RETURN; __delta_save "${FUNCNAME+1}" "$@"; } 2>/dev/null; builtin eval "${__delta_trap-}"' EXIT
 #if long
 builtin mapfile -d '' -t __delta_text <@LONG@
 #end

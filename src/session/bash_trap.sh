@@ -5,7 +5,9 @@ if [[ $BASH_SUBSHELL -ne 0 ]]; then
     builtin trap "$@"
     builtin return
 fi
-builtin local __delta_ours __delta_status
+builtin local __delta_ours __delta_status __delta_inherits=${-//[!TE]/}
+# A command substitution that inherited a trap for DEBUG would hold what that prints.
+builtin set +TE
 __delta_ours=$(builtin trap -p EXIT)
 builtin trap - EXIT
 builtin eval "builtin ${__delta_trap:-:}"
@@ -13,4 +15,5 @@ builtin trap "$@"
 __delta_status=$?
 __delta_trap=$(builtin trap -p EXIT)
 builtin eval "builtin $__delta_ours"
+[[ -z $__delta_inherits ]] || builtin set "-$__delta_inherits"
 builtin return "$__delta_status"

@@ -103,8 +103,11 @@ impl Sessions {
             return Err(SessionError::Arguments(name.clone()));
         }
         let environment = self.lasting();
-        let launch =
-            Launch { cwd: self.cwd.clone(), env: environment.clone().into(), secrets: Secrets::default() };
+        let launch = Launch {
+            cwd: self.cwd.clone(),
+            env: environment.clone().into(),
+            secrets: Secrets::default(),
+        };
         let program = process::find_program(name, &launch)
             .map_err(|reason| SessionError::NotStarted(reason.reason))?;
         let mut random = [0; 4];

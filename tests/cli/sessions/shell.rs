@@ -51,6 +51,16 @@ fn c_14_2_a_syntax_error_keeps_what_was_done_before_it() {
     }
 }
 
+/// Functions inherit these traps with `set -TE`, and what says the state is one: what a trap printed there stood among what
+/// the next command took up, and was run.
+#[test]
+fn c_14_2_what_a_trap_prints_is_no_part_of_the_state() {
+    let session = Session::start(&[]);
+    let traps = "set -TE; trap 'echo touch debug' DEBUG; trap 'echo touch return' RETURN; trap 'echo touch err' ERR";
+    session.exec(&format!("x=1; f() {{ echo $x; }}; alias a='echo $x'; {traps}"));
+    assert_eq!(session.exec("f; a; echo $-; ls"), answer("1\n1\nhBET\n", 0));
+}
+
 #[test]
 fn c_14_2_what_replaces_or_kills_the_shell_leaves_the_state_before() {
     let session = Session::start(&[]);
