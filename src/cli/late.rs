@@ -1,7 +1,7 @@
 //! A command whose options are only described when it is the one that was asked for: to describe those of all commands
 //! takes longer than to read the arguments of one.
 
-use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
+use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::ops::Deref;
@@ -21,7 +21,7 @@ pub fn describing<T>(name: Option<&OsStr>, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The arguments of a command.
+/// The arguments of a command, or its subcommands.
 #[derive(Debug)]
 pub struct Late<T>(Box<T>);
 
@@ -47,14 +47,31 @@ impl<T: FromArgMatches> FromArgMatches for Late<T> {
     }
 }
 
+/// Whether another one than this was asked for.
+fn is_other(command: &Command) -> bool {
+    ASKED.with_borrow(|asked| asked.as_deref().is_some_and(|asked| asked != command.get_name()))
+}
+
 impl<T: Args> Args for Late<T> {
     fn augment_args(command: Command) -> Command {
-        let is_other = ASKED
-            .with_borrow(|asked| asked.as_deref().is_some_and(|asked| asked != command.get_name()));
-        if is_other { command } else { T::augment_args(command) }
+        if is_other(&command) { command } else { T::augment_args(command) }
     }
 
     fn augment_args_for_update(command: Command) -> Command {
         T::augment_args_for_update(command)
+    }
+}
+
+impl<T: Subcommand> Subcommand for Late<T> {
+    fn augment_subcommands(command: Command) -> Command {
+        if is_other(&command) { command } else { T::augment_subcommands(command) }
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        T::augment_subcommands_for_update(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        T::has_subcommand(name)
     }
 }

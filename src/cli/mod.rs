@@ -6,8 +6,9 @@ use self::late::Late;
 use crate::id::RunId;
 use crate::text::shell_word;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -75,12 +76,12 @@ enum Command {
     View(Late<view::ViewArgs>),
     Replay(Late<replay::ReplayArgs>),
     #[command(subcommand)]
-    Context(context::ContextCommand),
+    Context(Late<context::ContextCommand>),
     Test(Late<agent_tests::TestArgs>),
     Schema(Late<schema::SchemaArgs>),
     Init(Late<init::InitArgs>),
     #[command(subcommand)]
-    Tool(tool::ToolCommand),
+    Tool(Late<tool::ToolCommand>),
     #[command(after_help = completions::installation!("delta"))]
     Completions(Late<completions::CompletionsArgs>),
     #[command(after_help = man::pages!("delta", "run"))]
@@ -110,7 +111,7 @@ pub fn main() -> ExitCode {
 fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let asked = arguments.get(1).map(OsString::as_os_str);
-    let cli = match late::describing(asked, || Cli::try_parse_from(&arguments)) {
+    let cli = match late::describing(asked, || parse(&arguments)) {
         Ok(cli) => cli,
         Err(error) => {
             let error = with_tip(error);
@@ -136,13 +137,23 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Init(args) => init::init(&args),
         Command::Completions(args) => completions::completions(&args, &PROGRAM),
         Command::Man(args) => man::man(&args, &PROGRAM),
-        Command::Tool(tool::ToolCommand::Expand(args)) => tool::expand(&args),
+        Command::Tool(command) => match &*command {
+            tool::ToolCommand::Expand(args) => tool::expand(args),
+            tool::ToolCommand::Migrate(args) => migrate::migrate(args),
+            tool::ToolCommand::Lint(args) => lint::lint(args),
+        },
         Command::ToolExpand(args) => tool::expand(&args),
-        Command::Tool(tool::ToolCommand::Migrate(args)) => migrate::migrate(&args),
         Command::ToolMigrate(args) => migrate::migrate(&args),
-        Command::Tool(tool::ToolCommand::Lint(args)) => lint::lint(&args),
         Command::ToolLint(args) => lint::lint(&args),
     }
+}
+
+/// As clap's own `try_parse_from`, but for the description of the arguments: to take it apart again would cost as much
+/// as to put it together, and the process has it once.
+fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = ManuallyDrop::new(Cli::command());
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
 /// A usage error, with what a word was probably meant to be that stands where `run` takes none.

@@ -13,6 +13,7 @@ use crate::run::{Notice, Run};
 use crate::text::Secrets;
 use crate::time::Timestamp;
 use crate::tokens;
+use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant};
 
@@ -353,7 +354,11 @@ fn around_messages(request: Map<String, Json>) -> (String, Vec<Json>, String) {
 pub fn frame(agent: &Agent) -> (String, String) {
     let llm = &agent.llm;
     let mut tail = String::from("]");
-    let mut add = |key: &str, value: &Json| tail.push_str(&format!(",{}:{value}", Json::from(key)));
+    let mut add = |key: &str, value: &Json| {
+        for piece in [",", &json_text(key), ":", &json_text(value)] {
+            tail.push_str(piece);
+        }
+    };
     let tools = agent.definitions();
     if !tools.is_empty() {
         add("tools", &Json::from(tools));
@@ -367,7 +372,11 @@ pub fn frame(agent: &Agent) -> (String, String) {
         add("stream_options", &json!({"include_usage": true}));
     }
     tail.push('}');
-    (format!("{{\"model\":{},\"messages\":[", Json::from(llm.model.as_str())), tail)
+    (format!("{{\"model\":{},\"messages\":[", json_text(&llm.model)), tail)
+}
+
+fn json_text<T: Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 /// The error's type when the LLM said nothing at all; then it is worth asking again.
