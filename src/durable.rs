@@ -549,6 +549,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_sent_stands_in_the_file_and_counts_when_it_is_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let mut file = AppendFile::create(&path).unwrap();
+        file.send(b"one").unwrap();
+        file.send(b"two").unwrap();
+        assert_eq!((fs::read(&path).unwrap().as_slice(), file.length), (&b"onetwo"[..], 0));
+        file.append(b"three").unwrap();
+        assert_eq!((fs::read(&path).unwrap().as_slice(), file.length), (&b"onetwothree"[..], 11));
+        // What cannot be written ends it, also when it could be again.
+        file.send(b"four").unwrap();
+        file.file = File::open(&path).unwrap();
+        assert_eq!(file.send(b"five").unwrap_err().action, "write");
+        file.file = OpenOptions::new().append(true).open(&path).unwrap();
+        assert_eq!(file.sync().unwrap_err().action, "write");
+        assert_eq!(file.length, 11);
+    }
+
+    #[test]
     fn exclusive_creation_is_exclusive() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
