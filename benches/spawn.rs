@@ -22,13 +22,16 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "/bin/true";
-const ROUNDS: usize = 2_000;
+/// How often a place is gone back to, and how often it is measured then: the machine changes its speed meanwhile.
+const TURNS: usize = 10;
+const ROUNDS: usize = 200;
 const MEGABYTE: usize = 1024 * 1024;
 
-/// What a place to start from costs.
+/// What a place to start from costs, in microseconds.
+#[derive(Default)]
 struct Cost {
-    spawn: f64,
-    tool: f64,
+    spawns: Vec<f64>,
+    tools: Vec<f64>,
 }
 
 fn main() {
@@ -39,27 +42,25 @@ fn main() {
     let cancel = Cancel::install().unwrap();
     let open =
         |count| -> Vec<File> { (0..count).map(|_| File::open("/dev/null").unwrap()).collect() };
+    let [mut small, mut large, mut many] = [(); 3].map(|()| Cost::default());
+    for _ in 0..TURNS {
+        let (memory, files) = (touched(10 * MEGABYTE), open(10));
+        small.measure(&cancel);
+        drop(memory);
+        let memory = touched(1024 * MEGABYTE);
+        large.measure(&cancel);
+        drop((memory, files));
+        let (memory, files) = (touched(10 * MEGABYTE), open(10_000));
+        many.measure(&cancel);
+        drop((memory, files));
+    }
     let mut bars = Bars::default();
-    let memory = touched(10 * MEGABYTE);
-    let files = open(10);
-    let small = measure("10 MB touched, 10 files open", &cancel);
-    bars.at_most("a tool to posix_spawn", small.tool / small.spawn, 1.05, "");
-
-    drop(memory);
-    let memory = touched(1024 * MEGABYTE);
-    let large = measure("1 GB touched, 10 files open", &cancel);
-    bars.at_most("a tool to posix_spawn", large.tool / large.spawn, 1.05, "");
-    bars.at_most("a tool with 1 GB to one with 10 MB", large.tool / small.tool, 1.05, "");
-
-    drop(memory);
-    drop(files);
-    let memory = touched(10 * MEGABYTE);
-    let files = open(10_000);
-    let many = measure("10 MB touched, 10,000 files open", &cancel);
-    bars.at_most("a tool to posix_spawn", many.tool / many.spawn, 1.05, "");
+    let little = small.show("10 MB touched, 10 files open", &mut bars);
+    let much = large.show("1 GB touched, 10 files open", &mut bars);
+    bars.at_most("a tool with 1 GB to one with 10 MB", much / little, 1.05, "");
+    let open = many.show("10 MB touched, 10,000 files open", &mut bars);
     // The kernel copies the table of open files for a child, and closes the copies when it becomes another program.
-    common::show("a tool with 10,000 open files to one with 10", many.tool / small.tool, "");
-    black_box((memory, files));
+    common::show("a tool with 10,000 open files to one with 10", open / little, "");
     bars.hold();
 }
 
@@ -68,19 +69,24 @@ fn touched(bytes: usize) -> Vec<u8> {
     black_box(vec![1; bytes])
 }
 
-fn measure(what: &str, cancel: &Cancel) -> Cost {
-    println!("{what}");
-    let (mut spawns, mut tools) = (vec![], vec![]);
-    let argv = [PROGRAM.to_owned()];
-    let env = BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]);
-    let launch = Launch { cwd: "/".into(), env: env.into(), secrets: Secrets::default() };
-    for _ in 0..ROUNDS {
-        spawns.push(timed(spawn));
-        tools.push(timed(|| tool(&argv, &launch, cancel)));
+impl Cost {
+    fn measure(&mut self, cancel: &Cancel) {
+        let argv = [PROGRAM.to_owned()];
+        let env = BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]);
+        let launch = Launch { cwd: "/".into(), env: env.into(), secrets: Secrets::default() };
+        for _ in 0..ROUNDS {
+            self.spawns.push(timed(spawn));
+            self.tools.push(timed(|| tool(&argv, &launch, cancel)));
+        }
     }
-    Cost {
-        spawn: common::median_of("posix_spawn", spawns, "us"),
-        tool: common::median_of("a tool", tools, "us"),
+
+    /// Prints both, and gives what a tool costs.
+    fn show(self, what: &str, bars: &mut Bars) -> f64 {
+        println!("{what}");
+        let spawn = common::median_of("posix_spawn", self.spawns, "us");
+        let tool = common::median_of("a tool", self.tools, "us");
+        bars.at_most("a tool to posix_spawn", tool / spawn, 1.05, "");
+        tool
     }
 }
 
