@@ -119,6 +119,13 @@ pub(super) fn prepare(
         // The state has its own; without any, bash looks for them in the files of users.
         set("HOME", b"/".to_vec());
         set("SHELL", b"/bin/sh".to_vec());
+        // What is no name in a shell, no shell says, but its children have it.
+        let variables = given
+            .split(|byte| *byte == 0)
+            .filter_map(|variable| Some(variable.split_at(memchr::memchr(b'=', variable)?)));
+        for (name, value) in variables.filter(|(name, _)| !is_name(name)) {
+            env.insert(OsStr::from_bytes(name).into(), OsStr::from_bytes(&value[1..]).into());
+        }
     }
     if let Some(state) = quick {
         quick::push_quickly(&mut begin, state, given, env);
@@ -127,8 +134,10 @@ pub(super) fn prepare(
     if let Some(old) = env.remove(OsStr::new("OLDPWD")) {
         env.insert("__delta_oldpwd".into(), old);
     }
-    // It would be read before the script.
-    env.remove(OsStr::new("BASH_ENV"));
+    // The first would be read before the script; with the others a function may not have the name of `trap`.
+    for name in ["BASH_ENV", "POSIXLY_CORRECT", "SHELLOPTS"] {
+        env.remove(OsStr::new(name));
+    }
     Ok(["--noprofile", "--norc", SCRIPT_FILE].map(str::to_owned).into())
 }
 
@@ -152,6 +161,10 @@ pub(super) fn leave(turn: &Turn<'_>) -> Result<Left, FileError> {
     };
     let options = String::from_utf8_lossy(options);
     let Some(options) = Options::read(&options) else { return Ok(Left::Nothing) };
+    // A shell whose `pwd` was disabled does not say where it is.
+    if !place.starts_with(b"/") {
+        return Ok(Left::Nothing);
+    }
     let mut state = Vec::with_capacity(end);
     if options.traces() {
         state.extend_from_slice(TRACE);
@@ -266,9 +279,37 @@ fn push_variables(state: &mut Vec<u8>, printed: &[u8]) -> bool {
         if behind {
             state.extend_from_slice(format!("builtin unset -v {name}\n").as_bytes());
         }
-        state.extend_from_slice(statement);
+        push_variable(state, statement);
     }
     behind
+}
+
+/// Whether a variable of a shell can have this name, or a function that it exports.
+fn is_name(name: &[u8]) -> bool {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let starts = name.first().is_some_and(|first| !first.is_ascii_digit());
+    name.starts_with(b"BASH_FUNC_") || starts && name.iter().all(is_letter)
+}
+
+/// Adds a variable so that its value is assigned before what the shell does with each value that is assigned to it: an integer
+/// would be computed once more, and a word that became upper case later would become it now.
+fn push_variable(state: &mut Vec<u8>, statement: &[u8]) {
+    let parts = statement.strip_prefix(b"declare -").and_then(|rest| {
+        let (attributes, rest) = rest.split_at(memchr::memchr(b' ', rest)?);
+        let name = &rest[1..=memchr::memchr(b'=', &rest[1..])?];
+        Some((attributes, name, rest))
+    });
+    let acts = |attribute: &u8| b"iluc".contains(attribute);
+    match parts {
+        Some((attributes, name, value))
+            if attributes.iter().any(acts) && !attributes.contains(&b'n') =>
+        {
+            let kind = attributes.iter().find(|attribute| b"aA".contains(attribute));
+            state.extend([b"declare -", &[*kind.unwrap_or(&b'-')][..], value].concat());
+            state.extend([b"declare -", attributes, b" ", name, b"\n"].concat());
+        }
+        _ => state.extend_from_slice(statement),
+    }
 }
 
 /// The options that are on, those of `set` and those of `shopt`: in a new shell, and in the one that ends; and what `$?` is

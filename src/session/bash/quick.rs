@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 
 /// What bash acts upon when it is assigned, and what a new shell does not take as it is from its environment.
 #[rustfmt::skip]
-const SPECIAL: [&str; 25] = [
-    "CHILD_MAX", "COLUMNS", "EXECIGNORE", "FIGNORE", "FUNCNEST", "GLOBIGNORE", "HOME", "HOSTFILE", "HOSTNAME", "HOSTTYPE",
-    "IFS", "IGNOREEOF", "LINES", "MACHTYPE", "OLDPWD", "OSTYPE", "PATH", "POSIXLY_CORRECT", "PS4", "PWD", "SHELL", "SHLVL",
-    "TZ", "histchars", "ignoreeof",
+const SPECIAL: [&str; 28] = [
+    "CHILD_MAX", "COLUMNS", "EXECIGNORE", "FIGNORE", "FUNCNEST", "GLOBIGNORE", "GLOBSORT", "HOME", "HOSTFILE", "HOSTNAME",
+    "HOSTTYPE", "IFS", "IGNOREEOF", "LINES", "MACHTYPE", "OLDPWD", "OSTYPE", "PATH", "POSIXLY_CORRECT", "PS1", "PS2", "PS4",
+    "PWD", "SHELL", "SHLVL", "TZ", "histchars", "ignoreeof",
 ];
 /// The beginnings of more such names.
 const SPECIAL_BEGINNINGS: [&str; 10] =
@@ -28,7 +28,7 @@ pub(super) fn push_quickly(
     given: &[u8],
     env: &mut BTreeMap<OsString, OsString>,
 ) {
-    let may_wait = means_the_same_in_every_locale(state);
+    let may_wait = means_the_same_in_every_locale(state) && sets_locales_plainly(state);
     let (mut rest, mut late) = (state, Vec::new());
     while !rest.is_empty() {
         let (statement, behind) = rest.split_at(statement_length(rest));
@@ -58,6 +58,14 @@ pub(super) fn push_quickly(
 fn means_the_same_in_every_locale(state: &[u8]) -> bool {
     state.is_ascii()
         && !memmem::find_iter(state, b"\\2").chain(memmem::find_iter(state, b"\\3")).any(|_| true)
+}
+
+/// Whether all variables of the locale are exported and nothing else, so that they stay in their order when they wait; and
+/// whether `declare` is read as a command behind the options.
+fn sets_locales_plainly(state: &[u8]) -> bool {
+    let is_plain =
+        |name: &[u8]| memmem::find_iter(state, name).all(|at| state[..at].ends_with(b"declare -x"));
+    is_plain(b" LANG") && is_plain(b" LC_") && memmem::find(state, b"keyword").is_none()
 }
 
 fn is_locale(name: &[u8]) -> bool {

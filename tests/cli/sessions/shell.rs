@@ -188,3 +188,38 @@ fn c_14_2_a_call_belongs_to_its_caller() {
     assert_eq!(session.says("RUN_DIR=mine"), "");
     assert_eq!(session.says("echo $RUN_DIR $DELTA_SESSION_ID"), format!("mine {}\n", session.id));
 }
+
+/// What a variable makes of a value that is assigned to it, it does not make of the one that it already had.
+#[test]
+fn c_14_2_a_kept_value_is_not_assigned_once_more() {
+    let session = Session::start(&[]);
+    session
+        .says("f() { echo f; }; n=08; declare -i n; r='1 + '; declare -ir r; u=low; declare -u u");
+    session.says("l=(08 two); declare -ia l; declare -Ac m=([k]=Value); m2=([0]='x y'); export n");
+    assert_eq!(session.says("f; echo $n $r $u ${l[@]} ${m[k]}"), "f\n08 1 + low 08 two Value\n");
+    assert_eq!(session.says("u=new n=2+3; l[0]=1+1; echo $u $n ${l[0]}"), "NEW 5 2\n");
+    assert_eq!(session.says("declare -p r"), "declare -ir r=\"1 + \"\n");
+}
+
+/// Where variables are as the session began, they come to the shell as its environment.
+#[test]
+fn c_14_2_variables_as_the_session_began_are_as_they_were_left() {
+    let session = Session::start_with(&[], |delta| {
+        let delta = delta.env("LANG", "C.UTF-8").env("PS1", "7").env("a-b", "no name");
+        delta.env("POSIXLY_CORRECT", "").env("SHELLOPTS", "posix")
+    });
+    session.says("export PS1=7; set -k");
+    assert_eq!(session.says("declare -p PS1"), "declare -x PS1=\"7\"\n");
+    assert_eq!(session.says("echo $LANG; set +k"), "C.UTF-8\n");
+    assert_eq!(session.says("env | grep -e ^LANG -e ^a-b | sort"), "LANG=C.UTF-8\na-b=no name\n");
+    session.exec("LC_ALL=nonexist");
+    assert_eq!(session.says("x=\u{e9}; echo ${#x}"), "1\n");
+}
+
+#[test]
+fn c_14_2_a_shell_that_cannot_say_where_it_is_leaves_the_state_before() {
+    let session = Session::start(&[]);
+    session.says("x=1");
+    assert!(session.exec("x=2; enable -n pwd")["note"].is_string());
+    assert_eq!(session.says("echo $x"), "1\n");
+}
