@@ -13,11 +13,12 @@
 
 mod capture;
 mod detached;
+mod env;
 mod image;
 mod program;
 mod spawn;
+mod strings;
 mod table;
-mod env;
 #[cfg(test)]
 mod tests;
 

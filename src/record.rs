@@ -4,8 +4,8 @@
 //! power failure may take the last of these files, never an event.
 
 use crate::crc;
-use crate::durable::{self, FileError};
-use crate::llm::{Attempt, Usage};
+use crate::durable::{self, FileError, NewFile};
+use crate::llm::{Attempt, Response, Usage};
 use crate::process::{Capture, End, INLINE};
 use crate::text::Secrets;
 use crate::time::Timestamp;
@@ -73,7 +73,7 @@ pub struct Invocation<'a> {
     /// Reasoning that came beside the answer.
     pub reasoning: Option<&'a str>,
     /// The exact answer, assembled when it was streamed.
-    pub response: &'a serde_json::Value,
+    pub response: &'a Response,
 }
 
 /// The part of a source of context.yaml in a request.
@@ -283,7 +283,7 @@ impl Records {
         text.push_str(&request);
         text.push_str("}\n");
         let path = format!("io/invocations/{name}");
-        self.seal(&path, text)?;
+        self.seal(self.create(&path)?, text)?;
         self.last_request = Some(name);
         Ok(path)
     }
@@ -292,7 +292,8 @@ impl Records {
     /// recorded whole.
     fn shortened<'t>(&mut self, body: &Body, text: &'t str) -> Cow<'t, str> {
         let messages = body.messages();
-        let same = if body.is_like(text) { &messages[..body.kept()] } else { &[] };
+        let is_own = std::ptr::eq(text, body.text().as_str());
+        let same = if is_own || body.is_like(text) { &messages[..body.kept()] } else { &[] };
         let (Some(file), [first, ..], [.., last]) = (&self.last_request, same, same) else {
             self.whole += text.len();
             return Cow::Borrowed(text);
@@ -305,11 +306,15 @@ impl Records {
         Cow::Owned(format!("{}{reference}{}", &text[..first.start], &text[last.end..]))
     }
 
-    /// Records a run of a tool under the stem that was reserved for it; gives the file's name as for an invocation.
-    pub fn execution(&self, stem: &str, record: &Execution<'_>) -> Result<String, FileError> {
-        let name = format!("io/tool_executions/{stem}.json");
-        self.write(&name, record)?;
-        Ok(name)
+    /// The file of the record `name`, relative to the run directory. It is empty until the record is written, and stays
+    /// so when the engine dies before.
+    pub fn create(&self, name: &str) -> Result<NewFile, FileError> {
+        NewFile::create(self.run_dir.join(name))
+    }
+
+    /// Records a run of a tool.
+    pub fn execution(&self, file: NewFile, record: &Execution<'_>) -> Result<(), FileError> {
+        self.seal(file, line_of(record))
     }
 
     /// Records a run of a hook under the stem that was reserved for it; gives the file's name as for an invocation.
@@ -351,16 +356,19 @@ impl Records {
     }
 
     fn write(&self, name: &str, record: &impl Serialize) -> Result<(), FileError> {
-        let mut text = serde_json::to_string(record).unwrap_or_default();
-        text.push('\n');
-        self.seal(name, text)
+        self.seal(self.create(name)?, line_of(record))
     }
 
     /// Writes a line as a record, with its check value and without secrets.
-    fn seal(&self, name: &str, line: String) -> Result<(), FileError> {
-        let text = crc::sealed(self.secrets.hidden(line));
-        durable::write_new(&self.run_dir.join(name), text.as_bytes())
+    fn seal(&self, file: NewFile, line: String) -> Result<(), FileError> {
+        file.write(crc::sealed(self.secrets.hidden(line)).as_bytes())
     }
+}
+
+fn line_of(record: &impl Serialize) -> String {
+    let mut line = serde_json::to_string(record).unwrap_or_default();
+    line.push('\n');
+    line
 }
 
 /// The stems of the names in a directory of io/.

@@ -33,7 +33,7 @@ pub fn record(
         answers.push(Answer {
             iteration: u32::try_from(answers.len() + 1).unwrap_or(u32::MAX),
             request_sha256: request_hash(run_dir, name, places).unwrap_or(found.request_sha256),
-            response: reply.response,
+            response: reply.response.to_json(),
         });
     }
     if answers.is_empty() {

@@ -69,6 +69,8 @@ impl Engine<'_> {
             .records
             .fresh_stem("tool_executions", &format!("{}_{}", started_at.compact(), tool.name));
         let execution = format!("io/tool_executions/{stem}.json");
+        // Where there is no room for its record, nothing is asked for and nothing starts.
+        let record = run.records.create(&execution)?;
         request(run, call, Some(invocation.argv.clone()), Some(execution.clone()));
         run.send();
         let (cwd, finished) = self.run_tool(run, call, tool, invocation, &stem)?;
@@ -76,7 +78,7 @@ impl Engine<'_> {
         let seen = observe(&finished, tool.timeout_ms, &place, &format!("{stem}.json"));
         let run_id = run.id.to_string();
         run.records.execution(
-            &stem,
+            record,
             &Execution {
                 run_id: &run_id,
                 iteration: call.iteration,

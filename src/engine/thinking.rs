@@ -7,7 +7,7 @@ use crate::context::{self, Context, Generator, Surroundings};
 use crate::event::{Payload, Thought};
 use crate::hook::Hook;
 use crate::hook::answer::{self, Failure, Replacement};
-use crate::llm::{self, Attempt, LlmError, Reply, Request};
+use crate::llm::{self, Attempt, LlmError, Reply, Request, Response};
 use crate::record::{Block, Body, Invocation};
 use crate::run::{Notice, Run};
 use crate::text::Secrets;
@@ -27,7 +27,6 @@ pub(super) struct Question {
     left_out: usize,
     task: String,
     message: String,
-    last: String,
 }
 
 /// An answer, and what is kept of the question.
@@ -135,7 +134,6 @@ impl Engine<'_> {
             left_out,
             task: state.conversation.task().to_owned(),
             message: state.conversation.last_user_message().to_owned(),
-            last: messages.last().map(|last| text_of(last)).unwrap_or_default(),
         })
     }
 
@@ -175,8 +173,8 @@ impl Engine<'_> {
             Ok(None) => Ok(question),
             Ok(Some(replacement)) => {
                 let (before, secrets) = (question.body, run.secrets());
-                let (body, last) = replaced(before, &self.frame, replacement, secrets);
-                Ok(Question { body, last, ..question })
+                let body = replaced(before, &self.frame, replacement, secrets);
+                Ok(Question { body, ..question })
             }
             Err(failure) if failure.is_ignored(fired.configured.on_failure) => {
                 self.warn_of_open_gate(run, &fired, &failure);
@@ -200,7 +198,7 @@ impl Engine<'_> {
         };
         let answer = answer::response(&fired.finished, fired.configured).and_then(|given| {
             let Some(response) = given else { return Ok(None) };
-            let read = llm::reply_of_response(response, &self.agent.llm.model);
+            let read = llm::reply_of_response(&response, &self.agent.llm.model);
             read.map(Some).map_err(|why| {
                 Failure::misunderstood(format!("gave a response that is none: {why}"))
             })
@@ -226,7 +224,7 @@ impl Engine<'_> {
             body: question.body.text(),
             task: &question.task,
             message: &question.message,
-            last: &question.last,
+            last: question.body.last_message(),
             script_place: run.state().script_place,
         };
         let (started_at, timer) = ((self.clock)(), Instant::now());
@@ -256,10 +254,11 @@ impl Engine<'_> {
         asked: &Asked,
     ) -> Result<String, EngineError> {
         let (reply, error) = (asked.answer.as_ref().ok(), asked.answer.as_ref().err());
-        let (status, response) = match error {
+        let (status, failed) = match error {
             Some(LlmError::Failed { status, response, .. }) => (*status, response.as_ref()),
-            _ => (reply.and_then(|reply| reply.status), reply.map(|reply| &reply.response)),
+            _ => (reply.and_then(|reply| reply.status), None),
         };
+        let failed = failed.map(Response::of).unwrap_or_default();
         let run_id = run.id.to_string();
         let error = error.map(ToString::to_string);
         let record = Invocation {
@@ -275,7 +274,7 @@ impl Engine<'_> {
             usage: reply.and_then(|reply| reply.usage.as_ref()),
             error: error.as_deref(),
             reasoning: reply.and_then(|reply| reply.reasoning.as_deref()),
-            response: response.unwrap_or(&Json::Null),
+            response: reply.map_or(&failed, |reply| &reply.response),
         };
         let sent = reply.and_then(|reply| reply.sent.as_ref()).map(|sent| sent.as_str());
         Ok(run.records.invocation(&record, &mut question.body, sent)?)
@@ -287,19 +286,8 @@ pub fn request<M: AsRef<str>>(agent: &Agent, messages: &[M], secrets: &Secrets) 
     next(Body::default(), &frame(agent), messages, secrets)
 }
 
-/// The text of a message that is JSON.
-fn text_of(message: &str) -> String {
-    serde_json::from_str(message).map(|message| llm::text_of_message(&message)).unwrap_or_default()
-}
-
-/// The request that a hook put in the place of one with this `frame`, made out of `last`, and the text of its last
-/// message.
-pub fn replaced(
-    last: Body,
-    frame: &(String, String),
-    by: Replacement,
-    secrets: &Secrets,
-) -> (Body, String) {
+/// The request that a hook put in the place of one with this `frame`, made out of `last`.
+pub fn replaced(last: Body, frame: &(String, String), by: Replacement, secrets: &Secrets) -> Body {
     let (frame, messages) = match by {
         Replacement::Messages(messages) => (frame.clone(), messages),
         Replacement::Request(request) => {
@@ -307,9 +295,8 @@ pub fn replaced(
             ((head, tail), messages)
         }
     };
-    let text = messages.last().map(llm::text_of_message).unwrap_or_default();
     let messages: Vec<String> = messages.iter().map(Json::to_string).collect();
-    (next(last, &frame, &messages, secrets), text)
+    next(last, &frame, &messages, secrets)
 }
 
 /// The request body behind `last`, of its messages, and what stands before and behind them.

@@ -87,8 +87,8 @@ impl Cassette {
         let mut answers = Vec::new();
         for (number, line) in lines {
             let read = serde_json::from_str::<Answer>(line).map_err(|error| text::of_json(&error));
-            let whole = read
-                .and_then(|answer| reply_of_response(answer.response.clone(), "").map(|_| answer));
+            let whole =
+                read.and_then(|answer| reply_of_response(&answer.response, "").map(|_| answer));
             match whole {
                 Ok(answer) => answers.push(answer),
                 Err(error) => fault(number, line, format!("this is not an answer: {error}")),
@@ -115,7 +115,7 @@ impl Cassette {
     pub(super) fn recordings(&self) -> Vec<Recording> {
         let recording = |answer: &Answer| Recording {
             request_sha256: answer.request_sha256.clone(),
-            answer: reply_of_response(answer.response.clone(), &self.head.model),
+            answer: reply_of_response(&answer.response, &self.head.model),
         };
         self.answers.iter().map(recording).collect()
     }

@@ -80,7 +80,7 @@ impl Provider for CommandProvider {
                 "the LLM command `{program}` did not print JSON ({error}): {shown}"
             ))
         })?;
-        reply_of_response(response, &self.model).map_err(|why| {
+        reply_of_response(&response, &self.model).map_err(|why| {
             LlmError::failed(format!("the LLM command `{program}` printed no answer: {why}"))
         })
     }

@@ -7,6 +7,7 @@ use crate::signal::Cancel;
 use crate::time::Timestamp;
 use crate::vars::Vars;
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -115,10 +116,32 @@ pub struct Request<'a> {
     pub task: &'a str,
     /// The text of the last user message; for the script's `${message}`.
     pub message: &'a str,
-    /// The text of the last message; for the script's `when` and `${last}`.
+    /// The last message, as JSON; its text is for the script's `when` and `${last}`.
     pub last: &'a str,
     /// How many turns of a script the journal says are used up.
     pub script_place: usize,
+}
+
+/// The body of an answer. It is JSON as text: nearly always it is recorded, and not looked at.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Response(Box<RawValue>);
+
+impl Response {
+    /// The response that `body` is as JSON.
+    pub fn of(body: &impl Serialize) -> Self {
+        Self(to_raw_value(body).unwrap_or_default())
+    }
+
+    /// The same as a value.
+    pub fn to_json(&self) -> Value {
+        serde_json::from_str(self.0.get()).unwrap_or_default()
+    }
+}
+
+impl PartialEq for Response {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
 }
 
 /// A whole answer.
@@ -139,7 +162,7 @@ pub struct Reply {
     /// The turn of the script that this is, for the `script` provider.
     pub script_turn: Option<usize>,
     /// The response body: as it came, or assembled from the stream into the form of an unstreamed one.
-    pub response: Value,
+    pub response: Response,
     /// The HTTP status, for providers that have one.
     pub status: Option<u16>,
     /// The exact request that was sent, when it is not the one that was asked for.
@@ -164,16 +187,16 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Reads the `usage` object of a Chat Completions response; `None` when it is missing or null.
-    pub fn of_response(response: &Value, model: &str) -> Option<Self> {
-        let usage = response.get("usage")?.as_object()?;
+    /// Reads the `usage` of a Chat Completions response of `model`; `None` when it is no object.
+    pub fn read(usage: &Value, model: &str) -> Option<Self> {
+        let usage = usage.as_object()?;
         let count = |name: &str| usage.get(name).and_then(Value::as_u64);
         let cached = usage
             .get("prompt_tokens_details")
             .and_then(|d| d.get("cached_tokens"))
             .and_then(Value::as_u64);
         Some(Self {
-            model: response.get("model").and_then(Value::as_str).unwrap_or(model).to_owned(),
+            model: model.to_owned(),
             input_tokens: count("prompt_tokens").or_else(|| count("input_tokens")).unwrap_or(0),
             cached_input_tokens: cached.or_else(|| count("prompt_cache_hit_tokens")).unwrap_or(0),
             output_tokens: count("completion_tokens")
@@ -273,8 +296,8 @@ pub fn connect(
     }
 }
 
-/// Reads an unstreamed Chat Completions response.
-pub fn reply_of_response(response: Value, model: &str) -> Result<Reply, String> {
+/// Reads an unstreamed Chat Completions response; `model` is for one that names none.
+pub fn reply_of_response(response: &Value, model: &str) -> Result<Reply, String> {
     let choice = response.get("choices").and_then(|choices| choices.get(0));
     let Some(message) = choice.and_then(|choice| choice.get("message")).and_then(Value::as_object)
     else {
@@ -286,17 +309,18 @@ pub fn reply_of_response(response: Value, model: &str) -> Result<Reply, String> 
     let tool_calls = calls.iter().map(tool_call_of).collect();
     let finish_reason =
         choice.and_then(|c| c.get("finish_reason")).and_then(Value::as_str).map(str::to_owned);
+    let model = response.get("model").and_then(Value::as_str).unwrap_or(model);
     Ok(Reply {
         content: text("content"),
         reasoning: text("reasoning_content").or_else(|| text("reasoning")),
         tool_calls,
         finish_reason,
         refusal: text("refusal"),
-        usage: Usage::of_response(&response, model),
+        usage: response.get("usage").and_then(|usage| Usage::read(usage, model)),
         script_turn: None,
         status: None,
         sent: None,
-        response,
+        response: Response::of(response),
     })
 }
 

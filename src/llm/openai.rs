@@ -74,16 +74,11 @@ impl OpenAi {
             return Err(Fault::Refused { head, body });
         }
         let streamed = head.text("content-type").is_some_and(|kind| kind.contains("event-stream"));
-        let response =
-            if streamed { read_stream(&mut exchange) } else { read_whole(&mut exchange) }?;
-        if response.get("choices").is_none()
-            && response.get("error").is_some_and(|error| !error.is_null())
-        {
-            return Err(Fault::Reported(response));
-        }
-        let mut reply = reply_of_response(response, &self.model).map_err(Fault::Unusable)?;
-        reply.status = *status;
-        Ok(reply)
+        let reply = match streamed {
+            true => read_stream(&mut exchange, &self.model),
+            false => read_whole(&mut exchange, &self.model),
+        }?;
+        Ok(Reply { status: *status, ..reply })
     }
 
     /// Whether the endpoint failed only because it does not know `stream_options`; from then on it is left out.
@@ -169,8 +164,8 @@ pub fn without_stream_options(body: &str) -> Option<String> {
     Some(body.to_string())
 }
 
-/// A response that comes in one piece.
-fn read_whole(exchange: &mut Exchange<'_>) -> Result<Value, Fault> {
+/// An answer that comes in one piece.
+fn read_whole(exchange: &mut Exchange<'_>, model: &str) -> Result<Reply, Fault> {
     let mut body = Vec::new();
     while let Some(piece) = exchange.bytes(None)? {
         body.extend(piece);
@@ -185,13 +180,20 @@ fn read_whole(exchange: &mut Exchange<'_>) -> Result<Value, Fault> {
         let mut assembly = Assembly::default();
         assembly.push(text.as_bytes())?;
         assembly.finish()?;
-        return response_of(assembly);
+        return reply_of(assembly, model);
     }
-    serde_json::from_str(&mend_surrogates(text)).map_err(|_| Fault::not_json(text))
+    let response: Value =
+        serde_json::from_str(&mend_surrogates(text)).map_err(|_| Fault::not_json(text))?;
+    if response.get("choices").is_none()
+        && response.get("error").is_some_and(|error| !error.is_null())
+    {
+        return Err(Fault::Reported(response));
+    }
+    reply_of_response(&response, model).map_err(Fault::Unusable)
 }
 
-/// A response that comes as a stream of events.
-fn read_stream(exchange: &mut Exchange<'_>) -> Result<Value, Fault> {
+/// An answer that comes as a stream of events.
+fn read_stream(exchange: &mut Exchange<'_>, model: &str) -> Result<Reply, Fault> {
     let (mut assembly, mut size) = (Assembly::default(), 0);
     loop {
         match exchange.bytes(assembly.is_done().then_some(GRACE)) {
@@ -204,16 +206,16 @@ fn read_stream(exchange: &mut Exchange<'_>) -> Result<Value, Fault> {
             }
             Ok(None) => {
                 assembly.finish()?;
-                return response_of(assembly);
+                return reply_of(assembly, model);
             }
             Err(Trouble::Cancelled) => return Err(Trouble::Cancelled.into()),
             // Nothing of the answer is missing, only a proper end of the connection.
-            Err(_) if assembly.is_whole() => return response_of(assembly),
+            Err(_) if assembly.is_whole() => return reply_of(assembly, model),
             Err(trouble) => return Err(trouble.into()),
         }
     }
 }
 
-fn response_of(assembly: Assembly) -> Result<Value, Fault> {
-    if assembly.is_whole() { Ok(assembly.into_response()) } else { Err(Fault::BrokenOff) }
+fn reply_of(assembly: Assembly, model: &str) -> Result<Reply, Fault> {
+    if assembly.is_whole() { Ok(assembly.into_reply(model)) } else { Err(Fault::BrokenOff) }
 }

@@ -3,7 +3,9 @@
 //! Everything but the LLM is real. Its place in the script is a function of the journal: each answer's event names the
 //! turn that it was, and the next call goes on behind it.
 
-use super::{LlmError, Provider, Reply, Request, Tell, ToolCall, reply_of_response};
+use super::{
+    LlmError, Provider, Reply, Request, Tell, ToolCall, reply_of_response, text_of_message,
+};
 use crate::diag::Report;
 use crate::signal::Cancel;
 use crate::text;
@@ -168,10 +170,10 @@ impl Script {
         Self { file, model }
     }
 
-    /// The turn that is next: the first one not used yet whose `when` fits.
-    fn next_turn(&self, request: &Request<'_>) -> Option<(usize, &Turn)> {
-        let fits = |turn: &Turn| turn.when.as_ref().is_none_or(|when| when.is_match(request.last));
-        self.file.turns.iter().enumerate().skip(request.script_place).find(|(_, turn)| fits(turn))
+    /// The turn that is next behind `last`: the first one not used yet whose `when` fits.
+    fn next_turn(&self, place: usize, last: &str) -> Option<(usize, &Turn)> {
+        let fits = |turn: &Turn| turn.when.as_ref().is_none_or(|when| when.is_match(last));
+        self.file.turns.iter().enumerate().skip(place).find(|(_, turn)| fits(turn))
     }
 }
 
@@ -182,7 +184,9 @@ impl Provider for Script {
         cancel: &Cancel,
         _: Tell<'_>,
     ) -> Result<Reply, LlmError> {
-        let Some((index, turn)) = self.next_turn(request) else {
+        let last = serde_json::from_str(request.last).unwrap_or_default();
+        let last = text_of_message(&last);
+        let Some((index, turn)) = self.next_turn(request.script_place, &last) else {
             let name = &self.file.name;
             return Err(LlmError::failed(format!(
                 "the script {name} has no more turns that fit ({} of {} are used)",
@@ -193,7 +197,7 @@ impl Provider for Script {
         if turn.delay_ms > 0 && cancel.wait(Duration::from_millis(turn.delay_ms)) {
             return Err(LlmError::Cancelled);
         }
-        let filler = Filler { request, turn };
+        let filler = Filler { request, last: &last, turn };
         if let Some(error) = &turn.error {
             let message = filler.fill(error);
             return Err(LlmError::Failed {
@@ -224,7 +228,7 @@ impl Provider for Script {
         let choice = json!({"index": 0, "message": message, "finish_reason": finish_reason});
         let response =
             json!({"object": "chat.completion", "model": self.model, "choices": [choice]});
-        let reply = reply_of_response(response, &self.model).map_err(LlmError::failed)?;
+        let reply = reply_of_response(&response, &self.model).map_err(LlmError::failed)?;
         Ok(Reply { script_turn: Some(index), ..reply })
     }
 }
@@ -232,6 +236,8 @@ impl Provider for Script {
 /// Puts what was said into a turn's texts: `${task}`, `${message}`, `${last}`, and `${1}`... of `when`.
 struct Filler<'a> {
     request: &'a Request<'a>,
+    /// The text of the last message.
+    last: &'a str,
     turn: &'a Turn,
 }
 
@@ -263,9 +269,9 @@ impl Filler<'_> {
         match name {
             "task" => Some(self.request.task.to_owned()),
             "message" => Some(self.request.message.to_owned()),
-            "last" => Some(self.request.last.trim_end().to_owned()),
+            "last" => Some(self.last.trim_end().to_owned()),
             number => {
-                let captures = self.turn.when.as_ref()?.captures(self.request.last)?;
+                let captures = self.turn.when.as_ref()?.captures(self.last)?;
                 let group = captures.get(number.parse().ok()?);
                 Some(group.map_or(String::new(), |group| group.as_str().to_owned()))
             }

@@ -4,11 +4,16 @@
 //! Knows nothing of connections or retries. It is liberal in what it takes, because every server cuts and numbers
 //! its deltas differently; but it never calls a stream whole that did not say that it was finished.
 
+use super::{Reply, Response, ToolCall, Usage};
 use crate::text::mend_surrogates;
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 // A chunk is looked at and thrown away: what it holds is not copied for that.
 use serde_json_borrow::Value as Chunk;
 use std::borrow::Cow;
+
+/// What endpoints call the reasoning beside a text.
+const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
 /// Cuts a byte stream into the data of its events. Pieces may end anywhere, also inside a character.
 #[derive(Debug, Default)]
@@ -92,7 +97,7 @@ pub enum Broken {
 pub struct Assembly {
     events: Events,
     /// The fields beside `choices`, as they last were.
-    head: Map<String, Value>,
+    head: Head,
     content: Option<String>,
     reasoning: Option<(&'static str, String)>,
     refusal: Option<String>,
@@ -170,9 +175,10 @@ impl Assembly {
 
     /// Takes in a field beside `choices`; most say the same in every chunk.
     fn absorb_head(&mut self, name: &str, value: &Chunk<'_>) {
-        let known = self.head.get(name).and_then(Value::as_str);
-        if known.is_none() || known != value.as_str() {
-            self.head.insert(name.to_owned(), value.into());
+        match self.head.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) if known.is_string() && known.as_str() == value.as_str() => {}
+            Some((_, known)) => *known = value.into(),
+            None => self.head.0.push((name.to_owned(), value.into())),
         }
     }
 
@@ -195,9 +201,8 @@ impl Assembly {
             self.refusal.get_or_insert_default().push_str(&text);
         }
         // A server that sends both names says the same twice.
-        let reasoning = ["reasoning_content", "reasoning"];
         if let Some((name, text)) =
-            reasoning.into_iter().find_map(|name| Some((name, text_of(member(delta, name))?)))
+            REASONING.into_iter().find_map(|name| Some((name, text_of(member(delta, name))?)))
         {
             self.reasoning.get_or_insert_with(|| (name, String::new())).1.push_str(&text);
         }
@@ -256,43 +261,108 @@ impl Assembly {
         }
     }
 
-    /// The whole response, in the form of an unstreamed one.
-    pub fn into_response(mut self) -> Value {
-        let mut message = Map::new();
-        message.insert("role".to_owned(), json!("assistant"));
-        message.insert("content".to_owned(), json!(self.content));
-        if let Some((name, reasoning)) = self.reasoning {
-            message.insert(name.to_owned(), json!(reasoning));
-        }
-        if let Some(refusal) = self.refusal {
-            message.insert("refusal".to_owned(), json!(refusal));
-        }
-        if !self.calls.is_empty() {
-            self.calls.sort_by_key(|call| call.index);
-            let calls = self.calls.into_iter().map(Call::into_value).collect();
-            message.insert("tool_calls".to_owned(), calls);
-        }
-        let choices =
-            json!([{"index": 0, "message": message, "finish_reason": self.finish_reason}]);
-        let mut response = Map::new();
-        let mut put = |name: &str, value: Option<Value>| {
-            value.map(|value| response.insert(name.to_owned(), value))
+    /// The whole answer; `model` is for one that names none.
+    pub fn into_reply(mut self, model: &str) -> Reply {
+        self.calls.sort_by_key(|call| call.index);
+        let calls = self.calls.into_iter();
+        let calls = calls.map(|call| ToolCall::new(call.id, call.name, call.arguments)).collect();
+        let head = self.head;
+        let model = head.get("model").and_then(Value::as_str).unwrap_or(model);
+        let (reasoning_name, reasoning) = self.reasoning.unzip();
+        let reply = Reply {
+            content: self.content,
+            reasoning,
+            tool_calls: calls,
+            finish_reason: self.finish_reason,
+            refusal: self.refusal,
+            usage: head.get("usage").and_then(|usage| Usage::read(usage, model)),
+            ..Reply::default()
         };
-        put("id", self.head.shift_remove("id"));
-        put("object", Some(json!("chat.completion")));
-        put("created", self.head.shift_remove("created"));
-        put("model", self.head.shift_remove("model"));
-        put("choices", Some(choices));
-        put("usage", self.head.shift_remove("usage"));
-        self.head.shift_remove("object");
-        response.extend(self.head);
-        Value::Object(response)
+        let response = Response::of(&Whole::new(&head, &reply, reasoning_name));
+        Reply { response, ..reply }
     }
 }
 
-impl Call {
-    fn into_value(self) -> Value {
-        json!({"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}})
+/// The fields of a response beside `choices`, in the order in which they came.
+#[derive(Debug, Default)]
+struct Head(Vec<(String, Value)>);
+
+impl Head {
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+}
+
+/// A streamed answer in the form of an unstreamed one.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a Value>,
+    object: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a Value>,
+    choices: [Choice<'a>; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<&'a Value>,
+    #[serde(flatten)]
+    others: Others<'a>,
+}
+
+#[derive(Serialize)]
+struct Choice<'a> {
+    index: u8,
+    message: Message<'a>,
+    finish_reason: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tool_calls: &'a [ToolCall],
+}
+
+/// The fields that have no place of their own.
+struct Others<'a>(&'a Head);
+
+impl Serialize for Others<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let placed = ["id", "object", "created", "model", "usage"];
+        let others = self.0.0.iter().filter(|(name, _)| !placed.contains(&name.as_str()));
+        serializer.collect_map(others.map(|(name, value)| (name, value)))
+    }
+}
+
+impl<'a> Whole<'a> {
+    fn new(head: &'a Head, reply: &'a Reply, reasoning_name: Option<&str>) -> Self {
+        let named = |name| reply.reasoning.as_deref().filter(|_| reasoning_name == Some(name));
+        let message = Message {
+            role: "assistant",
+            content: reply.content.as_deref(),
+            reasoning_content: named(REASONING[0]),
+            reasoning: named(REASONING[1]),
+            refusal: reply.refusal.as_deref(),
+            tool_calls: &reply.tool_calls,
+        };
+        let finish_reason = reply.finish_reason.as_deref();
+        Self {
+            id: head.get("id"),
+            object: "chat.completion",
+            created: head.get("created"),
+            model: head.get("model"),
+            choices: [Choice { index: 0, message, finish_reason }],
+            usage: head.get("usage"),
+            others: Others(head),
+        }
     }
 }
 
@@ -326,7 +396,9 @@ fn is_json(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::reply_of_response;
     use super::*;
+    use serde_json::json;
 
     fn events(stream: &[u8], size: usize) -> Vec<String> {
         let mut parser = Events::default();
@@ -375,7 +447,10 @@ mod tests {
         assert!(!assembly.is_whole());
         assembly.push(b"data: [DONE]\n\n").unwrap();
         assert!(assembly.is_whole());
-        assembly.into_response()["choices"][0]["message"].clone()
+        let reply = assembly.into_reply("model");
+        let response = reply.response.to_json();
+        assert_eq!(reply, reply_of_response(&response, "model").unwrap());
+        response["choices"][0]["message"].clone()
     }
 
     /// The calls of a message as `id name arguments`.
@@ -465,7 +540,9 @@ mod tests {
         let expected = json!({"id": "c1", "object": "chat.completion", "created": 5, "model": "m",
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 1}, "provider": "p"});
-        assert_eq!(assembly.into_response().to_string(), expected.to_string());
+        let reply = assembly.into_reply("model");
+        assert_eq!(serde_json::to_string(&reply.response).unwrap(), expected.to_string());
+        assert_eq!(reply, reply_of_response(&expected, "model").unwrap());
     }
 
     #[test]

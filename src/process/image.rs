@@ -1,24 +1,11 @@
 //! What a child becomes: its program, arguments and environment, ready for `execve`.
 
 use super::Env;
-use std::ffi::{CString, NulError};
+use super::env::Variables;
+use super::strings::{HoldsNul, Strings};
+use std::ffi::CString;
 use std::io;
-use std::os::raw::c_char;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// How many bytes an environment has, roughly.
-const ROOM: usize = 4096;
-
-/// A string holds a NUL byte, which none can that a program is given.
-#[derive(Debug)]
-pub(super) struct HoldsNul;
-
-impl From<NulError> for HoldsNul {
-    fn from(_: NulError) -> Self {
-        Self
-    }
-}
 
 /// What `execve` takes, made beforehand because the child must not allocate memory.
 ///
@@ -27,7 +14,7 @@ impl From<NulError> for HoldsNul {
 pub(super) struct Image {
     path: CString,
     argv: Strings,
-    env: Strings,
+    env: Variables,
 }
 
 impl Image {
@@ -35,20 +22,13 @@ impl Image {
     pub(super) fn new(path: &Path, argv: &[String], env: &Env) -> Result<Self, HoldsNul> {
         let path = CString::new(path.as_os_str().as_encoded_bytes())?;
         let argv = Strings::new(argv.iter().map(|argument| [argument.as_bytes(), b"", b""]))?;
-        let variables = env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()]);
-        Ok(Self { path, argv, env: Strings::new(variables)? })
+        Ok(Self { path, argv, env: env.variables()? })
     }
 
     /// Replaces this process; gives why not.
     pub(super) fn execute(&self) -> io::Error {
         // SAFETY: the path is a C string, and both arrays end with null and point to C strings; `self` owns them all.
-        unsafe {
-            libc::execve(
-                self.path.as_ptr(),
-                self.argv.pointers.as_ptr(),
-                self.env.pointers.as_ptr(),
-            )
-        };
+        unsafe { libc::execve(self.path.as_ptr(), self.argv.as_ptr(), self.env.as_ptr()) };
         io::Error::last_os_error()
     }
 }
@@ -78,36 +58,5 @@ pub(super) fn reset_signals() {
     for signal in 1..32 {
         // SAFETY: the default action is a valid one, and a signal that has no other makes it fail, which is fine.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
-}
-
-/// C strings, one behind the other, and an array of pointers to them that ends with null.
-struct Strings {
-    pointers: Vec<*const c_char>,
-    /// What `pointers` point into.
-    _owned: Vec<u8>,
-}
-
-// SAFETY: the pointers lead to memory on the heap that the struct owns and that nothing changes.
-unsafe impl Send for Strings {}
-// SAFETY: as above.
-unsafe impl Sync for Strings {}
-
-impl Strings {
-    /// Each string is given in three pieces.
-    fn new<'a>(strings: impl Iterator<Item = [&'a [u8]; 3]>) -> Result<Self, HoldsNul> {
-        let (mut owned, mut starts) = (Vec::with_capacity(ROOM), Vec::new());
-        for pieces in strings {
-            starts.push(owned.len());
-            pieces.iter().for_each(|piece| owned.extend_from_slice(piece));
-            owned.push(0);
-        }
-        if memchr::memchr_iter(0, &owned).count() != starts.len() {
-            return Err(HoldsNul);
-        }
-        let base: *const c_char = owned.as_ptr().cast();
-        let pointers = starts.iter().map(|start| base.wrapping_add(*start));
-        let pointers = pointers.chain([std::ptr::null()]).collect();
-        Ok(Self { pointers, _owned: owned })
     }
 }

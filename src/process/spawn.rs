@@ -10,8 +10,9 @@ use rustix::process::Pid;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Our ends of the pipes of a child; nothing that is done with them blocks.
 pub(super) struct Pipes {
@@ -23,9 +24,39 @@ pub(super) struct Pipes {
 
 /// The standard streams of a child: its ends.
 struct Streams {
-    stdin: OwnedFd,
+    stdin: Input,
     stdout: OwnedFd,
     stderr: OwnedFd,
+}
+
+enum Input {
+    Pipe(PipeReader),
+    /// /dev/null.
+    Nothing(BorrowedFd<'static>),
+}
+
+impl AsFd for Input {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Pipe(pipe) => pipe.as_fd(),
+            Self::Nothing(null) => *null,
+        }
+    }
+}
+
+impl Input {
+    /// /dev/null, which is opened for the first child that needs it.
+    fn nothing() -> io::Result<Self> {
+        static NULL: OnceLock<File> = OnceLock::new();
+        let null = match NULL.get() {
+            Some(null) => null,
+            None => {
+                let null = File::open("/dev/null")?;
+                NULL.get_or_init(|| null)
+            }
+        };
+        Ok(Self::Nothing(null.as_fd()))
+    }
 }
 
 /// A child that has everything it needs and only has to be started.
@@ -41,8 +72,8 @@ impl Ready {
     /// `is_fed`.
     pub(super) fn new(image: Image, directory: &Path, is_fed: bool) -> io::Result<Self> {
         let (stdin, ours) = match is_fed {
-            true => io::pipe().map(|(theirs, ours)| (OwnedFd::from(theirs), Some(ours)))?,
-            false => (OwnedFd::from(File::open("/dev/null")?), None),
+            true => io::pipe().map(|(theirs, ours)| (Input::Pipe(theirs), Some(ours)))?,
+            false => (Input::nothing()?, None),
         };
         let (stdout, out) = io::pipe()?;
         let (stderr, err) = io::pipe()?;
@@ -72,7 +103,7 @@ mod system {
     use std::ffi::{CStr, c_int, c_void};
     use std::io;
     use std::mem::MaybeUninit;
-    use std::os::fd::{AsRawFd, RawFd};
+    use std::os::fd::{AsFd, AsRawFd, RawFd};
     use std::ptr;
     use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -91,7 +122,8 @@ mod system {
     }
 
     pub(super) fn start(image: Image, directory: &CStr, streams: &Streams) -> io::Result<Pid> {
-        let streams = [&streams.stdin, &streams.stdout, &streams.stderr].map(AsRawFd::as_raw_fd);
+        let Streams { stdin, stdout, stderr } = streams;
+        let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].map(|fd| fd.as_raw_fd());
         let engine = getpid().as_raw_pid();
         let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK);
         // The stack grows down, and calls want it aligned.
@@ -205,6 +237,7 @@ mod system {
     use rustix::process::Pid;
     use std::ffi::{CStr, OsStr};
     use std::io;
+    use std::os::fd::AsFd;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
@@ -215,7 +248,7 @@ mod system {
         command
             .current_dir(OsStr::from_bytes(directory.to_bytes()))
             .process_group(0)
-            .stdin(streams.stdin.try_clone()?)
+            .stdin(streams.stdin.as_fd().try_clone_to_owned()?)
             .stdout(streams.stdout.try_clone()?)
             .stderr(streams.stderr.try_clone()?);
         // SAFETY: between fork and exec the closure makes only a system call and does not allocate.

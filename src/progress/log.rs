@@ -5,6 +5,10 @@ use crate::durable::LogFile;
 use crate::event::{Event, Payload};
 use crate::text::{hide_answers, printable};
 use crate::time::Clock;
+use std::fmt::Write;
+
+/// As many bytes as most lines have.
+const ROOM: usize = 96;
 
 /// The log of a run, when there is one.
 pub(super) struct Log {
@@ -25,8 +29,9 @@ impl Log {
 
     /// A line of its own.
     pub(super) fn note(&mut self, text: &str) {
-        let lines = self.stamped(text);
-        self.write(&lines);
+        let mut line = format!("{} ", (self.clock)());
+        push_line(&mut line, text);
+        self.write(&line);
     }
 
     /// A line for each event, all in one write; without the answers that are to stay `hidden`.
@@ -34,15 +39,12 @@ impl Log {
         if self.file.is_none() {
             return;
         }
-        let line = |event: &Event| {
-            self.stamped(&format!("#{} {}", event.seq, words(&event.payload, hidden)))
-        };
-        let lines: String = events.iter().map(line).collect();
+        let mut lines = String::with_capacity(events.len() * ROOM);
+        for event in events {
+            let _ = write!(lines, "{} #{} ", event.timestamp, event.seq);
+            push_line(&mut lines, &words(&event.payload, hidden));
+        }
         self.write(&lines);
-    }
-
-    fn stamped(&self, text: &str) -> String {
-        format!("{} {}\n", (self.clock)(), text.replace('\n', "\\n"))
     }
 
     fn write(&mut self, lines: &str) {
@@ -50,6 +52,17 @@ impl Log {
             file.write(lines);
         }
     }
+}
+
+/// A text as the rest of a line.
+fn push_line(lines: &mut String, text: &str) {
+    let mut parts = text.split('\n');
+    lines.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        lines.push_str("\\n");
+        lines.push_str(part);
+    }
+    lines.push('\n');
 }
 
 /// What an event says, in a few words.

@@ -47,7 +47,7 @@ pub fn recording(run_dir: &Path, name: &str) -> Result<Recording, RequestError> 
     let answer = match found.error {
         Some(error) => Err(error),
         None => {
-            let mut reply = reply_of_response(found.response, &found.model)
+            let mut reply = reply_of_response(&found.response, &found.model)
                 .map_err(|why| unreadable(name, why))?;
             // With what it cost then: the prices may have changed.
             reply.usage = found.usage;

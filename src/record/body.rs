@@ -32,6 +32,11 @@ impl Body {
         &self.messages
     }
 
+    /// The last message; nothing when there is none.
+    pub fn last_message(&self) -> &str {
+        self.messages.last().map_or("", |place| &self.text[place.clone()])
+    }
+
     /// How many of the first messages stood at the beginning of the request out of which this one was made.
     pub fn kept(&self) -> usize {
         self.kept

@@ -8,7 +8,7 @@ use crate::record::Stream;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -202,7 +202,10 @@ impl<'a> Evidence<'a> {
     pub(super) fn rest(&mut self, report: &mut Report) {
         for part in ["invocations", "tool_executions", "hooks"] {
             let entries = fs::read_dir(self.run_dir.join("io").join(part)).into_iter().flatten();
-            let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+            // An empty one is of a tool that was not seen to end: there is nothing to check.
+            let is_written = |entry: &DirEntry| entry.metadata().is_ok_and(|found| found.len() > 0);
+            let names = entries.flatten().filter(is_written);
+            let names = names.filter_map(|entry| entry.file_name().into_string().ok());
             let mut names: Vec<String> = names
                 .filter(|name| name.ends_with(".json"))
                 .map(|name| format!("io/{part}/{name}"))

@@ -110,7 +110,7 @@ impl Walk<'_> {
         let frame = engine::frame(&config.agent);
         let after = match answer::replacement(&finished, configured) {
             Ok(Some(by)) => {
-                let (body, _) = engine::replaced(Body::default(), &frame, by, &Secrets::default());
+                let body = engine::replaced(Body::default(), &frame, by, &Secrets::default());
                 body.text().as_str().to_owned()
             }
             Ok(None) | Err(_) => before.get().to_owned(),
@@ -230,7 +230,7 @@ impl Walk<'_> {
         let agent = &self.config.as_ref()?.agent;
         let configured = agent.hooks.get(Hook::PostLlmResponse)?;
         let given = answer::response(&finished, configured).ok().flatten();
-        let given = given.and_then(|it| llm::reply_of_response(it, &agent.llm.model).ok());
+        let given = given.and_then(|it| llm::reply_of_response(&it, &agent.llm.model).ok());
         Some(match given {
             Some(changed) => Reply { usage: reply.usage, ..changed },
             None => reply,

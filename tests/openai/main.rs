@@ -58,7 +58,7 @@ fn ask_with(provider: &mut OpenAi, body: &str, cancel: &Cancel) -> Outcome {
         body: &Arc::new(body.to_owned()),
         task: "hi",
         message: "hi",
-        last: "hi",
+        last: "{}",
         script_place: 0,
     };
     let mut attempts = Vec::new();

@@ -7,7 +7,7 @@ use crate::cli::drive::{self, Options, Ready};
 use crate::cli::failure::Failure;
 use crate::composition::Composition;
 use crate::event::{Payload, Thought};
-use crate::llm::{self, LlmError, Provider, Reply, Request};
+use crate::llm::{LlmError, Provider, Reply, Request};
 use crate::record;
 use crate::replay::{self, Again, Recorded};
 use crate::signal::Cancel;
@@ -15,7 +15,7 @@ use crate::state::RunState;
 use crate::tokens::Ratio;
 use crate::vars::Vars;
 use crate::workspace::Workspace;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -119,13 +119,11 @@ fn ask(
     request: &Again,
     cancel: &Cancel,
 ) -> Result<Reply, Failure> {
-    let last = request.rebuilt.messages.last();
-    let last = last.and_then(|message| serde_json::from_str::<Json>(message).ok());
     let request = Request {
         body: &Arc::new(request.text.clone()),
         task: state.conversation.task(),
         message: state.conversation.last_user_message(),
-        last: &last.map(|message| llm::text_of_message(&message)).unwrap_or_default(),
+        last: request.rebuilt.messages.last().map_or("", |last| last),
         script_place: state.script_place,
     };
     provider.complete(&request, cancel, &mut |_| {}).map_err(|error| match error {
