@@ -244,7 +244,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Makes the journal of a new run. What an engine that died at the very beginning left of one is set aside.
+    /// Makes the journal of a new run. What an engine that died at the very beginning left of one is set aside. That the
+    /// file is there after a crash, the first metadata of the run sees to: the directory is synced with them.
     pub fn create(run_dir: &Path, clock: Clock) -> Result<Self, FileError> {
         let path = run_dir.join(FILE_NAME);
         let file = match fs::read(&path) {

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::durable::{AppendFile, FileError, Lock};
+use crate::durable::{self, AppendFile, FileError, Lock};
 use crate::limits::{Account, Admission, Amount, Entry, Head, Refusal, Worst};
 use crate::ownership::{self, Owner};
 use crate::signal::Cancel;
@@ -243,6 +243,7 @@ impl Ledger {
             (Contents { account: None, length: 0 }, AppendFile::create(&path)?)
         };
         file.append(line(&Entry::Limits(Box::new(head.clone()))).as_bytes())?;
+        durable::sync_dir(run_dir)?;
         let account = match contents.account {
             Some(mut account) => {
                 account.apply(Entry::Limits(Box::new(head.clone())));

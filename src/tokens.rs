@@ -32,9 +32,13 @@ impl Ratio {
 
     /// The tokens of a text of so many bytes, rounded up.
     pub fn tokens(self, bytes: usize) -> u64 {
-        let (bytes, reported) = (bytes as u128, u128::from(self.reported));
-        let tokens = (bytes * reported).div_ceil(u128::from(BYTES) * u128::from(self.estimated));
-        u64::try_from(tokens).unwrap_or(u64::MAX)
+        let reported = bytes as u128 * u128::from(self.reported);
+        let estimated = u128::from(BYTES) * u128::from(self.estimated);
+        // Every part of a conversation is counted for every request, and 64 bits are divided several times as quickly.
+        match (u64::try_from(reported), u64::try_from(estimated)) {
+            (Ok(reported), Ok(estimated)) => reported.div_ceil(estimated),
+            _ => u64::try_from(reported.div_ceil(estimated)).unwrap_or(u64::MAX),
+        }
     }
 }
 

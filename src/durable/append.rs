@@ -2,7 +2,7 @@
 
 #[cfg(feature = "failpoints")]
 use super::faults;
-use super::{FileError, Result, failed, may_fail, private, start, sync_dir};
+use super::{FileError, Result, failed, may_fail, private, start};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ pub struct AppendFile {
 }
 
 impl AppendFile {
-    /// Makes a file that must not be there yet; it is there after a crash.
+    /// Makes a file that must not be there yet. What was acknowledged of it is there after a crash when its directory has
+    /// been synced too, which is the caller's to do.
     pub fn create(path: &Path) -> Result<Self> {
         may_fail().map_err(failed("create", path))?;
         let file =
             private().append(true).create_new(true).open(path).map_err(failed("create", path))?;
-        path.parent().map_or(Ok(()), sync_dir)?;
         Ok(Self { file, path: path.to_owned(), length: 0, written: 0, broken: None })
     }
 

@@ -52,9 +52,10 @@ impl Body {
         let mut messages = messages.peekable();
         let mut kept = 0;
         if self.head() == head {
-            let places = self.messages.iter();
+            let (places, text) = (self.messages.iter(), self.text.as_bytes());
             let same = places.take_while(|place| {
-                messages.next_if(|next| self.text[(*place).clone()] == *next.as_ref()).is_some()
+                let stood = &text[(*place).clone()];
+                messages.next_if(|next| *stood == *next.as_ref().as_bytes()).is_some()
             });
             kept = same.count();
         }
