@@ -340,11 +340,10 @@ impl Ready {
 
     /// The agent's LLM.
     pub fn connect(&self, environment: &Environment) -> Result<Box<dyn Provider>, Failure> {
-        let launch = environment.launch_provider();
         Ok(llm::connect(
             &self.agent.llm,
             self.endpoint.as_ref().map(OpenAi::again),
-            launch,
+            || environment.launch_provider(),
             environment.vars(),
         )?)
     }

@@ -272,10 +272,11 @@ pub trait Provider {
 }
 
 /// The provider that `config` names, the prepared `endpoint` where it is one; nothing is connected before the first call.
+/// `launch` is asked for the surroundings of a command.
 pub fn connect(
     config: &LlmConfig,
     endpoint: Option<openai::OpenAi>,
-    launch: crate::process::Launch,
+    launch: impl FnOnce() -> crate::process::Launch,
     vars: &Vars,
 ) -> Result<Box<dyn Provider>, LlmError> {
     match (&config.provider, endpoint) {
@@ -291,7 +292,7 @@ pub fn connect(
         (ProviderKind::Command(argv), _) => {
             let argv = argv.iter().map(|word| vars.fill(word)).collect();
             let model = config.model.clone();
-            Ok(Box::new(command::CommandProvider::new(argv, launch, model, config.timeout_ms)))
+            Ok(Box::new(command::CommandProvider::new(argv, launch(), model, config.timeout_ms)))
         }
     }
 }
