@@ -240,10 +240,11 @@ impl Ledger {
             let file = AppendFile::open(&path, contents.length)?;
             (contents, file)
         } else {
-            (Contents { account: None, length: 0 }, AppendFile::create(&path)?)
+            let file = AppendFile::create(&path)?;
+            durable::sync_dir(run_dir)?;
+            (Contents { account: None, length: 0 }, file)
         };
         file.append(line(&Entry::Limits(Box::new(head.clone()))).as_bytes())?;
-        durable::sync_dir(run_dir)?;
         let account = match contents.account {
             Some(mut account) => {
                 account.apply(Entry::Limits(Box::new(head.clone())));

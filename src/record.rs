@@ -271,7 +271,7 @@ impl Records {
         let stem = format!("{}_{}", record.started_at.compact(), record.iteration);
         let name = format!("{}.json", self.fresh_stem("invocations", &stem));
         let request_sha256 = sent.map_or_else(|| body.sha256(), sha256);
-        let request = self.shortened(body, sent.unwrap_or(body.text()));
+        let request = self.shortened(body, sent);
         // The request is JSON already.
         let mut text = Vec::with_capacity(request.len() + ROOM);
         let _ = serde_json::to_writer(&mut text, record);
@@ -288,12 +288,14 @@ impl Records {
         Ok(path)
     }
 
-    /// The text of a request with the messages that the last record tells of replaced by a reference, unless it is
-    /// recorded whole.
-    fn shortened<'t>(&mut self, body: &Body, text: &'t str) -> Cow<'t, str> {
-        let messages = body.messages();
-        let is_own = std::ptr::eq(text, body.text().as_str());
-        let same = if is_own || body.is_like(text) { &messages[..body.kept()] } else { &[] };
+    /// The text of a request, or of what was `sent` in its place, with the messages that the last record tells of replaced
+    /// by a reference, unless it is recorded whole.
+    fn shortened<'t>(&mut self, body: &'t Body, sent: Option<&'t str>) -> Cow<'t, str> {
+        let text = sent.unwrap_or(body.text());
+        let same = match sent {
+            Some(sent) if !body.is_like(sent) => &[],
+            _ => &body.messages()[..body.kept()],
+        };
         let (Some(file), [first, ..], [.., last]) = (&self.last_request, same, same) else {
             self.whole += text.len();
             return Cow::Borrowed(text);

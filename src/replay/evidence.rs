@@ -203,9 +203,13 @@ impl<'a> Evidence<'a> {
         for part in ["invocations", "tool_executions", "hooks"] {
             let entries = fs::read_dir(self.run_dir.join("io").join(part)).into_iter().flatten();
             // An empty one is of a tool that was not seen to end: there is nothing to check.
-            let is_written = |entry: &DirEntry| entry.metadata().is_ok_and(|found| found.len() > 0);
-            let names = entries.flatten().filter(is_written);
-            let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+            let is_empty = |entry: &DirEntry| {
+                entry.metadata().is_ok_and(|found| found.is_file() && found.len() == 0)
+            };
+            let names = entries
+                .flatten()
+                .filter(|entry| !is_empty(entry))
+                .filter_map(|entry| entry.file_name().into_string().ok());
             let mut names: Vec<String> = names
                 .filter(|name| name.ends_with(".json"))
                 .map(|name| format!("io/{part}/{name}"))

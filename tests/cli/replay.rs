@@ -230,6 +230,10 @@ fn c_16_9_what_is_no_file_of_the_run_is_not_read() {
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     let ran = replay(&sandbox, &[]).expect_code(3);
     assert!(ran.stdout.contains("recorded: it is not a regular file\n"), "{}", ran.stdout);
+    // Also one that no event names.
+    fs::rename(&path, path.with_file_name("another.json")).unwrap();
+    let ran = replay(&sandbox, &[]).expect_code(3);
+    assert!(ran.stdout.contains("another.json\n"), "{}", ran.stdout);
     sandbox.delta(["export", "r", "-w", "work", "--to", "atif"]).output().expect_code(0);
 }
 
