@@ -2,13 +2,15 @@
 //!
 //! Pure. What the LLM gave is made fit to be sent back: call ids that are missing, repeated or hostile are replaced, so
 //! that every call is answered by exactly one result that a strict endpoint accepts. It is kept in the form in which it
-//! is sent, so that a request costs what is new in it and a copy of the rest.
+//! is sent, so that a request costs what is new in it and a look at the rest.
 
 use crate::event::Thought;
 use crate::llm::{Message, ToolCall};
 use crate::text;
+use crate::transcript::{Messages, Transcript};
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// A longer id is replaced: it would have to be repeated with every request.
 const LONGEST_ID: usize = 128;
@@ -17,6 +19,7 @@ const LONGEST_ID: usize = 128;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conversation {
     entries: Vec<Entry>,
+    transcript: Transcript,
     /// Where each iteration begins: with the user messages that it answers.
     starts: Vec<usize>,
     /// Where the task stands.
@@ -27,10 +30,8 @@ pub struct Conversation {
 #[derive(Debug, Clone, PartialEq)]
 struct Entry {
     said: Said,
-    /// Its messages as they are sent: each a JSON object.
-    messages: Vec<String>,
-    /// How many bytes they take in a request, each with the comma behind it.
-    bytes: usize,
+    /// Where its messages stand in the transcript; there is at least one.
+    messages: Range<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -47,19 +48,17 @@ enum Said {
 /// A part of the conversation that is sent whole or not at all: an iteration with the user messages that it answers,
 /// the user messages that no iteration has answered yet, or the task of a conversation whose beginning is left out.
 #[derive(Debug, Clone, Copy)]
-pub struct Part<'a> {
-    entries: &'a [Entry],
-}
+pub struct Part<'a>(Messages<'a>);
 
 impl<'a> Part<'a> {
-    /// How many bytes its messages take in a request.
-    pub fn bytes(&self) -> usize {
-        self.entries.iter().map(|entry| entry.bytes).sum()
+    /// How many bytes its messages take in a request, each with the comma behind it.
+    pub fn bytes(self) -> usize {
+        self.0.text().len() + 1
     }
 
-    /// Its messages as they are sent: each a JSON object.
-    pub fn messages(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.entries.iter().flat_map(|entry| &entry.messages).map(String::as_str)
+    /// Its messages as they are sent.
+    pub fn messages(self) -> Messages<'a> {
+        self.0
     }
 }
 
@@ -68,14 +67,19 @@ impl Conversation {
     pub fn user(&mut self, content: &str) {
         self.task.get_or_insert(self.entries.len());
         let message = Message::User { content: Cow::Borrowed(content) }.to_json();
-        let said = Said::User(content.to_owned());
-        self.entries.push(Entry::new(said, vec![message]));
+        self.add(Said::User(content.to_owned()), [message]);
     }
 
     /// The engine tells of something that was done outside of the conversation.
     pub fn note(&mut self, content: &str) {
         let message = Message::User { content: Cow::Borrowed(content) }.to_json();
-        self.entries.push(Entry::new(Said::Note, vec![message]));
+        self.add(Said::Note, [message]);
+    }
+
+    fn add(&mut self, said: Said, messages: impl IntoIterator<Item = String>) {
+        let first = self.transcript.count();
+        messages.into_iter().for_each(|message| self.transcript.push(&message));
+        self.entries.push(Entry { said, messages: first..self.transcript.count() });
     }
 
     /// The LLM answered. Gives the ids of its calls, in order.
@@ -96,9 +100,9 @@ impl Conversation {
         let tool_calls = Cow::Owned(calls);
         let answer = Message::Assistant { content, reasoning_content, tool_calls }.to_json();
         let results = ids.iter().map(|id| no_result(id));
-        let messages = std::iter::once(answer).chain(results).collect();
+        let messages = std::iter::once(answer).chain(results);
         self.starts.push(self.answered());
-        self.entries.push(Entry::new(Said::Iteration(ids.clone()), messages));
+        self.add(Said::Iteration(ids.clone()), messages);
         ids
     }
 
@@ -120,14 +124,10 @@ impl Conversation {
 
     /// Makes the message that is the result of a call of the last answer, when there is such a call.
     fn set_result(&mut self, call_id: &str, make: impl FnOnce() -> String) {
-        let is_iteration = |entry: &&mut Entry| matches!(entry.said, Said::Iteration(_));
-        let Some(entry) = self.entries.iter_mut().rev().find(is_iteration) else { return };
-        let Said::Iteration(calls) = &entry.said else { return };
+        let Some(last) = self.answered().checked_sub(1) else { return };
+        let Entry { said: Said::Iteration(calls), messages } = &self.entries[last] else { return };
         let Some(index) = calls.iter().position(|id| id == call_id) else { return };
-        if let Some(message) = entry.messages.get_mut(1 + index) {
-            let before = std::mem::replace(message, make());
-            entry.bytes = entry.bytes - before.len() + message.len();
-        }
+        self.transcript.replace(messages.start + 1 + index, &make());
     }
 
     /// The id of a call in the run: the LLM's own, unless it cannot serve.
@@ -146,7 +146,8 @@ impl Conversation {
     /// What is sent: everything, or the last `max_iterations` answers with the first user message and the later ones
     /// that they answer; each message as JSON. Never half a pair.
     pub fn messages(&self, max_iterations: Option<usize>) -> Vec<&str> {
-        self.parts(self.beyond(max_iterations)).flat_map(|part| part.messages()).collect()
+        let parts = self.parts(self.beyond(max_iterations));
+        parts.flat_map(|part| part.messages().iter()).collect()
     }
 
     /// How many iterations there are.
@@ -170,20 +171,32 @@ impl Conversation {
     /// The iteration at `index`, counted from 0, with the user messages that it answers.
     pub fn iteration(&self, index: usize) -> Part<'_> {
         let end = self.starts.get(index + 1).copied().unwrap_or_else(|| self.answered());
-        Part { entries: &self.entries[self.starts[index]..end] }
+        self.part(self.starts[index]..end)
+    }
+
+    /// Some entries, at least one.
+    fn part(&self, entries: Range<usize>) -> Part<'_> {
+        let (first, last) = (&self.entries[entries.start], &self.entries[entries.end - 1]);
+        Part(self.transcript.messages(first.messages.start..last.messages.end))
+    }
+
+    /// What is left without the `left_out` oldest iterations and the task that stands apart, in one piece.
+    pub fn rest(&self, left_out: usize) -> Option<Part<'_>> {
+        let from = self.starts.get(left_out).copied().unwrap_or_else(|| self.answered());
+        (from < self.entries.len()).then(|| self.part(from..self.entries.len()))
     }
 
     /// The task, unless it is in one of the parts that are left without the `left_out` oldest iterations.
     pub fn task_apart(&self, left_out: usize) -> Option<Part<'_>> {
         let from = self.starts.get(left_out).copied().unwrap_or_else(|| self.answered());
         let task = self.task.filter(|task| *task < from)?;
-        Some(Part { entries: &self.entries[task..=task] })
+        Some(self.part(task..task + 1))
     }
 
     /// The user messages that no iteration has answered yet.
     pub fn unanswered(&self) -> Option<Part<'_>> {
-        let entries = &self.entries[self.answered()..];
-        (!entries.is_empty()).then_some(Part { entries })
+        let answered = self.answered();
+        (answered < self.entries.len()).then(|| self.part(answered..self.entries.len()))
     }
 
     /// The text of the first user message.
@@ -198,11 +211,6 @@ impl Conversation {
 }
 
 impl Entry {
-    fn new(said: Said, messages: Vec<String>) -> Self {
-        let bytes = messages.iter().map(|message| message.len() + 1).sum();
-        Self { said, messages, bytes }
-    }
-
     fn user_text(&self) -> Option<&str> {
         match &self.said {
             Said::User(content) => Some(content),

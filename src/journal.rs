@@ -274,11 +274,21 @@ impl Journal {
         ))
     }
 
-    /// Makes an event of a payload. It counts from now on, and is durable after the next commit.
-    pub fn record(&mut self, payload: Payload) -> &Event {
-        let event = Event { seq: self.next_seq, timestamp: (self.clock)(), payload };
+    /// Makes an event of a payload, or of what `instead` gives in its place when it has seen the line. It counts from now
+    /// on, and is durable after the next commit.
+    pub fn record(
+        &mut self,
+        payload: Payload,
+        instead: impl FnOnce(&str, &Payload) -> Option<Payload>,
+    ) -> &Event {
+        let mut event = Event { seq: self.next_seq, timestamp: (self.clock)(), payload };
         self.next_seq += 1;
-        self.lines.push_str(&event.to_line());
+        let mut line = event.to_line();
+        if let Some(payload) = instead(&line, &event.payload) {
+            event.payload = payload;
+            line = event.to_line();
+        }
+        self.lines.push_str(&line);
         self.pending.push(event);
         &self.pending[self.pending.len() - 1]
     }

@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn c_5_2_a_request_that_was_sent_otherwise_keeps_its_marks() {
         let mut body = Body::default();
-        body.update("{\"messages\":[", ["\"ab\"", "\"c\""].iter(), "],\"x\":1}");
+        body.update("{\"messages\":[", &["\"ab\"".into(), "\"c\"".into()], "],\"x\":1}");
         assert!(body.is_like(r#"{"messages":["ab","c"]}"#));
         assert!(
             !body.is_like(r#"{"messages":["ab"]}"#) && !body.is_like(r#"{ "messages":["ab","c"]}"#)

@@ -17,7 +17,6 @@ use crate::text::Secrets;
 use crate::time::{Clock, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// While a run goes on, its metadata is brought up to date this often at most, in milliseconds.
@@ -125,6 +124,30 @@ fn write_metadata(run_dir: &Path, metadata: &RunMetadata) -> Result<(), FileErro
     durable::replace(&run_dir.join("metadata.json"), metadata.to_text().as_bytes())
 }
 
+/// A payload without the key's own value, wherever it turned up. Only texts are looked at: a value that is also the name
+/// of a field takes no event apart.
+fn redacted(payload: &Payload, secrets: &Secrets) -> Option<Payload> {
+    // Where the agent and the run lie is needed to go on, and is no secret to anybody who can read it here. `dummy-key`
+    // for a local server may well be a part of it.
+    if let Payload::EngineStart(start) = payload {
+        let mut start = start.clone();
+        hide_in(&mut start.config, secrets);
+        return Some(Payload::EngineStart(start));
+    }
+    let mut value = serde_json::to_value(payload).ok()?;
+    hide_in(&mut value, secrets);
+    serde_json::from_value(value).ok()
+}
+
+fn hide_in(value: &mut Value, secrets: &Secrets) {
+    match value {
+        Value::String(text) => *text = secrets.hide(text).into_owned(),
+        Value::Array(items) => items.iter_mut().for_each(|item| hide_in(item, secrets)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| hide_in(field, secrets)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// Rebuilds the metadata of a run that has ended, when it is missing or damaged, or older than the journal because its
 /// process died between the two. For the holder of the lock, before it leaves the run as it is.
 pub fn mend_metadata(run_dir: &Path, state: &RunState) -> Result<(), FileError> {
@@ -202,38 +225,12 @@ impl Run {
     /// Makes a fact of something: it counts from now on. Before any act that follows from it there is a
     /// [`Run::commit`].
     pub fn record(&mut self, payload: Payload) {
-        let payload = self.redacted(payload);
-        self.state.apply(self.journal.record(payload));
-    }
-
-    /// The payload without the key's own value, wherever it turned up. Only texts are looked at: a value that is also the
-    /// name of a field takes no event apart.
-    fn redacted(&self, payload: Payload) -> Payload {
-        // Where the agent and the run lie is needed to go on, and is no secret to anybody who can read it here. `dummy-key`
-        // for a local server may well be a part of it.
-        if let Payload::EngineStart(mut start) = payload {
-            self.hide_in(&mut start.config);
-            return Payload::EngineStart(start);
-        }
-        if self.secrets.is_empty() {
-            return payload;
-        }
-        let Ok(text) = serde_json::to_string(&payload) else { return payload };
-        if matches!(self.secrets.hide(&text), Cow::Borrowed(_)) {
-            return payload;
-        }
-        let Ok(mut value) = serde_json::to_value(&payload) else { return payload };
-        self.hide_in(&mut value);
-        serde_json::from_value(value).unwrap_or(payload)
-    }
-
-    fn hide_in(&self, value: &mut Value) {
-        match value {
-            Value::String(text) => *text = self.secrets.hide(text).into_owned(),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.hide_in(item)),
-            Value::Object(fields) => fields.values_mut().for_each(|field| self.hide_in(field)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
+        let secrets = &self.secrets;
+        let instead = |line: &str, payload: &Payload| match secrets.is_in(line) {
+            true => redacted(payload, secrets),
+            false => None,
+        };
+        self.state.apply(self.journal.record(payload, instead));
     }
 
     /// Sets what was recorded on its way to the disk. For what is done between the last event before an act and the commit

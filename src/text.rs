@@ -1,9 +1,11 @@
 //! Text made fit for where it goes: bytes shown as UTF-8, terminal controls taken out, names that were nearly right,
 //! secrets hidden.
 
+use memchr::memmem::Finder;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::path::Path;
+use std::sync::Arc;
 
 /// `text` without what could steer a terminal: escape sequences and control characters, except newline and tab.
 pub fn printable(text: &str) -> String {
@@ -220,9 +222,13 @@ pub fn of_json(error: &serde_json::Error) -> String {
     .fold(text.to_owned(), |text, (from, to)| text.replacen(from, to, 1))
 }
 
-/// Values that must never be written anywhere, and what stands in their place.
+/// Values that must never be written anywhere, and what stands in their place. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Secrets(Vec<String>);
+pub struct Secrets {
+    values: Arc<[String]>,
+    /// What is looked for: each value, and what JSON makes of it.
+    forms: Arc<[Finder<'static>]>,
+}
 
 /// What stands in the place of a secret.
 pub const REDACTED: &str = "[redacted]";
@@ -238,12 +244,14 @@ impl Secrets {
             values.into_iter().filter(|value| value.len() >= Self::SHORTEST).collect();
         // Of two that begin alike the longer one goes first: hiding the shorter one would leave the other's rest.
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        Self(values)
+        let forms = values.iter().flat_map(|value| forms(value));
+        let forms = forms.map(|form| Finder::new(form.as_bytes()).into_owned()).collect();
+        Self { values: values.into(), forms }
     }
 
     /// Whether there is nothing to hide.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.values.is_empty()
     }
 
     /// As [`Secrets::hide`], for a text that is at hand.
@@ -258,15 +266,10 @@ impl Secrets {
     /// string of JSON, as the arguments of a call do.
     pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(text);
-        for secret in &self.0 {
-            let (once, mut forms) = (json_escaped(secret), vec![secret.clone()]);
-            if once != *secret {
-                forms.extend([json_escaped(&once).into_owned(), once.into_owned()]);
-            }
-            for form in forms {
-                if text.contains(&form) {
-                    text = Cow::Owned(text.replace(&form, REDACTED));
-                }
+        for form in &*self.forms {
+            if form.find(text.as_bytes()).is_some() {
+                let form = String::from_utf8_lossy(form.needle());
+                text = Cow::Owned(text.replace(&*form, REDACTED));
             }
         }
         text
@@ -274,27 +277,37 @@ impl Secrets {
 
     /// Whether [`Secrets::hide`] would change `text`.
     pub fn is_in(&self, text: &str) -> bool {
-        matches!(self.hide(text), Cow::Owned(_))
+        self.forms.iter().any(|form| form.find(text.as_bytes()).is_some())
     }
 
     /// A filter for bytes that come in pieces.
     pub fn stream(&self) -> SecretStream {
-        let secrets: Vec<Vec<u8>> = self.0.iter().map(|s| s.clone().into_bytes()).collect();
+        let secrets = Arc::clone(&self.values);
         let mut begins = [false; 256];
-        secrets.iter().for_each(|secret| begins[usize::from(secret[0])] = true);
+        secrets.iter().for_each(|secret| begins[usize::from(secret.as_bytes()[0])] = true);
         SecretStream { secrets, begins, held: Vec::new(), found: false }
     }
 }
 
-fn json_escaped(text: &str) -> Cow<'_, str> {
+/// A secret as it stands in a text; where JSON escapes something of it, also as it stands in a string of JSON in a string
+/// of JSON, and in a string of JSON, the longest first.
+fn forms(secret: &str) -> Vec<String> {
+    let once = json_escaped(secret);
+    match once == secret {
+        true => vec![once],
+        false => vec![secret.to_owned(), json_escaped(&once), once],
+    }
+}
+
+fn json_escaped(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
-    Cow::Owned(quoted[1..quoted.len() - 1].to_owned())
+    quoted[1..quoted.len() - 1].to_owned()
 }
 
 /// Hides secrets in a stream of bytes, also where one is cut over two pieces.
 #[derive(Debug)]
 pub struct SecretStream {
-    secrets: Vec<Vec<u8>>,
+    secrets: Arc<[String]>,
     /// Whether a secret begins with this byte: most bytes need no closer look.
     begins: [bool; 256],
     held: Vec<u8>,
@@ -318,7 +331,7 @@ impl SecretStream {
             out.extend_from_slice(&self.held[at..at + skipped]);
             at += skipped;
             let rest = &self.held[at..];
-            for secret in &self.secrets {
+            for secret in self.secrets.iter().map(String::as_bytes) {
                 if rest.starts_with(secret) {
                     out.extend_from_slice(REDACTED.as_bytes());
                     self.found = true;
@@ -326,7 +339,7 @@ impl SecretStream {
                     continue 'next;
                 }
             }
-            if self.secrets.iter().any(|secret| secret.starts_with(rest)) {
+            if self.secrets.iter().any(|secret| secret.as_bytes().starts_with(rest)) {
                 self.held.drain(..at);
                 return Cow::Owned(out);
             }

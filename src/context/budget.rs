@@ -43,7 +43,7 @@ impl Scale<'_, '_> {
     fn part(&mut self, part: &Part<'_>) -> Result<u64, ContextError> {
         match self.tokenizer {
             None => Ok(self.around.ratio.tokens(part.bytes())),
-            Some(_) => part.messages().map(|message| self.message(message)).sum(),
+            Some(_) => part.messages().iter().map(|message| self.message(message)).sum(),
         }
     }
 

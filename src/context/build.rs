@@ -11,6 +11,7 @@ use crate::signal::Cancel;
 use crate::state::RunState;
 use crate::time::Clock;
 use crate::tokens::Ratio;
+use crate::transcript::Messages;
 use crate::vars::Vars;
 use std::borrow::Cow;
 use std::io;
@@ -39,12 +40,21 @@ pub struct Surroundings<'a> {
 /// What is sent, and where it comes from.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// The messages, in order, each as JSON.
-    pub messages: Vec<Cow<'a, str>>,
+    /// The messages, in order.
+    pub pieces: Vec<Piece<'a>>,
     /// The sources that they come from, in order; also those that gave nothing.
     pub blocks: Vec<Block>,
     /// How many of the oldest iterations are left out for want of room.
     pub left_out: usize,
+}
+
+/// Messages of a context that follow each other.
+#[derive(Debug)]
+pub enum Piece<'a> {
+    /// One that was made for it, as JSON.
+    Made(String),
+    /// Those of the conversation.
+    Said(Messages<'a>),
 }
 
 /// A source before the conversation has its room.
@@ -74,14 +84,12 @@ impl Manifest {
             ready.push((block, prepared));
         }
         let mut left = self.room(ready.iter().map(|(_, ready)| ready))?;
-        let mut context = Context { messages: Vec::new(), blocks: Vec::new(), left_out: 0 };
+        let mut context = Context { pieces: Vec::new(), blocks: Vec::new(), left_out: 0 };
         for (source, (mut block, ready)) in self.sources.iter().zip(ready) {
-            let before = context.messages.len();
             match ready {
                 Ready::Skipped(why) => block.skipped = Some(why),
                 Ready::Text { message, tokens, cut } => {
-                    block.bytes = message.len() + 1;
-                    context.messages.push(Cow::Owned(message));
+                    context.add(Piece::Made(message), &mut block);
                     (block.tokens, block.cut) = (tokens, cut);
                 }
                 Ready::Journal { beyond } => {
@@ -90,7 +98,6 @@ impl Manifest {
                     context.add_journal(state, beyond, &selection, &mut block);
                 }
             }
-            block.messages = context.messages.len() - before;
             context.blocks.push(block);
         }
         Ok(context)
@@ -113,7 +120,29 @@ impl Manifest {
     }
 }
 
+impl Piece<'_> {
+    /// The messages.
+    pub fn messages(&self) -> Messages<'_> {
+        match self {
+            Self::Made(message) => message.as_str().into(),
+            Self::Said(messages) => *messages,
+        }
+    }
+}
+
 impl<'c> Context<'c> {
+    /// The messages, in order.
+    pub fn messages(&self) -> Vec<Messages<'_>> {
+        self.pieces.iter().map(Piece::messages).collect()
+    }
+
+    fn add(&mut self, piece: Piece<'c>, block: &mut Block) {
+        let messages = piece.messages();
+        block.messages += messages.count();
+        block.bytes += messages.text().len() + 1;
+        self.pieces.push(piece);
+    }
+
     fn add_journal(
         &mut self,
         state: &'c RunState,
@@ -124,14 +153,15 @@ impl<'c> Context<'c> {
         block.tokens = selection.tokens;
         if selection.left_out > beyond {
             let notice = budget::notice(&block.source, selection.left_out);
-            block.bytes = notice.len() + 1;
-            self.messages.push(Cow::Owned(notice));
+            self.add(Piece::Made(notice), block);
             block.cut = Some(budget::oldest(selection.left_out));
             self.left_out = self.left_out.max(selection.left_out);
         }
-        for part in state.conversation.parts(selection.left_out) {
-            block.bytes += part.bytes();
-            self.messages.extend(part.messages().map(Cow::Borrowed));
+        let conversation = &state.conversation;
+        let parts =
+            [conversation.task_apart(selection.left_out), conversation.rest(selection.left_out)];
+        for part in parts.into_iter().flatten() {
+            self.add(Piece::Said(part.messages()), block);
         }
     }
 }

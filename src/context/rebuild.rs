@@ -110,7 +110,7 @@ impl Rebuilt {
             self.left_out = self.left_out.max(selection.left_out);
         }
         let parts = state.conversation.parts(selection.left_out);
-        let messages = parts.flat_map(|part| part.messages());
+        let messages = parts.flat_map(|part| part.messages().iter());
         self.messages.extend(messages.map(str::to_owned));
     }
 }

@@ -3,7 +3,7 @@
 use super::hooks::{Effect, Input};
 use super::{Engine, EngineError, millis};
 use crate::agent::Agent;
-use crate::context::{self, Context, Generator, Surroundings};
+use crate::context::{self, Generator, Surroundings};
 use crate::event::{Payload, Thought};
 use crate::hook::Hook;
 use crate::hook::answer::{self, Failure, Replacement};
@@ -13,6 +13,7 @@ use crate::run::{Notice, Run};
 use crate::text::Secrets;
 use crate::time::Timestamp;
 use crate::tokens;
+use crate::transcript::Messages;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant};
@@ -125,13 +126,13 @@ impl Engine<'_> {
             generates: true,
         };
         let state = run.state();
-        let Context { messages, blocks, left_out } =
-            self.agent.context.build(state, &mut around)?;
+        let context = self.agent.context.build(state, &mut around)?;
+        let (last, messages) = (std::mem::take(&mut self.last), context.messages());
         Ok(Question {
             iteration,
-            body: next(std::mem::take(&mut self.last), &self.frame, &messages, run.secrets()),
-            blocks,
-            left_out,
+            body: next(last, &self.frame, &messages, run.secrets()),
+            blocks: context.blocks,
+            left_out: context.left_out,
             task: state.conversation.task().to_owned(),
             message: state.conversation.last_user_message().to_owned(),
         })
@@ -282,7 +283,7 @@ impl Engine<'_> {
 }
 
 /// The request in which `agent` sends these messages, as a run sends it when no hook changes it.
-pub fn request<M: AsRef<str>>(agent: &Agent, messages: &[M], secrets: &Secrets) -> Body {
+pub fn request(agent: &Agent, messages: &[Messages<'_>], secrets: &Secrets) -> Body {
     next(Body::default(), &frame(agent), messages, secrets)
 }
 
@@ -296,22 +297,26 @@ pub fn replaced(last: Body, frame: &(String, String), by: Replacement, secrets: 
         }
     };
     let messages: Vec<String> = messages.iter().map(Json::to_string).collect();
+    let messages: Vec<_> = messages.iter().map(|message| message.as_str().into()).collect();
     next(last, &frame, &messages, secrets)
 }
 
 /// The request body behind `last`, of its messages, and what stands before and behind them.
-fn next<M: AsRef<str>>(
+fn next(
     mut last: Body,
     (head, tail): &(String, String),
-    messages: &[M],
+    messages: &[Messages<'_>],
     secrets: &Secrets,
 ) -> Body {
-    if secrets.is_empty() {
-        last.update(head, messages.iter(), tail);
+    let (head, tail) = (secrets.hide(head), secrets.hide(tail));
+    if !messages.iter().any(|some| secrets.is_in(some.text())) {
+        last.update(&head, messages, &tail);
         return last;
     }
-    let messages = messages.iter().map(|message| secrets.hide(message.as_ref()));
-    last.update(&secrets.hide(head), messages, &secrets.hide(tail));
+    let each = messages.iter().flat_map(|some| some.iter());
+    let hidden: Vec<_> = each.map(|message| secrets.hide(message)).collect();
+    let hidden: Vec<_> = hidden.iter().map(|message| Messages::from(&**message)).collect();
+    last.update(&head, &hidden, &tail);
     last
 }
 

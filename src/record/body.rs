@@ -1,6 +1,7 @@
 //! The body of a request, which is built out of the one before it.
 
 use crate::text::hex;
+use crate::transcript::Messages;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,32 +44,46 @@ impl Body {
     }
 
     /// Makes the next request out of this one: `messages` between `head` and `tail`, with commas.
-    pub fn update<M: AsRef<str>>(
-        &mut self,
-        head: &str,
-        messages: impl Iterator<Item = M>,
-        tail: &str,
-    ) {
-        let mut messages = messages.peekable();
-        let mut kept = 0;
-        if self.head() == head {
-            let (places, text) = (self.messages.iter(), self.text.as_bytes());
-            let same = places.take_while(|place| {
-                let stood = &text[(*place).clone()];
-                messages.next_if(|next| *stood == *next.as_ref().as_bytes()).is_some()
-            });
-            kept = same.count();
+    pub fn update(&mut self, head: &str, messages: &[Messages<'_>], tail: &str) {
+        let (mut kept, mut new) = (0, messages);
+        let mut cut = None;
+        while let [next, rest @ ..] = new
+            && self.head() == head
+        {
+            let same = self.same(kept, *next);
+            (kept, new) = (kept + same, rest);
+            if same < next.count() {
+                cut = next.behind(same);
+                break;
+            }
         }
-        self.extend(head, kept, messages, tail);
+        let new = cut.into_iter().chain(new.iter().copied()).flat_map(Messages::iter);
+        self.extend(head, kept, new, tail);
+    }
+
+    /// How many of the first of `messages` are those of this request from the one at `index` on.
+    fn same(&self, index: usize, messages: Messages<'_>) -> usize {
+        let places = self.messages.get(index..).unwrap_or_default();
+        let Some(start) = places.first().map(|first| first.start) else { return 0 };
+        let ends = places.iter().map(|place| place.end - start);
+        let count = ends.zip(messages.ends()).take_while(|(stood, next)| stood == next).count();
+        let places = &places[..count];
+        let Some(end) = places.last().map(|last| last.end) else { return 0 };
+        let (stood, next) = (&self.text.as_bytes()[start..end], messages.text().as_bytes());
+        if next.starts_with(stood) {
+            return count;
+        }
+        let differs = stood.iter().zip(next).take_while(|(one, other)| one == other).count();
+        places.partition_point(|place| place.end - start <= differs)
     }
 
     /// Makes the next request out of this one: the first `kept` messages of this one and then `messages`, between `head`
     /// and `tail`.
-    pub(super) fn extend<M: AsRef<str>>(
+    pub(super) fn extend<'m>(
         &mut self,
         head: &str,
         kept: usize,
-        messages: impl Iterator<Item = M>,
+        messages: impl Iterator<Item = &'m str>,
         tail: &str,
     ) {
         let start = self.messages.first().map_or(0, |first| first.start);
@@ -91,7 +106,7 @@ impl Body {
                 text.push(',');
             }
             let start = text.len();
-            text.push_str(message.as_ref());
+            text.push_str(message);
             self.messages.push(start..text.len());
         }
         text.push_str(tail);
@@ -124,6 +139,7 @@ impl Body {
 mod tests {
     use super::super::sha256;
     use super::*;
+    use crate::transcript::Transcript;
     use proptest::prelude::*;
 
     proptest! {
@@ -131,14 +147,29 @@ mod tests {
         #[test]
         fn c_6_5_a_body_out_of_another_is_as_one_out_of_nothing(
             requests in prop::collection::vec(
-                ("[{h]{0,2}", prop::collection::vec("[ab]{0,3}", 0..5), "[}t]{0,2}", any::<bool>()), 1..6),
+                (
+                    "[{h]{0,2}",
+                    prop::collection::vec("[ab]{0,3}", 0..5),
+                    0..5_usize,
+                    "[}t]{0,2}",
+                    any::<bool>(),
+                ),
+                1..6,
+            ),
         ) {
             let mut body = Body::default();
             let mut before: Option<(String, Vec<String>)> = None;
-            for (head, messages, tail, hashed) in requests {
-                body.update(&head, messages.iter(), &tail);
+            for (head, messages, apart, tail, hashed) in requests {
+                let mut transcript = Transcript::default();
+                messages.iter().for_each(|message| transcript.push(message));
+                let single = messages[..apart.min(messages.len())].iter();
+                let mut pieces: Vec<_> = single.map(|message| Messages::from(message.as_str())).collect();
+                if apart < messages.len() {
+                    pieces.push(transcript.messages(apart..messages.len()));
+                }
+                body.update(&head, &pieces, &tail);
                 let mut fresh = Body::default();
-                fresh.update(&head, messages.iter(), &tail);
+                fresh.update(&head, &pieces, &tail);
                 let text = format!("{head}{}{tail}", messages.join(","));
                 prop_assert_eq!((&**body.text(), &**fresh.text()), (&text, &text));
                 prop_assert_eq!(body.messages(), fresh.messages());
@@ -159,8 +190,8 @@ mod tests {
     #[test]
     fn c_6_5_a_body_without_messages_has_its_hash_too() {
         let mut body = Body::default();
-        for messages in [&[""][..], &[], &["a"], &[]] {
-            body.update("[h", messages.iter(), "}");
+        for messages in [&["".into()][..], &[], &["a".into()], &[]] {
+            body.update("[h", messages, "}");
             assert_eq!(body.sha256(), sha256(body.text()));
         }
     }

@@ -158,7 +158,7 @@ impl Record {
     /// Makes its request out of the one that it refers to.
     fn apply(&self, body: &mut Body) {
         let kept = self.reference.as_ref().map_or(0, |reference| reference.count);
-        body.extend(&self.head, kept, self.messages.iter(), &self.tail);
+        body.extend(&self.head, kept, self.messages.iter().map(String::as_str), &self.tail);
     }
 }
 

@@ -77,7 +77,8 @@ pub fn again(
         generates: false,
     };
     let rebuilt = agent.context.rebuild(state, &given, prompt, &mut around)?;
-    let body = engine::request(agent, &rebuilt.messages, &Secrets::default());
+    let messages: Vec<_> = rebuilt.messages.iter().map(|message| message.as_str().into()).collect();
+    let body = engine::request(agent, &messages, &Secrets::default());
     let text = body.text().as_str().to_owned();
     Ok(Again { text, rebuilt })
 }

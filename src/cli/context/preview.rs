@@ -6,7 +6,7 @@ use crate::agent::layers::{Layers, Places};
 use crate::cli::failure::Failure;
 use crate::cli::{completions, drive, stdout};
 use crate::composition::Composition;
-use crate::context::{self, Context, Counter, Generator, Surroundings};
+use crate::context::{self, Counter, Generator, Surroundings};
 use crate::durable;
 use crate::engine;
 use crate::environment::{Environment, key_names};
@@ -152,9 +152,9 @@ impl Stage {
             counter: &mut Counter::default(),
             generates: self.temporary.is_some(),
         };
-        let built = self.agent.context.build(&state, &mut around)?;
-        let Context { messages, blocks, .. } = built;
-        Ok((engine::request(&self.agent, &messages, &self.secrets), blocks, state.ratio))
+        let context = self.agent.context.build(&state, &mut around)?;
+        let request = engine::request(&self.agent, &context.messages(), &self.secrets);
+        Ok((request, context.blocks, state.ratio))
     }
 
     /// Says what is not as in a run.
