@@ -12,6 +12,7 @@ pub mod id;
 pub mod vars;
 pub mod tokens;
 pub mod crc;
+pub mod json;
 pub mod transcript;
 
 // The outside world: one file for each side effect.

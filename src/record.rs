@@ -5,6 +5,7 @@
 
 use crate::crc;
 use crate::durable::{self, FileError, NewFile};
+use crate::json;
 use crate::llm::{Attempt, Response, Usage};
 use crate::process::{Capture, End, INLINE};
 use crate::text::Secrets;
@@ -243,14 +244,14 @@ impl Records {
 
     /// A directory of io/.
     pub fn dir(&self, name: &str) -> PathBuf {
-        self.run_dir.join("io").join(name)
+        io_dir(&self.run_dir, name)
     }
 
     /// A name under `dir` of io/ that is not taken, without its `.json`; from now on it is. The directory is read once:
     /// nobody but this process adds to it.
     pub fn fresh_stem(&mut self, dir: &'static str, stem: &str) -> String {
-        let path = self.dir(dir);
-        let taken = self.taken.entry(dir).or_insert_with(|| stems(&path));
+        let run_dir = &self.run_dir;
+        let taken = self.taken.entry(dir).or_insert_with(|| stems(&io_dir(run_dir, dir)));
         let mut candidate = stem.to_owned();
         let mut number = 2;
         while !taken.insert(hash_of(&candidate)) {
@@ -273,9 +274,7 @@ impl Records {
         let request_sha256 = sent.map_or_else(|| body.sha256(), sha256);
         let request = self.shortened(body, sent);
         // The request is JSON already.
-        let mut text = Vec::with_capacity(request.len() + ROOM);
-        let _ = serde_json::to_writer(&mut text, record);
-        let mut text = String::from_utf8(text).unwrap_or_default();
+        let mut text = json::text_in(request.len() + ROOM, record);
         text.pop();
         text.push_str(",\"request_sha256\":\"");
         text.push_str(&request_sha256);
@@ -368,9 +367,13 @@ impl Records {
 }
 
 fn line_of(record: &impl Serialize) -> String {
-    let mut line = serde_json::to_string(record).unwrap_or_default();
+    let mut line = json::text(record);
     line.push('\n');
     line
+}
+
+fn io_dir(run_dir: &Path, name: &str) -> PathBuf {
+    run_dir.join(format!("io/{name}"))
 }
 
 /// The stems of the names in a directory of io/.

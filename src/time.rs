@@ -90,7 +90,10 @@ impl fmt::Display for Timestamp {
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match self.text() {
+            Some(text) => serializer.serialize_str(&String::from_utf8_lossy(&text)),
+            None => serializer.collect_str(self),
+        }
     }
 }
 

@@ -1,13 +1,11 @@
 //! An event as a line of the journal, and back.
 
 use super::{Event, Payload};
-use crate::crc;
+use crate::{crc, json};
 use crate::time::Timestamp;
 use serde::Deserialize;
 use std::fmt::Write;
 
-/// As many bytes as most payloads need.
-const ROOM: usize = 1024;
 /// More bytes than what stands in a line beside its payload.
 const BESIDE: usize = 128;
 
@@ -15,10 +13,7 @@ impl Event {
     /// The event as a line of the journal, with its check value and the newline.
     pub fn to_line(&self) -> String {
         // serde puts the tag first; seq and timestamp follow it, so that every line begins alike.
-        let mut payload = Vec::with_capacity(ROOM);
-        serde_json::to_writer(&mut payload, &self.payload)
-            .expect("the payload types serialise to JSON objects");
-        let payload = String::from_utf8(payload).expect("JSON is UTF-8");
+        let payload = json::text(&self.payload);
         let split = payload.find(',').expect("every payload has a field beside its type");
         let mut line = String::with_capacity(payload.len() + BESIDE);
         line.push_str(&payload[..split]);

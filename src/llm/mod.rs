@@ -3,6 +3,7 @@
 //! Knows nothing of runs or journals. A [`Provider`] gets a finished [`Request`] and gives a whole [`Reply`] or an
 //! [`LlmError`]; of a broken-off answer nothing comes out.
 
+use crate::json;
 use crate::signal::Cancel;
 use crate::time::Timestamp;
 use crate::vars::Vars;
@@ -70,7 +71,7 @@ fn no_calls(calls: &Cow<'_, [ToolCall]>) -> bool {
 impl Message<'_> {
     /// The message as it is sent.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        json::text(self)
     }
 }
 
