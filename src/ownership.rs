@@ -7,11 +7,12 @@
 use crate::durable::{self, FileError, Lock};
 use crate::event::{EngineStart, ProcessInfo};
 use crate::id::RunId;
-use crate::signal::Cancel;
+use crate::signal::{Cancel, timespec};
 use crate::time;
+use rustix::event::poll;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The file in a run directory that the owner holds locked.
 const FILE_NAME: &str = "lock";
@@ -21,6 +22,9 @@ const PF_EXITING: u64 = 0x4;
 
 /// How often somebody who waits for a run looks whether its owner has left it.
 const INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long the lock of a dead owner is waited for.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// The right to change a run.
 #[derive(Debug)]
@@ -73,6 +77,26 @@ impl Ownership {
             Some(lock) => Ok(Self { run: run.clone(), epoch: 1, _lock: lock }),
             None => {
                 Err(OwnershipError::Active { run: run.clone(), pid: durable::lock_holder(&path) })
+            }
+        }
+    }
+
+    /// The same for who goes on with a run whose owner was killed perhaps just now: a child that waited to become a tool
+    /// dies with its engine, but a moment later, and has the lock until then.
+    ///
+    /// # Errors
+    /// As for [`Ownership::claim`].
+    pub fn inherit(run: &RunId, run_dir: &Path) -> Result<Self, OwnershipError> {
+        let began = Instant::now();
+        loop {
+            match Self::claim(run, run_dir) {
+                Err(OwnershipError::Active { pid: Some(pid), .. })
+                    if start_time(pid).is_none() && began.elapsed() < LAST_MOMENT =>
+                {
+                    // Nothing is written to it: only the time passes.
+                    let _ = poll(&mut [], Some(&timespec(Duration::from_millis(1))));
+                }
+                claimed => return claimed,
             }
         }
     }
@@ -221,5 +245,22 @@ mod tests {
             Owner::Elsewhere
         );
         assert_eq!(inspect(&ProcessInfo { pid: 0x7fff_fff0, ..me }), Owner::Gone);
+    }
+
+    #[test]
+    fn c_13_2_the_lock_of_a_dead_owner_is_waited_for_and_that_of_a_living_one_is_not() {
+        let (dir, run) = (tempfile::tempdir().unwrap(), RunId::parse("r").unwrap());
+        let held = Ownership::claim(&run, dir.path()).unwrap();
+        let refused = Ownership::inherit(&run, dir.path());
+        assert!(matches!(refused, Err(OwnershipError::Active { pid: Some(_), .. })), "{refused:?}");
+        // As if the process that took it were dead, and another one still had its descriptor.
+        fs::write(dir.path().join(FILE_NAME), format!("{}\n", 0x7fff_fff0)).unwrap();
+        assert!(Ownership::claim(&run, dir.path()).is_err());
+        let child = std::thread::spawn(move || {
+            Cancel::manual().unwrap().wait(INTERVAL);
+            drop(held);
+        });
+        Ownership::inherit(&run, dir.path()).unwrap();
+        child.join().unwrap();
     }
 }

@@ -30,7 +30,7 @@ pub use self::table::{Marks, end_marked, find_marked};
 
 use self::capture::Recorder;
 use self::image::Image;
-use self::spawn::{Pipes, Ready};
+use self::spawn::{Pipes, Ready, Started};
 use self::table::lives;
 use crate::signal::{Cancel, timespec};
 use crate::text::Secrets;
@@ -197,6 +197,11 @@ fn at(directory: &Path, end: End) -> End {
     program::check_directory(directory).err().unwrap_or(end)
 }
 
+/// Why the program of `command`, which is the file `path`, did not start.
+fn not_started(error: &std::io::Error, command: &Command<'_>, path: &Path) -> End {
+    at(&command.launch.cwd, program::explain(error, command.name(), path))
+}
+
 fn ready(command: &Command<'_>) -> Result<(PathBuf, Ready), End> {
     let (name, launch) = (command.name(), command.launch);
     let path = program::find(name, launch).map_err(|end| at(&launch.cwd, end))?;
@@ -215,7 +220,10 @@ pub fn signal_name(signal: i32) -> String {
 
 /// A child that was started.
 struct Running<'a> {
-    child: Pid,
+    command: &'a Command<'a>,
+    /// The file that it is to become.
+    path: PathBuf,
+    child: Started,
     /// Its process group; none after it was seen empty, because the number may then become another's.
     group: Option<Pid>,
     /// Becomes readable when the child ends; none where the system has no such thing, and after the end.
@@ -250,13 +258,14 @@ enum Stage {
 impl<'a> Prepared<'a> {
     fn start(self, grace: Duration) -> Result<Running<'a>, End> {
         let (command, (path, ready)) = (self.command, self.ready?);
-        let (child, Pipes { stdin, stdout, stderr }) = ready.start().map_err(|error| {
-            at(&command.launch.cwd, program::explain(&error, command.name(), &path))
-        })?;
+        let (child, Pipes { stdin, stdout, stderr }) =
+            ready.start().map_err(|error| not_started(&error, command, &path))?;
         Ok(Running {
+            command,
+            path,
+            group: Some(child.pid),
+            exit_fd: exit_fd(child.pid),
             child,
-            group: Some(child),
-            exit_fd: exit_fd(child),
             stdin,
             input: command.stdin,
             stdout: Stream::new(stdout, command, "stdout"),
@@ -273,9 +282,14 @@ impl<'a> Prepared<'a> {
 impl Running<'_> {
     fn finish(mut self, cancel: &Cancel) -> (End, Capture, Capture) {
         // A group is named by the process that leads it.
-        cancel.set_group(self.child.as_raw_pid());
+        cancel.set_group(self.child.pid.as_raw_pid());
         let cut_short = self.supervise(cancel);
         cancel.set_group(0);
+        let failure = self.exit.as_ref().and_then(|_| self.child.failure());
+        if let Some(error) = failure {
+            let end = not_started(&error, self.command, &self.path);
+            return (end, Capture::empty(), Capture::empty());
+        }
         // A child that not even SIGKILL ended was killed by us, so that `cut_short` is there.
         let end = cut_short.or(self.exit).unwrap_or(End::TimedOut);
         (end, self.stdout.recorder.finish(), self.stderr.recorder.finish())
@@ -351,7 +365,7 @@ impl Running<'_> {
         if self.exit.is_some() {
             return;
         }
-        self.exit = ended(self.child);
+        self.exit = ended(self.child.pid);
         if self.exit.is_some() {
             self.exit_fd = None;
             self.stdin = None;

@@ -155,7 +155,7 @@ impl Held {
     /// The run `id` in `workspace`, which becomes ours.
     pub fn claim(id: &RunId, workspace: &Workspace, force: bool) -> Result<Self, Failure> {
         let dir = find(id, workspace)?;
-        let ownership = Ownership::claim(id, &dir).map_err(|error| taken(error, id, &dir))?;
+        let ownership = Ownership::inherit(id, &dir).map_err(|error| taken(error, id, &dir))?;
         let folded = fold_journal(id, &dir)?;
         Self::new(id, dir, ownership, folded, force)
     }

@@ -1,8 +1,8 @@
 //! An event as a line of the journal, and back.
 
 use super::{Event, Payload};
-use crate::{crc, json};
 use crate::time::Timestamp;
+use crate::{crc, json};
 use serde::Deserialize;
 use std::fmt::Write;
 

@@ -1,8 +1,9 @@
 //! Starts the process of a command without copying the engine's memory.
 //!
-//! On Linux the child is made as `posix_spawn` makes it: it borrows the engine's memory until it is another program, so
-//! that starting it costs the same however much the engine holds. `posix_spawn` itself cannot be used, because it cannot
-//! ask the kernel to kill the child when the engine dies (C-13.5).
+//! On Linux the child borrows the engine's memory until it is another program, so that starting it costs the same however
+//! much the engine holds. `posix_spawn`, which does that too, cannot be used: it cannot ask the kernel to kill the child
+//! when the engine dies (C-13.5), and it holds the engine until the program has begun. Here the child is there, and waits,
+//! while the engine still waits for the disk.
 
 use super::image::Image;
 use rustix::io::ioctl_fionbio;
@@ -59,11 +60,10 @@ impl Input {
     }
 }
 
-/// A child that has everything it needs and only has to be started.
+/// A child that stands ready: the process is there where the system can do that, and becomes the program when it is let
+/// go. Dropped before, it is killed.
 pub(super) struct Ready {
-    image: Image,
-    directory: CString,
-    streams: Streams,
+    child: system::Child,
     pipes: Pipes,
 }
 
@@ -81,83 +81,171 @@ impl Ready {
         [&stdout, &stderr].into_iter().try_for_each(|pipe| ioctl_fionbio(pipe, true))?;
         let streams = Streams { stdin, stdout: out.into(), stderr: err.into() };
         let directory = CString::new(directory.as_os_str().as_encoded_bytes())?;
-        Ok(Self { image, directory, streams, pipes: Pipes { stdin: ours, stdout, stderr } })
+        let child = system::Child::new(image, directory, streams)?;
+        Ok(Self { child, pipes: Pipes { stdin: ours, stdout, stderr } })
     }
 
-    /// Starts it.
+    /// Lets it go.
     ///
     /// # Errors
-    /// Why there is no such process: the system's own error, also where entering the directory or the program itself
-    /// failed.
-    pub(super) fn start(self) -> io::Result<(Pid, Pipes)> {
-        let pid = system::start(self.image, &self.directory, &self.streams)?;
-        Ok((pid, self.pipes))
+    /// Why there is no such process. What fails in the child itself, [`Started::failure`] tells when it has ended.
+    pub(super) fn start(self) -> io::Result<(Started, Pipes)> {
+        let Self { child, pipes } = self;
+        Ok((Started::of(child)?, pipes))
+    }
+}
+
+/// A child that was let go.
+pub(super) struct Started {
+    /// Its number, which is also that of its process group.
+    pub(super) pid: Pid,
+    child: system::Child,
+}
+
+impl Started {
+    fn of(mut child: system::Child) -> io::Result<Self> {
+        Ok(Self { pid: child.start()?, child })
+    }
+
+    /// For when it has ended and was waited for. Gives why it never became the program: the system's own error, also where
+    /// entering the directory failed.
+    pub(super) fn failure(&mut self) -> Option<io::Error> {
+        self.child.ended()
     }
 }
 
 #[cfg(target_os = "linux")]
 mod system {
+    use super::super::{LINGER, ended, exit_fd};
     use super::{Image, Streams};
-    use crate::signal::HANDLED;
-    use rustix::process::{Pid, WaitOptions, getpid, waitpid};
-    use std::ffi::{CStr, c_int, c_void};
+    use crate::signal::{HANDLED, timespec};
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::io::Errno;
+    use rustix::process::{Pid, Signal, getpid, kill_process};
+    use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+    use rustix::thread::futex;
+    use std::cell::UnsafeCell;
+    use std::ffi::{CString, c_int, c_void};
     use std::io;
     use std::mem::MaybeUninit;
-    use std::os::fd::{AsFd, AsRawFd, RawFd};
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
     use std::ptr;
-    use std::sync::atomic::{AtomicI32, Ordering};
+    use std::rc::Rc;
+    use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
     /// As much as a few system calls need; signals are handled on no stack of ours, since none is handled there.
     const STACK: usize = 16 * 1024;
 
-    /// What the child needs, and where it says what failed.
-    struct Plan<'a> {
-        image: Image,
-        directory: &'a CStr,
-        streams: [RawFd; 3],
-        engine: libc::pid_t,
-        mask: libc::sigset_t,
-        /// The error that kept the child from becoming another program; 0 for none.
-        error: AtomicI32,
+    /// What the child is to do: wait, or become the program.
+    const WAIT: u32 = 0;
+    const GO: u32 = 1;
+
+    /// A child that borrows the engine's memory until it is another program.
+    pub(super) struct Child {
+        plan: Rc<Plan>,
+        pid: Option<Pid>,
+        /// What the child has of its own once it is there.
+        streams: Option<Streams>,
+        has_ended: bool,
     }
 
-    pub(super) fn start(image: Image, directory: &CStr, streams: &Streams) -> io::Result<Pid> {
-        let Streams { stdin, stdout, stderr } = streams;
-        let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].map(|fd| fd.as_raw_fd());
-        let engine = getpid().as_raw_pid();
-        let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK);
-        // The stack grows down, and calls want it aligned.
-        let top = stack.as_mut_ptr().wrapping_add(STACK & !15).map_addr(|top| top & !15);
-        let everything = all_signals();
-        let mut mask = MaybeUninit::uninit();
-        // A signal that came now would run the engine's handler in the child, on the engine's memory.
-        // SAFETY: both sets are valid; the one before is written in full when the call succeeds.
-        let mask = unsafe {
-            check(libc::pthread_sigmask(
-                libc::SIG_SETMASK,
-                &raw const everything,
-                mask.as_mut_ptr(),
-            ))?;
-            mask.assume_init()
-        };
-        let plan = Plan { image, directory, streams, engine, mask, error: AtomicI32::new(0) };
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        // SAFETY: the kernel holds this thread until the child is another program or has ended, so that `plan` and
-        // `stack` outlive its use of them; `become_program` makes only system calls, allocates nothing and does not
-        // unwind.
-        let pid = unsafe {
-            libc::clone(become_program, top.cast(), flags, (&raw const plan).cast_mut().cast())
-        };
-        let failure = io::Error::last_os_error();
-        // SAFETY: the set is the one that was valid before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const plan.mask, ptr::null_mut()) };
-        let pid = Pid::from_raw(pid).filter(|_| pid > 0).ok_or(failure)?;
-        match plan.error.load(Ordering::Relaxed) {
-            0 => Ok(pid),
-            error => {
-                let _ = waitpid(Some(pid), WaitOptions::empty());
-                Err(io::Error::from_raw_os_error(error))
+    /// What both know. The child reads it, and writes `error`.
+    struct Plan {
+        image: Image,
+        directory: CString,
+        streams: [RawFd; 3],
+        engine: Pid,
+        mask: libc::sigset_t,
+        word: AtomicU32,
+        /// The error that kept the child from becoming another program; 0 for none.
+        error: AtomicI32,
+        stack: Box<UnsafeCell<[MaybeUninit<u8>; STACK]>>,
+    }
+
+    impl Child {
+        pub(super) fn new(image: Image, directory: CString, streams: Streams) -> io::Result<Self> {
+            let Streams { stdin, stdout, stderr } = &streams;
+            let numbers = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].map(|fd| fd.as_raw_fd());
+            let plan = Rc::new(Plan {
+                image,
+                directory,
+                streams: numbers,
+                engine: getpid(),
+                mask: blocked()?,
+                word: AtomicU32::new(WAIT),
+                error: AtomicI32::new(0),
+                stack: Box::new(UnsafeCell::new([MaybeUninit::uninit(); STACK])),
+            });
+            let mut child = Self { plan, pid: None, streams: Some(streams), has_ended: false };
+            if can_wait() {
+                child.make(0)?;
             }
+            Ok(child)
+        }
+
+        /// Makes the process.
+        fn make(&mut self, flags: c_int) -> io::Result<Pid> {
+            let everything = all_signals();
+            // A signal that came now would run the engine's handler in the child, on the engine's memory.
+            // SAFETY: the set is valid.
+            check(unsafe {
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const everything, ptr::null_mut())
+            })?;
+            let plan = Rc::as_ptr(&self.plan);
+            // The stack grows down, and calls want it aligned.
+            let top =
+                self.plan.stack.get().cast::<u8>().wrapping_add(STACK).map_addr(|top| top & !15);
+            let flags = flags | libc::CLONE_VM | libc::SIGCHLD;
+            // SAFETY: the plan, and the stack in it, live until the child was waited for, or for ever; `become_program`
+            // makes only system calls, allocates nothing and does not unwind.
+            let pid =
+                unsafe { libc::clone(become_program, top.cast(), flags, plan.cast_mut().cast()) };
+            let failure = io::Error::last_os_error();
+            // SAFETY: the set is the one that was valid before.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.plan.mask, ptr::null_mut())
+            };
+            self.pid = Pid::from_raw(pid).filter(|_| pid > 0);
+            self.streams = None;
+            self.pid.ok_or(failure)
+        }
+
+        pub(super) fn start(&mut self) -> io::Result<Pid> {
+            self.plan.word.store(GO, Ordering::Release);
+            match self.pid {
+                Some(pid) => {
+                    let _ = futex::wake(&self.plan.word, futex::Flags::PRIVATE, 1);
+                    Ok(pid)
+                }
+                // The kernel holds this thread until the child is another program or has ended.
+                None => self.make(libc::CLONE_VFORK),
+            }
+        }
+
+        pub(super) fn ended(&mut self) -> Option<io::Error> {
+            self.has_ended = true;
+            match self.plan.error.load(Ordering::Relaxed) {
+                0 => None,
+                error => Some(io::Error::from_raw_os_error(error)),
+            }
+        }
+    }
+
+    impl Drop for Child {
+        fn drop(&mut self) {
+            let Some(pid) = self.pid.filter(|_| !self.has_ended) else { return };
+            if self.plan.word.load(Ordering::Relaxed) == WAIT {
+                // Killed, not told to leave: it may be entering a directory on a dead disk.
+                let _ = kill_process(pid, Signal::KILL);
+                if let Some(end) = exit_fd(pid) {
+                    let _ = poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&timespec(LINGER)));
+                }
+                if ended(pid).is_some() {
+                    return;
+                }
+            }
+            // It is in a system call that may still read the plan: that stays.
+            std::mem::forget(Rc::clone(&self.plan));
         }
     }
 
@@ -174,37 +262,70 @@ mod system {
         if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
     }
 
-    /// The child. It shares the engine's memory, so it only makes system calls.
+    /// The signals that are blocked in this thread.
+    fn blocked() -> io::Result<libc::sigset_t> {
+        let mut mask = MaybeUninit::uninit();
+        // SAFETY: the set is written in full when the call succeeds.
+        unsafe {
+            check(libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), mask.as_mut_ptr()))?;
+            Ok(mask.assume_init())
+        }
+    }
+
+    /// Whether a child can share the memory of an engine that goes on meanwhile. valgrind ends a program that tries; it,
+    /// and emulators that cannot either, do not know this system call.
+    fn can_wait() -> bool {
+        // SAFETY: nothing is registered: the arguments are not valid.
+        let known = unsafe { libc::syscall(libc::SYS_rseq, ptr::null::<c_void>(), 0, -1, 0) };
+        known == -1 && io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
+    }
+
+    /// The child. It shares the engine's memory, so it only makes system calls; and it shares the C library's `errno`, so
+    /// that those which may fail while the engine goes on are rustix's.
     extern "C" fn become_program(plan: *mut c_void) -> c_int {
-        // SAFETY: the engine waits with `plan` until this function is over or execve has succeeded.
-        let plan = unsafe { &*plan.cast::<Plan<'_>>() };
-        let error = plan.execute();
-        plan.error.store(error.raw_os_error().unwrap_or(libc::EINVAL), Ordering::Relaxed);
+        // SAFETY: the plan lives for as long as this process may read it.
+        let plan = unsafe { &*plan.cast::<Plan>() };
+        let error = match plan.prepare() {
+            Ok(()) => plan.execute(),
+            Err(errno) => errno.raw_os_error(),
+        };
+        plan.error.store(error, Ordering::Relaxed);
         // SAFETY: ends this process only, without running what the engine has registered for its own end.
         unsafe { libc::_exit(127) }
     }
 
-    impl Plan<'_> {
-        /// Makes the child what the command wants; gives what failed.
-        fn execute(&self) -> io::Error {
-            let made = |done: c_int| done != -1;
-            // SAFETY: system calls with valid pointers that live in the plan.
-            unsafe {
+    impl Plan {
+        /// Makes the child what the command wants, and waits until it may go on.
+        fn prepare(&self) -> Result<(), Errno> {
+            use rustix::process::{chdir, getppid, set_parent_process_death_signal, setpgid};
+            // SAFETY: this process has a table of handlers of its own, and copies of the engine's descriptors.
+            let [stdin, stdout, stderr] = unsafe {
                 forget_handlers();
-                let ready = made(libc::setpgid(0, 0))
-                    && (0..).zip(self.streams).all(|(to, from)| made(libc::dup2(from, to)))
-                    && made(libc::chdir(self.directory.as_ptr()))
-                    && made(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL));
-                if !ready {
-                    return io::Error::last_os_error();
-                }
-                if libc::getppid() != self.engine {
-                    // The engine died before it could be watched; nobody sees this error, it only ends the child.
-                    return io::Error::from_raw_os_error(libc::ESRCH);
-                }
-                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut());
+                self.streams.map(|number| BorrowedFd::borrow_raw(number))
+            };
+            setpgid(None, None)?;
+            dup2_stdin(stdin)?;
+            dup2_stdout(stdout)?;
+            dup2_stderr(stderr)?;
+            chdir(self.directory.as_c_str())?;
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            if getppid() != Some(self.engine) {
+                // The engine died before it could be watched; nobody sees this error, it only ends the child.
+                return Err(Errno::SRCH);
             }
-            self.image.execute()
+            while self.word.load(Ordering::Acquire) == WAIT {
+                let _ = futex::wait(&self.word, futex::Flags::PRIVATE, WAIT, None);
+            }
+            Ok(())
+        }
+
+        /// Becomes the program; gives the number of the error for which it does not.
+        fn execute(&self) -> i32 {
+            // SAFETY: the set is the engine's own.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut())
+            };
+            self.image.execute().raw_os_error().unwrap_or(libc::EINVAL)
         }
     }
 
@@ -235,24 +356,41 @@ mod system {
 mod system {
     use super::{Image, Streams};
     use rustix::process::Pid;
-    use std::ffi::{CStr, OsStr};
+    use std::ffi::{CString, OsStr};
     use std::io;
     use std::os::fd::AsFd;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    pub(super) fn start(image: Image, directory: &CStr, streams: &Streams) -> io::Result<Pid> {
-        // What is started is the image; the name is never looked at.
-        let mut command = Command::new("image");
-        command
-            .current_dir(OsStr::from_bytes(directory.to_bytes()))
-            .process_group(0)
-            .stdin(streams.stdin.as_fd().try_clone_to_owned()?)
-            .stdout(streams.stdout.try_clone()?)
-            .stderr(streams.stderr.try_clone()?);
-        // SAFETY: between fork and exec the closure makes only a system call and does not allocate.
-        unsafe { command.pre_exec(move || Err(image.execute())) };
-        Ok(Pid::from_child(&command.spawn()?))
+    /// A child that is made when it is let go.
+    pub(super) struct Child(Option<(Image, CString, Streams)>);
+
+    impl Child {
+        pub(super) fn new(image: Image, directory: CString, streams: Streams) -> io::Result<Self> {
+            Ok(Self(Some((image, directory, streams))))
+        }
+
+        pub(super) fn start(&mut self) -> io::Result<Pid> {
+            let Some((image, directory, streams)) = self.0.take() else {
+                return Err(io::Error::from(io::ErrorKind::InvalidInput));
+            };
+            // What is started is the image; the name is never looked at.
+            let mut command = Command::new("image");
+            command
+                .current_dir(OsStr::from_bytes(directory.to_bytes()))
+                .process_group(0)
+                .stdin(streams.stdin.as_fd().try_clone_to_owned()?)
+                .stdout(streams.stdout.try_clone()?)
+                .stderr(streams.stderr.try_clone()?);
+            // SAFETY: between fork and exec the closure makes only a system call and does not allocate.
+            unsafe { command.pre_exec(move || Err(image.execute())) };
+            Ok(Pid::from_child(&command.spawn()?))
+        }
+
+        /// Whatever failed was told by `start`.
+        pub(super) fn ended(&mut self) -> Option<io::Error> {
+            None
+        }
     }
 }

@@ -326,6 +326,15 @@ fn programs_are_looked_up_as_a_shell_would() {
 }
 
 #[test]
+fn what_is_prepared_and_not_run_is_gone_and_did_nothing() {
+    let bench = Bench::new();
+    let argv = shell("touch done");
+    drop(prepare(&bench.command(&argv)));
+    assert_eq!(waitpid(None, WaitOptions::NOHANG).unwrap_err(), Errno::CHILD);
+    assert_eq!(fs::read_dir(bench.dir.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn what_does_not_start_says_why() {
     let mut bench = Bench::new();
     bench.script("plain", "644", "#!/bin/sh\n");
