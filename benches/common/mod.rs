@@ -65,6 +65,7 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
+        touch_memory();
         let top = tempfile::tempdir().unwrap();
         // Below such a directory ext4 puts each one into another part of the disk, by its name; other file systems do not
         // know of it.
@@ -91,6 +92,14 @@ impl Place {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// A virtual machine has its memory from its host page by page, when it first touches it, and that can take longer for a
+/// page than to make a file. What was touched once and given back is used first.
+fn touch_memory() {
+    // A child, because the peak of this process would be that of each of its children. `tail` keeps a line, however long.
+    let script = "head -c 500000000 /dev/zero | tail >/dev/null";
+    assert!(Command::new("sh").args(["-c", script]).status().unwrap().success());
 }
 
 /// Prints a figure that has no bar.
