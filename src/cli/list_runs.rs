@@ -179,7 +179,7 @@ pub fn at_work(workspace: &Workspace, but: Option<&RunId>) -> Result<Option<RunI
         let Ok(id) = RunId::parse(&name) else { continue };
         // One that has ended is in nobody's hands, unless it is continued in this very moment.
         let may_run = Some(&id) != but && describe(dir).status == Status::Running;
-        if may_run && Ownership::claim(&id, dir).is_err() {
+        if may_run && Ownership::inherit(&id, dir).is_err() {
             return Ok(Some(id));
         }
     }

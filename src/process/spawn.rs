@@ -120,8 +120,8 @@ mod system {
     use super::{Image, Streams};
     use crate::signal::{HANDLED, timespec};
     use rustix::event::{PollFd, PollFlags, poll};
-    use rustix::io::Errno;
-    use rustix::process::{Pid, Signal, getpid, kill_process};
+    use rustix::io::{Errno, retry_on_intr};
+    use rustix::process::{Pid, Signal, getpid, kill_process, setpgid};
     use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
     use rustix::thread::futex;
     use std::cell::UnsafeCell;
@@ -207,6 +207,8 @@ mod system {
             };
             self.pid = Pid::from_raw(pid).filter(|_| pid > 0);
             self.streams = None;
+            // The child does it too, but whoever signals its group next must find it, however late the child comes to it.
+            let _ = setpgid(self.pid, self.pid);
             self.pid.ok_or(failure)
         }
 
@@ -238,7 +240,8 @@ mod system {
                 // Killed, not told to leave: it may be entering a directory on a dead disk.
                 let _ = kill_process(pid, Signal::KILL);
                 if let Some(end) = exit_fd(pid) {
-                    let _ = poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&timespec(LINGER)));
+                    let mut end = [PollFd::new(&end, PollFlags::IN)];
+                    let _ = retry_on_intr(|| poll(&mut end, Some(&timespec(LINGER))));
                 }
                 if ended(pid).is_some() {
                     return;
@@ -281,7 +284,8 @@ mod system {
     }
 
     /// The child. It shares the engine's memory, so it only makes system calls; and it shares the C library's `errno`, so
-    /// that those which may fail while the engine goes on are rustix's.
+    /// that those before it is let go are rustix's, which do not use it. From then to the `execve` the engine does nothing
+    /// in which the number of an error matters.
     extern "C" fn become_program(plan: *mut c_void) -> c_int {
         // SAFETY: the plan lives for as long as this process may read it.
         let plan = unsafe { &*plan.cast::<Plan>() };
@@ -297,13 +301,15 @@ mod system {
     impl Plan {
         /// Makes the child what the command wants, and waits until it may go on.
         fn prepare(&self) -> Result<(), Errno> {
-            use rustix::process::{chdir, getppid, set_parent_process_death_signal, setpgid};
+            use rustix::process::{chdir, getppid, set_parent_process_death_signal};
             // SAFETY: this process has a table of handlers of its own, and copies of the engine's descriptors.
             let [stdin, stdout, stderr] = unsafe {
                 forget_handlers();
                 self.streams.map(|number| BorrowedFd::borrow_raw(number))
             };
             setpgid(None, None)?;
+            // Takes back a stop from the terminal that was meant for the engine's group and came before.
+            kill_process(getpid(), Signal::CONT)?;
             dup2_stdin(stdin)?;
             dup2_stdout(stdout)?;
             dup2_stderr(stderr)?;

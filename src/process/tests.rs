@@ -326,6 +326,18 @@ fn programs_are_looked_up_as_a_shell_would() {
 }
 
 #[test]
+fn a_group_is_there_before_its_child_has_run() {
+    let (bench, cancel) = (Bench::new(), Cancel::manual().unwrap());
+    for _ in 0..50 {
+        let argv = shell("exit 0");
+        let command = bench.command(&argv);
+        let running = prepare(&command).start(GRACE).unwrap_or_else(|end| panic!("{end:?}"));
+        assert_eq!(rustix::process::getpgid(Some(running.child.pid)), Ok(running.child.pid));
+        assert_eq!(running.finish(&cancel).0, End::Exited(0));
+    }
+}
+
+#[test]
 fn what_is_prepared_and_not_run_is_gone_and_did_nothing() {
     let bench = Bench::new();
     let argv = shell("touch done");
