@@ -114,20 +114,20 @@ impl Conversation {
 
     /// A call of the last answer has its result.
     pub fn result(&mut self, call_id: &str, observation: &str) {
-        self.set_result(call_id, || result_message(call_id, observation));
+        self.set_result(call_id, &[&result_message(call_id, observation)]);
     }
 
     /// The same with an observation that is JSON already, as `serde_json` writes a text, and an id that needs no escapes.
     pub fn result_in_json(&mut self, call_id: &str, observation: &str) {
-        self.set_result(call_id, || result_in_json(call_id, observation));
+        self.set_result(call_id, &result_in_json(call_id, observation));
     }
 
-    /// Makes the message that is the result of a call of the last answer, when there is such a call.
-    fn set_result(&mut self, call_id: &str, make: impl FnOnce() -> String) {
+    /// Puts down the message that is the result of a call of the last answer, when there is such a call.
+    fn set_result(&mut self, call_id: &str, message: &[&str]) {
         let Some(last) = self.answered().checked_sub(1) else { return };
         let Entry { said: Said::Iteration(calls), messages } = &self.entries[last] else { return };
         let Some(index) = calls.iter().position(|id| id == call_id) else { return };
-        self.transcript.replace(messages.start + 1 + index, &make());
+        self.transcript.replace(messages.start + 1 + index, message);
     }
 
     /// The id of a call in the run: the LLM's own, unless it cannot serve.
@@ -224,17 +224,16 @@ fn result_message(call_id: &str, observation: &str) -> String {
     Message::Tool { tool_call_id, content }.to_json()
 }
 
-/// The same of an id that needs no escapes and an observation that is JSON already.
-fn result_in_json(call_id: &str, observation: &str) -> String {
-    let (begin, middle) = (r#"{"role":"tool","tool_call_id":""#, r#"","content":"#);
-    [begin, call_id, middle, observation, "}"].concat()
+/// The same of an id that needs no escapes and an observation that is JSON already, in pieces.
+fn result_in_json<'a>(call_id: &'a str, observation: &'a str) -> [&'a str; 5] {
+    [r#"{"role":"tool","tool_call_id":""#, call_id, r#"","content":"#, observation, "}"]
 }
 
 /// What stands in the place of a result.
 fn no_result(call_id: &str) -> String {
     match call_id.contains(['"', '\\']) {
         true => result_message(call_id, "[no result was recorded]"),
-        false => result_in_json(call_id, r#""[no result was recorded]""#),
+        false => result_in_json(call_id, r#""[no result was recorded]""#).concat(),
     }
 }
 
@@ -295,7 +294,7 @@ mod tests {
         let written = |id: &str, text: &str| {
             Message::Tool { tool_call_id: id.into(), content: text.into() }.to_json()
         };
-        assert_eq!(result_in_json("a/1", r#""x\n""#), written("a/1", "x\n"));
+        assert_eq!(result_in_json("a/1", r#""x\n""#).concat(), written("a/1", "x\n"));
         for id in ["a/1", "ä", "\"", "\\"] {
             assert_eq!(no_result(id), written(id, "[no result was recorded]"));
         }

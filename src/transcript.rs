@@ -28,11 +28,16 @@ impl Transcript {
         self.ends.push(self.text.len());
     }
 
-    /// Puts `message` in the place of the one at `index`, which there is.
-    pub fn replace(&mut self, index: usize, message: &str) {
+    /// Puts a message, which comes in pieces, in the place of the one at `index`, which there is.
+    pub fn replace(&mut self, index: usize, message: &[&str]) {
         let place = self.place(index);
-        self.text.replace_range(place.clone(), message);
-        let moved = |end: usize| end - place.len() + message.len();
+        // Not `replace_range`, which goes byte by byte; mostly there is nothing behind.
+        let behind = self.text.split_off(place.end);
+        self.text.truncate(place.start);
+        message.iter().for_each(|piece| self.text.push_str(piece));
+        let length = self.text.len() - place.start;
+        self.text.push_str(&behind);
+        let moved = |end: usize| end - place.len() + length;
         self.ends[index..].iter_mut().for_each(|end| *end = moved(*end));
     }
 
@@ -126,7 +131,7 @@ mod tests {
             said.iter().for_each(|message| transcript.push(message));
             for (index, message) in changes {
                 let index = index.index(list.len());
-                transcript.replace(index, &message);
+                transcript.replace(index, &[&message[..message.len() / 2], &message[message.len() / 2..]]);
                 list[index] = message;
             }
             prop_assert_eq!(transcript.count(), list.len());
