@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 use crate::tokens;
 use crate::transcript::Messages;
 use serde::Serialize;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 use std::time::{Duration, Instant};
 
 /// A question that is ready to be sent, and what a script wants to know of it.
@@ -309,8 +309,8 @@ fn next(
     secrets: &Secrets,
 ) -> Body {
     let (head, tail) = (secrets.hide(head), secrets.hide(tail));
-    if !messages.iter().any(|some| secrets.is_in(some.text())) {
-        last.update(&head, messages, &tail);
+    // What stands in the last request was looked through then.
+    if last.try_update(&head, messages, &tail, |some| secrets.is_in(some.text())) {
         return last;
     }
     let each = messages.iter().flat_map(|some| some.iter());
@@ -342,13 +342,14 @@ fn around_messages(request: Map<String, Json>) -> (String, Vec<Json>, String) {
     (head, messages, tail)
 }
 
-/// The request body around its messages: everything that stays the same for a whole run, in a fixed order.
+/// The request body around its messages: everything that stays the same for a whole run, in a fixed order. What is long
+/// of it, the tools, stands before them, as a provider reads it: a request's hash is taken up behind what stays the same.
 pub fn frame(agent: &Agent) -> (String, String) {
     let llm = &agent.llm;
-    let mut tail = String::from("]");
+    let mut head = format!("{{\"model\":{},", json_text(&llm.model));
     let mut add = |key: &str, value: &Json| {
-        for piece in [",", &json_text(key), ":", &json_text(value)] {
-            tail.push_str(piece);
+        for piece in [&json_text(key), ":", &json_text(value), ","] {
+            head.push_str(piece);
         }
     };
     let tools = agent.definitions();
@@ -358,13 +359,12 @@ pub fn frame(agent: &Agent) -> (String, String) {
     for (key, value) in &llm.body {
         add(key, value);
     }
-    let streams = llm.stream && llm.provider.streams();
-    if streams {
-        add("stream", &Json::Bool(true));
-        add("stream_options", &json!({"include_usage": true}));
-    }
-    tail.push('}');
-    (format!("{{\"model\":{},\"messages\":[", json_text(&llm.model)), tail)
+    head.push_str("\"messages\":[");
+    let tail = match llm.stream && llm.provider.streams() {
+        true => "],\"stream\":true,\"stream_options\":{\"include_usage\":true}}",
+        false => "]}",
+    };
+    (head, tail.to_owned())
 }
 
 fn json_text<T: Serialize + ?Sized>(value: &T) -> String {

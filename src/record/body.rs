@@ -45,6 +45,32 @@ impl Body {
 
     /// Makes the next request out of this one: `messages` between `head` and `tail`, with commas.
     pub fn update(&mut self, head: &str, messages: &[Messages<'_>], tail: &str) {
+        self.try_update(head, messages, tail, |_| false);
+    }
+
+    /// The same, unless `refuses` says so of messages that are new in it; then this one stays as it is. Gives whether it
+    /// was made.
+    pub fn try_update(
+        &mut self,
+        head: &str,
+        messages: &[Messages<'_>],
+        tail: &str,
+        refuses: impl Fn(Messages<'_>) -> bool,
+    ) -> bool {
+        let (kept, new) = self.news(head, messages);
+        let is_taken = !new.clone().any(refuses);
+        if is_taken {
+            self.extend(head, kept, new.flat_map(Messages::iter), tail);
+        }
+        is_taken
+    }
+
+    /// How many of the first of `messages` are those of this request, which has the same `head`, and the others.
+    fn news<'m>(
+        &self,
+        head: &str,
+        messages: &'m [Messages<'m>],
+    ) -> (usize, impl Iterator<Item = Messages<'m>> + Clone + use<'m>) {
         let (mut kept, mut new) = (0, messages);
         let mut cut = None;
         while let [next, rest @ ..] = new
@@ -57,8 +83,7 @@ impl Body {
                 break;
             }
         }
-        let new = cut.into_iter().chain(new.iter().copied()).flat_map(Messages::iter);
-        self.extend(head, kept, new, tail);
+        (kept, cut.into_iter().chain(new.iter().copied()))
     }
 
     /// How many of the first of `messages` are those of this request from the one at `index` on.
@@ -167,7 +192,14 @@ mod tests {
                 if apart < messages.len() {
                     pieces.push(transcript.messages(apart..messages.len()));
                 }
+                let mut tried = body.clone();
+                let refuses = |some: Messages<'_>| some.text().contains('b');
+                let is_made = tried.try_update(&head, &pieces, &tail, refuses);
+                let last = Arc::clone(body.text());
                 body.update(&head, &pieces, &tail);
+                let has_refused = messages[body.kept()..].iter().any(|new| new.contains('b'));
+                prop_assert_eq!(is_made, !has_refused);
+                prop_assert_eq!(tried.text(), if is_made { body.text() } else { &last });
                 let mut fresh = Body::default();
                 fresh.update(&head, &pieces, &tail);
                 let text = format!("{head}{}{tail}", messages.join(","));

@@ -26,7 +26,7 @@ const SHOWN: &str = r##"{
   "messages": 3,
   "bytes": 1407,
   "tokens": 354,
-  "sha256": "c72cd5abcae9a9916f84b49d506f5dd660e415c29591c94491f208c7a747cfbb",
+  "sha256": "056bf110a75f206c1fb95ce9a834c3dc441381ac5e6e4277557853d954c7af79",
   "blocks": [
     {
       "order": 1,
@@ -99,14 +99,14 @@ const COMPARED: &str = r##"{
     "iteration": 1,
     "bytes": 1407,
     "tokens": 352,
-    "sha256": "c72cd5abcae9a9916f84b49d506f5dd660e415c29591c94491f208c7a747cfbb",
+    "sha256": "056bf110a75f206c1fb95ce9a834c3dc441381ac5e6e4277557853d954c7af79",
     "reported": null
   },
   "to": {
     "iteration": 2,
     "bytes": 1622,
     "tokens": 406,
-    "sha256": "33437bcfd70058ad6b5960e6e66a77e7c506c4206ba789a53b239e6567010994",
+    "sha256": "e3b32de1c48763f1e253b1890b2049c42aaca210bd6619d0cae13e7392bb3c4f",
     "reported": null
   },
   "blocks": [
@@ -167,7 +167,7 @@ const COMPARED: &str = r##"{
   "settings": [],
   "breaks": {
     "part": "messages",
-    "offset": 169,
+    "offset": 1366,
     "message": 2,
     "role": "system",
     "source": "notes",
@@ -234,10 +234,10 @@ r iteration 3
 2  guide     file            0      0       0  -
      skipped: there is no DIR/work/DELTA.md
 3  notes     file            1     67      17  9335101b2d3a
-4  journal   journal         5    455     115  323e8c2f3a4c
+4  journal   journal         5    455     114  323e8c2f3a4c
    3 tools                       1188     297  7f05dc096a1c
    the rest                        48      12  -
-   in all                    7   1832     460  74b611bb740a
+   in all                    7   1832     459  900ddcfef44f
 
 the endpoint reported no tokens
 ",
@@ -362,7 +362,7 @@ guide    file     same            0        0
 notes    file     changed   61 → 64  16 → 17
 journal  journal  grew     36 → 248  10 → 63
 
-the prompt cache breaks in message 2 (system of `notes`), byte 169 of the request:
+the prompt cache breaks in message 2 (system of `notes`), byte 1366 of the request:
   iteration 1  …xt Block: notes\\n\\none\\n\"}
   iteration 2  …xt Block: notes\\n\\none\\na\\n\"}
 
@@ -580,7 +580,7 @@ fn c_8_8_the_same_journal_gives_the_same_bytes_elsewhere() {
         let there =
             there.replace(&*copy.path("").to_string_lossy(), &original.path("").to_string_lossy());
         assert_eq!(here, there, "iteration {iteration}");
-        let keys = ["\"model\":", "\"messages\":", "\"tools\":"].map(|key| here.find(key));
+        let keys = ["\"model\":", "\"tools\":", "\"messages\":"].map(|key| here.find(key));
         assert!(keys.is_sorted() && keys[0].is_some(), "{here}");
     }
 }

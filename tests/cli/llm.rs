@@ -77,10 +77,11 @@ fn c_1_5_every_other_key_goes_into_the_request_as_it_is() {
     let (server, _sandbox, ran) = asked(vec![Answer::text("ok")], llm, &[]);
     ran.expect_code(0);
     let text = String::from_utf8(server.requests()[0].bytes.clone()).unwrap();
-    let expected = r#""temperature":0.7,"zeta":{"b":[1,2.5,null],"a":"no: yes"},"max_tokens":77,"alpha":true,"reasoning_effort":"high","stream":true,"#;
+    let expected = r#""temperature":0.7,"zeta":{"b":[1,2.5,null],"a":"no: yes"},"max_tokens":77,"alpha":true,"reasoning_effort":"high","messages":["#;
     assert!(text.contains(expected), "{text}");
     let keys: Vec<_> = server.requests()[0].body.as_object().unwrap().keys().cloned().collect();
-    assert_eq!(keys[..3], ["model", "messages", "tools"]);
+    assert_eq!(keys[..2], ["model", "tools"]);
+    assert_eq!(keys[keys.len() - 3..], ["messages", "stream", "stream_options"]);
     assert!(!text.contains("x-mine") && !text.contains("base_url"));
 }
 
@@ -316,7 +317,7 @@ fn c_7_10_the_llm_can_be_a_command() {
     assert_eq!(ran.json()["metrics"]["usage"]["input_tokens"], 3);
     let request: Value = serde_json::from_str(&sandbox.read("work/request.json")).unwrap();
     let keys: Vec<_> = request.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["model", "messages", "tools", "top_k"]);
+    assert_eq!(keys, ["model", "tools", "top_k", "messages"]);
     assert_eq!(
         (&request["model"], request["messages"].as_array().unwrap().len()),
         (&json!("some-model"), 4)
