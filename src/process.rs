@@ -258,13 +258,13 @@ enum Stage {
 impl<'a> Prepared<'a> {
     fn start(self, grace: Duration) -> Result<Running<'a>, End> {
         let (command, (path, ready)) = (self.command, self.ready?);
-        let (child, Pipes { stdin, stdout, stderr }) =
+        let (mut child, Pipes { stdin, stdout, stderr }) =
             ready.start().map_err(|error| not_started(&error, command, &path))?;
         Ok(Running {
             command,
             path,
             group: Some(child.pid),
-            exit_fd: exit_fd(child.pid),
+            exit_fd: child.end(),
             child,
             stdin,
             input: command.stdin,
@@ -478,15 +478,4 @@ fn ended(child: Pid) -> Option<End> {
 
 fn end_of(status: WaitStatus) -> Option<End> {
     status.exit_status().map(End::Exited).or_else(|| status.terminating_signal().map(End::Killed))
-}
-
-/// A descriptor that becomes readable when the child `pid` ends.
-#[cfg(target_os = "linux")]
-fn exit_fd(pid: Pid) -> Option<OwnedFd> {
-    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn exit_fd(_pid: Pid) -> Option<OwnedFd> {
-    None
 }

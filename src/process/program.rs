@@ -157,6 +157,11 @@ impl Obstacle {
 }
 
 fn check(path: &Path) -> Result<(), Obstacle> {
+    let allowed = rustix::fs::access(path, Access::EXEC_OK);
+    // So it is in most directories of PATH.
+    if allowed == Err(Errno::NOENT) {
+        return Err(Obstacle::Missing);
+    }
     let found = fs::metadata(path).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
             Obstacle::Forbidden("lies in a directory that may not be entered")
@@ -172,7 +177,7 @@ fn check(path: &Path) -> Result<(), Obstacle> {
     if found.permissions().mode() & 0o111 == 0 {
         return Err(Obstacle::Forbidden("is not executable (no x permission)"));
     }
-    rustix::fs::access(path, Access::EXEC_OK).map_err(|_| {
+    allowed.map_err(|_| {
         Obstacle::Forbidden("may not be executed by this user, or on its file system (noexec)")
     })
 }

@@ -107,6 +107,11 @@ impl Started {
         Ok(Self { pid: child.start()?, child })
     }
 
+    /// A descriptor that becomes readable when it ends; none where the system has no such thing.
+    pub(super) fn end(&mut self) -> Option<OwnedFd> {
+        self.child.end()
+    }
+
     /// For when it has ended and was waited for. Gives why it never became the program: the system's own error, also where
     /// entering the directory failed.
     pub(super) fn failure(&mut self) -> Option<io::Error> {
@@ -116,21 +121,24 @@ impl Started {
 
 #[cfg(target_os = "linux")]
 mod system {
-    use super::super::{LINGER, ended, exit_fd};
+    use super::super::{LINGER, ended};
     use super::{Image, Streams};
     use crate::signal::{HANDLED, timespec};
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::io::{Errno, retry_on_intr};
-    use rustix::process::{Pid, Signal, getpid, kill_process, setpgid};
+    use rustix::process::{
+        Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal, setpgid,
+    };
     use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
     use rustix::thread::futex;
     use std::cell::UnsafeCell;
     use std::ffi::{CString, c_int, c_void};
     use std::io;
     use std::mem::MaybeUninit;
-    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
     use std::ptr;
     use std::rc::Rc;
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
     /// As much as a few system calls need; signals are handled on no stack of ours, since none is handled there.
@@ -144,6 +152,8 @@ mod system {
     pub(super) struct Child {
         plan: Rc<Plan>,
         pid: Option<Pid>,
+        /// Becomes readable when it ends; none before Linux 5.2 for a child that was made to wait.
+        end: Option<OwnedFd>,
         /// What the child has of its own once it is there.
         streams: Option<Streams>,
         has_ended: bool,
@@ -176,9 +186,11 @@ mod system {
                 error: AtomicI32::new(0),
                 stack: Box::new(UnsafeCell::new([MaybeUninit::uninit(); STACK])),
             });
-            let mut child = Self { plan, pid: None, streams: Some(streams), has_ended: false };
+            let streams = Some(streams);
+            let mut child = Self { plan, pid: None, end: None, streams, has_ended: false };
             if can_wait() {
-                child.make(0)?;
+                // Without a descriptor to spare there is another way to see its end.
+                child.make(libc::CLONE_PIDFD).or_else(|_| child.make(0))?;
             }
             Ok(child)
         }
@@ -196,16 +208,22 @@ mod system {
             let top =
                 self.plan.stack.get().cast::<u8>().wrapping_add(STACK).map_addr(|top| top & !15);
             let flags = flags | libc::CLONE_VM | libc::SIGCHLD;
+            let (arg, mut end) = (plan.cast_mut().cast(), -1);
             // SAFETY: the plan, and the stack in it, live until the child was waited for, or for ever; `become_program`
-            // makes only system calls, allocates nothing and does not unwind.
-            let pid =
-                unsafe { libc::clone(become_program, top.cast(), flags, plan.cast_mut().cast()) };
+            // makes only system calls, allocates nothing and does not unwind. The kernel writes to `end` when it is asked
+            // for a descriptor.
+            let pid = unsafe { libc::clone(become_program, top.cast(), flags, arg, &raw mut end) };
             let failure = io::Error::last_os_error();
             // SAFETY: the set is the one that was valid before.
             unsafe {
                 libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.plan.mask, ptr::null_mut())
             };
-            self.pid = Pid::from_raw(pid).filter(|_| pid > 0);
+            if pid < 0 {
+                return Err(failure);
+            }
+            self.pid = Pid::from_raw(pid);
+            // SAFETY: the kernel made it for this process, and nobody else knows of it.
+            self.end = (end >= 0).then(|| unsafe { OwnedFd::from_raw_fd(end) });
             self.streams = None;
             // The child does it too, but whoever signals its group next must find it, however late the child comes to it.
             let _ = setpgid(self.pid, self.pid);
@@ -224,6 +242,11 @@ mod system {
             }
         }
 
+        pub(super) fn end(&mut self) -> Option<OwnedFd> {
+            let open = || pidfd_open(self.pid?, PidfdFlags::empty()).ok();
+            self.end.take().or_else(open)
+        }
+
         pub(super) fn ended(&mut self) -> Option<io::Error> {
             self.has_ended = true;
             match self.plan.error.load(Ordering::Relaxed) {
@@ -238,10 +261,14 @@ mod system {
             let Some(pid) = self.pid.filter(|_| !self.has_ended) else { return };
             if self.plan.word.load(Ordering::Relaxed) == WAIT {
                 // Killed, not told to leave: it may be entering a directory on a dead disk.
-                let _ = kill_process(pid, Signal::KILL);
-                if let Some(end) = exit_fd(pid) {
+                // By its number only where there is no other way: whoever ignores SIGCHLD has children that nobody waits for,
+                // and their numbers are soon those of others.
+                if let Some(end) = self.end() {
+                    let _ = pidfd_send_signal(&end, Signal::KILL);
                     let mut end = [PollFd::new(&end, PollFlags::IN)];
                     let _ = retry_on_intr(|| poll(&mut end, Some(&timespec(LINGER))));
+                } else {
+                    let _ = kill_process(pid, Signal::KILL);
                 }
                 if ended(pid).is_some() {
                     return;
@@ -278,9 +305,12 @@ mod system {
     /// Whether a child can share the memory of an engine that goes on meanwhile. valgrind ends a program that tries; it,
     /// and emulators that cannot either, do not know this system call.
     fn can_wait() -> bool {
-        // SAFETY: nothing is registered: the arguments are not valid.
-        let known = unsafe { libc::syscall(libc::SYS_rseq, ptr::null::<c_void>(), 0, -1, 0) };
-        known == -1 && io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
+        static CAN_WAIT: OnceLock<bool> = OnceLock::new();
+        *CAN_WAIT.get_or_init(|| {
+            // SAFETY: nothing is registered: the arguments are not valid.
+            let known = unsafe { libc::syscall(libc::SYS_rseq, ptr::null::<c_void>(), 0, -1, 0) };
+            known == -1 && io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
+        })
     }
 
     /// The child. It shares the engine's memory, so it only makes system calls; and it shares the C library's `errno`, so
@@ -364,7 +394,7 @@ mod system {
     use rustix::process::Pid;
     use std::ffi::{CString, OsStr};
     use std::io;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
@@ -392,6 +422,10 @@ mod system {
             // SAFETY: between fork and exec the closure makes only a system call and does not allocate.
             unsafe { command.pre_exec(move || Err(image.execute())) };
             Ok(Pid::from_child(&command.spawn()?))
+        }
+
+        pub(super) fn end(&mut self) -> Option<OwnedFd> {
+            None
         }
 
         /// Whatever failed was told by `start`.
