@@ -39,11 +39,20 @@ impl Scale<'_, '_> {
         }
     }
 
-    /// The tokens of a part of the conversation.
-    fn part(&mut self, part: &Part<'_>) -> Result<u64, ContextError> {
+    /// The size of a part of the conversation, of which [`Scale::tokens`] makes tokens: the sizes of two parts add up to
+    /// that of both, however small they are.
+    fn size(&mut self, part: &Part<'_>) -> Result<u64, ContextError> {
         match self.tokenizer {
-            None => Ok(self.around.ratio.tokens(part.bytes())),
+            None => Ok(part.bytes() as u64),
             Some(_) => part.messages().iter().map(|message| self.message(message)).sum(),
+        }
+    }
+
+    /// The tokens of so much.
+    fn tokens(&self, size: u64) -> u64 {
+        match self.tokenizer {
+            None => self.around.ratio.tokens(usize::try_from(size).unwrap_or(usize::MAX)),
+            Some(_) => size,
         }
     }
 
@@ -85,25 +94,19 @@ pub(super) fn select(
     notice: impl Fn(usize) -> String,
     scale: &mut Scale<'_, '_>,
 ) -> Result<Selection, ContextError> {
-    let Some(room) = room else {
-        let parts = conversation.parts(beyond);
-        let tokens = parts.map(|part| scale.part(&part)).sum::<Result<_, _>>()?;
-        return Ok(Selection { left_out: beyond, tokens });
-    };
     let newest = conversation.iterations().saturating_sub(1);
-    let start = before.max(beyond).min(newest);
-    let choice = Choice { conversation, beyond, goal: room - room / 4, notice };
-    let sizes = (start..conversation.iterations())
-        .map(|index| scale.part(&conversation.iteration(index)))
-        .collect::<Result<Vec<_>, _>>()?;
-    let kept = sizes.iter().sum();
-    let all = Selection { left_out: start, tokens: kept + choice.beside(start, scale)? };
+    let start = if room.is_some() { before.max(beyond).min(newest) } else { beyond };
+    let rest = conversation.rest(start).map_or(Ok(0), |rest| scale.size(&rest))?;
+    let goal = room.map_or(u64::MAX, |room| room - room / 4);
+    let choice = Choice { conversation, beyond, goal, notice };
+    let all = choice.of(start, rest, scale)?;
+    let Some(room) = room else { return Ok(all) };
     if all.tokens > room {
-        let least = choice.narrow(all, (kept, &sizes), scale)?;
+        let least = choice.narrow(all, rest, scale)?;
         return if least.tokens <= room { Ok(least) } else { Err(no_room(least.tokens, room)) };
     }
     // With so much more room than is used, the budget has been raised.
-    if all.tokens < room / 2 { choice.widen(all, kept, scale) } else { Ok(all) }
+    if all.tokens < room / 2 { choice.widen(all, rest, scale) } else { Ok(all) }
 }
 
 fn no_room(tokens: u64, room: u64) -> ContextError {
@@ -123,34 +126,37 @@ struct Choice<'c, N> {
 }
 
 impl<N: Fn(usize) -> String> Choice<'_, N> {
-    /// The tokens of what goes with the iterations: the notice, the task where it stands alone, what is not answered.
-    fn beside(&self, left_out: usize, scale: &mut Scale<'_, '_>) -> Result<u64, ContextError> {
-        let mut tokens = 0;
+    /// What is sent without the `left_out` oldest iterations: the `rest`, which has this size, the notice, and the task
+    /// where it stands alone.
+    fn of(
+        &self,
+        left_out: usize,
+        rest: u64,
+        scale: &mut Scale<'_, '_>,
+    ) -> Result<Selection, ContextError> {
+        let mut tokens = scale.tokens(rest);
         if left_out > self.beyond {
             tokens += scale.message(&(self.notice)(left_out))?;
         }
-        let parts = [self.conversation.task_apart(left_out), self.conversation.unanswered()];
-        for part in parts.iter().flatten() {
-            tokens += scale.part(part)?;
+        if let Some(task) = self.conversation.task_apart(left_out) {
+            let size = scale.size(&task)?;
+            tokens += scale.tokens(size);
         }
-        Ok(tokens)
+        Ok(Selection { left_out, tokens })
     }
 
-    /// Leaves out the oldest iterations until the goal is reached; never the newest. `kept` are the tokens of the
-    /// iterations, `sizes` those of each.
+    /// Leaves out the oldest iterations until the goal is reached; never the newest. `rest` is the size of what is left.
     fn narrow(
         &self,
         mut selection: Selection,
-        (mut kept, sizes): (u64, &[u64]),
+        mut rest: u64,
         scale: &mut Scale<'_, '_>,
     ) -> Result<Selection, ContextError> {
-        for size in sizes.iter().take(sizes.len().saturating_sub(1)) {
-            if selection.tokens <= self.goal {
-                break;
-            }
-            kept -= size;
-            selection.left_out += 1;
-            selection.tokens = kept + self.beside(selection.left_out, scale)?;
+        while selection.tokens > self.goal
+            && selection.left_out + 1 < self.conversation.iterations()
+        {
+            rest -= scale.size(&self.conversation.iteration(selection.left_out))?;
+            selection = self.of(selection.left_out + 1, rest, scale)?;
         }
         Ok(selection)
     }
@@ -159,17 +165,17 @@ impl<N: Fn(usize) -> String> Choice<'_, N> {
     fn widen(
         &self,
         mut selection: Selection,
-        mut kept: u64,
+        mut rest: u64,
         scale: &mut Scale<'_, '_>,
     ) -> Result<Selection, ContextError> {
         while selection.left_out > self.beyond {
             let left_out = selection.left_out - 1;
-            kept += scale.part(&self.conversation.iteration(left_out))?;
-            let tokens = kept + self.beside(left_out, scale)?;
-            if tokens > self.goal {
+            rest += scale.size(&self.conversation.iteration(left_out))?;
+            let wider = self.of(left_out, rest, scale)?;
+            if wider.tokens > self.goal {
                 break;
             }
-            selection = Selection { left_out, tokens };
+            selection = wider;
         }
         Ok(selection)
     }
