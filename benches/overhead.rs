@@ -91,14 +91,18 @@ impl Bench {
         // The first of each fills caches and does not count.
         self.run(&agent, count, &format!("{agent}-warm"));
         let lengths = self.lengths();
+        let records = self.records(&format!("{agent}-warm"));
         self.floor(&lengths);
         let (mut walls, mut cpus, mut peak) = (Ratios::default(), Ratios::default(), 0);
+        let mut recording = Ratios::default();
         for round in 0..rounds {
             let floor = self.floor(&lengths);
             let run = self.run(&agent, count, &format!("{agent}-{round}"));
             walls.push(&floor, &run, |used| common::millis(used.wall) / count as f64);
             cpus.push(&floor, &run, |used| common::millis(used.cpu) / count as f64);
             peak = peak.max(run.peak_kilobytes);
+            let floor = self.floor_with_records(&format!("{count}-{round}"), &lengths, &records);
+            recording.push(&floor, &run, |used| common::millis(used.wall) / count as f64);
         }
         let largest = lengths.iter().max().copied().unwrap_or(0) as f64 / MEGABYTE;
         println!("{count} iterations with one tool each, {rounds} rounds, floor and run in turn");
@@ -107,6 +111,7 @@ impl Bench {
         let cpu = cpus.show("CPU of an iteration");
         self.bars.at_most(&format!("{count}: wall, run to floor"), wall, 1.15, "");
         self.bars.at_most(&format!("{count}: CPU, run to floor"), cpu, 1.30, "");
+        recording.show("wall, where the floor writes records too");
         let most = 10.0 + if count < 1_000 { 0.0 } else { 2.0 * largest };
         let peak = peak as f64 / 1024.0;
         self.bars.at_most(&format!("{count}: peak memory"), peak, most, "MB");
@@ -132,6 +137,30 @@ impl Bench {
 
     fn floor(&self, lengths: &[usize]) -> Used {
         common::floor(&self.dir.path().join("floor.jsonl"), self.address, lengths)
+    }
+
+    /// The same, which writes the two records of each iteration too: what is left is the engine's own.
+    fn floor_with_records(&self, name: &str, lengths: &[usize], sizes: &[[usize; 2]]) -> Used {
+        let (file, dir) = ("floor.jsonl", format!("floor-{name}"));
+        let place = (&*self.dir.path().join(file), &*self.dir.path().join(dir));
+        common::floor_with_records(place, self.address, lengths, sizes)
+    }
+
+    /// How many bytes the two records of each iteration of a run have.
+    fn records(&self, id: &str) -> Vec<[usize; 2]> {
+        let io = self.dir.path().join("work/.delta").join(id).join("io");
+        let of = |dir: &str| {
+            let files = fs::read_dir(io.join(dir)).unwrap().map(|entry| entry.unwrap());
+            let mut files: Vec<_> = files.collect();
+            // Their names begin with the time.
+            files.sort_by_key(fs::DirEntry::file_name);
+            files
+                .into_iter()
+                .map(|file| file.metadata().unwrap().len() as usize)
+                .collect::<Vec<_>>()
+        };
+        let (answers, outputs) = (of("invocations"), of("tool_executions"));
+        answers.into_iter().zip(outputs).map(|(answer, output)| [answer, output]).collect()
     }
 
     /// What a run leaves on the disk, to what is new in it.

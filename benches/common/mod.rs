@@ -229,6 +229,31 @@ pub fn run(dir: &Path, agent: &str, id: &str) -> Command {
 /// What a run cannot do without: for each length one request with so long a body, one process, and two synced appends
 /// to `file`. The processor's time is that of this thread and of all children of this process.
 pub fn floor(file: &Path, address: SocketAddr, lengths: &[usize]) -> Used {
+    floor_with(file, address, lengths, |_, _| ())
+}
+
+/// The same, which also writes two files of so many bytes for each length into a directory that is not there yet.
+pub fn floor_with_records(
+    (file, dir): (&Path, &Path),
+    address: SocketAddr,
+    lengths: &[usize],
+    sizes: &[[usize; 2]],
+) -> Used {
+    fs::create_dir(dir).unwrap();
+    let record = vec![b'x'; sizes.iter().flatten().copied().max().unwrap_or(0)];
+    floor_with(file, address, lengths, |round, which| {
+        let mut file = File::create_new(dir.join(format!("{round}-{which}"))).unwrap();
+        file.write_all(&record[..sizes[round][which]]).unwrap();
+    })
+}
+
+/// The floor; `record` is told of each answer, and of each output, before it is appended.
+fn floor_with(
+    file: &Path,
+    address: SocketAddr,
+    lengths: &[usize],
+    record: impl Fn(usize, usize),
+) -> Used {
     let cpu = || usage_of(libc::RUSAGE_THREAD) + usage_of(libc::RUSAGE_CHILDREN);
     let (began, before) = (Instant::now(), cpu());
     let stream = TcpStream::connect(address).unwrap();
@@ -240,11 +265,13 @@ pub fn floor(file: &Path, address: SocketAddr, lengths: &[usize]) -> Used {
         journal.sync_data().unwrap();
     };
     let body = vec![b'x'; lengths.iter().copied().max().unwrap_or(0)];
-    for length in lengths {
+    for (round, length) in lengths.iter().enumerate() {
         post(&stream, lengths.len(), &body[..*length]);
         let answer = read_message(&mut input, || ()).unwrap();
+        record(round, 0);
         append(&mut journal, &answer.body);
         let output = Command::new("sh").args(["-c", SCRIPT]).output().unwrap();
+        record(round, 1);
         append(&mut journal, &output.stdout);
     }
     Used { wall: began.elapsed(), cpu: cpu() - before, peak_kilobytes: 0 }
