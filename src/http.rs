@@ -17,6 +17,7 @@ use ureq::{Agent, BodyReader, Error, Proxy};
 
 mod line;
 pub mod retry;
+mod room;
 pub mod words;
 
 /// How many bytes are read at once.

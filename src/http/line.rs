@@ -3,6 +3,7 @@
 //!
 //! It is what ureq is given to look names up, to connect and to read and write with; TLS and proxies are ureq's.
 
+use super::room::Room;
 use crate::signal::{Cancel, timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -20,10 +21,10 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::time::Duration::Exact;
 use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport,
+    Buffers, ConnectionDetails, Connector, Either, NextTimeout, Transport,
 };
 
-/// How much is sent at once: each piece wakes the endpoint. Of memory that is not needed, no page is touched.
+/// How much is sent at once: each piece wakes the endpoint.
 const OUTPUT: usize = 256 * 1024;
 /// How much may come at once; also the longest head of an answer.
 const INPUT: usize = 32 * 1024;
@@ -242,7 +243,7 @@ impl<In: Transport> Connector<In> for Dial {
         }
         let stream = self.reach(&details.addrs, &details.timeout)?;
         stream.set_nodelay(true)?;
-        let (buffers, alive) = (LazyBuffers::new(INPUT, OUTPUT), Arc::new(()));
+        let (buffers, alive) = (Room::new(INPUT, OUTPUT), Arc::new(()));
         let mut terms = self.watch.terms();
         terms.connected = true;
         terms.known = self.is_direct.then(|| (Arc::downgrade(&alive), details.addrs.clone()));
@@ -296,7 +297,7 @@ impl Dial {
 /// A connection.
 pub(super) struct Line {
     stream: TcpStream,
-    buffers: LazyBuffers,
+    buffers: Room,
     watch: Watch,
     /// What is written is a request, and nothing before it.
     is_plain: bool,
