@@ -225,7 +225,6 @@ pub fn of_json(error: &serde_json::Error) -> String {
 /// Values that must never be written anywhere, and what stands in their place. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
-    values: Arc<[String]>,
     /// What is looked for: each value, and what JSON makes of it.
     forms: Arc<[Finder<'static>]>,
 }
@@ -246,12 +245,12 @@ impl Secrets {
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         let forms = values.iter().flat_map(|value| forms(value));
         let forms = forms.map(|form| Finder::new(form.as_bytes()).into_owned()).collect();
-        Self { values: values.into(), forms }
+        Self { forms }
     }
 
     /// Whether there is nothing to hide.
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.forms.is_empty()
     }
 
     /// As [`Secrets::hide`], for a text that is at hand.
@@ -282,10 +281,10 @@ impl Secrets {
 
     /// A filter for bytes that come in pieces.
     pub fn stream(&self) -> SecretStream {
-        let secrets = Arc::clone(&self.values);
+        let forms = Arc::clone(&self.forms);
         let mut begins = [false; 256];
-        secrets.iter().for_each(|secret| begins[usize::from(secret.as_bytes()[0])] = true);
-        SecretStream { secrets, begins, held: Vec::new(), found: false }
+        forms.iter().for_each(|form| begins[usize::from(form.needle()[0])] = true);
+        SecretStream { forms, begins, held: Vec::new(), found: false }
     }
 }
 
@@ -307,7 +306,7 @@ fn json_escaped(text: &str) -> String {
 /// Hides secrets in a stream of bytes, also where one is cut over two pieces.
 #[derive(Debug)]
 pub struct SecretStream {
-    secrets: Arc<[String]>,
+    forms: Arc<[Finder<'static>]>,
     /// Whether a secret begins with this byte: most bytes need no closer look.
     begins: [bool; 256],
     held: Vec<u8>,
@@ -317,7 +316,7 @@ pub struct SecretStream {
 impl SecretStream {
     /// Gives what of the stream so far is known to be clean; a possible beginning of a secret is held back.
     pub fn push<'a>(&mut self, piece: &'a [u8]) -> Cow<'a, [u8]> {
-        if self.secrets.is_empty() {
+        if self.forms.is_empty() {
             return Cow::Borrowed(piece);
         }
         let plain = |bytes: &[u8]| bytes.iter().position(|byte| self.begins[usize::from(*byte)]);
@@ -331,7 +330,7 @@ impl SecretStream {
             out.extend_from_slice(&self.held[at..at + skipped]);
             at += skipped;
             let rest = &self.held[at..];
-            for secret in self.secrets.iter().map(String::as_bytes) {
+            for secret in self.forms.iter().map(Finder::needle) {
                 if rest.starts_with(secret) {
                     out.extend_from_slice(REDACTED.as_bytes());
                     self.found = true;
@@ -339,7 +338,7 @@ impl SecretStream {
                     continue 'next;
                 }
             }
-            if self.secrets.iter().any(|secret| secret.as_bytes().starts_with(rest)) {
+            if self.forms.iter().any(|form| form.needle().starts_with(rest)) {
                 self.held.drain(..at);
                 return Cow::Owned(out);
             }
@@ -451,7 +450,7 @@ mod tests {
         let secrets = Secrets::new(["sk-abcdef\"x".to_owned(), "short".to_owned()]);
         assert_eq!(secrets.hide("a sk-abcdef\"x b short"), "a [redacted] b short");
         assert_eq!(secrets.hide(r#"{"a":"sk-abcdef\"x"}"#), r#"{"a":"[redacted]"}"#);
-        let text = b"1 sk-abc sk-abcdef\"x sk-sk-abcdef\"xsk-abcdef\"x sk-ab";
+        let text = b"1 sk-abc sk-abcdef\"x sk-sk-abcdef\\\"xsk-abcdef\\\\\\\"x sk-ab";
         for size in 1..text.len() {
             let mut stream = secrets.stream();
             let mut out = Vec::new();
