@@ -287,8 +287,13 @@ pub fn request(agent: &Agent, messages: &[Messages<'_>], secrets: &Secrets) -> B
     next(Body::default(), &frame(agent), messages, secrets)
 }
 
-/// The request that a hook put in the place of one with this `frame`, made out of `last`.
-pub fn replaced(last: Body, frame: &(String, String), by: Replacement, secrets: &Secrets) -> Body {
+/// The request that a hook put in the place of `before`, which has this `frame`.
+pub fn replaced(
+    before: Body,
+    frame: &(String, String),
+    by: Replacement,
+    secrets: &Secrets,
+) -> Body {
     let (frame, messages) = match by {
         Replacement::Messages(messages) => (frame.clone(), messages),
         Replacement::Request(request) => {
@@ -298,7 +303,10 @@ pub fn replaced(last: Body, frame: &(String, String), by: Replacement, secrets: 
     };
     let messages: Vec<String> = messages.iter().map(Json::to_string).collect();
     let messages: Vec<_> = messages.iter().map(|message| message.as_str().into()).collect();
-    next(last, &frame, &messages, secrets)
+    let kept = before.kept();
+    let mut body = next(before, &frame, &messages, secrets);
+    body.keep_at_most(kept);
+    body
 }
 
 /// The request body behind `last`, of its messages, and what stands before and behind them.

@@ -43,6 +43,11 @@ impl Body {
         self.kept
     }
 
+    /// For a request that takes the place of another one, which kept so many messages of the one before both.
+    pub fn keep_at_most(&mut self, kept: usize) {
+        self.kept = self.kept.min(kept);
+    }
+
     /// Makes the next request out of this one: `messages` between `head` and `tail`, with commas.
     pub fn update(&mut self, head: &str, messages: &[Messages<'_>], tail: &str) {
         self.try_update(head, messages, tail, |_| false);

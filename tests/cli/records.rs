@@ -106,6 +106,42 @@ fn c_5_2_large_requests_are_recorded_once_and_rebuilt_to_the_byte() {
 }
 
 #[test]
+fn c_5_2_a_request_of_a_hook_is_rebuilt_to_the_byte_too() {
+    let hooks = [
+        "{messages: .request.messages}",
+        "{messages: (.request.messages | .[-1].content += \"!\")}",
+        "if .iteration % 2 == 0 then {messages: .request.messages[2:]} else {} end",
+        "{request: (.request | .messages[1].content += \"\\(.messages | length)\")}",
+    ];
+    for hook in hooks {
+        let answer = |request: &RecordedRequest| {
+            let step = request.body["messages"].to_string().matches("tool_call_id").count();
+            let letter = char::from(b'a' + u8::try_from(step).unwrap());
+            match step {
+                0..6 => Answer::call("bulk", json!({"letter": letter})),
+                _ => Answer::text("ok"),
+            }
+        };
+        let server = ScriptedServer::start(answer);
+        let sandbox = Sandbox::asking(DELTA, &server.url(), BULK);
+        let command = json!({"pre_llm_request": {"command": ["jq", "-c", hook]}});
+        sandbox.write("agent/hooks.yaml", command.to_string());
+        sandbox.run("hello", &["--max-iterations", "9"]);
+        let (records, requests) = (invocations(&sandbox), server.requests());
+        assert!(requests.len() >= 7, "{hook}: {}", requests.len());
+        for ((name, record), request) in records.iter().zip(&requests) {
+            assert_eq!(rebuilt(&records, name).to_string().as_bytes(), request.bytes, "{hook}");
+            assert_eq!(record["request_sha256"], sha256(&request.bytes), "{hook}");
+        }
+        for iteration in 1..=requests.len() {
+            let args = ["show", "r", "-w", "work", "--request", &iteration.to_string()];
+            let shown = sandbox.delta(args).output().expect_code(0);
+            assert_eq!(shown.stdout.trim_end().as_bytes(), requests[iteration - 1].bytes);
+        }
+    }
+}
+
+#[test]
 fn c_5_2_what_is_written_grows_with_the_run_and_not_with_its_square() {
     let iterations = 200;
     let turns: String = (0..iterations)
