@@ -34,11 +34,7 @@ impl Ratio {
     pub fn tokens(self, bytes: usize) -> u64 {
         let reported = bytes as u128 * u128::from(self.reported);
         let estimated = u128::from(BYTES) * u128::from(self.estimated);
-        // Every part of a conversation is counted for every request, and 64 bits are divided several times as quickly.
-        match (u64::try_from(reported), u64::try_from(estimated)) {
-            (Ok(reported), Ok(estimated)) => reported.div_ceil(estimated),
-            _ => u64::try_from(reported.div_ceil(estimated)).unwrap_or(u64::MAX),
-        }
+        u64::try_from(reported.div_ceil(estimated)).unwrap_or(u64::MAX)
     }
 }
 
