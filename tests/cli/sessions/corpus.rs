@@ -53,11 +53,14 @@ case $v in BASH*|HIST*|PS?|DELTA_*|COLUMNS|LINES|EPOCH*|SRANDOM|RANDOM|SECONDS|P
 for v in $(IFS=$' \t\n'; compgen -A function); do case $v in __delta_*|trap) ;; *) declare -f -- "$v" ;; esac; done
 declare -Fx; alias; umask; dirs -l -p; echo "$@"; set +o | while read -r v; do case $v in *history|*histexpand|*emacs|*monitor) ;; *) echo "$v" ;; esac; done
 shopt | while read -r v; do case $v in login_shell*|progcomp*) ;; *) echo "$v" ;; esac; done"#,
-        // An interactive shell counts no lines, repeats none, and tells of its jobs and its end.
+        // An interactive shell counts no lines, repeats none, and tells of its jobs and its end. One without a terminal
+        // complains of that at its start, and whenever a signal ends a part of a pipeline: be it the one of a pipe that
+        // its reader has left, which comes or not as the two happen to run.
         differs: vec![
             (r"(?m)^bash: (?:eval: )?(?:line \d+: )?", "bash: "),
             (r"(?m)^bash: `.*'\n", ""),
             (r"(?m)^bash: (?:cannot set terminal process group|no job control).*\n", ""),
+            (r"(?m)^bash: \[\d+: \d+ \(\d+\)\] tcsetattr: .*\n", ""),
             (r"(?m)^\[\d+\].*\n", ""),
             (r"(?m)^exit\n\z", ""),
             (r"(?m)^\++ ", "+ "),
