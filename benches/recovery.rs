@@ -165,7 +165,8 @@ fn longer(lines: usize, count: usize) -> (Sandbox, usize) {
         if let Some(id) = event.pointer_mut("/tool_calls/0/id") {
             *id = Value::from(format!("call_{round}"));
         }
-        text.push_str(&format!("{event}\n"));
+        event.as_object_mut().unwrap().shift_remove("crc");
+        text.push_str(&delta::crc::sealed(format!("{event}\n")));
     }
     sandbox.write(&format!("{RUN}/journal.jsonl"), &text);
     (sandbox, text.len())

@@ -1,7 +1,8 @@
 //! The check value at the end of a line that delta writes: the CRC-32 of all bytes before it.
 //!
 //! It finds what a disk, a copy or an editor changed; against somebody who means to change a line it protects nothing.
-//! Nobody but `delta replay` looks at it.
+//! `delta replay` looks at it and tells what was changed; the fold of a journal does, to know what need not be looked
+//! through, and refuses nothing for it.
 
 /// What stands before the eight hexadecimal digits.
 const KEY: &[u8] = b",\"crc\":\"";
@@ -31,6 +32,13 @@ pub fn sealed(mut line: String) -> String {
         line.push_str("\"}\n");
     }
     line
+}
+
+/// What stands before the check value of `line`, its newline apart, when that is right.
+pub fn unsealed(line: &str) -> Option<&str> {
+    let (body, seal) = line.split_at_checked(line.len().checked_sub(LENGTH - 1)?)?;
+    let written = seal.as_bytes().strip_prefix(KEY)?.strip_suffix(b"\"}")?;
+    (of(body.as_bytes()).as_bytes() == written).then_some(body)
 }
 
 /// What the check value of a line says.
