@@ -11,7 +11,7 @@
 
 mod common;
 
-use common::{Bars, Moment, Used};
+use common::{Bars, Moment, Ratios, Used};
 use serde_json::{Value, json};
 use std::fs;
 use std::hint::black_box;
@@ -94,15 +94,18 @@ impl Bench {
         let records = self.records(&format!("{agent}-warm"));
         self.floor(&lengths);
         let (mut walls, mut cpus, mut peak) = (Ratios::default(), Ratios::default(), 0);
-        let mut recording = Ratios::default();
+        let (mut recording_walls, mut recording_cpus) = (Ratios::default(), Ratios::default());
+        let wall = |used: &Used| common::millis(used.wall) / count as f64;
+        let cpu = |used: &Used| common::millis(used.cpu) / count as f64;
         for round in 0..rounds {
             let floor = self.floor(&lengths);
             let run = self.run(&agent, count, &format!("{agent}-{round}"));
-            walls.push(&floor, &run, |used| common::millis(used.wall) / count as f64);
-            cpus.push(&floor, &run, |used| common::millis(used.cpu) / count as f64);
+            walls.push(&floor, &run, wall);
+            cpus.push(&floor, &run, cpu);
             peak = peak.max(run.peak_kilobytes);
             let floor = self.floor_with_records(&format!("{count}-{round}"), &lengths, &records);
-            recording.push(&floor, &run, |used| common::millis(used.wall) / count as f64);
+            recording_walls.push(&floor, &run, wall);
+            recording_cpus.push(&floor, &run, cpu);
         }
         let largest = lengths.iter().max().copied().unwrap_or(0) as f64 / MEGABYTE;
         println!("{count} iterations with one tool each, {rounds} rounds, floor and run in turn");
@@ -111,7 +114,8 @@ impl Bench {
         let cpu = cpus.show("CPU of an iteration");
         self.bars.at_most(&format!("{count}: wall, run to floor"), wall, 1.15, "");
         self.bars.at_most(&format!("{count}: CPU, run to floor"), cpu, 1.30, "");
-        recording.show("wall, where the floor writes records too");
+        recording_walls.show("wall, where the floor writes records too");
+        recording_cpus.show("CPU, where the floor writes records too");
         let most = 10.0 + if count < 1_000 { 0.0 } else { 2.0 * largest };
         let peak = peak as f64 / 1024.0;
         self.bars.at_most(&format!("{count}: peak memory"), peak, most, "MB");
@@ -239,28 +243,6 @@ fn messages(count: usize) -> [Value; 2] {
         json!({"role": "assistant", "tool_calls": [{"id": &id, "type": "function", "function": function}]}),
         json!({"role": "tool", "tool_call_id": &id, "content": "a line of output\n"}),
     ]
-}
-
-/// Figures of floors and runs that were measured in turn: each run is compared with the floor before it, because the
-/// machine changes its speed from one pair to another.
-#[derive(Default)]
-struct Ratios {
-    floors: Vec<f64>,
-    runs: Vec<f64>,
-}
-
-impl Ratios {
-    fn push(&mut self, floor: &Used, run: &Used, figure: impl Fn(&Used) -> f64) {
-        self.floors.push(figure(floor));
-        self.runs.push(figure(run));
-    }
-
-    fn show(self, what: &str) -> f64 {
-        let ratios = self.floors.iter().zip(&self.runs).map(|(floor, run)| run / floor).collect();
-        common::median_of(&format!("{what}, floor"), self.floors, "ms");
-        common::median_of(&format!("{what}, run"), self.runs, "ms");
-        common::median_of("  run to floor, of each pair", ratios, "")
-    }
 }
 
 /// How many bytes the files below a directory have.

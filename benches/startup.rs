@@ -11,7 +11,7 @@
 
 mod common;
 
-use common::{Bars, DELTA, Moment, Used};
+use common::{Bars, DELTA, Moment, Ratios, Used};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,21 +40,22 @@ fn main() {
         engine.store(0, Ordering::SeqCst);
         used
     };
-    let (mut hellos, mut runs, mut versions) = (vec![], vec![], vec![]);
-    let cpu = |used: Used| common::millis(used.cpu);
+    let (mut starts, mut versions) = (Ratios::default(), vec![]);
+    let cpu = |used: &Used| common::millis(used.cpu);
     // The first of each fills caches and does not count.
     begin(ROUNDS);
     for round in 0..ROUNDS {
-        hellos.push(cpu(common::used(&mut Command::new(&hello), |_| ())));
-        runs.push(cpu(begin(round)));
-        versions.push(cpu(common::used(Command::new(DELTA).arg("--version"), |_| ())));
+        let floor = common::used(&mut Command::new(&hello), |_| ());
+        starts.push(&floor, &begin(round), cpu);
+        versions.push(cpu(&common::used(Command::new(DELTA).arg("--version"), |_| ())));
     }
-    println!("CPU, in turn");
-    let hello = common::median_of("a program of the same size prints a line", hellos, "ms");
-    let run = common::median_of("delta run, to the first byte of its request", runs, "ms");
+    println!(
+        "{ROUNDS} rounds, in turn; the floor is a program of the same size that prints a line"
+    );
+    let start = starts.show("CPU to the first byte of the first request");
     let version = common::median_of("delta --version", versions, "ms");
     let mut bars = Bars::default();
-    bars.at_most("delta run to that program", run / hello, 3.0, "");
+    bars.at_most("delta run to that program", start, 3.0, "");
     bars.at_most("delta --version", version, 5.0, "ms");
     bars.hold();
 }

@@ -116,6 +116,30 @@ pub fn median_of(what: &str, mut values: Vec<f64>, unit: &str) -> f64 {
     median
 }
 
+/// Figures of floors and runs that were measured in turn: each run is compared with the floor before it, because the
+/// machine changes its speed from one pair to another.
+#[derive(Default)]
+pub struct Ratios {
+    floors: Vec<f64>,
+    runs: Vec<f64>,
+}
+
+impl Ratios {
+    /// Adds what `figure` says of a pair.
+    pub fn push(&mut self, floor: &Used, run: &Used, figure: impl Fn(&Used) -> f64) {
+        self.floors.push(figure(floor));
+        self.runs.push(figure(run));
+    }
+
+    /// Prints the medians, and gives that of the ratios.
+    pub fn show(self, what: &str) -> f64 {
+        let ratios = self.floors.iter().zip(&self.runs).map(|(floor, run)| run / floor).collect();
+        median_of(&format!("{what}, floor"), self.floors, "ms");
+        median_of(&format!("{what}, run"), self.runs, "ms");
+        median_of("  run to floor, of each pair", ratios, "")
+    }
+}
+
 pub fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
