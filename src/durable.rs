@@ -12,7 +12,7 @@ mod start;
 pub use append::{AppendFile, LogFile, append_line};
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,11 @@ type Result<T> = std::result::Result<T, FileError>;
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
-    move |source| FileError { action, path, source }
+    move |source| match source.raw_os_error() {
+        // A pipe that nobody reads, or a socket: not without waiting, see `OWN`.
+        Some(libc::ENXIO) => FileError { action, path, source: not_regular() },
+        _ => FileError { action, path, source },
+    }
 }
 
 /// Where a test may let an operation fail, or the process die just before it. Compiled in with the feature `failpoints`
@@ -58,15 +62,8 @@ const LONGEST_BLANK: u64 = 64 * 1024;
 /// It is not there, not readable, not a regular file, or larger than 64 MiB.
 pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let mut file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
-    let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, reason.to_owned());
-    let metadata = file.metadata()?;
-    if metadata.is_dir() {
-        return Err(rustix::io::Errno::ISDIR.into());
-    }
-    if !metadata.is_file() {
-        return Err(invalid("it is not a regular file"));
-    }
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
+    let (mut file, metadata) = regular(file)?;
     let length = usize::try_from(metadata.len().min(LARGEST)).unwrap_or_default();
     let mut bytes = vec![0; length + 1];
     let read = file.read(&mut bytes)?;
@@ -76,25 +73,45 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
         file.take(LARGEST + 1 - read as u64).read_to_end(&mut bytes)?;
     }
     if bytes.len() as u64 > LARGEST {
-        return Err(invalid("it is larger than 64 MiB"));
+        let reason = "it is larger than 64 MiB";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     Ok(bytes)
 }
 
-/// Reads a file of a run, of any size: a regular one, and no link to a file elsewhere.
+/// Opens a file of a run for reading: a regular one, and no link to a file elsewhere.
 ///
 /// # Errors
 /// It is not there, not readable, or not a regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    Ok(regular(OpenOptions::new().read(true).custom_flags(OWN).open(path)?)?.0)
+}
+
+/// Reads such a file, of any size.
+///
+/// # Errors
+/// Those of [`open_regular`].
 pub fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
-    let flags = i32::try_from(flags.bits()).unwrap_or_default();
-    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"));
-    }
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+    open_regular(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// How the engine opens what is its own: not where a symlink leads that a tool has put in its place, and without waiting
+/// for whoever is at the other end of a pipe.
+const OWN: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+
+fn regular(file: File) -> io::Result<(File, Metadata)> {
+    let metadata = file.metadata()?;
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
+        false if metadata.is_dir() => Err(rustix::io::Errno::ISDIR.into()),
+        false => Err(not_regular()),
+    }
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file")
 }
 
 /// Reads such a file as text.
@@ -148,13 +165,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Copies a regular file to one that must not be there yet, and is the engine's own. Not synced.
 pub fn copy_new(from: &Path, to: &Path) -> Result<()> {
-    let mut options = OpenOptions::new();
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
-    options.read(true).custom_flags(i32::try_from(flags.bits()).unwrap_or_default());
-    let mut source = options.open(from).map_err(failed("read", from))?;
-    if !source.metadata().map_err(failed("read", from))?.is_file() {
-        return Err(failed("read", from)(io::Error::other("it is not a regular file")));
-    }
+    let mut source = open_regular(from).map_err(failed("read", from))?;
     may_fail().map_err(failed("create", to))?;
     let mut file = private().write(true).create_new(true).open(to).map_err(failed("create", to))?;
     may_fail().and_then(|()| io::copy(&mut source, &mut file)).map(drop).map_err(|error| {
@@ -416,8 +427,7 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
 
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
-    // What the engine keeps is not led elsewhere by a symlink that a tool has put in its place.
-    options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options.mode(0o600).custom_flags(OWN);
     options
 }
 
@@ -450,7 +460,7 @@ impl Lock {
 
 /// The id of the process that took the lock last, when the file says it.
 pub fn lock_holder(path: &Path) -> Option<u32> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+    std::str::from_utf8(&read_whole(path).ok()?).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

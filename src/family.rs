@@ -7,7 +7,6 @@ use crate::event::{Event, Parent, Payload};
 use crate::id::RunId;
 use crate::journal;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -87,10 +86,9 @@ pub fn find(run_dir: &Path, child: &Child) -> Option<PathBuf> {
 
 /// What the first event of a run says of the run around it.
 fn begun_inside(run_dir: &Path) -> Option<Parent> {
-    let path = run_dir.join(journal::FILE_NAME);
-    path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let file = durable::open_regular(&run_dir.join(journal::FILE_NAME)).ok()?;
     let mut line = String::new();
-    BufReader::new(File::open(path).ok()?.take(LONGEST_LINE)).read_line(&mut line).ok()?;
+    BufReader::new(file.take(LONGEST_LINE)).read_line(&mut line).ok()?;
     match Event::of_line(&line).ok()?.payload {
         Payload::EngineStart(start) => start.parent,
         _ => None,

@@ -11,7 +11,7 @@ use crate::event::{Event, Glance, Payload};
 use crate::limits::{self, Amount};
 use crate::state::RunState;
 use crate::time::Clock;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -144,7 +144,7 @@ fn open(run_dir: &Path) -> Result<File, JournalError> {
             io::Error::other("it is a symlink, and delta does not follow those to its files");
         return Err(JournalError::Unreadable { path, source });
     }
-    File::open(&path).map_err(|source| match source.kind() {
+    durable::open_regular(&path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => JournalError::NeverBegan(path),
         _ => JournalError::Unreadable { path, source },
     })
@@ -157,7 +157,7 @@ fn open(run_dir: &Path) -> Result<File, JournalError> {
 pub fn lines(run_dir: &Path, count: usize) -> Result<Vec<u8>, JournalError> {
     let path = run_dir.join(FILE_NAME);
     let unreadable = |source| JournalError::Unreadable { path: path.clone(), source };
-    let mut bytes = fs::read(&path).map_err(unreadable)?;
+    let mut bytes = durable::read_whole(&path).map_err(unreadable)?;
     let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').take(count).collect();
     if lines.len() < count || lines.last().is_some_and(|line| !line.ends_with(b"\n")) {
         return Err(unreadable(io::Error::other("it has become shorter")));
@@ -176,7 +176,7 @@ pub fn begin_with(
     clock: Clock,
 ) -> Result<(), FileError> {
     let path = run_dir.join(FILE_NAME);
-    if let Ok(torn) = fs::read(&path) {
+    if let Ok(torn) = durable::read_whole(&path) {
         set_aside(run_dir, &torn, clock)?;
     }
     let before = lines.iter().filter(|byte| **byte == b'\n').count();
@@ -248,7 +248,7 @@ impl Journal {
     /// file is there after a crash, the first metadata of the run sees to: the directory is synced with them.
     pub fn create(run_dir: &Path, clock: Clock) -> Result<Self, FileError> {
         let path = run_dir.join(FILE_NAME);
-        let file = match fs::read(&path) {
+        let file = match durable::read_whole(&path) {
             Ok(torn) => {
                 set_aside(run_dir, &torn, clock)?;
                 AppendFile::open(&path, 0)?

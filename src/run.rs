@@ -153,8 +153,8 @@ fn hide_in(value: &mut Value, secrets: &Secrets) {
 pub fn mend_metadata(run_dir: &Path, state: &RunState) -> Result<(), FileError> {
     let metadata = RunMetadata::of(state).filter(|found| found.status != RunStatus::Running);
     let Some(metadata) = metadata else { return Ok(()) };
-    let text = std::fs::read_to_string(run_dir.join("metadata.json")).ok();
-    let written = text.and_then(|text| serde_json::from_str::<RunMetadata>(&text).ok());
+    let text = durable::read_whole(&run_dir.join("metadata.json")).ok();
+    let written = text.and_then(|text| serde_json::from_slice::<RunMetadata>(&text).ok());
     if written.as_ref() == Some(&metadata) {
         return Ok(());
     }

@@ -281,7 +281,8 @@ impl Workspace {
 /// Refuses what a later version wrote: to guess at it could damage it. Where nothing says the version, as after a crash
 /// at birth or when a journal alone was handed on, it is this one.
 fn check_layout(control: &Path) -> Result<(), WorkspaceError> {
-    let text = fs::read_to_string(control.join("VERSION")).unwrap_or_default();
+    let text = durable::read_whole(&control.join("VERSION")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     let found = text.trim();
     if found.is_empty() || found == LAYOUT_VERSION.trim() {
         return Ok(());

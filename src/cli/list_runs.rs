@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use super::{completions, stdout};
+use crate::durable;
 use crate::event::{Origin, RunStatus};
 use crate::id::RunId;
 use crate::journal;
@@ -220,7 +221,7 @@ fn describe(dir: &Path) -> Listed {
 /// a copied directory it may be that of another run.
 fn settled(dir: &Path, run_id: &str) -> Option<RunMetadata> {
     let path = dir.join("metadata.json");
-    let metadata: RunMetadata = serde_json::from_str(&fs::read_to_string(&path).ok()?).ok()?;
+    let metadata: RunMetadata = serde_json::from_slice(&durable::read_whole(&path).ok()?).ok()?;
     let modified = |path: &Path| fs::symlink_metadata(path).and_then(|found| found.modified()).ok();
     // Within one tick of the file system's clock it cannot be told which of them is the later one.
     let fresh = modified(&dir.join(journal::FILE_NAME))? < modified(&path)?;

@@ -3,6 +3,7 @@
 use super::hooks::Input;
 use super::plan::{Plan, plan, recorded_arguments};
 use super::{Engine, EngineError, millis};
+use crate::durable;
 use crate::event::{ActionRequest, ActionResult, Payload, Question};
 use crate::hook::Hook;
 use crate::human;
@@ -13,7 +14,6 @@ use crate::state::Call;
 use crate::tool::observation::{Observation, observe};
 use crate::tool::{Tool, argv::Invocation as ToolInvocation};
 use serde_json::Value as Json;
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -283,7 +283,7 @@ fn observed(
 
 /// The last bytes of a file, which may be large.
 fn tail_of(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+    let mut file = durable::open_regular(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(limit)))?;
     let mut tail = Vec::new();

@@ -14,7 +14,6 @@ use crate::time::Timestamp;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -232,7 +231,7 @@ fn parent_of(start: &Json) -> Option<Parent> {
 }
 
 fn first_event(dir: &Path) -> Option<Json> {
-    let file = File::open(dir.join("journal.jsonl")).ok()?;
+    let file = durable::open_regular(&dir.join("journal.jsonl")).ok()?;
     let mut line = String::new();
     BufReader::new(file.take(LONGEST_START)).read_line(&mut line).ok()?;
     serde_json::from_str(&line).ok()

@@ -117,7 +117,7 @@ impl Index {
     /// Reads what an earlier process has left, and takes from it only files whose content is kept; what cannot be read
     /// costs nothing but time.
     pub fn load(file: &Path, objects: &mut Objects) -> Self {
-        let bytes = std::fs::read(file).unwrap_or_default();
+        let bytes = durable::read_whole(file).unwrap_or_default();
         let Some(lines) = bytes.strip_prefix(HEADING.as_bytes()) else { return Self::default() };
         let mut index = Self::default();
         for line in lines.split(|byte| *byte == 0) {

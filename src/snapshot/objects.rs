@@ -205,7 +205,7 @@ impl Objects {
         let _ = fs::remove_file(&path);
         let failed = |source| FileError { action: "create", path: path.clone(), source };
         if fs::hard_link(&source, &path).is_err() {
-            let mut file = File::open(&source).map_err(failed)?;
+            let mut file = durable::open_regular(&source).map_err(failed)?;
             let (mut piece, mut draft) = (vec![0; PIECE], self.draft()?);
             loop {
                 let count = fill(&mut file, &mut piece).map_err(failed)?;
@@ -223,14 +223,14 @@ impl Objects {
     /// The content, once it is seen to be the one that the id names.
     pub fn read(&self, id: Id) -> Result<Vec<u8>, String> {
         let path = self.path(id);
-        let bytes = fs::read(&path).map_err(|error| missing(&path, &error))?;
+        let bytes = durable::read_whole(&path).map_err(|error| missing(&path, &error))?;
         if Id::of(&bytes) == id { Ok(bytes) } else { Err(damaged(&path)) }
     }
 
     /// Whether the content is the one that the id names, without having all of it in memory.
     pub fn check(&mut self, id: Id, go_on: GoOn<'_>) -> Result<Result<(), String>, SnapshotError> {
         let path = self.path(id);
-        let mut file = match File::open(&path) {
+        let mut file = match durable::open_regular(&path) {
             Ok(file) => file,
             Err(error) => return Ok(Err(missing(&path, &error))),
         };
@@ -255,7 +255,7 @@ impl Objects {
     /// The file of a content.
     pub fn file(&self, id: Id) -> Result<File, FileError> {
         let path = self.path(id);
-        File::open(&path).map_err(|source| FileError { action: "read", path, source })
+        durable::open_regular(&path).map_err(|source| FileError { action: "read", path, source })
     }
 }
 

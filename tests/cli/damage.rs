@@ -225,6 +225,32 @@ fn c_15_2_symlinks_are_not_followed_to_a_run() {
 }
 
 #[test]
+fn c_15_2_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting() {
+    let files = [
+        (JOURNAL, "DAMAGED", 126),
+        (METADATA, "INTERRUPTED", 0),
+        ("work/.delta/r/lock", "INTERRUPTED", 1),
+        ("work/.delta/r/engine.log", "INTERRUPTED", 1),
+        ("work/.delta/VERSION", "INTERRUPTED", 0),
+    ];
+    for (file, status, code) in files {
+        let sandbox = in_state("INTERRUPTED");
+        fs::rename(sandbox.path(file), sandbox.path("kept")).unwrap();
+        assert!(Command::new("mkfifo").arg(sandbox.path(file)).status().unwrap().success());
+        assert_eq!(listed(&sandbox)[0]["status"], status, "{file}");
+        let shown = sandbox.delta(["show", "r", "-w", "work"]).output();
+        assert_eq!(shown.code, if file == JOURNAL { 126 } else { 0 }, "{file}: {shown:?}");
+        let ran = resume(&sandbox, &[]).expect_code(code);
+        if code != 0 {
+            let why = format!("{}: it is not a regular file\n", sandbox.path(file).display());
+            assert!(ran.stderr.contains(&why), "{ran:?}");
+            fs::rename(sandbox.path("kept"), sandbox.path(file)).unwrap();
+            resume(&sandbox, &[]).expect_code(0);
+        }
+    }
+}
+
+#[test]
 fn c_13_6_a_journal_that_cannot_be_written_or_read() {
     let sandbox = in_state("INTERRUPTED");
     fs::rename(sandbox.path(JOURNAL), sandbox.path("kept")).unwrap();

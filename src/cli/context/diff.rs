@@ -6,6 +6,7 @@ use crate::cli::completions;
 use crate::cli::failure::Failure;
 use crate::cli::named::Named;
 use crate::composition::{Account, compare};
+use crate::durable;
 use crate::llm::config::Pricing;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
@@ -84,6 +85,6 @@ pub fn diff(args: &DiffArgs) -> Result<String, Failure> {
 
 /// The prices of the agent, from the file that the run keeps.
 fn pricing(run_dir: &Path) -> Option<Pricing> {
-    let text = std::fs::read_to_string(run_dir.join("agent/agent.yaml")).ok()?;
-    Pricing::of_agent(&text)
+    let text = durable::read_whole(&run_dir.join("agent/agent.yaml")).ok()?;
+    Pricing::of_agent(std::str::from_utf8(&text).ok()?)
 }
