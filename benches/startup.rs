@@ -47,7 +47,7 @@ fn main() {
     for round in 0..ROUNDS {
         let floor = common::used(&mut Command::new(&hello), |_| ());
         starts.push(&floor, &begin(round), cpu);
-        versions.push(cpu(&common::used(Command::new(DELTA).arg("--version"), |_| ())));
+        versions.push(cpu(&common::used(Command::new(common::delta()).arg("--version"), |_| ())));
     }
     println!(
         "{ROUNDS} rounds, in turn; the floor is a program of the same size that prints a line"
@@ -80,7 +80,7 @@ fn hello(dir: &Path) -> PathBuf {
     let large = compile(dir, "hello", missing);
     let (ours, theirs) = (size(&large) as f64, size(Path::new(DELTA)) as f64);
     assert!((ours / theirs - 1.0).abs() < 0.01, "{ours} bytes, not {theirs}");
-    large
+    common::installed(&large)
 }
 
 fn compile(dir: &Path, name: &str, padding: u64) -> PathBuf {
