@@ -97,24 +97,7 @@ pub fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// How the engine opens what is its own: not where a symlink leads that a tool has put in its place, and without waiting
-/// for whoever is at the other end of a pipe.
-const OWN: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-
-fn regular(file: File) -> io::Result<(File, Metadata)> {
-    let metadata = file.metadata()?;
-    match metadata.is_file() {
-        true => Ok((file, metadata)),
-        false if metadata.is_dir() => Err(rustix::io::Errno::ISDIR.into()),
-        false => Err(not_regular()),
-    }
-}
-
-fn not_regular() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file")
-}
-
-/// Reads such a file as text.
+/// Reads as text what somebody else may have made.
 ///
 /// # Errors
 /// Those of [`read_regular`], and that it is not UTF-8.
@@ -423,6 +406,23 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
         .map_err(failed("create", path))?;
     may_fail().and_then(|()| file.write_all(bytes)).map_err(failed("write", path))?;
     may_fail().and_then(|()| file.sync_all()).map_err(failed("sync", path))
+}
+
+/// How the engine opens what is its own: not where a symlink leads that a tool has put in its place, and without waiting
+/// for whoever is at the other end of a pipe.
+const OWN: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+
+fn regular(file: File) -> io::Result<(File, Metadata)> {
+    let metadata = file.metadata()?;
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
+        false if metadata.is_dir() => Err(rustix::io::Errno::ISDIR.into()),
+        false => Err(not_regular()),
+    }
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file")
 }
 
 fn private() -> OpenOptions {

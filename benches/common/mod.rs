@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 pub const DELTA: &str = env!("CARGO_BIN_EXE_delta");
+
 /// The program as it is when it is installed: a copy. What the linker has written lies in the kernel's cache in single
 /// pages, and a start maps each of them; so it takes a fifth longer.
 pub fn installed(program: &Path) -> PathBuf {
