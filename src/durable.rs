@@ -33,11 +33,7 @@ type Result<T> = std::result::Result<T, FileError>;
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
-    move |source| match source.raw_os_error() {
-        // A pipe that nobody reads, or a socket: not without waiting, see `OWN`.
-        Some(libc::ENXIO) => FileError { action, path, source: not_regular() },
-        _ => FileError { action, path, source },
-    }
+    move |source| FileError { action, path, source: in_words(source) }
 }
 
 /// Where a test may let an operation fail, or the process die just before it. Compiled in with the feature `failpoints`
@@ -84,7 +80,8 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// It is not there, not readable, or not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    Ok(regular(OpenOptions::new().read(true).custom_flags(OWN).open(path)?)?.0)
+    let file = OpenOptions::new().read(true).custom_flags(OWN).open(path).map_err(in_words)?;
+    Ok(regular(file)?.0)
 }
 
 /// Reads such a file, of any size.
@@ -411,6 +408,18 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
 /// How the engine opens what is its own: not where a symlink leads that a tool has put in its place, and without waiting
 /// for whoever is at the other end of a pipe.
 const OWN: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+
+/// The errors of such an open that the system's words do not explain.
+fn in_words(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::ELOOP) => {
+            io::Error::other("it is a symlink, and delta does not follow those to its files")
+        }
+        // A pipe that nobody reads, or a socket.
+        Some(libc::ENXIO) => not_regular(),
+        _ => error,
+    }
+}
 
 fn regular(file: File) -> io::Result<(File, Metadata)> {
     let metadata = file.metadata()?;

@@ -139,11 +139,6 @@ pub fn bytes(run_dir: &Path) -> Result<Vec<u8>, JournalError> {
 
 fn open(run_dir: &Path) -> Result<File, JournalError> {
     let path = run_dir.join(FILE_NAME);
-    if path.is_symlink() {
-        let source =
-            io::Error::other("it is a symlink, and delta does not follow those to its files");
-        return Err(JournalError::Unreadable { path, source });
-    }
     durable::open_regular(&path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => JournalError::NeverBegan(path),
         _ => JournalError::Unreadable { path, source },

@@ -12,7 +12,6 @@ use crate::limits::{Account, Admission, Amount, Entry, Head, Refusal, Worst};
 use crate::ownership::{self, Owner};
 use crate::signal::Cancel;
 use crate::time::human_duration;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -86,16 +85,7 @@ struct Contents {
 
 fn read(path: &Path) -> Result<Contents> {
     let unreadable = |source| LedgerError::Unreadable { path: path.to_owned(), source };
-    if path.is_symlink() {
-        let why = "it is a symlink, and delta does not follow those to its files";
-        return Err(unreadable(io::Error::other(why)));
-    }
-    // A pipe would keep the process waiting, deaf to signals, and a device may have no end.
-    let metadata = fs::metadata(path).map_err(unreadable)?;
-    if !metadata.is_file() && !metadata.is_dir() {
-        return Err(unreadable(io::Error::other("it is not a regular file")));
-    }
-    parse(&fs::read(path).map_err(unreadable)?, path)
+    parse(&durable::read_whole(path).map_err(unreadable)?, path)
 }
 
 fn parse(bytes: &[u8], path: &Path) -> Result<Contents> {
