@@ -9,16 +9,16 @@
     reason = "a bench prints"
 )]
 
-use delta::context::{Counter, Manifest, Surroundings};
-use delta::event::{ActionResult, Event, Payload, Thought};
-use delta::llm::ToolCall;
-use delta::process::{Env, Launch};
-use delta::signal::Cancel;
-use delta::state::RunState;
-use delta::text::Secrets;
-use delta::time::{self, Timestamp};
-use delta::vars::Vars;
-use delta::yaml::Document;
+use delta_agent::context::{ContextInputs, ContextManifest, TokenCounter};
+use delta_base::redact::Secrets;
+use delta_base::signal::CancelToken;
+use delta_base::time::{self, Timestamp};
+use delta_llm::llm::ToolCall;
+use delta_process::{EnvVars, LaunchContext};
+use delta_run::event::{ActionResult, Event, Payload, Thought};
+use delta_run::state::RunState;
+use delta_shell::EngineVars;
+use delta_yaml::yaml::YamlDocument;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -44,9 +44,9 @@ fn compare(limit: &str, yaml: &str) {
     show(limit, iterations(&manifest, FIRST), iterations(&manifest, LAST));
 }
 
-fn manifest(yaml: &str) -> Manifest {
-    let doc = Document::parse("context.yaml".to_owned(), yaml.to_owned()).unwrap();
-    Manifest::read(&doc).unwrap()
+fn manifest(yaml: &str) -> ContextManifest {
+    let doc = YamlDocument::parse("context.yaml".to_owned(), yaml.to_owned()).unwrap();
+    ContextManifest::read(&doc).unwrap()
 }
 
 fn show(what: &str, first: Duration, last: Duration) {
@@ -62,8 +62,8 @@ fn show(what: &str, first: Duration, last: Duration) {
 
 /// The median time of what one more iteration costs in a run that has `count` of them already: its events, and its
 /// context. Writing the request is not in it.
-fn iterations(manifest: &Manifest, count: u32) -> Duration {
-    let cancel = Cancel::manual().unwrap();
+fn iterations(manifest: &ContextManifest, count: u32) -> Duration {
+    let cancel = CancelToken::manual().unwrap();
     let mut run = Run { manifest, cancel: &cancel, state: RunState::default() };
     (0..count).for_each(|_| run.iterate());
     let mut times = Vec::new();
@@ -80,8 +80,8 @@ fn iterations(manifest: &Manifest, count: u32) -> Duration {
 }
 
 struct Run<'m> {
-    manifest: &'m Manifest,
-    cancel: &'m Cancel,
+    manifest: &'m ContextManifest,
+    cancel: &'m CancelToken,
     state: RunState,
 }
 
@@ -108,6 +108,7 @@ impl Run<'_> {
             iteration,
             content: "One more.".to_owned(),
             tool_calls: vec![ToolCall::new(id.clone(), "t", "{\"text\":\"a line\"}")],
+            redacted_calls: Vec::new(),
             reasoning: None,
             finish_reason: None,
             usage: None,
@@ -115,6 +116,7 @@ impl Run<'_> {
             left_out,
             invocation: None,
             script_turn: None,
+            discarded_usage: Vec::new(),
         })));
         self.record(Payload::ActionResult(Box::new(ActionResult {
             iteration,
@@ -125,23 +127,29 @@ impl Run<'_> {
             duration_ms: 1,
             execution: None,
             truncated: false,
+            ended_background: Vec::new(),
+            left_running: Vec::new(),
             result: None,
         })));
     }
 
     fn build(&self) -> usize {
-        let vars = Vars { agent_home: "/a".into(), cwd: "/w".into(), run_dir: "/r".into() };
-        let launch =
-            |_: &_| Launch { cwd: "/".into(), env: Env::default(), secrets: Secrets::default() };
-        let mut around = Surroundings {
+        let vars = EngineVars { agent_home: "/a".into(), cwd: "/w".into(), run_dir: "/r".into() };
+        let launch = |_: &_| LaunchContext {
+            cwd: "/".into(),
+            env: EnvVars::default(),
+            secrets: Secrets::default(),
+            containment: None,
+        };
+        let mut around = ContextInputs {
             iteration: self.state.iterations + 1,
             ratio: self.state.ratio,
             vars: &vars,
             cancel: self.cancel,
             launch: &launch,
-            clock: time::now,
-            counter: &mut Counter::default(),
-            generates: true,
+            clock: time::current_time,
+            counter: &mut TokenCounter::default(),
+            run_generators: true,
         };
         black_box(self.manifest.build(&self.state, &mut around).unwrap()).left_out
     }

@@ -9,8 +9,8 @@
     reason = "a bench prints"
 )]
 
-use delta::snapshot::{Exclude, Store};
-use delta::text::Secrets;
+use delta_base::redact::Secrets;
+use delta_snapshot::{ExcludePatterns, SnapshotStore};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ fn measure(what: &str, name: impl Fn(usize) -> String) {
     }
     // As old as the files of a workspace are.
     std::thread::sleep(Duration::from_millis(50));
-    let mut store = Store::open(&run, Exclude::default()).unwrap();
+    let mut store = SnapshotStore::open(&run, ExcludePatterns::default()).unwrap();
     let first = timed(&mut store, work);
     let mut looks: Vec<Duration> = (0..LOOKS).map(|_| timed(&mut store, work)).collect();
     looks.sort();
@@ -78,7 +78,7 @@ fn write(path: &Path, text: &str) {
     fs::write(path, format!("{text:-<LENGTH$}")).unwrap();
 }
 
-fn timed(store: &mut Store, work: &Path) -> Duration {
+fn timed(store: &mut SnapshotStore, work: &Path) -> Duration {
     let start = Instant::now();
     store.take(work, &Secrets::default(), None).unwrap();
     start.elapsed()

@@ -12,9 +12,9 @@
 mod common;
 
 use common::Bars;
-use delta::process::{self, Command, End, Launch};
-use delta::signal::Cancel;
-use delta::text::Secrets;
+use delta_base::redact::Secrets;
+use delta_base::signal::CancelToken;
+use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::hint::black_box;
@@ -39,7 +39,7 @@ fn main() {
         return;
     }
     common::raise_open_files(20_000);
-    let cancel = Cancel::install().unwrap();
+    let cancel = CancelToken::from_signals().unwrap();
     let open =
         |count| -> Vec<File> { (0..count).map(|_| File::open("/dev/null").unwrap()).collect() };
     let [mut small, mut large, mut many] = [(); 3].map(|()| Cost::default());
@@ -70,10 +70,15 @@ fn touched(bytes: usize) -> Vec<u8> {
 }
 
 impl Cost {
-    fn measure(&mut self, cancel: &Cancel) {
+    fn measure(&mut self, cancel: &CancelToken) {
         let argv = [PROGRAM.to_owned()];
         let env = BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]);
-        let launch = Launch { cwd: "/".into(), env: env.into(), secrets: Secrets::default() };
+        let launch = LaunchContext {
+            cwd: "/".into(),
+            env: env.into(),
+            secrets: Secrets::default(),
+            containment: None,
+        };
         for _ in 0..ROUNDS {
             self.spawns.push(timed(spawn));
             self.tools.push(timed(|| tool(&argv, &launch, cancel)));
@@ -102,17 +107,17 @@ fn spawn() {
     assert!(command.output().unwrap().status.success());
 }
 
-fn tool(argv: &[String], launch: &Launch, cancel: &Cancel) {
+fn tool(argv: &[String], launch: &LaunchContext, cancel: &CancelToken) {
     let timeout = Duration::from_secs(60);
-    let command = Command {
+    let command = ProcessCommand {
         argv,
-        launch,
+        context: launch,
         stdin: b"",
         timeout,
         spool: None,
-        keep: 1000,
-        keep_all: false,
+        excerpt_bytes: 1000,
+        capture_whole: false,
         marks: &[],
     };
-    assert_eq!(process::run(&command, cancel).end, End::Exited(0));
+    assert_eq!(process::run_process(&command, cancel).end, ProcessEnd::Exited(0));
 }

@@ -14,9 +14,9 @@
 mod browser;
 
 use browser::Browser;
-use delta::record::sha256;
-use delta::time;
-use delta::view::{self, Wanted};
+use delta_base::time;
+use delta_report::view::{self, PageOptions};
+use delta_run::record::sha256_hex;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -35,8 +35,8 @@ fn main() {
     let run_dir = dir.path().join(".delta/long");
     write_run(&run_dir);
     let began = Instant::now();
-    let wanted = Wanted { run_dirs: vec![run_dir], requests: true };
-    let page = view::page(&wanted, time::now());
+    let wanted = PageOptions { run_dirs: vec![run_dir], with_requests: true };
+    let page = view::render_page(&wanted, time::current_time());
     println!(
         "{ITERATIONS} iterations: made in {:?}, {:.1} MB",
         began.elapsed(),
@@ -117,7 +117,7 @@ fn write_run(run_dir: &Path) {
             sent.len(),
             request.len(),
             request.len() / 4,
-            sha256(&request)
+            sha256_hex(&request)
         );
         fs::write(run_dir.join(&file), record).unwrap();
         let thought =

@@ -1,191 +1,367 @@
-//! A new run that begins as another one: the first iterations of its journal, and the records that they name.
+//! `delta fork`: creates a run from the first iterations of another one, which is only read.
 //!
-//! The other run is only read, whoever works on it meanwhile. The journal of the fork comes last, in one piece: who is
-//! killed before that leaves a run that never began.
+//! A fork that continues at once does so in the same way as `delta continue`.
 
-use crate::durable::{self, FileError};
-use crate::event::{Event, Fork, Payload};
-use crate::history::{History, Iteration};
-use crate::journal::{self, JournalError};
-use crate::record;
-use crate::state::ON_ITERATION_END;
-use crate::time::Clock;
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+use super::completion_candidates;
+use super::continue_run::{self, ClaimedRun, MissingMessage};
+use super::failure::CommandFailure;
+use super::message_input;
+use super::run::{self, NewRun};
+use super::run_argument::{LocatedRun, RunArgument};
+use super::run_preparation::{self, PreparedAgent, RunOptions};
+use clap::Args;
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_agent::agent::Agent;
+use delta_base::id::RunId;
+use delta_base::time;
+use delta_engine::result_output::OutputFormat;
+use delta_engine::run_result::{ContinueCommand, RunResult};
+use delta_program::number_argument::parse_number_in;
+use delta_program::stdio;
+use delta_run::event::{EngineStart, Event, ForkFiles, ForkOrigin, RunFork};
+use delta_run::fork::{self, ForkError, ForkPoint};
+use delta_run::ownership::Ownership;
+use delta_run::run::repair_metadata;
+use delta_run::seal::SealStatus;
+use delta_run::state::RunState;
+use delta_run::workspace::Workspace;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-mod files;
+mod initial_files;
 
-pub use files::copy_workspace;
+use initial_files::SourceSnapshots;
 
-/// The directory of what is kept of the agent, below the run directory.
-const AGENT: &str = "agent";
-
-/// The directories of records, below the run directory.
-const RECORDS: [&str; 3] = ["io/invocations", "io/tool_executions", "io/hooks"];
-
-/// Why a run cannot be forked there.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoCut {
-    /// The iteration is not there, or goes on.
-    #[error("{}", not_whole(*wanted, *last, *begun))]
-    NotWhole {
-        /// The iteration.
-        wanted: u32,
-        /// The last whole one.
-        last: u32,
-        /// How many have begun.
-        begun: u32,
-    },
-    /// Nobody has said anything yet.
-    #[error("the run has no task: its process died before it was recorded")]
-    NoTask,
+/// Create a run from the first iterations of another
+///
+/// Copies the first N iterations of RUN into a new run and prints its id. RUN stays unchanged, and may be active. With
+/// -m, --model, --agent or --continue, the new run continues at once, as with `delta continue`. Its workspace gets the
+/// files of the snapshot of iteration N, or, without one, a copy of the current files; a note reports which.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ForkArgs {
+    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    run: RunArgument,
+    /// Copy the first N iterations; 0 copies only the task [default: all complete ones]
+    #[arg(long, value_name = "N", value_parser = parse_number_in(0..=u32::MAX))]
+    at: Option<u32>,
+    /// Workspace of RUN
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Workspace of the new run: a new or empty directory, or RUN's workspace, whose files stay unchanged [default: a new
+    /// one in the agent's workspaces/]
+    #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    into: Option<PathBuf>,
+    /// Id of the new run [default: generated]
+    #[arg(long, value_name = "ID", value_parser = super::parse_run_id)]
+    run_id: Option<RunId>,
+    /// Continue with this message; `-` reads it from stdin
+    #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    message: Option<String>,
+    /// Continue with this agent [default: RUN's agent]
+    #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
+    agent: Option<PathBuf>,
+    /// Continue without any change
+    #[arg(long = "continue")]
+    go_on: bool,
+    #[command(flatten)]
+    options: RunOptions,
 }
 
-fn not_whole(wanted: u32, last: u32, begun: u32) -> String {
-    let known = match last {
-        0 => "no iteration of the run is whole yet".to_owned(),
-        1 => "the run has 1 whole iteration".to_owned(),
-        last => format!("the run has {last} whole iterations"),
-    };
-    match wanted <= begun {
-        true => format!("iteration {wanted} is not whole: some of its calls have no result yet"),
-        false => format!("there is no iteration {wanted}; {known}"),
+const EXAMPLES: &str = "\
+Examples:
+  delta fork RUN -w ./work --at 3                          # create the run and print its id
+  delta fork RUN -w ./work --at 3 -m \"Try it without sed\"  # continue with another message
+  delta fork RUN -w ./work --at 3 --model openai:gpt-4o    # continue with another LLM
+  delta fork RUN -w ./work --at 3 --agent ./new-version    # continue with another agent
+  delta diff RUN ./elsewhere/.delta/FORK -w ./work         # compare both runs";
+
+/// Creates a fork, and drives it if it continues at once; returns the exit code.
+pub fn fork_command(args: &ForkArgs) -> ExitCode {
+    let id = args.run_id.as_ref().map(ToString::to_string);
+    if !args.continues_at_once() && args.options.has_engine_option() {
+        return super::print_usage_error(
+            "fork",
+            "-i, --snapshots, --max-iterations and limits require that the new run continues: \
+             add -m, --model, --agent or --continue",
+        );
+    }
+    match fork_run(args) {
+        Ok(ForkOutcome::Continued(result)) => {
+            run_preparation::print_run_result(Ok(*result), args.options.format, id)
+        }
+        Ok(ForkOutcome::Created(text)) => {
+            stdio::print_text(&text);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => run_preparation::print_run_result(Err(failure), args.options.format, id),
     }
 }
 
-/// Where a run is cut: behind an iteration whose calls all have their results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cut {
-    /// The iteration; 0 is the task alone.
-    pub iteration: u32,
-    /// How many events stand before it.
-    pub events: usize,
+enum ForkOutcome {
+    /// The fork was created; contains the text for stdout.
+    Created(String),
+    Continued(Box<RunResult>),
 }
 
-impl Cut {
-    /// The cut behind iteration `wanted`, or behind the last whole one, of the run with these events.
-    ///
-    /// # Errors
-    /// There is no such iteration, or it is not whole.
-    pub fn at(events: &[Event], wanted: Option<u32>) -> Result<Self, NoCut> {
-        let history = History::of(events);
-        let whole = history.iterations.iter().take_while(|one| one.is_done());
-        let last = u32::try_from(whole.count()).unwrap_or(u32::MAX);
-        let begun = u32::try_from(history.iterations.len()).unwrap_or(u32::MAX);
-        let iteration = wanted.unwrap_or(last);
-        if iteration > last {
-            return Err(NoCut::NotWhole { wanted: iteration, last, begun });
+impl ForkArgs {
+    fn continues_at_once(&self) -> bool {
+        self.go_on || self.message.is_some() || self.agent.is_some() || self.options.model.is_some()
+    }
+}
+
+fn fork_run(args: &ForkArgs) -> Result<ForkOutcome, CommandFailure> {
+    let message = args.message.as_deref().map(message_input::read_message).transpose()?;
+    let source = ForkSource::find(args)?;
+    source.check_message(args, message.as_deref())?;
+    let mut agent = None;
+    if args.continues_at_once() {
+        let loaded =
+            continue_run::load_run_agent(args.agent.as_deref(), &source.start, &args.options)?;
+        // The new workspace does not exist yet. The one of the source is checked in its place.
+        agent = Some(PreparedAgent::check(loaded, &source.run.workspace.root, &args.options)?);
+    }
+    let destination = ForkDestination::choose(args, &source)?;
+    let fork = create_fork(args, &source, &destination)?;
+    let id = fork.id.clone();
+    let outcome = match agent {
+        Some(agent) => continue_fork(args, fork, agent, message),
+        None => fork.render(args, &source).map(ForkOutcome::Created),
+    };
+    outcome.map_err(|failure| failure.with_run_id(&id))
+}
+
+/// The run to fork, and the point of the fork.
+struct ForkSource {
+    run: LocatedRun,
+    events: Vec<Event>,
+    cut: ForkPoint,
+    /// The last ENGINE_START before the fork point.
+    start: EngineStart,
+    /// Whether the run has its result at the fork point.
+    has_result: bool,
+    /// Whether the run was made or trusted by this operator.
+    is_own: bool,
+    /// Whether its journal was changed after it was sealed.
+    is_edited: bool,
+}
+
+impl ForkSource {
+    fn find(args: &ForkArgs) -> Result<Self, CommandFailure> {
+        let run = args.run.find(&args.work_dir)?;
+        let folded = continue_run::fold_own_journal(&run.id, &run.dir)?;
+        if args.agent.is_none() {
+            continue_run::check_is_own(&run.id, &run.dir, &folded)?;
         }
-        let end = match history.iterations.get((iteration as usize).wrapping_sub(1)) {
-            Some(told) => usize::try_from(last_seq(told)).unwrap_or(usize::MAX),
-            None => {
-                let task = |event: &Event| matches!(event.payload, Payload::UserMessage { .. });
-                events.iter().position(task).ok_or(NoCut::NoTask)? + 1
+        if folded.seals.is_edited && folded.seals.is_own {
+            args.options.print_notes(&[format!("Note: {}", continue_run::EDITED_JOURNAL)]);
+        }
+        let events = continue_run::read_journal(&run.id, &run.dir)?.events;
+        let cut = ForkPoint::find(&events, args.at).map_err(|error| {
+            let hint = format!(
+                "`delta show {} -w {}` lists the iterations",
+                run.id,
+                run.quoted_workspace()
+            );
+            CommandFailure::not_found(error.to_string(), hint)
+        })?;
+        let state = RunState::from_events(&events[..cut.event_count]);
+        let has_result = state.result.is_some();
+        let start = state.start.ok_or_else(|| {
+            CommandFailure::damaged(format!("run {} has no ENGINE_START", run.id), None)
+        })?;
+        let SealStatus { is_own, is_edited, .. } = folded.seals;
+        Ok(Self { run, events, cut, start, has_result, is_own, is_edited })
+    }
+
+    /// A fork at the result of the run needs a message to continue.
+    fn check_message(&self, args: &ForkArgs, message: Option<&str>) -> Result<(), CommandFailure> {
+        if !self.has_result || !args.continues_at_once() || message.is_some() {
+            return Ok(());
+        }
+        let iteration = self.cut.iteration;
+        let message = format!("the run ends at iteration {iteration}");
+        let hint = "add the next message with -m, or fork an earlier iteration with --at";
+        Err(CommandFailure::message_required(message, hint))
+    }
+}
+
+/// The workspace of the fork, which may not exist yet.
+enum ForkDestination {
+    /// The workspace of the source.
+    SameWorkspace,
+    /// A new or empty directory.
+    Directory(PathBuf),
+    /// A new one of the workspaces of the agent in this directory.
+    NextWorkspace(PathBuf),
+}
+
+impl ForkDestination {
+    fn choose(args: &ForkArgs, source: &ForkSource) -> Result<Self, CommandFailure> {
+        let Some(dir) = &args.into else {
+            let home = Path::new(&source.start.agent_home);
+            let home = args.agent.as_deref().unwrap_or(home);
+            if !home.is_dir() {
+                let message = format!("the agent is no longer in {}", home.display());
+                let hint = "name the workspace of the new run with `--into DIR`";
+                return Err(CommandFailure::config(message, hint.to_owned()));
+            }
+            let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+            return Ok(Self::NextWorkspace(home));
+        };
+        if dir.canonicalize().is_ok_and(|dir| dir == source.run.workspace.root) {
+            return Ok(Self::SameWorkspace);
+        }
+        Workspace::check_new(dir)?;
+        // A directory that cannot be read fails when it is opened.
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let Some(name) = entries.map(|entry| entry.file_name()).find(|name| name != ".delta")
+        else {
+            return Ok(Self::Directory(dir.clone()));
+        };
+        let name = Path::new(&name).display();
+        let message = format!("{} is not empty: it contains `{name}`", dir.display());
+        let workspace = source.run.quoted_workspace();
+        let hint = format!("name a new directory, or {workspace} to keep the files there");
+        Err(CommandFailure::already_exists(message, hint))
+    }
+
+    fn open(&self, source: &ForkSource) -> Result<Workspace, CommandFailure> {
+        Ok(match self {
+            Self::SameWorkspace => source.run.workspace.clone(),
+            Self::Directory(dir) => Workspace::open(dir)?,
+            Self::NextWorkspace(home) => {
+                let workspace = Workspace::create_next(home)?;
+                workspace.mark_last_used(home);
+                workspace
+            }
+        })
+    }
+}
+
+struct NewFork {
+    id: RunId,
+    dir: PathBuf,
+    workspace: Workspace,
+    ownership: Ownership,
+    files: ForkFiles,
+}
+
+fn create_fork(
+    args: &ForkArgs,
+    source: &ForkSource,
+    destination: &ForkDestination,
+) -> Result<NewFork, CommandFailure> {
+    let workspace = destination.open(source)?;
+    let NewRun { id, dir, ownership } = run::create_run_dir(args.run_id.as_ref(), &workspace)?;
+    let source_dir = &source.run.dir;
+    let cut = source.cut;
+    fork::copy_records(source_dir, &dir, &source.events[..cut.event_count])?;
+    let is_same_workspace = matches!(destination, ForkDestination::SameWorkspace);
+    let mut store = None;
+    let mut tree = None;
+    if let Some(snapshots) = SourceSnapshots::open(source)? {
+        let copied = snapshots.copy_to(source, &dir, !is_same_workspace)?;
+        store = Some(copied.0);
+        tree = copied.1;
+    }
+    let files = if is_same_workspace {
+        ForkFiles::Kept
+    } else {
+        initial_files::fill_workspace(args, source, &workspace, store.zip(tree))?
+    };
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let origin = RunFork {
+        run_id: id.clone(),
+        work_dir: text(&workspace.root),
+        workspace_id: workspace.name(),
+        from: ForkOrigin {
+            run_id: source.run.id.clone(),
+            iteration: cut.iteration,
+            run_dir: text(source_dir),
+            work_dir: text(&source.run.workspace.root),
+        },
+        files,
+        tree,
+    };
+    fork::begin_fork(source_dir, &dir, cut, origin, time::current_time).map_err(
+        |error| match error {
+            ForkError::File(error) => error.into(),
+            ForkError::Journal(error) => CommandFailure::damaged(error.to_string(), None),
+        },
+    )?;
+    let fork = NewFork { id, dir, workspace, ownership, files };
+    fork.print_files_note(args, source);
+    Ok(fork)
+}
+
+impl NewFork {
+    /// Prints which files the fork starts with.
+    fn print_files_note(&self, args: &ForkArgs, source: &ForkSource) {
+        let dir = self.workspace.root.display();
+        let iteration = source.cut.iteration;
+        let line = match self.files {
+            ForkFiles::Snapshot => {
+                format!("Restored the files of iteration {iteration} in {dir}")
+            }
+            ForkFiles::Present => format!(
+                "Note: copied the current files of {} to {dir}; the run has no snapshot of iteration {iteration}",
+                source.run.workspace.root.display()
+            ),
+            ForkFiles::Kept => {
+                format!("Note: the files in {dir} are unchanged; both runs work on them")
             }
         };
-        let more = events[end..].iter().take_while(|event| belongs(event, iteration));
-        Ok(Self { iteration, events: end + more.count() })
+        args.options.print_notes(&[line]);
     }
-}
 
-/// The number of the last event of an iteration.
-fn last_seq(told: &Iteration<'_>) -> u64 {
-    let results = told.calls.iter().filter_map(|call| Some(call.result?.seq));
-    results.fold(told.thought.seq, u64::max)
-}
-
-/// Whether an event behind the last result is still a part of the iteration.
-fn belongs(event: &Event, of: u32) -> bool {
-    match &event.payload {
-        Payload::HookExecution { iteration, hook, .. } => {
-            *iteration == of && hook == ON_ITERATION_END
-        }
-        Payload::Snapshot(taken) => taken.iteration == of && !taken.found,
-        _ => false,
-    }
-}
-
-/// Why a fork could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum ForkError {
-    /// The journal of the other run.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The system said no.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
-/// Copies the configuration and the records of the run in `from` into the run directory `to`, as far as `events`, the
-/// beginning of its journal, name them. What is not there any more is left out.
-///
-/// # Errors
-/// A file could not be copied.
-pub fn copy_records(from: &Path, to: &Path, events: &[Event]) -> Result<(), FileError> {
-    copy_below(&from.join(AGENT), &to.join(AGENT))?;
-    let stems = stems(from, events);
-    for dir in RECORDS {
-        for entry in fs::read_dir(from.join(dir)).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            // Streams that are too large for a record lie beside it under its name.
-            let stem = name.to_str().and_then(|name| name.rsplit_once('.')).map(|(stem, _)| stem);
-            let wanted = stem.is_some_and(|stem| stems.contains(&format!("{dir}/{stem}")));
-            if wanted && entry.file_type().is_ok_and(|kind| kind.is_file()) {
-                copy(&entry.path(), &to.join(dir).join(&name))?;
+    /// The text for stdout of a fork that does not continue yet; prints to stderr how to continue it.
+    fn render(&self, args: &ForkArgs, source: &ForkSource) -> Result<String, CommandFailure> {
+        let events = continue_run::read_journal(&self.id, &self.dir)?.events;
+        let state = RunState::from_events(&events);
+        repair_metadata(&self.dir, &state)?;
+        let next = ContinueCommand::from_state(&state);
+        let next = if source.has_result { next.with_message("MESSAGE") } else { next };
+        args.options.print_notes(&[format!("Continue with: {next}")]);
+        Ok(match args.options.format {
+            OutputFormat::Text | OutputFormat::Raw => format!("{}\n", self.id),
+            OutputFormat::Json | OutputFormat::Jsonl => {
+                let summary = json!({
+                    "run_id": self.id.to_string(),
+                    "status": state.status,
+                    "run_dir": self.dir,
+                    "workspace_path": self.workspace.root,
+                    "origin": state.origin,
+                });
+                format!("{summary}\n")
             }
-        }
+        })
     }
-    Ok(())
 }
 
-/// Copies the files in a directory, and in those below it.
-fn copy_below(from: &Path, to: &Path) -> Result<(), FileError> {
-    for entry in fs::read_dir(from).into_iter().flatten().flatten() {
-        let (path, copied) = (entry.path(), to.join(entry.file_name()));
-        match entry.file_type() {
-            Ok(kind) if kind.is_file() => copy(&path, &copied)?,
-            Ok(kind) if kind.is_dir() => {
-                durable::ensure_dir(&copied, true)?;
-                copy_below(&path, &copied)?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn copy(from: &Path, to: &Path) -> Result<(), FileError> {
-    // Whoever tried before and was killed may have left a part of it.
-    let _ = fs::remove_file(to);
-    durable::copy_new(from, to)
-}
-
-/// The records that events name, and those from which these have a part, without their `.json`.
-fn stems(run_dir: &Path, events: &[Event]) -> BTreeSet<String> {
-    let mut stems = BTreeSet::new();
-    let mut next: Vec<String> =
-        events.iter().filter_map(|event| event.payload.record()).map(str::to_owned).collect();
-    while let Some(name) = next.pop() {
-        let Some(stem) = name.strip_suffix(".json") else { continue };
-        if stems.insert(stem.to_owned()) && name.starts_with(RECORDS[0]) {
-            next.extend(record::base(run_dir, &name));
-        }
-    }
-    stems
-}
-
-/// Begins the run in `to` with the events of the run in `from` before `cut`; from now on it is there.
-///
-/// # Errors
-/// It is not there then.
-pub fn begin(
-    from: &Path,
-    to: &Path,
-    cut: Cut,
-    origin: Fork,
-    clock: Clock,
-) -> Result<(), ForkError> {
-    let lines = journal::lines(from, cut.events)?;
-    Ok(journal::begin_with(to, lines, Payload::Fork(Box::new(origin)), clock)?)
+/// Continues the fork as `delta continue` does.
+fn continue_fork(
+    args: &ForkArgs,
+    fork: NewFork,
+    agent: Agent,
+    message: Option<String>,
+) -> Result<ForkOutcome, CommandFailure> {
+    let NewFork { id, dir, workspace, ownership, .. } = fork;
+    let options = &args.options;
+    let folded = continue_run::fold_own_journal(&id, &dir)?;
+    let claimed = ClaimedRun::new(&id, dir, ownership, folded, None)?;
+    let next = ContinueCommand::from_state(claimed.state()).with_model(options.model.as_ref());
+    let next = message.iter().fold(next, |next, message| next.with_message(message));
+    let payload = claimed
+        .interpret_message(message, options, &workspace.root)
+        .map_err(MissingMessage::into_failure)?;
+    // The new workspace exists now, and its `.env` file counts, too.
+    let agent = PreparedAgent::new(agent, Some(&workspace.root), options).inspect_err(|_| {
+        options.print_notes(&[format!("The new run exists; continue with: {next}")]);
+    })?;
+    let cancel = run_preparation::install_cancel()?;
+    let result = claimed.resume(&workspace, &agent, options, payload, cancel)?;
+    Ok(ForkOutcome::Continued(Box::new(result)))
 }

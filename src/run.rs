@@ -1,331 +1,278 @@
-//! An owned run: its journal, the state that the journal means, its metadata and its io/ files.
-//!
-//! Nothing in a run changes except through [`Run::record`]. What is recorded counts at once and becomes durable, and
-//! known to observers, with [`Run::commit`]; every act begins with one.
+//! `delta run`: creates a run and drives it.
 
-use crate::durable::{self, FileError};
-use crate::event::{Event, Origin, Payload, ProcessInfo, Question, RunStatus, SnapshotTaken};
-use crate::id::RunId;
-use crate::journal::{Folded, Journal};
-use crate::llm::Attempt;
-use crate::ownership::Ownership;
-use crate::record::Records;
-use crate::signal::Cancel;
-use crate::snapshot::{Id, SnapshotError, Store};
-use crate::state::RunState;
-use crate::text::Secrets;
-use crate::time::{Clock, Timestamp};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use super::completion_candidates;
+use super::continue_run;
+use super::failure::CommandFailure;
+use super::message_input;
+use super::operator_state;
+use super::process_environment;
+use super::run_preparation::{self, PreparedAgent, RunOptions};
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+use delta_agent::agent::Agent;
+use delta_agent::child_environment::HOOK_NAME_VARIABLE;
+use delta_base::id::RunId;
+use delta_base::random;
+use delta_base::shell_quote::shell_quote;
+use delta_base::signal::CancelToken;
+use delta_base::terminal;
+use delta_base::time;
+use delta_engine::run_result::RunResult;
+use delta_run::event::{ParentRun, Payload};
+use delta_run::limits::BudgetAmount;
+use delta_run::ownership::Ownership;
+use delta_run::run::{Run, RunNotice};
+use delta_run::run_tree;
+use delta_run::state::RunState;
+use delta_run::workspace::{Workspace, WorkspaceError};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-/// While a run goes on, its metadata is brought up to date this often at most, in milliseconds.
-const METADATA_INTERVAL_MS: i64 = 1_000;
-
-/// What those who watch a run are told.
-#[derive(Debug)]
-pub enum Notice<'a> {
-    /// Events stand in the journal. A power failure could still take them back, the end of this process could not.
-    Written(&'a [Event]),
-    /// One of them has become durable.
-    Recorded(&'a Event),
-    /// The LLM is asked.
-    Asking,
-    /// The LLM has answered, or there will be no answer.
-    Answered,
-    /// Reasoning that came beside the answer.
-    Reasoning(&'a str),
-    /// A try of an LLM call failed.
-    Attempt(&'a Attempt),
-    /// The run waits for the answer to a question, which an earlier process may have asked.
-    Waiting(&'a Question),
-    /// Something that a person should know, and that is no event.
-    Warning(&'a str),
+/// Run an agent on a task
+///
+/// Creates a run in a workspace and drives it until the task is done, the agent asks a question, or something fails. Prints
+/// the result to stdout and progress to stderr.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES, override_usage = "delta run [OPTIONS] [TEXT]")]
+pub struct RunArgs {
+    /// Task for the agent, as one argument; `-` reads it from stdin. What is piped into stdin is added below an empty line
+    #[arg(value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    words: Vec<String>,
+    /// Agent directory
+    #[arg(long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
+    agent: PathBuf,
+    /// TEXT as an option
+    #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    message: Option<String>,
+    /// Workspace, created if missing [default: a new one in the agent's workspaces/]
+    #[arg(short, long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: Option<PathBuf>,
+    /// Id of the new run [default: generated]
+    #[arg(long, value_name = "ID", value_parser = super::parse_run_id)]
+    run_id: Option<RunId>,
+    /// Make sure that the run `--run-id` is done: create it, continue it if it was interrupted, wait for the process that
+    /// works on it, or print its stored result
+    #[arg(long, requires = "run_id", requires = "work_dir")]
+    ensure: bool,
+    /// Do not ask which workspace to use; create a new one
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    options: RunOptions,
 }
 
-/// Whoever watches.
-pub type Observer = Box<dyn FnMut(Notice<'_>)>;
+const EXAMPLES: &str = "\
+Examples:
+  delta run --agent ./my-agent \"Summarise the logs\"
+  git diff | delta run \"Review this\"        # stdin is added to the task
+  delta run - < task.md                      # read the task from a file
+  delta run -w . \"Fix the test\"              # work in this directory
+  delta run \"...\" --format json | jq .result
+  delta run --run-id \"$(uuidgen)\" \"...\"      # choose the run id
+  delta run --model openai:gpt-4o \"...\"      # use another LLM
+  delta run --ensure --run-id nightly -w . \"...\"   # safe to repeat: the work is done once";
 
-/// metadata.json: all of it can be rebuilt from the journal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RunMetadata {
-    /// The run.
-    pub run_id: String,
-    /// The workspace's name.
-    pub workspace_id: String,
-    /// The agent's name.
-    pub agent_name: String,
-    /// How it stands.
-    pub status: RunStatus,
-    /// When the run began.
-    pub created_at: Timestamp,
-    /// When its last event was recorded.
-    pub updated_at: Timestamp,
-    /// When its last process left it; null while one works on it.
-    pub end_time: Option<Timestamp>,
-    /// The task.
-    pub initial_message: String,
-    /// The number of LLM answers.
-    pub iterations: u32,
-    /// How many the present process may ask for.
-    pub max_iterations: u32,
-    /// Why it failed; null when it did not.
-    pub error: Option<String>,
-    /// The agent directory, absolute.
-    pub agent_home: String,
-    /// The workspace, absolute.
-    pub work_dir: String,
-    /// The run that it was made of, for a fork.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Origin>,
-    /// The process that took it up last.
-    #[serde(flatten)]
-    pub process: ProcessInfo,
-}
-
-impl RunMetadata {
-    /// The metadata of a state that has at least its ENGINE_START.
-    pub fn of(state: &RunState) -> Option<Self> {
-        let start = state.start.as_ref()?;
-        let status = state.status?;
-        let ended = status != RunStatus::Running;
-        Some(Self {
-            run_id: start.run_id.clone(),
-            workspace_id: start.workspace_id.clone(),
-            agent_name: start.agent_name.clone(),
-            status,
-            created_at: state.created_at?,
-            updated_at: state.updated_at?,
-            end_time: state.worked_until.filter(|_| ended),
-            initial_message: state.conversation.task().to_owned(),
-            iterations: state.iterations,
-            max_iterations: start.max_iterations,
-            error: state
-                .error
-                .as_ref()
-                .filter(|_| status == RunStatus::Failed)
-                .map(|(message, _)| message.clone()),
-            agent_home: start.agent_home.clone(),
-            work_dir: start.work_dir.clone(),
-            origin: state.origin.clone(),
-            process: start.process.clone(),
-        })
-    }
-
-    /// The text of metadata.json.
-    pub fn to_text(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
-        text.push('\n');
-        text
-    }
-}
-
-fn write_metadata(run_dir: &Path, metadata: &RunMetadata) -> Result<(), FileError> {
-    durable::replace(&run_dir.join("metadata.json"), metadata.to_text().as_bytes())
-}
-
-/// A payload without the key's own value, wherever it turned up. Only texts are looked at: a value that is also the name
-/// of a field takes no event apart.
-fn redacted(payload: &Payload, secrets: &Secrets) -> Option<Payload> {
-    // Where the agent and the run lie is needed to go on, and is no secret to anybody who can read it here. `dummy-key`
-    // for a local server may well be a part of it.
-    if let Payload::EngineStart(start) = payload {
-        let mut start = start.clone();
-        hide_in(&mut start.config, secrets);
-        return Some(Payload::EngineStart(start));
-    }
-    let mut value = serde_json::to_value(payload).ok()?;
-    hide_in(&mut value, secrets);
-    serde_json::from_value(value).ok()
-}
-
-fn hide_in(value: &mut Value, secrets: &Secrets) {
-    match value {
-        Value::String(text) => *text = secrets.hide(text).into_owned(),
-        Value::Array(items) => items.iter_mut().for_each(|item| hide_in(item, secrets)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| hide_in(field, secrets)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-/// Rebuilds the metadata of a run that has ended, when it is missing or damaged, or older than the journal because its
-/// process died between the two. For the holder of the lock, before it leaves the run as it is.
-pub fn mend_metadata(run_dir: &Path, state: &RunState) -> Result<(), FileError> {
-    let metadata = RunMetadata::of(state).filter(|found| found.status != RunStatus::Running);
-    let Some(metadata) = metadata else { return Ok(()) };
-    let text = durable::read_whole(&run_dir.join("metadata.json")).ok();
-    let written = text.and_then(|text| serde_json::from_slice::<RunMetadata>(&text).ok());
-    if written.as_ref() == Some(&metadata) {
-        return Ok(());
-    }
-    write_metadata(run_dir, &metadata)
-}
-
-/// A run that this process owns.
-pub struct Run {
-    /// Its id.
-    pub id: RunId,
-    /// Its directory, absolute.
-    pub dir: PathBuf,
-    /// Where its io/ files go.
-    pub records: Records,
-    secrets: Secrets,
-    state: RunState,
-    journal: Journal,
-    observer: Observer,
-    /// When the metadata was last written, and with which status.
-    written: Option<(Timestamp, RunStatus)>,
-    ownership: Ownership,
-}
-
-impl Run {
-    /// A new run in the directory that was made for it; its journal is empty.
-    pub fn create(
-        id: RunId,
-        dir: &Path,
-        ownership: Ownership,
-        secrets: Secrets,
-        clock: Clock,
-        observer: Observer,
-    ) -> Result<Self, FileError> {
-        let journal = Journal::create(dir, clock)?;
-        let records = Records::new(dir, secrets.clone());
-        let (dir, state) = (dir.to_owned(), RunState::default());
-        Ok(Self { id, dir, records, secrets, state, journal, observer, written: None, ownership })
-    }
-
-    /// A run that is taken up again, as its journal says that it stands. Gives the name under which a torn tail was set aside.
-    pub fn open(
-        id: RunId,
-        dir: &Path,
-        ownership: Ownership,
-        secrets: Secrets,
-        clock: Clock,
-        observer: Observer,
-        folded: Folded,
-    ) -> Result<(Self, Option<String>), FileError> {
-        let (journal, aside) = Journal::open(dir, &folded.end, clock)?;
-        let records = Records::new(dir, secrets.clone());
-        let (dir, state) = (dir.to_owned(), folded.state);
-        let run =
-            Self { id, dir, records, secrets, state, journal, observer, written: None, ownership };
-        Ok((run, aside))
-    }
-
-    /// The number of processes that have owned the run, this one included.
-    pub fn epoch(&self) -> u32 {
-        self.ownership.epoch()
-    }
-
-    /// What the events so far mean.
-    pub fn state(&self) -> &RunState {
-        &self.state
-    }
-
-    /// Makes a fact of something: it counts from now on. Before any act that follows from it there is a
-    /// [`Run::commit`].
-    pub fn record(&mut self, payload: Payload) {
-        let secrets = &self.secrets;
-        let instead = |line: &str, payload: &Payload| match secrets.is_in(line) {
-            true => redacted(payload, secrets),
-            false => None,
+impl RunArgs {
+    /// The task: TEXT or `--message`.
+    fn task(&self) -> Result<&str, String> {
+        let agent_tip = |word: &str| {
+            let word = shell_quote(word);
+            format!("\n\n  tip: name the agent with `--agent {word}`")
         };
-        self.state.apply(self.journal.record(payload, instead));
-    }
-
-    /// Sets what was recorded on its way to the disk. For what is done between the last event before an act and the commit
-    /// with which the act begins: the commit has less to wait for.
-    pub fn send(&mut self) {
-        let written = self.journal.send();
-        if !written.is_empty() {
-            (self.observer)(Notice::Written(written));
-        }
-    }
-
-    /// Makes everything recorded durable, shows it in the metadata, and tells the observer.
-    ///
-    /// # Errors
-    /// Nothing of it was acknowledged, and the run must not go on.
-    pub fn commit(&mut self) -> Result<(), FileError> {
-        self.send();
-        let events = self.journal.commit()?;
-        if events.is_empty() {
-            return Ok(());
-        }
-        if let Err(error) = self.refresh_metadata() {
-            // What the journal says has ended has ended; the metadata is rebuilt from it.
-            if self.state.status == Some(RunStatus::Running) {
-                return Err(error);
+        match (self.words.as_slice(), &self.message) {
+            ([], Some(message)) => Ok(message),
+            ([], None) => Err("the task is missing\n\n  tip: write `delta run TEXT`, or `delta run -` to read it from stdin".to_owned()),
+            ([word], None) if Path::new(word).join("agent.yaml").is_file() => {
+                Err(format!("`{word}` is an agent, and the task is missing{}", agent_tip(word)))
             }
-            self.tell(Notice::Warning(&error.to_string()));
+            ([word], None) => Ok(word),
+            ([word, ..], Some(_)) if Path::new(word).is_dir() => {
+                Err(format!("unexpected argument '{word}': the task is in `-m`{}", agent_tip(word)))
+            }
+            ([word, ..], Some(_)) => Err(format!("unexpected argument '{word}': the task is in `-m`")),
+            (words, None) => Err(format!(
+                "expected one argument as the task, found {}\n\n  tip: quote it: `delta run {}`",
+                words.len(),
+                shell_quote(&words.join(" "))
+            )),
         }
-        for event in &events {
-            (self.observer)(Notice::Recorded(event));
+    }
+}
+
+/// Creates a run and drives it; returns the exit code.
+pub fn run_command(args: &RunArgs) -> ExitCode {
+    let task = match args.task() {
+        Ok(task) => task,
+        Err(message) => return super::print_usage_error("run", &message),
+    };
+    let id = args.run_id.as_ref().map(ToString::to_string);
+    run_preparation::print_run_result(run_agent(args, task), args.options.format, id)
+}
+
+fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
+    let message = message_input::read_task(task, &args.options)?;
+    let agent = run_preparation::load_agent(&args.agent, &args.options)?;
+    let cancel = run_preparation::install_cancel()?;
+    let choice = choose_workspace(args, &agent, &cancel)?;
+    let agent = PreparedAgent::new(agent, choice.path(), &args.options)?;
+    let workspace = choice.open(&agent.agent)?;
+    loop {
+        match create_run_dir(args.run_id.as_ref(), &workspace) {
+            Ok(new_run) => {
+                let id = new_run.id.clone();
+                let result = start_run(args, new_run, message, &agent, &workspace, cancel);
+                return result.map_err(|failure| failure.with_run_id(&id));
+            }
+            Err(WorkspaceError::RunExists { id, .. }) if args.ensure => {
+                let options = &args.options;
+                let result =
+                    continue_run::ensure_run(&id, &message, &workspace, &agent, options, &cancel)?;
+                // Without a result, the process died before the run began: the run is created again.
+                if let Some(result) = result {
+                    return Ok(result);
+                }
+            }
+            Err(error) => return Err(error.into()),
         }
-        Ok(())
+    }
+}
+
+/// A new run directory, owned by this process.
+pub struct NewRun {
+    pub id: RunId,
+    pub dir: PathBuf,
+    pub ownership: Ownership,
+}
+
+fn start_run(
+    args: &RunArgs,
+    new_run: NewRun,
+    message: String,
+    agent: &PreparedAgent,
+    workspace: &Workspace,
+    cancel: CancelToken,
+) -> Result<RunResult, CommandFailure> {
+    let NewRun { id, dir, ownership } = new_run;
+    let options = &args.options;
+    let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;
+    let observer = run_preparation::open_run_observer(options, &dir, &RunState::default())?;
+    let budget = agent.open_budget(&id, &dir, options, BudgetAmount::default(), &cancel)?;
+    let secrets = agent.secrets.clone();
+    let sealer = operator_state::new_sealer(&id, options)?;
+    let mut run = Run::create(id, &dir, ownership, secrets, time::current_time, observer, sealer)?;
+    let mut start = agent.engine_start(&run, workspace, options, agent_copy);
+    start.parent = parent_run();
+    let parent = start.parent.clone();
+    run.record(Payload::EngineStart(Box::new(start)));
+    run.record(Payload::UserMessage { content: message });
+    run.commit()?;
+    if let Some(parent) = parent
+        && let Err(error) = run_tree::register_child_run(&parent, &run.id, &run.dir)
+    {
+        run.notify(RunNotice::Warning(&format!(
+            "could not register with parent run {}: {error}",
+            parent.run_id
+        )));
+    }
+    agent.drive(&mut run, workspace, options, budget, cancel)
+}
+
+/// The run that started this process as a tool, hook or generator.
+fn parent_run() -> Option<ParentRun> {
+    let run_dir = process_environment::variable("RUN_DIR")?;
+    // In a hook the variable has the id of the hook, not of a call.
+    let is_hook = process_environment::variable(HOOK_NAME_VARIABLE).is_some();
+    let call_id = process_environment::variable("DELTA_CALL_ID").filter(|_| !is_hook);
+    run_tree::verify_parent_run(
+        &process_environment::variable("DELTA_RUN_ID")?,
+        Path::new(&run_dir),
+        call_id,
+    )
+}
+
+/// The chosen workspace, which may not exist yet.
+enum WorkspaceChoice {
+    /// The directory of `-w`.
+    Directory(PathBuf),
+    /// One of the agent's workspaces, chosen at the terminal.
+    Existing(PathBuf),
+    /// A new one of the agent's workspaces.
+    New,
+}
+
+impl WorkspaceChoice {
+    /// The path of the workspace, unless it will be a new one.
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Directory(path) | Self::Existing(path) => Some(path),
+            Self::New => None,
+        }
     }
 
-    fn refresh_metadata(&mut self) -> Result<(), FileError> {
-        let (status, updated_at) = (self.state.status, self.state.updated_at);
-        let due = self.written.is_none_or(|(at, written)| {
-            let since = updated_at.map_or(0, |updated_at| updated_at.millis() - at.millis());
-            status != Some(written) || since >= METADATA_INTERVAL_MS
-        });
-        if !due {
-            return Ok(());
+    /// Opens the workspace and creates it if it is missing.
+    fn open(&self, agent: &Agent) -> Result<Workspace, WorkspaceError> {
+        let workspace = match self {
+            Self::Directory(path) => return Workspace::open(path),
+            Self::Existing(path) => Workspace::open(path)?,
+            Self::New => Workspace::create_next(&agent.home)?,
+        };
+        workspace.mark_last_used(&agent.home);
+        Ok(workspace)
+    }
+}
+
+fn choose_workspace(
+    args: &RunArgs,
+    agent: &Agent,
+    cancel: &CancelToken,
+) -> Result<WorkspaceChoice, CommandFailure> {
+    if let Some(dir) = &args.work_dir {
+        return Ok(WorkspaceChoice::Directory(dir.clone()));
+    }
+    let names = Workspace::list_names(&agent.home);
+    if args.yes || names.is_empty() || !terminal::can_prompt() {
+        return Ok(WorkspaceChoice::New);
+    }
+    let mut prompt = String::from("Workspace?\n");
+    let last_used = Workspace::last_used_name(&agent.home);
+    for (index, name) in names.iter().enumerate() {
+        let last = if *name == last_used { "  (last used)" } else { "" };
+        prompt.push_str(&format!("  {}) {name}{last}\n", index + 1));
+    }
+    prompt.push_str("  n) create a new one\nchoose [n]> ");
+    loop {
+        let answer = terminal::prompt_line(&prompt, cancel).map_err(|error| {
+            let hint = "pass `-w DIR`, or `-y` for a new one";
+            CommandFailure::unanswered("no workspace was chosen", &error, hint)
+        })?;
+        let answer = answer.trim();
+        if answer.is_empty() || answer.eq_ignore_ascii_case("n") {
+            return Ok(WorkspaceChoice::New);
         }
-        let Some(metadata) = RunMetadata::of(&self.state) else { return Ok(()) };
-        self.written = Some((metadata.updated_at, metadata.status));
-        write_metadata(&self.dir, &metadata)
-    }
-
-    /// Keeps the workspace as it is now, and makes a fact of it when it is not what it was the last time; gives its tree.
-    pub fn keep(
-        &mut self,
-        store: &mut Store,
-        workspace: &Path,
-        cancel: Option<&Cancel>,
-    ) -> Result<Id, SnapshotError> {
-        let taken = store.take(workspace, &self.secrets, cancel)?;
-        for path in &taken.news {
-            let shown = String::from_utf8_lossy(&path.path).into_owned();
-            let text = format!("the snapshots leave out {shown}: {}", path.why);
-            let text = self.secrets.hide(&text).into_owned();
-            self.tell(Notice::Warning(&text));
+        let by_number =
+            answer.parse::<usize>().ok().and_then(|number| names.get(number.checked_sub(1)?));
+        if let Some(name) =
+            by_number.or_else(|| names.iter().find(|name| name.eq_ignore_ascii_case(answer)))
+        {
+            return Ok(WorkspaceChoice::Existing(agent.home.join("workspaces").join(name)));
         }
-        let (tree, exclude) = (taken.tree.to_string(), store.exclude().patterns());
-        let timeline = &self.state.timeline;
-        let is_known =
-            timeline.last().is_some_and(|last| last.tree == tree && last.exclude == exclude);
-        if !is_known {
-            let iteration = self.state.iterations;
-            let is_end = self.state.is_between_iterations() && !timeline.is_closed(iteration);
-            self.record(Payload::Snapshot(Box::new(SnapshotTaken {
-                iteration,
-                tree,
-                files: taken.files,
-                bytes: taken.bytes,
-                written: taken.written,
-                left_out: taken.left_out.len() as u64,
-                found: !is_end,
-                exclude,
-            })));
+        prompt = format!("expected a number, a name or n, found `{answer}`> ");
+    }
+}
+
+/// Creates the directory of a run with this id, or with a generated one.
+pub fn create_run_dir(
+    requested_id: Option<&RunId>,
+    workspace: &Workspace,
+) -> Result<NewRun, WorkspaceError> {
+    loop {
+        let id = requested_id
+            .cloned()
+            .unwrap_or_else(|| RunId::new(time::current_time(), random::random_bytes()));
+        match workspace.create_run(&id) {
+            Ok((dir, ownership)) => return Ok(NewRun { id, dir, ownership }),
+            Err(WorkspaceError::RunExists { .. }) if requested_id.is_none() => {}
+            Err(error) => return Err(error),
         }
-        Ok(taken.tree)
-    }
-
-    /// Tells the observer something that is no event.
-    pub fn tell(&mut self, notice: Notice<'_>) {
-        (self.observer)(notice);
-    }
-
-    /// The observer, for those who tell it things while they work.
-    pub fn observer(&mut self) -> &mut Observer {
-        &mut self.observer
-    }
-
-    /// What must never be written.
-    pub fn secrets(&self) -> &Secrets {
-        &self.secrets
     }
 }

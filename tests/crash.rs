@@ -233,17 +233,23 @@ fn c_9_6_a_journal_with_hooks_cut_anywhere_goes_on_to_the_same_end() {
     cut_anywhere(hooked, line_end, check_hooks);
 }
 
+/// The operator's key for seals.
+const KEY: &str = "home/.local/state/delta/seal.key";
+
 /// Cuts the journal of a whole run where `wanted` says, and goes on from there.
 fn cut_anywhere(make: fn() -> Sandbox, wanted: fn(&[u8], usize) -> bool, check: fn(&Sandbox)) {
     let whole = make();
     whole.run("go", &[]).expect_code(101);
     drive_to_the_end(&whole);
     let journal = fs::read(whole.path("work/.delta/r/journal.jsonl")).unwrap();
+    let key = whole.read(KEY);
     let long = std::env::var_os("DELTA_LONG_TESTS").is_some();
     let cuts: Vec<usize> =
         (1..journal.len()).filter(|cut| long || wanted(&journal, *cut)).collect();
     each(cuts, |cut| {
         let sandbox = make();
+        // The same operator continues it.
+        sandbox.write(KEY, &key);
         sandbox.write("work/.delta/r/journal.jsonl", &journal[..cut]);
         let lines = journal[..cut]
             .split_inclusive(|byte| *byte == b'\n')

@@ -6,10 +6,11 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use delta::diag::Report;
-use delta::tool::{Tool, read_file};
-use delta::vars::Vars;
-use delta::yaml::Document;
+use delta_agent::tool::{Tool, read_tool_file};
+use delta_llm::llm::CallArguments;
+use delta_shell::EngineVars;
+use delta_yaml::diagnostic::DiagnosticReport;
+use delta_yaml::yaml::YamlDocument;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
@@ -18,10 +19,10 @@ use std::process::{Command, Stdio};
 fn read(definition: &str) -> Result<Tool, Vec<String>> {
     let indented: String =
         definition.trim_start_matches('\n').lines().map(|line| format!("{line}\n")).collect();
-    let doc = Document::parse("config.yaml", format!("tools:\n{indented}"))
+    let doc = YamlDocument::parse("config.yaml", format!("tools:\n{indented}"))
         .map_err(|d| vec![d.message])?;
-    let mut report = Report::default();
-    let mut tools = read_file(&doc, &mut report);
+    let mut report = DiagnosticReport::default();
+    let mut tools = read_tool_file(&doc, &mut report);
     match report.is_empty() {
         true => Ok(tools.remove(0)),
         false => Err(report.diagnostics.into_iter().map(|diagnostic| diagnostic.message).collect()),
@@ -40,9 +41,15 @@ struct Ran {
 /// Runs the tool in `directory`, as the engine does: the argv directly, the standard input byte for byte.
 fn run(definition: &str, arguments: Value, directory: &Path) -> Ran {
     let tool = read(definition).unwrap();
-    let vars =
-        Vars { agent_home: directory.into(), cwd: directory.into(), run_dir: directory.into() };
-    let invocation = tool.invocation(&tool.check(&arguments.to_string()).unwrap(), &vars);
+    let vars = EngineVars {
+        agent_home: directory.into(),
+        cwd: directory.into(),
+        run_dir: directory.into(),
+    };
+    let invocation = tool.invocation(
+        &tool.check_arguments(&CallArguments::new(arguments.to_string())).unwrap(),
+        &vars,
+    );
     let mut child = Command::new(&invocation.argv[0])
         .args(&invocation.argv[1..])
         .current_dir(directory)

@@ -1,15 +1,15 @@
 #!/bin/sh
-# run.sh TEXTS WORK: an agent for each file TEXTS/*.txt, some at a time, then one that puts the results together.
+# run.sh TEXTS WORK: runs an agent for each file TEXTS/*.txt, several at a time, then one that combines the results.
 #
-# Start it again as often as you like: what is done is not done again, what was stopped goes on.
-# JOBS says how many agents work at once. The first failure ends it, and what the others do is finished first.
+# You can start it again at any time: it skips finished runs and resumes stopped ones.
+# JOBS sets how many agents run at once. After a failure it waits for the running agents, and then fails.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 texts=$1
 work=$2
 export here work
 
-# One run for each file, named after it; xargs leaves with 123 when any of them failed.
+# One run for each file, named after it; xargs exits with 123 if any of them failed.
 # shellcheck disable=SC2016 # the inner shells expand it
 printf '%s\0' "$texts"/*.txt | xargs -0 -n 1 -P "${JOBS:-4}" sh -c '
     id=map.$(basename "$1" .txt)

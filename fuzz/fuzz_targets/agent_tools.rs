@@ -2,45 +2,46 @@
 //! same.
 #![no_main]
 
-use delta::diag::Report;
-use delta::tool::argv::Invocation;
-use delta::tool::{Kind, Tool, expand::expand, read_file};
-use delta::vars::Vars;
-use delta::yaml::Document;
+use delta_llm::llm::CallArguments;
+use delta_yaml::diagnostic::DiagnosticReport;
+use delta_agent::tool::invocation::ToolInvocation;
+use delta_agent::tool::{Tool, expand::expand_tools, ParameterType, read_tool_file};
+use delta_shell::EngineVars;
+use delta_yaml::yaml::YamlDocument;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
 
 fn arguments(tool: &Tool, optional: bool) -> String {
-    let value = |kind: Kind, name: &str| match kind {
-        Kind::String => Value::from(name),
-        Kind::Integer | Kind::Number => json!(7),
-        Kind::Boolean => json!(true),
-        Kind::Array => json!([name, ""]),
+    let value = |kind: ParameterType, name: &str| match kind {
+        ParameterType::String => Value::from(name),
+        ParameterType::Integer | ParameterType::Number => json!(7),
+        ParameterType::Boolean => json!(true),
+        ParameterType::Array => json!([name, ""]),
     };
     let given = tool.parameters.iter().filter(|parameter| optional || parameter.required);
     let given: Map<String, Value> = given
         .map(|p| {
-            (p.name.clone(), p.values.first().cloned().unwrap_or_else(|| value(p.kind, &p.name)))
+            (p.name.clone(), p.allowed_values.first().cloned().unwrap_or_else(|| value(p.kind, &p.name)))
         })
         .collect();
     Value::Object(given).to_string()
 }
 
-fn invocation(tool: &Tool, arguments: &str) -> Result<Invocation, String> {
-    let vars = Vars { agent_home: "/home".into(), cwd: "/cwd".into(), run_dir: "/run".into() };
-    tool.check(arguments).map(|checked| tool.invocation(&checked, &vars))
+fn invocation(tool: &Tool, arguments: &str) -> Result<ToolInvocation, String> {
+    let vars = EngineVars { agent_home: "/home".into(), cwd: "/cwd".into(), run_dir: "/run".into() };
+    tool.check_arguments(&CallArguments::new(arguments)).map(|checked| tool.invocation(&checked, &vars))
 }
 
 fuzz_target!(|text: &str| {
-    let doc = match Document::parse("agent.yaml", text) {
+    let doc = match YamlDocument::parse("agent.yaml", text) {
         Ok(doc) => doc,
         Err(diagnostic) => {
             let _ = diagnostic.to_string();
             return;
         }
     };
-    let mut report = Report::default();
-    let tools = read_file(&doc, &mut report);
+    let mut report = DiagnosticReport::default();
+    let tools = read_tool_file(&doc, &mut report);
     let _ = report.to_string();
     if !report.is_empty() {
         return;
@@ -51,10 +52,10 @@ fuzz_target!(|text: &str| {
             .expect("arguments of the right types were refused");
         assert!(!found.argv.iter().any(|word| word.contains('\0')));
     }
-    let Ok(expanded) = expand(&doc) else { return };
+    let Ok(expanded) = expand_tools(&doc) else { return };
     let doc =
-        Document::parse("agent.yaml", expanded.as_str()).expect("the expanded file is no YAML");
-    let again = read_file(&doc, &mut report);
+        YamlDocument::parse("agent.yaml", expanded.as_str()).expect("the expanded file is no YAML");
+    let again = read_tool_file(&doc, &mut report);
     assert!(report.is_empty(), "{report}\n{expanded}");
     assert_eq!(tools.len(), again.len());
     for (a, b) in tools.iter().zip(&again) {

@@ -6,6 +6,6 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
 static FUZZED: LazyLock<Fuzzed> =
-    LazyLock::new(|| Fuzzed::new("context.yaml", &delta::context::CONTEXT));
+    LazyLock::new(|| Fuzzed::new("context.yaml", &delta_agent::context::CONTEXT_MAPPING));
 
 fuzz_target!(|text: &str| FUZZED.check(text));

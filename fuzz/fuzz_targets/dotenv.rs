@@ -1,10 +1,11 @@
 //! `.env`: it is read or says where it is wrong, and every value can be one of a variable.
 #![no_main]
 
-use delta::agent::layers::{Layers, Places, Variables};
-use delta::diag::Diagnostic;
+use delta_agent::agent::env_layers::{DotenvLocations, EnvLayers};
+use delta_yaml::diagnostic::Diagnostic;
 use delta_fuzz::{directory, is_inside};
 use libfuzzer_sys::fuzz_target;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
@@ -19,11 +20,16 @@ fn placed(found: Diagnostic) -> Diagnostic {
 
 fuzz_target!(|text: &str| {
     std::fs::write(HOME.join(".env"), text).expect("the file cannot be written");
-    let places = Places { workspace: Some(&HOME), agent: &HOME, current: &HOME };
-    match Layers::read(&places, Variables::new()) {
+    let places = DotenvLocations {
+        workspace: None,
+        agent_home: &HOME,
+        current_dir: &HOME,
+        named_files: &[],
+    };
+    match EnvLayers::read(&places, BTreeMap::new(), &|_, _| true) {
         Err(report) => report.diagnostics.into_iter().for_each(|it| is_inside(&placed(it), text)),
         Ok(layers) => {
-            for (name, value) in layers.merged().0 {
+            for (name, value) in layers.child_variables(&[], &[]) {
                 let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
                 assert!(!name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0'));
             }

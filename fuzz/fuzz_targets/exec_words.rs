@@ -1,18 +1,19 @@
-//! `exec:` templates: whatever is read can be filled, and the program comes first.
+//! `exec:` templates: no word has an empty text or `:raw`, and the program is not a parameter.
 #![no_main]
 
-use delta::tool::placeholder::{Hole, Part};
-use delta::tool::words::split;
+use delta_shell::{TemplatePart, split_exec_template};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|template: &str| {
-    let Ok(words) = split(template) else { return };
-    let program = words.first().expect("an empty command was taken");
-    assert!(!program.iter().any(|part| matches!(part, Part::Hole(Hole::Parameter { .. }))));
+    let Ok(words) = split_exec_template(template) else { return };
+    let program = words.first().expect("a command has at least one word");
+    for part in program {
+        assert!(!matches!(part, TemplatePart::Placeholder(program) if program.is_parameter()));
+    }
     for part in words.iter().flatten() {
         match part {
-            Part::Text(text) => assert!(!text.is_empty()),
-            Part::Hole(hole) => assert!(!hole.is_raw()),
+            TemplatePart::Text(text) => assert!(!text.is_empty()),
+            TemplatePart::Placeholder(placeholder) => assert!(!placeholder.is_raw()),
         }
     }
 });

@@ -5,6 +5,6 @@ use delta_fuzz::Fuzzed;
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
-static FUZZED: LazyLock<Fuzzed> = LazyLock::new(|| Fuzzed::new("hooks.yaml", &delta::hook::HOOKS));
+static FUZZED: LazyLock<Fuzzed> = LazyLock::new(|| Fuzzed::new("hooks.yaml", &delta_agent::hook::HOOKS_MAPPING));
 
 fuzz_target!(|text: &str| FUZZED.check(text));

@@ -1,11 +1,11 @@
-//! `shell:` templates: no placeholder is left in the script, and each parameter has its positional one.
+//! `shell:` templates: the script contains the positional parameter of each parameter.
 #![no_main]
 
-use delta::tool::quoting::script;
+use delta_shell::ShellScript;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|template: &str| {
-    let Ok(script) = script(template) else { return };
+    let Ok(script) = ShellScript::from_template(template) else { return };
     for number in 1..=script.parameters.len() {
         let forms = [format!("${number}"), format!("${{{number}}}")];
         assert!(

@@ -1,13 +1,14 @@
 //! What the targets share that fuzz a file of an agent: the agent around that file, and what holds of whatever loads.
 
-use delta::agent::Agent;
-use delta::agent::imports::ImportPath;
-use delta::diag::Diagnostic;
-use delta::lint;
-use delta::process::Launch;
-use delta::text::Secrets;
-use delta::yaml::{Document, Mapping};
+use delta_agent::agent::Agent;
+use delta_agent::agent::tool_imports::ImportPath;
+use delta_yaml::diagnostic::Diagnostic;
+use delta_author::lint;
+use delta_process::LaunchContext;
+use delta_base::redact::Secrets;
+use delta_yaml::yaml::{YamlDocument, MappingSchema};
 use jsonschema::Validator;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -32,13 +33,13 @@ const FILES: [(&str, &str); 6] = [
 pub struct Fuzzed {
     home: PathBuf,
     file: PathBuf,
-    launch: Launch,
+    launch: LaunchContext,
     schema: Validator,
 }
 
 impl Fuzzed {
     /// The directory in which `file` is going to be fuzzed, whose top is read by `table`.
-    pub fn new(file: &str, table: &'static Mapping) -> Self {
+    pub fn new(file: &str, table: &'static MappingSchema) -> Self {
         let home = directory();
         // Beside a hooks.yaml the hooks in agent.yaml do not count, and nobody reads them.
         let beside = |(name, _): &(&str, &str)| (*name, file) != ("hooks.yaml", "agent.yaml");
@@ -46,14 +47,13 @@ impl Fuzzed {
             fs::write(home.join(name), text).expect("a file of the agent cannot be written");
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let schema = delta::schema::of_file(file, table);
+        let schema = delta_author::schema::file_schema(file, table);
         Self {
             file: home.join(file),
-            launch: Launch {
+            launch: LaunchContext {
                 cwd: home.clone(),
-                env: [("PATH".into(), path)].into(),
-                secrets: Secrets::default(),
-            },
+                env: BTreeMap::from([("PATH".into(), path)]).into(),
+                secrets: Secrets::default(), containment: None },
             schema: jsonschema::validator_for(&schema).expect("the schema is none"),
             home,
         }
@@ -70,14 +70,14 @@ impl Fuzzed {
             report.diagnostics.iter().for_each(|it| self.has_a_place(it, text));
             let _ = report.to_string();
         }
-        for finding in lint::lint(&self.home, &allowed, &self.launch) {
-            assert!(lint::RULES.contains(&finding.rule));
+        for finding in lint::lint_agent(&self.home, &allowed, &self.launch) {
+            assert!(lint::LINT_RULES.contains(&finding.rule));
             self.has_a_place(&finding.diagnostic, text);
-            let _ = finding.text();
+            let _ = finding.render();
         }
         if loaded.is_ok() {
-            let doc = Document::parse("it", text).expect("it loads, and is no YAML");
-            let json = doc.json(&doc.root);
+            let doc = YamlDocument::parse("it", text).expect("it loads, and is no YAML");
+            let json = doc.to_json(&doc.root);
             if let Some(error) = json.as_ref().and_then(|it| self.schema.validate(it).err()) {
                 panic!("it loads, and an editor objects: {error} at {}", error.instance_path());
             }

@@ -57,7 +57,7 @@ fn c_1_3_all_mistakes_of_all_files_come_in_one_go() {
     let expected = "\
 error: the system prompt is empty
   --> DIR/agent/system_prompt.md
-  = help: write into it what the agent is and how it is to work
+  = help: describe in it what the agent is and how it should work
 
 error: unknown key `nmae` in agent.yaml
   --> DIR/agent/agent.yaml:1:1
@@ -66,7 +66,7 @@ error: unknown key `nmae` in agent.yaml
    | ^^^^
   = help: did you mean `name`?
 
-error: `version` must be a text, not a list
+error: `version` must be a string, not a list
   --> DIR/agent/agent.yaml:2:10
    |
  2 | version: [1]
@@ -77,7 +77,7 @@ error: `llm` has no `model`
    |
  5 |   modle: y
    |   ^^^^^
-  = help: did you mean it by `modle`?
+  = help: rename `modle` to `model`, if that was meant
 
 error: `temperature` must be a number from 0 to 2
   --> DIR/agent/agent.yaml:6:16
@@ -119,8 +119,8 @@ fn c_1_1_no_directory_no_agent() {
     let sandbox = agent(GOOD);
     let run =
         |dir: &str| sandbox.delta(["run", "--agent", dir, "-m", "hi"]).output().normal(&sandbox);
-    run("nowhere").expect(126, "", "error: no agent directory: No such file or directory (os error 2)\n  --> nowhere\n  = help: name an agent directory with `--agent DIR`\n");
-    run("agent/agent.yaml").expect(126, "", "error: this is not a directory\n  --> agent/agent.yaml\n  = help: name the directory that holds agent.yaml\n");
+    run("nowhere").expect(126, "", "error: could not open the agent directory: No such file or directory (os error 2)\n  --> nowhere\n  = help: name an agent directory with `--agent DIR`\n");
+    run("agent/agent.yaml").expect(126, "", "error: expected an agent directory, found a file\n  --> agent/agent.yaml\n  = help: name the directory that contains agent.yaml\n");
     run("home").expect(
         126,
         "",
@@ -167,12 +167,12 @@ fn c_1_2_a_missing_context_yaml_prints_the_default_ready_to_paste() {
     let (heading, content) = said.split_once("\n\n").unwrap();
     assert_eq!(
         heading,
-        "error: context.yaml not found in DIR/agent\n  --> DIR/agent/context.yaml\n  = help: it says what the LLM sees; create it with this content:"
+        "error: context.yaml not found in DIR/agent\n  --> DIR/agent/context.yaml\n  = help: it lists what the LLM sees; create it with this content:"
     );
     // An agent of the older form is older in more than this.
     let older = agent(format!("{GOOD}lifecycle_hooks: {{}}\n"));
     std::fs::remove_file(older.path("agent/context.yaml")).unwrap();
-    let help = "  = help: it says what the LLM sees; `delta tool migrate` brings the whole directory into the present form; or create it with this content:\n";
+    let help = "  = help: it lists what the LLM sees; `delta tool migrate` updates the whole directory to the current form; or create it with this content:\n";
     assert!(refused(&older).contains(help));
     // As it is printed, indentation and all, it is a context.yaml.
     sandbox.write("agent/context.yaml", content);
@@ -189,7 +189,7 @@ fn c_1_2_a_missing_context_yaml_prints_the_default_ready_to_paste() {
 fn c_1_2_the_system_prompt_is_there_and_says_something() {
     let sandbox = agent(GOOD);
     let prompt = sandbox.path("agent/system_prompt.md");
-    let help = "  = help: write into it what the agent is and how it is to work\n";
+    let help = "  = help: describe in it what the agent is and how it should work\n";
     std::fs::remove_file(&prompt).unwrap();
     assert_eq!(
         refused(&sandbox),
@@ -204,7 +204,7 @@ fn c_1_2_the_system_prompt_is_there_and_says_something() {
     assert_eq!(
         refused(&sandbox),
         format!(
-            "error: the system prompt cannot be read: it is not UTF-8\n  --> DIR/agent/system_prompt.md\n{help}"
+            "error: could not read the system prompt: it is not UTF-8\n  --> DIR/agent/system_prompt.md\n{help}"
         )
     );
     std::fs::remove_file(&prompt).unwrap();
@@ -212,7 +212,7 @@ fn c_1_2_the_system_prompt_is_there_and_says_something() {
     assert_eq!(
         refused(&sandbox),
         format!(
-            "error: the system prompt cannot be read: Is a directory (os error 21)\n  --> DIR/agent/system_prompt.md\n{help}"
+            "error: could not read the system prompt: Is a directory (os error 21)\n  --> DIR/agent/system_prompt.md\n{help}"
         )
     );
     check(
@@ -239,23 +239,23 @@ fn c_1_1_the_txt_form_of_the_system_prompt_stands_in_for_the_md() {
 fn c_1_2_files_that_cannot_be_read() {
     check(
         b"name: \xff\n",
-        "error: the file cannot be read: it is not UTF-8\n  --> DIR/agent/agent.yaml\n",
+        "error: could not read the file: it is not UTF-8\n  --> DIR/agent/agent.yaml\n",
     );
     check_context(
         b"\xfe",
-        "error: the file cannot be read: it is not UTF-8\n  --> DIR/agent/context.yaml\n",
+        "error: could not read the file: it is not UTF-8\n  --> DIR/agent/context.yaml\n",
     );
     let sandbox = agent(GOOD);
     std::fs::remove_file(sandbox.path("agent/context.yaml")).unwrap();
     std::fs::create_dir(sandbox.path("agent/context.yaml")).unwrap();
     assert_eq!(
         refused(&sandbox),
-        "error: the file cannot be read: Is a directory (os error 21)\n  --> DIR/agent/context.yaml\n"
+        "error: could not read the file: Is a directory (os error 21)\n  --> DIR/agent/context.yaml\n"
     );
 }
 
 #[test]
-fn c_1_3_yaml_that_is_none() {
+fn c_1_3_invalid_yaml_is_an_error() {
     let at = |line: &str, what: &str, source: &str, caret: &str| {
         format!(
             "error: {what}\n  --> DIR/agent/agent.yaml:{line}\n   |\n {} | {source}\n   | {caret}\n",
@@ -264,132 +264,132 @@ fn c_1_3_yaml_that_is_none() {
     };
     check(
         "name: t\nname: u\nllm: {model: m}\n",
-        &(at("2:1", "`name` stands twice in this mapping", "name: u", "^^^^")
+        &(at("2:1", "duplicate key `name` in this mapping", "name: u", "^^^^")
             + "  = help: keep one of them\n"),
     );
-    check("", &at("1:1", "agent.yaml must be a mapping (`key: value`), not nothing", "", "^"));
+    check("", &at("1:1", "agent.yaml must be a mapping (`key: value`), not empty", "", "^"));
     check(
         "- a\n",
         &at("1:1", "agent.yaml must be a mapping (`key: value`), not a list", "- a", "^^^"),
     );
     check(
         format!("{GOOD}---\nname: u\n"),
-        &at("3:1", "a second document begins here; one file holds one", "---", "^"),
+        &at("3:1", "a second document starts here; expected one per file", "---", "^"),
     );
     check(
         "name: t\nllm: !own {}\n",
-        &at("2:6", "tags of one's own (`!name`) are not read", "llm: !own {}", "     ^"),
+        &at("2:6", "custom tags (`!name`) are not supported", "llm: !own {}", "     ^"),
     );
 }
 
 #[test]
-fn c_1_3_what_is_no_yaml_is_told_in_words_that_say_what_to_write() {
+fn c_1_3_yaml_syntax_errors_say_what_to_write() {
     let at = "  --> DIR/agent/agent.yaml:";
-    let quotes = "put quotes around a text that holds one of `{}[],`";
-    let both = "a list is either `[a, b]` or lines that begin with `- `; indent these deeper than their key";
-    let further = "begin an entry with `- `; indent a further key of an entry like its first one";
+    let quotes = "put quotes around a string that contains one of `{}[],`";
+    let both = "write a list as `[a, b]`, or as lines that start with `- `, indented deeper than their key";
+    let further = "start an entry with `- `; indent the other keys of an entry like its first key";
     for (text, place, message, help) in [
         (
             "a:\n  - b: c\n\td: e\n",
             "3:1",
-            "a tab stands where YAML wants blanks",
-            "write blanks for the tab",
+            "expected spaces, found a tab",
+            "replace the tab with spaces",
         ),
-        ("a:\n\tb: c\n", "2:1", "a tab stands where YAML wants blanks", "write blanks for the tab"),
-        ("a:\tb\n", "1:3", "a tab stands where YAML wants blanks", "write blanks for the tab"),
+        ("a:\n\tb: c\n", "2:1", "expected spaces, found a tab", "replace the tab with spaces"),
+        ("a:\tb\n", "1:3", "expected spaces, found a tab", "replace the tab with spaces"),
         (
             "a:\n- b: echo c: ${d} # e\n",
             "2:12",
-            "a text that holds `: ` needs quotes",
+            "a string that contains `: ` needs quotes",
             "write `b: 'echo c: ${d}'`",
         ),
         (
             "a: it's b: c\n",
             "1:10",
-            "a text that holds `: ` needs quotes",
+            "a string that contains `: ` needs quotes",
             "write `a: \"it's b: c\"`",
         ),
         (
             "a: b\n  c: d\n",
             "2:3",
-            "indented deeper than the entry before it, which has its value already",
+            "indented deeper than the entry before it, which already has a value",
             "indent it like that entry",
         ),
         (
             "a:\n  -b: c\n   d: e\n",
             "2:3",
-            "`-` begins an entry of a list only with a blank behind it",
+            "`-` needs a space after it to start a list entry",
             "write `- b: c`",
         ),
-        ("a:\n  - b c\n    d: e\n", "2:3", "`b c` is no `key: value`", "write `b: c`"),
+        ("a:\n  - b c\n    d: e\n", "2:3", "expected `key: value`, found `b c`", "write `b: c`"),
         (
             "a:\n  b: |\n  c\n",
             "3:3",
-            "`c` is no `key: value`",
-            "indent the text deeper than the key that it belongs to",
+            "expected `key: value`, found `c`",
+            "indent the text deeper than its key",
         ),
         (
             "a:\n  b: c\n d: e\n",
             "3:2",
-            "indented like no entry before it",
-            "indent it like the entries that it stands beside",
+            "the indentation matches no entry before it",
+            "indent it like the other entries of its mapping",
         ),
-        ("a: [b]\n  - c: d\n", "2:3", "an entry of a list stands where a key is expected", both),
+        ("a: [b]\n  - c: d\n", "2:3", "expected a key, found a list entry", both),
         (
             "a: [b] and c\n",
             "1:8",
-            "a text that begins with `[` needs quotes",
+            "a string that starts with `[` needs quotes",
             "write `a: '[b] and c'`",
         ),
         (
             "a:\n  - b: c\n  d: e\n",
             "3:3",
-            "this is no entry of the list before it, and no key beside that list",
+            "expected an entry of the list before it, or a key next to that list",
             further,
         ),
         (
             "a:\n  - b: c\n   - d: e\n",
             "3:4",
-            "indented like no entry of its list",
+            "the indentation matches no entry of its list",
             "indent `- ` like the entries before it",
         ),
         (
             "a: - b\n",
             "1:4",
-            "a list does not begin on the line of its key `a`",
-            "write its entries on lines of their own; a text is `a: '- b'`",
+            "a list cannot start on the line of its key `a`",
+            "write each entry on its own line; for a string, write `a: '- b'`",
         ),
-        ("a: @b\n", "1:4", "a text that begins with `@` needs quotes", "write `a: '@b'`"),
-        ("a: *b\n", "1:4", "a text that begins with `*` needs quotes", "write `a: '*b'`"),
+        ("a: @b\n", "1:4", "a string that starts with `@` needs quotes", "write `a: '@b'`"),
+        ("a: *b\n", "1:4", "a string that starts with `*` needs quotes", "write `a: '*b'`"),
         (
             "a: |b\n",
             "1:4",
-            "a text that begins with `|` needs quotes",
-            "write `a: '|b'`; a text of several lines begins on the line below `|`",
+            "a string that starts with `|` needs quotes",
+            "write `a: '|b'`; start a text of several lines on the line after `|`",
         ),
         (
             "a: \"\\d\"\n",
             "1:4",
-            "a backslash in double quotes begins an escape, and this is none",
-            "write the text in single quotes, or a backslash as `\\\\`",
+            "unknown escape after a backslash in double quotes",
+            "use single quotes, or write the backslash as `\\\\`",
         ),
         (
             "a: 'b' c\n",
             "1:8",
-            "something stands behind the closing quote",
-            "put quotes around the whole value; inside single quotes `'` is written twice",
+            "unexpected text after the closing quote",
+            "put quotes around the whole value; inside single quotes, write `'` twice",
         ),
         (
             "a: \"b\nc: d\n",
             "1:4",
             "this quote is not closed",
-            "close it; a text of several lines stands under `|`",
+            "close it; write a text of several lines after `|`",
         ),
         (
             "a: 'b\n",
             "1:4",
             "this quote is not closed",
-            "close it; a text of several lines stands under `|`",
+            "close it; write a text of several lines after `|`",
         ),
         (
             "a: {b: c\nd: e\n",
@@ -399,12 +399,7 @@ fn c_1_3_what_is_no_yaml_is_told_in_words_that_say_what_to_write() {
         ),
         ("a: [b, {c: d}", "1:4", "this `[` is not closed", &format!("close it with `]`; {quotes}")),
         ("a: [\n", "1:4", "this `[` is not closed", &format!("close it with `]`; {quotes}")),
-        (
-            "a: [{b: c ${d}}]\n",
-            "1:12",
-            "`,` or `}` is missing here",
-            &format!("write it, or {quotes}"),
-        ),
+        ("a: [{b: c ${d}}]\n", "1:12", "expected `,` or `}` here", &format!("add it, or {quotes}")),
     ] {
         let said = refused(&agent(text));
         assert!(said.starts_with(&format!("error: {message}\n{at}{place}\n")), "{text}\n{said}");

@@ -55,12 +55,12 @@ fn c_1_5_the_llm_section_is_checked() {
     check(
         "provider: |anthropic|, model: m",
         "`provider` must be `openai`, `script`, `command` or `recorded`",
-        "every endpoint that is compatible with OpenAI's is `provider: openai`, with its address as `base_url`",
+        "for any OpenAI-compatible endpoint, write `provider: openai` and its address as `base_url`",
     );
     check(
         "provider: |command|, model: m",
-        "provider `command` needs a `command`",
-        "write `command: [PROGRAM, ARG, ...]`; it gets the request on stdin",
+        "the provider `command` requires a `command`",
+        "write `command: [PROGRAM, ARG, ...]`; it reads the request from stdin",
     );
     check("model: m, temperature: |-0.1|", "`temperature` must be a number from 0 to 2", "");
     check("model: m, temperature: |2.01|", "`temperature` must be a number from 0 to 2", "");
@@ -77,22 +77,23 @@ fn c_1_5_the_llm_section_is_checked() {
     );
     check("model: m, max_retries: |-1|", "`max_retries` must be a whole number from 0 to 100", "");
     check("model: m, stream: |yes|", "`stream` must be `true` or `false`", "");
-    check("model: m, |messages|: []", "`messages` is written by the engine", "take it out");
+    check("model: m, |messages|: []", "`messages` is set by the engine", "remove the key");
     check(
         "model: m, base_url: |localhost|",
-        "`localhost` is not an address",
+        "expected the URL of an LLM endpoint, found `localhost`",
         "write it with its scheme, such as `http://localhost:11434/v1`",
     );
     // They loaded, an editor objected, and what was wrong was said only when the LLM was to be asked.
     for address in ["http://a b/v1", "http://", "https://:80", "http://[::1/", "http://a\\n/v1"] {
-        let message = format!("`{}` is not an address", address.replace("\\n/v1", "…"));
+        let found = address.replace("\\n/v1", "…");
+        let message = format!("expected the URL of an LLM endpoint, found `{found}`");
         let help = "write it with its scheme, such as `http://localhost:11434/v1`";
         check(&format!("model: m, base_url: |\"{address}\"|"), &message, help);
     }
     check("model: m, pricing: {|input|: 1}", "`pricing` has no `output`", "write `output: 2.5`");
     check(
         "model: m, pricing: {input: |x|, output: 1}",
-        "`input` must be a number that is not less than 0",
+        "`input` must be a number of at least 0",
         "",
     );
     check(
@@ -100,7 +101,7 @@ fn c_1_5_the_llm_section_is_checked() {
         "unknown key `cached` in `pricing`",
         "did you mean `cached_input`?",
     );
-    check("model: |[m]|", "`model` must be a text, not a list", "");
+    check("model: |[m]|", "`model` must be a string, not a list", "");
 }
 
 #[test]
@@ -128,7 +129,7 @@ fn c_1_4_finish_is_checked() {
         "{schema: nix.json}",
         18,
         8,
-        "the schema DIR/agent/nix.json cannot be read: No such file or directory (os error 2)",
+        "could not read the schema DIR/agent/nix.json: No such file or directory (os error 2)",
         "",
     );
     check(
@@ -138,6 +139,36 @@ fn c_1_4_finish_is_checked() {
         "the schema of `finish` must be of type object",
         "  = help: a tool's arguments are an object: write `type: object`\n",
     );
+    // A keyword that is not checked would be a constraint without effect.
+    check(
+        "{schema: {type: object, properties: {a: {uniqueItem: true}}}}",
+        50,
+        10,
+        "the schema of `finish`, /properties/a/uniqueItem: the keyword `uniqueItem` is not supported",
+        "  = help: did you mean `uniqueItems`?\n",
+    );
+    check(
+        "{schema: {type: object, properties: {a: {$ref: '#/properties/a'}}}}",
+        46,
+        1,
+        "the schema of `finish`, /properties/a: the references from this schema lead back to it, for the same value",
+        "",
+    );
+}
+
+#[test]
+fn c_1_4_a_schema_in_a_file_is_checked_as_a_whole() {
+    let sandbox = agent(format!("{GOOD}finish: {{schema: s.json}}\n"));
+    let schema = "{\"type\": \"object\", \"unevaluatedProperties\": false, \"properties\": {\"a\": {\"pattern\": \"(?=a)\"}}}";
+    sandbox.write("agent/s.json", schema);
+    let said = refused(&sandbox);
+    for expected in [
+        "error: the schema of `finish`, /unevaluatedProperties: the keyword `unevaluatedProperties` is not supported\n",
+        "error: the schema of `finish`, /properties/a/pattern: the pattern is not supported: lookahead and lookbehind are not supported\n",
+        "  --> DIR/agent/agent.yaml:3:18\n",
+    ] {
+        assert!(said.contains(expected), "{said}");
+    }
 }
 
 #[test]
@@ -146,7 +177,7 @@ fn c_7_9_a_script_has_positions_of_its_own() {
     std::fs::remove_file(sandbox.path("agent/script.yaml")).unwrap();
     assert_eq!(
         refused(&sandbox),
-        "error: the script DIR/agent/script.yaml cannot be read: No such file or directory (os error 2)\n  --> DIR/agent/agent.yaml:2:32\n   |\n 2 | llm: {provider: script, model: script.yaml}\n   |                                ^^^^^^^^^^^\n  = help: for the `script` provider, `model` is the path of a script file\n"
+        "error: could not read the script DIR/agent/script.yaml: No such file or directory (os error 2)\n  --> DIR/agent/agent.yaml:2:32\n   |\n 2 | llm: {provider: script, model: script.yaml}\n   |                                ^^^^^^^^^^^\n  = help: for the `script` provider, `model` is the path of a script file\n"
     );
     sandbox.write("agent/script.yaml", "turns:\n- sya: x\n- say: a\n  error: b\n- when: '('\n- call: [{args: {}}]\n- delay_ms: soon\n");
     assert_eq!(
@@ -159,7 +190,7 @@ error: unknown key `sya` in a turn
    |   ^^^
   = help: did you mean `say`?
 
-error: a turn with `error` says and calls nothing
+error: a turn with `error` must not have `say` or `call`
   --> DIR/agent/script.yaml:3:3
    |
  3 | - say: a
@@ -250,7 +281,7 @@ fn c_8_1_context_yaml_is_checked() {
     );
     check_context(
         "sources: x\n",
-        &at(1, 10, "sources: x", 1, "`sources` must be a list, not a text", ""),
+        &at(1, 10, "sources: x", 1, "`sources` must be a list, not a string", ""),
     );
 }
 
@@ -260,17 +291,17 @@ fn c_1_8_no_key_and_a_public_address() {
     assert_eq!(
         refused(&sandbox),
         "\
-Error: no API key for https://api.openai.com/v1
-Hint: give it a key:               export DELTA_API_KEY=... (or OPENAI_API_KEY)
+error: no API key for https://api.openai.com/v1
+help: set a key:                   export DELTA_API_KEY=... (or OPENAI_API_KEY)
       or use a local server:       export DELTA_BASE_URL=http://localhost:11434/v1   (Ollama)
                                    export DELTA_BASE_URL=http://localhost:8080/v1    (llama.cpp)
                                    export DELTA_BASE_URL=http://localhost:8000/v1    (vLLM)
-      or run it without any LLM:   llm: {provider: script, model: script.yaml} in agent.yaml
-      or name another LLM:         --model script:FILE or --model command:NAME   (`m` counts as a model of openai)
+      or run without an LLM:       llm: {provider: script, model: script.yaml} in agent.yaml
+      or select another provider:  --model script:FILE or --model command:NAME   (`m` is a model of openai)
 "
     );
     let ran = sandbox.run_command("hi", &[]).env("DELTA_BASE_URL", "localhost:1").output();
-    ran.expect(126, "", "Error: `localhost:1` is not an address of an LLM\nHint: write it with its scheme, such as `http://localhost:11434/v1`\n");
+    ran.expect(126, "", "error: expected the URL of an LLM endpoint, found `localhost:1`\nhelp: write it with its scheme, such as `http://localhost:11434/v1`\n");
     assert!(!sandbox.path("work").exists());
 }
 
@@ -284,22 +315,24 @@ fn c_1_3_a_wrong_model_is_the_option_that_names_it() {
     };
     assert_eq!(
         said("script:gone.yaml", 126),
-        "error: the script DIR/agent/gone.yaml cannot be read: No such file or directory (os error 2)\n  --> --model script:gone.yaml\n  = help: for the `script` provider, `model` is the path of a script file\n"
+        "error: could not read the script DIR/agent/gone.yaml: No such file or directory (os error 2)\n  --> --model script:gone.yaml\n  = help: for the `script` provider, `model` is the path of a script file\n"
     );
     assert_eq!(
         said("command:x", 126),
-        "error: the agent's `llm` has no `command`\n  --> --model command:x\n  = help: write `command: [PROGRAM, ARG, ...]`; it gets the request on stdin\n"
+        "error: the agent's `llm` has no `command`\n  --> --model command:x\n  = help: write `command: [PROGRAM, ARG, ...]`; it reads the request from stdin\n"
     );
     let slip = said("scrpt:x.yaml", 2);
-    let wanted = "`scrpt` is not a provider; did you mean `script`? (a model of that name is openai:scrpt:x.yaml)";
+    let wanted = "unknown provider `scrpt`; did you mean `script`? (for a model of this name, write `openai:scrpt:x.yaml`)";
     assert!(slip.contains(wanted), "{slip}");
     // Models have colons of their own.
     for model in ["llama3:8b", "command-r:35b", "openchat:7b", "openai/gpt-oss-20b:free", "qwen:4b"]
     {
-        assert!(said(model, 126).starts_with("Error: no API key"), "{model}");
+        assert!(said(model, 126).starts_with("error: no API key"), "{model}");
     }
     sandbox.write("agent/agent.yaml", "name: t\nllm: {provider: script, model: script.yaml}\n");
-    assert!(said("gone.yaml", 126).contains("\n  --> --model gone.yaml\n"));
+    let gone = said("gone.yaml", 126);
+    let help = "  --> --model gone.yaml\n  = help: for the `script` provider, `model` is the path of a script file; for a model of an endpoint, write `--model openai:gone.yaml`\n";
+    assert!(gone.ends_with(help), "{gone}");
 }
 
 #[test]
@@ -313,14 +346,14 @@ fn c_1_3_what_belongs_elsewhere_is_sent_there() {
         assert_eq!(refused(&sandbox), expected);
     };
     let unknown = |name: &str| format!("unknown key `{name}` in agent.yaml");
-    check("hooks: {}", &unknown("hooks"), 5, 1, "hooks belong in hooks.yaml, beside this file");
+    check("hooks: {}", &unknown("hooks"), 5, 1, "hooks belong in hooks.yaml, next to this file");
     check("temperature: 0", &unknown("temperature"), 11, 1, "it belongs under `llm:`");
-    let list = "`imports` must be a list, not a text";
+    let list = "`imports` must be a list, not a string";
     check("imports: x.yaml", list, 6, 10, "write `[\"x.yaml\"]`");
     let types = "`type` must be `string`, `integer`, `number`, `boolean` or `array`";
     let tool = "tools: [{name: t, exec: 'echo ${n}', parameters: [{name: n, type: int}]}]";
     check(tool, types, 3, 67, "did you mean `integer`?");
     let lost = "Parameter 'n' not found in template";
     let tool = "tools: [{name: t, shell: 'cd ${d}; head -n $n', parameters: [{name: n}]}]";
-    check(tool, lost, 1, 69, "write `${n}`: `$n` is a variable of the shell");
+    check(tool, lost, 1, 69, "write `${n}`: `$n` is a shell variable");
 }

@@ -66,11 +66,11 @@ fn c_17_1_a_name_in_the_place_of_the_directory_is_told() {
     here("writes").expect(
         126,
         "",
-        "Error: writes holds no agent.yaml\n\
-         Hint: the directory comes before the names of tests: `delta test . writes`\n",
+        "error: there is no directory writes\n\
+         help: name the directory before the tests: `delta test . writes`\n",
     );
     let other =
-        "Error: reads holds no agent.yaml\nHint: name an agent directory: `delta test DIR`\n";
+        "error: there is no directory reads\nhelp: name an agent directory: `delta test DIR`\n";
     here("reads").expect(126, "", other);
 }
 
@@ -115,32 +115,32 @@ fn c_17_1_every_mistake_of_every_test_is_told_at_once() {
     assert_eq!(
         told,
         [
-            "j.yml: this would not be taken for a test",
+            "j.yml: the name of a test must end with `.yaml`",
             "a.yaml:1:1: unknown key `tusk` in a test",
-            "a.yaml:2:9: the test expects nothing",
+            "a.yaml:2:9: `expect` is empty",
             "b.yaml:1:7: `task` is empty",
             "b.yaml:2:9: `../x` is not in the workspace",
             "b.yaml:2:18: `/etc/x` is not in the workspace",
             "b.yaml:2:29: `.` is not in the workspace",
-            "b.yaml:3:6: `llm` does not say what stands in for the LLM",
-            "b.yaml:4:18: `result` expects nothing",
-            "c.yaml:2:6: `llm` names more than one that stands in for the LLM",
+            "b.yaml:3:6: `llm` has none of `turns`, `script` and `cassette`",
+            "b.yaml:4:18: `result` is empty",
+            "c.yaml:2:6: `llm` has more than one of `turns`, `script` and `cassette`",
             "c.yaml:3:18: `status` must be `COMPLETED`, `FAILED`, `WAITING_FOR_INPUT` or `INTERRUPTED`",
-            "d.yaml:2:15: the script agent/tests/nowhere.yaml cannot be read: No such file or directory (os error 2)",
+            "d.yaml:2:15: could not read the script agent/tests/nowhere.yaml: No such file or directory (os error 2)",
             "d.yaml:3:32: unknown key `match` in `result`",
-            "e.yaml:2:34: `strict` is for a cassette",
+            "e.yaml:2:34: `strict` applies only to `cassette`",
             "e.yaml:3:28: not a regular expression: unclosed group",
-            "f.yaml:2:7: agent/tests/nowhere is no directory",
-            "f.yaml:4:21: `a` is not there and still expected to hold something",
+            "f.yaml:2:7: agent/tests/nowhere is not a directory",
+            "f.yaml:4:21: `a` has `exists: false`, but also expects content",
             "g.yaml:2:16: unknown key `sey` in a turn",
             "g.yaml:3:27: `type` must be `ENGINE_START`, `USER_MESSAGE`, `THOUGHT`, `ACTION_REQUEST`, `ACTION_RESULT`, `HUMAN_INPUT_REQUEST`, `HUMAN_INPUT_RECEIVED`, `ERROR`, `HOOK_EXECUTION` or `ENGINE_END`",
             "g.yaml:3:46: an expected call has no `tool`",
-            "h.yaml:2:7: `a=b` is no name of a variable",
-            "h.yaml:3:16: `stderr` expects nothing",
+            "h.yaml:2:7: `a=b` is not the name of an environment variable",
+            "h.yaml:3:16: `stderr` is empty",
             "i.yaml:1:1: a test must be a mapping (`key: value`), not a list",
             "l.yaml:2:17: `../../out.jsonl` is not in the agent directory",
             "m.yaml:2:17: `../agent.yaml` does not end with `.jsonl`",
-            "cassettes/k.jsonl:1:1: this is not the first line of a cassette: there is no `cassette`",
+            "cassettes/k.jsonl:1:1: expected the header of a cassette: there is no `cassette`",
         ],
         "{}",
         ran.stderr
@@ -176,10 +176,10 @@ fn c_17_2_the_workspace_is_what_the_test_says() {
     std::os::unix::fs::symlink(sandbox.path("elsewhere"), sandbox.path("agent/tests/given/out"))
         .unwrap();
     let ran = delta_test(&sandbox, &[]).expect_code(1);
-    let out = "the workspace cannot be made: could not write DIR/tmp/delta-test-ID/x/work/out/x: a link leads out of the workspace\n";
+    let out = "the workspace could not be created: could not write DIR/tmp/delta-test-ID/x/work/out/x: a symlink leads out of the workspace\n";
     assert!(ran.stdout.contains(out), "{}", ran.stdout);
     assert!(
-        ran.stdout.contains("y.yaml:4: file out/y leads out of the workspace\n"),
+        ran.stdout.contains("y.yaml:4: file out/y is outside the workspace, through a symlink\n"),
         "{}",
         ran.stdout
     );
@@ -232,8 +232,7 @@ fn c_17_2_the_time_of_a_test_is_up() {
     let slow = "task: x\ntimeout_ms: 200\nllm: {turns: [{say: x, delay_ms: 600000}]}\nexpect: {result: x}\n";
     let sandbox = agent(&[("slow", slow)]);
     let ran = delta_test(&sandbox, &[]).expect_code(1);
-    let told =
-        "FAIL  slow  (TIME)\n      time is up; `timeout_ms` in the test says how much there is\n";
+    let told = "FAIL  slow  (TIME)\n      the run exceeded the timeout `timeout_ms` of the test\n";
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
 }
 
@@ -252,7 +251,7 @@ fn c_17_2_nothing_of_a_test_lives_on_when_it_is_stopped() {
         assert!(ran.stdout.starts_with("ok    a  (TIME)\n"), "{}", ran.stdout);
         until("the end of the tool", || (!is_alive(tool)).then_some(()));
         if code == 130 {
-            assert_eq!(ran.stderr, "Error: interrupted; 1 of 2 tests done\n");
+            assert_eq!(ran.stderr, "error: interrupted after 1 of 2 tests\n");
             assert_eq!(sandbox.files("tmp"), [""; 0]);
         }
     }
@@ -304,7 +303,7 @@ fn c_17_3_everything_that_is_not_as_expected_is_told() {
             "FAIL  wrong  (TIME)
       wrong.yaml:11: exit code is 0, not 5
       wrong.yaml:12: result at .count is 2, not 3
-      wrong.yaml:14: file out differs (`-` is expected, `+` is there):
+      wrong.yaml:14: file out differs (`-` expected, `+` actual):
         |  a
         | -c
         | +b
@@ -314,19 +313,21 @@ fn c_17_3_everything_that_is_not_as_expected_is_told() {
       wrong.yaml:15: file kept does not match \"^x\"; it is:
         | one
         | two
-      wrong.yaml:16: file none is not there
-      wrong.yaml:17: file work is not there
+      wrong.yaml:16: file none does not exist
+      wrong.yaml:17: file work does not exist
       wrong.yaml:20: call 2 has the exit code 3, not 4
       wrong.yaml:23: call of other was not made
       wrong.yaml:24: call of save has other arguments: at .file is \"out\", not \"other\"
       wrong.yaml:25: call of sh was made; {calls}
-      wrong.yaml:27: journal has 0 events ERROR like this, not at least 1
+      wrong.yaml:27: journal has 0 matching ERROR events, not at least 1
 "
         )
     );
-    assert!(after.starts_with(" has 1 events ACTION_RESULT like this, not 2; of this type are:\n"));
+    assert!(after.starts_with(
+        " has 1 matching ACTION_RESULT events, not 2; the events of this type are:\n"
+    ));
     let told = "      wrong.yaml:29: stderr does not contain \"warning\"; it is:\n        | test-agent test\n";
-    let end = "      the script has 1 turn that was not used: the run ended before\n      look: delta show test -w DIR/tmp/delta-test-ID/wrong/work\n1 test: 0 passed, 1 failed (TIME)\n";
+    let end = "      the script has 1 turn that the run did not use\n      look: delta show test -w DIR/tmp/delta-test-ID/wrong/work\n1 test: 0 passed, 1 failed (TIME)\n";
     assert!(after.contains(told) && after.ends_with(end), "{after}");
 }
 
@@ -345,7 +346,7 @@ fn c_17_3_a_run_may_be_expected_to_fail_or_to_ask() {
     ]);
     // The script of `asks` ends before its last turn, which was for the answer.
     let ran = delta_test(&sandbox, &[]).expect_code(1);
-    assert!(ran.stdout.starts_with("ok    answered  (TIME)\nFAIL  asks  (TIME)\n      the script has 1 turn that was not used: the run ended before\n"), "{}", ran.stdout);
+    assert!(ran.stdout.starts_with("ok    answered  (TIME)\nFAIL  asks  (TIME)\n      the script has 1 turn that the run did not use\n"), "{}", ran.stdout);
     assert!(
         ran.stdout
             .contains("ok    fails  (TIME)\nok    limited  (TIME)\n4 tests: 3 passed, 1 failed"),
@@ -363,7 +364,7 @@ fn c_17_3_a_run_may_be_expected_to_fail_or_to_ask() {
     let ran = delta_test(&sandbox, &[]).expect_code(1);
     let told = "FAIL  broken  (TIME)\n      broken.yaml:3: status is FAILED, not COMPLETED (llm):\n        | too busy\n      stderr ended with:\n";
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
-    let told = "FAIL  other  (TIME)\n      other.yaml:4: status is COMPLETED, not WAITING_FOR_INPUT\n      the answers are 2, of which 0 were asked for\n";
+    let told = "FAIL  other  (TIME)\n      other.yaml:4: status is COMPLETED, not WAITING_FOR_INPUT\n      the test has 2 answers, but the run asked for 0\n";
     assert!(ran.stdout.contains(told), "{}", ran.stdout);
     assert!(
         ran.stdout.contains("      look: delta show test -w DIR/tmp/delta-test-ID/other/work\n"),
@@ -415,7 +416,7 @@ fn c_17_4_reports_for_programs() {
 #[test]
 fn c_17_4_no_tests_are_no_success() {
     let sandbox = agent(&[]);
-    let hint = "Error: there are no tests in DIR/agent/tests\nHint: a test is a file such as tests/hello.yaml:\n        task: Say hello\n        llm: {turns: [{say: hello}]}\n        expect: {result: hello}\n";
+    let hint = "error: there are no tests in DIR/agent/tests\nhelp: create a test file such as tests/hello.yaml:\n        task: Say hello\n        llm: {turns: [{say: hello}]}\n        expect: {result: hello}\n";
     delta_test(&sandbox, &[]).expect(1, "", hint);
     sandbox.write("agent/agent.yaml", "name: x\n");
     sandbox.write("agent/tests/x.yaml", "task: x\n");
@@ -425,7 +426,7 @@ fn c_17_4_no_tests_are_no_success() {
     let ran = sandbox.delta(["test", "work"]).output().expect_code(126);
     assert_eq!(
         ran.stderr,
-        "Error: work holds no agent.yaml\nHint: name an agent directory: `delta test DIR`\n"
+        "error: there is no directory work\nhelp: name an agent directory: `delta test DIR`\n"
     );
 }
 
@@ -453,7 +454,7 @@ fn recorded(test: &str) -> Sandbox {
     let ran = plain(command.env("DELTA_API_KEY", "sk-secret-secret").output());
     assert_eq!(server.violations(), Vec::<String>::new());
     let told = "ok    taped  (TIME)\n      note: recorded 2 answers in agent/tests/cassettes/taped.jsonl, which cost $0.0036\n1 test: 1 passed (TIME)\n";
-    ran.expect(0, told, "asking test-model for the answers of 1 test\n");
+    ran.expect(0, told, "recording the answers of test-model for 1 test\n");
     sandbox
 }
 
@@ -501,7 +502,7 @@ fn c_17_5_a_cassette_plays_in_any_run() {
     );
     assert_eq!(sandbox.read("work/out"), "kept\n");
     let ran = sandbox.run_command("x", &["--model", "recorded:nowhere"]).output();
-    let told = "error: the cassette DIR/agent/nowhere cannot be read: No such file or directory (os error 2)\n  --> --model recorded:nowhere\n  = help: for the `recorded` provider, `model` is the path of a cassette, which `delta test --record` makes\n";
+    let told = "error: could not read the cassette DIR/agent/nowhere: No such file or directory (os error 2)\n  --> --model recorded:nowhere\n  = help: for the `recorded` provider, `model` is the path of a cassette; `delta test --record` records one\n";
     ran.normal(&sandbox).expect(126, "", told);
     sandbox.agent("provider: recorded\n  model: tests/cassettes/taped.jsonl", TOOLS);
     std::fs::remove_dir_all(sandbox.path("work")).unwrap();
@@ -551,12 +552,12 @@ fn c_17_5_a_run_without_answers_is_not_recorded() {
     assert_eq!(sandbox.read("agent/tests/cassettes/taped.jsonl"), before);
 
     let sandbox = agent(&[("scripted", HELLO)]);
-    let none = "Error: no test has a cassette, all are answered by scripts\nHint: a test without `llm:` has the cassette tests/cassettes/NAME.jsonl\n";
+    let none = "error: no test has a cassette to record; all use scripts\nhelp: a test without `llm:` uses the cassette tests/cassettes/NAME.jsonl\n";
     delta_test(&sandbox, &["--record"]).expect(1, "", none);
     let ran = delta_test(&sandbox, &["--record", "scripted"]).expect_code(2);
     assert!(
         ran.stderr
-            .starts_with("error: `scripted` is answered by a script, there is nothing to record\n"),
+            .starts_with("error: test `scripted` uses a script and has no answers to record\n"),
         "{}",
         ran.stderr
     );
@@ -566,12 +567,12 @@ fn c_17_5_a_run_without_answers_is_not_recorded() {
 fn c_17_6_a_request_that_is_not_the_recorded_one_is_told() {
     let sandbox = recorded(TAPED);
     sandbox.write("agent/system_prompt.md", "You are another.\n");
-    let told = "ok    taped  (TIME)\n      note: the cassette has 2 other requests, from request 1 on: the prompt, the task, the tools or the model is another\n1 test: 1 passed (TIME)\n";
+    let told = "ok    taped  (TIME)\n      note: the cassette differs in 2 requests, first in request 1: the prompt, the task, the tools or the model changed\n1 test: 1 passed (TIME)\n";
     delta_test(&sandbox, &["taped"]).expect(0, told, "");
     let strict = format!("{TAPED}llm: {{cassette: cassettes/taped.jsonl, strict: true}}\n");
     sandbox.write("agent/tests/taped.yaml", strict);
     let ran = delta_test(&sandbox, &["taped"]).expect_code(1);
-    let told = "FAIL  taped  (TIME)\n      the cassette has 2 other requests, from request 1 on: the prompt, the task, the tools or the model is another; record it with `delta test --record DIR/agent taped`\n";
+    let told = "FAIL  taped  (TIME)\n      the cassette differs in 2 requests, first in request 1: the prompt, the task, the tools or the model changed; record it with `delta test --record DIR/agent taped`\n";
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
 }
 
@@ -579,7 +580,7 @@ fn c_17_6_a_request_that_is_not_the_recorded_one_is_told() {
 fn c_17_6_a_tool_that_prints_something_else_changes_the_next_request() {
     let sandbox = recorded(TAPED);
     sandbox.write("agent/tests/taped.yaml", TAPED.replace("note: one", "note: two"));
-    let told = "ok    taped  (TIME)\n      note: the cassette has another request 2: what a tool printed or a generator made is another\n1 test: 1 passed (TIME)\n";
+    let told = "ok    taped  (TIME)\n      note: the cassette differs in request 2: the output of a tool or a generator changed\n1 test: 1 passed (TIME)\n";
     delta_test(&sandbox, &["taped"]).expect(0, told, "");
 }
 
@@ -590,18 +591,18 @@ fn c_17_6_a_cassette_that_has_too_few_answers_or_none_fails_the_test() {
     let lines: Vec<&str> = tape.lines().collect();
     sandbox.write("agent/tests/cassettes/taped.jsonl", format!("{}\n{}\n", lines[0], lines[1]));
     let ran = delta_test(&sandbox, &["taped"]).expect_code(1);
-    let told = "FAIL  taped  (TIME)\n      taped.yaml:4: status is FAILED, not COMPLETED (llm):\n        | the recording has no more answers (1 are used)\n      the cassette has no more than 1 answers, and the run asked for another; record it with `delta test --record DIR/agent taped`\n";
+    let told = "FAIL  taped  (TIME)\n      taped.yaml:4: status is FAILED, not COMPLETED (llm):\n        | the recording has no more responses (1 used)\n      the cassette has only 1 answer, but the run asked for more; record it with `delta test --record DIR/agent taped`\n";
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
     sandbox.write("agent/tests/cassettes/taped.jsonl", format!("{tape}{}\n", lines[2]));
     let ran = delta_test(&sandbox, &["taped"]).expect_code(0);
     assert!(
-        ran.stdout.contains("note: the cassette has 3 answers, and the run asked for 2 of them\n"),
+        ran.stdout.contains("note: the cassette has 3 answers, but the run used only 2\n"),
         "{}",
         ran.stdout
     );
     std::fs::remove_file(sandbox.path("agent/tests/cassettes/taped.jsonl")).unwrap();
     let ran = delta_test(&sandbox, &["taped"]).expect_code(1);
-    let told = "FAIL  taped  (TIME)\n      the cassette agent/tests/cassettes/taped.jsonl is not there; record it with `delta test --record DIR/agent taped`, or write `llm: {turns: ...}` into the test\n";
+    let told = "FAIL  taped  (TIME)\n      the cassette agent/tests/cassettes/taped.jsonl does not exist; record it with `delta test --record DIR/agent taped`, or write `llm: {turns: ...}` in the test\n";
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
 }
 
@@ -611,8 +612,8 @@ fn c_17_3_calls_that_were_not_made_as_often_and_tools_that_are_none_are_told() {
     let sandbox = agent(&[("twice", test)]);
     let ran = delta_test(&sandbox, &[]).expect_code(1);
     for told in [
-        "twice.yaml:6: call of sh was not made as often",
-        "twice.yaml:7: tool shh is none of the agent's",
+        "twice.yaml:6: call of sh was made fewer times than expected",
+        "twice.yaml:7: tool shh is not a tool of the agent",
     ] {
         assert!(ran.stdout.contains(told), "{}", ran.stdout);
     }

@@ -36,7 +36,7 @@ the LLM is a script (script.yaml); everything else is real
 ? Which key?
 
 WAITING_FOR_INPUT after 1 iteration
-The agent waits for your answer. Give it in one of two ways:
+The agent is waiting for your answer. Give it in one of two ways:
   delta continue --run-id r -w DIR/work -m ANSWER
   write it to DIR/work/.delta/r/interaction/response.txt
     and then: delta continue --run-id r -w DIR/work
@@ -97,10 +97,10 @@ fn c_10_1_paths_on_stderr_are_words_of_a_shell() {
         ran.stderr,
         "\
 ? Who?
-The agent waits for your answer. Give it in one of two ways:
-  delta continue --run-id r -w 'DIR/it'\\''s here' -m ANSWER
+The agent is waiting for your answer. Give it in one of two ways:
+  delta continue --run-id r -w \"DIR/it's here\" -m ANSWER
   write it to DIR/it's here/.delta/r/interaction/response.txt
-    and then: delta continue --run-id r -w 'DIR/it'\\''s here'
+    and then: delta continue --run-id r -w \"DIR/it's here\"
 "
     );
 }
@@ -275,9 +275,13 @@ fn c_11_5_end_of_input_is_never_an_answer() {
             (&result["status"], &result["error"]["type"]),
             (&json!("FAILED"), &json!("interaction"))
         );
-        assert_eq!(result["error"]["message"], "nobody answered: end of input");
+        assert_eq!(result["error"]["message"], "the question was not answered: end of input");
         assert_eq!(sandbox.metadata()["status"], "FAILED");
-        assert!(ran.stderr.contains("nobody answered: end of input\n"), "{:?}", ran.stderr);
+        assert!(
+            ran.stderr.contains("the question was not answered: end of input\n"),
+            "{:?}",
+            ran.stderr
+        );
         assert_eq!(sandbox.events("ACTION_RESULT").len(), 0);
     }
 }
@@ -307,7 +311,11 @@ fn c_10_1_a_question_stands_once_above_the_prompt_of_whoever_is_asked() {
         assert_eq!(ran.stderr.matches("Which colour?").count(), 1, "{}", ran.stderr);
         if code == 130 {
             let ran = resumed(&[]).output().expect_code(101);
-            assert!(ran.stderr.starts_with("? Which colour?\nThe agent waits "), "{}", ran.stderr);
+            assert!(
+                ran.stderr.starts_with("? Which colour?\nThe agent is waiting "),
+                "{}",
+                ran.stderr
+            );
         }
     }
     assert_eq!(sandbox.observations(), ["red"]);
@@ -324,7 +332,7 @@ fn c_10_1_the_commands_that_are_shown_name_the_llm_that_was_chosen() {
     assert_eq!(
         ran.expect_code(101).stderr,
         format!(
-            "? Who?\nThe agent waits for your answer. Give it in one of two ways:\n  {next} -m ANSWER\n  \
+            "? Who?\nThe agent is waiting for your answer. Give it in one of two ways:\n  {next} -m ANSWER\n  \
              write it to DIR/work/.delta/r/interaction/response.txt\n    and then: {next}\n"
         )
     );
@@ -332,11 +340,34 @@ fn c_10_1_the_commands_that_are_shown_name_the_llm_that_was_chosen() {
     let mut terminal = sandbox.delta([&again, &chosen[..]].concat()).at_terminal();
     terminal.expect("answer> ").type_in("\x04");
     let ran = terminal.end().normal(&sandbox).expect_code(1);
-    assert!(ran.stderr.ends_with(&format!("Go on with: {next} -i\n")), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with(&format!("Continue with: {next} -i\n")), "{}", ran.stderr);
     assert_eq!(ran.json()["error"]["details"], format!("`{next} -i` asks again"));
     let mut terminal = sandbox.delta([&again, &chosen[..]].concat()).at_terminal();
     terminal.expect("answer> ").type_in("\x03");
     let ran = terminal.end().normal(&sandbox).expect_code(130);
-    assert!(ran.stderr.ends_with(&format!("Go on with: {next}\n")), "{}", ran.stderr);
-    assert_eq!(ran.json()["error"]["details"], format!("`{next}` goes on where it stopped"));
+    assert!(ran.stderr.ends_with(&format!("Continue with: {next}\n")), "{}", ran.stderr);
+    assert_eq!(ran.json()["error"]["details"], format!("`{next}` resumes the run"));
+}
+
+// With the message on stdin, `-i` had no effect at a real terminal: "no effect without a terminal", exit 101.
+#[test]
+fn c_10_1_with_the_message_on_stdin_the_terminal_is_asked_all_the_same() {
+    for (kind, prompt) in [("text", "answer> "), ("password", "answer (hidden)> ")] {
+        let sandbox = asking(&format!("{{prompt: 'Who?', input_type: {kind}}}"));
+        sandbox.write("task.txt", "greet me\n");
+        let fixed = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "--format", "raw"];
+        let command = sandbox.delta(fixed).args(["-m", "-", "-i"]);
+        let mut terminal = command.at_terminal_reading(&sandbox.path("task.txt"));
+        terminal.expect(prompt);
+        if kind == "password" {
+            terminal.expect_hidden();
+        }
+        terminal.type_in("Ann\n");
+        let ran = terminal.end();
+        assert_eq!((ran.code, &*ran.stdout), (0, "I heard Ann\n"), "{}", ran.stderr);
+        assert_eq!(sandbox.events("USER_MESSAGE")[0]["content"], "greet me");
+        // What is typed, the answer, and what the LLM says of it; of a hidden one the last alone.
+        let shown = if kind == "text" { 3 } else { 1 };
+        assert_eq!(ran.stderr.matches("Ann").count(), shown, "{}", ran.stderr);
+    }
 }

@@ -130,7 +130,7 @@ fn c_12_9_a_killed_run_gives_back_what_it_had_reserved() {
         (run slow) & slow=$!\n\
         until [ \"$(grep -c reserve $DELTA_BUDGET)\" = 2 ]; do :; done\n\
         (run leaf) 2> waits & leaf=$!\n\
-        until grep -q 'a call waits until' waits; do :; done\n\
+        until grep -q 'waiting for budget' waits; do :; done\n\
         kill -KILL $slow; wait $leaf\n";
     scripted(&sandbox, "top", CALL, script);
     let ran = root(&sandbox, "top", &["--max-tokens", "7000"]).output().expect_code(0);
@@ -158,8 +158,9 @@ fn c_12_9_tools_hooks_and_generators_inherit_the_budget() {
     // No file says what the budget is: that of the workspace is the agent's own.
     sandbox.write("work/.env", "DELTA_BUDGET=/nowhere\n");
     let names = ["generator", "tool", "generator", "hook"];
-    let ran = root(&sandbox, "top", &["--max-tokens", "100000"]).output().expect_code(0);
-    let note = "Note: delta does not take DELTA_BUDGET from";
+    let run = root(&sandbox, "top", &["--max-tokens", "100000"]).env("DELTA_TRUST", "work");
+    let ran = run.output().expect_code(0);
+    let note = "Note: delta ignores DELTA_BUDGET in";
     assert!(ran.stderr.contains(note), "{}", ran.stderr);
     assert!(!ran.stderr.contains("DELTA_BUDGET is from"), "{}", ran.stderr);
     let path = sandbox.path("work/.delta/root/budget.jsonl");
@@ -198,10 +199,7 @@ fn c_12_9_a_run_below_has_its_own_limits_besides() {
     // A limited cost asks for a price at every place of the tree; the script has one, the endpoint has none.
     agent(&sandbox, "leaf", "llm: {model: m, base_url: 'http://localhost:1'}\n", "");
     let message = ask("", "--max-cost 1");
-    assert_eq!(
-        message,
-        "the limit of run root, which is above this one, needs to know what a call of m costs before it is made"
-    );
+    assert_eq!(message, "the cost limit of the parent run root requires the price of m");
 }
 
 #[test]
@@ -212,11 +210,11 @@ fn c_12_9_the_time_of_a_run_is_that_of_those_below_it() {
     let script = "setsid -w env -u RUN_DIR delta run --agent $AGENT_HOME/../leaf -w . --run-id leaf -q --format json -m go > leaf.json\n";
     scripted(&sandbox, "top", CALL, script);
     let ran = root(&sandbox, "top", &["--max-duration", "2s"]).output().expect_code(1);
-    assert_eq!(ran.json()["error"]["message"], "the time limit of 2.0s is over");
+    assert_eq!(ran.json()["error"]["message"], "the time limit of 2.0s has expired");
     let result = until("the inner run ends", || {
         serde_json::from_str::<Value>(&sandbox.read("work/leaf.json")).ok()
     });
-    let error = json!({"type": "limit", "message": "the time limit of 2.0s of run root is over", "details": "continue run root with `-m` and a higher `--max-duration`"});
+    let error = json!({"type": "limit", "message": "the time limit of 2.0s of run root has expired", "details": "continue run root with `-m` and a higher `--max-duration`"});
     assert_eq!(result["error"], error);
 }
 
@@ -235,16 +233,19 @@ fn c_12_9_a_budget_that_is_of_no_use_is_refused_at_the_start() {
     refused("b.jsonl", "b.jsonl is not an absolute path");
     refused(
         &path,
-        &format!("the budget {path} cannot be read: No such file or directory (os error 2)"),
+        &format!("could not read the budget {path}: No such file or directory (os error 2)"),
     );
-    refused("/dev/zero", "the budget /dev/zero cannot be read: it is not a regular file");
+    refused("/dev/zero", "could not read the budget /dev/zero: it is not a regular file");
     sandbox.write("b.jsonl", "");
-    refused(&path, &format!("the budget {path} is damaged in line 1: it says no limits"));
+    refused(
+        &path,
+        &format!("the budget {path} is damaged at line 1: expected limits in the first line"),
+    );
     sandbox.write(
         "b.jsonl",
         format!("{{\"type\":\"limits\",\"run_id\":\"x\",\"limits\":{{}},\"above\":\"{path}\"}}\n"),
     );
-    refused(&path, &format!("the budget {path} is above itself"));
+    refused(&path, &format!("the budget {path} refers to itself"));
 }
 
 #[test]
@@ -263,7 +264,9 @@ fn c_12_9_a_call_waits_for_others_that_hold_back_what_it_needs() {
     };
     let log = || std::fs::read_to_string(sandbox.path("work/.delta/root/engine.log")).ok();
     let child = drawing(&[]).spawn();
-    until("it waits", || log()?.contains("a call waits until other calls").then_some(()));
+    until("it waits", || {
+        log()?.contains("waiting for budget reserved by other calls").then_some(())
+    });
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
@@ -273,7 +276,7 @@ fn c_12_9_a_call_waits_for_others_that_hold_back_what_it_needs() {
     );
     // Its own time ends the wait too; inside the call of an LLM nobody waits.
     let ran = drawing(&["--max-duration", "300ms"]).output().expect_code(1);
-    assert_eq!(ran.json()["error"]["message"], "the time limit of 300ms is over");
+    assert_eq!(ran.json()["error"]["message"], "the time limit of 300ms has expired");
     let ran = drawing(&[]).env("DELTA_LLM", "1").output().expect_code(1);
     let message = ran.json()["error"]["message"].as_str().unwrap().to_owned();
     let begin = "the limit of 10000 tokens of run top does not allow another call: 0 are used, 9900 are reserved for other calls, 100 are left, and";

@@ -35,7 +35,7 @@ pub fn failed(sandbox: &Sandbox, message: &str) -> Ran {
         (&result["error"]["type"], &result["error"]["message"]),
         (&json!("context"), &json!(message))
     );
-    assert!(ran.stderr.contains(&format!("Error: {message}\n")), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("error: {message}\n")), "{}", ran.stderr);
     assert_eq!(sandbox.metadata()["status"], "FAILED");
     assert_eq!(
         sandbox.files("work/.delta/r/io/invocations"),
@@ -86,20 +86,20 @@ fn c_8_1_files_are_read_anew_for_every_call() {
 
 #[test]
 fn c_8_1_a_file_that_is_missing_is_an_error_by_default() {
-    let missing = "cannot be read: No such file or directory (os error 2) (`on_missing: skip` would leave it out)";
+    let missing = "No such file or directory (os error 2) (`on_missing: skip` would leave it out)";
     failed(
         &sandbox("  - {type: file, id: guide, path: '${CWD}/x.md'}\n", "- say: x\n"),
-        &format!("context source `guide`: DIR/work/x.md {missing}"),
+        &format!("context source `guide`: could not read DIR/work/x.md: {missing}"),
     );
     failed(
         &sandbox("  - {type: file, path: sub/x.md, on_missing: error}\n", "- say: x\n"),
-        &format!("context source `x.md`: DIR/agent/sub/x.md {missing}"),
+        &format!("context source `x.md`: could not read DIR/agent/sub/x.md: {missing}"),
     );
     // Skipping is for what is not there, not for what cannot be read.
     let sandbox = sandbox("  - {type: file, path: '${CWD}', on_missing: skip}\n", "- say: x\n");
     failed(
         &sandbox,
-        "context source `work`: DIR/work cannot be read: Is a directory (os error 21)",
+        "context source `work`: could not read DIR/work: Is a directory (os error 21)",
     );
 }
 
@@ -155,6 +155,37 @@ fn c_8_2_the_last_iterations_and_always_the_task() {
         assert_eq!(roles[1..], ["assistant", "tool"].repeat(kept.len())[..]);
         assert_eq!(seen[0]["content"], "the task");
     }
+}
+
+#[test]
+fn c_8_2_a_window_keeps_the_message_that_is_worked_on() {
+    let calls: String =
+        (1..=4).map(|n| format!("- call: [{{tool: say, args: {{text: t{n}}}}}]\n")).collect();
+    let sandbox = sandbox(
+        "  - {type: journal, max_iterations: 2}\n",
+        &format!("- say: one\n{calls}- say: two\n- say: three\n"),
+    );
+    sandbox.run("the task", &[]).expect_code(0);
+    for message in ["the new task", "the last task"] {
+        let more = sandbox.delta(["continue", "-w", "work", "--run-id", "r", "-m", message]);
+        more.output().expect_code(0);
+    }
+    let seen = |call| -> Vec<String> {
+        let messages = messages(&sandbox, call);
+        let text = |message: &Value| {
+            let role = message["role"].as_str().unwrap();
+            format!("{role} {}", message["content"].as_str().unwrap_or("-"))
+        };
+        messages.as_array().unwrap().iter().map(text).collect()
+    };
+    let head = ["user the task", "user the new task"];
+    for call in 4..=6 {
+        let kept = [call - 3, call - 2].map(|n| ["assistant -".to_owned(), format!("tool t{n}")]);
+        let expected = [&head.map(str::to_owned)[..], &kept.concat()].concat();
+        assert_eq!(seen(call), expected, "request {call}");
+    }
+    let last = ["assistant -", "tool t4", "assistant two", "user the last task"];
+    assert_eq!(seen(7), [&head[..], &last].concat());
 }
 
 /// A source whose generator is the given program of the agent.
@@ -235,18 +266,18 @@ fn c_8_3_a_generator_that_fails_fails_the_run() {
     check(
         "#!/bin/sh\necho x > \"$1\"; echo 'no index' >&2; exit 3\n",
         "",
-        "the generator `DIR/agent/gen` left with exit code 3:\nno index",
+        "the generator `DIR/agent/gen` exited with code 3:\nno index",
     );
     check("#!/bin/sh\nkill -9 $$\n", "", "the generator `DIR/agent/gen` was killed by SIGKILL");
     check(
         "#!/bin/sh\necho 'I hang' >&2; exec cat < /dev/zero > /dev/null\n",
         ", timeout_ms: 300",
-        "the generator `DIR/agent/gen` was not done after 300 ms:\nI hang",
+        "the generator `DIR/agent/gen` timed out after 300 ms:\nI hang",
     );
     check(
         "#!/bin/sh\n:\n",
         "",
-        "DIR/work/.delta/r/out cannot be read: No such file or directory (os error 2) (`on_missing: skip` would leave it out)",
+        "could not read DIR/work/.delta/r/out: No such file or directory (os error 2) (`on_missing: skip` would leave it out)",
     );
     let sandbox = sandbox(
         "  - {type: computed_file, generator: {command: [no-such-program]}, output_path: out.md}\n",
@@ -270,7 +301,7 @@ fn c_8_3_skip_is_for_a_file_that_is_not_there_never_for_a_failure() {
     assert_eq!(messages(&quiet, 1), json!([]));
     failed(
         &sandbox(&source("'false'"), "- say: ok\n"),
-        "context source `s`: the generator `false` left with exit code 1",
+        "context source `s`: the generator `false` exited with code 1",
     );
 }
 
@@ -279,10 +310,7 @@ fn c_8_3_an_old_output_is_not_an_answer() {
     let source = "  - {type: computed_file, id: s, generator: {command: ['true']}, output_path: '${CWD}/out', on_missing: skip}\n";
     let sandbox = sandbox(source, "- say: ok\n");
     sandbox.write("work/out", "of another day");
-    failed(
-        &sandbox,
-        "context source `s`: the generator `true` left DIR/work/out as it was, so that is not its answer",
-    );
+    failed(&sandbox, "context source `s`: the generator `true` did not write DIR/work/out");
     assert_eq!(sandbox.read("work/out"), "of another day");
 }
 
@@ -308,7 +336,7 @@ fn c_8_1_only_a_regular_file_is_read() {
         let mut shell = std::process::Command::new("sh");
         let made = shell.args(["-c", make]).current_dir(sandbox.path("work")).status().unwrap();
         assert!(made.success(), "{make}");
-        let place = "context source `notes.md`: DIR/work/notes.md";
-        failed(&sandbox, &format!("{place} cannot be read: {why}"));
+        let message = "context source `notes.md`: could not read DIR/work/notes.md";
+        failed(&sandbox, &format!("{message}: {why}"));
     }
 }

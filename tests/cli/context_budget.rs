@@ -81,7 +81,7 @@ fn c_8_4_the_oldest_iterations_go_and_the_llm_the_journal_and_stderr_say_so() {
     assert_eq!(left_out(&sandbox), [0, 0, 0, 0, 0, 0, 0, 0, 0, 8]);
     assert_eq!(
         warnings(&ran.stderr),
-        ["! context source `journal`: the 8 oldest iterations left out, for want of room"]
+        ["! context source `journal`: the 8 oldest iterations left out to fit the budget"]
     );
     let log = sandbox.read("work/.delta/r/engine.log");
     assert_eq!(warnings(&log).len(), 1, "{log}");
@@ -109,7 +109,7 @@ fn c_8_4_a_cut_holds_until_there_is_no_room_again() {
         .iter()
         .map(|count| {
             format!(
-                "! context source `j`: the {count} oldest iterations left out, for want of room"
+                "! context source `j`: the {count} oldest iterations left out to fit the budget"
             )
         })
         .collect();
@@ -136,7 +136,7 @@ fn c_8_4_the_journal_takes_what_the_other_sources_leave() {
     let end = sandbox.metadata();
     assert_eq!(
         end["error"],
-        "context: the task and the last iteration take 153 tokens, and there is room for 77; raise `total_max_tokens` or `max_tokens` in context.yaml, or lower the `max_output_bytes` of the tools"
+        "context: the task and the last iteration take 153 tokens, but only 77 are available; raise `total_max_tokens` or `max_tokens` in context.yaml, or lower `max_output_bytes` of the tools"
     );
 }
 
@@ -193,6 +193,23 @@ fn c_8_4_what_a_person_said_between_goes_with_its_answer() {
 }
 
 #[test]
+fn c_8_2_a_budget_keeps_the_message_that_is_worked_on() {
+    let context = format!("{BYTES}sources:\n  - {{type: journal, max_tokens: 220}}\n");
+    let sandbox = sandbox(&context, &format!("- say: one\n{}", turns(9)));
+    sandbox.run("the task", &[]).expect_code(0);
+    let more = sandbox.delta(["continue", "-w", "work", "--run-id", "r", "-m", "new"]);
+    more.output().expect_code(0);
+    let requests = sandbox.files("work/.delta/r/io/invocations").len();
+    for call in 2..=requests {
+        let seen = messages(&sandbox, call);
+        assert!(seen.as_array().unwrap().contains(&user("new")), "request {call}: {seen:#}");
+        assert!(blocks(&sandbox, call)[0]["tokens"].as_u64() <= Some(220));
+    }
+    assert!(left_out(&sandbox).last() > Some(&1), "{:?}", left_out(&sandbox));
+    sandbox.delta(["replay", "r", "-w", "work"]).output().expect_code(0);
+}
+
+#[test]
 fn c_8_4_a_file_is_cut_at_its_end() {
     let context = format!(
         "{BYTES}sources:\n  - {{type: file, id: guide, path: '${{CWD}}/guide', max_tokens: 120}}\n  - {{type: computed_file, id: list, generator: {{command: [sh, -c, 'seq 100 >\"$1\"', sh, '${{RUN_DIR}}/list']}}, output_path: '${{RUN_DIR}}/list', max_tokens: 110}}\n  - {{type: journal}}\n"
@@ -215,8 +232,8 @@ fn c_8_4_a_file_is_cut_at_its_end() {
     assert_eq!(
         warnings(&ran.stderr),
         [
-            "! context source `guide`: what is beyond 120 tokens left out, for want of room",
-            "! context source `list`: what is beyond 110 tokens left out, for want of room",
+            "! context source `guide`: what is beyond 120 tokens left out to fit the budget",
+            "! context source `list`: what is beyond 110 tokens left out to fit the budget",
         ],
         "once, for two requests"
     );
@@ -232,15 +249,15 @@ fn c_8_4_what_does_not_fit_at_all_fails_the_run() {
     let prompt = "{type: file, id: prompt, path: system_prompt.md";
     refused(
         &format!("total_max_tokens: 40\nsources:\n  - {prompt}}}\n  - {{type: journal}}\n"),
-        "context: the sources beside the journal take 45 tokens, and `total_max_tokens` is 40; give one of them a `max_tokens`, or raise it",
+        "context: the sources other than the journal take 45 tokens, but `total_max_tokens` is 40; raise it, or set `max_tokens` for one of them",
     );
     refused(
         &format!("sources:\n  - {prompt}, max_tokens: 30}}\n"),
-        "context source `prompt`: `max_tokens: 30` is less than the heading of the source takes",
+        "context source `prompt`: `max_tokens: 30` is too small for the heading of the source",
     );
     refused(
         "sources:\n  - {type: journal, max_tokens: 5}\n",
-        "context: the task and the last iteration take 6 tokens, and there is room for 5; raise `total_max_tokens` or `max_tokens` in context.yaml, or lower the `max_output_bytes` of the tools",
+        "context: the task and the last iteration take 6 tokens, but only 5 are available; raise `total_max_tokens` or `max_tokens` in context.yaml, or lower `max_output_bytes` of the tools",
     );
 }
 
@@ -254,16 +271,16 @@ fn c_8_4_a_tokenizer_that_does_not_count_fails_the_run() {
     };
     refused(
         "command: [sh, -c, 'echo no vocabulary >&2; exit 3']",
-        "`sh` left with exit code 3:\nno vocabulary",
+        "`sh` exited with code 3:\nno vocabulary",
     );
-    refused("command: [echo, about 7]", "`echo` printed `about 7`, which is no number of tokens");
-    refused("command: ['true']", "`true` printed ``, which is no number of tokens");
-    refused("command: [echo, '-1']", "`echo` printed `-1`, which is no number of tokens");
+    refused("command: [echo, about 7]", "`echo` printed `about 7`; expected a number of tokens");
+    refused("command: ['true']", "`true` printed ``; expected a number of tokens");
+    refused("command: [echo, '-1']", "`echo` printed `-1`; expected a number of tokens");
     refused(
         "command: [echo, '18446744073709551615']",
-        "`echo` printed `18446744073709551615`, which is no number of tokens",
+        "`echo` printed `18446744073709551615`; expected a number of tokens",
     );
-    refused("command: [sleep, '60'], timeout_ms: 100", "`sleep` was not done after 100 ms");
+    refused("command: [sleep, '60'], timeout_ms: 100", "`sleep` timed out after 100 ms");
     refused(
         "command: [no-such-program]",
         "could not be started: program `no-such-program` was not found in PATH",

@@ -229,15 +229,15 @@ fn c_8_5_every_block_with_its_source_its_size_and_its_hash() {
         "\
 r iteration 3
 
-#  source    type     messages  bytes  tokens  sha256
-1  prompt    file            1     74      19  0585e9527cf4
-2  guide     file            0      0       0  -
+#  source   type     messages  bytes  tokens  sha256
+1  prompt   file            1     74      19  0585e9527cf4
+2  guide    file            0      0       0  -
      skipped: there is no DIR/work/DELTA.md
-3  notes     file            1     67      17  9335101b2d3a
-4  journal   journal         5    455     114  323e8c2f3a4c
-   3 tools                       1188     297  7f05dc096a1c
-   the rest                        48      12  -
-   in all                    7   1832     459  900ddcfef44f
+3  notes    file            1     67      17  9335101b2d3a
+4  journal  journal         5    455     114  323e8c2f3a4c
+   3 tools                      1188     297  7f05dc096a1c
+   other                          48      12  -
+   total                    7   1832     459  900ddcfef44f
 
 the endpoint reported no tokens
 ",
@@ -266,12 +266,12 @@ fn c_8_5_the_messages_of_a_block() {
     block("guide", &[]).expect(
         1,
         "",
-        "Error: block 2 (`guide`) has no messages to show\nHint: it was skipped: there is no DIR/work/DELTA.md\n",
+        "error: block 2 (`guide`) has no messages to show\nhelp: it was skipped: there is no DIR/work/DELTA.md\n",
     );
     block("nix", &[]).expect(
         1,
         "",
-        "Error: there is no block `nix`\nHint: the blocks are 1 (`prompt`), 2 (`guide`), 3 (`notes`), 4 (`journal`)\n",
+        "error: there is no block `nix`\nhelp: the blocks are 1 (`prompt`), 2 (`guide`), 3 (`notes`), 4 (`journal`)\n",
     );
 }
 
@@ -282,7 +282,7 @@ fn c_8_5_what_cannot_be_shown_is_said() {
     context(&sandbox, &["show", "r", "-w", "work", "--iteration", "7"]).expect(
         1,
         "",
-        "Error: there is no iteration 7\nHint: the run has 3 iterations\n",
+        "error: there is no iteration 7\nhelp: the last iteration of the run is 3\n",
     );
     context(&sandbox, &["show", "nix", "-w", "work"]).expect_code(1);
     // A record of a delta that did not say where the messages come from.
@@ -293,8 +293,8 @@ fn c_8_5_what_cannot_be_shown_is_said() {
     context(&sandbox, &["show", "r", "-w", "work"]).expect(
         1,
         "",
-        "Error: the record io/invocations/STAMP_3.json does not say where its messages come from\n\
-         Hint: an older delta has written it; `delta show RUN --request N` prints the request\n",
+        "error: record io/invocations/STAMP_3.json does not list the sources of its messages\n\
+         help: an older version of delta wrote it; `delta show RUN --request N` prints the request\n",
     );
 }
 
@@ -318,7 +318,7 @@ fn c_8_5_a_damaged_record_is_refused_or_shown_and_never_ends_the_program() {
         sandbox.write(&path(index), record.to_string());
     }
     let told =
-        "Error: the record io/invocations/STAMP_1.json cannot be read: it refers to STAMP_2.json\n";
+        "error: could not read the record io/invocations/STAMP_1.json: it refers to STAMP_2.json\n";
     let seen = context(&sandbox, &["show", "r", "-w", "work", "--iteration", "2"]).expect_code(1);
     assert_eq!((seen.stdout.as_str(), seen.stderr.as_str()), ("", told));
 }
@@ -343,7 +343,7 @@ fn c_8_5_what_is_left_out_and_what_a_hook_replaced() {
     let seen = (&shown["replaced"], &shown["messages"], &shown["blocks"][0]["sha256"]);
     assert_eq!(seen, (&json!(true), &json!(1), &Value::Null));
     let diff = context(&sandbox, &["diff", "h", "1", "2", "-w", "work"]).expect_code(0);
-    let said = "\n\na hook put other messages in the place of those of the blocks\n";
+    let said = "\n\na hook replaced the messages of the blocks\n";
     assert!(diff.stdout.contains(said), "{}", diff.stdout);
 }
 
@@ -366,9 +366,9 @@ the prompt cache breaks in message 2 (system of `notes`), byte 1366 of the reque
   iteration 1  …xt Block: notes\\n\\none\\n\"}
   iteration 2  …xt Block: notes\\n\\none\\na\\n\"}
 
-  before that, from the cache  342 tokens  0.000171 USD
-  behind it, in full            64 tokens  0.000128 USD
-  lost of iteration 1           10 tokens  0.000015 USD
+  before the break, from the cache  342 tokens  0.000171 USD
+  after the break, in full           64 tokens  0.000128 USD
+  lost from iteration 1              10 tokens  0.000015 USD
 
 the endpoint reported no tokens
 ",
@@ -408,7 +408,7 @@ fn c_8_6_a_conversation_that_only_grows_breaks_nothing() {
     assert_eq!(cacheable.as_u64().unwrap() + behind.as_u64().unwrap(), 500);
     assert_eq!(seen["to"]["reported"]["cached_input_tokens"], 384);
     let text = context(&sandbox, &args[..6]).expect_code(0).stdout;
-    let calm = "the prompt cache breaks nowhere: what was sent before is sent again as it was\n";
+    let calm = "the prompt cache does not break: the request begins with the whole earlier one\n";
     assert!(text.contains(calm), "{text}");
     let reported = "\nthe endpoint reported 500 tokens in, 384 of them cached, and 5 out\n";
     assert!(text.ends_with(reported), "{text}");
@@ -467,7 +467,7 @@ sources:
     let seen = preview(&sandbox, &["-w", "work", "--request"]).expect_code(0);
     assert_eq!(server.requests().len(), 0, "nothing is asked");
     assert_eq!(sandbox.files("work"), ["big"], "nothing is made");
-    let note = "Note: nothing was made or asked; RUN_DIR stands for DIR/work/.delta/preview, which does not exist\n";
+    let note = "Note: no run was created and no LLM called; RUN_DIR is DIR/work/.delta/preview, which does not exist\n";
     assert_eq!(normal(&sandbox, &seen.stderr), note);
     let shown = preview(&sandbox, &["-w", "work", "--format", "json"]).expect_code(0).json();
     sandbox.run_command("the task", &[]).env("MY_KEY", "sk-1234567890").output().expect_code(0);
@@ -489,7 +489,7 @@ fn c_8_7_a_preview_makes_no_workspace_and_says_what_a_run_would() {
     seen.expect(
         1,
         "",
-        "Error: context source `notes`: DIR/agent/workspaces/W001/notes cannot be read: No such file or directory (os error 2) (`on_missing: skip` would leave it out)\n",
+        "error: context source `notes`: could not read DIR/agent/workspaces/W001/notes: No such file or directory (os error 2) (`on_missing: skip` would leave it out)\n",
     );
     sandbox.write("agent/context.yaml", "sources:\n  - {type: journal}\n");
     let seen = preview(&sandbox, &[]).normal(&sandbox).expect_code(0);
@@ -511,8 +511,8 @@ fn c_8_7_a_tokenizer_counts_and_a_hook_is_not_run() {
     assert_eq!(seen.json()["blocks"][0]["tokens"], 2 + 4);
     assert_eq!(
         seen.stderr,
-        "Note: nothing was made or asked; RUN_DIR stands for DIR/new/.delta/preview, which does not exist\n\
-         Note: the hook pre_llm_request has not run; it may change the request\n"
+        "Note: no run was created and no LLM called; RUN_DIR is DIR/new/.delta/preview, which does not exist\n\
+         Note: the hook pre_llm_request did not run; it may change the request\n"
     );
     assert!(!sandbox.path("new").exists());
 }

@@ -73,10 +73,10 @@ fn c_8_4_conditions_and_caches_are_checked() {
             "5:58 unknown key `pattern` in a condition `file_exists` (known here: `when`, `path`)",
             "6:76 `iteration` must be a whole number from 1 to 4294967295",
             "7:39 a condition has no `when` (write `when: task_contains`)",
-            "8:32 a condition must be a mapping (`key: value`), not a text",
+            "8:32 a condition must be a mapping (`key: value`), not a string",
             "9:27 unknown key `cache` in a `file` source (known here: `type`, `id`, `path`, `on_missing`, `max_tokens`, `condition`)",
-            "13:50 not a pattern of files: Pattern syntax error near position 6: wildcards are either regular `*` or recursive `**`",
-            "13:61 not a pattern of files: Pattern syntax error near position 0: invalid range pattern",
+            "13:50 not a file pattern: Pattern syntax error near position 6: wildcards are either regular `*` or recursive `**`",
+            "13:61 not a file pattern: Pattern syntax error near position 0: invalid range pattern",
             "14:78 a cache `file_hash` has no `invalidate_on` (write `invalidate_on: [\"src/**/*.py\"]`)",
             "15:78 a cache `age` has no `max_age_ms` (write `max_age_ms: 600000`)",
             "16:88 `hash` is not a `strategy` of a cache (did you mean `file_hash`?)",
@@ -98,7 +98,7 @@ fn c_8_4_pipelines_are_checked() {
         [
             "2:6 a `pipeline` source has no `stages` (write `stages: [{generator: [PROGRAM], output: '${RUN_DIR}/result.md'}]`)",
             "3:30 `stages` is empty (write `stages: [{generator: [PROGRAM], output: '${RUN_DIR}/result.md'}]`)",
-            "4:43 `generator` must be a list, not a text (write `[\"x\"]`)",
+            "4:43 `generator` must be a list, not a string (write `[\"x\"]`)",
             "5:43 `generator` names no program (write `[PROGRAM, ARG, ...]`)",
             "5:60 a stage has no `output` (write `output: '${RUN_DIR}/result.md'`)",
             "5:78 a stage has no `generator` (write `generator: [PROGRAM, ARG]`)",
@@ -111,8 +111,7 @@ fn c_8_4_pipelines_are_checked() {
 
 #[test]
 fn c_8_1_a_name_that_is_not_the_engines_is_refused_in_paths_and_commands() {
-    let known =
-        "in paths and commands of context.yaml there are `${AGENT_HOME}`, `${CWD}`, `${RUN_DIR}`";
+    let known = "the engine variables in paths and commands of context.yaml are `${AGENT_HOME}`, `${CWD}`, `${RUN_DIR}`";
     let context = "tokenizer: {command: ['${AGENTHOME}/count']}
 sources:
   - {type: file, path: '${AGENTHOME}/x.md'}
@@ -133,6 +132,6 @@ sources:
         ("9:56 `${AGENT_HOM}`", known),
         ("9:81 `${X}`", known),
     ];
-    let expected = slips.map(|(at, help)| format!("{at} is no variable of the engine ({help})"));
+    let expected = slips.map(|(at, help)| format!("{at} is not an engine variable ({help})"));
     assert_eq!(refused(context), expected);
 }

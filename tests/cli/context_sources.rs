@@ -160,6 +160,57 @@ fn c_8_4_what_was_made_before_will_do_only_if_it_is_that_very_thing() {
 }
 
 #[test]
+fn c_8_4_a_pattern_that_names_a_directory_is_for_everything_below_it() {
+    for pattern in ["src", "src/", "src/**", "${CWD}/src", "s*/**", "**"] {
+        let cache = format!("{{strategy: file_hash, invalidate_on: ['{pattern}']}}");
+        let sandbox = cached(&cache, "${AGENT_HOME}/out");
+        sandbox.write("work/src/deep/er/a", "1");
+        assert!(ran_again(&sandbox), "{pattern}: there is nothing yet");
+        if pattern != "**" {
+            assert!(!ran_again(&sandbox), "{pattern}");
+        }
+        sandbox.write("work/src/deep/er/a", "2");
+        assert!(ran_again(&sandbox), "{pattern}: other content");
+        sandbox.write("work/src/.new", "2");
+        assert!(ran_again(&sandbox), "{pattern}: a file more");
+    }
+    // A pattern with a wildcard at its end is for what it matches.
+    let sandbox = cached("{strategy: file_hash, invalidate_on: ['src/*']}", "${AGENT_HOME}/out");
+    sandbox.write("work/src/a", "1");
+    assert!(ran_again(&sandbox));
+    sandbox.write("work/src/deep/a", "1");
+    assert!(!ran_again(&sandbox));
+}
+
+#[test]
+fn c_8_4_a_pattern_that_matches_no_file_is_a_warning() {
+    let patterns = "['src', 'none/**', '${AGENT_HOME}/*.md', '${AGENT_HOME}/x', '${RUN_DIR}/y']";
+    let cache = format!("{{strategy: file_hash, invalidate_on: {patterns}}}");
+    let sandbox = cached(&cache, "${RUN_DIR}/out");
+    sandbox.write("work/src/a", "1");
+    let ran = sandbox.run("go", &[]).expect_code(0);
+    let warnings: Vec<_> = ran.stderr.lines().filter(|it| it.contains("no file")).collect();
+    let warning = |pattern: &str| {
+        format!("Warning: context source `s`: `{pattern}` in `invalidate_on` matches no file")
+    };
+    assert_eq!(warnings, [warning("none/**"), warning("${AGENT_HOME}/x")]);
+    let lint = sandbox.delta(["tool", "lint", "agent", "--format", "json"]).output().json();
+    let found: Vec<_> = lint
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|finding| finding["rule"] == "unmatched-pattern")
+        .map(|finding| finding["message"].as_str().unwrap().split('`').nth(1).unwrap().to_owned())
+        .collect();
+    // The workspace is not known to lint.
+    assert_eq!(found, ["src", "none/**", "${AGENT_HOME}/x"]);
+    // A new workspace has no files yet.
+    let run = ["run", "--agent", "agent", "-y", "-m", "again"];
+    let ran = sandbox.delta(run).output().expect_code(0);
+    assert_eq!(ran.stderr.matches("matches no file").count(), 1, "{}", ran.stderr);
+}
+
+#[test]
 fn c_8_4_a_workspace_may_have_the_name_of_a_pattern() {
     let sandbox = cached("{strategy: file_hash, invalidate_on: ['src/*']}", "${RUN_DIR}/out");
     sandbox.write("w[1]*/src/a", "1");
@@ -230,7 +281,7 @@ fn c_8_4_a_cache_by_age_holds_for_its_time() {
 fn c_8_4_a_generator_that_failed_leaves_nothing_to_be_taken_for_its_answer() {
     let source = "  - {type: computed_file, id: s, generator: {command: [sh, -c, 'echo half >out; test -e well']}, output_path: '${CWD}/out', cache: {strategy: age, max_age_ms: 3600000}}\n";
     let sandbox = sandbox(source);
-    failed(&sandbox, "context source `s`: the generator `sh` left with exit code 1");
+    failed(&sandbox, "context source `s`: the generator `sh` exited with code 1");
     assert_eq!(sandbox.files("work").iter().filter(|name| name.contains("cache")).count(), 0);
     sandbox.write("work/well", "");
     sandbox.delta(["continue", "-w", "work", "--run-id", "r", "-m", "on"]).output().expect_code(0);
@@ -268,11 +319,11 @@ fn c_8_4_a_stage_that_fails_is_named() {
     };
     check(
         "{id: rank, generator: [sh, -c, 'echo no model >&2; exit 3'], output: x}",
-        " (`rank`): the generator `sh` left with exit code 3:\nno model",
+        " (`rank`): the generator `sh` exited with code 3:\nno model",
     );
     check(
         "{generator: [sleep, '60'], output: x, timeout_ms: 100}",
-        ": the generator `sleep` was not done after 100 ms",
+        ": the generator `sleep` timed out after 100 ms",
     );
     check(
         "{generator: [no-such-program], output: x}",
@@ -280,7 +331,7 @@ fn c_8_4_a_stage_that_fails_is_named() {
     );
     check(
         "{generator: ['true'], output: '${CWD}/one'}",
-        ": the generator `true` left DIR/work/one as it was, so that is not its answer",
+        ": the generator `true` did not write DIR/work/one",
     );
     check("{generator: ['true'], output: '${CWD}/two'}", ": it left no DIR/work/two");
 }
@@ -293,7 +344,7 @@ fn c_8_4_a_pipeline_may_leave_nothing_and_may_be_cached() {
     assert_eq!(blocks(&sandbox, 1), [skipped("docs", "pipeline", "there is no DIR/work/none")]);
     failed(
         &pipeline(nothing, ""),
-        "context source `docs`: DIR/work/none cannot be read: No such file or directory (os error 2) (`on_missing: skip` would leave it out)",
+        "context source `docs`: could not read DIR/work/none: No such file or directory (os error 2) (`on_missing: skip` would leave it out)",
     );
 
     let counted = "      - {generator: [sh, -c, 'echo x >\"$1\"; echo 1 >>ledger', sh, '${RUN_DIR}/a'], output: '${RUN_DIR}/a'}\n      - {generator: [cp, '${RUN_DIR}/a', '${RUN_DIR}/b'], output: '${RUN_DIR}/b'}\n";

@@ -31,7 +31,7 @@ fn c_13_3_a_torn_tail_is_set_aside() {
         let journal = fs::read(sandbox.path(JOURNAL)).unwrap();
         sandbox.write(JOURNAL, [&journal, tail].concat());
         let ran = resume(&sandbox, &[]).expect_code(0).normal(&sandbox);
-        let warning = "! the journal's last line was torn and never counted; it is set aside as journal.torn-STAMP\n";
+        let warning = "! the journal's last line was incomplete and does not count; it is saved as journal.torn-STAMP\n";
         assert!(ran.stderr.contains(warning), "{}", ran.stderr);
         let aside: Vec<String> = sandbox.files("work/.delta/r");
         let aside: Vec<&String> = aside.iter().filter(|name| name.contains("torn-")).collect();
@@ -46,11 +46,19 @@ fn c_13_3_a_torn_tail_is_set_aside() {
 
 #[test]
 fn c_13_3_damage_before_the_end_is_refused_by_its_line_number() {
-    let damages: [(&str, &str); 4] = [
-        ("garbage", "it is not an event (expected value at line 1 column 1)"),
-        ("", "it is not an event (EOF while parsing a value at line 1 column 0)"),
-        ("{}", "it is not an event (missing field `seq` at line 1 column 2)"),
-        ("TWICE", "its `seq` is 2, and 3 was to follow"),
+    let damages: [(&str, &str); 6] = [
+        ("garbage", "it is not an event (expected value)"),
+        ("", "it is not an event (EOF while parsing a value)"),
+        ("{}", "it is not an event (there is no `seq`)"),
+        ("TWICE", "expected `seq` 3, found 2"),
+        (
+            r#"{"type":"SNAPSHOT","seq":3,"timestamp":"2026-01-01T00:00:00.000Z","iteration":1,"tree":"../x","files":0,"bytes":0,"written":0}"#,
+            "it is not an event (`../x` is not a snapshot id: expected 64 hexadecimal digits)",
+        ),
+        (
+            r#"{"type":"FORK","seq":3,"timestamp":"2026-01-01T00:00:00.000Z","run_id":"../x"}"#,
+            "it is not an event (`../x` is not a run id: expected 1 to 128 letters, digits, `.`, `_` or `-`, starting with a letter or digit (and not `VERSION`))",
+        ),
     ];
     for (damage, reason) in damages {
         let sandbox = in_state("INTERRUPTED");
@@ -61,15 +69,17 @@ fn c_13_3_damage_before_the_end_is_refused_by_its_line_number() {
             lines.join("\n") + "\n"
         });
         let before = snapshot(&sandbox);
-        let expected =
-            format!("Error: DIR/work/.delta/r/journal.jsonl is damaged in line 3: {reason}\n");
+        let expected = format!(
+            "error: DIR/work/.delta/r/journal.jsonl is damaged at line 3: {reason}\n\
+             help: restore the file from a backup; to see what can be read: delta view DIR/work/.delta/r\n"
+        );
         for more in [&[][..], &["-m", "x"], &["--force"]] {
             resume(&sandbox, more).normal(&sandbox).expect(1, "", &expected);
         }
         let ensured = sandbox.run("task", &["--ensure"]).normal(&sandbox);
         assert_eq!((ensured.code, ensured.stderr.as_str()), (1, expected.as_str()));
         let exists = sandbox.run("task", &[]).expect_code(1).stderr;
-        assert!(exists.contains("run r exists already"), "{exists}");
+        assert!(exists.contains("run r already exists"), "{exists}");
         assert_eq!(snapshot(&sandbox), before);
         assert_eq!(listed(&sandbox)[0]["status"], "DAMAGED");
     }
@@ -152,8 +162,8 @@ fn c_13_3_a_run_directory_born_half_is_taken_over_by_run() {
             sandbox.write(JOURNAL, bytes);
         }
         let before = snapshot(&sandbox);
-        let expected = "Error: the run never began: DIR/work/.delta/r/journal.jsonl holds no whole event\n\
-                        Hint: start it with `delta run --run-id r`, which takes it over\n";
+        let expected = "error: the run never began: DIR/work/.delta/r/journal.jsonl contains no complete event\n\
+                        help: repeat the `delta run` command with `--run-id r`\n";
         for more in [&[][..], &["-m", "x", "--force"]] {
             resume(&sandbox, more).normal(&sandbox).expect(1, "", expected);
         }
@@ -190,10 +200,10 @@ fn c_13_3_a_rewritten_journal_is_refused_and_the_printed_command_mends_it() {
         assert_eq!(snapshot(&sandbox), before);
         let said = normal(&sandbox, &ran.stderr);
         assert!(
-            said.starts_with("Error: DIR/work/.delta/r/journal.jsonl is damaged in line 1: "),
+            said.starts_with("error: DIR/work/.delta/r/journal.jsonl is damaged at line 1: "),
             "{said}"
         );
-        let (_, command) = ran.stderr.split_once("the way back: ").unwrap();
+        let (_, command) = ran.stderr.split_once("to restore its lines: ").unwrap();
         sh(&sandbox, "home", command);
         assert_eq!(sandbox.journal(), events);
         resume(&sandbox, &[]).expect_code(0);
@@ -229,8 +239,8 @@ fn c_15_2_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting() {
     let files = [
         (JOURNAL, "DAMAGED", 126),
         (METADATA, "INTERRUPTED", 0),
-        ("work/.delta/r/lock", "INTERRUPTED", 1),
-        ("work/.delta/r/engine.log", "INTERRUPTED", 1),
+        ("work/.delta/r/lock", "INTERRUPTED", 126),
+        ("work/.delta/r/engine.log", "INTERRUPTED", 126),
         ("work/.delta/VERSION", "INTERRUPTED", 0),
     ];
     for (file, status, code) in files {
@@ -256,7 +266,7 @@ fn c_13_6_a_journal_that_cannot_be_written_or_read() {
     fs::rename(sandbox.path(JOURNAL), sandbox.path("kept")).unwrap();
     fs::create_dir(sandbox.path(JOURNAL)).unwrap();
     let expected =
-        "Error: could not read DIR/work/.delta/r/journal.jsonl: Is a directory (os error 21)\n";
+        "error: could not read DIR/work/.delta/r/journal.jsonl: Is a directory (os error 21)\n";
     resume(&sandbox, &[]).normal(&sandbox).expect(126, "", expected);
     fs::remove_dir(sandbox.path(JOURNAL)).unwrap();
     fs::rename(sandbox.path("kept"), sandbox.path(JOURNAL)).unwrap();
@@ -271,7 +281,7 @@ fn c_13_6_a_journal_that_cannot_be_written_or_read() {
         let ran = resume(&sandbox, &[]).normal(&sandbox);
         let unchanged = snapshot(&sandbox) == before;
         assert!(chattr("-i"));
-        let expected = "Error: could not open DIR/work/.delta/r/journal.jsonl: Operation not permitted (os error 1)\n";
+        let expected = "error: could not open DIR/work/.delta/r/journal.jsonl: Operation not permitted (os error 1)\n";
         ran.expect(126, "", expected);
         assert!(unchanged);
     } else {

@@ -42,7 +42,7 @@ fn c_16_8_a_fork_is_the_same_up_to_where_it_was_made() {
 a r: COMPLETED after 3 iterations, SPAN
 b f: INTERRUPTED after 1 iteration, SPAN; forked from r at iteration 1
 
-the first iteration is the same; they part in iteration 2: a goes on, b is INTERRUPTED
+the first iteration is the same; the runs diverge in iteration 2: a continues, b is INTERRUPTED
 
 a r
    2 • two
@@ -60,7 +60,7 @@ b f
 a r: COMPLETED after 3 iterations, SPAN
 b f: COMPLETED after 3 iterations, SPAN; forked from r at iteration 1
 
-they are the same
+no differences
 ";
     diff(&sandbox, &[]).expect(0, expected, "");
     let equal = diff(&sandbox, &["--format", "json"]).json();
@@ -75,7 +75,7 @@ fn c_16_8_what_differs_first_is_shown_with_both_texts() {
     let sandbox = forked("1", &["-m", "and then"]);
     let message = diff(&sandbox, &[]).expect_code(1).stdout;
     assert!(
-        message.contains("part in iteration 2: a goes on, b has a message\n\na r\n"),
+        message.contains("diverge in iteration 2: a continues, b gets a message\n\na r\n"),
         "{message}"
     );
     assert!(message.contains("\nb f\n   2 > and then\n     • two\n"), "{message}");
@@ -86,7 +86,7 @@ fn c_16_8_what_differs_first_is_shown_with_both_texts() {
     let go_on = ["continue", "f", "-w", "new", "-q", "--model", "script:other.yaml"];
     sandbox.delta(go_on).output().expect_code(0);
     let answer = diff(&sandbox, &[]).expect_code(1).stdout;
-    let expected = "the first iteration is the same; they part in iteration 2: another answer of the LLM\n\n\
+    let expected = "the first iteration is the same; the runs diverge in iteration 2: different answers\n\n\
                     --- a r\n+++ b f\n@@ -1 +1 @@\n-two\n+TWO\n\na r\n   2 • two\n";
     assert!(answer.contains(expected), "{answer}");
 
@@ -95,7 +95,7 @@ fn c_16_8_what_differs_first_is_shown_with_both_texts() {
     sandbox.write("agent/other.yaml", format!("turns:\n{other}"));
     sandbox.delta(go_on).output().expect_code(0);
     let arguments = diff(&sandbox, &[]).expect_code(1).stdout;
-    let expected = "they part in iteration 2: other arguments of note\n\n\
+    let expected = "the runs diverge in iteration 2: different arguments of note\n\n\
                     --- a r\n+++ b f\n@@ -1,4 +1,4 @@\n note\n {\n-  \"text\": \"b\"\n+  \"text\": \"b c\"\n }\n\n\
                     a r\n   2 → note text=b\n       noted b\n";
     assert!(arguments.contains(expected), "{arguments}");
@@ -115,7 +115,7 @@ fn c_16_8_what_came_of_a_call_counts() {
     sandbox.write("new/there", "one\n2\nthree\n");
     sandbox.delta(["continue", "f", "-w", "new", "-q"]).output().expect_code(0);
     let shown = diff(&sandbox, &[]).expect_code(1).stdout;
-    let expected = "they part in iteration 1: something else came of look\n\n\
+    let expected = "the runs diverge in iteration 1: different results of look\n\n\
                     --- a r\n+++ b f\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n\n";
     assert!(shown.contains(expected), "{shown}");
     std::fs::remove_file(sandbox.path("new/there")).unwrap();
@@ -146,12 +146,12 @@ fn c_16_8_a_sensitive_answer_stays_hidden() {
 #[test]
 fn c_16_8_what_cannot_be_compared_leaves_with_2() {
     let sandbox = forked("1", &[]);
-    let expected = "Error: there is no run nope in DIR/work\n\
-                    Hint: name its workspace with `-w DIR`, or the run by its path, DIR/.delta/nope; `delta list-runs -w DIR` shows the runs of one\n";
+    let expected = "error: there is no run nope in DIR/work\n\
+                    help: name its workspace with `-w DIR`, or the run by its path, DIR/.delta/nope; `delta list-runs -w DIR` lists its runs\n";
     let gone = sandbox.delta(["diff", "r", "nope", "-w", "work"]).output();
     gone.normal(&sandbox).expect(2, "", expected);
-    let expected = "Error: new/.delta is not the directory of a run\n\
-                    Hint: a run lies in WORKSPACE/.delta/RUN; name it so, or by its id\n";
+    let expected = "error: new/.delta is not a run directory\n\
+                    help: name the run by its id or by its path, WORKSPACE/.delta/RUN\n";
     let wrong = sandbox.delta(["diff", "r", "new/.delta", "-w", "work"]).output();
     wrong.normal(&sandbox).expect(2, "", expected);
 }

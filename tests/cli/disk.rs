@@ -15,7 +15,11 @@ fn c_13_6_a_full_disk_stops_the_run_before_anything_else_is_started() {
     // A limit on the size of files fails like a full disk, when the signal is ignored.
     let script = "trap '' XFSZ; ulimit -f 128; exec \"$0\" run --agent agent -w work --run-id r -m hello --format json";
     let mut command = Command::new("sh");
-    command.args(["-c", script, DELTA]).current_dir(sandbox.path("")).stdin(Stdio::null());
+    command
+        .args(["-c", script, DELTA])
+        .current_dir(sandbox.path(""))
+        .env("HOME", sandbox.path("home"))
+        .stdin(Stdio::null());
     let output = command.output().unwrap();
     let ran = Ran::of(output.status, &output.stdout, &output.stderr).expect_code(1);
     assert_eq!(

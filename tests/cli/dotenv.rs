@@ -1,7 +1,7 @@
-//! `.env` files: whose value counts, who gets it, and what the agent's own file cannot do (C-1.7, C-1.8, C-15.3).
+//! `.env` files that count: whose value wins, who gets it, and which are errors (C-1.7, C-1.8, C-15.3).
+//! What a file that is not trusted cannot do is in `security/dotenv.rs`.
 
 use super::DELTA;
-use super::agent_loading::refused;
 use std::fs;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
@@ -41,8 +41,10 @@ fn c_1_7_the_nearer_file_wins_for_run_and_continue_alike() {
     sandbox.write("work/.env", format!("DELTA_API_KEY={WORKSPACE}\n"));
     sandbox.write("agent/.env", format!("export DELTA_API_KEY = '{AGENT}' # mine\nOPENAI_ORG=o\n"));
     sandbox.write(".env", format!("DELTA_API_KEY=\"{PROJECT}\"\nOTHER=x\n"));
-    let surrounded =
-        |delta: Delta| delta.env("DELTA_API_KEY", PROCESS).env("DELTA_BASE_URL", server.url());
+    let surrounded = |delta: Delta| {
+        let delta = delta.env("DELTA_API_KEY", PROCESS).env("DELTA_BASE_URL", server.url());
+        delta.env("DELTA_TRUST", "work:.")
+    };
     let layers = [
         ("DIR/work/.env", WORKSPACE, "work/.env"),
         ("DIR/agent/.env", AGENT, "agent/.env"),
@@ -83,7 +85,8 @@ fn c_1_7_the_projects_file_lies_beside_the_nearest_git() {
     let ask = || {
         let args = ["run", "--agent", &format!("{root}/agent"), "-m", "task"];
         let delta = sandbox.delta(args).cwd(sandbox.path("sub/dir"));
-        delta.env("DELTA_BASE_URL", server.url()).output().expect_code(0);
+        let delta = delta.env("DELTA_BASE_URL", server.url()).env("DELTA_TRUST", "*");
+        delta.output().expect_code(0);
         key(&server)
     };
     assert_eq!(ask().as_deref(), Some(PROJECT));
@@ -104,56 +107,24 @@ fn c_1_8_the_variable_that_the_agent_names_may_come_from_a_file() {
     assert_eq!(key(&server).as_deref(), Some(AGENT));
     // An empty value counts as none.
     sandbox.write("work/.env", "MINE=\n");
-    sandbox.delta(["run", "--agent", "agent", "-w", "work", "-m", "x"]).output().expect_code(0);
+    let delta = sandbox.delta(["run", "--agent", "agent", "-w", "work", "-m", "x"]);
+    delta.env("DELTA_TRUST", "work").output().expect_code(0);
     assert_eq!(key(&server).as_deref(), Some(AGENT));
 }
 
 #[test]
-fn c_1_7_an_address_from_the_workspace_gets_no_key_of_another_layer() {
+fn c_20_3_an_address_from_a_trusted_file_gets_no_key_of_another_layer() {
     let sandbox = sandbox();
     sandbox.write("work/.env", "DELTA_BASE_URL=https://llm.invalid/v1\n");
     sandbox.write("agent/.env", format!("OPENAI_API_KEY={AGENT}\n"));
     let files = sandbox.files("");
-    sandbox.run("hi", &[]).normal(&sandbox).expect(126, "", "\
-Error: OPENAI_API_KEY is from DIR/agent/.env, and is not sent to https://llm.invalid/v1, which DIR/work/.env names: the agent can write that file
-Hint: if the address is right, move it to where the agent cannot write: `base_url` of `llm` in agent.yaml, or .env in the agent directory
-      or give the key for it in the same file: OPENAI_API_KEY=... in DIR/work/.env
+    let run = sandbox.run_command("hi", &[]).env("DELTA_TRUST", "work");
+    run.output().normal(&sandbox).expect(126, "", "\
+error: OPENAI_API_KEY from DIR/agent/.env is not sent to llm.invalid: DIR/work/.env names this address, and you have not allowed it
+help: if your key is for this host:  delta trust --endpoint llm.invalid
+      or set a key of its own in the same file: OPENAI_API_KEY=... in DIR/work/.env
 ");
     assert_eq!(sandbox.files(""), files);
-    // The same file in the place of the project, because the command is started in the workspace: it is no better.
-    fs::create_dir(sandbox.path("work/.git")).unwrap();
-    let args = ["run", "--agent", "../agent", "-w", ".", "-m", "hi"];
-    let ran = sandbox.delta(args).cwd(sandbox.path("work")).output().normal(&sandbox);
-    assert!(
-        ran.stderr.starts_with("Error: OPENAI_API_KEY is from DIR/agent/.env, and is not sent")
-    );
-    // A project that the agent made inside its workspace neither.
-    sandbox.write("work/.env", "");
-    sandbox.write("work/sub/.env", "OPENAI_BASE_URL=https://llm.invalid/v1\n");
-    sandbox.write("work/sub/.git", "");
-    let args = ["run", "--agent", "../../agent", "-w", "..", "-m", "hi"];
-    let ran = sandbox.delta(args).cwd(sandbox.path("work/sub")).output().normal(&sandbox);
-    assert!(ran.stderr.contains("which DIR/work/sub/.env names"), "{}", ran.stderr);
-    assert_eq!(ran.code, 126);
-    assert!(!sandbox.path("work/.delta").exists());
-}
-
-#[test]
-fn c_1_7_a_loopback_address_and_a_key_of_the_same_file_are_fine() {
-    let (sandbox, server) = (sandbox(), answers());
-    sandbox.write("work/.env", format!("OPENAI_BASE_URL={}\n", server.url()));
-    let ran = sandbox.run_command("hi", &[]).env("OPENAI_API_KEY", PROCESS).output();
-    ran.expect_code(0);
-    assert_eq!(key(&server).as_deref(), Some(PROCESS));
-    // An address that is no loopback one is asked when its file brings the key; the server stands in as the proxy.
-    sandbox.agent("model: m\n  max_retries: 0", "");
-    let pair = format!("OPENAI_BASE_URL=http://llm.invalid/v1\nOPENAI_API_KEY={WORKSPACE}\n");
-    sandbox.write("work/.env", pair);
-    let args = ["run", "--agent", "agent", "-w", "work", "-m", "hi"];
-    let delta = sandbox.delta(args).env("OPENAI_API_KEY", PROCESS);
-    delta.env("HTTP_PROXY", server.url().replace("/v1", "")).output().expect_code(1);
-    let target = server.requests().last().unwrap().target.clone();
-    assert!(target.contains("llm.invalid"), "{target}");
 }
 
 #[test]
@@ -163,19 +134,19 @@ fn c_1_7_a_file_that_cannot_be_read_is_an_error_and_shows_no_value() {
     sandbox.write(".env", b"A=\xff\n");
     let help = "  = help: a .env file is text with lines `NAME=value`";
     assert_eq!(
-        refused(&sandbox),
+        refused_here(&sandbox),
         format!(
-            "error: `DELTA_API_KEY` has no `=` after it\n  --> DIR/agent/.env:2:15\n  = help: write `NAME=value`\n\n\
-             error: this is not the name of a variable\n  --> DIR/agent/.env:3:1\n  = help: a line is `NAME=value`; a name has letters, digits and `_`, and does not begin with a digit\n\n\
-             error: the file cannot be read: it is not UTF-8\n  --> DIR/.env\n{help}\n"
+            "error: expected `=` after `DELTA_API_KEY`\n  --> DIR/agent/.env:2:15\n  = help: write `NAME=value`\n\n\
+             error: expected the name of a variable\n  --> DIR/agent/.env:3:1\n  = help: write `NAME=value`; a name has letters, digits and `_`, and does not begin with a digit\n\n\
+             error: could not read the file: it is not UTF-8\n  --> DIR/.env\n{help}\n"
         )
     );
     fs::remove_file(sandbox.path("agent/.env")).unwrap();
     sandbox.write(".env", vec![b'#'; (1 << 20) + 1]);
     assert_eq!(
-        refused(&sandbox),
+        refused_here(&sandbox),
         format!(
-            "error: the file cannot be read: it is larger than 1 MiB\n  --> DIR/.env\n{help}\n"
+            "error: could not read the file: it is larger than 1 MiB\n  --> DIR/.env\n{help}\n"
         )
     );
     fs::remove_file(sandbox.path(".env")).unwrap();
@@ -187,12 +158,16 @@ fn c_1_7_a_file_that_cannot_be_read_is_an_error_and_shows_no_value() {
     fs::remove_file(sandbox.path("agent/.env")).unwrap();
     fs::create_dir(sandbox.path("agent/.env")).unwrap();
     assert!(
-        refused_here(&sandbox).starts_with("Error: no API key for https://api.openai.com/v1\n")
+        refused_here(&sandbox).starts_with("error: no API key for https://api.openai.com/v1\n")
     );
 }
 
 fn refused_here(sandbox: &Sandbox) -> String {
-    sandbox.run("hi", &[]).normal(sandbox).expect_code(126).stderr
+    let files = sandbox.files("");
+    let run = sandbox.run_command("hi", &[]).env("DELTA_TRUST", "*");
+    let ran = run.output().normal(sandbox).expect_code(126);
+    assert_eq!((ran.stdout.as_str(), sandbox.files("")), ("", files));
+    ran.stderr
 }
 
 /// What `env` prints for a tool, without what every child has.
@@ -211,50 +186,47 @@ fn env_of(sandbox: &Sandbox, file: &str) -> Vec<String> {
 }
 
 #[test]
-fn c_1_7_children_have_the_variables_of_all_layers_and_no_key() {
+fn c_20_2_children_have_the_agents_variables_the_named_ones_and_no_key() {
     let tools = "  - name: plain\n    shell: env > plain\n  - name: passed\n    shell: env > passed\n    pass_env: [DELTA_API_KEY]\n  - name: own\n    shell: env > own\n    pass_env: [MINE_KEY]\n";
     let sandbox = sandbox();
     sandbox.agent("provider: script\n  model: s.yaml\n  api_key_env: MINE_KEY", tools);
+    let yaml = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/agent.yaml", format!("{yaml}env_file: [T_A, T_B, T_C, DELTA_TRUST]\n"));
     sandbox.write(
         "agent/s.yaml",
         "turns:\n- call: [{tool: plain}, {tool: passed}, {tool: own}]\n- say: ok\n",
     );
-    sandbox.write(".env", "T_A=project\nT_B=project\nT_C=project\nT_D=project\n");
+    sandbox.write(".env", "T_A=project\nT_B=project\nT_C=project\nT_F=project\n");
     sandbox.write(
         "agent/.env",
-        format!("T_B=agent\nT_C=agent\nDELTA_API_KEY={AGENT}\nPYTHONPATH=agent\n"),
+        format!("T_B=agent\nT_C=agent\nT_D=agent\nDELTA_API_KEY={AGENT}\nPYTHONPATH=agent\n"),
     );
-    sandbox.write("work/.env", format!("T_C=\"work\"\nDELTA_BASE_URL=https://llm.invalid/v1\nHTTPS_PROXY=p\nMINE_KEY={WORKSPACE}\nPYTHONPATH=work\nPATH=work\nLD_PRELOAD=x\nDELTA_IMPORT_PATH=/\nRUN_DIR=/x\n"));
+    sandbox.write("work/.env", format!("T_C=\"work\"\nDELTA_BASE_URL=https://llm.invalid/v1\nHTTPS_PROXY=p\nMINE_KEY={WORKSPACE}\nPYTHONPATH=work\nPATH=work\nLD_PRELOAD=x\nDELTA_IMPORT_PATH=/\nDELTA_TRUST=*\nRUN_DIR=/x\n"));
     let delta = sandbox.run_command("hi", &[]).env("T_D", "process").env("T_E", "process");
-    let ran = delta.output().normal(&sandbox).expect_code(0);
+    let ran = delta.env("DELTA_TRUST", "work:.").output().normal(&sandbox).expect_code(0);
     assert_eq!(
         notes(&ran),
         [
-            "Note: delta does not take DELTA_IMPORT_PATH, HTTPS_PROXY, LD_PRELOAD, PATH, PYTHONPATH from DIR/work/.env: the agent can write that file",
+            "Note: delta ignores DELTA_IMPORT_PATH, DELTA_TRUST in DIR/work/.env: only the environment of the process counts",
             "DELTA_API_KEY is from DIR/agent/.env",
             "DELTA_BASE_URL is from DIR/work/.env",
         ]
     );
-    let common = ["PYTHONPATH=agent", "T_A=project", "T_B=agent"];
-    let of_work = ["DELTA_BASE_URL=https://llm.invalid/v1", "HTTPS_PROXY=p"];
-    let rest = ["T_D=project", "T_E=process"];
-    let expected = |first: &[&str], c: &str| {
+    let common =
+        ["PYTHONPATH=agent", "T_A=project", "T_B=agent", "T_C=work", "T_D=agent", "T_E=process"];
+    let expected = |key: &[&str]| {
         let mut all: Vec<String> =
-            [first, &common, &rest].concat().iter().map(|it| (*it).to_owned()).collect();
-        all.push(format!("T_C={c}"));
+            [key, &common].concat().iter().map(|it| (*it).to_owned()).collect();
         all.sort();
         all
     };
-    assert_eq!(env_of(&sandbox, "work/plain"), expected(&of_work, "work"));
-    // Who is given a key of another layer is told nothing by the workspace: it could send the key anywhere.
-    let key = format!("DELTA_API_KEY={AGENT}");
-    assert_eq!(env_of(&sandbox, "work/passed"), expected(&[&key], "agent"));
-    let key = format!("MINE_KEY={WORKSPACE}");
-    assert_eq!(env_of(&sandbox, "work/own"), expected(&[of_work[0], of_work[1], &key], "work"));
+    assert_eq!(env_of(&sandbox, "work/plain"), expected(&[]));
+    assert_eq!(env_of(&sandbox, "work/passed"), expected(&[&format!("DELTA_API_KEY={AGENT}")]));
+    assert_eq!(env_of(&sandbox, "work/own"), expected(&[&format!("MINE_KEY={WORKSPACE}")]));
     for file in ["plain", "passed", "own"] {
         let env = sandbox.read(&format!("work/{file}"));
         assert!(!env.contains("LD_PRELOAD") && !env.contains("DELTA_IMPORT_PATH"), "{env}");
-        assert!(env.contains("/work/.delta/r\n"), "{env}");
+        assert!(env.contains("/work/.delta/r\n") && env.contains("DELTA_TRUST=work:.\n"), "{env}");
     }
 }
 
@@ -266,7 +238,8 @@ fn c_15_3_the_keys_of_all_layers_are_hidden() {
     sandbox.write(".env", format!("OPENAI_API_KEY={PROJECT}\n"));
     sandbox.write("agent/.env", format!("DELTA_API_KEY='{AGENT}'\n"));
     sandbox.write("work/.env", format!("DELTA_API_KEY={WORKSPACE}\n"));
-    let ran = sandbox.run("go", &["--format", "raw", "-v"]).expect_code(0);
+    let run = sandbox.run_command("go", &["--format", "raw", "-v"]).env("DELTA_TRUST", "*");
+    let ran = run.output().expect_code(0);
     let hidden =
         "OPENAI_API_KEY=[redacted]\nDELTA_API_KEY='[redacted]'\nDELTA_API_KEY=[redacted]\n";
     assert_eq!(ran.stdout, hidden);

@@ -237,7 +237,7 @@ fn c_15_1_the_names_of_new_agents_are_plain() {
         json!({"tool": "write_file", "args": args})
     };
     calls(&sandbox, &names.iter().map(call).collect::<Vec<_>>()).expect_code(0);
-    let refused = "[stderr]\nwrite the name with lower-case letters, digits and -, beginning with no -\n[exit code: 1]";
+    let refused = "[stderr]\na name has lower-case letters, digits and -, and does not begin with -\n[exit code: 1]";
     assert_eq!(sandbox.observations(), names.map(|_| refused));
 }
 

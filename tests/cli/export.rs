@@ -134,11 +134,11 @@ fn c_19_1_a_run_gives_the_same_bytes_each_time_and_is_not_changed() {
     let twice = sandbox.delta(["export", "r", "r", "-w", "work", "--to", "openai"]).output();
     assert_eq!(twice.stdout, export(&sandbox, "openai", &[]).stdout.repeat(2));
     let missing = export(&sandbox, "atif", &["-o", "no/such/dir"]).expect_code(1);
-    assert!(missing.stderr.starts_with("Error: could not create"), "{}", missing.stderr);
+    assert!(missing.stderr.starts_with("error: could not create"), "{}", missing.stderr);
     let device = export(&sandbox, "atif", &["-o", "/dev/null"]).expect_code(126);
     assert_eq!(
         device.stderr,
-        "Error: /dev/null is not a regular file\nHint: name a file, or leave out `-o` and redirect stdout\n"
+        "error: /dev/null is not a regular file\nhelp: name a regular file, or omit `-o` and redirect stdout\n"
     );
 }
 
@@ -180,7 +180,7 @@ fn c_19_1_a_run_is_exported_however_it_stands() {
     let said = export(&sandbox, "openai", &[]).expect_code(0);
     assert_eq!(
         said.stderr,
-        "warning: the last request of run r cannot be read; without it the export has no system messages and no tools\n"
+        "warning: could not read the last request of run r; the export has no system messages and no tools\n"
     );
 }
 
@@ -445,7 +445,7 @@ fn c_19_7_foreign_text_stays_in_its_fence() {
     assert_eq!(fence, None, "every fence is closed");
     let outside: Vec<&str> = outside.into_iter().filter(|line| !line.is_empty()).collect();
     let foreign: Vec<&&str> = outside.iter().filter(|line| line.contains("evil")).collect();
-    assert_eq!(foreign, [&"Call of ``` ``](http://evil)<img src=x> # out ```:"]);
+    assert_eq!(foreign, [&"Tool call ``` ``](http://evil)<img src=x> # out ```:"]);
     assert_eq!(outside.iter().filter(|line| line.starts_with("# ")).count(), 1, "{outside:#?}");
     assert!(!outside.iter().any(|line| line.contains("alert")), "{outside:#?}");
 }
@@ -457,14 +457,14 @@ fn c_19_7_the_account_is_a_document() {
     let durations = regex::Regex::new(r"(?m), \d+(\.\d+)?m?s(, cut)?:$").unwrap();
     let page = durations.replace_all(&page.normal(&sandbox).stdout, ", SPAN:").into_owned();
     let start = "# Run `r` of `test-agent`\n\n- Status: COMPLETED\n- Model: `test-model`\n- Workspace: `DIR/work`\n\
-                 - Began: TIME\n- Last event: TIME\n- Iterations: 2\n\n## Task\n\n```text\nthe task\n```\n\n\
-                 ## Iteration 1\n\n```text\nlooking\n```\n\nCall of `note`:\n\n```json\n{\n  \"text\": \"a\"\n}\n```\n\n\
-                 Result, SPAN:\n\n```text\nnoted a\n```\n\nCall of `fail`:\n\n```json\n{}\n```\n\n\
+                 - Started: TIME\n- Last event: TIME\n- Iterations: 2\n\n## Task\n\n```text\nthe task\n```\n\n\
+                 ## Iteration 1\n\n```text\nlooking\n```\n\nTool call `note`:\n\n```json\n{\n  \"text\": \"a\"\n}\n```\n\n\
+                 Result, SPAN:\n\n```text\nnoted a\n```\n\nTool call `fail`:\n\n```json\n{}\n```\n\n\
                  Result, exit code 3, SPAN:\n\n```text\nno\n[exit code: 3]\n```\n";
     assert!(page.starts_with(start), "{page}");
     let end = "## Result\n\n```text\nall is said\n```\n\n## Cost\n\n\
-               | model | tokens in | of them cached | tokens out | USD |\n|---|---:|---:|---:|---:|\n\
-               | `test-model` | 250 | 0 | 25 | 0.3000 |\n| all | 250 | 0 | 25 | 0.3000 |\n";
+               | model | tokens in | cached | tokens out | USD |\n|---|---:|---:|---:|---:|\n\
+               | `test-model` | 250 | 0 | 25 | 0.3000 |\n| total | 250 | 0 | 25 | 0.3000 |\n";
     assert!(page.ends_with(end), "{page}");
 }
 
@@ -478,7 +478,7 @@ fn c_19_7_what_people_look_for_stands_by_itself() {
     sandbox.delta(["rollback", "r", "-w", "work", "--to", "0"]).output().expect_code(0);
     sandbox.delta(["continue", "r", "-w", "work", "-m", "more"]).output().expect_code(1);
     let page = export(&sandbox, "markdown", &[]).expect_code(0).stdout;
-    let call = "Call of `note`:\n\nIts `text`:\n\n```text\none\n\"two\"\n```\n\n";
+    let call = "Tool call `note`:\n\nArgument `text`:\n\n```text\none\n\"two\"\n```\n\n";
     let back = "\nWorkspace rolled back to the beginning of the run.\n";
     for expected in [call, "\nChanged files: `in/note`.\n", back, "\n## Error\n\n"] {
         assert!(page.contains(expected), "{expected}\n{page}");
@@ -488,8 +488,34 @@ fn c_19_7_what_people_look_for_stands_by_itself() {
     let page = sandbox.delta(["export", "f", "-w", "other", "--to", "markdown"]).output();
     let page = page.expect_code(0).stdout;
     assert!(page.contains("\nForked from `r` at iteration 2.\n"), "{page}");
-    assert!(page.contains("## Iteration 2\n\nIt answers with the result.\n"), "{page}");
+    assert!(page.contains("## Iteration 2\n\nThe LLM answered with the result.\n"), "{page}");
     assert_eq!(page.matches("\ndone\n").count(), 1, "{page}");
+}
+
+/// The spans of 3,000 iterations were 1.25 GB, for each had its whole request.
+#[test]
+fn c_19_2_content_is_what_is_new_of_each_request_or_all() {
+    let (sandbox, _server) = eventful();
+    let inputs = |option: &str| -> Vec<(Vec<Value>, Option<Value>, bool)> {
+        let found = spans(&export(&sandbox, "otlp", &[option]).expect_code(0).stdout);
+        let chats = found.iter().filter(|span| span["name"].as_str().unwrap().starts_with("chat"));
+        let chats = chats.map(attributes).map(|attributes| {
+            let messages = attributes["gen_ai.input.messages"].as_str().unwrap();
+            let has_tools = attributes.contains_key("gen_ai.tool.definitions");
+            let repeated = attributes.get("delta.input.messages.repeated").cloned();
+            (serde_json::from_str(messages).unwrap(), repeated, has_tools)
+        });
+        chats.collect()
+    };
+    let (new, all) = (inputs("--content=new"), inputs("--content=all"));
+    assert_eq!((inputs("--content"), new.len()), (new.clone(), all.len()));
+    assert!(all.len() > 1 && all.iter().all(|(_, repeated, tools)| repeated.is_none() && *tools));
+    let mut before: &[Value] = &[];
+    for ((new, repeated, has_tools), (all, ..)) in new.iter().zip(&all) {
+        assert_eq!(new, &all[before.len()..]);
+        assert_eq!((repeated, *has_tools), (&Some(json!(before.len())), before.is_empty()));
+        before = all;
+    }
 }
 
 #[test]
@@ -508,7 +534,7 @@ fn c_19_8_a_sensitive_answer_is_in_no_export() {
     let sandbox = Sandbox::asking(DELTA, &server.url(), TOOLS);
     sandbox.run("x", &[]).expect_code(101);
     let waiting = export(&sandbox, "markdown", &[]).expect_code(0).stdout;
-    let question = "## It waits for an answer\n\n```text\nKey?\n```\n";
+    let question = "## Waiting for an answer\n\n```text\nKey?\n```\n";
     assert!(waiting.contains(question), "{waiting}");
     let secret = "hunter \"2\" hunts";
     let answer = ["continue", "--run-id", "r", "-w", "work", "-m", secret];

@@ -88,7 +88,7 @@ fn finish(sandbox: &Sandbox) -> Ran {
 fn through_shell(sandbox: &Sandbox, scene: &str, args: &[&str]) -> Ran {
     let mut command = Command::new("sh");
     command.args(["-c", scene, DELTA]).args(args).current_dir(sandbox.path(""));
-    command.stdin(Stdio::null());
+    command.env("HOME", sandbox.path("home")).stdin(Stdio::null());
     let output = command.output().unwrap();
     Ran::of(output.status, &output.stdout, &output.stderr)
 }
@@ -144,7 +144,7 @@ fn c_12_6_closed_and_full_streams_leave_the_run_unharmed() {
         assert_eq!(sandbox.metadata()["status"], "COMPLETED", "{scene}");
         assert_eq!(sandbox.read("agent/ledger"), "a\n");
         if scene.ends_with("/dev/full") && code == 1 {
-            let said = "Error: the result could not be written to stdout: No space left on device (os error 28)\n";
+            let said = "error: could not write the result to stdout: No space left on device (os error 28)\n";
             assert!(ran.stderr.contains(said), "{}", ran.stderr);
         }
     }

@@ -55,8 +55,8 @@ fn c_16_5_a_fork_is_the_beginning_of_the_run_byte_for_byte() {
     let sandbox = done();
     let before = snapshot(&sandbox);
     let made = fork(&sandbox, &["--at", "1", "--into", "new"]).normal(&sandbox);
-    let expected = "Note: the files in DIR/new are the present ones of DIR/work; the run has no snapshot of iteration 1\n\
-                    Go on with: delta continue --run-id f -w DIR/new\n";
+    let expected = "Note: copied the current files of DIR/work to DIR/new; the run has no snapshot of iteration 1\n\
+                    Continue with: delta continue --run-id f -w DIR/new\n";
     made.expect(0, "f\n", expected);
     assert_eq!(snapshot(&sandbox), before, "the run is only read");
     let (old, new) = ("work/.delta/r/journal.jsonl", "new/.delta/f/journal.jsonl");
@@ -90,12 +90,13 @@ fn c_16_5_a_fork_begins_with_whole_iterations() {
     sandbox.run("task", &[]).expect_code(-1);
     edit_journal(&sandbox, |journal| journal + "{\"type\":\"ACT");
     let refused = |at: &str, message: &str| {
-        let expected = format!("Error: {message}\nHint: `delta show r -w DIR/work` shows them\n");
+        let expected =
+            format!("error: {message}\nhelp: `delta show r -w DIR/work` lists the iterations\n");
         fork(&sandbox, &["--at", at, "--into", "new"]).normal(&sandbox).expect(1, "", &expected);
         assert!(!sandbox.path("new").exists());
     };
-    refused("2", "iteration 2 is not whole: some of its calls have no result yet");
-    refused("7", "there is no iteration 7; the run has 1 whole iteration");
+    refused("2", "iteration 2 is incomplete: some of its calls have no result yet");
+    refused("7", "there is no iteration 7; the run has 1 complete iteration");
     // Left to itself it takes all that is whole.
     fork(&sandbox, &["--into", "new"]).expect_code(0);
     let kinds: Vec<_> =
@@ -130,9 +131,9 @@ fn c_16_5_a_run_that_is_at_work_is_forked_and_not_disturbed() {
     let child = sandbox.run_command("task", &["-q"]).spawn();
     until("the tool holds", || sandbox.path("work/held").exists().then_some(()));
     let made = fork(&sandbox, &["--into", "new"]).normal(&sandbox);
-    let expected = "Note: gate is not copied: it is no file\n\
-                    Note: the files in DIR/new are the present ones of DIR/work; the run has no snapshot of iteration 1\n\
-                    Go on with: delta continue --run-id f -w DIR/new\n";
+    let expected = "Note: gate is not a regular file and was not copied\n\
+                    Note: copied the current files of DIR/work to DIR/new; the run has no snapshot of iteration 1\n\
+                    Continue with: delta continue --run-id f -w DIR/new\n";
     made.expect(0, "f\n", expected);
     fs::write(sandbox.path("work/gate"), "go\n").unwrap();
     let ended = child.wait_with_output().unwrap();
@@ -215,17 +216,17 @@ fn c_16_6_without_a_snapshot_the_present_files_are_copied_exactly() {
 fn c_16_6_a_fork_works_where_nothing_is_in_its_way() {
     let sandbox = done();
     sandbox.write("full/mine", "");
-    let expected = "Error: full is not empty: `mine` is in it\n\
-                    Hint: name a new directory, or DIR/work to leave the files there as they are\n";
+    let expected = "error: full is not empty: it contains `mine`\n\
+                    help: name a new directory, or DIR/work to keep the files there\n";
     fork(&sandbox, &["--into", "full"]).normal(&sandbox).expect(1, "", expected);
     assert_eq!(sandbox.files("full"), ["mine"]);
     // In the run's own workspace nothing is touched.
     let kept = fork(&sandbox, &["--at", "1", "--into", "work"]).normal(&sandbox);
-    let expected = "Note: the files in DIR/work stay as they are, and both runs work on them\n\
-                    Go on with: delta continue --run-id f -w DIR/work\n";
+    let expected = "Note: the files in DIR/work are unchanged; both runs work on them\n\
+                    Continue with: delta continue --run-id f -w DIR/work\n";
     kept.expect(0, "f\n", expected);
     let taken = fork(&sandbox, &["--at", "1", "--into", "work"]).normal(&sandbox);
-    let expected = "Error: run f exists already in DIR/work\nHint: choose another `--run-id`\n";
+    let expected = "error: run f already exists in DIR/work\nhelp: choose another `--run-id`\n";
     taken.expect(1, "", expected);
     // By itself it takes a new one, as `run` does.
     let made = fork(&sandbox, &["--at", "1", "-q"]);
@@ -280,8 +281,8 @@ fn c_16_7_a_run_with_its_result_goes_on_with_a_message_only() {
     let sandbox = done();
     let refused = fork(&sandbox, &["--into", "new", "--continue", "--format", "json"]);
     let error = refused.json()["error"].clone();
-    let expected = json!({"type": "message_missing", "message": "the run has its result at iteration 3",
-        "details": "say with -m what is next, or fork it earlier with --at"});
+    let expected = json!({"type": "message_missing", "message": "the run ends at iteration 3",
+        "details": "add the next message with -m, or fork an earlier iteration with --at"});
     assert_eq!((refused.code, error), (1, expected));
     assert!(!sandbox.path("new").exists(), "nothing was made");
     let made = fork(&sandbox, &["--into", "new", "--format", "json"]).expect_code(0);
@@ -300,13 +301,14 @@ fn c_16_7_what_is_wrong_with_the_agent_is_known_before_anything_is_made() {
     fork(&sandbox, &["--at", "1", "--into", "new", "--agent", "bad"]).expect_code(126);
     let keyless = ["--at", "1", "--into", "new", "-m", "go", "--model", "openai:gpt-4o"];
     let keyless = fork(&sandbox, &keyless).expect_code(126);
-    assert!(keyless.stderr.starts_with("Error: no API key"), "{}", keyless.stderr);
+    assert!(keyless.stderr.starts_with("error: no API key"), "{}", keyless.stderr);
     assert!(!sandbox.path("new").exists());
     fs::remove_dir_all(sandbox.path("agent")).unwrap();
-    let expected = "Error: the agent is not in DIR/agent any more\nHint: say where it is now with `--agent DIR`\n";
+    let expected =
+        "error: the agent is no longer in DIR/agent\nhelp: name its directory with `--agent DIR`\n";
     let gone = fork(&sandbox, &["--at", "1", "--into", "new", "-m", "x"]).normal(&sandbox);
     gone.expect(126, "", expected);
-    let expected = "Error: the agent is not in DIR/agent any more\nHint: say with `--into DIR` where the new run is to work\n";
+    let expected = "error: the agent is no longer in DIR/agent\nhelp: name the workspace of the new run with `--into DIR`\n";
     fork(&sandbox, &["--at", "1"]).normal(&sandbox).expect(126, "", expected);
     assert!(!sandbox.path("new").exists());
     // To make one, no agent is needed.
@@ -340,7 +342,7 @@ fn c_16_5_what_a_run_was_made_of_is_told() {
     let shown = sandbox.delta(["show", "f", "-w", "work"]).output().normal(&sandbox);
     assert!(
         shown.stdout.ends_with(
-            "f forked from r at iteration 1\nworkspace DIR/work\ngo on with: delta continue --run-id f -w work\n"
+            "f forked from r at iteration 1\nworkspace DIR/work\ncontinue with: delta continue --run-id f -w work\n"
         ),
         "{}",
         shown.stdout

@@ -5,7 +5,7 @@ use super::fork::{fork, forked};
 use super::runs::snapshot;
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 use test_support::sandbox::Sandbox;
 
@@ -37,8 +37,8 @@ fn c_16_6_with_snapshots_the_files_are_those_of_the_iteration() {
     let sandbox = kept();
     let before = snapshot(&sandbox);
     let made = fork(&sandbox, &["--at", "1", "--into", "new"]).normal(&sandbox);
-    let expected = "The files in DIR/new are those of iteration 1\n\
-                    Go on with: delta continue --run-id f -w DIR/new\n";
+    let expected = "Restored the files of iteration 1 in DIR/new\n\
+                    Continue with: delta continue --run-id f -w DIR/new\n";
     made.expect(0, "f\n", expected);
     assert!(snapshot(&sandbox) == before, "the run is only read");
     assert_eq!(fresh(&sandbox), ["f", "link"]);
@@ -86,9 +86,9 @@ fn c_16_6_what_a_snapshot_leaves_out_is_named() {
     assert!(Command::new("mkfifo").arg(sandbox.path("work/sub/pipe")).status().unwrap().success());
     sandbox.run("task", &["--snapshots"]).expect_code(0);
     let made = fork(&sandbox, &["--at", "1", "--into", "new"]).normal(&sandbox);
-    let expected = "Note: the snapshot has left out .env, sub/pipe; the new workspace has none of it\n\
-                    The files in DIR/new are those of iteration 1\n\
-                    Go on with: delta continue --run-id f -w DIR/new\n";
+    let expected = "Note: the new workspace lacks .env, sub/pipe, which the snapshot does not contain\n\
+                    Restored the files of iteration 1 in DIR/new\n\
+                    Continue with: delta continue --run-id f -w DIR/new\n";
     made.expect(0, "f\n", expected);
     assert_eq!(fresh(&sandbox), ["f", "link", "sub/x"]);
 }
@@ -120,16 +120,16 @@ fn c_16_6_a_snapshot_that_is_not_whole_is_no_fork() {
     let refused = fork(&sandbox, &["--at", "1", "--into", "new"]).normal(&sandbox);
     assert_eq!((refused.code, &*refused.stdout), (1, ""));
     assert!(
-        refused
-            .stderr
-            .starts_with("Error: the snapshot is not whole:\nDIR/work/.delta/r/snapshots/objects/"),
+        refused.stderr.starts_with(
+            "error: the snapshot is damaged:\ncould not read DIR/work/.delta/r/snapshots/objects/"
+        ),
         "{}",
         refused.stderr
     );
     assert!(
         refused
             .stderr
-            .ends_with("\nHint: `--into DIR/work` forks the run and leaves the files there\n"),
+            .ends_with("\nhelp: `--into DIR/work` forks the run and keeps the files there\n"),
         "{}",
         refused.stderr
     );
@@ -144,4 +144,43 @@ fn c_16_6_a_fork_in_the_same_workspace_can_put_the_files_back() {
     assert_eq!(sandbox.read("work/f"), "two\n");
     sandbox.delta(["rollback", "f", "--to", "1", "-w", "work"]).output().expect_code(0);
     assert_eq!(sandbox.read("work/f"), "one\n");
+}
+
+// `fork --into WS/.delta/x` left a run `x` there that `list-runs` called DAMAGED.
+#[test]
+fn c_16_6_a_fork_does_not_work_among_the_runs_of_a_workspace() {
+    let sandbox = kept();
+    let listed = || sandbox.delta(["list-runs", "-w", "work", "--format", "json"]).output().json();
+    let before = listed();
+    fs::create_dir(sandbox.path("work/.delta/empty")).unwrap();
+    for place in ["work/.delta/x", "work/.delta/../.delta/x", "work/.delta/empty", "other/.delta"] {
+        let ran = sandbox.delta(["fork", "r", "-w", "work", "--into", place]).output();
+        assert!(ran.stderr.contains("is reserved for runs"), "{ran:?}");
+        ran.expect_code(126);
+    }
+    let inside = sandbox.delta(["fork", "r", "-w", "..", "--into", "x"]);
+    inside.cwd(sandbox.path("work/.delta")).output().expect_code(126);
+    let run =
+        sandbox.delta(["run", "--agent", "agent", "-w", "work/.delta/x", "-m", "go"]).output();
+    assert!(run.stderr.contains("is reserved for runs"), "{run:?}");
+    run.expect_code(126);
+    fs::remove_dir(sandbox.path("work/.delta/empty")).unwrap();
+    assert_eq!(listed(), before);
+    assert!(!sandbox.path("other").exists());
+}
+
+// Files that are no records of the run were copied into the new one, and readable there: whatever a tool had made
+// `io/tool_executions` lead to.
+#[test]
+fn c_16_5_a_fork_follows_no_symlink_to_the_records() {
+    for dir in ["io", "io/tool_executions", "agent"] {
+        let sandbox = kept();
+        let path = sandbox.path("work/.delta/r").join(dir);
+        fs::rename(&path, sandbox.path("elsewhere")).unwrap();
+        symlink(sandbox.path("elsewhere"), &path).unwrap();
+        sandbox.unverified("its records are elsewhere");
+        sandbox.delta(["fork", "r", "-w", "work", "--into", "new", "--run-id", "f"]).output();
+        let below = format!("new/.delta/f/{dir}");
+        assert_eq!(sandbox.files(&below), Vec::<String>::new(), "{dir}");
+    }
 }

@@ -142,7 +142,8 @@ fn c_9_4_a_gate_is_shown_what_runs_or_nothing_runs() {
     sandbox.write("work/a0/file", "");
     sandbox.write("secret.txt", "the secret\n");
     sandbox.write("work/.env", "DELTA_API_KEY=a0/../../secret.txt\n");
-    let ran = sandbox.run("go", &["--format", "raw"]).expect_code(0);
+    let run = sandbox.run_command("go", &["--format", "raw"]).env("DELTA_TRUST", "work");
+    let ran = run.output().expect_code(0);
     assert_eq!(
         ran.stdout,
         "Denied by the hook pre_tool_execution; the tool was not run.\n\
@@ -161,7 +162,7 @@ fn c_9_4_ignore_opens_a_gate_whose_hook_fails_and_says_so() {
         let sandbox = guarded(&hook("pre_tool_execution", &more), &sh(script));
         let ran = sandbox.run("go", &[]).expect_code(0);
         assert_eq!(sandbox.read("work/trace"), "a\n", "{script}");
-        let warned = "! let through by `on_failure: ignore`: the hook pre_tool_execution ";
+        let warned = "! passed because of `on_failure: ignore`: the hook pre_tool_execution ";
         assert!(ran.stderr.contains(warned), "{script}: {}", ran.stderr);
         assert_eq!(record(&sandbox)["decision"], "allow");
     }
@@ -238,8 +239,8 @@ fn c_9_4_a_request_that_its_gate_does_not_let_through_is_not_sent() {
         ("echo '{\"mesages\":[]}'", "an object that is no answer"),
         ("echo '{\"messages\":[]}'", "it has no message"),
         ("echo '{\"messages\":{}}'", "an object that is no answer"),
-        ("echo '{\"messages\":[{\"content\":\"x\"}]}'", "message 1 is no object with a `role`"),
-        ("echo '{\"messages\":[\"x\"]}'", "message 1 is no object with a `role`"),
+        ("echo '{\"messages\":[{\"content\":\"x\"}]}'", "message 1 is not an object with a `role`"),
+        ("echo '{\"messages\":[\"x\"]}'", "message 1 is not an object with a `role`"),
         (
             "echo '{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"\"}]}'",
             "message 1 is the result of no call before it",
@@ -267,8 +268,7 @@ fn c_9_4_a_request_that_its_gate_does_not_let_through_is_not_sent() {
     }
     let sandbox = guarded(&hook("pre_llm_request", ", on_failure: ignore"), &sh("exit 1"));
     let ran = sandbox.run("go", &[]).expect_code(0);
-    let warned =
-        "! let through by `on_failure: ignore`: the hook pre_llm_request left with exit code 1\n";
+    let warned = "! passed because of `on_failure: ignore`: the hook pre_llm_request left with exit code 1\n";
     assert!(ran.stderr.contains(warned), "{}", ran.stderr);
     assert_eq!(sandbox.read("work/trace"), "a\n");
 }

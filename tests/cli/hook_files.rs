@@ -128,7 +128,7 @@ fn c_9_1_old_names_work_and_are_deprecated() {
     let file = sandbox.path("agent/hooks.yaml");
     let expected = names.map(|(old, new)| {
         let file = file.display();
-        format!("[DEPRECATION WARNING] the hook `{old}` is called `{new}` now; rename it in {file}")
+        format!("[DEPRECATION WARNING] the hook `{old}` is now called `{new}`; rename it in {file}")
     });
     let said: Vec<&str> = ran.stderr.lines().take(4).collect();
     assert_eq!(said, expected);
@@ -147,7 +147,7 @@ fn c_1_1_hooks_in_agent_yaml_work_where_there_is_no_hooks_yaml() {
     let file = sandbox.path("agent/agent.yaml");
     let file = file.display();
     let old = format!(
-        "[DEPRECATION WARNING] `lifecycle_hooks` in {file}: move what stands under it to hooks.yaml"
+        "[DEPRECATION WARNING] `lifecycle_hooks` in {file}: move its contents to hooks.yaml"
     );
     assert_eq!(warnings(&ran), [old]);
     assert_eq!(sandbox.read("work/which"), "old\n");
@@ -158,7 +158,7 @@ fn c_1_1_hooks_in_agent_yaml_work_where_there_is_no_hooks_yaml() {
     let file = sandbox.path("agent/agent.yaml");
     let file = file.display();
     let both = format!(
-        "Warning: `lifecycle_hooks` in {file} does not count, because there is a hooks.yaml; take it out"
+        "Warning: `lifecycle_hooks` in {file} is ignored because hooks.yaml exists; remove it"
     );
     assert_eq!(warnings(&ran), [both]);
     assert_eq!(sandbox.read("work/which"), "new\n");
@@ -184,7 +184,7 @@ fn c_9_1_what_is_wrong_comes_at_once_with_what_to_write() {
    | ^^^^^^^^^^^^^^^^^^
   = help: did you mean `pre_tool_execution`?
 
-error: `command` must be a list of words, not one text
+error: `command` must be a list, not a string
   --> DIR/agent/hooks.yaml:2:21
    |
  2 | on_error: {command: tidy up --all, timeout_ms: 0}
@@ -197,7 +197,7 @@ error: `timeout_ms` must be a whole number from 1 to 4294967295
  2 | on_error: {command: tidy up --all, timeout_ms: 0}
    |                                                ^
 
-error: `command` must be a list of words, not one text
+error: `command` must be a list, not a string
   --> DIR/agent/hooks.yaml:3:23
    |
  3 | on_run_end: {command: 'echo done | mail me'}
@@ -217,12 +217,12 @@ error: `command` names no program
         "error: `on_failure` must be `fail` or `ignore`\n",
         "error: unknown key `comand` in the hook `on_iteration_end`\n",
         "error: the hook `pre_llm_request` must be a mapping, not a list\n",
-        "error: the hook `post_llm_response` must be a mapping, not nothing\n",
+        "error: the hook `post_llm_response` must be a mapping, not empty\n",
         "  = help: write `post_llm_response: {command: [PROGRAM, ARG]}`\n",
-        "error: `pre_tool_exec` is the old name of `pre_tool_execution`, which stands here too\n",
-        "error: `${AGENT_HOEM}` is no variable of the engine\n",
-        "  = help: in a hook's command there are `${AGENT_HOME}`, `${CWD}`, `${RUN_DIR}`; everything else is in its environment and on its standard input\n",
-        "error: `pass_env` must be a list, not a text\n",
+        "error: `pre_tool_exec` is the old name of `pre_tool_execution`, which is configured as well\n",
+        "error: `${AGENT_HOEM}` is not an engine variable\n",
+        "  = help: the engine variables in a hook's command are `${AGENT_HOME}`, `${CWD}`, `${RUN_DIR}`; everything else is in its environment and on its standard input\n",
+        "error: `pass_env` must be a list, not a string\n",
     ] {
         assert!(said.contains(part), "{part}\nis not in\n{said}");
     }
@@ -235,7 +235,7 @@ fn c_9_1_both_places_at_once_are_refused() {
         with_hooks("on_error: {command: [x]}\nlifecycle_hooks:\n  on_run_end: {command: [x]}\n");
     assert_eq!(
         refused(&sandbox),
-        "error: `on_error` stands beside `lifecycle_hooks`\n  --> DIR/agent/hooks.yaml:1:1\n   |\n 1 | on_error: {command: [x]}\n   | ^^^^^^^^\n  = help: write all hooks under `lifecycle_hooks`, or all of them at the root\n"
+        "error: `on_error` is outside `lifecycle_hooks`\n  --> DIR/agent/hooks.yaml:1:1\n   |\n 1 | on_error: {command: [x]}\n   | ^^^^^^^^\n  = help: write all hooks under `lifecycle_hooks`, or all of them at the root\n"
     );
 }
 
@@ -246,7 +246,7 @@ fn c_9_1_a_hooks_yaml_that_cannot_be_read_is_not_an_absent_one() {
     std::os::unix::fs::symlink("nowhere", sandbox.path("agent/hooks.yaml")).unwrap();
     assert_eq!(
         refused(&sandbox),
-        "error: the file cannot be read: No such file or directory (os error 2)\n  --> DIR/agent/hooks.yaml\n"
+        "error: could not read the file: No such file or directory (os error 2)\n  --> DIR/agent/hooks.yaml\n"
     );
     let sandbox = with_hooks("on_error: {command: [x]\n");
     assert!(refused(&sandbox).contains("hooks.yaml"));
@@ -289,8 +289,7 @@ fn c_9_4_continue_says_which_hooks_the_run_has_no_more() {
     };
     assert_eq!(warnings(), Vec::<String>::new());
     sandbox.write("agent/hooks.yaml", "on_run_end: {command: ['true']}\n");
-    let lost =
-        "! the run had the hook pre_tool_execution until now, and the agent in DIR/agent has none";
+    let lost = "! the run had the hook pre_tool_execution until now; the agent in DIR/agent has no such hook";
     assert_eq!(warnings(), [lost]);
     assert_eq!(warnings(), Vec::<String>::new());
 }

@@ -51,7 +51,7 @@ fn variables(sandbox: &Sandbox, file: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn c_1_7_a_hook_gets_nothing_of_a_file_that_the_agent_can_write() {
+fn c_20_2_hooks_and_tools_get_of_a_file_in_the_workspace_what_agent_yaml_names() {
     let sandbox = hooked(
         "  - name: t\n    shell: echo \"$FROM_WORK $FROM_AGENT\"\n",
         "- call: [{tool: t}]\n- say: '${last}'\n",
@@ -59,9 +59,17 @@ fn c_1_7_a_hook_gets_nothing_of_a_file_that_the_agent_can_write() {
     );
     sandbox.write("work/.env", "FROM_WORK=work\nFROM_AGENT=work\n");
     sandbox.write("agent/.env", "FROM_AGENT=agent\n");
-    let ran = sandbox.run("task", &["--format", "raw"]).expect_code(0);
-    assert_eq!(ran.stdout, "work work\n");
+    let run = |id: &str| {
+        let args = ["run", "--agent", "agent", "-w", "work", "--run-id", id, "-m", "task"];
+        let run = sandbox.delta(args).args(["--format", "raw"]).env("DELTA_TRUST", "work");
+        run.output().expect_code(0).stdout
+    };
+    assert_eq!(run("one"), " agent\n");
     assert_eq!(sandbox.read("agent/seen"), "<> <agent>\n");
+    let yaml = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/agent.yaml", format!("{yaml}env_file: [FROM_WORK]\n"));
+    assert_eq!(run("two"), "work agent\n");
+    assert_eq!(sandbox.read("agent/seen"), "<work> <agent>\n");
 }
 
 #[test]
@@ -215,14 +223,14 @@ COMPLETED after 2 iterations
 fn c_11_2_show_tells_a_denial_once_and_a_hook_that_failed_all_the_same() {
     for (more, script, told) in [
         ("timeout_ms: 60000", "echo no >&2; exit 1", ""),
-        ("on_failure: ignore", "exit 1", "  hook pre_tool_execution left with exit code 1\n"),
+        ("on_failure: ignore", "exit 1", "  hook pre_tool_execution exited with code 1\n"),
     ] {
         let hook = format!("pre_tool_execution,{more}");
         let sandbox = hooked(TOOLS, TURNS, &[(&hook, script)]);
         sandbox.run("go", &["-q"]).expect_code(0);
         let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
         assert!(shown.contains(&format!("\n{told}→ t text=a\n")), "{shown}");
-        assert_eq!(shown.contains("left with"), !told.is_empty(), "{shown}");
+        assert_eq!(shown.contains("exited with"), !told.is_empty(), "{shown}");
     }
 }
 
@@ -258,7 +266,7 @@ fn c_9_3_an_observation_is_changed_and_its_record_keeps_what_was_printed() {
     let execution: Value =
         serde_json::from_str(&sandbox.read(&format!("work/.delta/r/{name}"))).unwrap();
     assert_eq!(execution["stdout"], "said a\n");
-    assert!(ran.stderr.contains("hook post_tool_execution changed what goes on"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hook post_tool_execution made a change"), "{}", ran.stderr);
 }
 
 #[test]
@@ -353,13 +361,13 @@ fn c_9_3_a_response_is_changed_before_it_is_a_thought() {
 fn c_9_5_every_execution_is_recorded() {
     let sandbox = hooked("", "- say: done\n", &[("on_run_end", "echo out; echo err >&2; exit 3")]);
     let ran = sandbox.run("go", &["-v"]).expect_code(0);
-    assert!(ran.stderr.contains("  hook on_run_end left with exit code 3\n"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("  hook on_run_end exited with code 3\n"), "{}", ran.stderr);
     let files = sandbox.files("work/.delta/r/io/hooks");
     assert_eq!(files.len(), 1);
     let noted = format!("#4 hook on_run_end exit code 3 (io/hooks/{})\n", files[0]);
     assert!(sandbox.read("work/.delta/r/engine.log").contains(&noted));
     let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
-    assert!(shown.contains("  hook on_run_end left with exit code 3\n"), "{shown}");
+    assert!(shown.contains("  hook on_run_end exited with code 3\n"), "{shown}");
     let stamp = files[0].strip_prefix("on_run_end_").unwrap().strip_suffix(".json").unwrap();
     assert!(stamp.len() == 19 && stamp.ends_with('Z') && &stamp[8..9] == "T", "{stamp}");
     let mut record = record(&sandbox, 0);

@@ -71,19 +71,16 @@ fn c_1_6_a_cycle_is_printed_whole() {
     let sandbox = importing("[tools/b.yaml]", &[]);
     sandbox.write("agent/tools/b.yaml", file("[c.yaml]", &[]));
     sandbox.write("agent/tools/c.yaml", file("['../agent.yaml']", &[]));
-    let at = "  --> DIR/agent/tools/c.yaml:1:11\n   |\n 1 | imports: ['../agent.yaml']\n   |           ^^^^^^^^^^^^^^^\n  = help: take one of these imports out\n";
+    let at = "  --> DIR/agent/tools/c.yaml:1:11\n   |\n 1 | imports: ['../agent.yaml']\n   |           ^^^^^^^^^^^^^^^\n  = help: remove one of these imports\n";
     assert_eq!(
         refused(&sandbox),
         format!(
-            "error: the imports go round in a circle: agent.yaml -> tools/b.yaml -> tools/c.yaml -> agent.yaml\n{at}"
+            "error: circular import: agent.yaml -> tools/b.yaml -> tools/c.yaml -> agent.yaml\n{at}"
         )
     );
     sandbox.write("agent/tools/c.yaml", file("[c.yaml]", &[]));
     let said = refused(&sandbox);
-    assert!(
-        said.starts_with("error: the imports go round in a circle: tools/c.yaml -> tools/c.yaml\n"),
-        "{said}"
-    );
+    assert!(said.starts_with("error: circular import: tools/c.yaml -> tools/c.yaml\n"), "{said}");
 }
 
 #[test]
@@ -120,7 +117,7 @@ fn c_1_6_mistakes_of_all_files_come_at_once_each_where_it_is() {
     assert_eq!(
         heads,
         [
-            "error: there is no file DIR/agent/gone.yaml",
+            "error: DIR/agent/gone.yaml does not exist",
             "  --> DIR/agent/agent.yaml:3:19",
             "error: not supported: remote imports",
             "  --> DIR/agent/agent.yaml:3:30",
@@ -128,7 +125,7 @@ fn c_1_6_mistakes_of_all_files_come_at_once_each_where_it_is() {
             "  --> DIR/agent/agent.yaml:3:46",
             "error: DIR/agent/dir is not a file",
             "  --> DIR/agent/agent.yaml:3:74",
-            "error: an entry of `imports` must be a text, not a list",
+            "error: an entry of `imports` must be a string, not a list",
             "  --> DIR/agent/agent.yaml:3:82",
             "error: unknown key `tool` in an imported file",
             "  --> DIR/agent/a.yaml:1:1",
@@ -140,7 +137,7 @@ fn c_1_6_mistakes_of_all_files_come_at_once_each_where_it_is() {
         "{said}"
     );
     assert!(said.contains("= help: did you mean `tools`?"), "{said}");
-    assert!(said.contains("= help: rename one of them; the other one begins in line 2"), "{said}");
+    assert!(said.contains("= help: rename one of them; the other one is on line 2"), "{said}");
 }
 
 #[test]
@@ -150,7 +147,7 @@ fn c_1_6_what_lies_outside_is_read_only_where_the_operator_allows_it() {
     sandbox.write("shared/more/u.yaml", file("", &[("u", "more")]));
     let refusal = |more: &str| {
         format!(
-            "error: DIR/shared/t.yaml lies outside the agent directory\n  --> DIR/agent/agent.yaml:3:11\n   |\n 3 | imports: [../shared/t.yaml]\n   |           ^^^^^^^^^^^^^^^^\n  = help: if you trust what lies there: export DELTA_IMPORT_PATH=DIR/shared (several directories with `:` between them)\n{more}"
+            "error: DIR/shared/t.yaml is outside the agent directory\n  --> DIR/agent/agent.yaml:3:11\n   |\n 3 | imports: [../shared/t.yaml]\n   |           ^^^^^^^^^^^^^^^^\n  = help: if you trust its files: export DELTA_IMPORT_PATH=DIR/shared (separate several directories with `:`)\n{more}"
         )
     };
     assert_eq!(refused(&sandbox), refusal(""));
@@ -162,17 +159,17 @@ fn c_1_6_what_lies_outside_is_read_only_where_the_operator_allows_it() {
     sandbox
         .write("agent/.env", format!("DELTA_IMPORT_PATH={}\n", sandbox.path("shared").display()));
     assert_eq!(refused(&sandbox), refusal(""));
-    let reasons = "    `shared` in DELTA_IMPORT_PATH does not count: it must be absolute\n    `DIR/gone` in DELTA_IMPORT_PATH does not count: No such file or directory (os error 2)\n";
+    let reasons = "    `shared` in DELTA_IMPORT_PATH is ignored: it must be absolute\n    `DIR/gone` in DELTA_IMPORT_PATH is ignored: No such file or directory (os error 2)\n";
     with("shared:DIR/gone:").expect(126, "", &refusal(reasons));
     // A name that only begins alike is another directory.
-    assert!(with("DIR/share").stderr.starts_with("error: DIR/shared/t.yaml lies outside"));
+    assert!(with("DIR/share").stderr.starts_with("error: DIR/shared/t.yaml is outside"));
     let ran = with("DIR/home:DIR/gone:DIR/shared").expect_code(0);
     assert!(
-        ran.stderr.starts_with("Warning: `DIR/gone` in DELTA_IMPORT_PATH does not count: No such file or directory (os error 2)\n"),
+        ran.stderr.starts_with("Warning: `DIR/gone` in DELTA_IMPORT_PATH is ignored: No such file or directory (os error 2)\n"),
         "{}",
         ran.stderr
     );
-    let note = "\nNote: delta does not take DELTA_IMPORT_PATH from DIR/agent/.env: only the environment of the process counts\n";
+    let note = "\nNote: delta ignores DELTA_IMPORT_PATH in DIR/agent/.env: only the environment of the process counts\n";
     assert!(ran.stderr.contains(note), "{}", ran.stderr);
     assert_eq!(offered(&sandbox), ["u", "t"]);
 }
@@ -182,7 +179,7 @@ fn c_1_6_a_symlink_is_where_it_leads() {
     let sandbox = importing("[t.yaml]", &[]);
     sandbox.write("elsewhere/t.yaml", file("", &[("t", "x")]));
     symlink(sandbox.path("elsewhere/t.yaml"), sandbox.path("agent/t.yaml")).unwrap();
-    assert!(refused(&sandbox).starts_with("error: DIR/elsewhere/t.yaml lies outside"));
+    assert!(refused(&sandbox).starts_with("error: DIR/elsewhere/t.yaml is outside"));
     std::fs::remove_file(sandbox.path("agent/t.yaml")).unwrap();
     sandbox.write("agent/real/t.yaml", file("", &[("t", "x")]));
     symlink("real/t.yaml", sandbox.path("agent/t.yaml")).unwrap();

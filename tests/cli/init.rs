@@ -9,10 +9,10 @@ use std::os::unix::fs::PermissionsExt;
 use test_support::sandbox::{Ran, Sandbox};
 
 const QUESTION: &str = "Template?\r
-  1) minimal      One tool, the place to begin\r
-  2) hello-world  Each form of a tool once\r
-  3) file-ops     Reads, writes, lists and searches files\r
-  4) api-tester   Tries an HTTP API with curl\r
+  1) minimal      One tool, a starting point\r
+  2) hello-world  One tool of each form\r
+  3) file-ops     Read, write, list and search files\r
+  4) api-tester   Test an HTTP API with curl\r
 choose [1]> ";
 
 /// A sandbox in which `made` is an agent of that template.
@@ -49,10 +49,10 @@ fn c_11_4_minimal_runs_without_a_key() {
     assert_eq!(ran.stdout, "made\n");
     assert_eq!(
         ran.stderr,
-        "The agent `made` is made, from the template minimal.\n\
-         Try it without a key:\n\
+        "Created agent `made` from template `minimal`.\n\
+         Try it without an API key:\n\
          \x20 delta run --agent made --model script:script.yaml -m 'What is here?'\n\
-         With the model in its agent.yaml:\n\
+         Run it with the model in agent.yaml:\n\
          \x20 DELTA_API_KEY=... delta run --agent made -m 'What is here?'\n"
     );
     assert_eq!(
@@ -70,7 +70,8 @@ fn c_11_4_minimal_runs_without_a_key() {
             "context.yaml",
             "script.yaml",
             "system_prompt.md",
-            "tests/looks.yaml"
+            "tests/looks.yaml",
+            "tools/inside"
         ]
     );
     assert!(
@@ -138,18 +139,23 @@ fn c_11_4_file_ops_takes_values_as_names_and_stays_inside() {
             "[stderr]\n{path} is not in the workspace; give a path relative to it\n[exit code: 1]"
         )
     };
+    let kept = |path: &str| {
+        format!(
+            "[stderr]\n{path} is in .git, .env, .delta or the agent directory, which this agent may not use\n[exit code: 1]"
+        )
+    };
     assert_eq!(
         sandbox.observations(),
         [
             "wrote 7 bytes\n".to_owned(),
             "--help\n".to_owned(),
             "./-rf:1:--help\n".to_owned(),
-            "no line holds this text\n".to_owned(),
+            "no line contains this text\n".to_owned(),
             "-rf\n.delta/\nlink/\n".to_owned(),
             outside("../secret"),
             outside("link/out/secret"),
             outside("/proc/self/x"),
-            outside(".delta/r/journal.jsonl"),
+            kept(".delta/r/journal.jsonl"),
             outside("../work\n"),
         ]
     );
@@ -203,7 +209,7 @@ fn c_11_4_api_tester_sends_requests() {
     let report = format!("# Report\n\n- {url}/: HTTP/1.1 200\n");
     assert_eq!(run_made(&sandbox, &format!("{url}/")).stdout, report);
     assert_eq!(sandbox.read("work/report.md"), report);
-    assert_eq!(sandbox.observations()[0], format!("pass: {url}/ answers 200\n"));
+    assert_eq!(sandbox.observations()[0], format!("pass: {url}/ returned 200\n"));
     let (sandbox, secret) = (with("api-tester"), "work/secret");
     sandbox.write(secret, "s");
     run_turns(
@@ -227,10 +233,10 @@ fn c_11_4_api_tester_sends_requests() {
     assert_eq!(
         observations[..4],
         [
-            format!("FAIL: {url}/missing answers 404, not 200\n"),
+            format!("FAIL: {url}/missing returned 404, not 200\n"),
             format!("{}{posted}", head(posted.len())),
             head("HEAD / HTTP/1.1 [] []".len()),
-            "[stderr]\na header does not begin with @: @secret\n[exit code: 2]".to_owned(),
+            "[stderr]\na header must not begin with @: @secret\n[exit code: 2]".to_owned(),
         ]
     );
     assert!(observations[4].ends_with("[exit code: 1]"), "{}", observations[4]);
@@ -261,14 +267,14 @@ fn c_11_4_nothing_is_overwritten() {
     sandbox.write("repository/.git/HEAD", "");
     std::os::unix::fs::symlink("nowhere", sandbox.path("dangling")).unwrap();
     let before = sandbox.files("");
-    let hint = "Hint: name a directory that is not there yet: `delta init NAME`\n";
+    let hint = "help: name a new directory: `delta init NAME`\n";
     for (name, message) in [
-        ("full", "full is not empty, and nothing is overwritten: a.txt"),
+        ("full", "full is not empty: it contains a.txt"),
         ("file", "file is not a directory"),
         ("dangling", "dangling is not a directory"),
     ] {
         let ran = sandbox.delta(["init", "-y", name]).output().expect_code(1);
-        assert_eq!((ran.stdout, ran.stderr), (String::new(), format!("Error: {message}\n{hint}")));
+        assert_eq!((ran.stdout, ran.stderr), (String::new(), format!("error: {message}\n{hint}")));
     }
     assert_eq!(sandbox.files(""), before);
     // A repository without files is as good as empty, and the current directory the default.
@@ -293,7 +299,7 @@ fn c_11_4_a_failure_leaves_nothing() {
         .unwrap();
     let ran = Ran::of(output.status, &output.stdout, &output.stderr).expect_code(1);
     assert_eq!(ran.stdout, "");
-    assert!(ran.stderr.starts_with("Error: could not write new/agent/"), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("error: could not write new/agent/"), "{}", ran.stderr);
     assert_eq!(sandbox.files(""), before);
     assert!(!sandbox.path("new").exists());
 }
@@ -305,7 +311,7 @@ fn c_11_4_bad_names_and_templates_are_usage_errors() {
     for (args, message) in [
         (
             ["-y", "no name"],
-            "error: `no name` is no name for an agent: write `delta init NAME` with 1 to 64 letters, digits, `.`, `_` or `-`, beginning with a letter\n",
+            "error: `no name` is not an agent name: expected 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter\n",
         ),
         (["-t", "huge"], "error: invalid value 'huge' for '--template <TEMPLATE>'\n"),
     ] {
@@ -327,13 +333,10 @@ fn c_11_4_a_person_chooses_the_template() {
         sandbox.files("made")
     };
     let has = |files: Vec<String>, name: &str| files.iter().any(|file| file == name);
-    assert!(!has(chosen(&[(QUESTION, "\n")]), "tools/inside"));
-    assert!(has(chosen(&[(QUESTION, " 3 \n")]), "tools/inside"));
+    assert!(!has(chosen(&[(QUESTION, "\n")]), "tools/save"));
+    assert!(has(chosen(&[(QUESTION, " 3 \n")]), "tools/save"));
     assert!(has(
-        chosen(&[
-            (QUESTION, "5\n"),
-            ("`5` is not among them; a number or a name> ", "API-tester\n")
-        ]),
+        chosen(&[(QUESTION, "5\n"), ("expected a number or a name, found `5`> ", "API-tester\n")]),
         "tools/request"
     ));
     // Who says what is wanted is not asked.
@@ -348,7 +351,7 @@ fn c_11_5_init_asks_nobody_without_a_terminal() {
     let before = sandbox.files("");
     let ran = sandbox.delta(["init", "made"]).stdin("1\n").output().expect_code(2);
     assert!(
-        ran.stderr.starts_with("error: no terminal to ask for the template: give `-t TEMPLATE` (minimal, hello-world, file-ops, api-tester), or `-y` for minimal\n"),
+        ran.stderr.starts_with("error: delta cannot ask for the template without a terminal: pass `-t TEMPLATE` (minimal, hello-world, file-ops, api-tester), or `-y` for minimal\n"),
         "{}",
         ran.stderr
     );
@@ -356,7 +359,7 @@ fn c_11_5_init_asks_nobody_without_a_terminal() {
     terminal.expect(QUESTION).type_in("\x04");
     let ran = terminal.end().expect_code(1);
     assert!(
-        ran.stderr.ends_with("Error: no template was chosen: end of input\nHint: name one with `-t TEMPLATE`, or give `-y` for minimal\n"),
+        ran.stderr.ends_with("error: no template was chosen: end of input\nhelp: pass `-t TEMPLATE`, or `-y` for minimal\n"),
         "{}",
         ran.stderr
     );

@@ -47,7 +47,7 @@ fn c_12_8_the_call_that_could_exceed_the_tokens_is_not_made() {
         let (server, sandbox) = served(answers(), "", yaml);
         let ran = sandbox.run("hello", &[flags, &["--format", "json"]].concat());
         assert!(
-            ran.stderr.contains("! of the limit of 3000 tokens 2620 are used\n"),
+            ran.stderr.contains("! 2620 of the limit of 3000 tokens are used\n"),
             "{}",
             ran.stderr
         );
@@ -68,7 +68,7 @@ fn c_12_8_the_call_that_could_exceed_the_tokens_is_not_made() {
         assert_eq!((&result["result"], server.requests().len()), (&json!("done"), 2));
         assert_eq!(result["metrics"]["usage"]["input_tokens"], 5300);
         let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
-        let share = "5330 of 100000 tokens are used, by this run and those below it\n";
+        let share = "5330 of 100000 tokens are used, by this run and its child runs\n";
         assert!(shown.contains(share), "{shown}");
     }
 }
@@ -137,7 +137,7 @@ fn c_12_8_a_run_that_had_no_limit_counts_from_its_journal() {
     let error = ran.json()["error"]["message"].as_str().unwrap().to_owned();
     let path = sandbox.path("work/.delta/r/budget.jsonl");
     let begin =
-        format!("the budget {} is damaged in line 1: unknown variant `nothing`", path.display());
+        format!("the budget {} is damaged at line 1: unknown value `nothing`", path.display());
     assert!(error.starts_with(&begin), "{error}");
     assert_eq!(server.requests().len(), 1);
 }
@@ -147,20 +147,23 @@ fn c_12_8_time_that_is_over_ends_what_runs() {
     let answers = || vec![Answer::call("sleep", json!({})), Answer::text("done")];
     let (_server, sandbox) = served(answers(), "", "limits: {max_duration_ms: 300}\n");
     let ran = sandbox.run("hello", &["--format", "json"]);
-    assert_eq!(limit(ran), "the time limit of 300ms is over");
+    assert_eq!(limit(ran), "the time limit of 300ms has expired");
     let seen = sandbox.observations();
-    assert_eq!(seen, ["[interrupted: a person or the system stopped the engine]"]);
+    assert_eq!(seen, ["[interrupted: the time limit of the run is over]"]);
     assert_eq!(sandbox.events("ENGINE_END")[0]["status"], "FAILED");
+    let name = &sandbox.files("work/.delta/r/io/tool_executions")[0];
+    let record = sandbox.read(&format!("work/.delta/r/io/tool_executions/{name}"));
+    assert!(record.contains("\"ended\":\"out of time\""), "{record}");
     // The time is that of a process.
     assert_eq!(again(&sandbox, &["--max-duration", "10m"]).expect_code(0).json()["result"], "done");
 
     let (_server, sandbox) = served(vec![Answer::hang()], "", "");
     let ran = sandbox.run("hello", &["--max-duration", "300ms", "--format", "json"]);
-    assert_eq!(limit(ran), "the time limit of 300ms is over");
+    assert_eq!(limit(ran), "the time limit of 300ms has expired");
     let hint = sandbox.events("ERROR")[0]["error_details"]["hint"].clone();
     assert_eq!(
         hint,
-        "continue with `-m` and a higher `--max-duration`, which counts for this process"
+        "continue with `-m`: the time starts again with each process; `--max-duration` sets the limit"
     );
 }
 
@@ -177,11 +180,13 @@ fn c_12_8_an_answer_that_broke_off_counts_its_request() {
 fn c_12_8_a_limit_that_cannot_be_is_refused() {
     let (server, sandbox) = served(vec![], "", "");
     for (flag, value, help) in [
-        ("--max-cost", "1,50", "write it in US dollars, such as 1.50"),
-        ("--max-cost", "-1", "write it in US dollars, such as 1.50"),
-        ("--max-tokens", "0", "0 is not in 1..9007199254740992"),
-        ("--max-duration", "0s", "write a whole number with its unit, such as 90s, 10m or 2h"),
-        ("--max-duration", "1.5h", "write a whole number with its unit, such as 90s, 10m or 2h"),
+        ("--max-cost", "1,50", "expected an amount in US dollars, such as 1.50"),
+        ("--max-cost", "-1", "expected an amount in US dollars, such as 1.50"),
+        ("--max-tokens", "0", "expected a whole number from 1 to 9007199254740991"),
+        ("--max-tokens", "1K", "expected a whole number from 1 to 9007199254740991"),
+        ("--max-duration", "0s", "expected a time with a unit, such as 90s, 10m, 2h or 3d"),
+        ("--max-duration", "1.5", "expected a time with a unit, such as 90s, 10m, 2h or 3d"),
+        ("--max-duration", "90", "a time needs a unit: write 90s, or 90ms for milliseconds"),
     ] {
         let ran = sandbox.run("hello", &[&format!("{flag}={value}")]).expect_code(2);
         assert!(ran.stderr.contains(help) && ran.stderr.contains(flag), "{}", ran.stderr);
@@ -189,7 +194,7 @@ fn c_12_8_a_limit_that_cannot_be_is_refused() {
     let ran = sandbox.run("hello", &["--max-cost", "1"]).expect_code(126);
     assert_eq!(
         ran.stderr,
-        "Error: `--max-cost` needs to know what a call of m costs before it is made\nHint: write into `llm:` what tokens cost in USD per million, such as `pricing: {input: 2.5, output: 10}`; zeros for what costs nothing\n"
+        "error: `--max-cost` requires the price of m\nhelp: write the price of tokens into `llm:`, in USD per million, such as `pricing: {input: 2.5, output: 10}`; zeros if the model is free\n"
     );
     sandbox.write(
         "agent/agent.yaml",
@@ -212,7 +217,7 @@ fn c_12_8_an_answer_without_a_limit_of_its_own_is_taken_to_be_4096_tokens_long()
     let server = ScriptedServer::start(vec![Answer::text("done")]);
     let sandbox = Sandbox::asking(DELTA, &server.url(), "");
     let ran = sandbox.run("hello", &["--max-tokens", "4000", "--format", "json"]);
-    let note = "Note: without `llm.max_tokens` the limits take an answer to be at most 4096 tokens long; a longer one may go beyond them\n";
+    let note = "Note: without `llm.max_tokens`, the limits assume answers of at most 4096 tokens; a longer answer may exceed them\n";
     assert!(ran.stderr.contains(note), "{}", ran.stderr);
     assert!(limit(ran).ends_with("and 4096 for the answer)"));
     assert_eq!(server.requests().len(), 0);

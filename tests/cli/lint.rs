@@ -1,19 +1,60 @@
 //! `delta tool lint`: what loads and is probably wrong. Each agent in tests/corpus has exactly the findings in its
 //! expected.txt; `UPDATE_CORPUS=1` writes what is found now.
 
+mod proposals;
+
 use super::DELTA;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use test_support::cpu_time::children_cpu_time;
 use test_support::sandbox::{Ran, Sandbox};
 
 /// The programs that the corpus finds in its PATH, so that its findings are the same on every machine.
-const PROGRAMS: [&str; 41] = [
-    "awk", "bash", "cat", "cp", "curl", "cut", "delta", "diff", "env", "find", "git", "grep",
-    "head", "jq", "ls", "mkdir", "node", "perl", "python3", "rm", "sed", "sh", "sort", "sqlite3",
-    "ssh", "stat", "tail", "tar", "tee", "timeout", "touch", "true", "uniq", "wc", "xargs", "tr",
-    "printf", "echo", "test", "sleep", "date",
+const PROGRAMS: [&str; 42] = [
+    "awk",
+    "bash",
+    "cat",
+    "cp",
+    "curl",
+    "cut",
+    "delta",
+    "diff",
+    "env",
+    "find",
+    "git",
+    "grep",
+    "head",
+    "jq",
+    "ls",
+    "mkdir",
+    "node",
+    "perl",
+    "python3",
+    "rm",
+    "sed",
+    "sh",
+    "sort",
+    "sqlite3",
+    "ssh",
+    "stat",
+    "tail",
+    "tar",
+    "tee",
+    "timeout",
+    "touch",
+    "true",
+    "uniq",
+    "wc",
+    "xargs",
+    "tr",
+    "printf",
+    "echo",
+    "test",
+    "sleep",
+    "date",
+    "delta-sessions-pty",
 ];
 
 fn corpus() -> PathBuf {
@@ -95,7 +136,7 @@ fn c_11_8_findings_are_the_result_and_the_level_decides_the_exit_code() {
          = help: write `cat -- ${{path}}`\n\n"
     );
     let info = format!(
-        "info[undescribed-parameter]: the LLM knows only the name of the parameter `path`\n  \
+        "info[undescribed-parameter]: the LLM sees only the name of the parameter `path`\n  \
          --> {file}:8:15\n   |\n 8 |     exec: cat ${{path}}\n   |               ^^^^^^^\n  \
          = help: write `parameters: [{{name: path, description: ...}}]`\n\n"
     );
@@ -127,8 +168,10 @@ fn c_11_8_findings_are_the_result_and_the_level_decides_the_exit_code() {
 #[test]
 fn c_11_8_what_is_no_agent_directory_is_refused() {
     let sandbox = sandbox();
-    let message =
-        "Error: work holds no agent.yaml\nHint: name an agent directory: `delta tool lint DIR`\n";
+    let message = "error: work contains no agent.yaml\nhelp: name an agent directory: `delta tool lint DIR`\n";
+    let missing = message.replace("work contains no agent.yaml", "there is no directory work");
+    lint(&sandbox, &["work"]).expect(126, "", &missing);
+    std::fs::create_dir(sandbox.path("work")).unwrap();
     lint(&sandbox, &["work"]).expect(126, "", message);
     let migrated = sandbox.delta(["tool", "migrate", "work"]).output();
     migrated.expect(126, "", &message.replace("lint", "migrate"));
@@ -209,5 +252,29 @@ fn c_11_4_what_init_writes_is_clean() {
     for template in ["minimal", "hello-world", "file-ops", "api-tester"] {
         sandbox.delta(["init", "-t", template, template]).output().expect_code(0);
         sandbox.delta(["tool", "lint", template]).output().expect(0, "", "");
+    }
+}
+
+/// Five ways to write many tools; each of them has findings.
+#[test]
+fn c_11_8_the_cost_of_a_lint_grows_with_the_tools() {
+    let tools = [
+        "exec: cat ${path}",
+        "shell: cat ${path} | sed \"s/a/${b}/\"",
+        "exe: cat ${path}",
+        "exec: missing-program ${path}",
+        "shell: v=${x}; timeout 1 env sh -c \"ls $v\"; eval \"$v\"",
+    ];
+    for tool in tools {
+        let cost = |count: usize| {
+            let list = (0..count).map(|index| format!("  - name: t{index}\n    {tool}\n"));
+            let sandbox = with_tool(&list.collect::<String>());
+            let before = children_cpu_time();
+            lint(&sandbox, &["agent", "--level", "info"]).expect_code(1);
+            children_cpu_time() - before
+        };
+        let (few, many) = (cost(1_000), cost(8_000));
+        // Eight times the tools: with the square it was sixty times the cost.
+        assert!(many < 20 * few.max(10), "{tool}: {few} and {many} hundredths of a second");
     }
 }

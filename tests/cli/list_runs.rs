@@ -65,7 +65,7 @@ fn c_11_3_a_directory_without_runs_names_the_workspaces_below_it() {
     here(&[]).expect(0, "", "");
     run("one");
     let place = sandbox.path("agent/workspaces/W001").display().to_string();
-    let note = format!("Note: no runs here; there are some in\n  -w {place}\n");
+    let note = format!("Note: no runs here; these workspaces have runs:\n  -w {place}\n");
     for more in [&[] as &[&str], &["-w", "agent"], &["-w", "agent/workspaces", "--first"]] {
         here(more).expect(0, "", &note);
     }
@@ -76,7 +76,7 @@ fn c_11_3_a_directory_without_runs_names_the_workspaces_below_it() {
     assert_eq!(said.lines().count(), 7, "{said}");
     assert!(said.ends_with("/W005\n  and 2 more\n"), "{said}");
     let lost = sandbox.delta(["show", "one", "-w", "agent"]).output().expect_code(1).stderr;
-    assert!(lost.ends_with(&format!("\nHint: it is here: -w {place}\n")), "{lost}");
+    assert!(lost.ends_with(&format!("\nhelp: it is here: -w {place}\n")), "{lost}");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn c_11_3_json_and_text_say_the_same() {
     );
     assert_eq!(waiting["agent_name"], "test-agent");
     assert_eq!(all[0]["status"], "DAMAGED");
-    assert!(all[0]["task_summary"].as_str().unwrap().contains("is damaged in line 1"));
+    assert!(all[0]["task_summary"].as_str().unwrap().contains("is damaged at line 1"));
     let text = list(&sandbox, &[]).expect_code(0).stdout;
     for (line, id) in text.lines().zip(NEWEST_FIRST) {
         assert!(line.starts_with(id) && line.ends_with(" ago"), "{text}");
@@ -116,7 +116,7 @@ fn c_11_3_nothing_found_is_no_error() {
     sandbox.run("go", &[]).expect_code(0);
     list(&sandbox, &["--format", "json", "--status", "FAILED"]).expect(0, "[]\n", "");
     let nowhere = sandbox.delta(["list-runs", "-w", "nowhere", "--format", "json"]).output();
-    let expected = "Error: the workspace nowhere cannot be used: there is no such directory\n";
+    let expected = "error: could not open the workspace nowhere: there is no such directory\n";
     nowhere.expect(126, "", expected);
 }
 
@@ -125,7 +125,7 @@ fn c_11_3_what_cannot_be_read_is_never_taken_for_nothing() {
     let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done");
     sandbox.write("work/.delta", "a file");
     let ran = list(&sandbox, &["--format", "json"]).normal(&sandbox);
-    ran.expect(1, "", "Error: could not read DIR/work/.delta: Not a directory (os error 20)\n");
+    ran.expect(1, "", "error: could not read DIR/work/.delta: Not a directory (os error 20)\n");
 }
 
 #[test]

@@ -130,7 +130,7 @@ const DIFF: &str = "\
 ";
 
 const NOTE: &str = "note: the tool `images` keeps `command:`: a parameter is an option with a value, which only \
-                    `command:` leaves out together\n";
+                    `command:` omits together\n";
 
 /// An agent directory with the given files and a system prompt.
 fn directory(files: &[(&str, &str)]) -> Sandbox {
@@ -147,7 +147,7 @@ fn directory(files: &[(&str, &str)]) -> Sandbox {
 #[test]
 fn c_11_9_what_would_change_is_shown_and_nothing_is_written() {
     let sandbox = directory(&[("config.yaml", OLD)]);
-    let said = format!("{NOTE}Nothing was written; `--write` does it.\n");
+    let said = format!("{NOTE}Nothing was written; add `--write` to apply the changes.\n");
     for command in [&["tool", "migrate"] as &[&str], &["tool:migrate"]] {
         let ran = sandbox.delta(command.iter().copied().chain(["agent"])).output();
         ran.expect(1, DIFF, &said);
@@ -195,9 +195,9 @@ fn c_11_9_what_is_there_is_never_written_over() {
     let main = "name: n\nllm: {provider: script, model: s}\n";
     let sandbox = directory(&[("config.yaml", OLD), ("agent.yaml", main)]);
     let ran = sandbox.delta(["tool", "migrate", "agent", "--write"]).output();
-    let said = "Error: error: agent.yaml and config.yaml are both there\n  --> agent\n  = help: delta reads agent.yaml; \
-                take config.yaml away, or put what it says into agent.yaml\n";
-    ran.expect(126, "", said.strip_prefix("Error: ").unwrap());
+    let said = "error: error: both agent.yaml and config.yaml exist\n  --> agent\n  = help: delta reads agent.yaml; \
+                remove config.yaml, or move its contents into agent.yaml\n";
+    ran.expect(126, "", said.strip_prefix("error: ").unwrap());
     assert_eq!(sandbox.read("agent/agent.yaml"), main);
 
     let other = "pre_llm_request: {command: [other]}\n";
@@ -205,8 +205,7 @@ fn c_11_9_what_is_there_is_never_written_over() {
     let files =
         [("agent.yaml", with_hooks.as_str()), ("hooks.yaml", other), ("context.yaml", CONTEXT)];
     let sandbox = directory(&files);
-    let note =
-        "note: `lifecycle_hooks` stays: hooks.yaml is there already, and says something else\n";
+    let note = "note: `lifecycle_hooks` is not migrated: hooks.yaml already exists and has other contents\n";
     sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect(0, "", note);
     assert_eq!(sandbox.read("agent/agent.yaml"), with_hooks);
     assert_eq!(sandbox.read("agent/hooks.yaml"), other);
@@ -284,8 +283,8 @@ fn c_11_9_a_hook_that_is_looked_for_in_the_workspace_is_told() {
     assert_eq!(
         said("./hook.sh"),
         format!(
-            "note: the hook `on_error` starts `./hook.sh`, which is looked for in the workspace; \
-             one beside agent.yaml is `${{AGENT_HOME}}/hook.sh`\n{written}"
+            "note: the hook `on_error` starts `./hook.sh`, which is resolved in the workspace; \
+             for a program in the agent directory, write `${{AGENT_HOME}}/hook.sh`\n{written}"
         )
     );
     for program in ["logger", "/bin/logger", "'${AGENT_HOME}/hook.sh'"] {

@@ -74,5 +74,5 @@ fn c_4_6_a_run_inside_a_call_that_fails_is_an_observation() {
         .collect();
     assert!(seen[0].starts_with("How long?\n[stderr]\n"), "{}", seen[0]);
     assert!(seen[0].ends_with("[exit code: 101]"), "{}", seen[0]);
-    assert_eq!(seen[1], "I am ill.\n[stderr]\nError: I am ill.\n[exit code: 1]");
+    assert_eq!(seen[1], "I am ill.\n[stderr]\nerror: I am ill.\n[exit code: 1]");
 }

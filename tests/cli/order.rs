@@ -38,7 +38,9 @@ fn acts(log: &str) -> Vec<Act> {
                 })
             })
         };
-        if call.starts_with("openat(") && call.contains("/journal.jsonl\"") {
+        if (call.starts_with("openat(") || call.starts_with("openat2("))
+            && call.contains("/journal.jsonl\"")
+        {
             journal = Some(call.rsplit_once("= ").unwrap().1.trim().to_owned());
         } else if on_journal(call, "write") {
             let types = call.split("\\\"type\\\":\\\"").skip(1);
@@ -102,7 +104,7 @@ fn c_6_6_every_event_is_durable_before_what_follows_from_it() {
         "-s",
         "100000",
         "-e",
-        "trace=execve,write,sendto,openat,fdatasync",
+        "trace=execve,write,sendto,openat,openat2,fdatasync",
         "-e",
         "signal=none",
         "-o",

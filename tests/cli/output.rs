@@ -92,7 +92,7 @@ fn c_12_2_json_is_one_object_however_the_run_ends() {
         1,
         result(
             "FAILED",
-            r#""error":{"type":"max_iterations","message":"the task is not finished after 2 iterations","details":"continue with `-m`, and give more with `--max-iterations`; or raise `max_iterations` in agent.yaml"}"#,
+            r#""error":{"type":"max_iterations","message":"the task is not finished after 2 iterations","details":"continue with `-m`: the count starts again with each process; `--max-iterations`, or `max_iterations` in agent.yaml, sets the limit"}"#,
             2,
         ),
     );
@@ -176,7 +176,7 @@ fn c_12_4_an_interruption_leaves_with_130() {
         [
             "",
             "INTERRUPTED after 0 iterations",
-            &format!("Go on with: delta continue --run-id r -w {}", root.display())
+            &format!("Continue with: delta continue --run-id r -w {}", root.display())
         ]
     );
     let output = child.wait_with_output().unwrap();
@@ -185,7 +185,7 @@ fn c_12_4_an_interruption_leaves_with_130() {
         ran.stdout,
         result(
             "INTERRUPTED",
-            r#""error":{"type":"interrupted","message":"the run was interrupted","details":"`delta continue --run-id r -w DIR/work` goes on where it stopped"}"#,
+            r#""error":{"type":"interrupted","message":"the run was interrupted","details":"`delta continue --run-id r -w DIR/work` resumes the run"}"#,
             0
         )
     );
@@ -212,7 +212,7 @@ fn c_11_1_usage_errors_leave_with_2_and_say_nothing_on_stdout() {
         &["run", "-m", "x", "--model", "script:"],
         &["tool"],
         &["tool", "expand"],
-        &["continue"],
+        &["continue", "a b"],
     ];
     for line in lines {
         let ran = sandbox.delta(line).cwd(sandbox.path("agent")).output();
@@ -360,6 +360,51 @@ fn c_12_7_usage_per_model_and_cost() {
     );
 }
 
+/// An answer that was cut off, and one that said nothing, were paid for and looked free.
+#[test]
+fn c_12_7_answers_that_do_not_count_are_paid_for_all_the_same() {
+    let nothing = || Answer::text("").usage(10, 1);
+    let cut = Answer::text("half").finish_reason(Some("length")).usage(100, 50);
+    let cases = [
+        (vec![cut], 1, [100, 50, 150]),
+        (vec![nothing(), nothing()], 1, [20, 2, 22]),
+        (vec![nothing(), Answer::text("end").usage(20, 5)], 0, [30, 6, 36]),
+    ];
+    for (answers, code, [input, output, cost]) in cases {
+        let server = ScriptedServer::start(answers);
+        let sandbox = Sandbox::new(DELTA);
+        let llm = "model: m\n  base_url: URL\n  pricing: {input: 1000000, output: 1000000}";
+        sandbox.agent(&llm.replace("URL", &server.url()), TOOLS);
+        let result = sandbox.run("hi", &["--format", "json"]).expect_code(code).json();
+        let total = |result: &Value| {
+            let usage = &result["metrics"]["usage"];
+            ["input_tokens", "output_tokens", "total_cost_usd"].map(|name| usage[name].as_f64())
+        };
+        let expected = [input, output, cost].map(|number| Some(f64::from(number)));
+        assert_eq!(total(&result), expected);
+        let told = |args: &[&str]| sandbox.delta(args).output().expect_code(0);
+        assert_eq!(total(&told(&["show", "r", "-w", "work", "--format", "json"]).json()), expected);
+        let atif = told(&["export", "r", "-w", "work", "--to", "atif"]).json();
+        assert_eq!(atif["final_metrics"]["total_prompt_tokens"], input);
+        assert_eq!(atif["final_metrics"]["total_cost_usd"].as_f64(), expected[2]);
+        let spans = told(&["export", "r", "-w", "work", "--to", "otlp"]).json();
+        let spans = &spans["resourceSpans"][0]["scopeSpans"][0]["spans"];
+        let sum = |kind: &str, key: &str| {
+            let spans = spans.as_array().unwrap().iter();
+            let named = spans.filter(|span| span["name"].as_str().unwrap().starts_with(kind));
+            let pairs = named.flat_map(|span| span["attributes"].as_array().unwrap());
+            let values = pairs.filter(|pair| pair["key"] == key);
+            values
+                .map(|pair| pair["value"]["intValue"].as_str().unwrap().parse::<i32>().unwrap())
+                .sum::<i32>()
+        };
+        assert_eq!(sum("invoke_agent", "gen_ai.usage.input_tokens"), input);
+        if code == 1 && input == 100 {
+            assert_eq!(sum("chat", "gen_ai.usage.output_tokens"), output);
+        }
+    }
+}
+
 #[test]
 fn c_12_3_the_state_is_durable_before_the_result_is_printed() {
     // A reader that looks as soon as the first byte comes finds the end.
@@ -386,11 +431,39 @@ fn the_message_may_come_from_stdin() {
     run(b" \n").expect(
         126,
         "",
-        "Error: the message on stdin is empty\nHint: give the text on stdin\n",
+        "error: the message on stdin is empty\nhelp: write the message to stdin\n",
     );
     run(b"\xff").expect(
         126,
         "",
-        "Error: the message cannot be read from stdin: stream did not contain valid UTF-8\n",
+        "error: stdin is not UTF-8 text: byte 1 is 0xff\nhelp: put it in a file of the workspace, and name the file in the message\n",
     );
+}
+
+// `delta migrate` was told of `tool:migrate`, which no help and no completion knows, and `delta lint` of `init`.
+#[test]
+fn c_11_1_a_tip_names_what_can_be_typed() {
+    let sandbox = Sandbox::new(DELTA);
+    let tip = |command: &str| {
+        let ran = sandbox.delta([command]).output().expect_code(2);
+        let tip = ran.stderr.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+        (tip.unwrap_or_default().to_owned(), ran.stderr.clone())
+    };
+    for (typed, expected) in [
+        ("lint", "use `delta tool lint`"),
+        ("migrate", "use `delta tool migrate`"),
+        ("expand", "use `delta tool expand`"),
+        ("ls", "use `delta list-runs`"),
+        ("ps", "use `delta list-runs`"),
+        ("logs", "use `delta show`"),
+        ("tail", "use `delta show --follow`"),
+        ("resume", "use `delta continue`"),
+        ("rollbak", "a similar subcommand exists: 'rollback'"),
+        ("tools", "a similar subcommand exists: 'tool'"),
+    ] {
+        assert_eq!(tip(typed).0, expected, "{typed}");
+    }
+    for typed in ["tool:lnt", "tols", "xyzzy"] {
+        assert!(!tip(typed).0.contains("tool:"), "{}", tip(typed).1);
+    }
 }

@@ -5,6 +5,7 @@ use super::runs::{TOOLS, edit_journal, in_state, resume, resume_command, snapsho
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::process::{Child, Command};
+use test_support::normal::normal;
 use test_support::running::Running;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait::{until, until_line};
@@ -19,8 +20,8 @@ const HOLD: &str = "  - name: hold\n    shell: echo held > held; cat gate\n  \
 fn active(sandbox: &Sandbox, pid: u32) -> String {
     let workspace = sandbox.path("work").display().to_string();
     format!(
-        "Error: Run r is still active (PID {pid}).\nCannot continue while original process is running.\n\
-         Hint: watch it with `delta show r -w {workspace} --follow`\n"
+        "error: Run r is still active (PID {pid}).\nCannot continue while original process is running.\n\
+         help: watch it with `delta show r -w {workspace} --follow`\n"
     )
 }
 
@@ -155,20 +156,26 @@ fn c_13_2_a_run_of_another_host_takes_force() {
     let before = snapshot(&sandbox);
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let expected = format!(
-        "Error: Run r was started on host 'elsewhere.invalid'.\nCannot verify process status from host '{}'.\n\
+        "error: Run r was started on host 'elsewhere.invalid'.\nCannot verify process status from host '{}'.\n\
          If you're certain the original process is dead, use --force.\n",
         host.trim()
     );
     resume(&sandbox, &[]).expect(1, "", &expected);
     resume(&sandbox, &["-m", "x"]).expect(1, "", &expected);
     let ensured = sandbox.run("task", &["--ensure"]);
-    assert_eq!((ensured.code, ensured.stderr), (1, expected));
+    let advice = "If you're certain the original process is dead, use --force.\n";
+    let command = "delta continue r -w DIR/work --force";
+    let expected = expected.replace(
+        advice,
+        &format!("help: if you are certain that the original process is dead: `{command}`\n"),
+    );
+    assert_eq!((ensured.code, normal(&sandbox, &ensured.stderr)), (1, expected));
     assert_eq!(snapshot(&sandbox), before);
     // A lock that is held here is stronger than `--force`.
     let lock = File::open(sandbox.path("work/.delta/r/lock")).unwrap();
     lock.lock().unwrap();
     let ran = resume(&sandbox, &["--force"]).expect_code(1);
-    assert!(ran.stderr.starts_with("Error: Run r is still active (PID "), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("error: Run r is still active (PID "), "{}", ran.stderr);
     lock.unlock().unwrap();
     assert_eq!(snapshot(&sandbox), before);
     resume(&sandbox, &["--force"]).expect_code(0);
@@ -200,7 +207,7 @@ fn c_13_1_of_twenty_that_continue_at_once_one_does() {
     assert_eq!(done[0].stdout, "done\n");
     for ran in refused {
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
-        assert!(ran.stderr.starts_with("Error: Run r is still active (PID "), "{}", ran.stderr);
+        assert!(ran.stderr.starts_with("error: Run r is still active (PID "), "{}", ran.stderr);
         let rest = active(&sandbox, 0).split_once('\n').unwrap().1.to_owned();
         assert!(ran.stderr.ends_with(&rest), "{}", ran.stderr);
     }
@@ -242,7 +249,11 @@ fn c_13_5_waiting_for_another_process_can_be_stopped() {
     });
     let before = snapshot(&sandbox);
     Command::new("kill").arg(waiting.id().to_string()).status().unwrap();
-    end(waiting).expect(130, "", "Error: interrupted while another process works on run r\n");
+    end(waiting).expect(
+        130,
+        "",
+        "error: interrupted while waiting for the process that works on run r\n",
+    );
     assert_eq!(snapshot(&sandbox), before);
     release(&sandbox);
     assert_eq!(end(working).expect_code(0).stdout, "done\n");
@@ -270,7 +281,7 @@ fn c_11_2_ensure_in_every_state() {
     }
     let sandbox = in_state("COMPLETED");
     let args = ["--ensure", "--format", "raw"];
-    let note = "Note: run r is there with another task, which stays: task\n";
+    let note = "Note: run r already has another task, which it keeps: task\n";
     let other = sandbox.run("something else", &args).expect_code(0);
     assert_eq!((other.stdout, other.stderr.as_str()), (sandbox.run("task", &args).stdout, note));
     assert_eq!(sandbox.run("something else", &["--ensure", "-q"]).stderr, "");
@@ -314,7 +325,7 @@ fn c_5_3_one_id_twice_at_once() {
     assert_eq!((ends[0].code, ends[0].stdout.as_str()), (0, "done\n"));
     for ran in &ends[1..] {
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
-        assert!(ran.stderr.contains("run r exists already in "), "{}", ran.stderr);
+        assert!(ran.stderr.contains("run r already exists in "), "{}", ran.stderr);
     }
     assert_eq!(sandbox.events("ENGINE_START").len(), 1);
 }

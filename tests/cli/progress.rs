@@ -50,7 +50,7 @@ fn c_12_5_quiet_and_verbose() {
     scripted("- error: none\n").run("hi", &["-q", "--format", "raw"]).expect(
         1,
         "",
-        "Error: none\n",
+        "error: none\n",
     );
     let verbose = scripted(turns).run("hi", &["-v"]).expect_code(0).stderr;
     assert!(
@@ -89,7 +89,7 @@ fn c_15_5_terminal_controls_reach_nobody() {
     }
     let failed = scripted(&format!("- error: \"{HOSTILE}\"\n")).run("hi", &[]).expect_code(1);
     assert!(
-        failed.stdout.contains("ared bcd\n") && failed.stderr.contains("Error: ared bcd\n"),
+        failed.stdout.contains("ared bcd\n") && failed.stderr.contains("error: ared bcd\n"),
         "{failed:?}"
     );
     let done = scripted(&format!("- say: \"{HOSTILE}\"\n")).run("hi", &[]).expect_code(0);

@@ -41,7 +41,7 @@ fn record(sandbox: &Sandbox, dir: &str, end: &str) -> String {
 #[test]
 fn c_16_9_a_run_is_verified_without_its_agent_and_workspace() {
     let sandbox = whole();
-    let equal = "run r is as it was recorded: 20 lines, 4 requests, 3 calls, 11 files\n";
+    let equal = "run r agrees with its records: 20 lines, 4 requests, 3 calls, 11 files\n";
     let before = snapshot(&sandbox);
     replay(&sandbox, &[]).expect(0, equal, "");
     assert_eq!(snapshot(&sandbox), before);
@@ -85,7 +85,7 @@ fn c_16_9_an_agent_that_changes_while_a_run_stands_is_kept_for_each_process() {
     let kept = |start: &serde_json::Value| start["config"]["kept"]["dir"].clone();
     let kept: Vec<_> = sandbox.events("ENGINE_START").iter().map(kept).collect();
     assert_eq!(kept, [json!("agent"), json!("agent/2"), json!("agent/2")]);
-    let equal = "run r is as it was recorded: 15 lines, 3 requests, 1 call, 12 files\n";
+    let equal = "run r agrees with its records: 15 lines, 3 requests, 1 call, 12 files\n";
     replay(&sandbox, &[]).expect(0, equal, "");
 }
 
@@ -136,7 +136,7 @@ fn c_16_10_a_changed_byte_of_the_journal_is_named() {
         "journal.jsonl",
         ",\"argv\":[\"sh\"",
         ",\"argv\":[\"su\"",
-        "then: iteration 1, the call call_1_1 (note), its argv, byte 3",
+        "then: iteration 1, the argv of call call_1_1 (note), byte 3",
     );
     named(
         "journal.jsonl",
@@ -177,7 +177,7 @@ fn c_16_10_a_changed_byte_of_what_was_recorded_is_named() {
         "tool_executions*_note.json",
         "\"stdout\":\"one",
         "\"stdout\":\"ona",
-        "then: iteration 1, the observation of the call call_1_1 (note), byte 2",
+        "then: iteration 1, the observation of call call_1_1 (note), byte 2",
     );
     // Behind what the LLM was shown of it.
     named(
@@ -241,8 +241,8 @@ fn c_16_9_what_is_no_file_of_the_run_is_not_read() {
 fn c_16_9_what_cannot_be_checked_is_said_and_is_no_difference() {
     let sandbox = in_state("RUNNING");
     let ran = replay(&sandbox, &[]).expect_code(0);
-    let expected = "run r is as it was recorded: 4 lines, 1 request, 1 call, 4 files\n\
-        not checked: metadata.json: no process has left the run as it is\n";
+    let expected = "run r agrees with its records: 4 lines, 1 request, 1 call, 4 files\n\
+        not checked: metadata.json: the run has no end\n";
     assert_eq!(ran.stdout, expected);
     // As a power failure may leave the records, which are not synced.
     let sandbox = whole();
@@ -250,10 +250,7 @@ fn c_16_9_what_cannot_be_checked_is_said_and_is_no_difference() {
     fs::remove_file(sandbox.path(&lost)).unwrap();
     let ran = replay(&sandbox, &[]).expect_code(0);
     let said = normal(&sandbox, &ran.stdout);
-    assert!(
-        said.ends_with("not checked: io/tool_executions/STAMP_note.json, which is not there\n"),
-        "{said}"
-    );
+    assert!(said.ends_with("not checked: io/tool_executions/STAMP_note.json: missing\n"), "{said}");
     // A journal as an older delta wrote it, without check values.
     let path = "work/.delta/r/journal.jsonl";
     let older: String = sandbox
@@ -263,7 +260,7 @@ fn c_16_9_what_cannot_be_checked_is_said_and_is_no_difference() {
         .collect();
     sandbox.write(path, older);
     let ran = replay(&sandbox, &[]).expect_code(0);
-    let said = "not checked: 20 lines of the journal between 1 and 20, which have no check value\n";
+    let said = "not checked: 20 lines of the journal from 1 to 20: no checksum\n";
     assert!(ran.stdout.contains(said), "{}", ran.stdout);
     sandbox.delta(["continue", "r", "-w", "work", "-m", "more"]).output().expect_code(1);
 }
@@ -272,23 +269,23 @@ fn c_16_9_what_cannot_be_checked_is_said_and_is_no_difference() {
 fn c_16_9_a_run_that_is_not_there_or_cannot_be_read_is_an_error() {
     let sandbox = whole();
     let ran = sandbox.delta(["replay", "other", "-w", "work"]).output();
-    assert!(ran.expect_code(1).stderr.starts_with("Error: there is no run other in "));
+    assert!(ran.expect_code(1).stderr.starts_with("error: there is no run other in "));
     let cases = [
         (
             &["--into", "x"][..],
-            "Error: `--into` means nothing to `--mode verify`\nHint: it is for `--mode tools`\n",
+            "error: `--into` has no effect with `--mode verify`\nhelp: use it with `--mode tools`\n",
         ),
         (
             &["--agent", "x"],
-            "Error: `--agent` means nothing to `--mode verify`\nHint: it is for `--mode tools` and `--mode model`\n",
+            "error: `--agent` has no effect with `--mode verify`\nhelp: use it with `--mode tools` and `--mode model`\n",
         ),
         (
             &["--mode", "tools", "--model", "x"],
-            "Error: `--model` means nothing to `--mode tools`\nHint: it is for `--mode model`\n",
+            "error: `--model` has no effect with `--mode tools`\nhelp: use it with `--mode model`\n",
         ),
     ];
     for (more, expected) in cases {
-        replay(&sandbox, more).expect(126, "", expected);
+        replay(&sandbox, more).expect(2, "", expected);
     }
 }
 
@@ -300,8 +297,7 @@ fn c_16_11_tools_run_again_in_a_workspace_of_their_own() {
     let equal = "the tools of run r did the same: 4 answers, 3 calls\nthe tools ran in DIR/fresh, as run ID\n";
     // What is left out of much output lies in the run's own directory, which the LLM is told, and which is another.
     assert_eq!((ran.stdout.as_str(), ran.code), (equal, 0), "{}", ran.stderr);
-    let empty =
-        "Note: DIR/fresh is empty: run r has no snapshot of the files with which it began\n";
+    let empty = "Note: DIR/fresh is empty: run r has no snapshot of its initial files\n";
     assert_eq!(ran.stderr, empty);
     let told = replay(&sandbox, &["--mode", "tools", "--into", "other", "-v"]).expect_code(0);
     let who = "the LLM is the recording of run r; everything else is real\n";
@@ -328,9 +324,9 @@ fn c_16_11_tools_that_do_the_same_are_equal_and_others_are_named() {
     let ran = replay(&sandbox, &tools).normal(&sandbox);
     let expected = format!(
         "the tools of run r did not do the same: 1 difference\n\
-         first: iteration 1, the observation of the call call_1 (note), byte 4\n  \
+         first: iteration 1, the observation of call call_1 (note), byte 4\n  \
            recorded: one\\n\n  now:      one\\none\n{ran_in}\
-         requests that are not the same: 2\n"
+         requests that differ: 2\n"
     );
     assert_eq!((ran.code, ran.stdout), (3, expected));
     let seen = replay(&sandbox, &["--mode", "tools", "--format", "json"]).expect_code(0).json();
@@ -338,6 +334,76 @@ fn c_16_11_tools_that_do_the_same_are_equal_and_others_are_named() {
     assert!(place.ends_with("/agent/workspaces/W001"), "{place}");
     assert!(!sandbox.path("agent/workspaces/LAST_USED").exists());
     assert_eq!(snapshot(&sandbox), before);
+}
+
+#[test]
+fn c_16_10_a_journal_that_was_emptied_is_found() {
+    let sandbox = whole();
+    sandbox.unverified("its journal is emptied");
+    let path = "work/.delta/r/journal.jsonl";
+    let lost = |evidence: &str| {
+        let ran = replay(&sandbox, &[]).expect_code(3);
+        let expected = format!(
+            "first: journal.jsonl\n  recorded: no ENGINE_START\n  expected: a run{evidence}\n"
+        );
+        assert!(ran.stdout.contains(&expected), "{}", ran.stdout);
+    };
+    for emptied in ["", "{\"type\":\"ENGINE_START\",\"seq\":1,\"time"] {
+        sandbox.write(path, emptied);
+        lost(" that is COMPLETED, see metadata.json");
+    }
+    fs::remove_file(sandbox.path("work/.delta/r/metadata.json")).unwrap();
+    lost(", see its records in io/");
+    // A directory in which nothing was ever recorded is that of a run that never began.
+    fs::remove_dir_all(sandbox.path("work/.delta/r/io")).unwrap();
+    let ran = replay(&sandbox, &[]).expect_code(1);
+    assert!(ran.stderr.starts_with("error: the run never began: "), "{}", ran.stderr);
+}
+
+#[test]
+fn c_16_11_a_run_that_waits_is_replayed_up_to_its_question() {
+    let ask =
+        |prompt: &str| format!("- call: [{{tool: ask_human, args: {{prompt: '{prompt}'}}}}]\n");
+    let turns = format!("{}{}- say: done\n", ask("First?"), ask("Second?"));
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns);
+    sandbox.run("the task", &[]).expect_code(101);
+    for (into, answers) in [("one", 1), ("two", 2)] {
+        let seen = replay(&sandbox, &["--mode", "tools", "--into", into, "--format", "json"])
+            .normal(&sandbox);
+        let seen = seen.expect_code(0).json();
+        assert_eq!((&seen["equal"], &seen["differences"]), (&json!(true), &json!([])));
+        let id = seen["replayed_as"]["run_id"].clone();
+        let shown = sandbox.delta(["list-runs", "-w", into, "--format", "json"]).output().json();
+        assert_eq!(
+            (&shown[0]["status"], &shown[0]["iterations"], shown[0]["run_id"] == id),
+            (&json!("WAITING_FOR_INPUT"), &json!(answers), id != "ID")
+        );
+        let more = sandbox.delta(["continue", "r", "-w", "work", "-m", "yes"]).output();
+        assert_eq!(more.code, if answers == 1 { 101 } else { 0 });
+    }
+}
+
+#[test]
+fn c_16_11_each_process_of_a_run_is_replayed_with_the_model_that_it_asked() {
+    let server = ScriptedServer::start(vec![
+        Answer::call("ask_human", json!({"prompt": "Really?"})),
+        Answer::call("note", json!({"text": "one"})),
+        Answer::text("done"),
+        Answer::text("more"),
+    ]);
+    let tools = "  - name: note\n    shell: echo noted ${text}\n";
+    let sandbox = Sandbox::asking(DELTA, &server.url(), tools);
+    sandbox.run("the task", &[]).expect_code(101);
+    for (message, model) in [("yes", "second"), ("again", "third")] {
+        let fixed = ["continue", "r", "-w", "work", "-m", message, "--model", model];
+        sandbox.delta(fixed).output().expect_code(0);
+    }
+    let models: Vec<_> =
+        server.requests().iter().map(|request| request.body["model"].clone()).collect();
+    assert_eq!(models, ["test-model", "second", "second", "third"]);
+    let ran = replay(&sandbox, &["--mode", "tools", "--into", "fresh"]).normal(&sandbox);
+    let equal = "the tools of run r did the same: 4 answers, 2 calls\nthe tools ran in DIR/fresh, as run ID\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, equal), "{}", ran.stderr);
 }
 
 #[test]
@@ -351,12 +417,11 @@ fn c_16_11_tools_begin_with_the_files_of_the_first_snapshot() {
     let ran = replay(&sandbox, &["--mode", "tools", "--into", "fresh"]).normal(&sandbox);
     let equal = "the tools of run r did the same: 2 answers, 1 call\nthe tools ran in DIR/fresh, as run ID\n";
     assert_eq!((ran.code, ran.stdout.as_str()), (0, equal), "{}", ran.stderr);
-    assert_eq!(ran.stderr, "The files in DIR/fresh are those with which run r began\n");
+    assert_eq!(ran.stderr, "Restored the initial files of run r in DIR/fresh\n");
     assert_eq!(sandbox.read("fresh/ledger"), "zero\none\n");
     // Files that are there are never taken away.
     let ran = replay(&sandbox, &["--mode", "tools", "--into", "fresh"]).normal(&sandbox);
-    let kept =
-        "Note: the tools work on the files that are in DIR/fresh, whatever run r began with\n";
+    let kept = "Note: the tools run on the existing files in DIR/fresh, not on the initial files of run r\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (3, kept));
     // What no observation tells, the last snapshot does.
     let other = tools.replace("cat ledger", "cat ledger; echo two >> ledger; touch new");
@@ -364,7 +429,7 @@ fn c_16_11_tools_begin_with_the_files_of_the_first_snapshot() {
     let ran = replay(&sandbox, &["--mode", "tools", "--into", "again"]).normal(&sandbox);
     let expected = "the tools of run r did not do the same: 2 differences\n\
         first: the file ledger, byte 9\n  recorded: zero\\none\\n\n  now:      zero\\none\\ntwo\n\
-        then: the file new\n  recorded: not there\n  now:      a file of 0 bytes, mode 644\n\
+        then: the file new\n  recorded: missing\n  now:      a file of 0 bytes, mode 644\n\
         the tools ran in DIR/again, as run ID\n";
     assert_eq!((ran.code, ran.stdout.as_str()), (3, expected), "{}", ran.stderr);
     assert_eq!(snapshot(&sandbox), before);
@@ -382,7 +447,7 @@ fn c_16_11_the_replay_of_a_fork_tells_its_own_account_only() {
     let again = ["replay", "f", "-w", "forked", "--mode", "tools", "--into", "fresh"];
     let ran = sandbox.delta(again).output().normal(&sandbox);
     let equal = "the tools of run f did the same: 3 answers, 2 calls\nthe tools ran in DIR/fresh, as run ID\n";
-    let begins = "The files in DIR/fresh are those with which run f began\n";
+    let begins = "Restored the initial files of run f in DIR/fresh\n";
     assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, equal, begins));
 }
 
@@ -417,7 +482,7 @@ fn c_16_12_another_llm_is_asked_with_the_recorded_results() {
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     assert!(
         ran.stdout.starts_with(
-            "the LLM called the same as in run r: 3 answers\nasked a-third for 3 answers: "
+            "the LLM made the same calls as in run r: 3 answers\nasked a-third for 3 answers: "
         ),
         "{}",
         ran.stdout
@@ -440,7 +505,7 @@ fn c_16_12_the_first_call_that_differs_ends_it() {
         Answer::call("note", json!({"text": "three"})),
     ]);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
-    let expected = "the LLM did not call the same as in run r\nfirst: iteration 2, call 1\n  \
+    let expected = "the LLM did not make the same calls as in run r\nfirst: iteration 2, call 1\n  \
         recorded: note {\"text\":\"two\"}\n  now:      note {\"text\":\"three\"}\nasked a-third for 2 answers: ";
     assert!(ran.stdout.starts_with(expected), "{}", ran.stdout);
     assert_eq!(requests.len(), 2);

@@ -29,7 +29,7 @@ fn c_11_2_what_is_said_of_a_workspace_that_looks_like_an_option_can_be_pasted() 
     let args = ["run", "--agent", "agent", place, "--run-id", "r", "-m", "go"];
     sandbox.delta(args).output().expect_code(0);
     let refused = sandbox.delta(["continue", "r", place]).output();
-    let hint = "Hint: delta continue --run-id r -w ./-odd -m \"Now do something else\"\n";
+    let hint = "help: delta continue --run-id r -w ./-odd -m \"Now do something else\"\n";
     assert!(refused.stderr.ends_with(hint), "{}", refused.stderr);
     let pasted = ["continue", "--run-id", "r", "-w", "./-odd", "-m", "Now do something else"];
     sandbox.delta(pasted).output().expect_code(0);
@@ -41,8 +41,8 @@ fn c_11_2_completed_and_failed_take_a_message_and_nothing_else() {
         let sandbox = in_state(state);
         let before = snapshot(&sandbox);
         let expected = format!(
-            "Error: Run is {state}. To continue, provide a message using -m/--message\n\
-             Hint: delta continue --run-id r -w work -m \"{next}\"\n"
+            "error: Run is {state}. To continue, provide a message using -m/--message\n\
+             help: delta continue --run-id r -w work -m \"{next}\"\n"
         );
         resume(&sandbox, &[]).expect(1, "", &expected);
         let ran = resume(&sandbox, &["--format", "json"]);
@@ -111,10 +111,10 @@ fn c_10_2_a_waiting_run_takes_its_answer_from_the_message_stdin_or_the_file() {
 fn c_10_2_without_an_answer_a_waiting_run_is_left_as_it_was() {
     let sandbox = in_state("WAITING_FOR_INPUT");
     let before = snapshot(&sandbox);
-    let expected = "Error: Run is WAITING_FOR_INPUT: Really?\n\
-                    Hint: answer with -m/--message, or write the answer to DIR/work/.delta/r/interaction/response.txt\n";
+    let expected = "error: Run is WAITING_FOR_INPUT: Really?\n\
+                    help: answer with -m/--message, or write the answer to DIR/work/.delta/r/interaction/response.txt\n";
     resume(&sandbox, &[]).normal(&sandbox).expect(1, "", expected);
-    let empty = "Error: the message on stdin is empty\nHint: give the text on stdin\n";
+    let empty = "error: the message on stdin is empty\nhelp: write the message to stdin\n";
     resume_command(&sandbox, &["-m", "-"]).stdin("\n").output().expect(126, "", empty);
     let json =
         ["continue", "--run-id", "r", "-w", "work", "--format", "json", "--max-iterations", "3"];
@@ -183,8 +183,8 @@ fn c_13_3_a_run_whose_task_was_torn_off_takes_it_by_message() {
     };
     let sandbox = cut();
     let before = snapshot(&sandbox);
-    let expected = "Error: run r has no task: its process died before it was recorded\n\
-                    Hint: give it with -m/--message\n";
+    let expected = "error: run r has no task: its process died before it was recorded\n\
+                    help: pass the task with -m/--message\n";
     resume(&sandbox, &[]).expect(1, "", expected);
     assert_eq!(snapshot(&sandbox), before);
     assert_eq!(resume(&sandbox, &["-m", "task"]).expect_code(0).stdout, "seen task\n");
@@ -204,7 +204,7 @@ fn c_11_2_an_empty_message_is_none() {
             assert_eq!(ran.expect_code(0).stdout, "seen \n", "an empty answer is one");
             continue;
         }
-        let expected = "Error: the message is empty\nHint: write it after -m, or take -m away\n";
+        let expected = "error: the message is empty\nhelp: write a message after -m, or omit -m\n";
         ran.expect(1, "", expected);
         assert_eq!(snapshot(&sandbox), before, "{state}");
     }
@@ -269,7 +269,8 @@ fn c_11_2_the_agent_has_moved() {
     let sandbox = in_state("INTERRUPTED");
     fs::rename(sandbox.path("agent"), sandbox.path("moved")).unwrap();
     let before = snapshot(&sandbox);
-    let expected = "Error: the agent is not in DIR/agent any more\nHint: say where it is now with `--agent DIR`\n";
+    let expected =
+        "error: the agent is no longer in DIR/agent\nhelp: name its directory with `--agent DIR`\n";
     resume(&sandbox, &[]).normal(&sandbox).expect(126, "", expected);
     assert_eq!(snapshot(&sandbox), before);
     resume(&sandbox, &["--agent", "nowhere"]).expect_code(126);
@@ -308,12 +309,12 @@ fn c_11_2_every_hint_has_the_model_of_the_last_process() {
     assert!(shown.ends_with(&expected), "{shown}");
     let made = ["fork", "r", "-w", "work", "--at", "0", "--run-id", "f", "--into", "new"];
     let made = sandbox.delta(made).output().normal(&sandbox).expect_code(0).stderr;
-    assert!(made.ends_with(&format!("Go on with: {}\n", next("f", "DIR/new"))), "{made}");
+    assert!(made.ends_with(&format!("Continue with: {}\n", next("f", "DIR/new"))), "{made}");
     let shown = sandbox.delta(["show", "f", "-w", "new"]).output().expect_code(0).stdout;
-    assert!(shown.ends_with(&format!("go on with: {}\n", next("f", "new"))), "{shown}");
+    assert!(shown.ends_with(&format!("continue with: {}\n", next("f", "new"))), "{shown}");
     resume(&sandbox, &["-m", "me", "-q", "--model", "script:other.yaml"]).expect_code(0);
     let refused = resume(&sandbox, &[]).expect_code(1).stderr;
-    let expected = format!("Hint: {} -m \"Now do something else\"\n", next("r", "work"));
+    let expected = format!("help: {} -m \"Now do something else\"\n", next("r", "work"));
     assert!(refused.ends_with(&expected), "{refused}");
 }
 
@@ -321,7 +322,7 @@ fn c_11_2_every_hint_has_the_model_of_the_last_process() {
 fn c_7_10_another_llm_than_the_last_process_asked_is_told() {
     let sandbox = in_state("INTERRUPTED");
     sandbox.write("agent/other.yaml", "turns:\n- say: passed\n- say: from the other\n");
-    let note = "Note: the last process asked script.yaml; this one asks other.yaml\n";
+    let note = "Note: the last process called script.yaml; this one calls other.yaml\n";
     let ran = resume(&sandbox, &["--model", "script:other.yaml"]).expect_code(0);
     assert!(ran.stderr.contains(note), "{}", ran.stderr);
     let ran = resume(&sandbox, &["-m", "more", "--model", "script:other.yaml"]);
@@ -345,20 +346,20 @@ fn c_11_2_no_such_run() {
     let command = |id: &str, dir: &str| {
         sandbox.delta(["continue", "--run-id", id, "-w", dir]).output().normal(&sandbox)
     };
-    let lost = "Error: there is no run q in DIR/work\n\
-                Hint: name its workspace with `-w DIR`, or the run by its path, DIR/.delta/q; `delta list-runs -w DIR` shows the runs of one\n";
+    let lost = "error: there is no run q in DIR/work\n\
+                help: name its workspace with `-w DIR`, or the run by its path, DIR/.delta/q; `delta list-runs -w DIR` lists its runs\n";
     command("q", "work").expect(1, "", lost);
     command("r", ".").expect(
         1,
         "",
-        "Error: there is no run r in DIR\nHint: it is here: -w DIR/work\n",
+        "error: there is no run r in DIR\nhelp: it is here: -w DIR/work\n",
     );
     fs::create_dir_all(sandbox.path("a b/.delta/r")).unwrap();
     let two =
-        "Error: there is no run r in DIR\nHint: it is here: -w 'DIR/a b'\n      -w DIR/work\n";
+        "error: there is no run r in DIR\nhelp: it is here: -w 'DIR/a b'\n      -w DIR/work\n";
     command("r", ".").expect(1, "", two);
     let nowhere =
-        "Error: the workspace nowhere cannot be used: there is no such directory\n".to_owned();
+        "error: could not open the workspace nowhere: there is no such directory\n".to_owned();
     command("r", "nowhere").expect(126, "", &nowhere);
     for bad in ["", "..", "a/b", "../work/.delta/r", "VERSION"] {
         let before = snapshot(&sandbox);
@@ -420,9 +421,17 @@ fn c_10_1_a_confirmation_wants_yes_or_no_also_from_continue() {
         let ran = sandbox.delta(fixed.iter().copied().chain([wrong])).output().expect_code(1);
         assert_eq!(
             ran.stderr,
-            "Error: the question wants yes or no: Delete?\nHint: answer y, yes, n or no; the run waits on\n"
+            "error: expected `yes` or `no`: Delete?\nhelp: answer y, yes, n or no; the run is still waiting\n"
         );
     }
+    let json = ["continue", "r", "-w", "work", "--format", "json", "-m", "perhaps"];
+    let result = sandbox.delta(json).output().expect_code(1).json();
+    assert_eq!(
+        (&result["run_id"], &result["status"], &result["error"]),
+        (&json!("r"), &json!("WAITING_FOR_INPUT"), &json!(null))
+    );
+    let question = json!({"prompt": "Delete?", "input_type": "confirmation", "sensitive": false});
+    assert_eq!(result["interaction"], question);
     assert_eq!(sandbox.read("work/.delta/r/journal.jsonl"), journal);
     let ran = sandbox.delta(fixed.iter().copied().chain(["No"])).output().expect_code(0);
     assert_eq!(ran.stdout, "got No\n");
@@ -433,7 +442,7 @@ fn c_11_1_the_run_is_a_word_or_an_option() {
     let sandbox = in_state("INTERRUPTED");
     let continued =
         |more: &[&str]| sandbox.delta([&["continue", "-w", "work"], more].concat()).output();
-    for wrong in [&["r", "--run-id", "r"] as &[&str], &[], &["a b"]] {
+    for wrong in [&["r", "--run-id", "r"] as &[&str], &["a b"]] {
         assert_eq!(continued(wrong).code, 2, "{wrong:?}");
     }
     let ran = continued(&["r", "--format", "raw"]).expect_code(0);
@@ -444,14 +453,15 @@ fn c_11_1_the_run_is_a_word_or_an_option() {
 fn c_11_1_a_word_too_many_gets_a_tip() {
     let sandbox = in_state("INTERRUPTED");
     for (words, tip) in [
-        (["agent", "-m", "x"], "\n  tip: name the agent with `--agent agent`\n"),
-        (["tidy", "up", "-y"], "\n  tip: the task stands behind `-m`, as one word of the shell\n"),
+        (&["agent", "-m", "x"] as &[&str], "\n  tip: name the agent with `--agent agent`\n"),
+        (&["agent"], "\n  tip: name the agent with `--agent agent`\n"),
+        (&["tidy", "it", "-y", "up"], "\n  tip: quote it: `delta run 'tidy it up'`\n"),
+        (&[], "\n  tip: write `delta run TEXT`, or `delta run -` to read it from stdin\n"),
     ] {
-        let ran = sandbox.delta([&["run"], &words[..]].concat()).output().expect_code(2);
+        let ran = sandbox.delta([&["run"], words].concat()).output().expect_code(2);
         assert!(ran.stderr.contains(tip), "{}", ran.stderr);
     }
     let ran = sandbox.delta(["run", "-m", "x", "--max-iterations", "0"]).output().expect_code(2);
-    let wanted =
-        "invalid value '0' for '--max-iterations <N>': write a whole number from 1 to 4294967295\n";
+    let wanted = "invalid value '0' for '--max-iterations <N>': expected a whole number from 1 to 4294967295\n";
     assert!(ran.stderr.contains(wanted), "{}", ran.stderr);
 }

@@ -47,7 +47,7 @@ fn c_6_1_events_have_their_fields_to_the_letter() {
     let process = "pid hostname start_time_unix process_name";
     let expected = [
         format!(
-            "type seq timestamp run_id epoch agent_home agent_name work_dir workspace_id max_iterations config {process} engine_version crc"
+            "type seq timestamp run_id epoch agent_home agent_name work_dir workspace_id max_iterations calls_per_answer config {process} engine_version seal crc"
         ),
         "type seq timestamp content crc".to_owned(),
         "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation crc".to_owned(),
@@ -55,7 +55,7 @@ fn c_6_1_events_have_their_fields_to_the_letter() {
         "type seq timestamp iteration call_id tool_name observation_content exit_code duration_ms execution truncated crc"
             .to_owned(),
         "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation crc".to_owned(),
-        "type seq timestamp run_id status final_iteration crc".to_owned(),
+        "type seq timestamp run_id status final_iteration seal crc".to_owned(),
     ];
     assert_eq!(journal.iter().map(keys).collect::<Vec<_>>(), expected);
     let expected =
@@ -169,7 +169,7 @@ fn c_3_1_bad_arguments_never_reach_a_process() {
         (r#"{"file": "x", "count": "many"}"#, "must be an integer"),
         (r#"{"file": "x", "count": 1.5}"#, "must be an integer"),
         (r#"{"file": "x", "mode": "c"}"#, "must be one of"),
-        (r#"{"file": "x", "list": [1]}"#, "array of strings"),
+        (r#"{"file": "x", "list": [[1]]}"#, "array of strings"),
         (r#"{"file": "x\u0000y"}"#, "NUL"),
     ];
     let mut answers: Vec<_> =
@@ -279,7 +279,7 @@ fn c_6_3_an_empty_answer_is_asked_for_once_more() {
     let (server, sandbox) = served(vec![nothing(), Answer::text("there")], "");
     let ran = sandbox.run("hello", &["--format", "raw"]).expect_code(0);
     assert_eq!(ran.stdout, "there\n");
-    assert!(ran.stderr.contains("asking once more"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("retrying once"), "{}", ran.stderr);
     assert_eq!(sandbox.events("THOUGHT")[0]["iteration"], 1);
     assert_eq!(sandbox.files("work/.delta/r/io/invocations").len(), 2);
     assert_eq!(server.requests()[0].bytes, server.requests()[1].bytes);

@@ -2,7 +2,7 @@
 //! key or a wrong kind of value is not.
 
 use super::DELTA;
-use delta::yaml::Document;
+use delta_yaml::yaml::YamlDocument;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +23,9 @@ fn schemas(sandbox: &Sandbox) -> Schemas {
 }
 
 fn json_of(file: &Path) -> Value {
-    let doc = Document::parse("file.yaml", fs::read_to_string(file).unwrap());
+    let doc = YamlDocument::parse("file.yaml", fs::read_to_string(file).unwrap());
     let doc = doc.unwrap_or_else(|error| panic!("{}: {error:?}", file.display()));
-    doc.json(&doc.root).unwrap()
+    doc.to_json(&doc.root).unwrap()
 }
 
 /// The files of the agent in `home` that a schema is there for, each with the name of the schema.
@@ -87,11 +87,14 @@ struct Refusal {
 }
 
 impl Refusal {
-    /// Whether it is something that a schema can see.
+    /// Whether it is something that a schema can see; to one, the schema of `finish` is any value.
     fn is_of_shape(&self) -> bool {
+        if self.message.starts_with("the schema of `finish`, ") {
+            return false;
+        }
         let says = |words: &&str| self.message.contains(*words);
         let refused = ["unknown key `", " is not a hook", "` is not a `type` of "];
-        let kinds = ["must be a text", "must be a list", "must be a mapping", "must be a number"];
+        let kinds = ["must be a string", "must be a list", "must be a mapping", "must be a number"];
         let choices = ["must be `", "must be a whole number", "must be one of"];
         refused.iter().chain(&kinds).chain(&choices).any(says)
     }
@@ -248,6 +251,8 @@ fn c_2_1_what_is_not_written_has_the_default_that_is_promised() {
         own(&[
             ("agent.yaml", "max_iterations", 30),
             ("hook", "timeout_ms", 30_000),
+            ("limits", "calls_per_answer", 128),
+            ("limits", "depth", 8),
             ("llm", "idle_timeout_ms", 120_000),
             ("llm", "max_retries", 5),
             ("llm", "timeout_ms", 600_000),

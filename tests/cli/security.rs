@@ -1,5 +1,19 @@
 //! The LLM's key stays with the engine (C-15.2 to C-15.5).
 
+mod answer;
+mod bounds;
+mod background;
+mod signals;
+mod templates;
+mod terminal;
+mod beneath;
+mod planted_run;
+mod screen;
+mod setuid;
+mod dotenv;
+mod key;
+mod redaction;
+
 use super::DELTA;
 use serde_json::{Value, json};
 use std::fs;
@@ -256,6 +270,7 @@ fn c_15_2_what_a_run_writes_is_private_whatever_the_umask() {
     let status = Command::new("sh")
         .args(["-c", script, DELTA])
         .current_dir(sandbox.path(""))
+        .env("HOME", sandbox.path("home"))
         .stdout(std::process::Stdio::null())
         .status();
     assert!(status.unwrap().success());
@@ -301,15 +316,39 @@ fn c_15_5_nothing_steers_the_terminal() {
     assert_eq!(bodies[1]["messages"][3]["content"], format!("out {evil}\n"));
 }
 
+/// `raw` printed the result of the LLM byte for byte, and `json` left U+009B as it was.
+#[test]
+fn c_15_5_no_format_steers_the_terminal_that_stdout_is() {
+    let evil = "a\u{1b}[2J\u{1b}]0;title\u{7}\u{1b}]52;c;eA==\u{7}\u{9b}31m\u{202e}b";
+    let server = ScriptedServer::for_anything(move |_: &RecordedRequest| Answer::text(evil));
+    let sandbox = Sandbox::asking(DELTA, &server.url(), "");
+    for format in ["text", "raw", "json", "jsonl"] {
+        let shown = {
+            let args =
+                ["run", "--agent", "agent", "-w", "work", "-q", "-m", "go", "--format", format];
+            let ran = sandbox.delta(args).wholly_at_terminal().end().expect_code(0);
+            ran.stderr.replace("\r\n", "\n")
+        };
+        let controls: Vec<char> = shown.chars().filter(|c| c.is_control() && *c != '\n').collect();
+        assert_eq!((controls, shown.contains('\u{202e}')), (vec![], false), "{format}: {shown:?}");
+        if let Some(line) = shown.lines().last().filter(|_| format.starts_with("json")) {
+            assert_eq!(serde_json::from_str::<Value>(line).unwrap()["result"], evil, "{format}");
+        }
+    }
+    let args = ["run", "--agent", "agent", "-w", "work", "-q", "-m", "go", "--format", "raw"];
+    assert_eq!(sandbox.delta(args).output().expect_code(0).stdout, format!("{evil}\n"));
+}
+
 /// A refusal showed what stood in a `.env` that the agent had written, escape sequences included.
 #[test]
 fn c_15_5_what_is_refused_does_not_steer_the_terminal_either() {
     let sandbox = Sandbox::new(DELTA);
     sandbox.agent("model: m", "");
     sandbox.write("work/.env", "DELTA_BASE_URL=\"http://\u{1b}[2J\u{1b}]0;title\u{7}\u{8}evil\"\n");
-    let ran = sandbox.run("task", &[]);
-    let said = "Error: `http://evil` is not an address of an LLM\n\
-                Hint: write it with its scheme, such as `http://localhost:11434/v1`\n";
+    // Trusted, because delta does not read it otherwise.
+    let ran = sandbox.run_command("task", &["-q"]).env("DELTA_TRUST", "work").output();
+    let said = "error: expected the URL of an LLM endpoint, found `http://evil`\n\
+                help: write it with its scheme, such as `http://localhost:11434/v1`\n";
     ran.expect(126, "", said);
 }
 

@@ -2,10 +2,13 @@
 //! same of the other programs.
 
 use super::DELTA;
-use super::sessions::SESSIONS;
-use super::sessions_pty::PTY;
 use std::process::Command;
+use std::sync::LazyLock;
 use test_support::sandbox::{Ran, Sandbox};
+
+/// The session programs, which another package builds.
+static SESSIONS: LazyLock<String> = LazyLock::new(|| test_support::sibling("delta-sessions"));
+static PTY: LazyLock<String> = LazyLock::new(|| test_support::sibling("delta-sessions-pty"));
 
 /// Agents `agent` and `my-agent`, the first with a workspace; runs in that and in `my work/`.
 fn sandbox() -> Sandbox {
@@ -63,9 +66,9 @@ fn offered_for(sandbox: &Sandbox, program: &str, words: &[&str]) -> Vec<String> 
 
 /// A sandbox with `delta-sessions` on its PATH, and sessions in it: one of bash, one of `cat -n`, and one that was ended.
 fn with_sessions() -> (Sandbox, [String; 2]) {
-    let sandbox = Sandbox::new(SESSIONS);
+    let sandbox = Sandbox::new(&SESSIONS);
     sandbox.write("bin/.keep", "");
-    std::os::unix::fs::symlink(SESSIONS, sandbox.path("bin/delta-sessions")).unwrap();
+    std::os::unix::fs::symlink(&*SESSIONS, sandbox.path("bin/delta-sessions")).unwrap();
     let start = |command: &str| {
         let started = sandbox.delta(["start", command]).output().expect_code(0).json();
         started["session_id"].as_str().unwrap().to_owned()
@@ -84,7 +87,7 @@ fn c_11_6_bash_completes_what_delta_knows() {
     assert_eq!(offered(&["run", "--format", ""]), ["text", "json", "raw", "jsonl"]);
     assert_eq!(offered(&["init", "-t", ""]), ["minimal", "hello-world", "file-ops", "api-tester"]);
     assert_eq!(offered(&["tool", "expand", "agent/a"]), ["agent/agent.yaml"]);
-    assert_eq!(offered(&["t"]), ["test", "tool"]);
+    assert_eq!(offered(&["t"]), ["test", "tool", "trust"]);
     assert_eq!(offered(&["man", "co"]), ["continue", "context", "completions"]);
     assert_eq!(offered(&["man", "tool", ""]), ["expand", "lint", "migrate", "--help"]);
     assert_eq!(offered(&["continue", "-w", "my\\ work", "f"]), ["first"]);
@@ -95,14 +98,14 @@ fn c_11_6_bash_completes_runs_workspaces_and_agents() {
     let sandbox = sandbox();
     let offered = |words: &[&str]| offered(&sandbox, words);
     for typed in ["my\\ work", "'my work'", "\"my work\""] {
-        assert_eq!(offered(&["continue", "-w", typed, "--run-id", ""]), ["first"]);
+        assert_eq!(offered(&["continue", "-w", typed, "--run-id", ""]), ["last", "first"]);
         assert_eq!(offered(&["context", "show", "-w", typed, "f"]), ["first"]);
         assert_eq!(offered(&["show", "--work-dir", typed, "fi"]), ["first"]);
     }
     // bash makes three words of `--option=value`, and what it inserts has to be quoted, unless a quote is open.
     assert_eq!(offered(&["show", "--work-dir", "=", "'my work'", "fi"]), ["first"]);
     assert_eq!(offered(&["continue", "-w", "my\\ work", "--run-id", "=", "f"]), ["first"]);
-    assert_eq!(offered(&["continue", "-w", "my\\ work", "--run-id", "="]), ["first"]);
+    assert_eq!(offered(&["continue", "-w", "my\\ work", "--run-id", "="]), ["last", "first"]);
     assert_eq!(offered(&["show", "-w", "my"]), ["my\\ work/"]);
     assert_eq!(offered(&["show", "-w", "\"my"]), ["my work/"]);
     sandbox.write("[s-z]*/x", "");
@@ -131,7 +134,10 @@ fn c_11_6_zsh_completes() {
         $_comps[delta]"#;
     let sandbox = sandbox();
     let ran = shell(&sandbox, "zsh", &["-f", "-c", script]).expect_code(0);
-    assert_eq!((&*ran.stdout, &*ran.stderr), ("first:COMPLETED a: b\n", ""));
+    assert_eq!(
+        (&*ran.stdout, &*ran.stderr),
+        ("last:first COMPLETED a: b\nfirst:COMPLETED a: b\n", "")
+    );
 }
 
 #[test]
@@ -145,7 +151,10 @@ fn c_11_6_fish_completes() {
         complete -C "delta run --agent a""#;
     let sandbox = sandbox();
     let ran = shell(&sandbox, "fish", &["--no-config", "-c", script]).expect_code(0);
-    assert_eq!((&*ran.stdout, &*ran.stderr), ("first\tCOMPLETED a: b\nagent/\tagent\n", ""));
+    assert_eq!(
+        (&*ran.stdout, &*ran.stderr),
+        ("last\tfirst COMPLETED a: b\nfirst\tCOMPLETED a: b\nagent/\tagent\n", "")
+    );
 }
 
 #[test]
@@ -163,9 +172,9 @@ fn c_11_6_sessions_are_completed() {
 
 #[test]
 fn c_11_6_sessions_at_a_terminal_are_completed() {
-    let sandbox = Sandbox::new(PTY);
+    let sandbox = Sandbox::new(&PTY);
     sandbox.write("bin/.keep", "");
-    std::os::unix::fs::symlink(PTY, sandbox.path("bin/delta-sessions-pty")).unwrap();
+    std::os::unix::fs::symlink(&*PTY, sandbox.path("bin/delta-sessions-pty")).unwrap();
     let started = sandbox.delta(["start", "cat"]).output().expect_code(0).json();
     let id = started["session_id"].as_str().unwrap();
     let offered = |words: &[&str]| offered_for(&sandbox, "delta-sessions-pty", words);
@@ -201,7 +210,7 @@ fn c_11_6_zsh_and_fish_complete_sessions() {
 
 #[test]
 fn c_11_6_an_unknown_shell_is_a_usage_error() {
-    for program in [DELTA, SESSIONS, PTY] {
+    for program in [DELTA, &SESSIONS, &PTY] {
         let sandbox = Sandbox::new(program);
         let ran = sandbox.delta(["completions", "tcsh"]).output().expect_code(2);
         assert!(ran.stderr.contains("[possible values: bash, zsh, fish]"), "{}", ran.stderr);
@@ -232,7 +241,7 @@ fn c_11_7_every_command_has_a_manual_page() {
         assert!(root.contains(shown), "{shown:?} is not in:\n{root}");
     }
     assert!(
-        root.contains("\n         delta run --agent ./my-agent -m \"Summarise the logs\"\n"),
+        root.contains("\n         delta run --agent ./my-agent \"Summarise the logs\"\n"),
         "{root}"
     );
     let listed =
@@ -244,7 +253,7 @@ fn c_11_7_every_command_has_a_manual_page() {
         assert!(text.starts_with(&format!("DELTA-{}(1)", name.to_uppercase())), "{text}");
     }
     let run = page(&sandbox, &["run"]);
-    assert!(run.contains("\nSYNOPSIS\n       delta run [OPTIONS] --message <TEXT>\n"), "{run}");
+    assert!(run.contains("\nSYNOPSIS\n       delta run [OPTIONS] [TEXT]\n"), "{run}");
     assert!(run.contains("\nEXIT CODES\n"), "{run}");
     let expand = page(&sandbox, &["tool", "expand"]);
     assert!(expand.contains("\n       delta tool expand <FILE>\n"), "{expand}");
@@ -259,7 +268,7 @@ fn c_11_7_every_command_of_sessions_has_a_manual_page() {
     if !has("groff") {
         return;
     }
-    let sandbox = Sandbox::new(SESSIONS);
+    let sandbox = Sandbox::new(&SESSIONS);
     let root = page(&sandbox, &[]);
     for shown in ["DELTA-SESSIONS(1)", "\n       delta-sessions-exec(1)\n", "\nEXIT CODES\n"] {
         assert!(root.contains(shown), "{shown:?} is not in:\n{root}");
@@ -276,7 +285,7 @@ fn c_11_7_every_command_of_sessions_at_a_terminal_has_a_manual_page() {
     if !has("groff") {
         return;
     }
-    let sandbox = Sandbox::new(PTY);
+    let sandbox = Sandbox::new(&PTY);
     let root = page(&sandbox, &[]);
     assert!(root.contains("\n       delta-sessions-pty-write-key(1)\n"), "{root}");
     // Only delta-sessions-pty itself starts it.
@@ -294,7 +303,7 @@ fn c_11_7_a_page_that_is_not_there_is_a_usage_error() {
     let ran = sandbox.delta(["man", "tool", "nope"]).output().expect_code(2);
     let error = "error: there is no command `tool nope`\n\nUsage: delta man [COMMAND]...\n";
     assert!(ran.stderr.starts_with(error), "{}", ran.stderr);
-    let sandbox = Sandbox::new(SESSIONS);
+    let sandbox = Sandbox::new(&SESSIONS);
     let ran = sandbox.delta(["man", "nope"]).output().expect_code(2);
     let error = "error: there is no command `nope`\n\nUsage: delta-sessions man [COMMAND]...\n";
     assert!(ran.stderr.starts_with(error), "{}", ran.stderr);

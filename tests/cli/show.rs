@@ -2,6 +2,7 @@
 
 use super::DELTA;
 use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -106,6 +107,27 @@ fn c_11_1_show_follows_a_run_until_its_process_leaves_it() {
 }
 
 #[test]
+fn c_11_1_show_follows_a_run_until_its_process_dies() {
+    let tools = "  - name: wait\n    shell: exec sleep 1000\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: wait}]\n- say: the end\n");
+    let mut run = sandbox.run_command("task", &["-q"]).spawn();
+    let journal = sandbox.path("work/.delta/r/journal.jsonl");
+    while !std::fs::read_to_string(&journal).unwrap_or_default().contains("ACTION_REQUEST") {
+        std::thread::yield_now();
+    }
+    let follow = sandbox.delta(["show", "r", "-w", "work", "--follow"]).spawn();
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let followed = follow.wait_with_output().unwrap();
+    let text = String::from_utf8(followed.stdout).unwrap();
+    let end = "its process has died; continue with: delta continue --run-id r -w work\n";
+    assert!(text.contains("→ wait") && text.ends_with(end), "{text}");
+    assert!(followed.status.success());
+    let follow = show(&sandbox, &["--follow", "--format", "json"]).expect_code(0);
+    assert!(follow.stdout.ends_with('\n') && follow.stdout.contains("ACTION_REQUEST"));
+}
+
+#[test]
 fn c_5_2_show_prints_a_request_that_got_no_answer() {
     let server = ScriptedServer::start(|_: &RecordedRequest| Answer::error(400, "no", None));
     let sandbox = Sandbox::asking(DELTA, &server.url(), TOOLS);
@@ -113,7 +135,10 @@ fn c_5_2_show_prints_a_request_that_got_no_answer() {
     let shown = show(&sandbox, &["--request", "1"]).expect_code(0);
     assert!(shown.stdout.as_bytes() == server.requests()[0].bytes, "{}", shown.stdout);
     let none = show(&sandbox, &["--request", "2"]).expect_code(1);
-    assert_eq!(none.stderr, "Error: there is no iteration 2\nHint: the run has 1 iterations\n");
+    assert_eq!(
+        none.stderr,
+        "error: there is no iteration 2\nhelp: the last iteration of the run is 1\n"
+    );
 }
 
 #[test]
@@ -144,10 +169,39 @@ fn c_11_1_a_run_is_named_by_its_path_too() {
         1,
         "",
         &format!(
-            "Error: Run is COMPLETED. To continue, provide a message using -m/--message\nHint: {next}\n"
+            "error: Run is COMPLETED. To continue, provide a message using -m/--message\nhelp: {next}\n"
         ),
     );
     let lost = sandbox.delta(["show", "x", "-w", "work"]).output().normal(&sandbox);
-    let hint = "name its workspace with `-w DIR`, or the run by its path, DIR/.delta/x; `delta list-runs -w DIR` shows the runs of one";
-    lost.expect(1, "", &format!("Error: there is no run x in DIR/work\nHint: {hint}\n"));
+    let hint = "name its workspace with `-w DIR`, or the run by its path, DIR/.delta/x; `delta list-runs -w DIR` lists its runs";
+    lost.expect(1, "", &format!("error: there is no run x in DIR/work\nhelp: {hint}\n"));
+}
+
+// Of a run of another user `show` said that there is no such run; `list-runs` said that the permission is missing.
+#[test]
+fn c_11_2_a_run_that_may_not_be_read_is_not_said_to_be_missing() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
+    sandbox.run("go", &[]).expect_code(0);
+    let control = sandbox.path("work/.delta");
+    let shut = |mode| {
+        std::fs::set_permissions(&control, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    shut(0o000);
+    // Root reads everything, unless it gives up the right to.
+    let drop = ["--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all", DELTA];
+    let is_root = rustix::process::geteuid().is_root();
+    for command in [&["show", "r"] as &[&str], &["replay", "r"], &["list-runs"], &["continue", "r"]]
+    {
+        let program = if is_root { "setpriv" } else { DELTA };
+        let mut denied = std::process::Command::new(program);
+        denied.args(if is_root { &drop[..] } else { &[] }).args(command);
+        let output = denied.args(["-w", "work"]).current_dir(sandbox.path("")).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            text.contains("Permission denied") && text.contains(".delta"),
+            "{command:?}: {text}"
+        );
+        assert_eq!(output.status.code(), Some(126), "{command:?}: {text}");
+    }
+    shut(0o700);
 }

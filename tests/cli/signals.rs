@@ -87,7 +87,7 @@ fn c_13_5_during_a_retry_pause() {
     interrupted(failing, |_, sandbox| {
         let log = sandbox.path("work/.delta/r/engine.log");
         until("the retry", || {
-            std::fs::read_to_string(&log).ok()?.contains("trying again").then_some(())
+            std::fs::read_to_string(&log).ok()?.contains("retrying").then_some(())
         });
     });
 }
@@ -182,6 +182,7 @@ fn c_13_5_what_nohup_ignores_stays_ignored() {
     command
         .args(["-c", script, DELTA])
         .current_dir(sandbox.path(""))
+        .env("HOME", sandbox.path("home"))
         .stdout(std::process::Stdio::piped());
     let child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
     until("the request", || (server.requests().len() == 1).then_some(()));
@@ -205,6 +206,24 @@ fn c_13_5_a_killed_engine_takes_its_tool_with_it() {
     until("the end of the tool", || (!is_alive(pid)).then_some(()));
     assert_eq!(sandbox.metadata()["status"], "RUNNING");
     assert_eq!(sandbox.journal().pop().unwrap()["type"], "ACTION_REQUEST");
+}
+
+#[test]
+fn c_13_5_a_terminal_does_not_stop_an_engine_in_the_background() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
+    let shell = Sandbox::new("/bin/sh");
+    let at_terminal = |message: &str| {
+        let run = format!("'{DELTA}' run --agent agent -w work -m {message}");
+        let script = format!("set -m; stty tostop; {run} & wait $!; echo \"code $?\"");
+        let dir = sandbox.path("");
+        let ran = shell.delta(["-c", &script]).cwd(dir).wholly_at_terminal().end();
+        ran.expect_code(0).stderr
+    };
+    let shown = at_terminal("hello");
+    assert!(shown.contains("done\n") && shown.ends_with("code 0\n"), "{shown}");
+    let shown = at_terminal("-");
+    assert!(shown.contains("could not read the message from stdin: "), "{shown}");
+    assert!(shown.ends_with("code 126\n"), "{shown}");
 }
 
 #[test]

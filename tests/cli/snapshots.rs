@@ -96,7 +96,7 @@ fn c_16_1_without_being_asked_for_nothing_is_kept() {
     sandbox.run("go", &[]).expect_code(0);
     assert_eq!(sandbox.events("SNAPSHOT"), Vec::<Value>::new());
     assert!(!sandbox.path("work/.delta/r/snapshots").exists());
-    let expected = "Error: run r has no snapshots\nHint: snapshots are kept with `--snapshots`, or `snapshots: true` in agent.yaml\n";
+    let expected = "error: run r has no snapshots\nhelp: enable them with `--snapshots`, or with `snapshots: true` in agent.yaml\n";
     let ran = rollback(&sandbox, "0", &[]);
     assert_eq!(ran, Ran { code: 1, stdout: String::new(), stderr: expected.to_owned() });
     // A run that has begun to keep them goes on with it.
@@ -123,13 +123,13 @@ fn c_16_1_agent_yaml_says_what_is_left_out() {
     let ran = rollback(&sandbox, "0", &[]).expect_code(0);
     assert_eq!(
         ran.stdout,
-        "0 changed, 0 created, 1 deleted: the workspace is what it was at the beginning of the run\n"
+        "restored the workspace to the state before the run: 0 changed, 0 created, 1 deleted\n"
     );
     assert!(sandbox.path("work/a/build/x").exists() && sandbox.path("work/a/x.log").exists());
     assert!(!sandbox.path("work/x").exists());
     // What stays because of them is not said to be gone, and once is enough.
     let again = rollback(&sandbox, "0", &[]);
-    let expected = "nothing to do: the workspace is what it was at the beginning of the run\n";
+    let expected = "nothing to restore: the workspace already matches the state before the run\n";
     assert_eq!(again, Ran { code: 0, stdout: expected.to_owned(), stderr: String::new() });
 
     sandbox.write(
@@ -201,13 +201,13 @@ fn c_16_3_a_rollback_puts_everything_back_and_can_be_undone() {
     assert_eq!(ran.stderr, way);
     assert_eq!(
         ran.stdout,
-        "0 changed, 0 created, 7 deleted: the workspace is what it was at the beginning of the run\n"
+        "restored the workspace to the state before the run: 0 changed, 0 created, 7 deleted\n"
     );
     let ran = rollback(&sandbox, &saved[..12], &[]).expect_code(0);
     assert_eq!(
         ran.stdout,
         format!(
-            "0 changed, 7 created, 0 deleted: the workspace is what it was in {}\n",
+            "restored the workspace to snapshot {}: 0 changed, 7 created, 0 deleted\n",
             &saved[..12]
         )
     );
@@ -228,10 +228,10 @@ fn c_16_3_the_llm_is_told_when_the_run_goes_on() {
     assert_eq!(said, [&json!("and now?"), &json!(note)]);
     // The workspace is as the rollback has left it, so that there is no snapshot in between.
     assert_eq!(snapshots(&sandbox), ["0", "1", "3"]);
-    assert!(command(&sandbox, "show", &[]).stdout.contains("put back to the end of iteration 1"));
+    assert!(command(&sandbox, "show", &[]).stdout.contains("restored to the end of iteration 1"));
     assert_eq!(
         rollback(&sandbox, "5", &[]).stdout,
-        "nothing to do: the workspace is what it was at the end of iteration 5\n"
+        "nothing to restore: the workspace already matches the end of iteration 5\n"
     );
     // What was the end of an iteration stays it.
     rollback(&sandbox, "3", &[]).expect_code(0);
@@ -244,7 +244,7 @@ fn c_16_3_a_rehearsal_changes_nothing() {
     let (before, journal) = (workspace(&sandbox), sandbox.read("work/.delta/r/journal.jsonl"));
     let ran = rollback(&sandbox, "1", &["--dry-run"]).expect_code(0);
     let expected = "create empty\nchange link\ndelete link.d\ndelete moved\nchange src/a\ncreate src/b\ncreate src/deep\n\
-                    delete untracked?name\n2 changed, 3 created, 3 deleted: to be what the workspace was at the end of iteration 1\n";
+                    delete untracked?name\nwould restore the workspace to the end of iteration 1: 2 changed, 3 created, 3 deleted\n";
     assert_eq!(ran, Ran { code: 0, stdout: expected.to_owned(), stderr: String::new() });
     assert_eq!(
         (workspace(&sandbox), sandbox.read("work/.delta/r/journal.jsonl")),
@@ -269,7 +269,7 @@ fn c_16_3_a_run_at_work_is_left_alone() {
     sandbox.run("go", &["--snapshots", "--max-iterations", "1"]).expect_code(1);
     let child = sandbox.delta(["continue", "r", "-w", "work", "-m", "on"]).spawn();
     until_line(&sandbox.path("work/held"));
-    let active = format!("Error: Run r is still active (PID {}).\n", child.id());
+    let active = format!("error: Run r is still active (PID {}).\n", child.id());
     assert!(rollback(&sandbox, "0", &[]).expect_code(1).stderr.starts_with(&active));
     // Nor does another run of the workspace go back under its feet.
     let other = [
@@ -288,7 +288,7 @@ fn c_16_3_a_run_at_work_is_left_alone() {
     ];
     sandbox.delta(other).output().expect_code(1);
     let refused = sandbox.delta(["rollback", "s", "-w", "work", "--to", "0"]).output();
-    let expected = "Error: run r works in this workspace\nHint: wait for it, or stop it; `delta show r` shows what it does\n";
+    let expected = "error: run r is active in this workspace\nhelp: wait for it or stop it; `delta show r` shows its progress\n";
     assert_eq!(refused, Ran { code: 1, stdout: String::new(), stderr: expected.to_owned() });
     // Whoever only looks disturbs nobody, also at what is there now.
     let diff = command(&sandbox, "diff", &["1", "now", "--name-only"]);
@@ -307,11 +307,11 @@ fn c_16_3_a_killed_run_goes_back_too() {
     sandbox.run("go", &["--snapshots"]).expect_code(-1);
     until("the tool is gone", || sandbox.path("work/half").exists().then_some(()));
     let expected =
-        "Error: there is no end of iteration 2\nHint: the last one that run r has finished is 1\n";
+        "error: run r has no complete iteration 2\nhelp: its last complete iteration is 1\n";
     let ran = rollback(&sandbox, "2", &[]);
     assert_eq!(ran, Ran { code: 1, stdout: String::new(), stderr: expected.to_owned() });
     let ran = rollback(&sandbox, "1", &[]).expect_code(0);
-    assert!(ran.stdout.starts_with("0 changed, 0 created, 1 deleted: "), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with(": 0 changed, 0 created, 1 deleted\n"), "{}", ran.stdout);
     assert_eq!(
         sandbox.files("work").iter().filter(|it| !it.starts_with(".delta")).collect::<Vec<_>>(),
         ["x"]
@@ -326,7 +326,7 @@ fn c_16_3_a_killed_run_goes_back_too() {
     assert_eq!(sandbox.observations().len(), 2);
     assert_eq!(
         rollback(&sandbox, "2", &[]).stdout,
-        "nothing to do: the workspace is what it was at the end of iteration 2\n"
+        "nothing to restore: the workspace already matches the end of iteration 2\n"
     );
 }
 
@@ -351,7 +351,7 @@ fn c_16_2_a_rollback_that_stopped_half_way_is_done_once_more() {
     assert_eq!(ran.code, 126, "{}", ran.stderr);
     assert!(
         ran.stderr.ends_with(
-            "Hint: a part of the workspace is put back already; the same command does the rest\n"
+            "help: the workspace is partly restored; run the same command again to finish\n"
         ),
         "{}",
         ran.stderr
@@ -359,8 +359,8 @@ fn c_16_2_a_rollback_that_stopped_half_way_is_done_once_more() {
     assert_ne!(workspace(&sandbox), before);
     let ran = rollback(&sandbox, "1", &[]).expect_code(0);
     assert!(
-        ran.stdout
-            .ends_with(" 1 deleted: the workspace is what it was at the end of iteration 1\n"),
+        ran.stdout.starts_with("restored the workspace to the end of iteration 1: ")
+            && ran.stdout.ends_with(" 1 deleted\n"),
         "{}",
         ran.stdout
     );
@@ -378,7 +378,7 @@ fn c_16_2_what_is_damaged_is_named_and_nothing_is_changed() {
     sandbox.write(&object, "c\n");
     let ran = rollback(&sandbox, "1", &[]);
     let expected = format!(
-        "Error: the snapshot is not whole:\nsrc/b: {} is damaged: its SHA-256 is not its name\n",
+        "error: the snapshot is damaged:\nsrc/b: {} is damaged: its SHA-256 does not match its name\n",
         sandbox.path(&object).display()
     );
     assert_eq!(ran, Ran { code: 1, stdout: String::new(), stderr: expected });
@@ -407,8 +407,8 @@ fn c_16_2_what_would_go_and_is_not_kept_whole_stays() {
     let before = workspace(&sandbox);
     let ran = rollback(&sandbox, "3", &[]);
     let expected = format!(
-        "Error: the snapshot is not whole:\nmine: {} is damaged: its SHA-256 is not its name; \
-         delete that, and what is there is kept anew\n",
+        "error: the snapshot is damaged:\nmine: {} is damaged: its SHA-256 does not match its name; \
+         delete that file, and the current content is stored again\n",
         sandbox.path(&object).display()
     );
     assert_eq!(ran, Ran { code: 1, stdout: String::new(), stderr: expected });
@@ -431,7 +431,7 @@ Deleted directory src/deep\n\
 diff --git \"a/untracked\\nname\" \"b/untracked\\nname\"\nnew file mode 100644\n--- /dev/null\n+++ \"b/untracked\\nname\"\n@@ -0,0 +1 @@\n+new\n";
     assert_eq!(ran, Ran { code: 1, stdout: expected.to_owned(), stderr: String::new() });
     let stat = command(&sandbox, "diff", &["0", "1", "--stat"]);
-    let expected = "empty | no text\nlink | +1 -0\nsrc/a | +1 -0\nsrc/b | +1 -0\nsrc/deep | no text\n3 added, 0 removed\n";
+    let expected = "empty | not text\nlink | +1 -0\nsrc/a | +1 -0\nsrc/b | +1 -0\nsrc/deep | not text\n3 added, 0 removed\n";
     assert_eq!(stat, Ran { code: 1, stdout: expected.to_owned(), stderr: String::new() });
     let equal = command(&sandbox, "diff", &["1", "2"]);
     assert_eq!(equal, Ran { code: 0, stdout: String::new(), stderr: String::new() });

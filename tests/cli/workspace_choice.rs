@@ -6,7 +6,7 @@ use std::fs;
 use test_support::sandbox::Sandbox;
 
 const QUESTION: &str =
-    "Workspace?\r\n  1) W002  (last used)\r\n  2) W001\r\n  n) a new one\r\nchoose [n]> ";
+    "Workspace?\r\n  1) W002  (last used)\r\n  2) W001\r\n  n) create a new one\r\nchoose [n]> ";
 
 /// A sandbox with two workspaces, the second one used last.
 fn with_two() -> Sandbox {
@@ -41,7 +41,7 @@ fn c_5_5_a_person_chooses_the_workspace() {
     assert_eq!(
         chosen(
             &sandbox,
-            &[("choose [n]> ", "0\n"), ("`0` is not among them; a number, a name, or n> ", "n\n")]
+            &[("choose [n]> ", "0\n"), ("expected a number, a name or n, found `0`> ", "n\n")]
         ),
         "W003"
     );
@@ -50,8 +50,8 @@ fn c_5_5_a_person_chooses_the_workspace() {
             &sandbox,
             &[
                 ("choose [n]> ", "7\n"),
-                ("`7` is not among them", "../x\n"),
-                ("`../x` is not", "\n")
+                ("a name or n, found `7`> ", "../x\n"),
+                ("found `../x`> ", "\n")
             ]
         ),
         "W004"
@@ -83,7 +83,7 @@ fn c_11_5_end_of_input_at_the_choice_is_an_error_and_no_run() {
     let mut terminal = run_own(&sandbox, &[]).at_terminal();
     terminal.expect(QUESTION).type_in("\x04");
     let ran = terminal.end();
-    assert!(ran.stderr.ends_with("Error: no workspace was chosen: end of input\nHint: name one with `-w DIR`, or give `-y` for a new one\n"), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("error: no workspace was chosen: end of input\nhelp: pass `-w DIR`, or `-y` for a new one\n"), "{}", ran.stderr);
     let result = ran.expect_code(1).json();
     assert_eq!(
         (&result["status"], &result["error"]["type"]),

@@ -36,6 +36,7 @@ fn c_5_1_the_layout_to_the_letter() {
     assert_eq!(
         files,
         [
+            ".delta/.gitignore",
             ".delta/VERSION",
             ".delta/r/agent/agent.yaml",
             ".delta/r/agent/context.yaml",
@@ -66,7 +67,11 @@ fn c_5_1_private_under_any_umask() {
         let shell = format!("umask {umask}; exec \"$0\" \"$@\"");
         let args = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "hi"];
         let mut command = Command::new("sh");
-        command.args(["-c", &shell, DELTA]).args(args).current_dir(sandbox.path(""));
+        command
+            .args(["-c", &shell, DELTA])
+            .args(args)
+            .current_dir(sandbox.path(""))
+            .env("HOME", sandbox.path("home"));
         let output = command.output().unwrap();
         Ran::of(output.status, &output.stdout, &output.stderr).expect_code(0);
         let mut queue = vec![sandbox.path("work/.delta")];
@@ -125,7 +130,7 @@ fn c_5_3_what_is_no_id_is_refused_before_a_file_is_touched() {
             .output();
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{bad:?}: {}", ran.stderr);
         assert!(
-            ran.stderr.contains("is not a run id: write 1 to 128 letters"),
+            ran.stderr.contains("is not a run id: expected 1 to 128 letters"),
             "{bad:?}: {}",
             ran.stderr
         );
@@ -154,7 +159,7 @@ fn c_5_3_an_id_that_exists_is_refused_and_its_run_untouched() {
     };
     let before = snapshot();
     let ran = sandbox.run("second", &[]).normal(&sandbox);
-    ran.expect(1, "", "Error: run r exists already in DIR/work\nHint: choose another `--run-id`\n");
+    ran.expect(1, "", "error: run r already exists in DIR/work\nhelp: choose another `--run-id`\n");
     let result = sandbox.run("second", &["--format", "json"]).expect_code(1).json();
     assert_eq!((&result["run_id"], &result["error"]["type"]), (&json!("r"), &json!("run_exists")));
     assert_eq!(snapshot(), before);
@@ -172,7 +177,10 @@ fn at_once(sandbox: &Sandbox, count: usize, args: &[&str]) -> Vec<Ran> {
     let start = |_| -> Child {
         let mut command = Command::new("sh");
         command.args(["-c", "read -r line; exec \"$0\" \"$@\" < /dev/null", DELTA]).args(args);
-        command.current_dir(sandbox.path("")).stdin(reader.try_clone().unwrap());
+        command
+            .current_dir(sandbox.path(""))
+            .env("HOME", sandbox.path("home"))
+            .stdin(reader.try_clone().unwrap());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let children: Vec<Child> = (0..count).map(start).collect();
@@ -193,11 +201,11 @@ fn c_5_3_of_many_that_want_an_id_at_once_one_gets_it() {
     assert_eq!(ran[0].code, 0, "{}", ran[0].stderr);
     for loser in &ran[1..] {
         assert_eq!(loser.code, 1, "{}", loser.stderr);
-        assert!(loser.stderr.contains("run r exists already in"), "{}", loser.stderr);
+        assert!(loser.stderr.contains("run r already exists in"), "{}", loser.stderr);
     }
     let starts = sandbox.events("ENGINE_START");
     assert_eq!((starts.len(), sandbox.metadata()["status"].as_str()), (1, Some("COMPLETED")));
-    assert_eq!(fs::read_dir(sandbox.path("work/.delta")).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(sandbox.path("work/.delta")).unwrap().count(), 3);
 }
 
 #[test]
@@ -267,7 +275,7 @@ fn c_5_5_a_workspace_that_cannot_be() {
     sandbox.write("file", "x");
     let check = |dir: &str, why: &str| {
         let ran = sandbox.delta(["run", "--agent", "agent", "-w", dir, "-m", "hi"]).output();
-        ran.expect(126, "", &format!("Error: the workspace {dir} cannot be used: {why}\n"));
+        ran.expect(126, "", &format!("error: could not open the workspace {dir}: {why}\n"));
     };
     check("file", "it is not a directory");
     check("file/below", "Not a directory (os error 20)");
@@ -296,7 +304,7 @@ fn run_as_nobody(mode: u32) -> Ran {
 #[test]
 fn c_12_4_a_workspace_that_may_not_be_written_is_a_matter_of_permission() {
     let denied =
-        "Error: could not create the directory DIR/work/.delta: Permission denied (os error 13)\n";
+        "error: could not create the directory DIR/work/.delta: Permission denied (os error 13)\n";
     run_as_nobody(0o555).expect(126, "", denied);
     assert_eq!(run_as_nobody(0o000).code, 126);
 }
@@ -309,7 +317,7 @@ fn c_5_5_a_workspaces_that_is_no_directory() {
     assert_eq!(ran.code, 126);
     assert_eq!(
         ran.stderr,
-        "Error: the workspace DIR/agent/workspaces cannot be used: it is not a directory\n"
+        "error: could not open the workspace DIR/agent/workspaces: it is not a directory\n"
     );
 }
 
@@ -319,7 +327,7 @@ fn c_15_2_symlinks_in_the_control_plane_are_refused() {
     fs::create_dir_all(sandbox.path("elsewhere")).unwrap();
     fs::create_dir_all(sandbox.path("work")).unwrap();
     symlink(sandbox.path("elsewhere"), sandbox.path("work/.delta")).unwrap();
-    let refusal = "Error: DIR/work/.delta is a symlink; delta does not follow symlinks to its run directories\n";
+    let refusal = "error: DIR/work/.delta is a symlink; delta does not follow symlinks to its run directories\n";
     sandbox.run("hi", &[]).normal(&sandbox).expect(126, "", refusal);
     assert_eq!(fs::read_dir(sandbox.path("elsewhere")).unwrap().count(), 0);
 
@@ -332,7 +340,7 @@ fn c_15_2_symlinks_in_the_control_plane_are_refused() {
     fs::create_dir(sandbox.path("work/.delta")).unwrap();
     symlink(sandbox.path("elsewhere"), sandbox.path("work/.delta/r")).unwrap();
     let ran = sandbox.run("hi", &[]).normal(&sandbox);
-    ran.expect(126, "", "Error: DIR/work/.delta/r is a symlink; delta does not follow symlinks to its run directories\n");
+    ran.expect(126, "", "error: DIR/work/.delta/r is a symlink; delta does not follow symlinks to its run directories\n");
     assert_eq!(fs::read_dir(sandbox.path("elsewhere")).unwrap().count(), 0);
 
     sandbox.write("plain/.delta", "a file");
@@ -343,7 +351,7 @@ fn c_15_2_symlinks_in_the_control_plane_are_refused() {
     ran.expect(
         126,
         "",
-        "Error: the workspace DIR/plain cannot be used: its .delta is not a directory\n",
+        "error: could not open the workspace DIR/plain: its .delta is not a directory\n",
     );
 }
 
@@ -432,8 +440,8 @@ fn c_5_1_a_layout_of_another_version_is_refused_untouched() {
     sandbox.write("work/.delta/VERSION", "2\n");
     let before = sandbox.files("work");
     let message = format!(
-        "Error: the runs in {} have the layout 2; this delta knows layout 1\n\
-         Hint: use the version of delta that made them, or another workspace\n",
+        "error: the runs in {} have layout 2; this version of delta supports layout 1\n\
+         help: use the version of delta that created them, or another workspace\n",
         sandbox.path("work/.delta").display()
     );
     let id = ["-w", "work", "--run-id", "r"];
@@ -448,4 +456,15 @@ fn c_5_1_a_layout_of_another_version_is_refused_untouched() {
     assert_eq!(sandbox.files("work"), before);
     sandbox.write("work/.delta/VERSION", "1\n");
     sandbox.delta([&["continue", "-m", "x"][..], &id].concat()).output().expect_code(0);
+}
+
+/// A VERSION of 1 GB was read as a whole.
+#[test]
+fn c_15_2_a_version_beyond_all_measure_is_refused_unread() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.write("work/.delta/VERSION", "");
+    let version = std::fs::File::options().write(true).open(sandbox.path("work/.delta/VERSION"));
+    version.unwrap().set_len(1 << 30).unwrap();
+    let ran = sandbox.delta(["list-runs", "-w", "work"]).output().expect_code(126);
+    assert!(ran.stderr.contains("it is larger than 65536 bytes"), "{}", ran.stderr);
 }

@@ -1,9 +1,9 @@
-//! Every `console` block of the README and of docs/ is run, in the order in which it stands, in a directory of the
-//! document's own that holds a copy of examples/.
+//! Every `console` block of the README, docs/ and examples/ is run, in order. Each document has a separate directory with
+//! a copy of examples/.
 //!
-//! A line that begins with `$ ` is a command for `sh`, one that begins with `> ` goes on with it. The other lines are
-//! what it prints: stderr first, then stdout. A line `...` stands for any lines. A block whose info string has a second
-//! word is the file of that name. With UPDATE_DOCS=1 the documents are corrected instead.
+//! A line that begins with `$ ` is a command for `sh`; a line that begins with `> ` continues it. The other lines are the
+//! output of the command: stderr first, then stdout. A line `...` matches any lines. A block whose info string has a
+//! second word is the file of that name. With UPDATE_DOCS=1 the test corrects the documents instead.
 
 use super::markdown::{Block, blocks};
 use super::{DELTA, PTY, SESSIONS, root, texts};
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the documents say that they stand.
+/// The directory that the documents show instead of the temporary one.
 const SHOWN_DIR: &str = "/home/me/delta";
 
 #[test]
@@ -40,11 +40,11 @@ fn check_document(file: &Path, text: &str) -> Vec<String> {
     fs::create_dir_all(&bin).unwrap();
     fs::create_dir(dir.join(".tmp")).unwrap();
     std::os::unix::fs::symlink(DELTA, bin.join("delta")).unwrap();
-    std::os::unix::fs::symlink(SESSIONS, bin.join("delta-sessions")).unwrap();
-    std::os::unix::fs::symlink(PTY, bin.join("delta-sessions-pty")).unwrap();
+    std::os::unix::fs::symlink(&*SESSIONS, bin.join("delta-sessions")).unwrap();
+    std::os::unix::fs::symlink(&*PTY, bin.join("delta-sessions-pty")).unwrap();
     copy_examples(&dir);
-    // The README of an example is read where it stands.
-    let stands =
+    // The commands of an example's README run in the directory of the example.
+    let work_dir =
         if file.starts_with("examples") { dir.join(file.parent().unwrap()) } else { dir.clone() };
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let (mut wrong, mut edits) = (Vec::new(), Vec::new());
@@ -52,14 +52,14 @@ fn check_document(file: &Path, text: &str) -> Vec<String> {
         let mut info = block.info.split_whitespace();
         match (info.next(), info.next()) {
             (Some("console"), _) => {
-                let found = run_block(&block, &stands, &dir);
+                let found = run_block(&block, &work_dir, &dir);
                 if !matches(&block.text, &found) {
                     wrong.push(report(file, &block, &found));
                     edits.push((block, found));
                 }
             }
             (Some(_), Some(name)) => {
-                let path = stands.join(name);
+                let path = work_dir.join(name);
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, &block.text).unwrap();
             }
@@ -82,7 +82,7 @@ fn check_document(file: &Path, text: &str) -> Vec<String> {
 
 fn report(file: &Path, block: &Block, found: &str) -> String {
     format!(
-        "{}:{}: it says\n{}\nand the commands print\n{found}",
+        "{}:{}: the document shows\n{}\nbut the commands print\n{found}",
         file.display(),
         block.first + 1,
         block.text
@@ -97,7 +97,7 @@ fn copy_examples(dir: &Path) {
     }
 }
 
-/// The block as it would have to be: its commands, each with what it prints.
+/// The expected text of the block: its commands, each with its output.
 fn run_block(block: &Block, dir: &Path, home: &Path) -> String {
     let mut out = String::new();
     for command in commands(block) {
@@ -116,17 +116,17 @@ struct Shown {
 
 fn commands(block: &Block) -> Vec<Shown> {
     let mut commands: Vec<Shown> = Vec::new();
-    let mut goes_on = false;
+    let mut is_command = false;
     for line in block.text.lines() {
         if let Some(script) = line.strip_prefix("$ ") {
             commands.push(Shown { shown: format!("{line}\n"), script: script.to_owned() });
-            goes_on = true;
-        } else if let (Some(more), true) = (line.strip_prefix("> "), goes_on) {
+            is_command = true;
+        } else if let (Some(more), true) = (line.strip_prefix("> "), is_command) {
             let last = commands.last_mut().unwrap();
             last.shown.push_str(&format!("{line}\n"));
             last.script.push_str(&format!("\n{more}"));
         } else {
-            goes_on = false;
+            is_command = false;
         }
     }
     assert!(!commands.is_empty(), "a console block without a command: {}", block.text);
@@ -134,7 +134,7 @@ fn commands(block: &Block) -> Vec<Shown> {
 }
 
 fn run(script: &str, dir: &Path, home: &Path) -> String {
-    let script = script.replace("cargo run --release --quiet -- ", "delta ");
+    let script = script.replace("cargo run -- ", "delta ");
     let path = std::env::var("PATH").unwrap_or_default();
     let output = Command::new("sh")
         .args(["-c", &script])
@@ -150,13 +150,13 @@ fn run(script: &str, dir: &Path, home: &Path) -> String {
     let both = [output.stderr, output.stdout]
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .concat();
-    assert!(output.status.success(), "`{script}` left with {}:\n{both}", output.status);
+    assert!(output.status.success(), "`{script}` exited with {}:\n{both}", output.status);
     let shown = both.replace(&home.join(".tmp").display().to_string(), "/tmp");
     let shown = shown.replace(&home.display().to_string(), SHOWN_DIR);
     shown.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// `text` with everything that differs from run to run replaced, and without blanks at the ends of lines.
+/// `text` with everything replaced that differs from run to run, and without blanks at the ends of lines.
 pub fn normalised(text: &str) -> String {
     const PATTERNS: [(&str, &str); 14] = [
         (r"\b\d{8}_\d{6}_[0-9a-f]{6}\b", "RUN_ID"),
@@ -171,7 +171,7 @@ pub fn normalised(text: &str) -> String {
         (r"\bpid \d+\b", "pid N"),
         (r"\(\d+\.\d s\)", "(N s)"),
         (r"\bdelta-test-[0-9a-f]{8}\b", "delta-test-ID"),
-        (r"\bcrc is [0-9a-f]{8}\b", "crc is CRC"),
+        (r"\bchecksum [0-9a-f]{8}\b", "checksum CRC"),
         (r"[ \t]+\n", "\n"),
     ];
     PATTERNS.iter().fold(text.to_owned(), |text, (pattern, replacement)| {
@@ -183,7 +183,7 @@ fn has_ellipsis(text: &str) -> bool {
     text.lines().any(|line| line == "...")
 }
 
-/// Whether `found` is what is shown, `...` standing for any lines.
+/// Whether `found` is what is shown; `...` matches any lines.
 fn matches(shown: &str, found: &str) -> bool {
     let (shown, found) = (normalised(shown), normalised(found));
     let (shown, found): (Vec<_>, Vec<_>) = (shown.lines().collect(), found.lines().collect());
@@ -201,7 +201,7 @@ fn fits(shown: &[&str], found: &[&str]) -> bool {
 #[test]
 fn the_reference_of_the_command_line_shows_every_command() {
     let reference = fs::read_to_string(root().join("docs/reference/cli.md")).unwrap();
-    let programs = [DELTA, SESSIONS, PTY];
+    let programs = [DELTA, &SESSIONS, &PTY];
     let mut queue = programs.map(|file| (file, Vec::<String>::new())).to_vec();
     while let Some((file, command)) = queue.pop() {
         let program = file.rsplit('/').next().unwrap();
@@ -219,7 +219,7 @@ fn the_reference_of_the_command_line_shows_every_command() {
     }
 }
 
-/// The names under `Commands:`, `help` apart.
+/// The names under `Commands:`, except `help`.
 fn subcommands(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let entries = listed.take_while(|line| line.starts_with("  "));

@@ -6,21 +6,26 @@
     reason = "tests may, and start real processes"
 )]
 
+mod architecture;
 mod console;
 mod contract;
 mod examples;
 mod links;
 mod markdown;
+mod prose;
+mod style;
+mod syntax;
 mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 /// The program under test.
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 /// The other program.
-const SESSIONS: &str = env!("CARGO_BIN_EXE_delta-sessions");
-const PTY: &str = env!("CARGO_BIN_EXE_delta-sessions-pty");
+static SESSIONS: LazyLock<String> = LazyLock::new(|| test_support::sibling("delta-sessions"));
+static PTY: LazyLock<String> = LazyLock::new(|| test_support::sibling("delta-sessions-pty"));
 
 /// The root of the repository.
 fn root() -> &'static Path {

@@ -2,7 +2,6 @@
 
 use super::{root, texts};
 use regex::Regex;
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -31,46 +30,10 @@ fn without_tests(text: &str) -> String {
 }
 
 #[test]
-fn modules_use_only_those_above_them() {
-    let listed = fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let module = Regex::new(r"(?m)^pub mod (\w+);").unwrap();
-    let order: Vec<String> =
-        module.captures_iter(&listed).map(|found| found[1].to_owned()).collect();
-    let place = |name: &str| order.iter().position(|other| other == name);
-    let used = Regex::new(r"crate::(?:(\w+)|\{([^}]*)\})").unwrap();
-    let (mut wrong, mut seen) = (BTreeSet::new(), BTreeSet::new());
-    for (file, text) in texts(&[".rs"]) {
-        let Ok(inside) = file.strip_prefix("src") else { continue };
-        let first = inside.components().next().unwrap().as_os_str().to_string_lossy();
-        let name = first.trim_end_matches(".rs");
-        if matches!(name, "lib" | "bin") {
-            continue;
-        }
-        let own = place(name).unwrap_or_else(|| panic!("{} is not in src/lib.rs", file.display()));
-        seen.insert(name.to_owned());
-        for found in used.captures_iter(&without_tests(&text)) {
-            let names = found.get(1).or(found.get(2)).unwrap().as_str();
-            for name in
-                names.split(',').map(|name| name.trim().split("::").next().unwrap_or_default())
-            {
-                if place(name).is_some_and(|theirs| theirs > own) {
-                    wrong.insert(format!(
-                        "{} uses {name}, which is listed below it",
-                        file.display()
-                    ));
-                }
-            }
-        }
-    }
-    assert!(seen.len() > 20, "where are the modules?");
-    assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-#[test]
 fn files_are_short() {
     let long: Vec<String> = texts(&[".rs"])
         .into_iter()
-        .filter(|(file, _)| file.starts_with("src"))
+        .filter(|(file, _)| file.starts_with("src") || file.starts_with("crates"))
         .map(|(file, text)| (file, without_tests(&text).lines().count()))
         .filter(|(_, lines)| *lines > LONGEST)
         .map(|(file, lines)| format!("{} has {lines} lines", file.display()))
@@ -121,4 +84,56 @@ fn every_test_file_is_compiled() {
 fn the_reader_of_sources_skips_tests() {
     let text = "use crate::a; // crate::b\n#[cfg(test)]\nmod tests;\nfn x() {}\n    #[cfg(test)]\n    fn y() {\n        crate::c\n    }\n#[cfg(test)]\nmod tests {\n    use crate::d;\n}\nfn z() {}\n";
     assert_eq!(without_tests(text), "use crate::a; \nfn x() {}\nfn z() {}\n");
+}
+
+/// The crates that work in `.delta` and `.sessions`.
+const WORK_IN_RUN_DIRECTORIES: [&str; 5] = [
+    "crates/delta-process/src/capture.rs",
+    "crates/delta-report/src",
+    "crates/delta-run/src",
+    "crates/delta-sessions/src",
+    "crates/delta-snapshot/src",
+];
+
+/// Their files that also open what is not in a run directory, and what that is.
+const OPEN_OTHER_FILES: [(&str, &str); 10] = [
+    ("crates/delta-run/src/fork/workspace_copy.rs", "the files of a workspace"),
+    ("crates/delta-run/src/ownership.rs", "/proc"),
+    ("crates/delta-run/src/seal.rs", "the operator's key"),
+    ("crates/delta-run/src/workspace.rs", "directories that may be workspaces"),
+    ("crates/delta-sessions/src/exec.rs", "the working directory of a session"),
+    ("crates/delta-sessions/src/pty/holder.rs", "names in its own current directory"),
+    ("crates/delta-snapshot/src/lib.rs", "the workspace"),
+    ("crates/delta-snapshot/src/object_store.rs", "/proc"),
+    ("crates/delta-snapshot/src/restore.rs", "the files of a workspace, by descriptors"),
+    ("crates/delta-snapshot/src/workspace_walk.rs", "the files of a workspace, by descriptors"),
+];
+
+/// A path that is opened without `durable` follows the symlinks that a tool has made.
+#[test]
+fn c_20_5_files_of_runs_are_opened_in_one_place() {
+    let call = Regex::new(
+        r"\bfs::(read|write|copy|remove|create|rename|metadata|symlink|hard_link|set_perm|exists|canonicalize|open)|\bFile::(open|create|options)|OpenOptions|\.(exists|is_dir|is_file|is_symlink|symlink_metadata|read_dir|try_exists)\(\)",
+    )
+    .unwrap();
+    // Questions to metadata that was read already.
+    let answered =
+        Regex::new(r"\b(metadata|kind|entry|file_type|found)\.(is_dir|is_file|is_symlink)\(\)")
+            .unwrap();
+    let own = Regex::new(r"\b(AppendFile|DraftFile|NewPrivateFile|LogFile)::").unwrap();
+    let mut found = Vec::new();
+    for (file, text) in texts(&[".rs"]) {
+        let works_there = WORK_IN_RUN_DIRECTORIES.iter().any(|dir| file.starts_with(dir));
+        let is_exempt = OPEN_OTHER_FILES.iter().any(|(exempt, _)| file == Path::new(exempt));
+        if !works_there || is_exempt || file.ends_with("tests.rs") {
+            continue;
+        }
+        for line in without_tests(&text).lines() {
+            let line = own.replace_all(&answered.replace_all(line, ""), "").into_owned();
+            if call.is_match(&line) && !line.trim_start().starts_with("use ") {
+                found.push(format!("{}: {}", file.display(), line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "use delta_base::durable:\n{}", found.join("\n"));
 }

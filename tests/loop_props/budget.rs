@@ -2,19 +2,21 @@
 //! and the same after a rebuild from the journal.
 
 use super::thought;
-use delta::context::{Context, ContextError, Counter, Manifest, Surroundings};
-use delta::diag::Report;
-use delta::event::{ActionResult, Event, Payload, Thought};
-use delta::llm::{ToolCall, Usage};
-use delta::process::{Env, Launch};
-use delta::signal::Cancel;
-use delta::state::RunState;
-use delta::text::Secrets;
-use delta::time::{self, Timestamp};
-use delta::vars::Vars;
-use delta::yaml::Document;
+use delta_agent::context::{
+    ContextError, ContextInputs, ContextManifest, RequestContext, TokenCounter,
+};
+use delta_base::redact::Secrets;
+use delta_base::signal::CancelToken;
+use delta_base::time::{self, Timestamp};
+use delta_llm::llm::{ToolCall, Usage};
+use delta_process::{EnvVars, LaunchContext};
+use delta_run::event::{ActionResult, Event, Payload, Thought};
+use delta_run::state::RunState;
+use delta_shell::EngineVars;
+use delta_yaml::diagnostic::DiagnosticReport;
+use delta_yaml::yaml::YamlDocument;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use test_support::server::check_request;
 
 /// One iteration: what a person said before it, the answer, the results of its calls, and how many times more tokens
@@ -23,29 +25,36 @@ type Round = (Vec<String>, String, Vec<String>, Option<u64>);
 
 const NOTICE: &str = "# Context Block: journal\n\n[";
 
-fn manifest(budget: &str) -> Manifest {
+fn manifest(budget: &str) -> ContextManifest {
     let yaml = format!("sources:\n  - {{type: journal{budget}}}\n");
-    let doc = Document::parse("context.yaml".to_owned(), yaml).unwrap();
-    let manifest = Manifest::read(&doc).unwrap();
-    let mut report = Report::default();
-    doc.finish(&mut report);
+    let doc = YamlDocument::parse("context.yaml".to_owned(), yaml).unwrap();
+    let manifest = ContextManifest::read(&doc).unwrap();
+    let mut report = DiagnosticReport::default();
+    doc.drain_diagnostics(&mut report);
     assert!(report.is_empty());
     manifest
 }
 
-fn build<'s>(manifest: &Manifest, state: &'s RunState) -> Result<Context<'s>, ContextError> {
-    let vars = Vars { agent_home: "/a".into(), cwd: "/w".into(), run_dir: "/r".into() };
-    let launch =
-        |_: &_| Launch { cwd: "/".into(), env: Env::default(), secrets: Secrets::default() };
-    let mut around = Surroundings {
+fn build<'s>(
+    manifest: &ContextManifest,
+    state: &'s RunState,
+) -> Result<RequestContext<'s>, ContextError> {
+    let vars = EngineVars { agent_home: "/a".into(), cwd: "/w".into(), run_dir: "/r".into() };
+    let launch = |_: &_| LaunchContext {
+        cwd: "/".into(),
+        env: EnvVars::default(),
+        secrets: Secrets::default(),
+        containment: None,
+    };
+    let mut around = ContextInputs {
         iteration: state.iterations + 1,
         ratio: state.ratio,
         vars: &vars,
-        cancel: &Cancel::manual().unwrap(),
+        cancel: &CancelToken::manual().unwrap(),
         launch: &launch,
-        clock: time::now,
-        counter: &mut Counter::default(),
-        generates: true,
+        clock: time::current_time,
+        counter: &mut TokenCounter::default(),
+        run_generators: true,
     };
     manifest.build(state, &mut around)
 }
@@ -57,7 +66,7 @@ fn tokens<M: AsRef<str>>(messages: &[M], state: &RunState) -> u64 {
 }
 
 /// The messages of a context.
-fn sent_in<'c>(context: &'c Context<'_>) -> Vec<&'c str> {
+fn sent_in<'c>(context: &'c RequestContext<'_>) -> Vec<&'c str> {
     context.messages().into_iter().flat_map(|some| some.iter()).collect()
 }
 
@@ -112,6 +121,8 @@ impl Told {
                 duration_ms: 0,
                 execution: None,
                 truncated: false,
+                ended_background: Vec::new(),
+                left_running: Vec::new(),
                 result: None,
             })));
         }
@@ -130,8 +141,16 @@ fn round() -> impl Strategy<Value = Round> {
     (said, text(), results, tenths)
 }
 
-/// What is sent must be the notice, the task, and the end of the whole conversation, beginning with an iteration.
-fn check_shape(context: &Context<'_>, state: &RunState) -> Result<(), TestCaseError> {
+/// The message of a user that the `kept` newest answers begin with.
+fn worked_on(messages: &[Json], kept: usize) -> Option<&Json> {
+    let answers = messages.iter().enumerate().filter(|(_, it)| it["role"] == "assistant");
+    let (first, _) = answers.rev().nth(kept.checked_sub(1)?)?;
+    messages[..first].iter().rfind(|message| message["role"] == "user")
+}
+
+/// What is sent must be the notice, the task, the message that is worked on, and the end of the whole conversation,
+/// beginning with an iteration.
+fn check_shape(context: &RequestContext<'_>, state: &RunState) -> Result<(), TestCaseError> {
     let sent = crate::read(&sent_in(context));
     let whole = crate::read(&state.conversation.messages(None));
     let sent = sent.as_array().unwrap();
@@ -145,10 +164,17 @@ fn check_shape(context: &Context<'_>, state: &RunState) -> Result<(), TestCaseEr
     let task = json!({"role": "user", "content": state.conversation.task()});
     prop_assert_eq!(&rest[0], &task, "the task stays");
     let rest = if context.left_out > 0 { &rest[1..] } else { rest };
-    prop_assert!(whole.ends_with(rest), "the end of the conversation");
+    let is_end = |rest: &[Json]| whole.ends_with(rest);
+    let is_pinned = !is_end(rest) && rest.first().is_some_and(|it| it["role"] == "user");
+    let rest = if is_pinned { &rest[1..] } else { rest };
+    prop_assert!(is_end(rest), "the end of the conversation");
     let kept = rest.iter().filter(|message| message["role"] == "assistant").count();
-    prop_assert_eq!(kept, state.conversation.iterations() - context.left_out);
-    prop_assert!(kept > 0 || state.conversation.iterations() == 0, "the newest iteration stays");
+    prop_assert_eq!(kept, state.conversation.iteration_count() - context.left_out);
+    prop_assert_eq!(worked_on(sent, kept), worked_on(whole, kept), "the message that is worked on");
+    prop_assert!(
+        kept > 0 || state.conversation.iteration_count() == 0,
+        "the newest iteration stays"
+    );
     let checked = check_request(&json!({"model": "m", "messages": sent}));
     prop_assert_eq!(checked, Ok(()));
     Ok(())
@@ -171,7 +197,7 @@ proptest! {
             said.iter().for_each(|content| {
                 run.record(Payload::UserMessage { content: content.clone() });
             });
-            let rebuilt = RunState::of(&run.events);
+            let rebuilt = RunState::from_events(&run.events);
             let left_out = match (build(&manifest, &run.state), build(&manifest, &rebuilt)) {
                 (Ok(context), Ok(again)) => {
                     check_shape(&context, &run.state)?;
@@ -192,7 +218,7 @@ proptest! {
                     // Only when the least that must be sent has no room.
                     let least = run.state.conversation.messages(Some(1));
                     let notice = run.state.ratio.tokens(160);
-                    prop_assert!(tokens(&least, &run.state) + notice + 3 > room);
+                    prop_assert!(tokens(&least, &run.state) + notice + 4 > room);
                     prop_assert_eq!(one.to_string(), other.to_string());
                     return Ok(());
                 }

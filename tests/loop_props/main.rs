@@ -3,13 +3,15 @@
 
 mod budget;
 
-use delta::event::{
-    ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, Files, Fork, InputType, Origin,
-    Payload, ProcessInfo, Question, RunStatus, SnapshotTaken, Thought,
+use delta_base::id::{RunId, SnapshotId};
+use delta_base::time::Timestamp;
+use delta_llm::llm::{ToolCall, Usage};
+use delta_run::event::{
+    ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, ForkFiles, ForkOrigin,
+    HumanQuestion, InputType, Payload, ProcessInfo, RunConfig, RunFork, RunStatus, Thought,
+    WorkspaceSnapshot,
 };
-use delta::llm::{ToolCall, Usage};
-use delta::state::{Call, Ending, RunState, Step};
-use delta::time::Timestamp;
+use delta_run::state::{PendingCall, RunEnding, RunState, RunStep};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -43,7 +45,7 @@ impl Simulated {
 
     /// What a process finds that takes up the run after these events.
     fn of(events: &[Event]) -> Self {
-        Self { events: events.to_vec(), state: RunState::of(events) }
+        Self { events: events.to_vec(), state: RunState::from_events(events) }
     }
 
     fn record(&mut self, payload: Payload) {
@@ -59,14 +61,18 @@ impl Simulated {
 
     fn start(&mut self, epoch: u32) {
         self.record(Payload::EngineStart(Box::new(EngineStart {
-            run_id: "r".to_owned(),
+            run_id: RunId::parse("r").unwrap(),
             epoch,
             agent_home: "/a".to_owned(),
             agent_name: "a".to_owned(),
             work_dir: "/w".to_owned(),
             workspace_id: "w".to_owned(),
             max_iterations: 1000,
-            config: json!({"builtins": ["finish", "ask_human"]}),
+            calls_per_answer: None,
+            config: RunConfig {
+                builtins: Some(vec!["finish".to_owned(), "ask_human".to_owned()]),
+                ..RunConfig::default()
+            },
             process: ProcessInfo {
                 pid: 1,
                 hostname: "h".to_owned(),
@@ -74,12 +80,13 @@ impl Simulated {
                 process_name: "delta".to_owned(),
             },
             parent: None,
+            seal: None,
             engine_version: "0".to_owned(),
         })));
     }
 
-    fn request(&mut self, call: &Call, argv: Option<Vec<String>>) {
-        if argv.is_none() && self.state.is_begun(&call.id) {
+    fn request(&mut self, call: &PendingCall, argv: Option<Vec<String>>) {
+        if argv.is_none() && self.state.is_requested(&call.id) {
             return;
         }
         self.record(Payload::ActionRequest(Box::new(ActionRequest {
@@ -92,7 +99,7 @@ impl Simulated {
         })));
     }
 
-    fn result(&mut self, call: &Call, text: &str, result: Option<Value>) {
+    fn result(&mut self, call: &PendingCall, text: &str, result: Option<Value>) {
         self.record(Payload::ActionResult(Box::new(ActionResult {
             iteration: call.iteration,
             call_id: call.id.clone(),
@@ -103,14 +110,16 @@ impl Simulated {
             execution: None,
             truncated: false,
             result,
+            ended_background: Vec::new(),
+            left_running: Vec::new(),
         })));
     }
 
     /// Works to the end; checks before every answer that a strict endpoint would take the conversation.
-    fn finish(&mut self, script: &Script) -> Ending {
+    fn finish(&mut self, script: &Script) -> RunEnding {
         loop {
             match self.state.next_step() {
-                Step::Think { iteration } => {
+                RunStep::Think { iteration } => {
                     self.check_conversation();
                     let end = ("the end".to_owned(), vec![]);
                     let (content, tool_calls) =
@@ -122,20 +131,20 @@ impl Simulated {
                         ..thought()
                     })));
                 }
-                Step::Act(call) => self.act(&call),
-                Step::Settle { call, .. } => self.result(&call, "[unknown]", None),
-                Step::Wait(question) => self.record(Payload::HumanInputReceived {
+                RunStep::Act(call) => self.act(&call),
+                RunStep::Settle { call, .. } => self.result(&call, "[unknown]", None),
+                RunStep::Wait(question) => self.record(Payload::HumanInputReceived {
                     iteration: question.iteration,
                     call_id: question.call_id,
                     response: "yes".to_owned(),
                 }),
-                Step::Reply { call, response } => self.result(&call, &response, None),
-                Step::End(ending) => return ending,
+                RunStep::Reply { call, response } => self.result(&call, &response, None),
+                RunStep::End(ending) => return ending,
             }
         }
     }
 
-    fn act(&mut self, call: &Call) {
+    fn act(&mut self, call: &PendingCall) {
         match call.tool.as_str() {
             "run" => {
                 self.request(call, Some(vec!["true".to_owned()]));
@@ -143,7 +152,7 @@ impl Simulated {
             }
             "ask_human" => {
                 self.request(call, None);
-                self.record(Payload::HumanInputRequest(Question {
+                self.record(Payload::HumanInputRequest(HumanQuestion {
                     iteration: call.iteration,
                     call_id: call.id.clone(),
                     prompt: "?".to_owned(),
@@ -190,6 +199,7 @@ fn thought() -> Thought {
         iteration: 0,
         content: String::new(),
         tool_calls: Vec::new(),
+        redacted_calls: Vec::new(),
         reasoning: None,
         finish_reason: None,
         usage: None,
@@ -197,6 +207,7 @@ fn thought() -> Thought {
         estimated_tokens: None,
         left_out: 0,
         script_turn: None,
+        discarded_usage: Vec::new(),
     }
 }
 
@@ -238,8 +249,8 @@ fn same(one: &RunState, other: &RunState) {
         (other.created_at, other.updated_at, other.started_at)
     );
     assert_eq!(
-        (&one.start, one.cut_off, one.script_place),
-        (&other.start, other.cut_off, other.script_place)
+        (&one.start, one.was_cut_off, one.script_turn),
+        (&other.start, other.was_cut_off, other.script_turn)
     );
     assert_eq!((one.ratio, one.left_out), (other.ratio, other.left_out));
     assert_eq!(one.question(), other.question());
@@ -276,7 +287,7 @@ proptest! {
             run.start(2);
             run.record(Payload::UserMessage { content: "and another thing".to_owned() });
             run.check_conversation();
-            prop_assert_eq!(run.finish(&script), Ending::Completed);
+            prop_assert_eq!(run.finish(&script), RunEnding::Completed);
             run.check_conversation();
             let sent = run.state.conversation.messages(None).join(",");
             prop_assert!(sent.contains("and another thing"));
@@ -291,8 +302,8 @@ proptest! {
         for (index, event) in whole.events.iter().enumerate() {
             kept.apply(event);
             let lines: Vec<String> = whole.events[..=index].iter().map(Event::to_line).collect();
-            let read: Vec<Event> = lines.iter().map(|line| Event::of_line(line).unwrap()).collect();
-            let rebuilt = RunState::of(&read);
+            let read: Vec<Event> = lines.iter().map(|line| Event::from_line(line).unwrap()).collect();
+            let rebuilt = RunState::from_events(&read);
             same(&kept, &rebuilt);
             let bytes = |state: &RunState| state.conversation.messages(None).join(",");
             prop_assert_eq!(bytes(&kept), bytes(&rebuilt));
@@ -306,7 +317,7 @@ proptest! {
         prop_assert!(line.ends_with('\n') && line.matches('\n').count() == 1);
         let value: Value = serde_json::from_str(&line).unwrap();
         prop_assert_eq!(&value["seq"], &json!(seq));
-        prop_assert_eq!(Event::of_line(&line).unwrap(), event);
+        prop_assert_eq!(Event::from_line(&line).unwrap(), event);
     }
 }
 
@@ -350,7 +361,7 @@ fn payload() -> impl Strategy<Value = Payload> {
         }),
         (any::<u32>(), text(), text(), any::<bool>()).prop_map(
             |(iteration, call_id, prompt, sensitive)| {
-                Payload::HumanInputRequest(Question {
+                Payload::HumanInputRequest(HumanQuestion {
                     iteration,
                     call_id,
                     prompt,
@@ -376,14 +387,14 @@ fn payload() -> impl Strategy<Value = Payload> {
         ),
         (
             any::<u32>(),
-            text(),
+            tree(),
             any::<[u64; 4]>(),
             any::<bool>(),
             prop::collection::vec(text(), 0..3)
         )
             .prop_map(
                 |(iteration, tree, [files, bytes, written, left_out], found, exclude)| {
-                    Payload::Snapshot(Box::new(SnapshotTaken {
+                    Payload::Snapshot(Box::new(WorkspaceSnapshot {
                         iteration,
                         tree,
                         files,
@@ -395,22 +406,39 @@ fn payload() -> impl Strategy<Value = Payload> {
                     }))
                 }
             ),
-        (any::<u32>(), prop::option::of(any::<u32>()), text(), text()).prop_map(
+        (any::<u32>(), prop::option::of(any::<u32>()), tree(), tree()).prop_map(
             |(iteration, to, tree, saved)| Payload::Rollback { iteration, to, tree, saved }
         ),
-        (text(), text(), text(), any::<u32>()).prop_map(|(run_id, dir, name, iteration)| {
-            let (run_dir, work_dir) = (dir.clone(), dir.clone());
-            let from = Origin { run_id: name.clone(), iteration, run_dir, work_dir: dir.clone() };
-            let (workspace_id, files) = (name, Files::Present);
-            let tree = Some(run_id.clone()).filter(|id| !id.is_empty());
-            Payload::Fork(Box::new(Fork { run_id, work_dir, workspace_id, from, files, tree }))
-        }),
+        (run_id(), text(), run_id(), any::<u32>(), prop::option::of(tree())).prop_map(
+            |(run_id, dir, origin, iteration, tree)| {
+                let (run_dir, work_dir) = (dir.clone(), dir.clone());
+                let from = ForkOrigin { run_id: origin, iteration, run_dir, work_dir: dir.clone() };
+                let (workspace_id, files) = (dir, ForkFiles::Present);
+                Payload::Fork(Box::new(RunFork {
+                    run_id,
+                    work_dir,
+                    workspace_id,
+                    from,
+                    files,
+                    tree,
+                }))
+            }
+        ),
         end.prop_map(|(run_id, status, final_iteration)| Payload::EngineEnd {
             run_id,
             status,
-            final_iteration
+            final_iteration,
+            seal: None,
         }),
     ]
+}
+
+fn tree() -> impl Strategy<Value = SnapshotId> {
+    any::<[u8; 32]>().prop_map(SnapshotId::from_digest)
+}
+
+fn run_id() -> impl Strategy<Value = RunId> {
+    "[0-9a-zA-Z][0-9a-zA-Z._-]{0,20}".prop_map(|text| RunId::parse(&text).unwrap())
 }
 
 fn thoughts() -> impl Strategy<Value = Payload> {
@@ -443,6 +471,7 @@ fn thoughts() -> impl Strategy<Value = Payload> {
                 reasoning,
                 usage,
                 script_turn,
+                discarded_usage: Vec::new(),
                 estimated_tokens: room.0,
                 left_out: room.1,
                 ..thought()
@@ -498,6 +527,8 @@ fn results() -> impl Strategy<Value = Payload> {
                     execution: None,
                     truncated,
                     result,
+                    ended_background: Vec::new(),
+                    left_running: Vec::new(),
                 }))
             },
         )

@@ -1,6 +1,7 @@
 //! What is sent, and how the answers are read.
 
 use super::*;
+use delta_llm::llm::endpoint::ApiKey;
 use test_support::server::{Answer, RecordedRequest};
 
 #[test]
@@ -21,11 +22,11 @@ fn c_7_1_streamed_and_whole_answers_are_the_same() {
             (ask(&mut of_stream).0.unwrap(), ask_whole(&mut of_whole).0.unwrap());
         let summary = |reply: &Reply| Reply { response: Default::default(), ..reply.clone() };
         assert_eq!(summary(&streamed), summary(&whole));
-        let (of_stream, of_whole) = (streamed.response.to_json(), whole.response.to_json());
+        let (of_stream, of_whole) = (streamed.response.to_value(), whole.response.to_value());
         assert_eq!(of_stream["object"], "chat.completion");
         assert_eq!(of_stream["choices"], of_whole["choices"]);
         assert_eq!(of_stream["usage"], of_whole["usage"]);
-        assert_eq!((streamed.status, streamed.sent), (Some(200), None));
+        assert_eq!((streamed.status, streamed.sent_body), (Some(200), None));
     }
     assert_eq!((streaming.violations(), whole.violations()), (vec![], vec![]));
 }
@@ -35,8 +36,11 @@ fn c_7_1_calls_come_with_their_whole_arguments() {
     let answer = Answer::calls(vec![("a", json!({"text": "one two three"})), ("b", json!({}))]);
     let server = ScriptedServer::start(vec![answer]);
     let reply = ask(&mut client(&server, true)).0.unwrap();
-    let calls: Vec<_> =
-        reply.tool_calls.iter().map(|c| (&*c.function.name, &*c.function.arguments)).collect();
+    let calls: Vec<_> = reply
+        .tool_calls
+        .iter()
+        .map(|c| (&*c.function.name, c.function.arguments.as_str()))
+        .collect();
     assert_eq!(calls, [("a", r#"{"text":"one two three"}"#), ("b", "{}")]);
     assert_eq!(reply.tool_calls[0].id, "call_1");
     assert_eq!(reply.finish_reason.as_deref(), Some("tool_calls"));
@@ -73,11 +77,12 @@ fn c_7_1_a_whole_answer_is_taken_where_a_stream_was_asked_for() {
 #[test]
 fn c_7_1_the_request_is_sent_as_it_is() {
     let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("ok"));
-    let key = Some("sk-secret-key".to_owned());
-    let mut with_key = provider(Endpoint { key, ..endpoint(&format!("{}//", server.url()), true) });
+    let api_key = Some(ApiKey::new("sk-secret-key".to_owned()));
+    let mut with_key =
+        provider(Endpoint { api_key, ..endpoint(&format!("{}//", server.url()), true) });
     server.forbid("sk-secret-key");
     let spaced = r#"{"model":"m",  "messages":[{"role":"user","content":"\u00e4"}],"stream":true}"#;
-    ask_with(&mut with_key, spaced, &Cancel::manual().unwrap()).0.unwrap();
+    ask_with(&mut with_key, spaced, &CancelToken::manual().unwrap()).0.unwrap();
     ask_whole(&mut client(&server, false)).0.unwrap();
     let requests = server.requests();
     assert_eq!(requests[0].bytes, spaced.as_bytes());
@@ -87,7 +92,7 @@ fn c_7_1_the_request_is_sent_as_it_is() {
     assert_eq!(header(0, "accept"), Some("text/event-stream"));
     assert_eq!(header(0, "content-type"), Some("application/json"));
     assert_eq!(header(0, "user-agent"), Some(concat!("delta/", env!("CARGO_PKG_VERSION"))));
-    assert_eq!((header(0, "accept-encoding"), header(0, "cookie")), (None, None));
+    assert_eq!((header(0, "accept-encoding"), header(0, "cookie")), (Some("identity"), None));
     assert_eq!(header(1, "authorization"), None);
     assert_eq!(header(1, "accept"), Some("application/json"));
     assert_eq!(server.violations(), Vec::<String>::new());
@@ -106,13 +111,13 @@ fn c_7_1_an_endpoint_that_refuses_stream_options_is_asked_without() {
     let outcome = ask(&mut client);
     assert_eq!(content(&outcome), "ok");
     assert_eq!((outcome.1.len(), outcome.1[0].retry_in_ms), (1, Some(0)));
-    let sent = outcome.0.unwrap().sent.unwrap();
+    let sent = outcome.0.unwrap().sent_body.unwrap();
     assert_eq!(sent.as_bytes(), server.requests()[1].bytes);
     assert_eq!(*sent, body(true).replace(r#","stream_options":{"include_usage":true}"#, ""));
     // The rest of the provider's life: nothing is refused any more.
     let outcome = ask(&mut client);
     assert_eq!((content(&outcome), outcome.1.len()), ("ok", 0));
-    assert!(outcome.0.unwrap().sent.is_some());
+    assert!(outcome.0.unwrap().sent_body.is_some());
     assert_eq!(server.requests().len(), 3);
 }
 
@@ -120,7 +125,7 @@ fn c_7_1_an_endpoint_that_refuses_stream_options_is_asked_without() {
 fn c_7_1_a_body_beyond_64_mib_is_refused() {
     let server =
         ScriptedServer::start(|_: &RecordedRequest| Answer::raw(200, vec![b' '; (64 << 20) + 1]));
-    assert_eq!(failure(ask(&mut single(&server, true))).0, "the answer is longer than 64 MiB");
+    assert_eq!(failure(ask(&mut single(&server, true))).0, "the response is longer than 64 MiB");
 }
 
 #[test]
@@ -133,13 +138,74 @@ fn c_4_4_lone_surrogates_in_an_answer_do_no_harm() {
     assert_eq!(content(&ask(&mut client)), "a\u{fffd}b");
 }
 
+/// A gzipped answer was "the stream ended before it was finished".
+#[test]
+fn c_7_3_an_answer_in_an_encoding_that_was_not_asked_for_is_named() {
+    let packed = |status| Answer::raw(status, "\u{1f}\u{8b}").header("Content-Encoding", "gzip");
+    let plain = Answer::text("ok").header("Content-Encoding", "identity");
+    let server = ScriptedServer::start(vec![packed(200), packed(401), plain]);
+    let mut client = client(&server, true);
+    let (message, hint, _) = failure(ask(&mut client));
+    assert_eq!(
+        message,
+        "the endpoint's response has the encoding `gzip`, but delta accepts only `identity`"
+    );
+    assert!(hint.contains("compression"), "{hint}");
+    let refused = "the endpoint answered 401 Unauthorized: its message has the encoding `gzip`";
+    assert_eq!(failure(ask(&mut client)).0, refused);
+    assert_eq!(content(&ask(&mut client)), "ok");
+}
+
+/// The path went behind the query.
+#[test]
+fn c_7_1_the_query_of_an_address_stays_at_its_end() {
+    let server = ScriptedServer::for_anything(|_: &RecordedRequest| Answer::text("ok"));
+    let base = format!("{}/?api-version=2024-10-21&x=/y#part", server.url());
+    ask(&mut provider(endpoint(&base, true))).0.unwrap();
+    let target = "POST /v1/chat/completions?api-version=2024-10-21&x=/y";
+    assert_eq!(server.requests()[0].target, target);
+}
+
+/// Groq streams its usage in a place of its own, LiteLLM says the cost in a header.
+#[test]
+fn c_12_7_usage_and_cost_are_read_where_gateways_put_them() {
+    let groq = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}],\"usage\":null,\
+                \"x_groq\":{\"id\":\"r\",\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}}}\n\ndata: [DONE]\n\n";
+    let whole = |usage: Value| {
+        let message = json!({"role": "assistant", "content": "a"});
+        let body =
+            json!({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage});
+        Answer::raw(200, body.to_string())
+    };
+    let counted = json!({"prompt_tokens": 7, "completion_tokens": 3});
+    let priced = json!({"prompt_tokens": 7, "completion_tokens": 3, "cost": 0.5});
+    let header = |answer: Answer, cost: &str| answer.header("x-litellm-response-cost", cost);
+    let cases = [
+        (Answer::event_stream(groq), None),
+        (header(Answer::event_stream(groq), "0.0"), None),
+        (header(Answer::event_stream(groq), "0.25"), Some(0.25)),
+        (header(whole(counted.clone()), "1.5e-05"), Some(1.5e-5)),
+        (header(whole(counted.clone()), "0.0"), Some(0.0)),
+        (header(whole(counted.clone()), "None"), None),
+        (header(whole(counted), "-1"), None),
+        (header(whole(priced), "0.25"), Some(0.5)),
+    ];
+    for (at, (answer, cost)) in cases.into_iter().enumerate() {
+        let server = ScriptedServer::start(vec![answer]);
+        let usage = ask(&mut single(&server, true)).0.unwrap().usage.unwrap();
+        assert_eq!((usage.input_tokens, usage.output_tokens, usage.cost_usd), (7, 3, cost), "{at}");
+    }
+}
+
 #[test]
 fn settings_that_cannot_work_are_refused_at_once() {
-    let refused = |endpoint: Endpoint| OpenAi::new(endpoint, "m").err().unwrap().to_string();
+    let refused =
+        |endpoint: Endpoint| OpenAiProvider::new(endpoint, "m").err().unwrap().to_string();
     let good = || endpoint("http://127.0.0.1:1/v1", false);
     assert!(refused(endpoint("ftp://example.org", false)).contains("ftp://example.org"));
-    assert!(refused(endpoint("", false)).contains("is not an address"));
-    let message = refused(Endpoint { key: Some("line\nbreak".to_owned()), ..good() });
+    assert!(refused(endpoint("", false)).contains("expected a URL"));
+    let message =
+        refused(Endpoint { api_key: Some(ApiKey::new("line\nbreak".to_owned())), ..good() });
     assert!(message.contains("API key") && !message.contains("break"), "{message}");
     let message = refused(Endpoint { proxy: Some("ftp://user:secret@host".to_owned()), ..good() });
     assert!(message.contains("PROXY") && !message.contains("secret"), "{message}");
@@ -149,7 +215,7 @@ fn settings_that_cannot_work_are_refused_at_once() {
 fn the_server_of_these_tests_is_strict() {
     let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("ok"));
     server.forbid("sk-leaked");
-    let cancel = Cancel::manual().unwrap();
+    let cancel = CancelToken::manual().unwrap();
     let refused = [
         body(false).replace("hi", "sk-leaked"),
         body(false).replace("user", "narrator"),

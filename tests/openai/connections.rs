@@ -37,7 +37,7 @@ fn c_7_3_a_kept_connection_that_ends_without_an_answer_is_replaced_at_once() {
     let server = ScriptedServer::start(vec![Answer::text("one"), Answer::close(), Answer::close()]);
     let mut client = single(&server, true);
     ask(&mut client).0.unwrap();
-    assert!(failure(ask(&mut client)).0.contains("closed the connection without an answer"));
+    assert!(failure(ask(&mut client)).0.contains("closed the connection without a response"));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn c_7_3_a_call_after_a_timeout_takes_a_new_connection() {
     let endpoint =
         Endpoint { idle_timeout_ms: 1_500, max_retries: 0, ..endpoint(&server.url(), true) };
     let mut client = provider(endpoint);
-    assert!(failure(ask(&mut client)).0.contains("nothing came"));
+    assert!(failure(ask(&mut client)).0.contains("nothing received"));
     assert_eq!(content(&ask(&mut client)), "ok");
     assert_eq!(server.connections(), 2);
 }
@@ -80,7 +80,7 @@ fn c_7_4_a_cancellation_ends_every_wait() {
         Answer::text("WRONG").stall(300),
         Answer::text("WRONG").after(&Gate::new()),
     ] {
-        let cancel = Cancel::manual().unwrap();
+        let cancel = CancelToken::manual().unwrap();
         let from_outside = cancel.clone();
         let server = ScriptedServer::start(move |_: &RecordedRequest| {
             from_outside.request();
@@ -96,9 +96,15 @@ fn c_7_4_a_cancellation_ends_every_wait() {
 fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
     let answer = |_: &RecordedRequest| Answer::error(503, "x", None).header("Retry-After", "600");
     let server = ScriptedServer::start(answer);
-    let cancel = Cancel::manual().unwrap();
+    let cancel = CancelToken::manual().unwrap();
     let body = Arc::new(body(true));
-    let request = Request { body: &body, task: "", message: "", last: "", script_place: 0 };
+    let request = LlmRequest {
+        body: &body,
+        task: "",
+        last_user_message: "",
+        last_message: "",
+        script_turn: 0,
+    };
     let mut waits = Vec::new();
     let result = client(&server, true).complete(&request, &cancel, &mut |attempt| {
         waits.push(attempt.retry_in_ms);
@@ -184,6 +190,29 @@ fn c_7_6_the_certificates_of_ssl_cert_file_are_trusted() {
         assert_eq!(content(&ask_whole(&mut provider(endpoint(&base, false)))), "secure");
         server.join().unwrap().unwrap();
     }
+}
+
+/// "received corrupt message of type InvalidContentType", with a hint about certificates.
+#[test]
+fn c_7_6_a_server_of_plain_http_at_an_https_address_is_named() {
+    // The client sends a TLS greeting, and no server of HTTP can make anything of that.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("https://{}/v1", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || -> io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        assert!(stream.read(&mut [0; 1024])? > 0);
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")?;
+        let _ = stream.read(&mut [0; 1024]);
+        Ok(())
+    });
+    let outcome = ask(&mut provider(endpoint(&base, true)));
+    assert_eq!(outcome.1.len(), 1, "another try would end in the same way");
+    let (message, hint, _) = failure(outcome);
+    let said =
+        format!("could not connect to {base}/chat/completions: the server does not speak TLS");
+    assert_eq!(message, said);
+    assert!(hint.contains("write `http://`") && !hint.contains("certificate"), "{hint}");
+    server.join().unwrap().unwrap();
 }
 
 #[test]

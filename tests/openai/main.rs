@@ -5,9 +5,9 @@ mod answers;
 mod connections;
 mod retries;
 
-use delta::llm::openai::OpenAi;
-use delta::llm::{Attempt, Endpoint, LlmError, Provider, Reply, Request};
-use delta::signal::Cancel;
+use delta_base::signal::CancelToken;
+use delta_llm::llm::openai::OpenAiProvider;
+use delta_llm::llm::{Attempt, Endpoint, LlmError, LlmRequest, Provider, Reply};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use test_support::server::ScriptedServer;
@@ -19,26 +19,27 @@ fn endpoint(base_url: &str, stream: bool) -> Endpoint {
     let base_url = base_url.to_owned();
     Endpoint {
         base_url,
-        key: None,
+        api_key: None,
         stream,
         timeout_ms: LONG,
         idle_timeout_ms: LONG,
         max_retries: 2,
         proxy: None,
+        note: None,
     }
 }
 
-fn provider(endpoint: Endpoint) -> OpenAi {
-    OpenAi::new(endpoint, "m").unwrap()
+fn provider(endpoint: Endpoint) -> OpenAiProvider {
+    OpenAiProvider::new(endpoint, "m").unwrap()
 }
 
 /// A provider for `server` that may try twice again.
-fn client(server: &ScriptedServer, stream: bool) -> OpenAi {
+fn client(server: &ScriptedServer, stream: bool) -> OpenAiProvider {
     provider(endpoint(&server.url(), stream))
 }
 
 /// A provider for `server` that tries only once.
-fn single(server: &ScriptedServer, stream: bool) -> OpenAi {
+fn single(server: &ScriptedServer, stream: bool) -> OpenAiProvider {
     provider(Endpoint { max_retries: 0, ..endpoint(&server.url(), stream) })
 }
 
@@ -53,13 +54,13 @@ fn body(stream: bool) -> String {
 
 type Outcome = (Result<Reply, LlmError>, Vec<Attempt>);
 
-fn ask_with(provider: &mut OpenAi, body: &str, cancel: &Cancel) -> Outcome {
-    let request = Request {
+fn ask_with(provider: &mut OpenAiProvider, body: &str, cancel: &CancelToken) -> Outcome {
+    let request = LlmRequest {
         body: &Arc::new(body.to_owned()),
         task: "hi",
-        message: "hi",
-        last: "{}",
-        script_place: 0,
+        last_user_message: "hi",
+        last_message: "{}",
+        script_turn: 0,
     };
     let mut attempts = Vec::new();
     let result = provider.complete(&request, cancel, &mut |attempt| attempts.push(attempt.clone()));
@@ -67,13 +68,13 @@ fn ask_with(provider: &mut OpenAi, body: &str, cancel: &Cancel) -> Outcome {
 }
 
 /// Asks for a stream.
-fn ask(provider: &mut OpenAi) -> Outcome {
-    ask_with(provider, &body(true), &Cancel::manual().unwrap())
+fn ask(provider: &mut OpenAiProvider) -> Outcome {
+    ask_with(provider, &body(true), &CancelToken::manual().unwrap())
 }
 
 /// Asks for an answer in one piece.
-fn ask_whole(provider: &mut OpenAi) -> Outcome {
-    ask_with(provider, &body(false), &Cancel::manual().unwrap())
+fn ask_whole(provider: &mut OpenAiProvider) -> Outcome {
+    ask_with(provider, &body(false), &CancelToken::manual().unwrap())
 }
 
 fn content(outcome: &Outcome) -> &str {

@@ -1,6 +1,7 @@
 //! What is tried again, what is told, and what a failure says.
 
 use super::*;
+use delta_llm::llm::endpoint::ApiKey;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 use test_support::server::{Answer, RecordedRequest};
@@ -109,7 +110,8 @@ fn c_7_4_a_stream_that_is_cut_anywhere_gives_a_whole_answer_or_none() {
         match ask(&mut single(&server, true)).0 {
             Ok(reply) => {
                 assert_eq!(
-                    reply.tool_calls[0].function.arguments, r#"{"a":"bcdefgh"}"#,
+                    reply.tool_calls[0].function.arguments.as_str(),
+                    r#"{"a":"bcdefgh"}"#,
                     "cut at {cut}"
                 );
                 whole += 1;
@@ -143,7 +145,7 @@ fn c_7_3_an_answer_that_is_none_is_tried_again() {
     );
     check(Answer::event_stream("data: garbage\n\n"), "is not JSON: garbage");
     check(Answer::garbage("SSH-2.0-x\r\n\r\n"), "broke off");
-    check(Answer::close(), "closed the connection without an answer");
+    check(Answer::close(), "closed the connection without a response");
 }
 
 #[test]
@@ -158,7 +160,7 @@ fn c_7_3_a_refused_connection_is_tried_again_and_explained() {
         "could not connect to http://127.0.0.1:{port}/v1/chat/completions: Connection refused"
     );
     assert!(message.starts_with(&expected), "{message}");
-    assert!(hint.contains("is the local server running"), "{hint}");
+    assert!(hint.contains("check that the local server runs"), "{hint}");
 }
 
 #[test]
@@ -172,7 +174,7 @@ fn c_7_3_a_silent_endpoint_is_tried_again_and_explained() {
         let outcome = ask(&mut provider(endpoint));
         assert_eq!(outcome.1.len(), 2);
         let (message, hint, _) = failure(outcome);
-        assert!(message.starts_with("nothing came from http://127.0.0.1:"), "{message}");
+        assert!(message.starts_with("nothing received from http://127.0.0.1:"), "{message}");
         assert!(
             message.ends_with(" for 60ms") && hint.contains("llm.idle_timeout_ms"),
             "{message}; {hint}"
@@ -188,7 +190,8 @@ fn c_7_3_the_total_timeout_ends_an_answer_that_trickles() {
     let endpoint = Endpoint { timeout_ms: 100, max_retries: 0, ..endpoint(&server.url(), true) };
     let (message, hint, _) = failure(ask(&mut provider(endpoint)));
     assert!(
-        message.starts_with("no whole answer from http://") && message.ends_with("within 100ms"),
+        message.starts_with("no complete response from http://")
+            && message.ends_with("within 100ms"),
         "{message}"
     );
     assert!(hint.contains("llm.timeout_ms"), "{hint}");
@@ -227,7 +230,7 @@ fn c_7_3_an_empty_account_is_not_asked_again() {
     let server = ScriptedServer::start(answer);
     let (message, hint, _) = failure(ask(&mut client(&server, true)));
     assert!(
-        message.contains("You exceeded your quota") && hint.contains("quota is used up"),
+        message.contains("You exceeded your quota") && hint.contains("quota is exhausted"),
         "{message}; {hint}"
     );
     assert_eq!(server.requests().len(), 1);
@@ -257,8 +260,8 @@ fn c_15_3_a_key_that_the_endpoint_repeats_is_not_shown() {
     let answer =
         |_: &RecordedRequest| Answer::error(401, "Incorrect API key provided: sk-secret-key", None);
     let server = ScriptedServer::start(answer);
-    let key = Some("sk-secret-key".to_owned());
-    let outcome = ask(&mut provider(Endpoint { key, ..endpoint(&server.url(), true) }));
+    let api_key = Some(ApiKey::new("sk-secret-key".to_owned()));
+    let outcome = ask(&mut provider(Endpoint { api_key, ..endpoint(&server.url(), true) }));
     assert!(!format!("{outcome:?}").contains("sk-secret-key"), "{outcome:?}");
     assert!(failure(outcome).0.ends_with("[redacted]"));
 }

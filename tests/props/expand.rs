@@ -3,9 +3,12 @@
 
 use crate::shells::vars;
 use crate::tape::Tape;
-use delta::diag::Report;
-use delta::tool::{Kind, Syntax, Tool, expand::expand, migrate::migrate, read_file};
-use delta::yaml::{Document, quoted};
+use delta_agent::tool::{
+    ParameterType, Tool, ToolSyntax, expand::expand_tools, migrate::migrate_tools, read_tool_file,
+};
+use delta_llm::llm::CallArguments;
+use delta_yaml::diagnostic::DiagnosticReport;
+use delta_yaml::yaml::{YamlDocument, quote_yaml};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use serde_json::{Map, Value, json};
@@ -49,8 +52,13 @@ impl File<'_> {
     }
 
     /// A template with some of the parameters, and its syntax.
-    fn template(&mut self, parameters: &[Described]) -> (Syntax, String) {
-        let syntax = self.tape.of(&[Syntax::Exec, Syntax::Shell, Syntax::Exec, Syntax::Command]);
+    fn template(&mut self, parameters: &[Described]) -> (ToolSyntax, String) {
+        let syntax = self.tape.of(&[
+            ToolSyntax::Exec,
+            ToolSyntax::Shell,
+            ToolSyntax::Exec,
+            ToolSyntax::Command,
+        ]);
         let mut text =
             self.tape.of(&["prog", "a/b -x", "p 'c d'", "${AGENT_HOME}/run ${CWD}"]).to_owned();
         for parameter in parameters {
@@ -59,13 +67,13 @@ impl File<'_> {
                 (0..=2, _) => format!(" {hole}"),
                 (3, _) => format!(" --f={hole}"),
                 (4, _) => format!(" \"{hole}:{hole}\""),
-                (5, Syntax::Shell) => format!(" | sort {hole}"),
-                (6, Syntax::Shell) => format!("\ncat '{hole}' # x\n"),
+                (5, ToolSyntax::Shell) => format!(" | sort {hole}"),
+                (6, ToolSyntax::Shell) => format!("\ncat '{hole}' # x\n"),
                 _ => format!(" {hole} 'é \\\\{hole}' z"),
             });
         }
         text.push_str(self.tape.of(&["", "", " end", " '\\\\${AGENT_HOME}' ${RUN_DIR}"]));
-        if syntax == Syntax::Shell {
+        if syntax == ToolSyntax::Shell {
             text.push_str(self.tape.of(&["", "\n", "\n\n", "; echo \\${HOME} \"$@\""]));
         }
         (syntax, text)
@@ -127,7 +135,7 @@ impl File<'_> {
                 let pad = " ".repeat(indent + 2);
                 format!(">-\n{pad}{}", text.replacen(' ', &format!("\n{pad}"), 1))
             }
-            _ => quoted(text),
+            _ => quote_yaml(text),
         }
     }
 
@@ -140,16 +148,16 @@ impl File<'_> {
         let (syntax, template) = self.template(&parameters);
         let mut keys: Vec<(String, String)> = vec![("name".into(), format!("t{number}"))];
         match syntax {
-            Syntax::Command => {
+            ToolSyntax::Command => {
                 let words: Vec<String> = template
                     .split_whitespace()
-                    .map(|word| format!("{{template: {}}}", quoted(word)))
+                    .map(|word| format!("{{template: {}}}", quote_yaml(word)))
                     .collect();
                 keys.push(("command".into(), format!("[{}]", words.join(", "))));
             }
             syntax => keys.push((syntax.key().into(), self.scalar(&template, 4, flow))),
         }
-        if self.tape.below(3) == 0 && syntax != Syntax::Command {
+        if self.tape.below(3) == 0 && syntax != ToolSyntax::Command {
             keys.push(("stdin".into(), "content".into()));
         }
         for extra in [
@@ -158,6 +166,7 @@ impl File<'_> {
             "x-note: [1, {a: b}]",
             "env: {A: \"1\"}",
             "idempotent: true",
+            "background: keep",
         ] {
             if self.tape.below(4) == 0 {
                 let (key, value) = extra.split_once(": ").unwrap();
@@ -183,7 +192,7 @@ impl File<'_> {
             .iter()
             .map(|parameter| {
                 let more: String = parameter.lines.iter().map(|line| format!(", {line}")).collect();
-                format!("{{name: {}{more}}}", quoted(parameter.name))
+                format!("{{name: {}{more}}}", quote_yaml(parameter.name))
             })
             .collect();
         format!("[{}]", items.join(", "))
@@ -225,7 +234,7 @@ impl File<'_> {
         self.line(0, &format!("{dash}parameters:"));
         let indent = self.tape.of(&[4, 6, 8]);
         for parameter in listed {
-            let name = format!("name: {}", quoted(parameter.name));
+            let name = format!("name: {}", quote_yaml(parameter.name));
             let mut lines = parameter.lines.clone();
             lines.insert(self.tape.below(lines.len() + 1), name);
             for (at, line) in lines.iter().enumerate() {
@@ -256,10 +265,11 @@ fn file(tape: &[u8]) -> (String, Vec<String>) {
     (file.text, file.kept)
 }
 
-fn tools(text: &str) -> Result<(Document, Vec<Tool>), String> {
-    let doc = Document::parse("agent.yaml", text).map_err(|diagnostic| diagnostic.to_string())?;
-    let mut report = Report::default();
-    let tools = read_file(&doc, &mut report);
+fn tools(text: &str) -> Result<(YamlDocument, Vec<Tool>), String> {
+    let doc =
+        YamlDocument::parse("agent.yaml", text).map_err(|diagnostic| diagnostic.to_string())?;
+    let mut report = DiagnosticReport::default();
+    let tools = read_tool_file(&doc, &mut report);
     if report.is_empty() { Ok((doc, tools)) } else { Err(report.to_string()) }
 }
 
@@ -270,13 +280,17 @@ fn arguments(tool: &Tool, tape: &mut Tape<'_>) -> Value {
         if !parameter.required && tape.below(2) == 0 {
             continue;
         }
-        let value = match (parameter.kind, parameter.values.is_empty()) {
-            (_, false) => parameter.values[tape.below(parameter.values.len())].clone(),
-            (Kind::String, _) => tape.of(&["", "a b", "$(x)'\"\\", "${file}", "-n\n"]).into(),
-            (Kind::Integer, _) => json!(-3),
-            (Kind::Number, _) => json!(1.5),
-            (Kind::Boolean, _) => json!(false),
-            (Kind::Array, _) => json!(["a b", ""][..tape.below(3)]),
+        let value = match (parameter.kind, parameter.allowed_values.is_empty()) {
+            (_, false) => {
+                parameter.allowed_values[tape.below(parameter.allowed_values.len())].clone()
+            }
+            (ParameterType::String, _) => {
+                tape.of(&["", "a b", "$(x)'\"\\", "${file}", "-n\n"]).into()
+            }
+            (ParameterType::Integer, _) => json!(-3),
+            (ParameterType::Number, _) => json!(1.5),
+            (ParameterType::Boolean, _) => json!(false),
+            (ParameterType::Array, _) => json!(["a b", ""][..tape.below(3)]),
         };
         given.insert(parameter.name.clone(), value);
     }
@@ -287,21 +301,23 @@ fn check(tape: &[u8], choices: &[u8]) -> Result<(), TestCaseError> {
     let (text, kept) = file(tape);
     let (doc, before) =
         tools(&text).map_err(|why| TestCaseError::fail(format!("{why}\n{text}")))?;
-    let expanded = expand(&doc).map_err(|why| TestCaseError::fail(format!("{why}\n{text}")))?;
+    let expanded =
+        expand_tools(&doc).map_err(|why| TestCaseError::fail(format!("{why}\n{text}")))?;
     let (again, after) = tools(&expanded)
         .map_err(|why| TestCaseError::fail(format!("{why}\n{text}\n---\n{expanded}")))?;
     prop_assert_eq!(before.len(), after.len());
     let mut choices = Tape::new(choices);
     for (a, b) in before.iter().zip(&after) {
-        prop_assert_eq!(b.syntax, Syntax::Command);
+        prop_assert_eq!(b.syntax, ToolSyntax::Command);
         prop_assert_eq!(
-            (&a.name, &a.description, a.timeout_ms, &a.env, a.idempotent),
-            (&b.name, &b.description, b.timeout_ms, &b.env, b.idempotent)
+            (&a.name, &a.description, a.timeout_ms, &a.env, a.idempotent, a.background),
+            (&b.name, &b.description, b.timeout_ms, &b.env, b.idempotent, b.background)
         );
         for _ in 0..4 {
             let arguments = arguments(a, &mut choices).to_string();
             let invoked = |tool: &Tool| {
-                tool.check(&arguments).map(|checked| tool.invocation(&checked, &vars()))
+                tool.check_arguments(&CallArguments::new(arguments.as_str()))
+                    .map(|checked| tool.invocation(&checked, &vars()))
             };
             let (before, after) = (invoked(a), invoked(b));
             prop_assert!(before.is_ok(), "{:?}\n{}\n{}", before, arguments, text);
@@ -317,7 +333,10 @@ fn check(tape: &[u8], choices: &[u8]) -> Result<(), TestCaseError> {
         };
         rest = &rest[at + part.len()..];
     }
-    prop_assert_eq!(expand(&again).map_err(|why| TestCaseError::fail(why.to_string()))?, expanded);
+    prop_assert_eq!(
+        expand_tools(&again).map_err(|why| TestCaseError::fail(why.to_string()))?,
+        expanded
+    );
     Ok(())
 }
 
@@ -326,22 +345,23 @@ fn check_migrated(tape: &[u8], choices: &[u8]) -> Result<(), TestCaseError> {
     let fail = |why: &dyn std::fmt::Display| TestCaseError::fail(why.to_string());
     let (text, _) = file(tape);
     let (doc, _) = tools(&text).map_err(|why| fail(&why))?;
-    let expanded = expand(&doc).map_err(|why| fail(&why))?;
+    let expanded = expand_tools(&doc).map_err(|why| fail(&why))?;
     let mut choices = Tape::new(choices);
     for text in [text, expanded] {
         let (doc, before) = tools(&text).map_err(|why| fail(&why))?;
-        let migrated = migrate(&doc).map_err(|why| fail(&why))?;
+        let migrated = migrate_tools(&doc).map_err(|why| fail(&why))?;
         let (again, after) = tools(&migrated.text)
             .map_err(|why| TestCaseError::fail(format!("{why}\n{text}\n---\n{}", migrated.text)))?;
         prop_assert_eq!(before.len(), after.len());
         for (a, b) in before.iter().zip(&after) {
             prop_assert_eq!((&a.name, &a.description), (&b.name, &b.description));
-            let left = migrated.left.iter().any(|(name, _)| *name == a.name);
-            prop_assert_eq!(a.syntax == b.syntax, a.syntax != Syntax::Command || left);
+            let left = migrated.unchanged.iter().any(|(name, _)| *name == a.name);
+            prop_assert_eq!(a.syntax == b.syntax, a.syntax != ToolSyntax::Command || left);
             for _ in 0..4 {
                 let arguments = arguments(a, &mut choices).to_string();
                 let invoked = |tool: &Tool| {
-                    tool.check(&arguments).map(|checked| tool.invocation(&checked, &vars()))
+                    tool.check_arguments(&CallArguments::new(arguments.as_str()))
+                        .map(|checked| tool.invocation(&checked, &vars()))
                 };
                 prop_assert_eq!(
                     invoked(a),
@@ -353,7 +373,7 @@ fn check_migrated(tape: &[u8], choices: &[u8]) -> Result<(), TestCaseError> {
                 );
             }
         }
-        let twice = migrate(&again).map_err(|why| fail(&why))?;
+        let twice = migrate_tools(&again).map_err(|why| fail(&why))?;
         prop_assert_eq!(twice.text, migrated.text);
     }
     Ok(())

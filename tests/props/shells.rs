@@ -1,23 +1,25 @@
 //! Tools made from templates, run by a real dash and by a real bash under the name `sh`.
 
-use delta::tool::{Tool, argv::Invocation, read_file};
-use delta::vars::Vars;
-use delta::yaml::{Document, quoted};
+use delta_agent::tool::{Tool, invocation::ToolInvocation, read_tool_file};
+use delta_llm::llm::CallArguments;
+use delta_shell::EngineVars;
+use delta_yaml::yaml::{YamlDocument, quote_yaml};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 pub const SHELLS: [&str; 2] = ["/bin/dash", "/bin/bash"];
 
-pub fn vars() -> Vars {
-    Vars { agent_home: "/agent home".into(), cwd: "/work $x".into(), run_dir: "/run".into() }
+pub fn vars() -> EngineVars {
+    EngineVars { agent_home: "/agent home".into(), cwd: "/work $x".into(), run_dir: "/run".into() }
 }
 
 /// The first tool of a file, or what is wrong with it.
 pub fn load(text: &str) -> Result<Tool, String> {
-    let doc = Document::parse("agent.yaml", text).map_err(|diagnostic| diagnostic.to_string())?;
-    let mut report = delta::diag::Report::default();
-    let mut tools = read_file(&doc, &mut report);
+    let doc =
+        YamlDocument::parse("agent.yaml", text).map_err(|diagnostic| diagnostic.to_string())?;
+    let mut report = delta_yaml::diagnostic::DiagnosticReport::default();
+    let mut tools = read_tool_file(&doc, &mut report);
     if !report.is_empty() {
         return Err(report.to_string());
     }
@@ -26,15 +28,17 @@ pub fn load(text: &str) -> Result<Tool, String> {
 
 /// A tool with this template under `key`.
 pub fn tool(key: &str, template: &str) -> Result<Tool, String> {
-    load(&format!("tools:\n  - name: t\n    {key}: {}\n", quoted(template)))
+    load(&format!("tools:\n  - name: t\n    {key}: {}\n", quote_yaml(template)))
 }
 
 /// The command line of `tool` when its parameter `pN` has the value `values[N]`.
-pub fn invocation(tool: &Tool, values: &[String]) -> Invocation {
+pub fn invocation(tool: &Tool, values: &[String]) -> ToolInvocation {
     let value = |name: &str| values[name[1..].parse::<usize>().unwrap()].clone();
     let given: serde_json::Map<String, serde_json::Value> =
         tool.parameters.iter().map(|p| (p.name.clone(), value(&p.name).into())).collect();
-    let arguments = tool.check(&serde_json::Value::Object(given).to_string()).unwrap();
+    let arguments = tool
+        .check_arguments(&CallArguments::new(serde_json::Value::Object(given).to_string()))
+        .unwrap();
     tool.invocation(&arguments, &vars())
 }
 

@@ -1,9 +1,20 @@
-//! What the tests of delta share.
+//! Code that the tests of delta share.
 #![allow(clippy::disallowed_methods, reason = "tests start real processes")]
 
+pub mod cpu_time;
 pub mod normal;
 pub mod pty;
 pub mod running;
 pub mod sandbox;
 pub mod server;
 pub mod wait;
+
+/// The path of a program that another package of the workspace builds, in the directory of the program under test.
+/// `cargo test --workspace` builds all of them.
+pub fn sibling(program: &str) -> String {
+    let test = std::env::current_exe().expect("the path of this test");
+    let dir = test.parent().and_then(std::path::Path::parent).expect("target/PROFILE/deps/TEST");
+    let path = dir.join(program);
+    assert!(path.is_file(), "{} is missing: cargo build --workspace", path.display());
+    path.to_str().expect("a path in UTF-8").to_owned()
+}

@@ -1,9 +1,9 @@
-//! What differs from run to run, made the same: ids, times, durations, process ids, the sandbox's own path.
+//! Replaces what differs from run to run: ids, times, durations, process ids, the path of the sandbox.
 
 use crate::sandbox::{Ran, Sandbox};
 use regex::Regex;
 
-/// What is looked for, and what is written in its place; earlier lines first.
+/// Patterns and their replacements, applied in order.
 const RULES: [(&str, &str); 8] = [
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME"),
     (r"\b\d{8}T\d{9}Z", "STAMP"),
@@ -28,7 +28,7 @@ pub fn normal(sandbox: &Sandbox, text: &str) -> String {
 }
 
 impl Ran {
-    /// The same with [`normal`] streams.
+    /// Applies [`normal`] to both streams.
     #[must_use]
     pub fn normal(self, sandbox: &Sandbox) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Ran {
         }
     }
 
-    /// Fails unless everything is exactly as given.
+    /// Fails unless the exit code and both streams are exactly as given.
     #[track_caller]
     pub fn expect(&self, code: i32, stdout: &str, stderr: &str) {
         assert_eq!(self.stderr, stderr, "stderr; exit code {}", self.code);

@@ -1,4 +1,4 @@
-//! A person at a terminal: a program on a real pseudo-terminal, what it shows, and what is typed.
+//! Plays a user at a terminal: runs a program on a real pseudo-terminal, types, and reads what it shows.
 
 use crate::running::Running;
 use crate::sandbox::{Delta, Ran};
@@ -10,15 +10,16 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A test that waits longer for a text has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const EXPECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A running program whose stdin and stderr are a terminal; its stdout is a pipe, so that the result stays apart.
+/// A running program whose stdin and stderr are a terminal; its stdout is a pipe, so that the result is separate.
 pub struct Terminal {
     child: Running,
     keyboard: File,
@@ -29,32 +30,37 @@ pub struct Terminal {
 
 #[derive(Default)]
 struct Screen {
-    /// Bytes, for what is read at once may end within a character.
+    /// Bytes, because one read may end inside a character.
     shown: Vec<u8>,
-    /// How much of it a test has waited for already.
+    /// The number of bytes that the test has already waited for.
     seen: usize,
     ended: bool,
 }
 
 impl Delta {
-    /// Starts it at a terminal of 100 columns.
+    /// Starts the program on a terminal of 100 columns.
     pub fn at_terminal(self) -> Terminal {
-        self.at_terminal_with(false)
+        self.at_terminal_with(false, None)
     }
 
-    /// The same, with its stdout at the terminal too.
+    /// The same with a file as stdin: the terminal is its stderr and its controlling terminal.
+    pub fn at_terminal_reading(self, file: &Path) -> Terminal {
+        self.at_terminal_with(false, Some(file))
+    }
+
+    /// The same with the terminal as stdout too.
     pub fn wholly_at_terminal(self) -> Terminal {
-        self.at_terminal_with(true)
+        self.at_terminal_with(true, None)
     }
 
-    fn at_terminal_with(mut self, wholly: bool) -> Terminal {
+    fn at_terminal_with(mut self, wholly: bool, stdin: Option<&Path>) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
             .expect("a pseudo-terminal");
         grantpt(&master).expect("grantpt");
         unlockpt(&master).expect("unlockpt");
         let name = ptsname(&master, Vec::new()).expect("its name");
         let open = || {
-            // No other test's child may hold it open, or its end would never be seen.
+            // A child of another test must not hold the terminal open: its end would never be detected.
             let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
             File::from(rustix::fs::open(&name, flags, Mode::empty()).expect("the terminal"))
         };
@@ -62,17 +68,18 @@ impl Delta {
         let command = self.command();
         command.env("TERM", "xterm-256color");
         let stdout = if wholly { open().into() } else { Stdio::piped() };
-        command.stdin(open()).stderr(open()).stdout(stdout);
-        // SAFETY: both are plain system calls, async-signal-safe, on the child's own descriptors.
+        let stdin = stdin.map_or_else(&open, |path| File::open(path).expect("its stdin"));
+        command.stdin(stdin).stderr(open()).stdout(stdout);
+        // SAFETY: both are async-signal-safe system calls on the child's own descriptors.
         unsafe {
             command.pre_exec(|| {
                 rustix::process::setsid()?;
-                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+                rustix::process::ioctl_tiocsctty(rustix::stdio::stderr())?;
                 Ok(())
             });
         }
         let mut child = Running::start(command);
-        // The command holds the terminal open, and its end would never be seen.
+        // The command holds the terminal open, so that its end would never be detected.
         drop(self);
         let stdout = child.stdout.take();
         let result = std::thread::spawn(move || {
@@ -105,9 +112,8 @@ fn read(mut source: File, screen: &(Mutex<Screen>, Condvar)) {
                 screen.0.lock().expect("the screen").shown.extend(&buffer[..count]);
                 screen.1.notify_all();
             }
-            // Reading fails when the last one who has the terminal open has gone. But the kernel looks for output first,
-            // and then whether anybody has gone: what was written between the two is there still, and is found when it
-            // looks again.
+            // Reading fails once no process has the terminal open. The kernel checks for output first, and then for open
+            // descriptors. A second read finds the output that was written between the two checks.
             _ if failed => break,
             _ => failed = true,
         }
@@ -117,7 +123,7 @@ fn read(mut source: File, screen: &(Mutex<Screen>, Condvar)) {
 }
 
 impl Terminal {
-    /// Waits until `text` is shown, behind what was waited for before.
+    /// Waits until `text` is shown, after the text that the test waited for last.
     #[track_caller]
     pub fn expect(&mut self, text: &str) -> &mut Self {
         let shared = Arc::clone(&self.screen);
@@ -131,7 +137,7 @@ impl Terminal {
             }
             let shown = String::from_utf8_lossy(new).into_owned();
             assert!(!screen.ended, "the program ended without showing {text:?}; shown:\n{shown}");
-            let (next, wait) = changed.wait_timeout(screen, PATIENCE).expect("the screen");
+            let (next, wait) = changed.wait_timeout(screen, EXPECT_TIMEOUT).expect("the screen");
             assert!(!wait.timed_out(), "{text:?} is not shown; shown:\n{shown}");
             screen = next;
         }
@@ -143,44 +149,44 @@ impl Terminal {
         self
     }
 
-    /// Waits until what is typed is not shown.
+    /// Waits until the terminal no longer echoes what is typed.
     pub fn expect_hidden(&mut self) -> &mut Self {
         let echoes = |keyboard| {
             tcgetattr(keyboard).expect("its modes").local_modes.contains(LocalModes::ECHO)
         };
         let since = Instant::now();
         while echoes(&self.keyboard) {
-            assert!(since.elapsed() < PATIENCE, "what is typed is still shown");
+            assert!(since.elapsed() < EXPECT_TIMEOUT, "the terminal still echoes what is typed");
             std::thread::yield_now();
         }
         self
     }
 
-    /// Gives the terminal another size.
+    /// Resizes the terminal.
     pub fn resize(&mut self, columns: u16, rows: u16) -> &mut Self {
         resize(&self.keyboard, columns, rows);
         self
     }
 
-    /// Whether what is typed is shown and comes in lines, as at a shell's prompt.
+    /// Whether the terminal echoes, edits lines and sends signals, as at a shell's prompt.
     pub fn is_as_at_a_prompt(&self) -> bool {
         let modes = tcgetattr(&self.keyboard).expect("its modes").local_modes;
         modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
     }
 
-    /// Waits until the program has ended, and leaves the terminal open to be looked at.
+    /// Waits until the program has ended, and leaves the terminal open for further checks.
     pub fn wait(&mut self) -> &mut Self {
         self.child.wait().expect("the program ends");
         self
     }
 
-    /// Sends the program a signal.
+    /// Sends a signal to the program.
     pub fn signal(&mut self, signal: Signal) -> &mut Self {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
         self
     }
 
-    /// Waits for the program's end; what the terminal showed is its stderr, with plain newlines.
+    /// Waits for the program's end. The stderr of the result is what the terminal showed, with plain newlines.
     pub fn end(mut self) -> Ran {
         let status = self.child.wait().expect("the program ends");
         let stdout = self.result.join().expect("its stdout");

@@ -5,16 +5,16 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Has the command's process asked to end when the thread that starts it has ended, also by a signal that nobody sees
-/// coming: a run then ends its tools too.
+/// Makes the kernel send SIGTERM to the command's process when the thread that starts it ends, even if that thread is
+/// killed. A run then ends its tools too.
 pub fn end_with_test(command: &mut Command) {
-    // SAFETY: a plain system call, async-signal-safe.
+    // SAFETY: one async-signal-safe system call.
     unsafe {
         command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
     }
 }
 
-/// A child that a test which fails does not leave behind: it is killed when this is dropped.
+/// A child that is killed on drop, so that it does not outlive a failed test.
 pub struct Running(Child);
 
 impl Running {
@@ -41,7 +41,7 @@ impl DerefMut for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Who has ended already needs neither.
+        // Both fail for a child that has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,5 +1,5 @@
-//! A place of its own for a test: an agent directory, a workspace, a home, and the built program run in them with a
-//! cleared environment. Everything a command does is given back whole.
+//! A sandbox for a test: an agent directory, a workspace and a home, in which the built program runs with a cleared
+//! environment.
 
 use crate::running::end_with_test;
 use serde_json::Value;
@@ -14,10 +14,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 pub const CONTEXT: &str =
     "sources:\n  - type: file\n    path: '${AGENT_HOME}/system_prompt.md'\n  - type: journal\n";
 
-/// A temporary directory with `agent/`, `work/` and `home/`, gone when it is dropped.
+/// A temporary directory with `agent/`, `work/` and `home/`, removed on drop.
 ///
-/// When it is dropped, every run in it is replayed with `--mode verify`, and must be what its files say: so every test is
-/// one of that promise too. A test that changes such files on purpose says so with [`Sandbox::unverified`].
+/// Before that, `delta replay --mode verify` must find that the files of every run in it agree, so every test also tests
+/// that promise. A test that changes these files on purpose calls [`Sandbox::unverified`].
 pub struct Sandbox {
     dir: tempfile::TempDir,
     program: PathBuf,
@@ -73,13 +73,13 @@ impl Sandbox {
         self.write("agent/agent.yaml", format!("name: test-agent\nllm:\n  {llm}\n{tools}\n"));
     }
 
-    /// Leaves the runs in it as they are when it is dropped; `why` is for who reads the test.
+    /// Turns off the verification of the runs on drop; `why` is for the reader of the test.
     pub fn unverified(&self, why: &str) {
         assert!(!why.is_empty(), "say why the runs cannot be verified");
         self.verified.set(false);
     }
 
-    /// Fails unless every run in it is what its files say.
+    /// Fails unless the files of every run in the sandbox agree.
     pub fn verify(&self) {
         if self.program.file_name().is_none_or(|name| name != "delta") {
             return;
@@ -90,7 +90,7 @@ impl Sandbox {
             else {
                 continue;
             };
-            // A journal that holds no event is that of a run that never began.
+            // A run whose journal contains no event never began.
             if !self.bytes(journal).contains(&b'\n') {
                 continue;
             }
@@ -106,10 +106,10 @@ impl Sandbox {
 
     /// A path inside the sandbox.
     pub fn path(&self, relative: &str) -> PathBuf {
-        self.dir.path().canonicalize().expect("the sandbox is there").join(relative)
+        self.dir.path().canonicalize().expect("the sandbox exists").join(relative)
     }
 
-    /// Writes a file, making its directories.
+    /// Writes a file, and creates its directories.
     pub fn write(&self, relative: &str, content: impl AsRef<[u8]>) {
         let path = self.path(relative);
         fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
@@ -121,18 +121,18 @@ impl Sandbox {
         let source = format!("{relative}.source");
         self.write(&source, content);
         self.copy_program(self.path(&source), relative);
-        fs::remove_file(self.path(&source)).expect("the source is there");
+        fs::remove_file(self.path(&source)).expect("the source exists");
     }
 
     /// Copies an executable file.
     ///
-    /// Another process writes it: were it open for writing here, a child that another test forks in this very moment
-    /// would hold it open too, and it could not be started (ETXTBSY).
+    /// Another process writes it: if this one had it open for writing, a child that another test forks at the same moment
+    /// would inherit it, and the file could not be executed (ETXTBSY).
     pub fn copy_program(&self, source: impl AsRef<Path>, relative: &str) {
         let mut install = Command::new("install");
         install.args(["-m", "755"]).arg(source.as_ref()).arg(self.path(relative));
         assert!(
-            install.status().expect("install is there").success(),
+            install.status().expect("`install` starts").success(),
             "{relative} is not installed"
         );
     }
@@ -214,7 +214,7 @@ impl Sandbox {
     }
 }
 
-/// A command of the program that is being put together.
+/// A command of the program, not started yet.
 pub struct Delta {
     command: Command,
     stdin: Vec<u8>,
@@ -235,21 +235,21 @@ impl Delta {
         self
     }
 
-    /// Gives it something on stdin.
+    /// Sets the bytes of its stdin.
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
         self
     }
 
-    /// Starts it elsewhere.
+    /// Sets its working directory.
     #[must_use]
     pub fn cwd(mut self, dir: impl AsRef<Path>) -> Self {
         self.command.current_dir(dir);
         self
     }
 
-    /// The command itself, for what the driver does not offer.
+    /// The command itself, for settings without a method here.
     pub fn command(&mut self) -> &mut Command {
         &mut self.command
     }

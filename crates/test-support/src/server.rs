@@ -1,5 +1,5 @@
 //! A scripted LLM endpoint on a loopback port: it records every request, refuses what real endpoints refuse, and
-//! says what the test wrote for it. Plain HTTP/1.1 with keep-alive, a thread per connection; every thread ends when
+//! answers as the test scripts it. Plain HTTP/1.1 with keep-alive and a thread per connection; every thread ends when
 //! the server is dropped.
 
 mod answer;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct RecordedRequest {
     /// The body, parsed; null when it is not JSON.
@@ -26,7 +26,7 @@ pub struct RecordedRequest {
     pub bytes: Vec<u8>,
     /// The headers in order, names in lower case.
     pub headers: Vec<(String, String)>,
-    /// On which connection it came, counted from 1.
+    /// The number of its connection, counted from 1.
     pub connection: usize,
     /// Method and path.
     pub target: String,
@@ -39,7 +39,7 @@ impl RecordedRequest {
     }
 }
 
-/// What decides the answers: a list, used up in order, or a closure `|request: &RecordedRequest| ...`.
+/// The script of the answers: a list in order, or a closure `|request: &RecordedRequest| ...`.
 pub trait Handler: Send + 'static {
     /// The answer to `request`; `None` when the script is used up.
     fn answer(&mut self, request: &RecordedRequest) -> Option<Answer>;
@@ -63,7 +63,7 @@ impl Handler for Vec<Answer> {
     }
 }
 
-/// The server.
+/// A running server. It stops on drop.
 pub struct ScriptedServer {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -73,9 +73,9 @@ pub struct ScriptedServer {
 struct Shared {
     handler: Mutex<Box<dyn Handler>>,
     state: Mutex<State>,
-    /// Whether a request has to be one for a chat completion.
+    /// Whether the server checks requests and refuses all but chat completions.
     strict: bool,
-    /// Opened when the server is dropped: nothing waits any longer.
+    /// Opened when the server is dropped, to end all waits.
     closing: Gate,
 }
 
@@ -96,7 +96,7 @@ impl ScriptedServer {
         Self::listen(handler, true)
     }
 
-    /// The same for requests of any kind, none of which is checked.
+    /// Listens for requests of any kind, and checks none of them.
     pub fn for_anything(handler: impl Handler) -> Self {
         Self::listen(handler, false)
     }
@@ -114,12 +114,11 @@ impl ScriptedServer {
         Self { address, shared, acceptor: Some(acceptor) }
     }
 
-    /// The base address, as `llm.base_url` wants it.
+    /// The base address, for `llm.base_url`.
     pub fn url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// The port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
@@ -129,17 +128,17 @@ impl ScriptedServer {
         self.shared.state().requests.clone()
     }
 
-    /// How many connections were accepted so far.
+    /// The number of connections accepted so far.
     pub fn connections(&self) -> usize {
         self.shared.state().connections
     }
 
-    /// What was wrong with the requests so far.
+    /// The violations of all requests so far.
     pub fn violations(&self) -> Vec<String> {
         self.shared.state().violations.clone()
     }
 
-    /// From now on a body that holds `text` is a violation.
+    /// Makes every later body that contains `text` a violation.
     pub fn forbid(&self, text: impl Into<String>) {
         self.shared.state().forbidden.push(text.into());
     }
@@ -148,7 +147,7 @@ impl ScriptedServer {
 impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.shared.closing.open();
-        // The connection wakes the acceptor, which then sees that it is over.
+        // The connection wakes the acceptor, which then finds the server closing.
         let _ = TcpStream::connect(self.address);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -179,7 +178,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         state.streams.extend(stream.try_clone());
         let shared = Arc::clone(shared);
         state.threads.push(std::thread::spawn(move || {
-            // A peer that goes away is an ordinary end of a connection.
+            // A peer that disconnects is an ordinary end of a connection.
             let _ = serve(&stream, number, &shared);
             let _ = stream.shutdown(Shutdown::Both);
         }));
@@ -224,7 +223,7 @@ fn read_request(
     Ok(Some(RecordedRequest { body, bytes, headers, connection, target }))
 }
 
-/// Sends the answer; false when the connection is over.
+/// Sends the answer; returns false when the connection has ended.
 fn send(
     stream: &TcpStream,
     request: &RecordedRequest,
@@ -265,7 +264,7 @@ fn send(
     send_body(stream, pieces, chunked, &answer, shared)
 }
 
-/// Sends the body as far as the answer wants it; false when the connection is over.
+/// Sends as much of the body as the answer says; returns false when the connection has ended.
 fn send_body(
     mut stream: &TcpStream,
     mut pieces: Vec<Vec<u8>>,
@@ -331,7 +330,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records and checks `request`, and asks the script.
+    /// Records and checks `request`, and gets its answer from the script.
     fn answer(&self, request: &RecordedRequest) -> Answer {
         let violation = {
             let mut state = self.state();
@@ -357,7 +356,7 @@ impl Shared {
 }
 
 impl State {
-    /// A call id that the conversation does not hold yet.
+    /// A call id that the conversation does not contain yet.
     fn next_call(&mut self, request: &RecordedRequest) -> String {
         let conversation = String::from_utf8_lossy(&request.bytes);
         loop {

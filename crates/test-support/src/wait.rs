@@ -1,17 +1,17 @@
-//! Waiting for what another process does, and looking at processes.
+//! Waits for the effects of other processes, and finds processes.
 
 use crate::server::Gate;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Only a test that fails waits so long.
-const LIMIT: Duration = Duration::from_secs(60);
-/// Files and processes of others tell nobody when they change, so they have to be looked at again and again; this
-/// often, so that the looking does not take the time of what is waited for.
-const AGAIN: Duration = Duration::from_millis(5);
+/// Only a test that fails waits this long.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The time between two checks. Other processes do not notify a test of what they do; more frequent checks would slow them
+/// down.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Looks until there is something; `what` is what the failure calls it.
+/// Calls `look` until it returns a value; `what` names that value if the wait fails.
 #[track_caller]
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
@@ -20,12 +20,12 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(began.elapsed() < LIMIT, "waited in vain for {what}");
-        never.wait(Some(AGAIN));
+        assert!(began.elapsed() < TIMEOUT, "timed out waiting for {what}");
+        never.wait(Some(POLL_INTERVAL));
     }
 }
 
-/// Waits until a file is there and has a whole line; gives its text without the last newline.
+/// Waits until a file exists and ends with a newline; returns its text without that newline.
 #[track_caller]
 pub fn until_line(path: &Path) -> String {
     until(&path.display().to_string(), || {
@@ -34,7 +34,7 @@ pub fn until_line(path: &Path) -> String {
     })
 }
 
-/// The processes, zombies not counted, whose environment holds every one of `variables` (`NAME=VALUE`).
+/// The processes, except zombies, whose environment contains all `variables` (`NAME=VALUE`).
 pub fn processes_with(variables: &[&str]) -> Vec<i32> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -47,7 +47,16 @@ pub fn processes_with(variables: &[&str]) -> Vec<i32> {
     pids.filter(holds).collect()
 }
 
-/// Whether there is a process `pid` that is more than a zombie.
+/// The processes, zombies not counted, whose working directory is `dir` or inside of it, whatever else they changed.
+pub fn processes_in(dir: &Path) -> Vec<i32> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_inside =
+        |pid: &i32| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(dir));
+    pids.filter(is_inside).collect()
+}
+
+/// Whether a process `pid` exists and is not a zombie.
 pub fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

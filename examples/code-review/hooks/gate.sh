@@ -1,31 +1,31 @@
 #!/bin/sh
-# gate.sh ALLOW: lets a call through when a line of the file ALLOW permits what is about to be started.
+# gate.sh ALLOW: allows a call if a line of the file ALLOW permits its command line.
 #
-# It fails shut. delta starts the program only when this leaves with 0 and prints nothing; there is one `exit 0`, behind
-# a rule that fits. A missing jq, a missing file, a line that is not understood: everything else comes to the end, where
-# the call is denied, or ends earlier with another code than 0, which denies it too.
-set -uf # -f: no pattern in a rule or a call becomes the names of files
+# It fails closed. delta starts the program only if this script exits with 0 and prints nothing; the only `exit 0` is
+# after a rule that matches. Everything else, such as a missing jq, a missing file or a malformed line, reaches the end,
+# where the call is denied, or exits earlier with a code other than 0, which also denies it.
+set -uf # -f: do not expand patterns in a rule or a call to file names
 
 allow=$1
 
-# The words of the command line that delta is about to start, as they are: what is judged is what runs, not what the
-# call says of it. @sh quotes each word for the shell, so `eval` cuts them where they end, and runs nothing of them.
+# The arguments of the command line that delta is about to start: the gate checks what runs, not what the call claims.
+# @sh quotes each argument for the shell, so `eval` splits them correctly, and executes nothing in them.
 words=$(jq -r '.argv | @sh') || exit 1
 eval "set -- $words"
 
-# tools/run starts the program that its first argument names: that one is judged.
+# tools/run starts the program that its first argument names: check that program.
 if [ "${1-}" = "$AGENT_HOME/tools/run" ]; then
     shift
 fi
 
-# Sets `real` to where a path leads, links followed, whether something is there or not. The dot keeps line ends that a
-# name may end with.
+# Sets `real` to the path with all symlinks resolved, whether or not it exists. The dot preserves newlines at the end of
+# a name.
 resolve() {
     real=$(realpath -m -- "$1" && printf .) || return 1
     real=${real%??}
 }
 
-# option OPTIONS WORD: how many words the option takes, in `taken`; it fails when it is none of them.
+# option OPTIONS WORD: sets `taken` to the number of arguments that the option uses; fails if it is not in the list.
 option() {
     for known in $1; do
         case $known in
@@ -36,15 +36,15 @@ option() {
     return 1
 }
 
-# path PATHS WORD: whether the word is one of the paths, or below one.
+# path PATHS WORD: checks whether WORD is one of the paths, or inside one.
 path() {
     case $2 in
-        # What is behind /proc/self or /dev/fd is another thing for every process that looks.
+        # /proc/self and /dev/fd have different content for every process.
         '' | /*) return 1 ;;
     esac
     resolve "$2" || return 1
     for known in $1; do
-        # The path of the rule is not resolved: were src a link to /, everything would be in it.
+        # Do not resolve the path of the rule: if src were a symlink to /, it would contain everything.
         case $real in
             "$root/$known" | "$root/$known"/*) return 0 ;;
         esac
@@ -52,8 +52,8 @@ path() {
     return 1
 }
 
-# fits OPTIONS PATHS WORD...: whether all words are among them: first options, then, with a `--` between or not, paths.
-# What begins with `-` behind the first path is taken for a path, and is none of a rule's.
+# fits OPTIONS PATHS WORD...: checks that all arguments are allowed: first options, then paths, with or without a `--`
+# between them. After the first path, an argument that begins with `-` counts as a path, which no rule has.
 fits() {
     options=$1 paths=$2
     shift 2
@@ -64,7 +64,7 @@ fits() {
             *) break ;;
         esac
     done
-    # Without a path many programs take the whole directory.
+    # Without a path, many programs use the whole directory.
     [ $# -gt 0 ] || return 1
     for word do
         path "$paths" "$word" || return 1
@@ -85,7 +85,7 @@ while read -r program rule || [ -n "$program" ]; do
     fi
 done < "$allow"
 
-# Standard error is the reason that the LLM sees: with what it may do it can go on.
+# Standard error is the reason that the LLM sees: the list lets it continue with an allowed call.
 echo "It is not on the list of what is allowed, which is (\`-e:\` takes the next word):" >&2
 grep -v -e '^#' -e '^$' -- "$allow" >&2
 exit 1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# greet.sh NAME STYLE: prints a greeting. A tool may be written in any language; arguments in, text out.
+# greet.sh NAME STYLE: prints a greeting. You can write a tool in any language; arguments in, text out.
 set -eu
 case "$2" in
     loud) printf 'HELLO, %s!\n' "$1" | tr '[:lower:]' '[:upper:]' ;;

@@ -34,7 +34,7 @@ fn c_16_1_who_does_not_know_the_key_keeps_it_out_too() {
     fs::remove_file(sandbox.path("work/sub/creds")).unwrap();
     for more in [&["-n"][..], &[]] {
         let told = rollback(&sandbox, "0", more).expect_code(0).stdout;
-        let end = "at the beginning of the run, but without sub/creds, which no snapshot holds\n";
+        let end = ", without sub/creds, which no snapshot contains\n";
         assert!(told.ends_with(end), "{told}");
     }
     let json: Value = rollback(&sandbox, "0", &["--format", "json"]).expect_code(0).json();
@@ -59,7 +59,7 @@ fn c_16_3_a_run_at_work_below_is_left_alone() {
     let below = ["run", "--agent", "agent", "-w", "work/below", "--run-id", "s", "-m", "go"];
     let child = sandbox.delta(below).spawn();
     until_line(&sandbox.path("work/below/held"));
-    let expected = "Error: run s works in work/below\nHint: wait for it, or stop it; `delta show s -w work/below` shows what it does\n";
+    let expected = "error: run s is active in work/below\nhelp: wait for it or stop it; `delta show s -w work/below` shows its progress\n";
     for more in [&["-n"][..], &[]] {
         let refused = rollback(&sandbox, "0", more);
         assert_eq!((refused.code, &*refused.stdout), (1, ""));

@@ -35,7 +35,7 @@ fn c_18_1_the_page_of_a_fork_counts_its_own_work_and_its_tables_add_up() {
     let names = browser.value(
         "[...document.querySelectorAll('#i2 .blocks td:first-child')].map(one => one.textContent)",
     );
-    assert_eq!(names, json!(["system_prompt.md", "journal", "tools", "the rest", "together"]));
+    assert_eq!(names, json!(["system_prompt.md", "journal", "tools", "rest", "total"]));
     let sum = "(request => request.blocks.reduce((one, other) => one + other, 0) + request.tools.bytes + request.rest.bytes - request.bytes)(run.requests[1])";
     assert_eq!(browser.value(sum), 0);
     browser.value("document.getElementById('query').value = 'code'; seek()");

@@ -1,11 +1,11 @@
-//! What the scripted server says to one request: built by the test, written to the connection by the server.
+//! An answer of the scripted server to one request: the test builds it, the server writes it to the connection.
 
 use super::RecordedRequest;
 use serde_json::{Value, json};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A latch that a test opens when an answer may go on.
+/// A latch that a test opens when an answer may continue.
 #[derive(Debug, Clone, Default)]
 pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -15,7 +15,7 @@ impl Gate {
         Self::default()
     }
 
-    /// Lets everyone through, now and later.
+    /// Opens the gate for good.
     pub fn open(&self) {
         let (open, changed) = &*self.0;
         *open.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -45,9 +45,9 @@ impl Gate {
 pub(super) enum End {
     /// The whole answer is sent, and the connection is kept.
     Whole,
-    /// The connection is closed after so many bytes of the body.
+    /// The connection is closed after this many bytes of the body.
     Close(usize),
-    /// Nothing more comes after so many bytes of the body, but the connection stays open.
+    /// Nothing more is sent after this many bytes of the body, but the connection stays open.
     Stall(usize),
 }
 
@@ -62,7 +62,7 @@ pub struct Answer {
     pub(super) pieces: Option<usize>,
     /// How long the server waits between two writes.
     pub(super) pause: Option<Duration>,
-    /// Whether the connection is closed after the answer, without a word about it.
+    /// Whether the connection is closed after the answer, although no header announces it.
     pub(super) close_after: bool,
 }
 
@@ -75,7 +75,7 @@ pub(super) enum Kind {
     },
     /// Bytes in place of an HTTP answer; then the connection is closed.
     Bytes(Vec<u8>),
-    /// Not a byte, and the connection stays open.
+    /// Nothing is sent, and the connection stays open.
     Hang,
 }
 
@@ -131,7 +131,7 @@ impl Answer {
         Self::raw(200, body).header("Content-Type", "text/event-stream").in_pieces(usize::MAX)
     }
 
-    /// Bytes that are no HTTP answer; then the connection is closed.
+    /// Bytes that are not an HTTP answer; then the connection is closed.
     pub fn garbage(bytes: impl Into<Vec<u8>>) -> Self {
         Self::of(Kind::Bytes(bytes.into()))
     }
@@ -141,78 +141,78 @@ impl Answer {
         Self::garbage("")
     }
 
-    /// Nothing comes, and the connection stays open.
+    /// Nothing is sent, and the connection stays open.
     pub fn hang() -> Self {
         Self::of(Kind::Hang)
     }
 
-    /// A text beside the calls.
+    /// Adds a text to the calls.
     pub fn saying(mut self, text: &str) -> Self {
         self.edit(|message| message.content = Some(text.to_owned()));
         self
     }
 
-    /// Reasoning beside the text.
+    /// Adds reasoning to the text.
     pub fn thinking(mut self, reasoning: &str) -> Self {
         self.edit(|message| message.reasoning = Some(reasoning.to_owned()));
         self
     }
 
-    /// These token counts in place of the standard ones.
+    /// Replaces the standard token counts.
     pub fn usage(mut self, input: u64, output: u64) -> Self {
         self.edit(|message| message.usage = Some(usage(input, output)));
         self
     }
 
-    /// No token counts.
+    /// Leaves out the token counts.
     pub fn no_usage(mut self) -> Self {
         self.edit(|message| message.usage = None);
         self
     }
 
-    /// This reason in place of `stop` or `tool_calls`; `None` for none.
+    /// Replaces the reason `stop` or `tool_calls`; `None` leaves it out.
     pub fn finish_reason(mut self, reason: Option<&str>) -> Self {
         self.edit(|message| message.finish_reason = reason.map(str::to_owned));
         self
     }
 
-    /// One more header, or another value for the standard one.
+    /// Adds a header, or replaces the value of a standard one.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The body goes out chunked, at most so many bytes in one write.
+    /// Sends the body chunked, at most `size` bytes in one write.
     pub fn in_pieces(mut self, size: usize) -> Self {
         self.pieces = Some(size.max(1));
         self
     }
 
-    /// The server waits so long between two writes.
+    /// Makes the server wait for `pause` between two writes.
     pub fn every(mut self, pause: Duration) -> Self {
         self.pause = Some(pause);
         self
     }
 
-    /// The answer begins when `gate` is open.
+    /// Sends the answer only once `gate` is open.
     pub fn after(mut self, gate: &Gate) -> Self {
         self.gate = Some(gate.clone());
         self
     }
 
-    /// The connection breaks off after so many bytes of the body.
+    /// Closes the connection after `after` bytes of the body.
     pub fn break_off(mut self, after: usize) -> Self {
         self.end = End::Close(after);
         self
     }
 
-    /// Nothing more comes after so many bytes of the body, and the connection stays open.
+    /// Sends nothing more after `after` bytes of the body, and keeps the connection open.
     pub fn stall(mut self, after: usize) -> Self {
         self.end = End::Stall(after);
         self
     }
 
-    /// The connection is closed after the whole answer, although the answer promised to keep it.
+    /// Closes the connection after the whole answer, although the answer promised to keep it open.
     pub fn then_close(mut self) -> Self {
         self.close_after = true;
         self
@@ -248,7 +248,7 @@ fn usage(input: u64, output: u64) -> Value {
 }
 
 impl Message {
-    /// Gives every call that has no id one.
+    /// Gives an id to every call that has none.
     pub(super) fn name_calls(&mut self, mut next: impl FnMut() -> String) {
         for (id, ..) in self.calls.iter_mut().filter(|(id, ..)| id.is_empty()) {
             *id = next();

@@ -1,11 +1,11 @@
-//! What a real endpoint would refuse: the checks that every request passes before the script is asked.
+//! The checks of a strict endpoint, which every request must pass before the script answers it.
 
 use serde_json::Value;
 use std::collections::HashSet;
 
 type Checked = Result<(), String>;
 
-/// Says what is wrong with the body of a request, if anything is.
+/// Checks the body of a request. The error says what is wrong with it.
 pub fn check(body: &Value) -> Checked {
     if body["model"].as_str().is_none_or(str::is_empty) {
         return Err("model must be a non-empty string".to_owned());
@@ -24,7 +24,7 @@ pub fn check(body: &Value) -> Checked {
 
 fn check_messages(messages: &[Value]) -> Checked {
     let mut ids = HashSet::new();
-    // The ids of the calls that still want their answer, in order.
+    // The ids of the calls that have no answer yet, in order.
     let mut open: Vec<&str> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
         check_message(message, &mut ids, &mut open)
@@ -99,7 +99,7 @@ fn check_content(message: &Value, role: &str) -> Checked {
     }
 }
 
-/// Checks one call and gives its id.
+/// Checks one call and returns its id.
 fn check_call<'a>(call: &'a Value, ids: &mut HashSet<&'a str>) -> Result<&'a str, String> {
     let id = call["id"].as_str().filter(|id| !id.is_empty()).ok_or("a call without an id")?;
     if !ids.insert(id) {

@@ -1,0 +1,509 @@
+//! An agent directory, loaded and checked as a whole before a run creates anything.
+
+use crate::context::{ContextManifest, DEFAULT_MANIFEST, SYSTEM_PROMPT_FILE};
+use crate::hook::{self, AgentHooks};
+use crate::tool::{self, Tool};
+use delta_base::durable::read_regular_text as read_text;
+use delta_llm::llm::ModelChoice;
+use delta_llm::llm::{self, LlmConfig};
+use delta_run::bounds::RunBounds;
+use delta_run::event::{LlmSummary, RunConfig};
+use delta_run::limits::{LIMITS_MAPPING, Limits};
+use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
+use delta_snapshot::ExcludePatterns;
+use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
+use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
+use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
+use serde_json::Value as Json;
+use snapshot_settings::{SNAPSHOTS_SCHEMA, read_snapshot_excludes};
+use std::io;
+use std::path::{Path, PathBuf};
+use tool_imports::{ImportPath, ToolImporter};
+
+mod dotenv;
+mod finish_tool;
+pub mod tool_imports;
+pub mod env_layers;
+mod legacy_names;
+mod snapshot_settings;
+
+pub use finish_tool::FinishTool;
+
+/// The main file, and the name of its copy in a run directory.
+const MAIN_FILE: &str = "agent.yaml";
+
+/// The keys of agent.yaml.
+pub static AGENT_MAPPING: MappingSchema = MappingSchema {
+    label: "agent.yaml",
+    description: "An agent: its identity, its LLM and its tools.",
+    keys: &[
+        KeySchema::required("name", ValueShape::Text, "Its name."),
+        KeySchema::optional("version", ValueShape::Text, "The version, for humans only."),
+        KeySchema::optional("description", ValueShape::Text, "The purpose, for humans only."),
+        KeySchema::required("llm", ValueShape::Mapping(&llm::config::LLM_MAPPING), "The LLM."),
+        KeySchema::with_default(
+            "system_prompt",
+            ValueShape::Text,
+            DefaultValue::Text(SYSTEM_PROMPT_FILE),
+            "The file with the system prompt, relative to the agent directory.",
+        ),
+        KeySchema::optional(
+            "imports",
+            ValueShape::List(&ValueShape::Text),
+            "Files whose `tools:` are added, relative to this file.",
+        ),
+        KeySchema::optional(
+            "tools",
+            ValueShape::List(&ValueShape::Mapping(&tool::TOOL_MAPPING)),
+            "The commands that the LLM may call.",
+        ),
+        KeySchema::optional(
+            "env_file",
+            ValueShape::List(&ValueShape::Text),
+            "The variables that tools get from a trusted `.env` outside of the agent directory.",
+        ),
+        KeySchema::with_default(
+            "max_iterations",
+            ValueShape::Integer(1..1 << 31),
+            DefaultValue::Integer(30),
+            "The number of LLM answers one process may request.",
+        ),
+        KeySchema::optional("limits", ValueShape::Mapping(&LIMITS_MAPPING), "The limits of a run."),
+        KeySchema::with_default(
+            "finish",
+            ValueShape::OneOf(&[
+                ValueShape::Boolean,
+                ValueShape::Mapping(&finish_tool::FINISH_MAPPING),
+            ]),
+            DefaultValue::Boolean(true),
+            "Whether the LLM is offered the tool `finish`, and the schema of its arguments.",
+        ),
+        KeySchema::with_default(
+            "snapshots",
+            ValueShape::OneOf(&[ValueShape::Boolean, ValueShape::Mapping(&SNAPSHOTS_SCHEMA)]),
+            DefaultValue::Boolean(false),
+            "Whether a run takes a snapshot of its workspace at each iteration, and what it leaves out.",
+        ),
+        KeySchema::optional(
+            hook::HOOKS_SECTION,
+            ValueShape::Mapping(&hook::HOOKS_MAPPING),
+            "Deprecated: write hooks.yaml.",
+        ),
+        KeySchema::misplaced("hooks", "hooks belong in hooks.yaml, next to this file"),
+        KeySchema::misplaced("sources", "sources belong in context.yaml, next to this file"),
+        KeySchema::misplaced("model", "it belongs under `llm:`"),
+        KeySchema::misplaced("provider", "it belongs under `llm:`"),
+        KeySchema::misplaced("base_url", "it belongs under `llm:`"),
+        KeySchema::misplaced("temperature", "it belongs under `llm:`"),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// An agent whose files were loaded and checked.
+#[derive(Debug)]
+pub struct Agent {
+    /// The agent directory: absolute, symlinks resolved.
+    pub home: PathBuf,
+    /// The `name` in agent.yaml, not empty.
+    pub name: String,
+    /// The LLM and how to reach it.
+    pub llm: LlmConfig,
+    /// The path of the system prompt, as agent.yaml has it.
+    pub system_prompt: String,
+    /// The agent's own tools in file order; imported tools come before the tools in agent.yaml.
+    pub tools: Vec<Tool>,
+    /// The variables that children get from a trusted `.env` outside of the agent directory.
+    pub env_file: Vec<String>,
+    /// The number of LLM answers one process may request, unless the operator overrides it.
+    pub max_iterations: u32,
+    /// The limits of a run, unless the operator overrides them.
+    pub limits: Limits,
+    /// The bounds of a run, unless the operator overrides them.
+    pub bounds: RunBounds,
+    /// Whether the LLM is offered the tool `finish`, and the arguments it takes.
+    pub finish: FinishTool,
+    /// What each snapshot of the workspace leaves out; `None` when the agent takes no snapshots.
+    pub snapshots: Option<ExcludePatterns>,
+    /// The sources of the messages that the LLM sees.
+    pub context: ContextManifest,
+    /// The configured hooks.
+    pub hooks: AgentHooks,
+    /// The files it was loaded from, as pairs of the name of the copy and the text.
+    pub source_files: Vec<(&'static str, String)>,
+    /// Warnings for the operator about an agent that works nevertheless.
+    pub warnings: Vec<String>,
+}
+
+impl Agent {
+    /// Loads the agent in `home`. `import_path` lists the directories outside `home` that it may
+    /// import from; `choice` is the operator's `--model`.
+    ///
+    /// # Errors
+    /// Every problem in every file of the agent. Nothing was created or changed.
+    pub fn load(
+        home: &Path,
+        choice: Option<&ModelChoice>,
+        import_path: &ImportPath,
+    ) -> Result<Self, DiagnosticReport> {
+        Self::load_from(home, choice, import_path, false)
+    }
+
+    /// Loads the copy of the agent that a run keeps in `dir`, to inspect the requests made with it.
+    /// Reads no file outside `dir`, so the provider it describes may not be able to answer.
+    ///
+    /// # Errors
+    /// As for [`Agent::load`].
+    pub fn load_copy(dir: &Path, model: &ModelChoice) -> Result<Self, DiagnosticReport> {
+        Self::load_from(dir, Some(model), &ImportPath::default(), true)
+    }
+
+    fn load_from(
+        home: &Path,
+        choice: Option<&ModelChoice>,
+        import_path: &ImportPath,
+        is_copy: bool,
+    ) -> Result<Self, DiagnosticReport> {
+        let mut report = DiagnosticReport::default();
+        let Some(home) = find_agent_home(home, &mut report) else { return Err(report) };
+        let mut loader = AgentLoader {
+            home: &home,
+            import_path,
+            report: &mut report,
+            source_files: Vec::new(),
+            warnings: Vec::new(),
+            has_hooks_file: hook::has_hooks_file(&home),
+            is_copy,
+        };
+        let main = loader.load_main_file(choice);
+        let context = loader.load_context();
+        let hooks = loader.load_hooks();
+        let AgentLoader { source_files, warnings, .. } = loader;
+        match (main, context) {
+            (Some(main), Some(context)) if report.is_empty() => Ok(Self {
+                name: main.name,
+                llm: main.llm,
+                system_prompt: main.system_prompt,
+                tools: main.tools,
+                env_file: main.env_file,
+                max_iterations: main.max_iterations,
+                limits: main.limits,
+                bounds: main.bounds,
+                finish: main.finish,
+                snapshots: main.snapshots,
+                home,
+                context,
+                hooks: hooks.unwrap_or(main.hooks),
+                source_files,
+                warnings,
+            }),
+            _ => Err(report),
+        }
+    }
+
+    /// The agent's own tool called `name`.
+    pub fn tool(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.name == name)
+    }
+
+    /// The names of the built-in tools that this agent offers.
+    pub fn builtins(&self) -> Vec<&'static str> {
+        let finish = (!matches!(self.finish, FinishTool::Disabled)).then_some(FINISH_TOOL);
+        let builtins = finish.into_iter().chain([ASK_HUMAN_TOOL]);
+        builtins.filter(|name| self.tool(name).is_none()).collect()
+    }
+
+    /// The `tools` of a request: the agent's own in file order, then the built-in ones.
+    pub fn tool_definitions(&self) -> Vec<Json> {
+        let builtins = self.builtins().into_iter().map(|name| match name {
+            FINISH_TOOL => self.finish.definition(),
+            _ => crate::ask_human::ask_human_definition(),
+        });
+        self.tools.iter().map(Tool::definition).chain(builtins).collect()
+    }
+
+    /// The configuration as ENGINE_START records it.
+    pub fn run_config(&self) -> RunConfig {
+        let recorded = match &self.llm.provider {
+            llm::ProviderKind::Recorded(cassette) => Some(cassette.header.provider.clone()),
+            _ => None,
+        };
+        let llm = LlmSummary {
+            provider: Some(self.llm.provider.name().to_owned()),
+            model: Some(self.llm.model.clone()),
+            recorded,
+            ..LlmSummary::default()
+        };
+        RunConfig {
+            llm: Some(llm),
+            tools: Some(self.tools.iter().map(|tool| tool.name.clone()).collect()),
+            builtins: Some(self.builtins().into_iter().map(str::to_owned).collect()),
+            hooks: Some(self.hooks.names().into_iter().map(str::to_owned).collect()),
+            ..RunConfig::default()
+        }
+    }
+}
+
+/// The names of variables under `key`. A text that cannot be a name is reported.
+fn read_variable_names(doc: &YamlDocument, fields: MappingFields<'_>, key: &str) -> Vec<String> {
+    for node in fields.non_null(key).map(YamlNode::items).unwrap_or_default() {
+        let Some(name) = node.scalar().filter(|name| !delta_shell::is_identifier(name)) else {
+            continue;
+        };
+        let message = format!("`{name}` is not the name of a variable");
+        let help = "letters, digits and `_`, not beginning with a digit";
+        doc.report(node, message, Some(help.to_owned()));
+    }
+    fields.texts(key)
+}
+
+fn find_agent_home(home: &Path, report: &mut DiagnosticReport) -> Option<PathBuf> {
+    let (message, help) = match home.canonicalize() {
+        Ok(path) if path.to_str().is_none() => (
+            "could not open the agent directory: its path is not UTF-8".to_owned(),
+            "name an agent directory with `--agent DIR`",
+        ),
+        Ok(path) if path.is_dir() => return Some(path),
+        Ok(_) => (
+            "expected an agent directory, found a file".to_owned(),
+            "name the directory that contains agent.yaml",
+        ),
+        Err(error) => (
+            format!("could not open the agent directory: {error}"),
+            "name an agent directory with `--agent DIR`",
+        ),
+    };
+    let file = home.display().to_string();
+    report.push(Diagnostic::for_file(file, message, Some(help.to_owned())));
+    None
+}
+
+/// The contents of agent.yaml.
+struct AgentSettings {
+    name: String,
+    llm: LlmConfig,
+    system_prompt: String,
+    tools: Vec<Tool>,
+    env_file: Vec<String>,
+    max_iterations: u32,
+    limits: Limits,
+    bounds: RunBounds,
+    finish: FinishTool,
+    snapshots: Option<ExcludePatterns>,
+    /// From `lifecycle_hooks`.
+    hooks: AgentHooks,
+}
+
+struct AgentLoader<'a> {
+    home: &'a Path,
+    import_path: &'a ImportPath,
+    report: &'a mut DiagnosticReport,
+    source_files: Vec<(&'static str, String)>,
+    warnings: Vec<String>,
+    /// Determined once: if hooks.yaml disappeared between two checks, the agent would run without
+    /// its hooks.
+    has_hooks_file: bool,
+    /// Whether `home` is the copy in a run directory, where every file has the name of its copy.
+    is_copy: bool,
+}
+
+impl AgentLoader<'_> {
+    fn load_main_file(&mut self, choice: Option<&ModelChoice>) -> Option<AgentSettings> {
+        let Some(name) = legacy_names::find_main_file(self.home, &mut self.warnings) else {
+            let help = "an agent is a directory with agent.yaml, system_prompt.md and context.yaml; name one with `--agent DIR`";
+            self.report.push(Diagnostic::for_file(
+                self.home.display().to_string(),
+                "agent.yaml not found",
+                Some(help.to_owned()),
+            ));
+            return None;
+        };
+        let path = self.home.join(name);
+        let text = self.read_source(&path)?;
+        let doc = self.parse_source(MAIN_FILE, &path, text)?;
+        let mut imports = ToolImporter::new(self.home, &path, self.import_path);
+        let main = self.read_settings(&doc, name, choice, &mut imports);
+        doc.drain_diagnostics(self.report);
+        self.warnings.append(&mut imports.finish(self.report));
+        main
+    }
+
+    fn read_settings(
+        &mut self,
+        doc: &YamlDocument,
+        file: &str,
+        choice: Option<&ModelChoice>,
+        imports: &mut ToolImporter<'_>,
+    ) -> Option<AgentSettings> {
+        let fields = doc.fields_labelled(file, &doc.root, &AGENT_MAPPING)?;
+        let name_node = fields.require("name", "my-agent");
+        let name = name_node
+            .and_then(|node| llm::config::read_nonblank_text(doc, node, "name", "my-agent"));
+        for key in ["version", "description"] {
+            fields.text(key);
+        }
+        let llm_node = fields.require("llm", "{model: gpt-4o}");
+        let llm = llm_node.and_then(|node| LlmConfig::read(doc, node, self.home, choice));
+        self.load_system_prompt(doc, fields);
+        let tools = self.read_tools(doc, fields, imports);
+        let hooks = self.read_hooks_section(doc, fields);
+        let limits = match fields.non_null("limits") {
+            None => Some((Limits::default(), RunBounds::default())),
+            Some(node) => Limits::read(doc, node, llm.as_ref()),
+        };
+        let (limits, bounds) = limits.unzip();
+        let finish = match fields.get("finish") {
+            None => Some(FinishTool::AnyResult),
+            Some(node) => self.read_finish(doc, node),
+        };
+        Some(AgentSettings {
+            name: name?,
+            llm: llm?,
+            system_prompt: fields.text("system_prompt").unwrap_or(SYSTEM_PROMPT_FILE).to_owned(),
+            tools,
+            env_file: read_variable_names(doc, fields, "env_file"),
+            max_iterations: u32::try_from(fields.integer("max_iterations")?).ok()?,
+            limits: limits?,
+            bounds: bounds?,
+            finish: finish?,
+            snapshots: fields
+                .non_null("snapshots")
+                .and_then(|node| read_snapshot_excludes(doc, node)),
+            hooks,
+        })
+    }
+
+    /// Reads the tools, imported ones included. If there are imports, the copy of agent.yaml gets
+    /// the complete list in their place.
+    fn read_tools(
+        &mut self,
+        doc: &YamlDocument,
+        fields: MappingFields<'_>,
+        imports: &mut ToolImporter<'_>,
+    ) -> Vec<Tool> {
+        if fields.non_null("imports").is_none() {
+            return fields
+                .non_null("tools")
+                .map(|node| tool::read_tool_list(doc, node))
+                .unwrap_or_default();
+        }
+        let imported = imports.collect_tools(doc, self.home, fields);
+        if let Some((_, copy)) = self.source_files.iter_mut().find(|(name, _)| *name == MAIN_FILE) {
+            *copy = tool_imports::flatten_imports(doc, &imported);
+        }
+        imported.iter().map(|import| import.tool.clone()).collect()
+    }
+
+    /// Checks the system prompt. It reaches the LLM because context.yaml names it, but an agent
+    /// without one is broken.
+    fn load_system_prompt(&mut self, doc: &YamlDocument, fields: MappingFields<'_>) {
+        let name = fields.text("system_prompt").filter(|_| !self.is_copy);
+        let name = name.unwrap_or(SYSTEM_PROMPT_FILE);
+        let path = crate::context::with_txt_fallback(self.home.join(name));
+        let problem = match read_text(&path) {
+            Ok(text) if text.trim().is_empty() => "the system prompt is empty".to_owned(),
+            Ok(text) => {
+                self.source_files.push((SYSTEM_PROMPT_FILE, text));
+                return;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                "the system prompt is missing".to_owned()
+            }
+            Err(error) => format!("could not read the system prompt: {error}"),
+        };
+        let help = "describe in it what the agent is and how it should work".to_owned();
+        match fields.non_null("system_prompt") {
+            Some(node) => doc.report(node, format!("{problem} ({})", path.display()), Some(help)),
+            None => self.report.push(Diagnostic::for_file(
+                path.display().to_string(),
+                problem,
+                Some(help),
+            )),
+        }
+    }
+
+    fn load_context(&mut self) -> Option<ContextManifest> {
+        let path = self.home.join("context.yaml");
+        if !path.exists() {
+            // A directory without agent.yaml is probably not an agent, and one message is enough.
+            legacy_names::find_main_file(self.home, &mut Vec::new())?;
+            let prefix = legacy_names::DEPRECATION_WARNING;
+            let migrate = if self.warnings.iter().any(|warning| warning.starts_with(prefix)) {
+                "`delta tool migrate` updates the whole directory to the current form; or "
+            } else {
+                ""
+            };
+            let help = format!(
+                "it lists what the LLM sees; {migrate}create it with this content:\n\n{}",
+                DEFAULT_MANIFEST.trim_end()
+            );
+            let message = format!("context.yaml not found in {}", self.home.display());
+            self.report.push(Diagnostic::for_file(path.display().to_string(), message, Some(help)));
+            return None;
+        }
+        let text = self.read_source(&path)?;
+        let doc = self.parse_source("context.yaml", &path, text)?;
+        let manifest = ContextManifest::read(&doc);
+        doc.drain_diagnostics(self.report);
+        manifest
+    }
+
+    fn load_hooks(&mut self) -> Option<AgentHooks> {
+        if !self.has_hooks_file {
+            return None;
+        }
+        let path = self.home.join(hook::HOOKS_FILE);
+        let text = self.read_source(&path)?;
+        let doc = self.parse_source(hook::HOOKS_FILE, &path, text)?;
+        let hooks = AgentHooks::read_file(&doc, &mut self.warnings);
+        doc.drain_diagnostics(self.report);
+        Some(hooks)
+    }
+
+    /// Reads the hooks in agent.yaml, where they were configured before hooks.yaml existed.
+    fn read_hooks_section(&mut self, doc: &YamlDocument, fields: MappingFields<'_>) -> AgentHooks {
+        let Some(node) = fields.get(hook::HOOKS_SECTION) else { return AgentHooks::default() };
+        let section = hook::HOOKS_SECTION;
+        let file = hook::HOOKS_FILE;
+        if self.has_hooks_file {
+            self.warnings.push(format!(
+                "Warning: `{section}` in {} is ignored because {file} exists; remove it",
+                doc.name
+            ));
+            return AgentHooks::default();
+        }
+        self.warnings.push(format!(
+            "{} `{section}` in {}: move its contents to {file}",
+            legacy_names::DEPRECATION_WARNING,
+            doc.name
+        ));
+        AgentHooks::read(doc, node, &format!("`{section}`"), &mut self.warnings)
+    }
+
+    fn read_source(&mut self, path: &Path) -> Option<String> {
+        match read_text(path) {
+            Ok(text) => Some(text),
+            Err(error) => {
+                let message = format!("could not read the file: {error}");
+                self.report.push(Diagnostic::for_file(path.display().to_string(), message, None));
+                None
+            }
+        }
+    }
+
+    fn parse_source(
+        &mut self,
+        name: &'static str,
+        path: &Path,
+        text: String,
+    ) -> Option<YamlDocument> {
+        self.source_files.push((name, text.clone()));
+        match YamlDocument::parse(path.display().to_string(), text) {
+            Ok(doc) => Some(doc),
+            Err(diagnostic) => {
+                self.report.push(diagnostic);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The working directory and the environment variables of a run's child processes.
+//!
+//! No child receives the LLM's key unless its definition passes the variable by name.
+
+use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_NAMES_VARIABLE, KEY_SOURCE_VARIABLES};
+use delta_base::redact::Secrets;
+use delta_process::{Background, CallLimits, Containment, EnvVars, LaunchContext, RunProcesses};
+use delta_run::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE, Nesting};
+use delta_run::ledger;
+use delta_shell::{EngineVariable, EngineVars};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The environment variable that tells a hook its own name.
+pub const HOOK_NAME_VARIABLE: &str = "HOOK_NAME";
+/// Variables that only some hooks receive.
+const HOOK_VARIABLES: [&str; 5] =
+    ["TOOL_NAME", "TOOL_ARGS", "TOOL_RESULT", "TOOL_EXIT_CODE", "ERROR_MESSAGE"];
+/// Longer values of a hook's variables are truncated: the kernel allows 128 KiB for a variable with
+/// its name.
+const MAX_VALUE_BYTES: usize = 64 * 1024;
+
+/// Environment variables by name.
+pub type EnvMap = BTreeMap<OsString, OsString>;
+
+/// The environment of a run's child processes.
+#[derive(Debug, Clone)]
+pub struct ChildEnvironment {
+    /// The environment of the engine and of the files that count, keys included.
+    inherited: EnvMap,
+    /// The variables that hold keys.
+    key_names: Vec<String>,
+    run_vars: EnvMap,
+    /// The environment of a child that receives no key.
+    default_env: EnvVars,
+    vars: EngineVars,
+    secrets: Secrets,
+    processes: RunProcesses,
+    /// What of the limits of calls cannot be enforced, for the user.
+    limit_warnings: Vec<String>,
+}
+
+impl ChildEnvironment {
+    /// The environment of a run's children. `key_names` are the variables that hold keys; `budget`
+    /// is the ledger that nested runs draw on.
+    pub fn new(
+        mut inherited: EnvMap,
+        key_names: Vec<String>,
+        run_id: &str,
+        budget: Option<&Path>,
+        vars: EngineVars,
+        secrets: Secrets,
+    ) -> Self {
+        // An engine started by a tool runs inside a call; its own children do not, unless they are
+        // its tools.
+        let of_outer_run = [
+            "DELTA_CALL_ID",
+            ledger::BUDGET_VARIABLE,
+            DEPTH_VARIABLE,
+            MAX_DEPTH_VARIABLE,
+            KEY_NAMES_VARIABLE,
+        ];
+        for name in of_outer_run {
+            inherited.remove(OsStr::new(name));
+        }
+        // A child that may have the key gets its value.
+        KEY_SOURCE_VARIABLES.iter().for_each(|name| drop(inherited.remove(OsStr::new(name))));
+        if inherited.remove(OsStr::new(HOOK_NAME_VARIABLE)).is_some() {
+            HOOK_VARIABLES.iter().for_each(|name| drop(inherited.remove(OsStr::new(name))));
+        }
+        let mut run_vars = EnvMap::new();
+        let mut set =
+            |name: &str, value: &OsStr| run_vars.insert(OsString::from(name), value.to_owned());
+        for variable in EngineVariable::ALL {
+            set(variable.name(), vars.get(variable).as_os_str());
+        }
+        set("DELTA_AGENT_HOME", vars.agent_home.as_os_str());
+        set("DELTA_CWD", vars.cwd.as_os_str());
+        set("DELTA_RUN_ID", OsStr::new(run_id));
+        if let Some(budget) = budget {
+            set(ledger::BUDGET_VARIABLE, budget.as_os_str());
+        }
+        set("JOURNAL_PATH", vars.run_dir.join(delta_run::journal::JOURNAL_FILE).as_os_str());
+        let mut default_env = remove_keys(&inherited, &key_names, &[]);
+        default_env.extend(run_vars.clone());
+        let processes = RunProcesses::new(run_id, &vars.run_dir);
+        Self {
+            inherited,
+            key_names,
+            run_vars,
+            default_env: default_env.into(),
+            vars,
+            secrets,
+            processes,
+            limit_warnings: Vec::new(),
+        }
+    }
+
+    /// Makes the runs that the children start one level deeper than `nesting`.
+    #[must_use]
+    pub fn with_nesting(mut self, nesting: Nesting) -> Self {
+        let Nesting { depth, max_depth } = nesting;
+        for (name, value) in [(DEPTH_VARIABLE, depth), (MAX_DEPTH_VARIABLE, max_depth)] {
+            self.default_env.set(name, value.to_string());
+            self.run_vars.insert(name.into(), value.to_string().into());
+        }
+        self
+    }
+
+    /// Limits the calls of tools.
+    #[must_use]
+    pub fn with_call_limits(mut self, limits: CallLimits) -> Self {
+        self.limit_warnings = self.processes.limit_calls(limits);
+        self
+    }
+
+    /// What of the limits of calls cannot be enforced, for the user.
+    pub fn limit_warnings(&self) -> &[String] {
+        &self.limit_warnings
+    }
+
+    /// The values of the engine variables.
+    pub fn vars(&self) -> &EngineVars {
+        &self.vars
+    }
+
+    /// The processes that the run's children leave running.
+    pub fn processes(&self) -> &RunProcesses {
+        &self.processes
+    }
+
+    /// The secrets of the run.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    /// How to start a child in `iteration`; `more` holds variables for this child only. What it leaves running ends with
+    /// it.
+    pub fn launch<'a>(
+        &self,
+        iteration: u32,
+        pass_env: &[String],
+        more: impl IntoIterator<Item = (&'a str, String)>,
+    ) -> LaunchContext {
+        let env = if pass_env.is_empty() {
+            self.default_env.clone()
+        } else {
+            self.env_with_keys(pass_env)
+        };
+        self.launch_with(env, iteration, more)
+    }
+
+    /// How to start the hook `name`. `id` is unique to this process and finds what it leaves running.
+    pub fn launch_hook(
+        &self,
+        iteration: u32,
+        pass_env: &[String],
+        name: &str,
+        id: &str,
+        more: &[(&'static str, String)],
+    ) -> LaunchContext {
+        let more = more.iter().map(|(name, value)| (*name, clamp_value(value)));
+        let marks = [(HOOK_NAME_VARIABLE, name.to_owned()), ("DELTA_CALL_ID", id.to_owned())];
+        self.launch_with(self.env_with_keys(pass_env), iteration, more.chain(marks))
+    }
+
+    fn env_with_keys(&self, pass_env: &[String]) -> EnvVars {
+        let mut env = remove_keys(&self.inherited, &self.key_names, pass_env);
+        env.extend(self.run_vars.clone());
+        env.into()
+    }
+
+    fn launch_with<'a>(
+        &self,
+        mut env: EnvVars,
+        iteration: u32,
+        more: impl IntoIterator<Item = (&'a str, String)>,
+    ) -> LaunchContext {
+        // Variables of the run cannot be overridden.
+        let more =
+            more.into_iter().filter(|(name, _)| !self.run_vars.contains_key(OsStr::new(name)));
+        more.for_each(|(name, value)| env.set(name, value));
+        env.set("ITERATION_COUNT", iteration.to_string());
+        let containment = Containment {
+            processes: self.processes.clone(),
+            background: Background::End,
+            is_limited: false,
+        };
+        LaunchContext {
+            cwd: self.vars.cwd.clone(),
+            env,
+            secrets: self.secrets.clone(),
+            containment: Some(containment),
+        }
+    }
+
+    /// How to start the command that stands in for the LLM; it receives the keys.
+    pub fn launch_provider(&self) -> LaunchContext {
+        let mark = (delta_llm::llm::COMMAND_MARK.0, delta_llm::llm::COMMAND_MARK.1.to_owned());
+        self.launch(0, &self.key_names, [mark])
+    }
+}
+
+/// `base` without the variables in `keys` that are not in `pass_env`.
+fn remove_keys(base: &EnvMap, keys: &[String], pass_env: &[String]) -> EnvMap {
+    let mut env = base.clone();
+    for key in keys.iter().filter(|key| !pass_env.contains(key)) {
+        env.remove(OsStr::new(key));
+    }
+    // A child that saves its environment, such as a session, must know which variables hold keys.
+    let names = keys
+        .iter()
+        .map(String::as_str)
+        .filter(|key| !API_KEY_VARIABLES.contains(key) && env.contains_key(OsStr::new(key)));
+    let names = names.collect::<Vec<_>>().join(" ");
+    if !names.is_empty() {
+        env.insert(KEY_NAMES_VARIABLE.into(), names.into());
+    }
+    env
+}
+
+/// `value` as an environment variable can hold it: of limited length and without NUL.
+fn clamp_value(value: &str) -> String {
+    let mut value = value.replace('\0', "\u{fffd}");
+    value.truncate(value.floor_char_boundary(MAX_VALUE_BYTES));
+    value
+}

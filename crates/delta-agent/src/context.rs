@@ -1,0 +1,539 @@
+//! context.yaml, and the messages built from files, generators and the conversation (the
+//! ContextBuilder of the specification).
+//!
+//! What the LLM sees is a function of the journal, the configuration and the files that
+//! context.yaml names.
+
+use delta_shell::{
+    EngineVars, find_unknown_variable, find_unknown_variables, unknown_variable_help,
+};
+use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
+use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode, YamlValue};
+use generator_cache::GeneratorCache;
+use source_condition::SourceCondition;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+mod token_budget;
+mod context_builder;
+pub mod generator_cache;
+mod source_condition;
+mod context_program;
+mod context_rebuild;
+
+pub use context_builder::{ContextInputs, RequestContext};
+pub use context_rebuild::{RebuiltMessages, RecordedBlock, SystemPromptCopy};
+pub use token_budget::TokenCounter;
+
+/// The content that the error about a missing context.yaml suggests.
+pub const DEFAULT_MANIFEST: &str = "\
+sources:
+  - type: file
+    id: system_prompt
+    path: '${AGENT_HOME}/system_prompt.md'
+  - type: file
+    id: workspace_guide
+    path: '${CWD}/DELTA.md'
+    on_missing: skip
+  - type: journal
+    id: conversation_history
+";
+
+/// The default name of the system prompt.
+pub const SYSTEM_PROMPT_FILE: &str = "system_prompt.md";
+
+/// The environment variable that marks the processes of a generator, so that those left over after
+/// a timeout can be found.
+pub const GENERATOR_MARK: (&str, &str) = ("DELTA_GENERATOR", "1");
+
+/// The maximum delay of the clock that stamps files.
+const FILE_CLOCK_RESOLUTION: Duration = Duration::from_millis(20);
+
+/// The keys of context.yaml.
+pub static CONTEXT_MAPPING: MappingSchema = MappingSchema {
+    label: "context.yaml",
+    description: "The sources of what the LLM sees, in order.",
+    keys: &[
+        KeySchema::required(
+            "sources",
+            ValueShape::List(&ValueShape::Tagged { by: "type", kinds: &SOURCE_KINDS }),
+            "The sources of the messages, in order.",
+        ),
+        KeySchema::optional(
+            "total_max_tokens",
+            TOKEN_COUNT,
+            "The maximum number of tokens of all messages; the journal gets what the other sources leave.",
+        ),
+        KeySchema::optional(
+            "tokenizer",
+            ValueShape::Mapping(&GENERATOR_MAPPING),
+            "A command that counts tokens: a text on stdin, a number on stdout. Default: an estimate.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static SOURCE_KINDS: [(&str, &MappingSchema); 4] = [
+    ("file", &FILE_MAPPING),
+    ("computed_file", &COMPUTED_FILE_MAPPING),
+    ("pipeline", &PIPELINE_MAPPING),
+    ("journal", &JOURNAL_MAPPING),
+];
+
+const TOKEN_COUNT: ValueShape = ValueShape::TokenCount(1..1 << 40);
+const MILLISECONDS: ValueShape = ValueShape::Milliseconds(1..1 << 32);
+const TYPE_KEY: KeySchema = KeySchema::required("type", ValueShape::Text, "The kind of source.");
+const ID_KEY: KeySchema =
+    KeySchema::optional("id", ValueShape::Text, "The name in the heading that the LLM sees.");
+const SKIP: &str = "skip";
+const ON_MISSING_KEY: KeySchema = KeySchema::with_default(
+    "on_missing",
+    ValueShape::Choice(&[SKIP, "error"]),
+    DefaultValue::Text("error"),
+    "What happens when the file does not exist.",
+);
+const MAX_TOKENS_KEY: KeySchema = KeySchema::optional(
+    "max_tokens",
+    TOKEN_COUNT,
+    "The maximum number of tokens of this source; the rest is left out, with a note for the LLM.",
+);
+const CONDITION_KEY: KeySchema = KeySchema::optional(
+    "condition",
+    ValueShape::Tagged { by: "when", kinds: &source_condition::CONDITION_KINDS },
+    "When the source is part of the context.",
+);
+const CACHE_KEY: KeySchema = KeySchema::optional(
+    "cache",
+    ValueShape::Tagged { by: "strategy", kinds: &generator_cache::CACHE_KINDS },
+    "When the previous output is reused.",
+);
+
+static FILE_MAPPING: MappingSchema = MappingSchema {
+    label: "a `file` source",
+    description: "A file, as one system message.",
+    keys: &[
+        TYPE_KEY,
+        ID_KEY,
+        KeySchema::required(
+            "path",
+            ValueShape::Text,
+            "The file; `${AGENT_HOME}`, `${CWD}` and `${RUN_DIR}` are replaced.",
+        ),
+        ON_MISSING_KEY,
+        MAX_TOKENS_KEY,
+        CONDITION_KEY,
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static COMPUTED_FILE_MAPPING: MappingSchema = MappingSchema {
+    label: "a `computed_file` source",
+    description: "A file that a command writes before each request, as one system message.",
+    keys: &[
+        TYPE_KEY,
+        ID_KEY,
+        KeySchema::required(
+            "generator",
+            ValueShape::Mapping(&GENERATOR_MAPPING),
+            "The command that writes the file.",
+        ),
+        KeySchema::required(
+            "output_path",
+            ValueShape::Text,
+            "The file, preferably in `${RUN_DIR}`, where no other run writes.",
+        ),
+        ON_MISSING_KEY,
+        MAX_TOKENS_KEY,
+        CONDITION_KEY,
+        CACHE_KEY,
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static PIPELINE_MAPPING: MappingSchema = MappingSchema {
+    label: "a `pipeline` source",
+    description: "Commands that run in order; the file that the last one writes, as one system message.",
+    keys: &[
+        TYPE_KEY,
+        ID_KEY,
+        KeySchema::required(
+            "stages",
+            ValueShape::List(&ValueShape::Mapping(&STAGE_MAPPING)),
+            "The commands, in order.",
+        ),
+        ON_MISSING_KEY,
+        MAX_TOKENS_KEY,
+        CONDITION_KEY,
+        CACHE_KEY,
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static STAGE_MAPPING: MappingSchema = MappingSchema {
+    label: "a stage",
+    description: "A command of a pipeline, and the file that it writes.",
+    keys: &[
+        KeySchema::optional("id", ValueShape::Text, "The name in messages."),
+        KeySchema::required(
+            "generator",
+            ValueShape::List(&ValueShape::Text),
+            "The program and its arguments.",
+        ),
+        KeySchema::required("output", ValueShape::Text, "The file, preferably in `${RUN_DIR}`."),
+        TIMEOUT_KEY,
+        PASS_ENV_KEY,
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static JOURNAL_MAPPING: MappingSchema = MappingSchema {
+    label: "a `journal` source",
+    description: "The conversation as chat messages.",
+    keys: &[
+        TYPE_KEY,
+        ID_KEY,
+        KeySchema::optional(
+            "max_iterations",
+            ValueShape::Integer(1..1 << 32),
+            "Only the last N iterations, the messages that they work on, and the first message.",
+        ),
+        MAX_TOKENS_KEY,
+        CONDITION_KEY,
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+const TIMEOUT_KEY: KeySchema = KeySchema::with_default(
+    "timeout_ms",
+    MILLISECONDS,
+    DefaultValue::Integer(30_000),
+    "The timeout in milliseconds.",
+);
+const PASS_ENV_KEY: KeySchema = KeySchema::optional(
+    "pass_env",
+    ValueShape::List(&ValueShape::Text),
+    "The names of key variables that it receives nevertheless.",
+);
+
+static GENERATOR_MAPPING: MappingSchema = MappingSchema {
+    label: "a generator",
+    description: "A command that writes a file for the context, or counts tokens.",
+    keys: &[
+        KeySchema::required(
+            "command",
+            ValueShape::List(&ValueShape::Text),
+            "The program and its arguments.",
+        ),
+        TIMEOUT_KEY,
+        PASS_ENV_KEY,
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// The contents of context.yaml.
+#[derive(Debug, Clone)]
+pub struct ContextManifest {
+    sources: Vec<ContextSource>,
+    /// The limit for all messages together.
+    total_max_tokens: Option<u64>,
+    tokenizer: Option<ContextProgram>,
+}
+
+#[derive(Debug, Clone)]
+struct ContextSource {
+    id: Option<String>,
+    kind: SourceKind,
+    max_tokens: Option<u64>,
+    condition: Option<SourceCondition>,
+}
+
+#[derive(Debug, Clone)]
+enum SourceKind {
+    File {
+        path: String,
+        skip_missing: bool,
+    },
+    /// The file that the last stage writes.
+    Computed {
+        stages: Vec<PipelineStage>,
+        is_pipeline: bool,
+        skip_missing: bool,
+        cache: Option<GeneratorCache>,
+    },
+    Journal {
+        max_iterations: Option<usize>,
+    },
+}
+
+/// A command of a pipeline and the file it writes.
+#[derive(Debug, Clone)]
+struct PipelineStage {
+    /// Used in messages.
+    id: Option<String>,
+    generator: ContextProgram,
+    output: String,
+}
+
+/// A command that writes a file for the context or counts tokens.
+#[derive(Debug, Clone)]
+pub struct ContextProgram {
+    /// The program and its arguments; engine variables are not yet replaced.
+    pub command: Vec<String>,
+    /// The timeout in milliseconds.
+    pub timeout_ms: u64,
+    /// The key variables that it receives nevertheless.
+    pub pass_env: Vec<String>,
+}
+
+/// Why the context could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    /// The run was interrupted while a command ran.
+    #[error("interrupted")]
+    Cancelled,
+    /// A source could not be read or generated.
+    #[error("context source `{source_id}`: {reason}")]
+    Source {
+        /// The id of the source, or the name of its file.
+        source_id: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The required messages do not fit, or their tokens could not be counted.
+    #[error("context: {0}")]
+    Budget(String),
+}
+
+impl ContextManifest {
+    /// Whether building the messages may start programs.
+    pub fn starts_programs(&self) -> bool {
+        let mut kinds = self.sources.iter().map(|source| &source.kind);
+        self.tokenizer.is_some() || kinds.any(|kind| matches!(kind, SourceKind::Computed { .. }))
+    }
+
+    /// A warning for each pattern in `invalidate_on` that matches no file, because changes there
+    /// would go unnoticed. `has_workspace` says whether the workspace exists.
+    pub fn unmatched_patterns(&self, vars: &EngineVars, has_workspace: bool) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for source in &self.sources {
+            let SourceKind::Computed { cache: Some(cache), .. } = &source.kind else { continue };
+            let name = source.name(vars);
+            let unmatched = cache.unmatched(vars, has_workspace);
+            warnings.extend(unmatched.into_iter().map(|pattern| {
+                format!("Warning: context source `{name}`: `{pattern}` in `invalidate_on` matches no file")
+            }));
+        }
+        warnings
+    }
+
+    /// Reads context.yaml; problems are added to the report of `doc`.
+    pub fn read(doc: &YamlDocument) -> Option<Self> {
+        let fields = doc.fields(&doc.root, &CONTEXT_MAPPING)?;
+        let node = fields.require("sources", "[{type: journal}]")?;
+        let items = doc.expect_list(node, "`sources`")?;
+        if items.is_empty() {
+            doc.report(node, "`sources` is empty, so the LLM would see nothing", None);
+        }
+        let tokenizer =
+            fields.non_null("tokenizer").and_then(|node| ContextProgram::read(doc, node));
+        let total_max_tokens = fields.integer("total_max_tokens");
+        let sources = items.iter().filter_map(|item| ContextSource::read(doc, item)).collect();
+        Some(Self { sources, total_max_tokens, tokenizer })
+    }
+}
+
+impl ContextSource {
+    fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+        let (name, mapping) = doc.tagged_mapping(node, "a source", "type", &SOURCE_KINDS)?;
+        let fields = doc.fields(node, mapping)?;
+        let condition = match name {
+            _ if fields.node.get("condition").is_none_or(YamlNode::is_null) => None,
+            _ => Some(SourceCondition::read(doc, fields.non_null("condition")?)),
+        };
+        let kind = match name {
+            "file" => SourceKind::File {
+                path: read_path_field(doc, fields, "path", "'${CWD}/DELTA.md'")?,
+                skip_missing: skips_missing(fields),
+            },
+            "computed_file" => {
+                let output = read_path_field(doc, fields, "output_path", "'${RUN_DIR}/summary.md'");
+                let generator = fields.require("generator", "{command: [PROGRAM]}");
+                let generator = generator.and_then(|node| ContextProgram::read(doc, node));
+                let cache = read_source_cache(doc, fields);
+                let stage = PipelineStage { id: None, generator: generator?, output: output? };
+                let skip_missing = skips_missing(fields);
+                let stages = vec![stage];
+                SourceKind::Computed { stages, is_pipeline: false, skip_missing, cache: cache? }
+            }
+            "pipeline" => {
+                let example = "[{generator: [PROGRAM], output: '${RUN_DIR}/result.md'}]";
+                let node = fields.require("stages", example)?;
+                let items = doc.expect_list(node, "`stages`")?;
+                let stages =
+                    items.iter().filter_map(|item| PipelineStage::read(doc, item)).collect();
+                if items.is_empty() {
+                    let help = format!("write `stages: {example}`");
+                    doc.report(node, "`stages` is empty", Some(help));
+                }
+                let cache = read_source_cache(doc, fields)?;
+                let skip_missing = skips_missing(fields);
+                SourceKind::Computed { stages, is_pipeline: true, skip_missing, cache }
+            }
+            _ => {
+                let limit = fields.integer("max_iterations");
+                let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+                SourceKind::Journal { max_iterations: limit }
+            }
+        };
+        Some(Self {
+            id: fields.text("id").map(str::to_owned),
+            kind,
+            max_tokens: fields.integer("max_tokens"),
+            condition: match condition {
+                None => None,
+                Some(condition) => Some(condition?),
+            },
+        })
+    }
+
+    /// The `type` in context.yaml.
+    fn type_name(&self) -> &'static str {
+        match &self.kind {
+            SourceKind::File { .. } => "file",
+            SourceKind::Computed { is_pipeline: false, .. } => "computed_file",
+            SourceKind::Computed { is_pipeline: true, .. } => "pipeline",
+            SourceKind::Journal { .. } => "journal",
+        }
+    }
+
+    /// The file that the source reads, or that its last command writes.
+    fn path(&self, vars: &EngineVars) -> Option<PathBuf> {
+        match &self.kind {
+            SourceKind::Journal { .. } => None,
+            SourceKind::File { path, .. } => Some(resolve_context_path(path, vars)),
+            SourceKind::Computed { stages, .. } => {
+                Some(resolve_context_path(stages.last().map_or("", |stage| &stage.output), vars))
+            }
+        }
+    }
+
+    fn name(&self, vars: &EngineVars) -> String {
+        self.name_for_path(self.path(vars).as_deref())
+    }
+
+    /// The name in messages and headings: the id, or the name of the file at `path`.
+    fn name_for_path(&self, path: Option<&Path>) -> String {
+        match (&self.id, path) {
+            (Some(id), _) => id.clone(),
+            (None, None) => "journal".to_owned(),
+            (None, Some(path)) => {
+                path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+            }
+        }
+    }
+}
+
+/// Reads a required path; engine variables are not yet replaced.
+fn read_path_field(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    key: &str,
+    example: &str,
+) -> Option<String> {
+    let node = fields.require(key, example)?;
+    let text = fields.text(key)?;
+    check_path_variables(doc, node, text);
+    Some(text.to_owned())
+}
+
+/// Reports an unknown variable: a misspelled one would name a file that does not exist or, worse,
+/// another one.
+fn check_path_variables(doc: &YamlDocument, node: &YamlNode, text: &str) {
+    if let Some(name) = find_unknown_variable(text) {
+        report_unknown_variable(doc, node, name);
+    }
+}
+
+fn report_unknown_variable(doc: &YamlDocument, node: &YamlNode, name: &str) {
+    let help = unknown_variable_help(name, "paths and commands of context.yaml");
+    doc.report(node, format!("`${{{name}}}` is not an engine variable"), Some(help));
+}
+
+fn skips_missing(fields: MappingFields<'_>) -> bool {
+    fields.text("on_missing") == Some(SKIP)
+}
+
+/// Returns `None` for an invalid cache and `Some(None)` when there is none.
+fn read_source_cache(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+) -> Option<Option<GeneratorCache>> {
+    match fields.non_null("cache") {
+        None => Some(None),
+        Some(node) => GeneratorCache::read(doc, node).map(Some),
+    }
+}
+
+impl PipelineStage {
+    fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+        let fields = doc.fields(node, &STAGE_MAPPING)?;
+        let output = read_path_field(doc, fields, "output", "'${RUN_DIR}/result.md'");
+        let command_node = fields.require("generator", "[PROGRAM, ARG]")?;
+        let generator = ContextProgram::from_fields(doc, fields, command_node, "generator")?;
+        Some(Self { id: fields.text("id").map(str::to_owned), generator, output: output? })
+    }
+}
+
+impl ContextProgram {
+    fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+        let fields = doc.fields(node, &GENERATOR_MAPPING)?;
+        let command_node = fields.require("command", "[PROGRAM, ARG]")?;
+        Self::from_fields(doc, fields, command_node, "command")
+    }
+
+    fn from_fields(
+        doc: &YamlDocument,
+        fields: MappingFields<'_>,
+        node: &YamlNode,
+        key: &str,
+    ) -> Option<Self> {
+        let command = fields.texts(key);
+        if command.first().is_none_or(String::is_empty) {
+            // Anything but a list of texts was already reported.
+            let is_list = matches!(node.value, YamlValue::Sequence(_));
+            if is_list && node.items().first().is_none_or(|first| first.scalar() == Some("")) {
+                let help = "write `[PROGRAM, ARG, ...]`".to_owned();
+                doc.report(node, format!("`{key}` names no program"), Some(help));
+            }
+            return None;
+        }
+        for (at, name) in find_unknown_variables(&command) {
+            report_unknown_variable(doc, &node.items()[at], name);
+        }
+        let timeout_ms = fields.integer("timeout_ms")?;
+        Some(Self { command, timeout_ms, pass_env: fields.texts("pass_env") })
+    }
+}
+
+/// A path in context.yaml with its variables replaced, relative to the agent directory.
+fn resolve_context_path(path: &str, vars: &EngineVars) -> PathBuf {
+    let path = vars.agent_home.join(vars.expand_text(path));
+    let prompt = path.parent() == Some(&vars.agent_home) && path.ends_with(SYSTEM_PROMPT_FILE);
+    if prompt { with_txt_fallback(path) } else { path }
+}
+
+/// `path`, or system_prompt.txt if `path` is system_prompt.md and does not exist.
+pub fn with_txt_fallback(path: PathBuf) -> PathBuf {
+    if !path.ends_with(SYSTEM_PROMPT_FILE) || path.exists() {
+        return path;
+    }
+    let text_form = path.with_extension("txt");
+    if text_form.exists() { text_form } else { path }
+}

@@ -1,0 +1,340 @@
+//! Builds the context: the sources in order, each within its budget.
+
+use super::context_program::run_generator;
+use super::token_budget::{self, JournalSelection, PreviousOmission, TokenMeter};
+use super::{
+    ContextError, ContextManifest, ContextProgram, ContextSource, PipelineStage, SourceKind,
+    TokenCounter, resolve_context_path,
+};
+use delta_base::durable;
+use delta_base::signal::CancelToken;
+use delta_base::time::Clock;
+use delta_llm::llm::Message;
+use delta_process::LaunchContext;
+use delta_run::message_buffer::MessageSlice;
+use delta_run::record::ContextBlock;
+use delta_run::state::RunState;
+use delta_run::token_estimate::TokenRatio;
+use delta_shell::EngineVars;
+use std::borrow::Cow;
+use std::io;
+use std::path::Path;
+
+/// The run and its environment, as building the context needs them.
+pub struct ContextInputs<'a> {
+    /// The number of the iteration.
+    pub iteration: u32,
+    /// The ratio of tokens reported by the endpoint to estimated ones.
+    pub ratio: TokenRatio,
+    /// The values of the engine variables.
+    pub vars: &'a EngineVars,
+    /// Interrupts a running command.
+    pub cancel: &'a CancelToken,
+    /// How to start a command.
+    pub launch: &'a dyn Fn(&ContextProgram) -> LaunchContext,
+    /// The wall clock, for caches.
+    pub clock: Clock,
+    /// The token counts of earlier requests.
+    pub counter: &'a mut TokenCounter,
+    /// Whether generators run; otherwise their previous output is used.
+    pub run_generators: bool,
+}
+
+/// The messages of a request and where they come from.
+#[derive(Debug)]
+pub struct RequestContext<'a> {
+    /// The messages in order.
+    pub pieces: Vec<ContextPiece<'a>>,
+    /// One block for each source in order, including the skipped ones.
+    pub blocks: Vec<ContextBlock>,
+    /// The number of oldest iterations omitted because of the budget.
+    pub left_out: usize,
+}
+
+/// Consecutive messages of a context.
+#[derive(Debug)]
+pub enum ContextPiece<'a> {
+    /// A message built for this request, as JSON.
+    Generated(String),
+    /// Messages of the conversation.
+    Conversation(MessageSlice<'a>),
+}
+
+/// A source, before the budget of the conversation is known.
+enum PreparedSource {
+    Text { message: String, tokens: u64, cut: Option<String> },
+    Journal { excess: usize },
+    Skipped(String),
+}
+
+impl ContextManifest {
+    /// Builds the messages of the next request of a run.
+    ///
+    /// # Errors
+    /// A required source is missing, a command failed, or the required messages do not fit.
+    pub fn build<'c>(
+        &self,
+        state: &'c RunState,
+        inputs: &mut ContextInputs<'_>,
+    ) -> Result<RequestContext<'c>, ContextError> {
+        let mut meter = TokenMeter { tokenizer: self.tokenizer.as_ref(), inputs };
+        let mut prepared = Vec::with_capacity(self.sources.len());
+        for source in &self.sources {
+            let path = source.path(meter.inputs.vars);
+            let block = source.new_block(path.as_deref());
+            let path = path.unwrap_or_default();
+            let source = source.prepare(&block.source, &path, state, &mut meter)?;
+            prepared.push((block, source));
+        }
+        let mut left = self.journal_budget(prepared.iter().map(|(_, source)| source))?;
+        let mut context = RequestContext { pieces: Vec::new(), blocks: Vec::new(), left_out: 0 };
+        for (source, (mut block, prepared)) in self.sources.iter().zip(prepared) {
+            match prepared {
+                PreparedSource::Skipped(reason) => block.skipped = Some(reason),
+                PreparedSource::Text { message, tokens, cut } => {
+                    context.add_piece(ContextPiece::Generated(message), &mut block);
+                    block.tokens = tokens;
+                    block.cut = cut;
+                }
+                PreparedSource::Journal { excess } => {
+                    let selection = source.select_journal(state, excess, left, &mut meter)?;
+                    left = left.map(|left| left.saturating_sub(selection.tokens));
+                    context.add_journal(state, excess, &selection, &mut block);
+                }
+            }
+            context.blocks.push(block);
+        }
+        Ok(context)
+    }
+
+    /// The tokens that the other sources leave to the conversation; `None` without a limit.
+    fn journal_budget<'r>(
+        &self,
+        sources: impl Iterator<Item = &'r PreparedSource>,
+    ) -> Result<Option<u64>, ContextError> {
+        let Some(total) = self.total_max_tokens else { return Ok(None) };
+        let tokens_used: u64 = sources
+            .map(|source| match source {
+                PreparedSource::Text { tokens, .. } => *tokens,
+                PreparedSource::Journal { .. } | PreparedSource::Skipped(_) => 0,
+            })
+            .sum();
+        total.checked_sub(tokens_used).map(Some).ok_or_else(|| {
+            ContextError::Budget(format!(
+                "the sources other than the journal take {tokens_used} tokens, but `total_max_tokens` is {total}; raise it, or set `max_tokens` for one of them"
+            ))
+        })
+    }
+}
+
+impl ContextPiece<'_> {
+    /// The messages of the piece.
+    pub fn messages(&self) -> MessageSlice<'_> {
+        match self {
+            Self::Generated(message) => message.as_str().into(),
+            Self::Conversation(messages) => *messages,
+        }
+    }
+}
+
+impl<'c> RequestContext<'c> {
+    /// The messages of the context in order.
+    pub fn messages(&self) -> Vec<MessageSlice<'_>> {
+        self.pieces.iter().map(ContextPiece::messages).collect()
+    }
+
+    fn add_piece(&mut self, piece: ContextPiece<'c>, block: &mut ContextBlock) {
+        let messages = piece.messages();
+        block.messages += messages.count();
+        block.bytes += messages.text().len() + 1;
+        self.pieces.push(piece);
+    }
+
+    fn add_journal(
+        &mut self,
+        state: &'c RunState,
+        excess: usize,
+        selection: &JournalSelection,
+        block: &mut ContextBlock,
+    ) {
+        block.tokens = selection.tokens;
+        if selection.left_out > excess {
+            let notice = token_budget::omission_notice(&block.source, selection.left_out);
+            self.add_piece(ContextPiece::Generated(notice), block);
+            block.cut = Some(token_budget::describe_oldest(selection.left_out));
+            self.left_out = self.left_out.max(selection.left_out);
+        }
+        let conversation = &state.conversation;
+        let pinned = conversation.pinned(selection.left_out);
+        for part in pinned.chain(conversation.remaining_part(selection.left_out)) {
+            self.add_piece(ContextPiece::Conversation(part.messages()), block);
+        }
+    }
+}
+
+impl ContextSource {
+    fn new_block(&self, path: Option<&Path>) -> ContextBlock {
+        ContextBlock {
+            source: self.name_for_path(path),
+            kind: self.type_name().to_owned(),
+            messages: 0,
+            bytes: 0,
+            tokens: 0,
+            cut: None,
+            skipped: None,
+        }
+    }
+
+    fn error(&self, vars: &EngineVars, reason: String) -> ContextError {
+        ContextError::Source { source_id: self.name(vars), reason }
+    }
+
+    fn prepare(
+        &self,
+        name: &str,
+        path: &Path,
+        state: &RunState,
+        meter: &mut TokenMeter<'_, '_>,
+    ) -> Result<PreparedSource, ContextError> {
+        if let Some(condition) = &self.condition {
+            let task = state.conversation.task();
+            let inputs = &meter.inputs;
+            if let Some(reason) = condition.unmet_reason(task, inputs.iteration, inputs.vars) {
+                return Ok(PreparedSource::Skipped(reason));
+            }
+        }
+        match &self.kind {
+            SourceKind::Journal { max_iterations } => Ok(PreparedSource::Journal {
+                excess: state.conversation.excess_iterations(*max_iterations),
+            }),
+            SourceKind::File { skip_missing, .. } => {
+                self.prepare_file(name, path, *skip_missing, meter)
+            }
+            SourceKind::Computed { skip_missing, .. } => {
+                if meter.inputs.run_generators {
+                    self.run_generators(meter.inputs)?;
+                }
+                self.prepare_file(name, path, *skip_missing, meter)
+            }
+        }
+    }
+
+    /// The file at `path` as a message of the source `name`, truncated to `max_tokens`.
+    fn prepare_file(
+        &self,
+        name: &str,
+        path: &Path,
+        skip_missing: bool,
+        meter: &mut TokenMeter<'_, '_>,
+    ) -> Result<PreparedSource, ContextError> {
+        let content = match durable::read_regular(path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && skip_missing => {
+                return Ok(PreparedSource::Skipped(format!("there is no {}", path.display())));
+            }
+            Err(error)
+                if !meter.inputs.run_generators
+                    && matches!(self.kind, SourceKind::Computed { .. }) =>
+            {
+                let reason = format!("its generator has not run, and {}: {error}", path.display());
+                return Ok(PreparedSource::Skipped(reason));
+            }
+            Err(error) => {
+                let hint = match error.kind() {
+                    io::ErrorKind::NotFound => " (`on_missing: skip` would leave it out)",
+                    _ => "",
+                };
+                let reason = format!("could not read {}: {error}{hint}", path.display());
+                return Err(self.error(meter.inputs.vars, reason));
+            }
+        };
+        let vars = meter.inputs.vars;
+        let message = |content: &str| {
+            let content = Cow::Owned(format!("# Context Block: {name}\n\n{content}"));
+            Message::System { content }.to_json()
+        };
+        let shortened = match self.max_tokens {
+            None => None,
+            Some(room) => token_budget::truncate_to_tokens(&content, room, message, meter)
+                .map_err(|error| self.as_source_error(vars, error))?,
+        };
+        // Without the length of the content: each distinct cut is warned of once, and this one must
+        // not change.
+        let cut = shortened.as_ref().zip(self.max_tokens);
+        let cut = cut.map(|(_, room)| format!("what is beyond {room} tokens"));
+        let message = message(shortened.as_deref().unwrap_or(&content));
+        let tokens = meter.message_tokens(&message)?;
+        Ok(PreparedSource::Text { message, tokens, cut })
+    }
+
+    fn as_source_error(&self, vars: &EngineVars, error: ContextError) -> ContextError {
+        match error {
+            ContextError::Budget(reason) => self.error(vars, reason),
+            other => other,
+        }
+    }
+
+    pub(super) fn select_journal(
+        &self,
+        state: &RunState,
+        excess: usize,
+        left: Option<u64>,
+        meter: &mut TokenMeter<'_, '_>,
+    ) -> Result<JournalSelection, ContextError> {
+        let room = match (left, self.max_tokens) {
+            (Some(left), Some(max_tokens)) => Some(left.min(max_tokens)),
+            (left, max_tokens) => left.or(max_tokens),
+        };
+        let name = self.name(meter.inputs.vars);
+        token_budget::select_iterations(
+            &state.conversation,
+            PreviousOmission { left_out: state.left_out, excess },
+            room,
+            |left_out| token_budget::omission_notice(&name, left_out),
+            meter,
+        )
+    }
+
+    /// Runs the commands of the source, unless their cached output is fresh.
+    fn run_generators(&self, inputs: &mut ContextInputs<'_>) -> Result<(), ContextError> {
+        let SourceKind::Computed { stages, is_pipeline, cache, .. } = &self.kind else {
+            return Ok(());
+        };
+        let cache_key = match cache {
+            None => None,
+            Some(cache) => {
+                let key = cache.key(stages, inputs.vars);
+                let key = key.map_err(|reason| self.error(inputs.vars, reason))?;
+                if cache.is_fresh(&key, inputs.clock) {
+                    return Ok(());
+                }
+                Some(key)
+            }
+        };
+        for (index, stage) in stages.iter().enumerate() {
+            let output = resolve_context_path(&stage.output, inputs.vars);
+            let mut result = run_generator(&stage.generator, &output, inputs);
+            // The file of the last stage is checked by `on_missing`; a missing file of another
+            // stage would make the next one fail.
+            let is_last = index + 1 == stages.len();
+            if result.is_ok() && !is_last && !output.exists() {
+                result = Err(Some(format!("it left no {}", output.display())));
+            }
+            result.map_err(|failure| match failure {
+                None => ContextError::Cancelled,
+                Some(reason) if *is_pipeline => self
+                    .error(inputs.vars, format!("stage {}: {reason}", stage_label(index, stage))),
+                Some(reason) => self.error(inputs.vars, reason),
+            })?;
+        }
+        if let Some(key) = cache_key {
+            key.save(inputs.clock);
+        }
+        Ok(())
+    }
+}
+
+fn stage_label(index: usize, stage: &PipelineStage) -> String {
+    let number = index + 1;
+    stage.id.as_ref().map_or_else(|| number.to_string(), |id| format!("{number} (`{id}`)"))
+}

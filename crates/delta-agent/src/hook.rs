@@ -1,0 +1,353 @@
+//! Hooks: programs of the agent's author that the engine runs at eight points of a run.
+//!
+//! Which hooks an agent has is read here; [`answer`] interprets how a hook ends and what it prints.
+//! The engine starts hooks and applies their answers.
+
+use delta_base::suggest;
+use delta_run::state::{ON_ITERATION_END, ON_ITERATION_START};
+use delta_shell::{find_unknown_variables, unknown_variable_help};
+use delta_yaml::yaml::mapping_schema::{DefaultValue as Otherwise, KeySchema, ValueShape};
+use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode};
+use std::path::Path;
+
+pub mod answer;
+
+/// The file that configures the hooks.
+pub const HOOKS_FILE: &str = "hooks.yaml";
+/// The optional key around the hooks in hooks.yaml; deprecated in agent.yaml.
+pub const HOOKS_SECTION: &str = "lifecycle_hooks";
+
+/// The keys of hooks.yaml.
+pub static HOOKS_MAPPING: MappingSchema = MappingSchema {
+    label: "hooks.yaml",
+    description: "Programs that the engine runs at eight points of a run.",
+    keys: &[
+        KeySchema::optional(
+            "pre_llm_request",
+            HOOK_SHAPE,
+            "A gate before each LLM call; it may replace the request.",
+        ),
+        KeySchema::optional(
+            "post_llm_response",
+            HOOK_SHAPE,
+            "After each LLM response; it may replace the response.",
+        ),
+        KeySchema::optional(
+            "pre_tool_execution",
+            HOOK_SHAPE,
+            "A gate before each tool call; it may deny the call or change its arguments.",
+        ),
+        KeySchema::optional(
+            "post_tool_execution",
+            HOOK_SHAPE,
+            "After each tool call; it may replace the observation.",
+        ),
+        KeySchema::optional("on_error", HOOK_SHAPE, "After an error."),
+        KeySchema::optional(
+            "on_run_end",
+            HOOK_SHAPE,
+            "When the process leaves the run, for any reason.",
+        ),
+        KeySchema::optional("on_iteration_start", HOOK_SHAPE, "Before an iteration."),
+        KeySchema::optional(
+            "on_iteration_end",
+            HOOK_SHAPE,
+            "After the last result of an iteration.",
+        ),
+        KeySchema::optional("pre_llm_req", HOOK_SHAPE, "Deprecated: write `pre_llm_request`."),
+        KeySchema::optional("post_llm_resp", HOOK_SHAPE, "Deprecated: write `post_llm_response`."),
+        KeySchema::optional("pre_tool_exec", HOOK_SHAPE, "Deprecated: write `pre_tool_execution`."),
+        KeySchema::optional(
+            "post_tool_exec",
+            HOOK_SHAPE,
+            "Deprecated: write `post_tool_execution`.",
+        ),
+        KeySchema::optional(
+            HOOKS_SECTION,
+            ValueShape::Mapping(&HOOKS_MAPPING),
+            "The hooks, if they are not at the root.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+const HOOK_SHAPE: ValueShape = ValueShape::Mapping(&HOOK_MAPPING);
+
+static HOOK_MAPPING: MappingSchema = MappingSchema {
+    label: "a hook",
+    description: "A program that the engine runs at one point of a run.",
+    keys: &[
+        KeySchema::required(
+            "command",
+            // A single text gets a better message from `read_hook_command`.
+            ValueShape::OneOf(&[ValueShape::List(&ValueShape::Text)]),
+            "The program and its arguments; `${AGENT_HOME}`, `${CWD}` and `${RUN_DIR}` are replaced.",
+        ),
+        KeySchema::with_default(
+            "timeout_ms",
+            ValueShape::Milliseconds(1..1 << 32),
+            Otherwise::Integer(30_000),
+            "The timeout in milliseconds.",
+        ),
+        KeySchema::optional(
+            "on_failure",
+            ValueShape::Choice(&["fail", "ignore"]),
+            "What happens when it fails. Default: `fail` for a gate, which then denies, and `ignore` for other hooks.",
+        ),
+        KeySchema::optional(
+            "pass_env",
+            ValueShape::List(&ValueShape::Text),
+            "The names of key variables that it receives nevertheless.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// A point of a run at which a hook runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookPoint {
+    /// A request is about to be sent.
+    PreLlmRequest,
+    /// A response has arrived.
+    PostLlmResponse,
+    /// The program of a call is about to start.
+    PreToolExecution,
+    /// The program of a call has ended.
+    PostToolExecution,
+    /// An error occurred.
+    OnError,
+    /// The process leaves the run.
+    OnRunEnd,
+    /// An iteration begins.
+    OnIterationStart,
+    /// The last result of an iteration is recorded.
+    OnIterationEnd,
+}
+
+impl HookPoint {
+    /// All eight, in the order of the documentation.
+    pub const ALL: [Self; 8] = [
+        Self::PreLlmRequest,
+        Self::PostLlmResponse,
+        Self::PreToolExecution,
+        Self::PostToolExecution,
+        Self::OnError,
+        Self::OnRunEnd,
+        Self::OnIterationStart,
+        Self::OnIterationEnd,
+    ];
+
+    /// The name in hooks.yaml and in the journal.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PreLlmRequest => "pre_llm_request",
+            Self::PostLlmResponse => "post_llm_response",
+            Self::PreToolExecution => "pre_tool_execution",
+            Self::PostToolExecution => "post_tool_execution",
+            Self::OnError => "on_error",
+            Self::OnRunEnd => "on_run_end",
+            Self::OnIterationStart => ON_ITERATION_START,
+            Self::OnIterationEnd => ON_ITERATION_END,
+        }
+    }
+
+    /// The deprecated name, if it has one.
+    fn old_name(self) -> Option<&'static str> {
+        match self {
+            Self::PreLlmRequest => Some("pre_llm_req"),
+            Self::PostLlmResponse => Some("post_llm_resp"),
+            Self::PreToolExecution => Some("pre_tool_exec"),
+            Self::PostToolExecution => Some("post_tool_exec"),
+            Self::OnError | Self::OnRunEnd | Self::OnIterationStart | Self::OnIterationEnd => None,
+        }
+    }
+
+    /// Whether the run continues only with the hook's consent.
+    pub fn is_gate(self) -> bool {
+        matches!(self, Self::PreLlmRequest | Self::PreToolExecution)
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|hook| hook.name() == name || hook.old_name() == Some(name))
+    }
+}
+
+/// What happens when a hook fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookFailurePolicy {
+    /// A gate denies; with any other hook the run fails.
+    Fail,
+    /// The engine prints a warning, and the run continues.
+    Ignore,
+}
+
+/// A hook as configured in hooks.yaml.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HookConfig {
+    /// The program and its arguments; engine variables are not yet replaced.
+    pub command: Vec<String>,
+    /// The timeout in milliseconds.
+    pub timeout_ms: u64,
+    /// What happens when it fails.
+    pub on_failure: HookFailurePolicy,
+    /// The key variables that it receives nevertheless.
+    pub pass_env: Vec<String>,
+}
+
+/// The hooks of an agent.
+#[derive(Debug, Default)]
+pub struct AgentHooks(Vec<(HookPoint, HookConfig)>);
+
+impl AgentHooks {
+    /// The hook that runs at `hook`.
+    pub fn get(&self, hook: HookPoint) -> Option<&HookConfig> {
+        self.0.iter().find(|(point, _)| *point == hook).map(|(_, config)| config)
+    }
+
+    /// The names of the configured hooks, in the order of the documentation.
+    pub fn names(&self) -> Vec<&'static str> {
+        let configured = HookPoint::ALL.into_iter().filter(|hook| self.get(*hook).is_some());
+        configured.map(HookPoint::name).collect()
+    }
+
+    /// Reads hooks.yaml. Problems are added to the report of `doc`, deprecations to `warnings`.
+    pub fn read_file(doc: &YamlDocument, warnings: &mut Vec<String>) -> Self {
+        let Some((_, section)) = doc.root.entry(HOOKS_SECTION) else {
+            return Self::read(doc, &doc.root, HOOKS_FILE, warnings);
+        };
+        for (key, _) in doc.root.entries() {
+            let name = key.scalar().unwrap_or_default();
+            if name != HOOKS_SECTION && !name.starts_with("x-") {
+                doc.report(
+                    key,
+                    format!("`{name}` is outside `{HOOKS_SECTION}`"),
+                    Some(format!(
+                        "write all hooks under `{HOOKS_SECTION}`, or all of them at the root"
+                    )),
+                );
+            }
+        }
+        Self::read(doc, section, &format!("`{HOOKS_SECTION}`"), warnings)
+    }
+
+    /// Reads the mapping of hooks in `node`, which messages call `label`. A null node means no
+    /// hooks.
+    pub fn read(
+        doc: &YamlDocument,
+        node: &YamlNode,
+        label: &str,
+        warnings: &mut Vec<String>,
+    ) -> Self {
+        let mut hooks = Self::default();
+        if node.is_null() || doc.expect_mapping(node, label).is_none() {
+            return hooks;
+        }
+        for (key, value) in node.entries() {
+            let name = key.scalar().unwrap_or_default();
+            if name.starts_with("x-") {
+                continue;
+            }
+            let Some(hook) = HookPoint::from_name(name) else {
+                let help = suggest::did_you_mean(name, HookPoint::ALL.map(HookPoint::name));
+                doc.report(key, format!("`{name}` is not a hook"), Some(help));
+                continue;
+            };
+            if hook.old_name() == Some(name) {
+                let new = hook.name();
+                warnings.push(format!(
+                    "[DEPRECATION WARNING] the hook `{name}` is now called `{new}`; rename it in {}",
+                    doc.name
+                ));
+                if node.get(new).is_some() {
+                    let message =
+                        format!("`{name}` is the old name of `{new}`, which is configured as well");
+                    doc.report(key, message, Some(format!("keep `{new}`")));
+                }
+            }
+            hooks.0.extend(HookConfig::read(doc, value, hook).map(|config| (hook, config)));
+        }
+        hooks
+    }
+}
+
+impl HookConfig {
+    fn read(doc: &YamlDocument, node: &YamlNode, hook: HookPoint) -> Option<Self> {
+        let label = format!("the hook `{}`", hook.name());
+        if node.scalar().is_some() || node.is_null() || !node.items().is_empty() {
+            let help = format!("write `{}: {{command: [PROGRAM, ARG]}}`", hook.name());
+            doc.report(node, format!("{label} must be a mapping, not {}", node.kind()), Some(help));
+            return None;
+        }
+        let fields = doc.fields_labelled(&label, node, &HOOK_MAPPING)?;
+        let command = fields.require("command", "[PROGRAM, ARG]");
+        let command = command.and_then(|node| read_hook_command(doc, node));
+        Some(Self {
+            command: command?,
+            timeout_ms: fields.integer("timeout_ms")?,
+            on_failure: read_on_failure(doc, fields, hook)?,
+            pass_env: fields.texts("pass_env"),
+        })
+    }
+}
+
+fn read_on_failure(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    hook: HookPoint,
+) -> Option<HookFailurePolicy> {
+    match (fields.get("on_failure"), fields.text("on_failure")) {
+        (None, _) if hook.is_gate() => Some(HookFailurePolicy::Fail),
+        (None, _) => Some(HookFailurePolicy::Ignore),
+        (Some(_), Some("fail")) => Some(HookFailurePolicy::Fail),
+        (Some(_), Some("ignore")) => Some(HookFailurePolicy::Ignore),
+        // A key without a value is an unfinished edit, and a gate must not guess.
+        (Some(node), _) => {
+            doc.report(node, "`on_failure` must be `fail` or `ignore`", None);
+            None
+        }
+    }
+}
+
+fn read_hook_command(doc: &YamlDocument, node: &YamlNode) -> Option<Vec<String>> {
+    if let Some(text) = node.scalar() {
+        let help = format!("write `command: {}`", suggest_command_list(text));
+        doc.report(node, "`command` must be a list, not a string", Some(help));
+        return None;
+    }
+    let command = doc.expect_texts(node, "`command`")?;
+    if command.first().is_none_or(String::is_empty) {
+        let help = "write `[PROGRAM, ARG, ...]`".to_owned();
+        doc.report(node, "`command` names no program", Some(help));
+        return None;
+    }
+    for (at, name) in find_unknown_variables(&command) {
+        let known = unknown_variable_help(name, "a hook's command");
+        let help =
+            format!("{known}; everything else is in its environment and on its standard input");
+        doc.report(
+            &node.items()[at],
+            format!("`${{{name}}}` is not an engine variable"),
+            Some(help),
+        );
+    }
+    Some(command)
+}
+
+/// The list to write instead of a command that is a single text.
+fn suggest_command_list(text: &str) -> String {
+    let needs_shell = text.contains(|c: char| "|&;<>()$`\"'*?\\\n".contains(c));
+    let words: Vec<String> = if needs_shell {
+        ["sh", "-c", text].map(yaml::quote_yaml).to_vec()
+    } else {
+        text.split_whitespace().map(yaml::quote_yaml).collect()
+    };
+    format!("[{}]", words.join(", "))
+}
+
+/// Whether `home` contains hooks.yaml. A dangling symlink counts, and so does a file that cannot be
+/// examined: a gate must not be open because its configuration cannot be read.
+pub fn has_hooks_file(home: &Path) -> bool {
+    !matches!(home.join(HOOKS_FILE).symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
+}

@@ -1,0 +1,10 @@
+//! An agent directory: its tools, context, hooks and settings, loaded and checked as a whole.
+
+pub mod json_schema;
+pub mod child_environment;
+pub mod tool;
+pub mod context;
+pub mod hook;
+pub mod ask_human;
+pub mod agent;
+pub mod trust_store;

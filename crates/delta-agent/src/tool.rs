@@ -1,0 +1,502 @@
+//! Tools: `exec:`, `shell:` and `command:` read from YAML, checked, and brought into one form.
+//!
+//! A [`Tool`] holds values only: `invocation` builds the command line of a call, `definition`
+//! describes the tool to the LLM, `expand` prints it as YAML. delta-process runs it.
+
+use delta_process::Background;
+use delta_shell::{
+    EngineVariable, Placeholder, ShellScript, StringPart, TemplateError, TemplatePart,
+    is_identifier, parse_argument_template, parse_plain_string, split_exec_template,
+};
+use delta_yaml::diagnostic::DiagnosticReport;
+use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};
+use serde_json::Value as Json;
+use std::collections::HashMap;
+
+pub mod invocation;
+pub mod yaml_edit;
+pub mod expand;
+pub mod observation;
+pub mod migrate;
+mod parameter;
+pub mod definition;
+mod tool_mapping;
+
+pub use parameter::{InjectAs, ParameterType, ToolParameter};
+pub use tool_mapping::TOOL_MAPPING;
+
+/// Environment variables that the engine sets for every child; `env:` of a tool must not name them.
+pub const RUN_VARIABLES: [&str; 9] = [
+    "RUN_DIR",
+    "JOURNAL_PATH",
+    "ITERATION_COUNT",
+    "DELTA_RUN_ID",
+    "DELTA_AGENT_HOME",
+    "AGENT_HOME",
+    "DELTA_CWD",
+    "CWD",
+    "DELTA_CALL_ID",
+];
+
+/// A command that the LLM can call.
+#[derive(Debug, Clone)]
+pub struct Tool {
+    /// The name: `[A-Za-z0-9_-]{1,64}`.
+    pub name: String,
+    /// The description for the LLM.
+    pub description: Option<String>,
+    /// The key that defined it.
+    pub syntax: ToolSyntax,
+    /// The template of `exec:` or `shell:`; the elements of `command:` joined by blanks.
+    pub template: String,
+    /// The words of the command line, without the appended parameters.
+    pub words: Vec<CommandWord>,
+    /// The parameters in file order.
+    pub parameters: Vec<ToolParameter>,
+    /// The timeout in milliseconds.
+    pub timeout_ms: u64,
+    /// The number of bytes of each stream that the LLM sees.
+    pub max_output_bytes: usize,
+    /// Additional environment variables; engine variables are not yet replaced.
+    pub env: Vec<(String, String)>,
+    /// The key variables that it receives nevertheless.
+    pub pass_env: Vec<String>,
+    /// Whether a call that the engine did not survive may simply run again.
+    pub idempotent: bool,
+    /// What becomes of processes that a call leaves running.
+    pub background: Background,
+    /// The file that defines it, as messages name it.
+    pub file: String,
+    /// The first line of its definition in that file.
+    pub line: usize,
+}
+
+/// The key that defines a tool's command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolSyntax {
+    /// A program and its arguments in one text, without a shell.
+    Exec,
+    /// A script for `sh`.
+    Shell,
+    /// A list of words.
+    Command,
+}
+
+impl ToolSyntax {
+    /// The key in YAML.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Exec => "exec",
+            Self::Shell => "shell",
+            Self::Command => "command",
+        }
+    }
+}
+
+/// One word of a command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandWord {
+    /// Its parts, which are concatenated.
+    pub parts: Vec<CommandPart>,
+    /// Whether the word is omitted when it is a single parameter without a value.
+    pub droppable: bool,
+}
+
+/// A part of a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandPart {
+    /// Literal text.
+    Text(String),
+    /// The value of an engine variable.
+    Variable(EngineVariable),
+    /// The value of the parameter with this index.
+    Parameter(usize),
+}
+
+impl CommandWord {
+    fn literal(text: impl Into<String>) -> Self {
+        Self { parts: vec![CommandPart::Text(text.into())], droppable: false }
+    }
+
+    /// The index of the parameter, if the word is nothing else.
+    pub fn only_parameter(&self) -> Option<usize> {
+        match self.parts.as_slice() {
+            [CommandPart::Parameter(index)] => Some(*index),
+            _ => None,
+        }
+    }
+
+    fn has_parameter(&self) -> bool {
+        self.parts.iter().any(|piece| matches!(piece, CommandPart::Parameter(_)))
+    }
+}
+
+/// Reads a list of tools; duplicate names are an error.
+pub fn read_tool_list(doc: &YamlDocument, node: &YamlNode) -> Vec<Tool> {
+    let items = doc.expect_list(node, "`tools`").unwrap_or_default();
+    let mut lines: HashMap<&str, usize> = HashMap::new();
+    for (item, at) in items.iter().filter_map(|item| Some((item, item.get("name")?))) {
+        let Some(name) = at.scalar().filter(|name| is_tool_name(name)) else { continue };
+        if let Some(line) = lines.insert(name, item.line) {
+            let help = format!("rename one of them; the other one is on line {line}");
+            doc.report(at, format!("two tools are named `{name}`"), Some(help));
+        }
+    }
+    items.iter().filter_map(|item| Tool::read(doc, item)).collect()
+}
+
+/// Reads the tools of a file with a `tools:` list; every problem is added to `report`.
+pub fn read_tool_file(doc: &YamlDocument, report: &mut DiagnosticReport) -> Vec<Tool> {
+    let tools = match doc.root.get("tools") {
+        Some(node) if !node.is_null() => read_tool_list(doc, node),
+        Some(_) => Vec::new(),
+        None if doc.root.get("imports").is_some() => Vec::new(),
+        None => {
+            doc.report(&doc.root, "the file has no `tools:` list", None);
+            Vec::new()
+        }
+    };
+    doc.drain_diagnostics(report);
+    tools
+}
+
+impl Tool {
+    /// Reads one tool; problems are added to the report of `doc`.
+    pub fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+        let fields = doc.fields(node, &TOOL_MAPPING)?;
+        let name = read_tool_name(doc, fields);
+        let description = fields.text("description");
+        let syntax = read_tool_syntax(doc, fields);
+        let stdin =
+            fields.non_null("stdin").and_then(|node| Some((read_parameter_name(doc, node)?, node)));
+        let timeout_ms = fields.integer("timeout_ms");
+        let max_output_bytes = fields.integer("max_output_bytes");
+        let env = fields.non_null("env").map(|node| read_tool_env(doc, node)).unwrap_or_default();
+        let pass_env = fields.texts("pass_env");
+        let idempotent = fields.boolean("idempotent");
+        let background = match fields.text("background") {
+            Some("run") => Background::Run,
+            Some("keep") => Background::Keep,
+            _ => Background::End,
+        };
+
+        let (syntax, template) = syntax?;
+        let mut layout = TemplateLayout::parse(doc, syntax, template)?;
+        layout.add_stdin(doc, stdin, syntax);
+        let parameters = parameter::merge_parameters(doc, fields, syntax, &layout);
+        Some(Self {
+            name: name?.to_owned(),
+            description: description.map(str::to_owned),
+            syntax,
+            template: layout.template.clone(),
+            words: layout.words_for(&parameters),
+            parameters,
+            timeout_ms: timeout_ms?,
+            max_output_bytes: usize::try_from(max_output_bytes?).unwrap_or(usize::MAX),
+            env,
+            pass_env,
+            idempotent,
+            background,
+            file: doc.name.clone(),
+            line: node.line,
+        })
+    }
+}
+
+fn read_tool_name<'a>(doc: &YamlDocument, fields: MappingFields<'a>) -> Option<&'a str> {
+    let node = fields.require("name", "list_files")?;
+    let name = doc.expect_text(node, "`name`")?;
+    if !is_tool_name(name) {
+        doc.report(
+            node,
+            format!("`{name}` is not a tool name"),
+            Some("use 1 to 64 letters, digits, `_` or `-`".to_owned()),
+        );
+        return None;
+    }
+    Some(name)
+}
+
+/// Whether `name` is a valid tool name.
+pub fn is_tool_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+fn read_parameter_name(doc: &YamlDocument, node: &YamlNode) -> Option<String> {
+    let name = doc.expect_text(node, "a parameter's name")?;
+    if EngineVariable::from_name(name).is_some() {
+        let help = "choose another name; the engine sets this one";
+        doc.report(
+            node,
+            format!("`{name}` is an engine variable, not a parameter"),
+            Some(help.to_owned()),
+        );
+        return None;
+    }
+    if !is_identifier(name) {
+        let help = "use letters, digits and `_`, and no digit at the start";
+        doc.report(node, format!("`{name}` is not a parameter name"), Some(help.to_owned()));
+        return None;
+    }
+    Some(name.to_owned())
+}
+
+fn read_tool_syntax<'a>(
+    doc: &YamlDocument,
+    fields: MappingFields<'a>,
+) -> Option<(ToolSyntax, &'a YamlNode)> {
+    let commands: Vec<_> = [ToolSyntax::Exec, ToolSyntax::Shell, ToolSyntax::Command]
+        .into_iter()
+        .filter_map(|syntax| Some((syntax, fields.node.entry(syntax.key())?)))
+        .collect();
+    match commands.as_slice() {
+        [(syntax, (_, node))] => Some((*syntax, node)),
+        [] => {
+            let help =
+                "write `exec: \"PROGRAM ARG ${param}\"`, or `shell:` for pipes and redirections";
+            let at = fields.node.entries().first().map_or(fields.node, |(key, _)| key);
+            doc.report(
+                at,
+                "a tool needs one of `exec:`, `shell:` and `command:`",
+                Some(help.to_owned()),
+            );
+            None
+        }
+        [_, (_, (key, _)), ..] => {
+            doc.report(
+                key,
+                "exec:, shell:, and command: are mutually exclusive",
+                Some("keep one".to_owned()),
+            );
+            None
+        }
+    }
+}
+
+fn read_tool_env(doc: &YamlDocument, node: &YamlNode) -> Vec<(String, String)> {
+    let mut env = Vec::new();
+    for (key, value) in doc.expect_mapping(node, "`env`").unwrap_or_default() {
+        let name = key.scalar().unwrap_or_default();
+        if name.is_empty() || name.contains(['=', '\0']) {
+            doc.report(key, "an environment variable needs a name without `=`", None);
+        } else if RUN_VARIABLES.contains(&name) {
+            doc.report(
+                key,
+                format!("`{name}` is set by the engine"),
+                Some("choose another name".to_owned()),
+            );
+        } else if let Some(value) = doc.expect_text(value, &format!("`{name}`")) {
+            env.push((name.to_owned(), value.to_owned()));
+        }
+    }
+    env
+}
+
+/// A parsed template: words that refer to parameters by name.
+struct TemplateLayout {
+    template: String,
+    words: Vec<TemplateWord>,
+    /// In the order of first use.
+    names: Vec<String>,
+    stdin: Option<String>,
+}
+
+struct TemplateWord {
+    parts: Vec<TemplatePart>,
+    droppable: bool,
+}
+
+impl TemplateWord {
+    /// A word that is omitted if it is a single placeholder without a value.
+    fn droppable(parts: Vec<TemplatePart>) -> Self {
+        Self { droppable: matches!(parts.as_slice(), [TemplatePart::Placeholder(_)]), parts }
+    }
+
+    fn fixed(parts: Vec<TemplatePart>) -> Self {
+        Self { parts, droppable: false }
+    }
+}
+
+impl TemplateLayout {
+    fn parse(doc: &YamlDocument, syntax: ToolSyntax, node: &YamlNode) -> Option<Self> {
+        match syntax {
+            ToolSyntax::Command => Self::parse_command_list(doc, node),
+            ToolSyntax::Exec => {
+                let template = doc.expect_text(node, "`exec`")?;
+                let words = report_template_error(doc, node, split_exec_template(template))?;
+                Some(Self::new(template, words.into_iter().map(TemplateWord::droppable).collect()))
+            }
+            ToolSyntax::Shell => {
+                let template = doc.expect_text(node, "`shell`")?;
+                if template.trim().is_empty() {
+                    doc.report(node, "the script of shell: is empty", None);
+                    return None;
+                }
+                let script =
+                    report_template_error(doc, node, ShellScript::from_template(template))?;
+                let fixed = ["sh", "-c", &script.text, "--"]
+                    .map(|text| TemplatePart::Text(text.to_owned()));
+                let names = script.parameters.into_iter();
+                let values = names.map(|name| {
+                    TemplatePart::Placeholder(Placeholder::Parameter { name, raw: false })
+                });
+                // The positional parameters keep their numbers: an absent value becomes an empty
+                // one.
+                let words = fixed.into_iter().chain(values);
+                let words = words.map(|part| TemplateWord::fixed(vec![part])).collect();
+                Some(Self::new(template, words))
+            }
+        }
+    }
+
+    fn parse_command_list(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+        let items = doc.expect_list(node, "`command`")?;
+        let words: Vec<_> =
+            items.iter().map(|item| read_command_element(doc, item)).collect::<Option<_>>()?;
+        let names_no_program = words.first().is_none_or(|word| match word.parts.as_slice() {
+            [] => true,
+            [TemplatePart::Text(text)] => text.is_empty(),
+            _ => false,
+        });
+        if names_no_program {
+            doc.report(
+                node,
+                "`command` names no program",
+                Some("write `[PROGRAM, ARG, ...]`".to_owned()),
+            );
+            return None;
+        }
+        if words[0]
+            .parts
+            .iter()
+            .any(|part| matches!(part, TemplatePart::Placeholder(Placeholder::Parameter { .. })))
+        {
+            let help = "name the program; which one runs is the author's choice, not the LLM's";
+            doc.report(
+                &items[0],
+                "the program may not come from a parameter",
+                Some(help.to_owned()),
+            );
+            return None;
+        }
+        let texts: Vec<_> = items
+            .iter()
+            .filter_map(|item| item.scalar().or_else(|| item.get("template")?.scalar()))
+            .collect();
+        Some(Self::new(&texts.join(" "), words))
+    }
+
+    fn new(template: &str, words: Vec<TemplateWord>) -> Self {
+        let mut names: Vec<String> = Vec::new();
+        for part in words.iter().flat_map(|word| &word.parts) {
+            if let TemplatePart::Placeholder(Placeholder::Parameter { name, .. }) = part
+                && !names.contains(name)
+            {
+                names.push(name.clone());
+            }
+        }
+        Self { template: template.to_owned(), words, names, stdin: None }
+    }
+
+    fn add_stdin(
+        &mut self,
+        doc: &YamlDocument,
+        stdin: Option<(String, &YamlNode)>,
+        syntax: ToolSyntax,
+    ) {
+        let Some((name, node)) = stdin else { return };
+        if self.names.contains(&name) {
+            let message = format!("`{name}` is used for stdin and also in `{}`", syntax.key());
+            doc.report(node, message, Some("use it in only one of them".to_owned()));
+        }
+        self.stdin = Some(name);
+    }
+
+    /// The words with parameters as indices.
+    fn words_for(&self, parameters: &[ToolParameter]) -> Vec<CommandWord> {
+        let indices: HashMap<&str, usize> = parameters
+            .iter()
+            .enumerate()
+            .map(|(index, parameter)| (parameter.name.as_str(), index))
+            .collect();
+        let words = self.words.iter().map(|TemplateWord { parts, droppable }| {
+            if parts.is_empty() {
+                return CommandWord::literal("");
+            }
+            let parts = parts.iter().map(|part| match part {
+                TemplatePart::Text(text) => CommandPart::Text(text.clone()),
+                TemplatePart::Placeholder(Placeholder::Variable { variable, .. }) => {
+                    CommandPart::Variable(*variable)
+                }
+                TemplatePart::Placeholder(Placeholder::Parameter { name, .. }) => {
+                    CommandPart::Parameter(indices[name.as_str()])
+                }
+            });
+            CommandWord { parts: parts.collect(), droppable: *droppable }
+        });
+        words.collect()
+    }
+}
+
+fn report_template_error<T>(
+    doc: &YamlDocument,
+    node: &YamlNode,
+    result: Result<T, TemplateError>,
+) -> Option<T> {
+    result
+        .map_err(|error| {
+            let help = (!error.help.is_empty()).then_some(error.help);
+            doc.report_in(node, &error.fragment, error.message, help);
+        })
+        .ok()
+}
+
+/// Reads an element of `command:`, a plain string or `{template: "..."}`.
+fn read_command_element(doc: &YamlDocument, item: &YamlNode) -> Option<TemplateWord> {
+    if let Some(text) = item.scalar() {
+        let parts = parse_plain_string(text).into_iter().map(|piece| match piece {
+            StringPart::Text(text) => TemplatePart::Text(text),
+            StringPart::Variable(variable) => {
+                TemplatePart::Placeholder(Placeholder::Variable { variable, raw: false })
+            }
+        });
+        return Some(TemplateWord::fixed(parts.collect()));
+    }
+    if item.is_null() || !item.items().is_empty() {
+        doc.report(
+            item,
+            format!("an element of `command` must be a string, not {}", item.kind()),
+            None,
+        );
+        return None;
+    }
+    let fields = doc.fields(item, &tool_mapping::COMMAND_ELEMENT_MAPPING)?;
+    let node = fields.require("template", "\"--file=${path}\"")?;
+    let template = doc.expect_text(node, "`template`")?;
+    match parse_argument_template(template) {
+        Err(form) => {
+            let help =
+                format!("write `\\{form}` for the literal text; a placeholder is `${{name}}`");
+            doc.report_in(node, &form, format!("`{form}` is not a placeholder"), Some(help));
+            None
+        }
+        Ok(parts) if parts.iter().any(|part| matches!(part, TemplatePart::Placeholder(placeholder) if placeholder.is_raw())) => {
+            doc.report(
+                node,
+                ":raw modifier is only allowed in shell: mode",
+                Some("drop `:raw`".to_owned()),
+            );
+            None
+        }
+        Ok(parts) => Some(TemplateWord::droppable(parts)),
+    }
+}
+
+/// A JSON value as the text a process receives: strings verbatim, everything else as JSON.
+pub fn value_text(value: &Json) -> String {
+    match value {
+        Json::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

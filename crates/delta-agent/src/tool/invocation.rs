@@ -1,0 +1,532 @@
+//! From the arguments of a call to a command line and its standard input.
+//!
+//! Arguments are checked before any process exists; errors become an observation. Values are
+//! inserted into words and never parsed again.
+
+use super::{CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, value_text};
+use delta_base::suggest;
+use delta_base::terminal_text;
+use delta_llm::llm::CallArguments;
+use delta_shell::EngineVars;
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+
+/// The command line of a checked call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolInvocation {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// The standard input, byte for byte.
+    pub stdin: String,
+}
+
+/// Checked values, one for each parameter of the tool; `None` where a value is absent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckedArguments(Vec<Option<Json>>);
+
+impl Tool {
+    /// Checks the arguments of a call.
+    ///
+    /// # Errors
+    /// The observation that names every problem for the LLM.
+    pub fn check_arguments(&self, arguments: &CallArguments) -> Result<CheckedArguments, String> {
+        let entries = parse_argument_object(arguments)
+            .map_err(|error| format!("Invalid arguments for tool `{}`: {error}.", self.name))?;
+        let mut errors = Vec::new();
+        let names = self.parameters.iter().map(|parameter| parameter.name.as_str());
+        for (name, _) in &entries {
+            if !names.clone().any(|parameter| parameter == name) {
+                let hint = if self.parameters.is_empty() {
+                    "this tool takes none".to_owned()
+                } else {
+                    suggest::did_you_mean(name, names.clone())
+                };
+                let name = terminal_text::truncate_to_line(
+                    &terminal_text::strip_terminal_controls(name),
+                    60,
+                );
+                errors.push(format!("unknown parameter `{name}`; {hint}"));
+            }
+        }
+        let entries: HashMap<&str, &RawValue> =
+            entries.iter().map(|(name, value)| (name.as_str(), &**value)).collect();
+        let mut values = Vec::with_capacity(self.parameters.len());
+        for parameter in &self.parameters {
+            match parameter.checked_value(entries.get(parameter.name.as_str()).copied()) {
+                Ok(value) => values.push(value),
+                Err(error) => errors.push(error),
+            }
+        }
+        if errors.is_empty() {
+            Ok(CheckedArguments(values))
+        } else {
+            Err(self.describe_argument_errors(&errors))
+        }
+    }
+
+    fn describe_argument_errors(&self, errors: &[String]) -> String {
+        let parameters: Vec<_> = self
+            .parameters
+            .iter()
+            .map(|ToolParameter { name, kind, required, .. }| {
+                let required = if *required { "required" } else { "optional" };
+                format!("{name} ({}, {required})", kind.name())
+            })
+            .collect();
+        let parameters =
+            if parameters.is_empty() { "none".to_owned() } else { parameters.join(", ") };
+        format!(
+            "Invalid arguments for tool `{}`; it was not run:\n- {}\nParameters: {parameters}.",
+            self.name,
+            errors.join("\n- ")
+        )
+    }
+
+    /// Builds the command line and the standard input from checked arguments.
+    pub fn invocation(&self, arguments: &CheckedArguments, vars: &EngineVars) -> ToolInvocation {
+        let values = &arguments.0;
+        let mut argv: Vec<String> =
+            self.words.iter().filter_map(|word| fill_word(word, values, vars)).collect();
+        let mut appended: Vec<usize> = (0..self.parameters.len())
+            .filter(|index| !self.parameters[*index].in_template)
+            .collect();
+        appended.sort_by_key(|index| self.parameters[*index].position.unwrap_or(u64::MAX));
+        let mut stdin = String::new();
+        for (parameter, value) in self.parameters.iter().zip(values) {
+            if let (InjectAs::Stdin, Some(value)) = (&parameter.inject_as, value) {
+                stdin = value_text(value);
+            }
+        }
+        for index in appended {
+            let Some(value) = &values[index] else { continue };
+            let option = match &self.parameters[index].inject_as {
+                InjectAs::Stdin => continue,
+                InjectAs::Argument => None,
+                InjectAs::Option(name) => Some(name),
+            };
+            for word in appended_words(value) {
+                argv.extend(option.cloned());
+                argv.push(word);
+            }
+        }
+        ToolInvocation { argv, stdin }
+    }
+}
+
+/// The arguments of a call as a JSON object without duplicate names, each value as the LLM wrote
+/// it.
+///
+/// # Errors
+/// The arguments are not a JSON object.
+pub fn canonical_arguments(arguments: &CallArguments) -> Result<String, String> {
+    let entries = parse_argument_object(arguments)?;
+    let entries = entries.iter().map(|(name, value)| format!("{}:{value}", Json::from(&**name)));
+    Ok(format!("{{{}}}", entries.collect::<Vec<_>>().join(",")))
+}
+
+/// The words of an appended value; a list gives one for each entry.
+fn appended_words(value: &Json) -> Vec<String> {
+    match value {
+        Json::Array(items) => items.iter().map(value_text).collect(),
+        other => vec![value_text(other)],
+    }
+}
+
+fn fill_word(word: &CommandWord, values: &[Option<Json>], vars: &EngineVars) -> Option<String> {
+    if word.droppable && word.only_parameter().is_some_and(|index| values[index].is_none()) {
+        return None;
+    }
+    let mut out = String::new();
+    for part in &word.parts {
+        match part {
+            CommandPart::Text(text) => out.push_str(text),
+            CommandPart::Variable(variable) => out.push_str(&vars.get(*variable).to_string_lossy()),
+            CommandPart::Parameter(index) => {
+                out.push_str(&values[*index].as_ref().map(value_text).unwrap_or_default())
+            }
+        }
+    }
+    Some(out)
+}
+
+impl ToolParameter {
+    fn checked_value(&self, argument: Option<&RawValue>) -> Result<Option<Json>, String> {
+        let name = &self.name;
+        let Some(raw) = argument.filter(|raw| raw.get() != "null") else {
+            return match (argument, self.required) {
+                (Some(_), true) => Err(format!("parameter `{name}` must not be null")),
+                (None, true) => Err(format!("missing required parameter `{name}`")),
+                (_, false) => Ok(self.default.clone()),
+            };
+        };
+        let value = self.typed_value(raw)?;
+        if !self.allowed_values.is_empty()
+            && !self.allowed_values.iter().any(|allowed| json_equal(allowed, &value))
+        {
+            let values: Vec<_> = self.allowed_values.iter().map(Json::to_string).collect();
+            return Err(format!(
+                "parameter `{name}` must be one of {}, not {value}",
+                values.join(", ")
+            ));
+        }
+        if value_contains_nul(&value) {
+            return Err(format!(
+                "parameter `{name}` holds a NUL character, which no command line can carry"
+            ));
+        }
+        Ok(Some(value))
+    }
+
+    fn typed_value(&self, raw: &RawValue) -> Result<Json, String> {
+        let value: Json = serde_json::from_str(raw.get())
+            .map_err(|e| format!("parameter `{}`: {e}", self.name))?;
+        if self.kind.accepts(&value) {
+            return Ok(match self.kind {
+                ParameterType::Integer => {
+                    value.as_i64().map(Json::from).unwrap_or_else(|| normalize_integer(value))
+                }
+                _ => value,
+            });
+        }
+        // The text of a number is kept as the LLM wrote it: parsing would round `1.10` or a long
+        // id.
+        if self.kind == ParameterType::String && (value.is_number() || value.is_boolean()) {
+            return Ok(Json::from(raw.get()));
+        }
+        if self.kind == ParameterType::Array
+            && let Some(list) = to_string_list(raw)
+        {
+            return Ok(list);
+        }
+        let expected = match self.kind {
+            ParameterType::Array => "an array of strings".to_owned(),
+            ParameterType::Integer => "an integer".to_owned(),
+            kind => format!("a {}", kind.name()),
+        };
+        let actual = match (self.kind, json_kind_name(&value)) {
+            (ParameterType::Array, "an array") => "one with other values",
+            (_, actual) => actual,
+        };
+        Err(format!("parameter `{}` must be {expected}, not {actual}", self.name))
+    }
+}
+
+/// A list of strings, numbers and booleans as a list of strings, each number as the LLM wrote it.
+fn to_string_list(raw: &RawValue) -> Option<Json> {
+    let items: Vec<&RawValue> = serde_json::from_str(raw.get()).ok()?;
+    let items = items.iter().map(|item| match serde_json::from_str(item.get()).ok()? {
+        Json::String(text) => Some(Json::from(text)),
+        Json::Number(_) | Json::Bool(_) => Some(Json::from(item.get())),
+        _ => None,
+    });
+    items.collect()
+}
+
+/// Whether two JSON values are equal; `1` and `1.0` are.
+fn json_equal(a: &Json, b: &Json) -> bool {
+    a == b || matches!((a.as_f64(), b.as_f64()), (Some(a), Some(b)) if a == b)
+}
+
+/// An integer without the `.0` that JSON allows.
+fn normalize_integer(value: Json) -> Json {
+    match value.as_f64() {
+        Some(number) if !value.is_u64() && number.abs() < 9e15 => Json::from(number as i64),
+        _ => value,
+    }
+}
+
+fn value_contains_nul(value: &Json) -> bool {
+    match value {
+        Json::String(text) => text.contains('\0'),
+        Json::Array(items) => items.iter().any(value_contains_nul),
+        _ => false,
+    }
+}
+
+fn json_kind_name(value: &Json) -> &'static str {
+    match value {
+        Json::Null => "null",
+        Json::Bool(_) => "a boolean",
+        Json::Number(_) => "a number",
+        Json::String(_) => "a string",
+        Json::Array(_) => "an array",
+        Json::Object(_) => "an object",
+    }
+}
+
+/// The entries of a JSON object with the exact texts of their values; blank text is `{}`.
+fn parse_argument_object(
+    arguments: &CallArguments,
+) -> Result<Vec<(String, Box<RawValue>)>, String> {
+    let arguments = arguments.as_json().trim();
+    if arguments.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !arguments.starts_with('{') {
+        return Err(match serde_json::from_str::<Json>(arguments) {
+            Ok(value) => format!("they must be a JSON object, not {}", json_kind_name(&value)),
+            Err(error) => format!("they are not JSON ({error})"),
+        });
+    }
+    serde_json::from_str::<ArgumentEntries>(arguments)
+        .map(|entries| entries.0)
+        .map_err(|error| format!("they are not JSON ({error})"))
+}
+
+/// An object as a list of entries; of duplicate names the last one counts, as with other JSON
+/// readers.
+struct ArgumentEntries(Vec<(String, Box<RawValue>)>);
+
+impl<'de> serde::Deserialize<'de> for ArgumentEntries {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = ArgumentEntries;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<ArgumentEntries, A::Error> {
+                let mut entries: Vec<(String, Box<RawValue>)> = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    entries.retain(|(other, _)| *other != name);
+                    entries.push((name, value));
+                }
+                Ok(ArgumentEntries(entries))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use delta_yaml::diagnostic::DiagnosticReport;
+    use delta_yaml::yaml::YamlDocument;
+
+    const TYPED: &str = "name: t, exec: 'p ${s} ${i} ${n} ${b} ${a} ${e}', parameters: [{name: i, type: integer, \
+        required: false}, {name: n, type: number, required: false}, {name: b, type: boolean, required: false}, \
+        {name: a, type: array, required: false}, {name: e, enum: [x, '7'], required: false}]";
+
+    fn tool(fields: &str) -> Tool {
+        let doc = YamlDocument::parse("agent.yaml", format!("tools: [{{{fields}}}]")).unwrap();
+        let mut report = DiagnosticReport::default();
+        let mut tools = crate::tool::read_tool_file(&doc, &mut report);
+        assert!(report.is_empty(), "{report}");
+        tools.remove(0)
+    }
+
+    fn run(tool: &Tool, arguments: &str) -> Result<ToolInvocation, String> {
+        let vars =
+            EngineVars { agent_home: "/home".into(), cwd: "/w".into(), run_dir: "/r".into() };
+        tool.check_arguments(&CallArguments::new(arguments))
+            .map(|checked| tool.invocation(&checked, &vars))
+    }
+
+    fn check(tool: &Tool, arguments: &str, expected: &[&str]) {
+        assert_eq!(
+            run(tool, arguments).map(|run| run.argv),
+            Ok(expected.iter().map(|s| s.to_string()).collect()),
+            "{arguments}"
+        );
+    }
+
+    /// Compares the lines between the first and the last of the observation.
+    fn check_wrong(tool: &Tool, arguments: &str, expected: &[&str]) {
+        let observation = run(tool, arguments).unwrap_err();
+        let lines: Vec<&str> = observation.lines().collect();
+        assert_eq!(lines[0], "Invalid arguments for tool `t`; it was not run:", "{arguments}");
+        assert!(lines[lines.len() - 1].starts_with("Parameters: "), "{observation}");
+        assert_eq!(lines[1..lines.len() - 1], *expected, "{arguments}");
+    }
+
+    #[test]
+    fn c_3_1_what_is_not_an_object_is_refused() {
+        let tool = tool(TYPED);
+        let check = |arguments: &str, start: &str| {
+            let observation = run(&tool, arguments).unwrap_err();
+            assert!(observation.starts_with(start), "{observation}");
+        };
+        let not_json = "Invalid arguments for tool `t`: they are not JSON (";
+        for arguments in
+            ["{", "{\"s\": \"a\"", "s=a", "{s: 1}", "{\"s\": \"a\"} x", "{\"s\": 01}", "\u{feff}{}"]
+        {
+            check(arguments, not_json);
+        }
+        check("[1]", "Invalid arguments for tool `t`: they must be a JSON object, not an array.");
+        check("\"s\"", "Invalid arguments for tool `t`: they must be a JSON object, not a string.");
+        check("5", "Invalid arguments for tool `t`: they must be a JSON object, not a number.");
+        check("null", "Invalid arguments for tool `t`: they must be a JSON object, not null.");
+        check("true", "Invalid arguments for tool `t`: they must be a JSON object, not a boolean.");
+    }
+
+    #[test]
+    fn c_3_1_every_mistake_is_named() {
+        let tool = tool(TYPED);
+        check_wrong(&tool, "{}", &["- missing required parameter `s`"]);
+        check_wrong(&tool, "", &["- missing required parameter `s`"]);
+        check_wrong(&tool, " \n", &["- missing required parameter `s`"]);
+        check_wrong(&tool, r#"{"s": null}"#, &["- parameter `s` must not be null"]);
+        check_wrong(
+            &tool,
+            r#"{"s": {}, "i": "1", "n": "1"}"#,
+            &[
+                "- parameter `i` must be an integer, not a string",
+                "- parameter `n` must be a number, not a string",
+                "- parameter `s` must be a string, not an object",
+            ],
+        );
+        check_wrong(
+            &tool,
+            r#"{"s": [], "i": 1.5, "b": 1, "a": "x"}"#,
+            &[
+                "- parameter `i` must be an integer, not a number",
+                "- parameter `b` must be a boolean, not a number",
+                "- parameter `a` must be an array of strings, not a string",
+                "- parameter `s` must be a string, not an array",
+            ],
+        );
+        check_wrong(
+            &tool,
+            r#"{"s": "", "a": ["x", [1]]}"#,
+            &["- parameter `a` must be an array of strings, not one with other values"],
+        );
+        check_wrong(
+            &tool,
+            r#"{"s": "", "e": "y"}"#,
+            &[r#"- parameter `e` must be one of "x", "7", not "y""#],
+        );
+        let nul = |name: &str| {
+            format!("- parameter `{name}` holds a NUL character, which no command line can carry")
+        };
+        check_wrong(&tool, r#"{"s": "a\u0000b"}"#, &[&nul("s")]);
+        check_wrong(&tool, r#"{"s": "", "a": ["\u0000"]}"#, &[&nul("a")]);
+        check_wrong(
+            &tool,
+            r#"{"s": "", "ee": 1}"#,
+            &["- unknown parameter `ee`; did you mean `e`?"],
+        );
+        let observation = run(&tool, "{}").unwrap_err();
+        assert!(observation.ends_with(
+            "\nParameters: i (integer, optional), n (number, optional), b (boolean, optional), a (array, optional), \
+             e (string, optional), s (string, required)."
+        ), "{observation}");
+    }
+
+    #[test]
+    fn c_3_1_an_unknown_name_cannot_steer_a_terminal() {
+        let found = run(&tool("name: t, exec: p"), r#"{"\u001b[2Jx\ny": 1}"#).unwrap_err();
+        let line = "unknown parameter `x…`; this tool takes none";
+        assert_eq!(
+            found,
+            format!("Invalid arguments for tool `t`; it was not run:\n- {line}\nParameters: none.")
+        );
+    }
+
+    #[test]
+    fn c_3_1_numbers_and_booleans_for_a_string_are_their_json_text() {
+        let tool = tool(TYPED);
+        for text in ["1.10", "12345678901234567890123", "-0", "1E5", "true", "false"] {
+            check(&tool, &format!("{{\"s\": {text}}}"), &["p", text]);
+        }
+        check(&tool, r#"{"s": "", "e": 7}"#, &["p", "", "7"]);
+    }
+
+    #[test]
+    fn c_3_1_numbers_are_taken_as_json_has_them() {
+        let tool = tool(TYPED);
+        check(&tool, r#"{"s": "", "i": 5.0, "n": 5}"#, &["p", "", "5", "5"]);
+        check(&tool, r#"{"s": "", "i": 1e3, "n": -1.5}"#, &["p", "", "1000", "-1.5"]);
+        check(&tool, r#"{"s": "", "i": 18446744073709551615}"#, &["p", "", "18446744073709551615"]);
+        let listed = self::tool(
+            "name: t, exec: 'p ${n}', parameters: [{name: n, type: number, enum: [1, 2.5]}]",
+        );
+        check(&listed, r#"{"n": 1.0}"#, &["p", "1.0"]);
+    }
+
+    #[test]
+    fn c_3_1_null_for_an_optional_parameter_is_absence() {
+        check(&tool(TYPED), r#"{"s": "", "i": null, "a": null, "e": null}"#, &["p", ""]);
+        let tool = tool("name: t, exec: 'p ${s}', parameters: [{name: s, default: d}]");
+        check(&tool, r#"{"s": null}"#, &["p", "d"]);
+    }
+
+    #[test]
+    fn c_3_1_lone_surrogates_and_repeated_keys_are_survived() {
+        let tool = tool("name: t, exec: 'p ${s}'");
+        check(&tool, r#"{"s": "a\ud800b\udc00\ud83d\ude00"}"#, &["p", "a\u{fffd}b\u{fffd}😀"]);
+        check(&tool, r#"{"s": 1, "s": "last"}"#, &["p", "last"]);
+        check(&tool, r#"{"\u0073": "s"}"#, &["p", "s"]);
+    }
+
+    #[test]
+    fn c_3_1_arrays_are_one_word_in_a_template_and_several_when_appended() {
+        let parameters = "parameters: [{name: a, type: array, required: false}]";
+        let template = tool(&format!("name: t, exec: 'p ${{a}} -x=${{a}}', {parameters}"));
+        check(
+            &template,
+            r#"{"a": ["b c", "\""]}"#,
+            &["p", r#"["b c","\""]"#, r#"-x=["b c","\""]"#],
+        );
+        let appended = tool(&format!("name: t, command: [p], {parameters}"));
+        check(&appended, r#"{"a": ["b c", ""]}"#, &["p", "b c", ""]);
+        check(&appended, r#"{"a": []}"#, &["p"]);
+        check(&appended, "{}", &["p"]);
+        let option = tool(
+            "name: t, command: [p], parameters: [{name: a, type: array, inject_as: option, option_name: -i}]",
+        );
+        check(&option, r#"{"a": ["b", "c d"]}"#, &["p", "-i", "b", "-i", "c d"]);
+    }
+
+    #[test]
+    fn c_3_2_nothing_shifts_when_an_optional_argument_is_absent() {
+        let x = "parameters: [{name: x, required: false}]";
+        let exec = tool(&format!("name: t, exec: 'p ${{x}} --f=${{x}} \"${{x}}\" end', {x}"));
+        check(&exec, "{}", &["p", "--f=", "end"]);
+        check(&exec, r#"{"x": ""}"#, &["p", "", "--f=", "", "end"]);
+        let shell = tool(&format!("name: t, shell: 'p ${{x}} ${{y}}', {x}"));
+        check(&shell, r#"{"y": "b"}"#, &["sh", "-c", "p \"$1\" \"$2\"", "--", "", "b"]);
+        let option = tool(
+            "name: t, command: [p], parameters: [{name: o, required: false, inject_as: option, option_name: --o}, {name: y}]",
+        );
+        check(&option, r#"{"y": "b"}"#, &["p", "b"]);
+        check(&option, r#"{"y": "b", "o": ""}"#, &["p", "--o", "", "b"]);
+        let template = tool(&format!(
+            "name: t, command: [p, {{template: '${{x}}'}}, {{template: 'a${{x}}'}}, ''], {x}"
+        ));
+        check(&template, "{}", &["p", "a", ""]);
+    }
+
+    #[test]
+    fn c_3_2_a_default_stands_in() {
+        let tool = tool(
+            "name: t, exec: 'p ${x} ${n}', parameters: [{name: x, default: ''}, {name: n, type: integer, default: 3}]",
+        );
+        check(&tool, "{}", &["p", "", "3"]);
+        check(&tool, r#"{"x": "a", "n": 0}"#, &["p", "a", "0"]);
+    }
+
+    #[test]
+    fn c_2_8_appended_parameters_come_by_position_and_then_in_their_order() {
+        let tool = tool(
+            "name: t, command: ['${CWD}/p', '${x}', '\\${CWD}'], parameters: [{name: a}, {name: o, inject_as: option, \
+             option_name: --o, position: 1}, {name: b}, {name: c, position: 0}, {name: s, inject_as: stdin}]",
+        );
+        let found = run(&tool, r#"{"a": "1", "o": "2", "b": "3", "c": "4", "s": "in\n"}"#).unwrap();
+        assert_eq!(found.argv, ["/w/p", "${x}", "${CWD}", "4", "--o", "2", "1", "3"]);
+        assert_eq!(found.stdin, "in\n");
+    }
+
+    #[test]
+    fn c_2_5_engine_variables_are_no_parameters_and_never_split() {
+        let tool = tool("name: t, exec: '${AGENT_HOME}/p ${CWD} --r=${RUN_DIR}'");
+        assert_eq!(tool.parameters.len(), 0);
+        check(&tool, "", &["/home/p", "/w", "--r=/r"]);
+    }
+}

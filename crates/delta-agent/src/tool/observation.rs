@@ -1,0 +1,208 @@
+//! What the LLM sees of a tool's execution: its output, head and tail if there is much, and how it
+//! ended.
+
+use delta_process::truncated_output::{append_truncated, ensure_line_end};
+use delta_process::{LeftProcesses, MAX_LISTED_PROCESSES, ProcessEnd, ProcessResult, signal_name};
+
+/// How many command lines of background processes are shown.
+const MAX_SHOWN_COMMANDS: usize = 10;
+
+/// The result of a call as the LLM sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// The text for the LLM.
+    pub text: String,
+    /// The exit code; 127 or 126 if the program could not be started, `None` if it was killed.
+    pub exit_code: Option<i32>,
+    /// Whether some of the output was left out.
+    pub truncated: bool,
+    /// The processes that the call left running.
+    pub left: LeftProcesses,
+}
+
+/// Describes a finished process. `dir` is the directory of its io/ files, relative to the
+/// workspace; `record` is the name of the file there that holds the output.
+pub fn render_observation(
+    finished: &ProcessResult,
+    timeout_ms: u64,
+    dir: &str,
+    record: &str,
+) -> Observation {
+    let mut text = String::new();
+    let mut truncated = append_truncated(&mut text, &finished.stdout, dir, record);
+    if finished.stderr.bytes > 0 {
+        ensure_line_end(&mut text);
+        text.push_str("[stderr]\n");
+        truncated |= append_truncated(&mut text, &finished.stderr, dir, record);
+    }
+    let note = match &finished.end {
+        ProcessEnd::Exited(0) => None,
+        ProcessEnd::Exited(code) => Some(format!("[exit code: {code}]")),
+        ProcessEnd::Killed(signal) => Some(format!("[killed by {}]", signal_name(*signal))),
+        ProcessEnd::TimedOut => Some(format!("[timed out after {timeout_ms} ms]")),
+        ProcessEnd::Cancelled => {
+            Some("[interrupted: a person or the system stopped the engine]".to_owned())
+        }
+        ProcessEnd::OutOfTime => {
+            Some("[interrupted: the time limit of the run is over]".to_owned())
+        }
+        ProcessEnd::NotStarted { code, reason } => {
+            Some(format!("The tool could not be started: {reason}.\n[exit code: {code}]"))
+        }
+    };
+    let notes = [
+        note,
+        describe_background("ended", &finished.left.ended),
+        describe_background("still running:", &finished.left.running),
+    ];
+    for note in notes.into_iter().flatten() {
+        ensure_line_end(&mut text);
+        text.push_str(&note);
+    }
+    if text.is_empty() {
+        text.push_str("[no output]");
+    }
+    let exit_code = match finished.end {
+        ProcessEnd::Exited(code) | ProcessEnd::NotStarted { code, .. } => Some(code),
+        ProcessEnd::Killed(_)
+        | ProcessEnd::TimedOut
+        | ProcessEnd::Cancelled
+        | ProcessEnd::OutOfTime => None,
+    };
+    Observation { text, exit_code, truncated, left: finished.left.clone() }
+}
+
+/// A line about processes that a call left running; `None` if there are none.
+fn describe_background(fate: &str, commands: &[String]) -> Option<String> {
+    if commands.is_empty() {
+        return None;
+    }
+    let more = if commands.len() < MAX_LISTED_PROCESSES { "" } else { "at least " };
+    let noun = if commands.len() == 1 { "process" } else { "processes" };
+    let mut listed = commands[..commands.len().min(MAX_SHOWN_COMMANDS)].join(", ");
+    if commands.len() > MAX_SHOWN_COMMANDS {
+        listed.push_str(", ...");
+    }
+    Some(format!("[{fate} {more}{} background {noun}: {listed}]", commands.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use delta_process::OutputCapture;
+    use std::time::Duration;
+
+    fn printed(bytes: &[u8]) -> OutputCapture {
+        OutputCapture {
+            bytes: bytes.len() as u64,
+            whole: Some(bytes.to_vec()),
+            head: bytes.to_vec(),
+            ..OutputCapture::default()
+        }
+    }
+
+    fn check(
+        end: ProcessEnd,
+        stdout: &[u8],
+        stderr: &[u8],
+        expected: &str,
+        exit_code: Option<i32>,
+    ) {
+        let finished = ProcessResult {
+            end,
+            duration: Duration::ZERO,
+            stdout: printed(stdout),
+            stderr: printed(stderr),
+            left: LeftProcesses::default(),
+        };
+        let found = render_observation(&finished, 50, "p", "r.json");
+        let text = expected.to_owned();
+        assert_eq!(found, Observation { text, exit_code, ..Observation::default() });
+    }
+
+    #[test]
+    fn c_4_3_an_observation_shows_streams_and_ending() {
+        check(ProcessEnd::Exited(0), b"out\n", b"", "out\n", Some(0));
+        check(ProcessEnd::Exited(0), b"", b"", "[no output]", Some(0));
+        check(ProcessEnd::Exited(3), b"out", b"err", "out\n[stderr]\nerr\n[exit code: 3]", Some(3));
+        check(ProcessEnd::Exited(1), b"", b"", "[exit code: 1]", Some(1));
+        check(ProcessEnd::Killed(9), b"", b"", "[killed by SIGKILL]", None);
+        check(ProcessEnd::TimedOut, b"part", b"", "part\n[timed out after 50 ms]", None);
+        let reason = "program `x` was not found".to_owned();
+        let shown = "The tool could not be started: program `x` was not found.\n[exit code: 127]";
+        check(ProcessEnd::NotStarted { code: 127, reason }, b"", b"", shown, Some(127));
+        check(ProcessEnd::Exited(0), b"a\xffb", b"", "a\u{fffd}b", Some(0));
+    }
+
+    #[test]
+    fn c_22_1_an_observation_names_background_processes() {
+        let observe = |ended: &[&str], running: &[&str]| {
+            let commands = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+            let finished = ProcessResult {
+                end: ProcessEnd::Exited(3),
+                duration: Duration::ZERO,
+                stdout: printed(b"out"),
+                stderr: printed(b""),
+                left: LeftProcesses { ended: commands(ended), running: commands(running) },
+            };
+            render_observation(&finished, 50, "p", "r.json").text
+        };
+        assert_eq!(
+            observe(&["node server.js", "sleep 100"], &[]),
+            "out\n[exit code: 3]\n[ended 2 background processes: node server.js, sleep 100]"
+        );
+        assert_eq!(
+            observe(&[], &["vim"]),
+            "out\n[exit code: 3]\n[still running: 1 background process: vim]"
+        );
+        let many = observe(&["a"; MAX_LISTED_PROCESSES], &[]);
+        let line = "[ended at least 100 background processes: a, a, a, a, a, a, a, a, a, a, ...]";
+        assert!(many.ends_with(line), "{many}");
+    }
+
+    #[test]
+    fn c_4_5_much_output_is_cut_in_the_middle_at_whole_characters() {
+        let capture = OutputCapture {
+            bytes: 100,
+            head: "abcä".as_bytes()[..4].to_vec(),
+            tail: "äxyz".as_bytes()[1..].to_vec(),
+            file: Some("/run/io/tool_executions/t.stdout".into()),
+            ..OutputCapture::default()
+        };
+        let finished = ProcessResult {
+            end: ProcessEnd::Exited(0),
+            duration: Duration::ZERO,
+            stdout: capture,
+            stderr: OutputCapture::default(),
+            left: LeftProcesses::default(),
+        };
+        let found = render_observation(&finished, 50, "place", "r.json");
+        assert_eq!(
+            found.text,
+            "abc\n[... 94 bytes left out; the whole lies in place/t.stdout ...]\nxyz"
+        );
+        assert!(found.truncated);
+    }
+
+    #[test]
+    fn c_4_5_what_could_not_be_kept_is_not_promised() {
+        let capture = OutputCapture {
+            bytes: 100,
+            head: b"abc".to_vec(),
+            tail: b"xyz".to_vec(),
+            error: Some("No space left on device".to_owned()),
+            ..OutputCapture::default()
+        };
+        let finished = ProcessResult {
+            end: ProcessEnd::Exited(0),
+            duration: Duration::ZERO,
+            stdout: capture,
+            stderr: OutputCapture::default(),
+            left: LeftProcesses::default(),
+        };
+        assert_eq!(
+            render_observation(&finished, 50, "place", "r.json").text,
+            "abc\n[... 94 bytes left out; they could not be kept: No space left on device ...]\nxyz"
+        );
+    }
+}

@@ -1,0 +1,403 @@
+//! Parameters: inferred from templates, described by `parameters:`, and merged.
+//!
+//! The template determines how a value reaches the process; `parameters:` determines what it means.
+//! The rules and the wording of the messages come from the tool specification v1.7, section 3.7.1.
+
+use super::{TemplateLayout, ToolSyntax, read_parameter_name};
+use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
+use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode, YamlValue};
+use serde_json::Value as Json;
+
+/// The keys of a `parameters:` entry.
+pub static PARAMETER_MAPPING: MappingSchema = MappingSchema {
+    label: "a parameter",
+    description: "The values of a parameter, and how they reach the process.",
+    keys: &[
+        KeySchema::required(
+            "name",
+            super::tool_mapping::PARAMETER_NAME_SHAPE,
+            "The name of the parameter in the template.",
+        ),
+        KeySchema::with_default(
+            "type",
+            ValueShape::Choice(&["string", "integer", "number", "boolean", "array"]),
+            DefaultValue::Text("string"),
+            "The type of its values; `array` is a list of strings.",
+        ),
+        KeySchema::optional("description", ValueShape::Text, "The description for the LLM."),
+        KeySchema::with_default(
+            "required",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(true),
+            "Whether a call without it is refused.",
+        ),
+        KeySchema::optional(
+            "default",
+            ValueShape::Any,
+            "The value used when it is absent, which makes the parameter optional.",
+        ),
+        KeySchema::optional("enum", ValueShape::List(&ValueShape::Any), "The allowed values."),
+        KeySchema::optional(
+            "inject_as",
+            ValueShape::Choice(&["argument", "stdin", "option"]),
+            "How its value reaches the process, unless a template contains it.",
+        ),
+        KeySchema::optional(
+            "option_name",
+            ValueShape::Text,
+            "The option before the value, for `inject_as: option`.",
+        ),
+        KeySchema::optional(
+            "position",
+            ValueShape::Integer(0..1000),
+            "Its position among the arguments appended to `command:`.",
+        ),
+        KeySchema::refused("raw", "Written in the template: `${name:raw}`."),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// A value that the LLM passes to a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolParameter {
+    /// The name: letters, digits and `_`, not beginning with a digit.
+    pub name: String,
+    /// The type of its values.
+    pub kind: ParameterType,
+    /// The description for the LLM.
+    pub description: Option<String>,
+    /// Whether a call without it is refused.
+    pub required: bool,
+    /// The value used when it is absent. The empty string is allowed for every type.
+    pub default: Option<Json>,
+    /// The only values it accepts; empty if all are.
+    pub allowed_values: Vec<Json>,
+    /// How its value reaches the process.
+    pub inject_as: InjectAs,
+    /// Its position among the appended arguments.
+    pub position: Option<u64>,
+    /// Whether a template names it; otherwise its value is appended.
+    pub in_template: bool,
+}
+
+/// The type of a parameter's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParameterType {
+    /// A string.
+    String,
+    /// An integer.
+    Integer,
+    /// Any number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// A list of strings.
+    Array,
+}
+
+impl ParameterType {
+    const ALL: [Self; 5] = [Self::String, Self::Integer, Self::Number, Self::Boolean, Self::Array];
+
+    /// The name in YAML and in JSON Schema.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::Array => "array",
+        }
+    }
+
+    /// Whether `value` is of this type.
+    pub fn accepts(self, value: &Json) -> bool {
+        match self {
+            Self::String => value.is_string(),
+            Self::Integer => is_integer(value),
+            Self::Number => value.is_number(),
+            Self::Boolean => value.is_boolean(),
+            Self::Array => value.as_array().is_some_and(|items| items.iter().all(Json::is_string)),
+        }
+    }
+}
+
+/// Whether `value` is an integer; `5.0` is, as in JSON Schema.
+pub fn is_integer(value: &Json) -> bool {
+    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+}
+
+/// How a value reaches the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InjectAs {
+    /// As an argument.
+    Argument,
+    /// On its standard input.
+    Stdin,
+    /// As two arguments, the option's name and the value.
+    Option(String),
+}
+
+impl InjectAs {
+    /// The name in YAML.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Argument => "argument",
+            Self::Stdin => "stdin",
+            Self::Option(_) => "option",
+        }
+    }
+}
+
+impl ToolParameter {
+    fn inferred(name: &str, inject: InjectAs, position: Option<u64>) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: ParameterType::String,
+            description: None,
+            required: true,
+            default: None,
+            allowed_values: Vec::new(),
+            in_template: position.is_some() || inject == InjectAs::Stdin,
+            inject_as: inject,
+            position,
+        }
+    }
+}
+
+/// The parameters of a tool: those in `parameters:` in file order, then the remaining inferred
+/// ones.
+pub(super) fn merge_parameters(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    syntax: ToolSyntax,
+    layout: &TemplateLayout,
+) -> Vec<ToolParameter> {
+    let mut inferred: Vec<ToolParameter> = Vec::new();
+    for (position, name) in layout.names.iter().enumerate() {
+        inferred.push(ToolParameter::inferred(name, InjectAs::Argument, Some(position as u64)));
+    }
+    if let Some(name) = &layout.stdin {
+        inferred.retain(|parameter| parameter.name != *name);
+        inferred.push(ToolParameter::inferred(name, InjectAs::Stdin, None));
+    }
+    let template = fields.node.get(syntax.key()).and_then(YamlNode::scalar).unwrap_or_default();
+    let nodes = fields.list("parameters");
+    let mut merged: Vec<ToolParameter> = Vec::new();
+    for node in nodes {
+        let parameter = read_parameter(doc, node, syntax, template, &inferred);
+        let Some(parameter) = parameter else { continue };
+        if merged.iter().any(|other| other.name == parameter.name) {
+            doc.report(node, format!("two parameters are named `{}`", parameter.name), None);
+            continue;
+        }
+        merged.push(parameter);
+    }
+    inferred.retain(|parameter| merged.iter().all(|other| other.name != parameter.name));
+    merged.extend(inferred);
+    let mut on_stdin =
+        merged.iter().filter(|parameter| parameter.inject_as == InjectAs::Stdin).skip(1);
+    if let Some(second) = on_stdin.next() {
+        let node = nodes
+            .iter()
+            .find(|node| node.get("name").and_then(YamlNode::scalar) == Some(&second.name));
+        let message =
+            format!("only one parameter can go to stdin; `{}` is a second one", second.name);
+        doc.report(node.unwrap_or(fields.node), message, None);
+    }
+    merged
+}
+
+fn read_parameter(
+    doc: &YamlDocument,
+    node: &YamlNode,
+    syntax: ToolSyntax,
+    template: &str,
+    inferred: &[ToolParameter],
+) -> Option<ToolParameter> {
+    let fields = doc.fields(node, &PARAMETER_MAPPING)?;
+    let name_node = fields.require("name", "file")?;
+    let name = read_parameter_name(doc, name_node)?;
+    if let Some((key, _)) = node.entry("raw") {
+        doc.report(
+            key,
+            format!(":raw modifier must be specified in template syntax (${{{name}:raw}})"),
+            None,
+        );
+    }
+    let names = inferred.iter().map(|parameter| parameter.name.as_str());
+    let in_template = inferred.iter().find(|parameter| parameter.name == name);
+    if in_template.is_none() && syntax != ToolSyntax::Command {
+        let help = if contains_variable(template, &name) {
+            format!("write `${{{name}}}`: `${name}` is a shell variable")
+        } else if inferred.is_empty() {
+            format!("the template has no placeholders; write `${{{name}}}` where the value belongs")
+        } else {
+            delta_base::suggest::did_you_mean(&name, names)
+        };
+        doc.report(name_node, format!("Parameter '{name}' not found in template"), Some(help));
+        return None;
+    }
+    let mut parameter = in_template
+        .cloned()
+        .unwrap_or_else(|| ToolParameter::inferred(&name, InjectAs::Argument, None));
+    read_value_rules(doc, fields, &mut parameter);
+    read_injection(doc, fields, in_template, &mut parameter);
+    Some(parameter)
+}
+
+/// Whether `template` contains `$name`.
+fn contains_variable(template: &str, name: &str) -> bool {
+    template.split('$').skip(1).any(|text| {
+        let rest = text.strip_prefix(name);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
+    })
+}
+
+/// Reads the rules for values: type, description, enum, default, required.
+fn read_value_rules(doc: &YamlDocument, fields: MappingFields<'_>, parameter: &mut ToolParameter) {
+    let kind = fields.text("type");
+    let kind = ParameterType::ALL.into_iter().find(|known| Some(known.name()) == kind);
+    let kind = kind.unwrap_or(ParameterType::String);
+    parameter.kind = kind;
+    parameter.description = fields.text("description").map(str::to_owned);
+    for node in fields.list("enum") {
+        parameter.allowed_values.extend(read_typed_value(doc, node, kind, "an entry of `enum`"));
+    }
+    if let Some(node) = fields.get("default") {
+        let is_empty =
+            matches!(&node.value, YamlValue::Scalar { text, is_plain: false } if text.is_empty());
+        parameter.default = if is_empty {
+            Some(Json::from(""))
+        } else {
+            read_typed_value(doc, node, kind, "`default`")
+        };
+        if let Some(default) = &parameter.default
+            && !is_empty
+            && !parameter.allowed_values.is_empty()
+            && !parameter.allowed_values.contains(default)
+        {
+            doc.report(node, "`default` is not among the values of `enum`", None);
+        }
+    }
+    parameter.required = fields.get("default").is_none();
+    if let Some(node) = fields.non_null("required") {
+        let required = fields.boolean("required");
+        if required && fields.get("default").is_some() {
+            let help = "remove one of them";
+            doc.report(
+                node,
+                "a parameter with a `default` is never required",
+                Some(help.to_owned()),
+            );
+        }
+        parameter.required = required && fields.get("default").is_none();
+    }
+}
+
+/// Reads a YAML value of the given type; for a string, any scalar as written.
+fn read_typed_value(
+    doc: &YamlDocument,
+    node: &YamlNode,
+    kind: ParameterType,
+    label: &str,
+) -> Option<Json> {
+    let value = match (kind, node.scalar()) {
+        (ParameterType::String, Some(text)) => Json::from(text),
+        _ => doc.to_json(node)?,
+    };
+    if !kind.accepts(&value) {
+        doc.report(
+            node,
+            format!("{label} must be of type {}, not {}", kind.name(), node.kind()),
+            None,
+        );
+        return None;
+    }
+    Some(value)
+}
+
+/// Reads how the value reaches the process; the template takes precedence.
+fn read_injection(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    inferred: Option<&ToolParameter>,
+    parameter: &mut ToolParameter,
+) {
+    read_inject_as(doc, fields, inferred, parameter);
+    match (&parameter.inject_as, fields.node.entry("option_name")) {
+        (InjectAs::Option(name), _) if name.is_empty() => {
+            let help = "write `option_name: \"--name\"`";
+            doc.report(
+                fields.node,
+                "`inject_as: option` needs an `option_name`",
+                Some(help.to_owned()),
+            );
+        }
+        (InjectAs::Argument | InjectAs::Stdin, Some((key, _))) => {
+            doc.report(key, "`option_name` goes with `inject_as: option`", None);
+        }
+        _ => {}
+    }
+    read_position(doc, fields, inferred, parameter);
+}
+
+fn read_inject_as(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    inferred: Option<&ToolParameter>,
+    parameter: &mut ToolParameter,
+) {
+    let Some(node) = fields.non_null("inject_as") else { return };
+    let name = fields.text("inject_as").unwrap_or_default();
+    let explicit = match name {
+        "argument" => Some(InjectAs::Argument),
+        "stdin" => Some(InjectAs::Stdin),
+        "option" => {
+            Some(InjectAs::Option(fields.text("option_name").unwrap_or_default().to_owned()))
+        }
+        _ => None,
+    };
+    match (explicit, inferred) {
+        (Some(explicit), Some(inferred)) if explicit.name() != inferred.inject_as.name() => {
+            let message = format!(
+                "Cannot override inject_as for parameter '{}' (inferred: {}, explicit: {name})",
+                parameter.name,
+                inferred.inject_as.name()
+            );
+            doc.report(
+                node,
+                message,
+                Some("use the `stdin:` key of the tool for standard input".to_owned()),
+            );
+        }
+        (Some(explicit), None) => parameter.inject_as = explicit,
+        _ => {}
+    }
+}
+
+fn read_position(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    inferred: Option<&ToolParameter>,
+    parameter: &mut ToolParameter,
+) {
+    let Some(node) = fields.non_null("position") else { return };
+    let explicit = fields.integer("position");
+    match (explicit, inferred) {
+        (Some(explicit), Some(inferred)) if inferred.position != Some(explicit) => {
+            let inferred =
+                inferred.position.map_or("none".to_owned(), |position| position.to_string());
+            let message = format!(
+                "Cannot override position for parameter '{}' (inferred: {inferred}, explicit: {explicit})",
+                parameter.name
+            );
+            doc.report(node, message, Some("the template determines the position".to_owned()));
+        }
+        (Some(explicit), None) => parameter.position = Some(explicit),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

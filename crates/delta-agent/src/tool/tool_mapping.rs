@@ -1,0 +1,103 @@
+//! The keys of a tool in a `tools:` list.
+
+use super::parameter::PARAMETER_MAPPING;
+use delta_yaml::yaml::MappingSchema;
+use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
+
+/// The keys of a tool.
+pub static TOOL_MAPPING: MappingSchema = MappingSchema {
+    label: "a tool",
+    description: "A command that the LLM may call.",
+    keys: &[
+        KeySchema::required(
+            "name",
+            ValueShape::Pattern("[A-Za-z0-9_-]{1,64}"),
+            "The name for the LLM: 1 to 64 letters, digits, `_` or `-`.",
+        ),
+        KeySchema::optional(
+            "description",
+            ValueShape::Text,
+            "The description for the LLM: what the tool does, and when to use it.",
+        ),
+        KeySchema::optional(
+            "exec",
+            ValueShape::Text,
+            "A program and its arguments, started without a shell. `${name}` is a parameter, always a single argument.",
+        ),
+        KeySchema::optional(
+            "shell",
+            ValueShape::Text,
+            "A script for `sh`. `${name}` is a parameter, whose value is always one literal string; `$name` is a shell variable.",
+        ),
+        KeySchema::optional(
+            "command",
+            ValueShape::List(&ValueShape::OneOf(&[
+                ValueShape::Text,
+                ValueShape::Mapping(&COMMAND_ELEMENT_MAPPING),
+            ])),
+            "The complete form: a program and its arguments, one element each.",
+        ),
+        KeySchema::optional(
+            "stdin",
+            PARAMETER_NAME_SHAPE,
+            "The parameter passed on standard input.",
+        ),
+        KeySchema::optional(
+            "parameters",
+            ValueShape::List(&ValueShape::Mapping(&PARAMETER_MAPPING)),
+            "The descriptions of the parameters.",
+        ),
+        KeySchema::with_default(
+            "timeout_ms",
+            ValueShape::Milliseconds(1..u32::MAX as u64 + 1),
+            DefaultValue::Integer(120_000),
+            "The timeout in milliseconds: SIGTERM to its processes, SIGKILL 5 s later.",
+        ),
+        KeySchema::with_default(
+            "max_output_bytes",
+            ValueShape::Integer(1..(16 << 20) + 1),
+            DefaultValue::Integer(32_768),
+            "The number of bytes of each output stream that the LLM sees; the run directory keeps all of it.",
+        ),
+        KeySchema::optional(
+            "env",
+            ValueShape::TextMap,
+            "Environment variables; `${AGENT_HOME}`, `${CWD}` and `${RUN_DIR}` are replaced.",
+        ),
+        KeySchema::optional(
+            "pass_env",
+            ValueShape::List(&ValueShape::Text),
+            "The names of key variables that it receives nevertheless.",
+        ),
+        KeySchema::with_default(
+            "idempotent",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(false),
+            "Whether a call that the engine did not survive may simply run again.",
+        ),
+        KeySchema::with_default(
+            "background",
+            ValueShape::Choice(&["end", "run", "keep"]),
+            DefaultValue::Text("end"),
+            "What becomes of processes that a call leaves running: they `end` with the call, `run` until the engine leaves the run, or `keep` running.",
+        ),
+        KeySchema::optional("__meta", ValueShape::Any, "Written by `delta tool expand`; ignored."),
+    ],
+    exactly_one_of: &["exec", "shell", "command"],
+    allows_other_keys: false,
+};
+
+/// The keys of an element of `command:` that has parameters.
+pub(super) static COMMAND_ELEMENT_MAPPING: MappingSchema = MappingSchema {
+    label: "an element of `command`",
+    description: "An argument that contains parameters.",
+    keys: &[KeySchema::required(
+        "template",
+        ValueShape::Text,
+        "The argument, always a single word; `${name}` is a parameter.",
+    )],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+pub(super) const PARAMETER_NAME_SHAPE: ValueShape = ValueShape::Pattern("[A-Za-z_][A-Za-z0-9_]*");

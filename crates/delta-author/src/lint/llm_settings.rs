@@ -1,0 +1,55 @@
+//! `llm-key`: API keys in `llm:`, and unknown keys that are similar to known ones and go into the request.
+//! `endpoint`: an address that gets no key before its user allows it.
+
+use super::{LintLevel, Linter, context_sources};
+use delta_base::shell_quote::shell_quote;
+use delta_base::suggest;
+use delta_llm::llm::config::LLM_MAPPING;
+use delta_llm::llm::endpoint::host_needing_trust;
+use delta_shell::is_identifier;
+use delta_yaml::yaml::{YamlDocument, YamlNode};
+
+const RULE: &str = "llm-key";
+/// The keys under which authors write the API key itself.
+const KEY_NAMES: [&str; 6] = ["api_key", "apikey", "api-key", "apiKey", "key", "secret"];
+
+pub(super) fn check_llm(doc: &YamlDocument, llm: &YamlNode, linter: &mut Linter<'_>) {
+    context_sources::check_command(doc, llm, linter);
+    for (key, value) in llm.entries() {
+        let name = key.scalar().unwrap_or_default();
+        if name == "base_url"
+            && let Some(host) = value.scalar().and_then(host_needing_trust)
+        {
+            let message = format!("keys go to `{host}` only when its user has allowed that");
+            let help = format!(
+                "mention it where you describe the agent: `delta trust --endpoint {}`",
+                shell_quote(&host)
+            );
+            linter.report("endpoint", LintLevel::Info, doc.diagnostic_at(value, message, help));
+        }
+        if name == "api_key_env" && !value.scalar().is_none_or(is_identifier) {
+            let message = "`api_key_env` must be the name of an environment variable";
+            let help = "write the variable's name, such as `api_key_env: MY_KEY`, and keep the key out of the file";
+            linter.warn(RULE, doc.diagnostic_at(value, message, help.to_owned()));
+        } else if KEY_NAMES.contains(&name) {
+            let message = format!(
+                "`{name}` goes into the body of every request, and so into the records of every run"
+            );
+            let help =
+                "put the key into DELTA_API_KEY, or name its variable: `api_key_env: MY_KEY`";
+            linter.warn(RULE, doc.diagnostic_at(key, message, help.to_owned()));
+        } else if LLM_MAPPING.key(name).is_none()
+            // Keys that some endpoints accept.
+            && !name.contains("_options")
+            && name != "models"
+            && let [nearest, ..] = suggest::nearest_names(name, LLM_MAPPING.key_names()).as_slice()
+        {
+            let message =
+                format!("delta does not know the key `{name}`, and puts it into the request");
+            let help = format!(
+                "did you mean `{nearest}`? if it is for the endpoint, write `x-lint-allow: [llm-key]` at the top of the file"
+            );
+            linter.warn(RULE, doc.diagnostic_at(key, message, help));
+        }
+    }
+}

@@ -1,0 +1,567 @@
+//! Files that survive a crash: the only place that syncs, renames, locks or creates exclusively.
+//!
+//! A function's name states its guarantee. `synced`: durable when it returns; `unsynced`: survives the process, but
+//! perhaps not a power failure. `private`: mode 0600 (directories 0700), symlinks are not followed; `shared`: the usual
+//! mode, for the user's own files. `create` fails when the path exists; `replace` leaves the old or the new content.
+//! After an error no partial file is left under the requested name.
+//!
+//! Every function that takes a path opens it through `beneath`: below `.delta`, `.sessions` and added roots no symlink
+//! and no `..` is followed, whatever the function.
+#![expect(clippy::disallowed_methods, reason = "the owner of syncing and renaming")]
+
+mod append_file;
+mod beneath;
+#[cfg(feature = "failpoints")]
+mod failpoints;
+mod file_lock;
+mod regular_file;
+mod writeback;
+
+pub use append_file::{AppendFile, LogFile, append_line_unsynced};
+pub use beneath::{DirEntry, OtherOwner, add_root, check_root_owner, join_beneath};
+pub use file_lock::{FileLock, read_lock_holder};
+pub use regular_file::{
+    MAX_REGULAR_BYTES, open_no_follow, read_no_follow, read_no_follow_at_most, read_regular,
+    read_regular_text, read_small_no_follow,
+};
+
+use beneath::Entry;
+use regular_file::not_regular_error;
+use rustix::fs::OFlags;
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A failed operation on a file or directory.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {action} {}: {source}", path.display())]
+pub struct FileError {
+    /// The operation as a verb phrase: `write`, `create the directory`, ...
+    pub action: &'static str,
+    /// The file or directory.
+    pub path: PathBuf,
+    /// Why the operation failed.
+    pub source: io::Error,
+}
+
+type FileResult<T> = std::result::Result<T, FileError>;
+
+fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
+    let path = path.to_owned();
+    move |source| FileError { action, path, source: explain_file_error(source) }
+}
+
+/// Lets a test fail an operation, or kill the process just before it; does nothing without the feature `failpoints`.
+fn check_failpoint() -> io::Result<()> {
+    #[cfg(feature = "failpoints")]
+    failpoints::count_operation()?;
+    Ok(())
+}
+
+const BLANK_BYTE: u8 = b'\n';
+const MAX_BLANK_BYTES: u64 = 64 * 1024;
+
+/// Flags for files that delta owns: do not follow a symlink that a tool has put there, and do not wait for the other
+/// end of a pipe.
+const NO_FOLLOW_NONBLOCK: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
+
+/// The mode of a private file.
+const PRIVATE_MODE: u32 = 0o600;
+
+/// Creates a private file for writing. Fails when the path exists.
+///
+/// # Errors
+/// The path exists or cannot be written.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
+    beneath::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, PRIVATE_MODE)
+}
+
+/// Opens a private file for writing, without following a symlink, and creates it when missing.
+///
+/// # Errors
+/// The path cannot be written.
+pub fn open_or_create_no_follow(path: &Path) -> io::Result<File> {
+    open_private(path, false).map_err(explain_file_error)
+}
+
+/// The metadata of a path; of the symlink itself if it is one.
+///
+/// # Errors
+/// The path does not exist or cannot be reached.
+pub fn metadata_no_follow(path: &Path) -> io::Result<Metadata> {
+    beneath::metadata(path)
+}
+
+/// Whether `path` is a directory, and not a symlink to one.
+pub fn is_dir_no_follow(path: &Path) -> bool {
+    metadata_no_follow(path).is_ok_and(|metadata| metadata.is_dir())
+}
+
+/// Whether `path` is a regular file, and not a symlink to one.
+pub fn is_file_no_follow(path: &Path) -> bool {
+    metadata_no_follow(path).is_ok_and(|metadata| metadata.is_file())
+}
+
+/// Whether a file belongs to this user or to root: no other user can exchange what is in it.
+pub fn is_own_or_roots(metadata: &Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw() || metadata.uid() == 0
+}
+
+/// The user who owns `path` itself, unless it is the one of this process.
+pub fn owner_if_other(path: &Path) -> Option<u32> {
+    let owner = metadata_no_follow(path).ok()?.uid();
+    (owner != rustix::process::geteuid().as_raw()).then_some(owner)
+}
+
+/// The entries of one of delta's directories, in no order.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn read_dir_no_follow(path: &Path) -> io::Result<Vec<DirEntry>> {
+    beneath::read_dir(path).map_err(explain_file_error)
+}
+
+/// Creates a private directory and syncs its parent. Fails when the path exists.
+pub fn create_private_dir_synced(path: &Path) -> FileResult<()> {
+    check_failpoint()
+        .and_then(|()| Entry::find(path)?.create_dir(0o700))
+        .map_err(file_error("create the directory", path))?;
+    path.parent().map_or(Ok(()), sync_dir)
+}
+
+/// Creates a private directory and its missing ancestors; does nothing when it exists. Not synced.
+pub fn ensure_private_dir(path: &Path) -> FileResult<()> {
+    ensure_dir(path, 0o700)
+}
+
+/// Creates a directory with the usual mode and its missing ancestors; does nothing when it exists. Not synced.
+pub fn ensure_shared_dir(path: &Path) -> FileResult<()> {
+    ensure_dir(path, 0o777)
+}
+
+fn ensure_dir(path: &Path, mode: u32) -> FileResult<()> {
+    check_failpoint()
+        .and_then(|()| beneath::ensure_dir_beneath(path, mode))
+        .map_err(file_error("create the directory", path))
+}
+
+/// Makes git ignore one of delta's directories by a `.gitignore` with `*` in it: `git add`, `git clean` and
+/// `git stash -u` skip it. A `.gitignore` that is not empty belongs to the user and stays.
+pub fn hide_from_git(dir: &Path) -> FileResult<()> {
+    let path = dir.join(".gitignore");
+    if metadata_no_follow(&path).is_ok_and(|metadata| !metadata.is_file() || metadata.len() > 0) {
+        return Ok(());
+    }
+    // Two processes that write at the same time write the same bytes to the same offset.
+    check_failpoint()
+        .and_then(|()| open_private(&path, false))
+        .and_then(|mut file| file.write_all(b"*\n"))
+        .map_err(file_error("write", &path))
+}
+
+/// Makes the names in a directory durable.
+pub fn sync_dir(path: &Path) -> FileResult<()> {
+    check_failpoint()
+        .and_then(|()| beneath::open_dir(path))
+        .and_then(|dir| dir.sync_all())
+        .map_err(file_error("sync the directory", path))
+}
+
+/// Makes everything durable that was written to the file system of `path`: one sync for any number of files.
+pub fn sync_file_system(path: &Path) -> FileResult<()> {
+    check_failpoint()
+        .and_then(|()| beneath::open_dir(path))
+        .and_then(|dir| Ok(rustix::fs::syncfs(dir)?))
+        .map_err(file_error("sync the file system of", path))
+}
+
+/// Creates a private file with `bytes`. Fails when the path exists. Not synced.
+pub fn create_private_unsynced(path: &Path, bytes: &[u8]) -> FileResult<()> {
+    NewPrivateFile::create(path.to_owned())?.write_unsynced(bytes)
+}
+
+/// Creates a file with the usual mode for the user. Fails when the path exists. Not synced.
+pub fn create_shared_unsynced(path: &Path, bytes: &[u8], executable: bool) -> FileResult<()> {
+    let mode = if executable { 0o777 } else { 0o666 };
+    NewPrivateFile::create_with_mode(path.to_owned(), mode)?.write_unsynced(bytes)
+}
+
+/// Copies a regular file to a new private file. Fails when `to` exists. Not synced.
+pub fn copy_private_unsynced(from: &Path, to: &Path) -> FileResult<()> {
+    let mut source = open_no_follow(from).map_err(file_error("read", from))?;
+    let mut target = NewPrivateFile::create(to.to_owned())?;
+    check_failpoint()
+        .and_then(|()| io::copy(&mut source, &mut target.file))
+        .map_err(file_error("write", to))?;
+    target.is_written = true;
+    Ok(())
+}
+
+/// A new private file, empty until its whole content is written; dropped before that, the file is removed.
+#[derive(Debug)]
+pub struct NewPrivateFile {
+    path: PathBuf,
+    file: File,
+    is_written: bool,
+}
+
+impl NewPrivateFile {
+    /// Creates the file, so that a full disk is found before its content exists. Fails when the path exists.
+    pub fn create(path: PathBuf) -> FileResult<Self> {
+        Self::create_with_mode(path, PRIVATE_MODE)
+    }
+
+    fn create_with_mode(path: PathBuf, mode: u32) -> FileResult<Self> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let file = check_failpoint()
+            .and_then(|()| beneath::open(&path, flags, mode))
+            .map_err(file_error("create", &path))?;
+        Ok(Self { path, file, is_written: false })
+    }
+
+    /// Writes the whole content. Not synced.
+    pub fn write_unsynced(mut self, bytes: &[u8]) -> FileResult<()> {
+        check_failpoint()
+            .and_then(|()| self.file.write_all(bytes))
+            .map_err(file_error("write", &self.path))?;
+        self.is_written = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewPrivateFile {
+    fn drop(&mut self) {
+        if !self.is_written {
+            // A partial record must not be read as a complete one.
+            let _ = remove_file_no_follow(&self.path);
+        }
+    }
+}
+
+/// Creates a private file with `bytes` and its missing directories, unless the file exists. Synced; a process that finds
+/// the file finds all of it.
+///
+/// For what an operator has once, and no run: the crash tests do not count it.
+pub fn create_private_once(path: &Path, bytes: &[u8]) -> FileResult<()> {
+    let suffix = format!(".{}", crate::hex::encode_hex(&crate::random::random_bytes::<8>()));
+    let temporary = temporary_path(path, "", &suffix);
+    let Some(parent) = path.parent() else { return Ok(()) };
+    let linked = beneath::ensure_dir_beneath(parent, 0o700)
+        .and_then(|()| create_private_file(&temporary))
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| hard_link_unsynced(&temporary, path));
+    let _ = remove_file_no_follow(&temporary);
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(file_error("create", path)(error));
+        }
+        _ => {}
+    }
+    beneath::open_dir(parent)
+        .and_then(|dir| dir.sync_all())
+        .map_err(file_error("sync the directory", parent))
+}
+
+/// Replaces a private file. Synced: after a crash it has the old content or the new.
+pub fn replace_private_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
+    let temporary = temporary_path(path, "", ".tmp");
+    let result = write_temporary_synced(&temporary, bytes).and_then(|()| {
+        check_failpoint()
+            .and_then(|()| rename_file(&temporary, path))
+            .map_err(file_error("replace", path))
+    });
+    finish_synced(result, &temporary, path)
+}
+
+/// Replaces a private file without waiting for the disk. A killed process leaves the old content or the new; a power
+/// failure may leave neither.
+pub fn replace_private_unsynced(path: &Path, bytes: &[u8]) -> FileResult<()> {
+    let temporary = temporary_path(path, "", ".tmp");
+    let result = open_private(&temporary, true)
+        .and_then(|mut file| file.write_all(bytes))
+        .map_err(file_error("write", &temporary))
+        .and_then(|()| rename_over(&temporary, path).map_err(file_error("replace", path)));
+    remove_on_error(result, &temporary)
+}
+
+/// Like [`replace_private_unsynced`], for a file that is replaced often: the previous file stays as `PATH.tmp` and is
+/// overwritten the next time, because creating and removing a file costs more than writing it.
+pub fn swap_private_unsynced(path: &Path, bytes: &[u8]) -> FileResult<()> {
+    let spare = temporary_path(path, "", ".tmp");
+    let result = overwrite_spare(&spare, bytes)
+        .map_err(file_error("write", &spare))
+        .and_then(|()| exchange_names(&spare, path).map(drop).map_err(file_error("replace", path)));
+    remove_on_error(result, &spare)
+}
+
+fn overwrite_spare(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = open_private(path, false)?;
+    file.write_all(bytes)?;
+    let length = bytes.len() as u64;
+    if file.metadata()?.len() == length { Ok(()) } else { file.set_len(length) }
+}
+
+/// Ensures that a private file exists and holds only newlines: a file with other content is replaced by an empty one.
+pub fn ensure_blank_file(path: &Path) -> FileResult<()> {
+    if read_no_follow_at_most(path, MAX_REGULAR_BYTES)
+        .is_ok_and(|bytes| bytes.iter().all(|byte| *byte == BLANK_BYTE))
+    {
+        return Ok(());
+    }
+    let _ = remove_file_no_follow(path);
+    open_private(path, false).map(drop).map_err(file_error("create", path))
+}
+
+/// Overwrites an existing file with newlines. Its length stays (up to 64 KiB), because truncating and extending a file
+/// costs more than writing it.
+pub fn overwrite_with_blanks(path: &Path) -> FileResult<()> {
+    open_existing_private(path, OFlags::WRONLY)
+        .and_then(blank_out)
+        .map_err(file_error("write", path))
+}
+
+fn blank_out(mut file: File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    if length > MAX_BLANK_BYTES {
+        return file.set_len(0);
+    }
+    file.write_all(&vec![BLANK_BYTE; usize::try_from(length).unwrap_or_default()])
+}
+
+/// Removes a file. Not synced.
+///
+/// # Errors
+/// The path is not a file, or cannot be removed.
+pub fn remove_file_no_follow(path: &Path) -> io::Result<()> {
+    Entry::find(path)?.remove_file()
+}
+
+/// Removes a directory with everything in it. Not synced.
+///
+/// # Errors
+/// An entry could not be removed.
+pub fn remove_dir_all_no_follow(path: &Path) -> io::Result<()> {
+    Entry::find(path)?.remove_dir_all()
+}
+
+/// Gives a file a second name. Fails when `to` exists. Not synced.
+///
+/// # Errors
+/// The file system does not support it, or a path cannot be used.
+pub fn hard_link_unsynced(from: &Path, to: &Path) -> io::Result<()> {
+    Entry::find(from)?.link_to(&Entry::find(to)?)
+}
+
+fn rename_file(from: &Path, to: &Path) -> io::Result<()> {
+    Entry::find(from)?.rename_to(&Entry::find(to)?)
+}
+
+/// Renames `from` to `to` and removes the file that was at `to`.
+fn rename_over(from: &Path, to: &Path) -> io::Result<()> {
+    if exchange_names(from, to)? { remove_file_no_follow(from) } else { Ok(()) }
+}
+
+/// Renames `from` to `to`; a file at `to` becomes `from`, and the result is true.
+///
+/// A rename over a file makes some file systems start writing both, so that a power failure may leave one of them torn.
+/// An exchange of names does not.
+fn exchange_names(from: &Path, to: &Path) -> io::Result<bool> {
+    let from = Entry::find(from)?;
+    let to = Entry::find(to)?;
+    match from.exchange_with(&to) {
+        Ok(()) => Ok(true),
+        // There is no file at `to`, or the file system does not support the exchange.
+        Err(_) => from.rename_to(&to).map(|()| false),
+    }
+}
+
+/// A private file that is written in pieces under a temporary name and renamed when complete; dropped before that, it
+/// is removed. Not synced, but a killed process leaves no partial file under the final name.
+#[derive(Debug)]
+pub struct DraftFile {
+    file: File,
+    path: PathBuf,
+    is_renamed: bool,
+}
+
+impl DraftFile {
+    /// Creates the draft at `path`; an older draft there is truncated.
+    pub fn create(path: &Path) -> FileResult<Self> {
+        let file = check_failpoint()
+            .and_then(|()| open_private(path, true))
+            .map_err(file_error("create", path))?;
+        Ok(Self { file, path: path.to_owned(), is_renamed: false })
+    }
+
+    /// Appends a piece.
+    pub fn write(&mut self, bytes: &[u8]) -> FileResult<()> {
+        check_failpoint()
+            .and_then(|()| self.file.write_all(bytes))
+            .map_err(file_error("write", &self.path))
+    }
+
+    /// Renames the complete file to `path`, replacing a file there.
+    pub fn rename_unsynced(mut self, path: &Path) -> FileResult<()> {
+        check_failpoint()
+            .and_then(|()| rename_file(&self.path, path))
+            .map_err(file_error("create", path))?;
+        self.is_renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for DraftFile {
+    fn drop(&mut self) {
+        if !self.is_renamed {
+            let _ = remove_file_no_follow(&self.path);
+        }
+    }
+}
+
+/// Renames a complete directory to its final name. Fails when `to` is a directory with files. Not synced.
+pub fn rename_dir_unsynced(from: &Path, to: &Path) -> FileResult<()> {
+    rename_file(from, to).map_err(file_error("create the directory", to))
+}
+
+/// Replaces a user's file and keeps its permissions; a symlink stays, and its target is replaced. Synced: after a crash
+/// the file has the old content or the new.
+pub fn replace_shared_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
+    let path = path.canonicalize().map_err(file_error("find", path))?;
+    let permissions = fs::metadata(&path).map_err(file_error("read", &path))?.permissions();
+    let temporary = temporary_path(&path, ".", ".delta.tmp");
+    let result = write_temporary_synced(&temporary, bytes).and_then(|()| {
+        check_failpoint()
+            .and_then(|()| fs::set_permissions(&temporary, permissions))
+            .and_then(|()| rename_file(&temporary, &path))
+            .map_err(file_error("replace", &path))
+    });
+    finish_synced(result, &temporary, &path)
+}
+
+/// Creates a file for the user. Fails when the path exists. Synced: after a crash the file is complete or missing.
+pub fn create_shared_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
+    let temporary = temporary_path(path, ".", ".delta.tmp");
+    let result = write_temporary_synced(&temporary, bytes).and_then(|()| {
+        check_failpoint()
+            .and_then(|()| fs::set_permissions(&temporary, Permissions::from_mode(0o644)))
+            // Unlike a rename, a link never replaces a file.
+            .and_then(|()| hard_link_unsynced(&temporary, path))
+            .map_err(file_error("create", path))
+    });
+    let _ = remove_file_no_follow(&temporary);
+    finish_synced(result, &temporary, path)
+}
+
+/// Removes a file and syncs its directory.
+pub fn remove_file_synced(path: &Path) -> FileResult<()> {
+    check_failpoint()
+        .and_then(|()| remove_file_no_follow(path))
+        .map_err(file_error("remove", path))?;
+    path.parent().map_or(Ok(()), sync_dir)
+}
+
+/// The temporary name of a file that is being replaced.
+fn temporary_path(path: &Path, prefix: &str, suffix: &str) -> PathBuf {
+    // Always the same name, so that the next replacement overwrites what a crash has left.
+    let mut name = OsString::from(prefix);
+    name.push(path.file_name().unwrap_or_default());
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+fn remove_on_error(result: FileResult<()>, temporary: &Path) -> FileResult<()> {
+    result.inspect_err(|_| {
+        let _ = remove_file_no_follow(temporary);
+    })
+}
+
+fn finish_synced(result: FileResult<()>, temporary: &Path, path: &Path) -> FileResult<()> {
+    remove_on_error(result, temporary)?;
+    path.parent().map_or(Ok(()), sync_dir)
+}
+
+fn write_temporary_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
+    let mut file = open_private(path, true).map_err(file_error("create", path))?;
+    check_failpoint().and_then(|()| file.write_all(bytes)).map_err(file_error("write", path))?;
+    check_failpoint().and_then(|()| file.sync_all()).map_err(file_error("sync", path))
+}
+
+/// Explains the errors that the system describes badly: of a write, and of an open with [`NO_FOLLOW_NONBLOCK`].
+fn explain_file_error(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::EFBIG) => io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("{error}; raise the limit on the size of files: `ulimit -f`"),
+        ),
+        Some(libc::ELOOP) => io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it is a symlink, and delta does not follow symlinks to its own files",
+        ),
+        // A pipe without a reader, or a socket.
+        Some(libc::ENXIO) => not_regular_error(),
+        _ => error,
+    }
+}
+
+/// Opens an existing private file.
+fn open_existing_private(path: &Path, flags: OFlags) -> io::Result<File> {
+    beneath::open(path, flags | NO_FOLLOW_NONBLOCK, 0)
+}
+
+/// Opens a private file and creates it when missing.
+fn open_or_create_private(path: &Path, flags: OFlags) -> io::Result<File> {
+    beneath::open(path, flags | OFlags::CREATE | NO_FOLLOW_NONBLOCK, PRIVATE_MODE)
+}
+
+/// Opens a private file for writing and creates it when missing.
+fn open_private(path: &Path, truncate: bool) -> io::Result<File> {
+    let flags = if truncate { OFlags::WRONLY | OFlags::TRUNC } else { OFlags::WRONLY };
+    open_or_create_private(path, flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn c_5_1_created_files_are_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        create_private_dir_synced(&at("d")).unwrap();
+        create_private_unsynced(&at("n"), b"x").unwrap();
+        replace_private_synced(&at("r"), b"x").unwrap();
+        AppendFile::create(&at("a")).unwrap();
+        assert_eq!(["d", "n", "r", "a"].map(|name| mode(&at(name))), [0o700, 0o600, 0o600, 0o600]);
+    }
+
+    #[test]
+    fn exclusive_creation_is_exclusive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        create_private_unsynced(&path, b"first").unwrap();
+        assert!(create_private_unsynced(&path, b"second").is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert!(create_private_dir_synced(&path).is_err());
+    }
+
+    #[test]
+    fn replacing_leaves_no_temporary_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        replace_private_synced(&path, b"one").unwrap();
+        replace_private_synced(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        fs::create_dir(dir.path().join("d")).unwrap();
+        assert!(replace_private_synced(&dir.path().join("d"), b"x").is_err());
+        let names: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+    }
+}

@@ -1,0 +1,50 @@
+//! Locks on files.
+
+use super::{FileResult, file_error, open_private, read_small_no_follow};
+use std::fs::{File, TryLockError};
+use std::io::Write;
+use std::path::Path;
+
+/// An exclusive lock on a file, released when it is dropped or the process ends.
+#[derive(Debug)]
+pub struct FileLock(
+    #[expect(dead_code, reason = "holding the file open is what holds the lock")] File,
+);
+
+impl FileLock {
+    /// Takes the lock and writes the process id into the file; `None` when another process holds it.
+    pub fn try_acquire(path: &Path) -> FileResult<Option<Self>> {
+        let mut file = open_private(path, false).map_err(file_error("open", path))?;
+        match file.try_lock() {
+            Ok(()) => {
+                // Padded to one length, so that a reader never finds an empty file between two holders.
+                file.write_all(format!("{:<10}\n", std::process::id()).as_bytes())
+                    .map_err(file_error("write", path))?;
+                Ok(Some(Self(file)))
+            }
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(file_error("lock", path)(error)),
+        }
+    }
+}
+
+/// The id of the process that last took the lock at `path`; `None` when the file does not hold one.
+pub fn read_lock_holder(path: &Path) -> Option<u32> {
+    std::str::from_utf8(&read_small_no_follow(path).ok()?).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_13_1_a_lock_is_held_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = FileLock::try_acquire(&path).unwrap();
+        assert!(held.is_some());
+        assert!(FileLock::try_acquire(&path).unwrap().is_none());
+        drop(held);
+        assert!(FileLock::try_acquire(&path).unwrap().is_some());
+    }
+}

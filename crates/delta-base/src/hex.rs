@@ -1,0 +1,29 @@
+//! Hexadecimal digits, and hashes written in them.
+
+use sha2::{Digest, Sha256};
+
+/// `bytes` as lower-case hexadecimal digits.
+pub fn encode_hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+        }
+    }
+    text
+}
+
+/// Decodes bytes from two hexadecimal digits each; `None` for any other text.
+pub fn decode_hex(text: &str) -> Option<Vec<u8>> {
+    text.as_bytes().chunks(2).map(decode_byte).collect()
+}
+
+fn decode_byte(digits: &[u8]) -> Option<u8> {
+    let [high, low] = digits else { return None };
+    u8::try_from(char::from(*high).to_digit(16)? << 4 | char::from(*low).to_digit(16)?).ok()
+}
+
+/// The SHA-256 of `text` in hexadecimal digits, as `sha256sum` prints it.
+pub fn sha256_hex(text: &str) -> String {
+    encode_hex(&Sha256::digest(text.as_bytes()))
+}

@@ -1,0 +1,200 @@
+//! Redacts secrets in everything that is written, sent or displayed.
+
+use memchr::memmem::Finder;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// Replaces every sensitive answer of four or more characters in `text` by `[hidden]`. Shorter answers would also match
+/// inside ordinary words.
+pub fn redact_answers(answers: &[String], mut text: String) -> String {
+    for answer in answers.iter().map(|answer| answer.trim()) {
+        if answer.chars().count() >= 4 && text.contains(answer) {
+            text = text.replace(answer, "[hidden]");
+        }
+    }
+    text
+}
+
+/// Values that must never be written, such as API keys. Clones share them.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    /// Each value, and its escaped forms in JSON.
+    patterns: Arc<[Finder<'static>]>,
+}
+
+// The values must not appear in debug output either.
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secrets").finish_non_exhaustive()
+    }
+}
+
+/// The replacement for a secret.
+pub const REDACTED: &str = "[redacted]";
+
+impl Secrets {
+    /// The length in bytes from which a value counts as a secret. A shorter key is a placeholder for a local server
+    /// (`ollama`, `none`), and would also match inside ordinary words.
+    pub const MIN_LENGTH: usize = 8;
+
+    /// Takes the values of at least [`Secrets::MIN_LENGTH`] bytes as secrets.
+    pub fn new(values: impl IntoIterator<Item = String>) -> Self {
+        let mut values: Vec<String> =
+            values.into_iter().filter(|value| value.len() >= Self::MIN_LENGTH).collect();
+        // Longest first: redacting a secret that is a prefix of another would leave the rest of the other.
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        let patterns = values
+            .iter()
+            .flat_map(|value| secret_forms(value))
+            .map(|form| Finder::new(form.as_bytes()).into_owned())
+            .collect();
+        Self { patterns }
+    }
+
+    /// Whether there are no secrets.
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// Like [`Secrets::redact`], without a copy when `text` contains no secret.
+    pub fn redact_string(&self, text: String) -> String {
+        match self.redact(&text) {
+            Cow::Owned(redacted) => redacted,
+            Cow::Borrowed(_) => text,
+        }
+    }
+
+    /// Replaces every secret in `text` by [`REDACTED`], also where it is escaped in a JSON string, or twice in JSON inside
+    /// a JSON string (the arguments of a tool call).
+    pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut text = Cow::Borrowed(text);
+        for pattern in &*self.patterns {
+            if pattern.find(text.as_bytes()).is_some() {
+                let form = String::from_utf8_lossy(pattern.needle());
+                text = Cow::Owned(text.replace(&*form, REDACTED));
+            }
+        }
+        text
+    }
+
+    /// Whether `text` contains a secret, so that [`Secrets::redact`] would change it.
+    pub fn occur_in(&self, text: &str) -> bool {
+        self.patterns.iter().any(|pattern| pattern.find(text.as_bytes()).is_some())
+    }
+
+    /// A filter that redacts a stream of bytes.
+    pub fn stream_redactor(&self) -> StreamRedactor {
+        let mut first_bytes = [false; 256];
+        for pattern in &*self.patterns {
+            first_bytes[usize::from(pattern.needle()[0])] = true;
+        }
+        let patterns = Arc::clone(&self.patterns);
+        StreamRedactor { patterns, first_bytes, pending: Vec::new(), has_found_secret: false }
+    }
+}
+
+/// A secret as plain text; when JSON escapes some of it, also escaped twice and once, longest first.
+fn secret_forms(secret: &str) -> Vec<String> {
+    let once = escape_for_json(secret);
+    if once == secret {
+        return vec![once];
+    }
+    vec![secret.to_owned(), escape_for_json(&once), once]
+}
+
+fn escape_for_json(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// Redacts secrets in a stream of bytes, also when a secret is split over two pieces.
+pub struct StreamRedactor {
+    patterns: Arc<[Finder<'static>]>,
+    /// Whether some pattern starts with the byte: a quick test that most bytes fail.
+    first_bytes: [bool; 256],
+    /// What may be the start of a secret.
+    pending: Vec<u8>,
+    has_found_secret: bool,
+}
+
+impl fmt::Debug for StreamRedactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamRedactor").finish_non_exhaustive()
+    }
+}
+
+impl StreamRedactor {
+    /// Takes the next piece and returns the redacted bytes that are final; a possible start of a secret is held back.
+    pub fn push<'a>(&mut self, piece: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.patterns.is_empty() {
+            return Cow::Borrowed(piece);
+        }
+        let find_candidate =
+            |bytes: &[u8]| bytes.iter().position(|byte| self.first_bytes[usize::from(*byte)]);
+        if self.pending.is_empty() && find_candidate(piece).is_none() {
+            return Cow::Borrowed(piece);
+        }
+        self.pending.extend_from_slice(piece);
+        let mut out = Vec::with_capacity(self.pending.len());
+        let mut at = 0;
+        'next: while let Some(skipped) = find_candidate(&self.pending[at..]) {
+            out.extend_from_slice(&self.pending[at..at + skipped]);
+            at += skipped;
+            let rest = &self.pending[at..];
+            for secret in self.patterns.iter().map(Finder::needle) {
+                if rest.starts_with(secret) {
+                    out.extend_from_slice(REDACTED.as_bytes());
+                    self.has_found_secret = true;
+                    at += secret.len();
+                    continue 'next;
+                }
+            }
+            if self.patterns.iter().any(|pattern| pattern.needle().starts_with(rest)) {
+                self.pending.drain(..at);
+                return Cow::Owned(out);
+            }
+            out.push(self.pending[at]);
+            at += 1;
+        }
+        out.extend_from_slice(&self.pending[at..]);
+        self.pending.clear();
+        Cow::Owned(out)
+    }
+
+    /// Whether a secret was found so far.
+    pub fn has_found_secret(&self) -> bool {
+        self.has_found_secret
+    }
+
+    /// Ends the stream and returns the bytes that were held back.
+    pub fn finish(self) -> Vec<u8> {
+        self.pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_15_3_secrets_are_redacted_however_they_are_split() {
+        let secrets = Secrets::new(["sk-abcdef\"x".to_owned(), "short".to_owned()]);
+        assert_eq!(secrets.redact("a sk-abcdef\"x b short"), "a [redacted] b short");
+        assert_eq!(secrets.redact(r#"{"a":"sk-abcdef\"x"}"#), r#"{"a":"[redacted]"}"#);
+        let text = b"1 sk-abc sk-abcdef\"x sk-sk-abcdef\\\"xsk-abcdef\\\\\\\"x sk-ab";
+        for size in 1..text.len() {
+            let mut stream = secrets.stream_redactor();
+            let mut out = Vec::new();
+            for piece in text.chunks(size) {
+                out.extend_from_slice(&stream.push(piece));
+            }
+            out.extend(stream.finish());
+            let text = String::from_utf8(out).unwrap();
+            assert_eq!(
+                text, "1 sk-abc [redacted] sk-[redacted][redacted] sk-ab",
+                "pieces of {size}"
+            );
+        }
+    }
+}

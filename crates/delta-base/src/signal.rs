@@ -1,0 +1,305 @@
+//! SIGINT, SIGTERM and SIGHUP set a [`CancelToken`] that every wait observes; a second signal ends the process at once.
+#![expect(unsafe_code, reason = "signal handlers and dispositions have no safe interface")]
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io;
+use std::os::raw::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The exit code of an interrupted run.
+const INTERRUPTED_EXIT_CODE: c_int = 130;
+
+/// The signals that request cancellation.
+const STOP_SIGNALS: [c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// All signals for which delta may install a handler. The Rust runtime has its own handlers, for stack overflows.
+pub const HANDLED_SIGNALS: [c_int; 5] =
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD, libc::SIGWINCH];
+
+/// The signals that this process ignores, SIGPIPE by the Rust runtime: the write or read returns an error instead. Its
+/// children get the default actions, except for signals that its caller ignored: see [`was_ignored_by_caller`].
+pub const IGNORED_SIGNALS: [c_int; 4] =
+    [libc::SIGPIPE, libc::SIGTTIN, libc::SIGTTOU, libc::SIGXFSZ];
+
+/// A bit for each signal that was ignored when [`ignore_io_signals`] was called.
+static IGNORED_BY_CALLER: AtomicU64 = AtomicU64::new(0);
+
+/// Signals within this time after the first count as the same request: `timeout` signals both the process and its
+/// group, and when a terminal closes, the kernel and the shell each send one.
+const BURST_MILLIS: u64 = 100;
+
+/// Reports whether the user or the system has requested cancellation. Clones share the state.
+#[derive(Debug, Clone)]
+pub struct CancelToken {
+    state: Arc<CancelState>,
+    /// See [`CancelToken::for_cleanup`].
+    ignores_first_request: bool,
+}
+
+#[derive(Debug)]
+struct CancelState {
+    created_at: Instant,
+    /// When cancellation was requested, in milliseconds after `created_at`; 0 for not yet.
+    requested_at: AtomicU64,
+    /// When the time limit expired, likewise. Both are equal when the expiry was the request.
+    expired_at: AtomicU64,
+    /// The process group that a second signal kills; 0 for none.
+    child_group: AtomicI32,
+    wake_read: OwnedFd,
+    wake_write: OwnedFd,
+}
+
+/// Ignores the signals that a read or write can cause, so that it returns an error instead: SIGTTIN and SIGTTOU at a
+/// terminal whose foreground is another program, SIGXFSZ at the limit on the size of files.
+pub fn ignore_io_signals() {
+    for signal in [libc::SIGTTIN, libc::SIGTTOU, libc::SIGXFSZ] {
+        if is_signal_ignored(signal) {
+            IGNORED_BY_CALLER.fetch_or(1 << signal, Ordering::Relaxed);
+        }
+        // SAFETY: ignoring a signal runs no code.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Whether the caller of this process ignored one of [`IGNORED_SIGNALS`]. Unknown, and so false, for SIGPIPE, which the
+/// Rust runtime ignores before any code of this program runs.
+pub fn was_ignored_by_caller(signal: c_int) -> bool {
+    IGNORED_BY_CALLER.load(Ordering::Relaxed) & (1 << signal) != 0
+}
+
+impl CancelToken {
+    /// A token that only [`CancelToken::request`] and [`CancelToken::expire_after`] set, not a signal.
+    pub fn manual() -> io::Result<Self> {
+        let (wake_read, wake_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let state = CancelState {
+            created_at: Instant::now(),
+            requested_at: AtomicU64::new(0),
+            expired_at: AtomicU64::new(0),
+            child_group: AtomicI32::new(0),
+            wake_read,
+            wake_write,
+        };
+        Ok(Self { state: Arc::new(state), ignores_first_request: false })
+    }
+
+    /// A token for the work that is left after a request: the request does not cancel it, but a second signal still
+    /// ends the process.
+    pub fn for_cleanup(&self) -> Self {
+        Self { state: Arc::clone(&self.state), ignores_first_request: true }
+    }
+
+    /// A token that SIGINT, SIGTERM and SIGHUP set. Call this once per process.
+    ///
+    /// A signal that was ignored when the process started (`nohup`, a background job of a script) stays ignored.
+    pub fn from_signals() -> io::Result<Self> {
+        let cancel = Self::manual()?;
+        for signal in STOP_SIGNALS {
+            if is_signal_ignored(signal) {
+                continue;
+            }
+            let state = Arc::clone(&cancel.state);
+            // SAFETY: the handler only touches atomics and calls clock_gettime, kill, write and _exit, which are all
+            // async-signal-safe.
+            unsafe { signal_hook::low_level::register(signal, move || state.on_signal()) }?;
+        }
+        if cfg!(not(target_os = "linux")) {
+            // Without pidfds, SIGCHLD is the only notice that a child has ended.
+            cancel.wake_on_child()?;
+        }
+        Ok(cancel)
+    }
+
+    /// Makes SIGCHLD (a child ended) wake a poll of [`CancelToken::fd`].
+    pub fn wake_on_child(&self) -> io::Result<()> {
+        self.wake_on(libc::SIGCHLD)
+    }
+
+    /// Makes SIGWINCH (the terminal was resized) wake a poll of [`CancelToken::fd`].
+    pub fn wake_on_resize(&self) -> io::Result<()> {
+        self.wake_on(libc::SIGWINCH)
+    }
+
+    fn wake_on(&self, signal: c_int) -> io::Result<()> {
+        let pipe = self.state.wake_write.try_clone()?;
+        signal_hook::low_level::pipe::register(signal, pipe).map(drop)
+    }
+
+    /// Requests cancellation, as a signal does.
+    pub fn request(&self) {
+        self.state.request(self.state.elapsed_millis());
+        self.state.wake();
+    }
+
+    /// Requests cancellation after `duration`. [`CancelToken::is_expired`] is then true, unless it was requested before.
+    ///
+    /// # Errors
+    /// The thread that waits could not be started.
+    pub fn expire_after(&self, duration: Duration) -> io::Result<()> {
+        let state = Arc::clone(&self.state);
+        let start = Instant::now();
+        if duration.is_zero() {
+            state.expire();
+            return Ok(());
+        }
+        std::thread::Builder::new()
+            .name("deadline".to_owned())
+            .spawn(move || {
+                while let Some(rest) =
+                    duration.checked_sub(start.elapsed()).filter(|rest| !rest.is_zero())
+                {
+                    std::thread::park_timeout(rest);
+                }
+                state.expire();
+            })
+            .map(drop)
+    }
+
+    /// Whether cancellation was requested because the time limit expired.
+    pub fn is_expired(&self) -> bool {
+        let at = self.state.expired_at.load(Ordering::SeqCst);
+        at > 0 && at == self.state.requested_at.load(Ordering::SeqCst)
+    }
+
+    /// Whether cancellation was requested; always false for a token from [`CancelToken::for_cleanup`].
+    pub fn is_requested(&self) -> bool {
+        !self.ignores_first_request && self.state.requested_at.load(Ordering::SeqCst) > 0
+    }
+
+    /// Sets the process group that a second signal kills; 0 for none.
+    pub fn set_child_group(&self, group: i32) {
+        self.state.child_group.store(group, Ordering::SeqCst);
+    }
+
+    /// A descriptor to poll: readable after a signal or a wake-up until [`CancelToken::drain`].
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.state.wake_read.as_fd()
+    }
+
+    /// Wakes a poll of [`CancelToken::fd`] in another thread, without a request.
+    pub fn wake(&self) {
+        self.state.wake();
+    }
+
+    /// Makes [`CancelToken::fd`] unreadable again.
+    pub fn drain(&self) {
+        let mut buffer = [0; 64];
+        // A full buffer may leave more in the pipe.
+        while matches!(rustix::io::read(&self.state.wake_read, &mut buffer), Ok(n) if n == buffer.len())
+        {
+        }
+    }
+
+    /// Waits for `duration`; returns true as soon as cancellation is requested.
+    pub fn wait(&self, duration: Duration) -> bool {
+        let deadline = Instant::now() + duration;
+        while !self.is_requested() {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return false;
+            }
+            self.wait_for_wake(Some(rest));
+        }
+        true
+    }
+
+    /// Waits for a signal or a wake-up, at most `limit`, and drains it.
+    pub fn wait_for_wake(&self, limit: Option<Duration>) {
+        let mut fds = [PollFd::new(&self.state.wake_read, PollFlags::IN)];
+        let limit = limit.map(to_timespec);
+        // After an interrupted poll, the caller checks its condition and waits again.
+        let _ = poll(&mut fds, limit.as_ref());
+        self.drain();
+    }
+}
+
+/// Converts `duration` to the type that `poll` takes.
+pub fn to_timespec(duration: Duration) -> Timespec {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Timespec { tv_sec: seconds, tv_nsec: i64::from(duration.subsec_nanos()) }
+}
+
+impl CancelState {
+    /// Milliseconds since the token was created, at least 1.
+    fn elapsed_millis(&self) -> u64 {
+        u64::try_from(self.created_at.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
+    }
+
+    /// Requests cancellation; returns the time of an earlier request.
+    fn request(&self, now: u64) -> Option<u64> {
+        self.requested_at.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst).err()
+    }
+
+    fn expire(&self) {
+        let now = self.elapsed_millis();
+        // Stored first, so that a reader that sees the request also sees its reason.
+        self.expired_at.store(now, Ordering::SeqCst);
+        self.request(now);
+        self.wake();
+    }
+
+    fn on_signal(&self) {
+        let now = self.elapsed_millis();
+        if self.request(now).is_some_and(|first| now.saturating_sub(first) >= BURST_MILLIS) {
+            if let Some(group) = Pid::from_raw(self.child_group.load(Ordering::SeqCst)) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            signal_hook::low_level::exit(INTERRUPTED_EXIT_CODE);
+        }
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // A write to a full pipe fails, but the pipe is readable already.
+        let _ = rustix::io::write(&self.wake_write, &[0]);
+    }
+}
+
+/// Whether this process ignores `signal`.
+pub fn is_signal_ignored(signal: c_int) -> bool {
+    // SAFETY: a null new action only reads the current one into `current`, which is valid for writing.
+    unsafe {
+        let mut current: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut current) == 0
+            && current.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_from_another_thread_ends_the_wait() {
+        let cancel = CancelToken::manual().unwrap();
+        let other = cancel.clone();
+        let thread = std::thread::spawn(move || other.request());
+        assert!(cancel.wait(Duration::from_secs(60)));
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn an_expired_time_limit_is_a_request_with_its_reason() {
+        let cancel = CancelToken::manual().unwrap();
+        cancel.expire_after(Duration::from_millis(5)).unwrap();
+        assert!(!cancel.is_expired());
+        assert!(cancel.wait(Duration::from_secs(60)));
+        assert!(cancel.is_expired());
+        let token = CancelToken::manual().unwrap();
+        token.request();
+        assert!(token.wait(Duration::from_millis(5)));
+        token.expire_after(Duration::ZERO).unwrap();
+        assert!(token.is_requested());
+    }
+
+    #[test]
+    fn a_wake_up_is_not_a_request() {
+        let cancel = CancelToken::manual().unwrap();
+        cancel.wake();
+        assert!(!cancel.wait(Duration::from_millis(1)));
+    }
+}

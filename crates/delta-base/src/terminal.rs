@@ -1,0 +1,207 @@
+//! The terminal: detection, size, raw mode, and prompts to the user.
+
+use crate::signal::CancelToken;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use std::fs::File;
+use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
+
+/// Whether the user can answer a prompt on stdin: stdin and stderr are terminals.
+pub fn can_prompt() -> bool {
+    io::stdin().is_terminal() && is_stderr_terminal()
+}
+
+/// Whether the user can answer a prompt at all: on stdin, or on the controlling terminal when stdin is a file or a pipe.
+/// For prompts that the user has requested.
+pub fn can_prompt_person() -> bool {
+    is_stderr_terminal() && (io::stdin().is_terminal() || controlling_terminal().is_some())
+}
+
+/// The process's terminal, even when stdin is redirected.
+fn controlling_terminal() -> Option<&'static File> {
+    static TERMINAL: OnceLock<Option<File>> = OnceLock::new();
+    TERMINAL.get_or_init(|| File::open("/dev/tty").ok()).as_ref()
+}
+
+/// Where the user's input comes from.
+#[derive(Clone, Copy)]
+enum KeyboardSource {
+    Stdin,
+    Terminal(&'static File),
+}
+
+impl KeyboardSource {
+    /// Prefers stdin when it is a terminal.
+    fn find() -> Self {
+        if io::stdin().is_terminal() {
+            return Self::Stdin;
+        }
+        controlling_terminal().map_or(Self::Stdin, Self::Terminal)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            // stdin stays open as long as the process lives.
+            Self::Stdin => rustix::stdio::stdin(),
+            Self::Terminal(file) => file.as_fd(),
+        }
+    }
+
+    /// Reads a line with its line end; empty at the end of input.
+    fn read_line(self) -> io::Result<String> {
+        let mut line = Vec::new();
+        match self {
+            Self::Stdin => {
+                io::stdin().lock().read_until(b'\n', &mut line)?;
+            }
+            // Byte by byte, so that input typed ahead is left for the next prompt.
+            Self::Terminal(mut file) => {
+                let mut byte = [0];
+                while !line.ends_with(b"\n") && file.read(&mut byte)? > 0 {
+                    line.extend(byte);
+                }
+            }
+        }
+        String::from_utf8(line)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the line is not UTF-8"))
+    }
+}
+
+/// Whether stderr is a terminal.
+pub fn is_stderr_terminal() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Whether stdout is a terminal.
+pub fn is_stdout_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// The columns of the terminal on stderr; `None` without a terminal, or when it reports 0.
+pub fn stderr_width() -> Option<usize> {
+    let size = tcgetwinsize(io::stderr()).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Writes `prompt` to stderr and reads a line from the user, without its line end.
+///
+/// # Errors
+/// The input ended (silence is never an answer), or cancellation was requested while waiting.
+pub fn prompt_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
+    write_prompt(prompt)?;
+    let answer = read_answer_line(cancel);
+    if answer.is_err() {
+        // The next message starts on a new line.
+        write_prompt("\n")?;
+    }
+    answer
+}
+
+fn read_answer_line(cancel: &CancelToken) -> io::Result<String> {
+    let keyboard = KeyboardSource::find();
+    wait_for_input(keyboard, cancel)?;
+    let line = keyboard.read_line()?;
+    if line.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "end of input"));
+    }
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// Like [`prompt_line`], without echoing the input.
+pub fn prompt_hidden_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
+    let hidden = HiddenInput::enable()?;
+    let answer = prompt_line(prompt, cancel);
+    drop(hidden);
+    if answer.is_ok() {
+        // The user's Enter was not echoed either.
+        write_prompt("\n")?;
+    }
+    answer
+}
+
+fn wait_for_input(keyboard: KeyboardSource, cancel: &CancelToken) -> io::Result<()> {
+    loop {
+        if cancel.is_requested() {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
+        }
+        let mut fds = [
+            PollFd::from_borrowed_fd(keyboard.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN),
+        ];
+        // After an interrupted poll, the loop checks the token again.
+        let _ = poll(&mut fds, None);
+        if !fds[0].revents().is_empty() {
+            return Ok(());
+        }
+        cancel.drain();
+    }
+}
+
+fn write_prompt(text: &str) -> io::Result<()> {
+    let mut stderr = io::stderr().lock();
+    stderr.write_all(text.as_bytes())?;
+    stderr.flush()
+}
+
+/// Whether both stdin and stdout are terminals.
+pub fn is_stdin_and_stdout_terminal() -> bool {
+    io::stdin().is_terminal() && is_stdout_terminal()
+}
+
+/// The columns and rows of the terminal on stdout; `None` without a terminal, or when it reports 0.
+pub fn stdout_size() -> Option<(u16, u16)> {
+    let size = tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
+}
+
+/// Puts the terminal in raw mode (every key arrives at once and unchanged) until it is dropped.
+#[derive(Debug)]
+pub struct RawMode {
+    saved_modes: Termios,
+    restore_sequence: &'static [u8],
+}
+
+impl RawMode {
+    /// Enables raw mode; `restore_sequence` is written to the terminal when it ends.
+    pub fn enable(restore_sequence: &'static [u8]) -> io::Result<Self> {
+        let saved_modes = tcgetattr(io::stdin())?;
+        let mut raw = saved_modes.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        Ok(Self { saved_modes, restore_sequence })
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        let mut stdout = io::stdout().lock();
+        let _ = stdout.write_all(self.restore_sequence).and_then(|()| stdout.flush());
+        // Input meant for the session must not reach the shell.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.saved_modes);
+    }
+}
+
+/// Turns off the echo of the terminal until it is dropped.
+struct HiddenInput {
+    keyboard: KeyboardSource,
+    saved_modes: Termios,
+}
+
+impl HiddenInput {
+    fn enable() -> io::Result<Self> {
+        let keyboard = KeyboardSource::find();
+        let saved_modes = tcgetattr(keyboard.fd())?;
+        let mut silent = saved_modes.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(keyboard.fd(), OptionalActions::Flush, &silent)?;
+        Ok(Self { keyboard, saved_modes })
+    }
+}
+
+impl Drop for HiddenInput {
+    fn drop(&mut self) {
+        let _ = tcsetattr(self.keyboard.fd(), OptionalActions::Now, &self.saved_modes);
+    }
+}

@@ -1,0 +1,329 @@
+//! The engine: think, act, observe.
+//!
+//! One loop for every run: it asks the state for the next step, performs it, records the result,
+//! and repeats. The engine never prints, never exits and reads no environment variable. Before
+//! every act it commits the events that led to it.
+
+use delta_agent::agent::Agent;
+use delta_agent::ask_human::HumanPrompt;
+use delta_agent::child_environment::ChildEnvironment;
+use delta_agent::context::{ContextError, TokenCounter};
+use delta_agent::hook::HookPoint;
+use delta_base::durable::FileError;
+use delta_base::signal::CancelToken;
+use delta_base::time::Clock;
+use delta_llm::llm::{LlmError, Provider, Usage};
+use delta_run::event::{ErrorDetails, Payload};
+use delta_run::ledger::{Budget, LedgerError};
+use delta_run::record::RequestBody;
+use delta_run::run::{Run, RunNotice};
+use delta_run::state::{RunEnding, RunStep};
+use delta_snapshot::{SnapshotError, SnapshotStore};
+use hooks::HookInput;
+use serde_json::json;
+use std::cell::RefCell;
+use std::time::Duration;
+
+mod act;
+mod hooks;
+mod budget;
+pub mod call_plan;
+mod think;
+
+pub use act::{FINISHED_OBSERVATION, INTERRUPTED_CALL_PREFIX};
+pub use hooks::{SHOWN_STDERR_BYTES, WITHHELD_OBSERVATION, denied_observation};
+pub use think::{RequestFrame, build_request_body, replace_request, request_frame};
+
+/// Drives the runs of one agent.
+pub struct Engine<'a> {
+    agent: &'a Agent,
+    environment: ChildEnvironment,
+    provider: Box<dyn Provider>,
+    cancel: CancelToken,
+    human: Option<Box<dyn HumanPrompt>>,
+    clock: Clock,
+    budget: Budget,
+    /// The last request and the tokens reported for it.
+    last_measured: Option<(String, u64)>,
+    request_frame: RequestFrame,
+    /// The last request body, which the next one extends.
+    last_body: RequestBody,
+    token_counter: TokenCounter,
+    /// What was omitted from the last request, in words.
+    reported_cuts: Vec<String>,
+    /// The usage of answers that no event has recorded yet.
+    unrecorded_usage: RefCell<Vec<Option<Usage>>>,
+    /// Where snapshots of the workspace are stored, if they are taken.
+    snapshot_store: Option<SnapshotStore>,
+}
+
+/// Why a run cannot continue.
+#[derive(Debug, thiserror::Error)]
+enum EngineError {
+    #[error("interrupted")]
+    Cancelled,
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Context(#[from] ContextError),
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A budget does not allow the call.
+    #[error(transparent)]
+    Limit(LedgerError),
+    /// With the record of the call.
+    #[error("{error}")]
+    Llm { error: LlmError, invocation: String },
+    /// The LLM's reply cannot be used; with the record of the call.
+    #[error("{message}")]
+    Answer { kind: &'static str, message: String, invocation: String },
+    #[error("the question was not answered: {0}")]
+    Human(std::io::Error),
+    /// A hook with `on_failure: fail` failed; with its record.
+    #[error("{message}")]
+    Hook { hook: HookPoint, message: String, record: String },
+}
+
+impl EngineError {
+    fn is_cancelled(&self) -> bool {
+        matches!(
+            self,
+            Self::Cancelled
+                | Self::Context(ContextError::Cancelled)
+                | Self::Snapshot(SnapshotError::Cancelled)
+        )
+    }
+
+    fn details(&self) -> ErrorDetails {
+        let kind = match self {
+            Self::Cancelled => "interrupted",
+            Self::File(_) | Self::Snapshot(_) => "io",
+            Self::Context(_) => "context",
+            Self::Limit(_) => "limit",
+            Self::Llm { .. } => "llm",
+            Self::Answer { kind, .. } => kind,
+            Self::Human(_) => "interaction",
+            Self::Hook { .. } => "hook",
+        };
+        let mut details = ErrorDetails { kind: kind.to_owned(), ..ErrorDetails::default() };
+        if let Self::Llm { invocation, .. } | Self::Answer { invocation, .. } = self {
+            details.invocation = Some(invocation.clone());
+        }
+        if let Self::Limit(error) = self {
+            details.hint = budget::limit_hint(error);
+        }
+        if let Self::Hook { record, .. } = self {
+            details.hint =
+                Some(format!("see {record} in the run directory for its input and output"));
+        }
+        if let Self::Llm { error: LlmError::Failed { status, hint, script_turn, .. }, .. } = self {
+            details.status = *status;
+            details.script_turn = *script_turn;
+            details.hint.clone_from(hint);
+        }
+        details
+    }
+}
+
+impl<'a> Engine<'a> {
+    /// An engine for runs of `agent`.
+    pub fn new(
+        agent: &'a Agent,
+        environment: ChildEnvironment,
+        provider: Box<dyn Provider>,
+        cancel: CancelToken,
+        human: Option<Box<dyn HumanPrompt>>,
+        clock: Clock,
+        budget: Budget,
+    ) -> Self {
+        Self {
+            agent,
+            environment,
+            provider,
+            cancel,
+            human,
+            clock,
+            budget,
+            last_measured: None,
+            request_frame: think::request_frame(agent),
+            last_body: RequestBody::default(),
+            token_counter: TokenCounter::default(),
+            reported_cuts: Vec::new(),
+            unrecorded_usage: RefCell::default(),
+            snapshot_store: None,
+        }
+    }
+
+    /// Takes a snapshot of the workspace at each iteration, if there is a store.
+    pub fn with_snapshots(mut self, snapshots: Option<SnapshotStore>) -> Self {
+        self.snapshot_store = snapshots;
+        self
+    }
+
+    /// Drives `run` until this process has to leave it, and records the ending.
+    ///
+    /// # Errors
+    /// The journal could not be written. Nothing was started that it does not contain, and nothing
+    /// more can be recorded.
+    pub fn drive(&mut self, run: &mut Run) -> Result<RunEnding, FileError> {
+        self.warn_of_unstartable_hooks(run);
+        for warning in self.environment.limit_warnings() {
+            run.notify(RunNotice::Warning(warning));
+        }
+        let mut cause = None;
+        let ending = match self.run_steps(run) {
+            Ok(ending) => ending,
+            Err(error) if error.is_cancelled() => RunEnding::Interrupted,
+            Err(error) => {
+                self.record_failure(run, &error);
+                if let EngineError::File(error)
+                | EngineError::Snapshot(SnapshotError::File(error)) = error
+                {
+                    cause = Some(error);
+                }
+                RunEnding::Failed
+            }
+        };
+        let ending = self.check_deadline(run, ending);
+        if let RunEnding::OutOfIterations { allowed } = ending {
+            let count = if allowed == 1 { "iteration" } else { "iterations" };
+            let error_message = format!("the task is not finished after {allowed} {count}");
+            let hint = "continue with `-m`: the count starts again with each process; `--max-iterations`, or `max_iterations` in agent.yaml, sets the limit"
+                .to_owned();
+            let kind = "max_iterations".to_owned();
+            let error_details = ErrorDetails { kind, hint: Some(hint), ..ErrorDetails::default() };
+            self.record_error(run, error_message, error_details, true);
+        }
+        let ending = self.run_end_hook(run, ending);
+        self.end_background_processes(run);
+        // A failure only costs the next process time.
+        let _ = self.snapshot_store.as_ref().map(SnapshotStore::save_index);
+        run.record(Payload::EngineEnd {
+            run_id: run.id.to_string(),
+            status: ending.status(),
+            final_iteration: run.state().iterations,
+            seal: None,
+        });
+        match run.commit() {
+            Ok(()) => Ok(ending),
+            // The first error of a lost journal says why it was lost.
+            Err(error) => Err(cause.unwrap_or(error)),
+        }
+    }
+
+    /// Records an error that ends the run.
+    fn record_failure(&self, run: &mut Run, error: &EngineError) {
+        // The failure of on_error is not reported to on_error.
+        let runs_hook = !matches!(error, EngineError::Hook { hook: HookPoint::OnError, .. });
+        self.record_error(run, error.to_string(), error.details(), runs_hook);
+    }
+
+    /// Records an error, and runs on_error if `runs_hook` is set. A failure of that hook changes
+    /// nothing.
+    fn record_error(&self, run: &mut Run, message: String, details: ErrorDetails, runs_hook: bool) {
+        let input = HookInput::for_error(&details.kind, &message);
+        let details = ErrorDetails { discarded_usage: self.unrecorded_usage.take(), ..details };
+        run.record(Payload::Error { error_message: message, error_details: details });
+        if !runs_hook {
+            return;
+        }
+        let iteration = run.state().iterations;
+        let cancel = self.cancel.for_cleanup();
+        if let Err(error) =
+            self.run_notification_hook(run, HookPoint::OnError, iteration, || input, &cancel)
+        {
+            warn_after_commit(run, &error);
+        }
+    }
+
+    /// Runs on_run_end, once for every way to leave a run; a stop request does not end it. If it
+    /// fails with `on_failure: fail`, a run that would be COMPLETED is FAILED; every other ending
+    /// stays.
+    fn run_end_hook(&self, run: &mut Run, ending: RunEnding) -> RunEnding {
+        let iteration = run.state().iterations;
+        let cancel = self.cancel.for_cleanup();
+        let mut input = HookInput::default().with_entry("status", &ending.status());
+        match (&ending, &run.state().result, &run.state().error) {
+            (RunEnding::Completed, Some(result), _) => input = input.with_entry("result", result),
+            (
+                RunEnding::Failed | RunEnding::OutOfIterations { .. },
+                _,
+                Some((message, details)),
+            ) => {
+                let error = json!({"type": details.kind, "message": message});
+                input = input.with_entry("error", &error);
+            }
+            _ => {}
+        }
+        match self.run_notification_hook(run, HookPoint::OnRunEnd, iteration, || input, &cancel) {
+            Ok(()) => ending,
+            Err(error @ EngineError::Hook { .. }) if ending == RunEnding::Completed => {
+                self.record_failure(run, &error);
+                RunEnding::Failed
+            }
+            Err(error) => {
+                warn_after_commit(run, &error);
+                ending
+            }
+        }
+    }
+
+    /// Ends what the run's calls have left running, and names what outlives the run.
+    fn end_background_processes(&self, run: &mut Run) {
+        let processes = self.environment.processes();
+        processes.end_all(&self.cancel.for_cleanup());
+        let commands = processes.describe_kept(self.environment.secrets());
+        if !commands.is_empty() {
+            run.notify(RunNotice::Warning(&format!("left running: {}", commands.join(", "))));
+        }
+    }
+
+    fn run_steps(&mut self, run: &mut Run) -> Result<RunEnding, EngineError> {
+        loop {
+            if self.cancel.is_requested() {
+                return Ok(RunEnding::Interrupted);
+            }
+            let step = run.state().next_step();
+            if matches!(step, RunStep::Think { .. } | RunStep::End(_)) {
+                // The disk writes while the next request is built.
+                run.start_writeback();
+                self.run_iteration_end_hook(run)?;
+                self.take_snapshot(run)?;
+            }
+            match step {
+                RunStep::Think { iteration } => self.think(run, iteration)?,
+                RunStep::Act(call) => self.act(run, &call)?,
+                RunStep::Settle { call, execution } => {
+                    self.settle_dead_call(run, &call, execution.as_deref())?
+                }
+                RunStep::Wait(question) => {
+                    if !self.wait_for_answer(run, &question)? {
+                        return Ok(RunEnding::Waiting);
+                    }
+                }
+                RunStep::Reply { call, response } => self.record_answer(run, &call, response)?,
+                RunStep::End(ending) => return Ok(ending),
+            }
+        }
+    }
+}
+
+impl Engine<'_> {
+    fn take_snapshot(&mut self, run: &mut Run) -> Result<(), EngineError> {
+        if let Some(store) = &mut self.snapshot_store {
+            run.take_snapshot(store, &self.environment.vars().cwd, Some(&self.cancel))?;
+        }
+        Ok(())
+    }
+}
+
+/// Warns of an error that no longer changes anything. The last commit reports a lost journal.
+fn warn_after_commit(run: &mut Run, error: &EngineError) {
+    if run.commit().is_ok() {
+        run.notify(RunNotice::Warning(&error.to_string()));
+    }
+}
+
+fn duration_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,337 @@
+//! Acting: one call of an answer, from its arguments to its observation.
+
+use super::call_plan::{CallPlan, plan_call};
+use super::hooks::HookInput;
+use super::{Engine, EngineError, duration_millis};
+use delta_agent::ask_human;
+use delta_agent::hook::HookPoint;
+use delta_agent::tool::observation::{Observation, render_observation};
+use delta_agent::tool::{Tool, invocation::ToolInvocation};
+use delta_base::durable;
+use delta_process::{
+    self as process, INLINE_BYTES, ProcessCommand, ProcessEnd, ProcessResult, SpoolFiles,
+};
+use delta_run::event::{ActionRequest, ActionResult, HumanQuestion, Payload};
+use delta_run::record::{self, ProcessOutcome, RecordedStream, ToolExecutionRecord};
+use delta_run::run::{Run, RunNotice};
+use delta_run::state::PendingCall;
+use serde_json::Value as Json;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How many bytes of a dead call's output the LLM sees.
+const DEAD_CALL_TAIL_BYTES: u64 = 4096;
+
+/// The observation of the call that finished the run.
+pub const FINISHED_OBSERVATION: &str = "[the run is finished]";
+/// The start of the observation of a call whose engine died.
+pub const INTERRUPTED_CALL_PREFIX: &str = "[the engine stopped during this call";
+
+impl Engine<'_> {
+    pub(super) fn act(&mut self, run: &mut Run, call: &PendingCall) -> Result<(), EngineError> {
+        match plan_call(self.agent, run.state(), call, self.environment.vars()) {
+            CallPlan::Start(invocation) => self.run_gated_call(run, call, invocation),
+            CallPlan::Finish(result) => self.finish_run(run, call, result),
+            CallPlan::Ask(question) => self.record_question(run, call, question),
+            CallPlan::Refuse(reason) => {
+                self.refuse_call(run, call, reason);
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs a call with valid arguments, unless pre_tool_execution denies it.
+    fn run_gated_call(
+        &mut self,
+        run: &mut Run,
+        call: &PendingCall,
+        invocation: ToolInvocation,
+    ) -> Result<(), EngineError> {
+        let Some(tool) = self.agent.tool(&call.tool) else { return Ok(()) };
+        match self.ask_tool_gate(run, call, tool, invocation)? {
+            Ok((call, invocation)) => self.execute_tool(run, &call, tool, &invocation),
+            Err(reason) => {
+                self.refuse_call(run, call, reason);
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs a tool: the request is durable before it starts, and the result is recorded when it has
+    /// ended.
+    fn execute_tool(
+        &mut self,
+        run: &mut Run,
+        call: &PendingCall,
+        tool: &Tool,
+        invocation: &ToolInvocation,
+    ) -> Result<(), EngineError> {
+        let started_at = (self.clock)();
+        let stem = run
+            .records
+            .reserve_stem("tool_executions", &format!("{}_{}", started_at.to_compact(), tool.name));
+        let execution = format!("io/tool_executions/{stem}.json");
+        // If the disk has no room for the record, nothing is requested or started.
+        let record = run.records.create_record_file(&execution)?;
+        record_action_request(run, call, Some(invocation.argv.clone()), Some(execution.clone()));
+        run.start_writeback();
+        let (cwd, finished) = self.run_tool(run, call, tool, invocation, &stem)?;
+        let dir = format!(".delta/{}/io/tool_executions", run.id);
+        let observation =
+            render_observation(&finished, tool.timeout_ms, &dir, &format!("{stem}.json"));
+        run.records.write_execution(
+            record,
+            &ToolExecutionRecord {
+                run_id: run.id.as_str().into(),
+                iteration: call.iteration,
+                tool: (&tool.name).into(),
+                call_id: (&call.id).into(),
+                argv: (&invocation.argv).into(),
+                cwd: (&cwd).into(),
+                stdin: (&invocation.stdin).into(),
+                outcome: ProcessOutcome {
+                    started_at: Some(started_at),
+                    duration_ms: duration_millis(finished.duration),
+                    exit_code: observation.exit_code,
+                    ended: record::describe_process_end(&finished.end),
+                    stdout: Some(RecordedStream::from_capture(&finished.stdout)),
+                    stderr: Some(RecordedStream::from_capture(&finished.stderr)),
+                    ended_background: finished.left.ended.clone(),
+                    left_running: finished.left.running.clone(),
+                },
+            },
+        )?;
+        let (observation, hook_result) = self.filter_observation(run, call, observation);
+        let duration_ms = duration_millis(finished.duration);
+        record_observation(run, call, observation, duration_ms, Some(execution));
+        hook_result?;
+        match &finished.end {
+            ProcessEnd::NotStarted { reason, .. } => {
+                self.report_tool_not_started(run, call, reason)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reports a tool that could not be started to on_error.
+    fn report_tool_not_started(
+        &self,
+        run: &mut Run,
+        call: &PendingCall,
+        reason: &str,
+    ) -> Result<(), EngineError> {
+        let message = format!("the tool {} could not be started: {reason}", call.tool);
+        let input = HookInput::for_error("tool_not_started", &message)
+            .with_entry("call_id", &call.id)
+            .with_entry("tool", &call.tool);
+        self.run_notification_hook(run, HookPoint::OnError, call.iteration, || input, &self.cancel)
+    }
+
+    /// Runs the tool of a recorded call. Nothing starts before the request is durable.
+    fn run_tool(
+        &self,
+        run: &mut Run,
+        call: &PendingCall,
+        tool: &Tool,
+        invocation: &ToolInvocation,
+        stem: &str,
+    ) -> Result<(PathBuf, ProcessResult), EngineError> {
+        let vars = self.environment.vars();
+        let env = tool.env.iter().map(|(name, value)| (name.as_str(), vars.expand_text(value)));
+        let env = env.chain([("DELTA_CALL_ID", call.id.clone())]);
+        let launch = self
+            .environment
+            .launch(call.iteration, &tool.pass_env, env)
+            .with_background(tool.background)
+            .with_call_limits();
+        let directory = run.records.dir("tool_executions");
+        let run_dir = run.dir.to_string_lossy().into_owned();
+        let command = ProcessCommand {
+            argv: &invocation.argv,
+            context: &launch,
+            stdin: invocation.stdin.as_bytes(),
+            timeout: Duration::from_millis(tool.timeout_ms),
+            spool: Some(SpoolFiles { dir: &directory, stem, inline_bytes: INLINE_BYTES }),
+            excerpt_bytes: tool.max_output_bytes,
+            capture_whole: false,
+            // Another run may have a call with the same id.
+            marks: &[("RUN_DIR", &run_dir), ("DELTA_CALL_ID", &call.id)],
+        };
+        let prepared = process::prepare_process(&command);
+        run.commit()?;
+        let finished = prepared.run(&self.cancel);
+        Ok((launch.cwd, finished))
+    }
+
+    /// Settles a call whose engine died. It does not run again unless its tool is idempotent.
+    pub(super) fn settle_dead_call(
+        &mut self,
+        run: &mut Run,
+        call: &PendingCall,
+        execution: Option<&str>,
+    ) -> Result<(), EngineError> {
+        if self.agent.tool(&call.tool).is_some_and(|tool| tool.idempotent)
+            && let CallPlan::Start(invocation) =
+                plan_call(self.agent, run.state(), call, self.environment.vars())
+        {
+            return self.run_gated_call(run, call, invocation);
+        }
+        let mut text = format!(
+            "{INTERRUPTED_CALL_PREFIX}; whether it took effect is unknown, and it was not run again]"
+        );
+        for (stream, heading) in
+            [("stdout", "printed until then"), ("stderr", "printed to stderr until then")]
+        {
+            let path = execution.and_then(|name| {
+                Some(run.dir.join(name.strip_suffix("json")?).with_extension(stream))
+            });
+            let tail = path.and_then(|path| read_tail(&path, DEAD_CALL_TAIL_BYTES).ok());
+            if let Some(tail) = tail.filter(|tail| !tail.is_empty()) {
+                text.push_str(&format!("\n[{heading}]\n{}", String::from_utf8_lossy(&tail)));
+            }
+        }
+        let observation = Observation { text, ..Observation::default() };
+        let (observation, hook_result) = self.filter_observation(run, call, observation);
+        record_observation(run, call, observation, 0, execution.map(str::to_owned));
+        hook_result
+    }
+
+    /// Answers a call without starting anything.
+    fn refuse_call(&self, run: &mut Run, call: &PendingCall, reason: String) {
+        record_action_request(run, call, None, None);
+        let observation = Observation { text: reason, ..Observation::default() };
+        record_observation(run, call, observation, 0, None);
+    }
+
+    fn finish_run(
+        &mut self,
+        run: &mut Run,
+        call: &PendingCall,
+        result: Json,
+    ) -> Result<(), EngineError> {
+        record_action_request(run, call, None, None);
+        let execution = Some(run.records.write_finish((self.clock)(), &call.id, &result)?);
+        run.record(Payload::ActionResult(Box::new(ActionResult {
+            iteration: call.iteration,
+            call_id: call.id.clone(),
+            tool_name: call.tool.clone(),
+            observation_content: FINISHED_OBSERVATION.to_owned(),
+            exit_code: Some(0),
+            duration_ms: 0,
+            execution,
+            truncated: false,
+            ended_background: Vec::new(),
+            left_running: Vec::new(),
+            result: Some(result),
+        })));
+        Ok(())
+    }
+
+    /// Records a question; the next step waits for the answer. Nothing that the run has started may still run then: it
+    /// could answer in the user's place.
+    fn record_question(
+        &self,
+        run: &mut Run,
+        call: &PendingCall,
+        question: HumanQuestion,
+    ) -> Result<(), EngineError> {
+        self.environment.processes().end_all(&self.cancel);
+        ask_human::remove_old_interaction(&run.dir)?;
+        record_action_request(run, call, None, None);
+        run.record(Payload::HumanInputRequest(question));
+        Ok(())
+    }
+
+    /// Waits for the answer at the terminal; returns false if another process has to deliver it.
+    pub(super) fn wait_for_answer(
+        &mut self,
+        run: &mut Run,
+        question: &HumanQuestion,
+    ) -> Result<bool, EngineError> {
+        run.commit()?;
+        self.environment.processes().end_all(&self.cancel);
+        run.notify(RunNotice::WaitingForAnswer(question));
+        let response = match self.human.as_mut().map(|human| human.ask(question)) {
+            Some(Ok(Some(response))) => response,
+            Some(Ok(None)) | None => {
+                ask_human::remove_old_interaction(&run.dir)?;
+                ask_human::write_interaction_request(&run.dir, question, (self.clock)())?;
+                return Ok(false);
+            }
+            Some(Err(_)) if self.cancel.is_requested() => return Err(EngineError::Cancelled),
+            Some(Err(error)) => return Err(EngineError::Human(error)),
+        };
+        let call_id = question.call_id.clone();
+        let iteration = question.iteration;
+        run.record(Payload::HumanInputReceived { iteration, call_id, response });
+        Ok(true)
+    }
+
+    pub(super) fn record_answer(
+        &mut self,
+        run: &mut Run,
+        call: &PendingCall,
+        response: String,
+    ) -> Result<(), EngineError> {
+        let observation =
+            Observation { text: response, exit_code: Some(0), ..Observation::default() };
+        record_observation(run, call, observation, 0, None);
+        run.commit()?;
+        ask_human::clear_interaction(&run.dir);
+        Ok(())
+    }
+}
+
+/// Records the ACTION_REQUEST of a call, unless it exists: a call that starts nothing may be
+/// repeated.
+fn record_action_request(
+    run: &mut Run,
+    call: &PendingCall,
+    argv: Option<Vec<String>>,
+    execution: Option<String>,
+) {
+    if argv.is_none() && run.state().is_requested(&call.id) {
+        return;
+    }
+    run.record(Payload::ActionRequest(Box::new(ActionRequest {
+        iteration: call.iteration,
+        call_id: call.id.clone(),
+        tool_name: call.tool.clone(),
+        tool_args: call.arguments.to_value(),
+        argv,
+        execution,
+    })));
+}
+
+fn record_observation(
+    run: &mut Run,
+    call: &PendingCall,
+    observation: Observation,
+    duration_ms: u64,
+    execution: Option<String>,
+) {
+    run.record(Payload::ActionResult(Box::new(ActionResult {
+        iteration: call.iteration,
+        call_id: call.id.clone(),
+        tool_name: call.tool.clone(),
+        observation_content: observation.text,
+        exit_code: observation.exit_code,
+        duration_ms,
+        execution,
+        truncated: observation.truncated,
+        ended_background: observation.left.ended,
+        left_running: observation.left.running,
+        result: None,
+    })));
+}
+
+/// Reads the end of a file, which may be large.
+fn read_tail(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> {
+    let mut file = durable::open_no_follow(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(limit)))?;
+    let mut tail = Vec::new();
+    file.take(limit).read_to_end(&mut tail)?;
+    Ok(tail)
+}

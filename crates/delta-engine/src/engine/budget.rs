@@ -1,0 +1,137 @@
+//! Budgets in the loop: the upper bound of a call is reserved before it and replaced by its actual
+//! amount after it.
+
+use super::think::{LlmExchange, PreparedRequest};
+use super::{Engine, EngineError};
+use delta_llm::llm::{LlmError, Reply, Usage};
+use delta_run::ledger::{LedgerError, MAX_DURATION_OPTION};
+use delta_run::limits::{
+    self, BudgetAmount, CallUpperBound, DEFAULT_ANSWER_TOKENS, Usd, estimate_answer_tokens,
+};
+use delta_run::run::{Run, RunNotice};
+use delta_run::state::RunEnding;
+use serde::Deserialize;
+
+/// The fields of a request that bound the length of its answer.
+#[derive(Deserialize)]
+struct AnswerLength {
+    max_completion_tokens: Option<u64>,
+    max_tokens: Option<u64>,
+    /// The number of answers requested at once.
+    n: Option<u64>,
+}
+
+impl AnswerLength {
+    /// The maximum number of tokens of the answer to a request.
+    fn max_answer_tokens(body: &str) -> u64 {
+        let Ok(length) = serde_json::from_str::<Self>(body) else { return DEFAULT_ANSWER_TOKENS };
+        let one =
+            length.max_completion_tokens.or(length.max_tokens).unwrap_or(DEFAULT_ANSWER_TOKENS);
+        one.saturating_mul(length.n.unwrap_or(1).max(1))
+    }
+}
+
+impl Engine<'_> {
+    /// Reserves the upper bound of a call in every budget of the run.
+    pub(super) fn reserve_budget(&mut self, run: &mut Run, body: &str) -> Result<(), EngineError> {
+        if self.budget.is_unlimited() {
+            return Ok(());
+        }
+        let last = self.last_measured.as_ref().map(|(body, tokens)| (body.as_str(), *tokens));
+        let input_tokens = limits::max_request_tokens(body, last);
+        let output_tokens = AnswerLength::max_answer_tokens(body);
+        let cost = self.agent.llm.pricing;
+        let cost = cost.map_or(0.0, |pricing| pricing.max_call_cost(input_tokens, output_tokens));
+        let bound = CallUpperBound { input_tokens, output_tokens, cost: Usd::new(cost) };
+        let result = self.budget.reserve(bound, &self.cancel, &mut || {
+            run.notify(RunNotice::Warning("waiting for budget reserved by other calls"));
+        });
+        result.map_err(|error| match error {
+            LedgerError::Cancelled => EngineError::Cancelled,
+            error => EngineError::Limit(error),
+        })
+    }
+
+    /// Replaces the reservation of a call with its actual amount.
+    pub(super) fn charge_budget(
+        &mut self,
+        run: &mut Run,
+        prepared: &PreparedRequest,
+        exchange: &LlmExchange,
+    ) -> Result<(), EngineError> {
+        if self.budget.is_unlimited() {
+            return Ok(());
+        }
+        let body = prepared.body.text();
+        let read = run.state().ratio.tokens(body.len());
+        let consumed = self.consumed_amount(read, exchange);
+        if let Ok(reply) = &exchange.result {
+            let reported = reply.usage.as_ref().map_or(read, |usage| usage.input_tokens);
+            // Copied: sharing it would force a copy of the next request.
+            let sent = reply.sent_body.as_ref().unwrap_or(body).as_str().to_owned();
+            self.last_measured = Some((sent, reported)).filter(|_| reported > 0);
+        }
+        match self.budget.settle(consumed, &self.cancel) {
+            Ok(None) => Ok(()),
+            Ok(Some(note)) => {
+                run.notify(RunNotice::Warning(&note));
+                Ok(())
+            }
+            Err(error) => Err(EngineError::Limit(error)),
+        }
+    }
+
+    /// The amount a call consumed: as reported by the endpoint, or else estimated. For an attempt
+    /// that broke off nothing is reported, but its request of about `read` tokens was received.
+    fn consumed_amount(&self, read: u64, exchange: &LlmExchange) -> BudgetAmount {
+        let statuses = exchange.attempts.iter().filter_map(|attempt| attempt.status);
+        let broken = statuses.filter(|status| *status < 300).count() as u64
+            + u64::from(matches!(exchange.result, Err(LlmError::Cancelled)));
+        let lost = self.usage_amount(&Usage { input_tokens: read * broken, ..Usage::default() });
+        match &exchange.result {
+            Err(_) => lost,
+            Ok(reply) => match &reply.usage {
+                Some(usage) => lost.saturating_add(self.usage_amount(usage)),
+                None => lost.saturating_add(self.usage_amount(&estimate_usage(reply, read))),
+            },
+        }
+    }
+
+    fn usage_amount(&self, usage: &Usage) -> BudgetAmount {
+        let known = usage.cost_usd.unwrap_or_default();
+        let cost = self.agent.llm.pricing.map_or(known, |pricing| pricing.call_cost(usage));
+        let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
+        BudgetAmount { tokens, cost_usd: Usd::new(cost) }
+    }
+
+    /// The ending of a run whose deadline has passed: FAILED, because no operator interrupted it.
+    pub(super) fn check_deadline(&self, run: &mut Run, ending: RunEnding) -> RunEnding {
+        if ending != RunEnding::Interrupted || !self.cancel.is_expired() {
+            return ending;
+        }
+        self.record_failure(run, &EngineError::Limit(self.budget.time_limit_error()));
+        RunEnding::Failed
+    }
+}
+
+/// An estimate for an answer without reported usage.
+fn estimate_usage(reply: &Reply, input_tokens: u64) -> Usage {
+    let content = reply.content.as_deref().unwrap_or_default();
+    let output_tokens =
+        estimate_answer_tokens(content, reply.reasoning.as_deref(), &reply.tool_calls);
+    Usage { input_tokens, output_tokens, ..Usage::default() }
+}
+
+/// How to continue when a budget does not allow a call.
+pub(super) fn limit_hint(error: &LedgerError) -> Option<String> {
+    let LedgerError::LimitReached { flag, of, .. } = error else { return None };
+    Some(match of {
+        Some(run) => format!("continue run {run} with `-m` and a higher `{flag}`"),
+        None if *flag == MAX_DURATION_OPTION => {
+            format!(
+                "continue with `-m`: the time starts again with each process; `{flag}` sets the limit"
+            )
+        }
+        None => format!("continue with `-m` and a higher `{flag}`, which counts for the whole run"),
+    })
+}

@@ -1,0 +1,109 @@
+//! What a call will do, decided before anything starts. Pure, so that a replay decides as the run
+//! did. For the same reason, the wording of the observations is a format.
+
+use delta_agent::agent::{Agent, FinishTool};
+use delta_agent::ask_human;
+use delta_agent::tool::invocation::ToolInvocation;
+use delta_base::suggest;
+use delta_base::terminal_text;
+use delta_llm::llm::CallArguments;
+use delta_run::event::HumanQuestion;
+use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL, PendingCall, RunState};
+use delta_shell::EngineVars;
+use serde_json::Value as Json;
+
+/// The observation of a call whose arguments contained a key.
+const KEY_IN_CALL: &str = "The arguments of this call contain an API key, which no call may have; it was not run. \
+    `[redacted]` stands for the key. A tool that needs a key gets it from its environment.";
+
+/// What a call will do.
+#[derive(Debug)]
+pub enum CallPlan {
+    /// Start a command, unless a hook denies it.
+    Start(ToolInvocation),
+    /// Finish the run with this result.
+    Finish(Json),
+    /// Ask the operator.
+    Ask(HumanQuestion),
+    /// Start nothing; the LLM gets this observation.
+    Refuse(String),
+}
+
+/// Decides what `call` does in a run of `agent` at `state`.
+pub fn plan_call(
+    agent: &Agent,
+    state: &RunState,
+    call: &PendingCall,
+    vars: &EngineVars,
+) -> CallPlan {
+    let limit = state.start.as_ref().and_then(|start| start.calls_per_answer);
+    if let Some(limit) = limit.filter(|limit| call.index >= *limit as usize) {
+        return CallPlan::Refuse(format!(
+            "Only the first {limit} calls of an answer are run; this one was not. Repeat it in your next answer if you still need it."
+        ));
+    }
+    let refused = |reason: String| CallPlan::Refuse(with_cut_off_note(state, reason));
+    if state.was_cut_off && call.arguments.as_str().trim().is_empty() {
+        // Empty arguments usually mean `{}`, but here the tool might do something the LLM never
+        // asked for.
+        return refused("The arguments of this call are missing; it was not run.".to_owned());
+    }
+    match (agent.tool(&call.tool), call.tool.as_str()) {
+        (Some(_), _) if call.is_redacted => refused(KEY_IN_CALL.to_owned()),
+        (Some(tool), _) => match tool.check_arguments(&call.arguments) {
+            Ok(arguments) => CallPlan::Start(tool.invocation(&arguments, vars)),
+            Err(reason) => refused(reason),
+        },
+        (None, FINISH_TOOL) if !matches!(agent.finish, FinishTool::Disabled) => {
+            if state.result.is_some() {
+                let reason = "The run has its result already, from a call before this one.";
+                return CallPlan::Refuse(reason.to_owned());
+            }
+            check_finish_result(agent, &call.arguments).map_or_else(refused, CallPlan::Finish)
+        }
+        (None, ASK_HUMAN_TOOL) => {
+            ask_human::parse_question(call).map_or_else(refused, CallPlan::Ask)
+        }
+        (None, unknown) => CallPlan::Refuse(unknown_tool_observation(agent, unknown)),
+    }
+}
+
+/// Adds to `reason` that the answer was cut off, if it was.
+fn with_cut_off_note(state: &RunState, reason: String) -> String {
+    if !state.was_cut_off {
+        return reason;
+    }
+    format!(
+        "{reason}\nThe answer was cut off at the token limit (finish_reason `length`), so the call may be incomplete."
+    )
+}
+
+fn unknown_tool_observation(agent: &Agent, name: &str) -> String {
+    let tools = agent.tools.iter().map(|tool| tool.name.as_str());
+    let names: Vec<&str> = tools.chain(agent.builtins()).collect();
+    let suggestion = suggest::did_you_mean(name, names.iter().copied());
+    let name = terminal_text::truncate_to_line(&terminal_text::strip_terminal_controls(name), 80);
+    format!("There is no tool `{name}`; {suggestion}")
+}
+
+fn check_finish_result(agent: &Agent, arguments: &CallArguments) -> Result<Json, String> {
+    let wrong =
+        |why: String| format!("Invalid arguments for tool `finish`; the run goes on:\n{why}");
+    let arguments: Json =
+        arguments.parse().map_err(|error| wrong(format!("- they are not JSON ({error})")))?;
+    if let FinishTool::Schema { validator, .. } = &agent.finish {
+        let errors: Vec<String> = validator
+            .find_violations(&arguments)
+            .iter()
+            .map(|violation| format!("- {violation}"))
+            .collect();
+        return if errors.is_empty() { Ok(arguments) } else { Err(wrong(errors.join("\n"))) };
+    }
+    match (arguments.get("result"), arguments.as_object().map(serde_json::Map::len)) {
+        (Some(result @ (Json::String(_) | Json::Object(_))), Some(1)) => Ok(result.clone()),
+        (Some(Json::String(_) | Json::Object(_)), _) => {
+            Err(wrong("- `result` is the only parameter".to_owned()))
+        }
+        _ => Err(wrong("- `result` must be there, and be a string or an object".to_owned())),
+    }
+}

@@ -1,0 +1,457 @@
+//! Hooks in the loop: how they are started and recorded, and how their answers take effect.
+//!
+//! All events are durable before a hook starts, because it may read the journal. Its answer is
+//! recorded before it takes effect. After a crash in between, the hook runs again; what it guards
+//! does not.
+
+use super::{Engine, EngineError, duration_millis};
+use delta_agent::child_environment::HOOK_NAME_VARIABLE;
+use delta_agent::hook::answer::{self, GateVerdict, HookFailure};
+use delta_agent::hook::{HookConfig, HookFailurePolicy, HookPoint};
+use delta_agent::tool::Tool;
+use delta_agent::tool::invocation::{ToolInvocation, canonical_arguments};
+use delta_agent::tool::observation::Observation;
+use delta_base::signal::CancelToken;
+use delta_base::time::Timestamp;
+use delta_process::{
+    self as process, INLINE_BYTES, ProcessCommand, ProcessEnd, ProcessResult, ProgramError,
+    SpoolFiles,
+};
+use delta_run::event::Payload;
+use delta_run::record::{self, HookExecutionRecord, ProcessOutcome, RecordedStream};
+use delta_run::run::{Run, RunNotice};
+use delta_run::state::{PendingCall, RunState, RunStep};
+use delta_shell::EngineVariable;
+use serde::Serialize;
+use serde_json::Value as Json;
+use std::time::Duration;
+
+/// How many bytes of a hook's standard error are shown.
+pub const SHOWN_STDERR_BYTES: usize = 8 * 1024;
+
+/// The observation of a call when post_tool_execution failed with `on_failure: fail`.
+pub const WITHHELD_OBSERVATION: &str = "[withheld: the hook post_tool_execution did not do its part; the tool has run, and its record is kept]";
+
+/// Why a call is denied if its gate would see something other than what runs. The agent can cause
+/// this, because a key may come from a file it has written.
+const SECRET_IN_CALL: &str = "cannot be shown the call: it holds the value of a key variable";
+
+/// The input of one hook run, besides what every hook gets.
+#[derive(Debug, Default)]
+pub(super) struct HookInput {
+    /// Entries of the JSON object, each after a comma.
+    payload: String,
+    env: Vec<(&'static str, String)>,
+}
+
+impl HookInput {
+    /// Adds an entry to the JSON object on standard input.
+    pub(super) fn with_entry(self, key: &str, value: &impl Serialize) -> Self {
+        let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
+        self.with_json_entry(key, &json)
+    }
+
+    /// Adds an entry whose value is JSON text.
+    pub(super) fn with_json_entry(mut self, key: &str, json: &str) -> Self {
+        self.payload.push_str(&format!(",\"{key}\":{json}"));
+        self
+    }
+
+    /// Adds an environment variable.
+    pub(super) fn with_env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.env.push((name, value.into()));
+        self
+    }
+
+    /// The input of on_error.
+    pub(super) fn for_error(kind: &str, message: &str) -> Self {
+        let error = serde_json::json!({"type": kind, "message": message});
+        Self::default().with_entry("error", &error).with_env("ERROR_MESSAGE", message)
+    }
+
+    /// The input of both tool hooks.
+    fn for_tool(call: &PendingCall) -> Self {
+        let arguments = canonical_arguments(&call.arguments).unwrap_or_else(|_| "{}".to_owned());
+        Self::default()
+            .with_entry("call_id", &call.id)
+            .with_entry("tool", &call.tool)
+            .with_json_entry("arguments", &arguments)
+            .with_env("TOOL_NAME", call.tool.clone())
+            .with_env("TOOL_ARGS", arguments)
+    }
+}
+
+/// A hook that has run.
+pub(super) struct HookRun<'a> {
+    hook: HookPoint,
+    pub(super) config: &'a HookConfig,
+    pub(super) finished: ProcessResult,
+    iteration: u32,
+    stem: String,
+    argv: Vec<String>,
+    stdin: String,
+    started_at: Timestamp,
+}
+
+impl HookRun<'_> {
+    fn record_path(&self) -> String {
+        format!("io/hooks/{}.json", self.stem)
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        matches!(self.finished.end, ProcessEnd::Cancelled | ProcessEnd::OutOfTime)
+    }
+
+    pub(super) fn to_error(&self, failure: &HookFailure) -> EngineError {
+        let message = format!("the hook {} {}", self.hook.name(), failure.reason);
+        EngineError::Hook { hook: self.hook, message, record: self.record_path() }
+    }
+}
+
+/// What a hook changed or decided, for its record.
+#[derive(Default)]
+pub(super) struct HookEffect<'a> {
+    pub(super) changed: Option<&'static str>,
+    pub(super) decision: Option<&'static str>,
+    pub(super) failure: Option<&'a HookFailure>,
+}
+
+impl<'a> Engine<'a> {
+    /// Runs the hook that is configured for a point; `None` if there is none.
+    pub(super) fn run_hook(
+        &self,
+        run: &mut Run,
+        hook: HookPoint,
+        iteration: u32,
+        input: impl FnOnce() -> HookInput,
+        cancel: &CancelToken,
+    ) -> Result<Option<HookRun<'a>>, EngineError> {
+        let Some(config) = self.agent.hooks.get(hook) else { return Ok(None) };
+        if cancel.is_requested() {
+            return Err(EngineError::Cancelled);
+        }
+        run.commit()?;
+        let vars = self.environment.vars();
+        let argv: Vec<String> = config.command.iter().map(|word| vars.expand_text(word)).collect();
+        let HookInput { payload, env } = input();
+        let name = hook.name();
+        let run_id = Json::from(run.id.as_str());
+        let stdin = format!(
+            "{{\"hook\":\"{name}\",\"run_id\":{run_id},\"iteration\":{iteration}{payload}}}\n"
+        );
+        let stdin = run.secrets().redact(&stdin).into_owned();
+        let started_at = (self.clock)();
+        let stem =
+            run.records.reserve_stem("hooks", &format!("{name}_{}", started_at.to_compact()));
+        let launch = self.environment.launch_hook(iteration, &config.pass_env, name, &stem, &env);
+        let directory = run.records.dir("hooks");
+        let run_dir = run.dir.to_string_lossy();
+        let command = ProcessCommand {
+            argv: &argv,
+            context: &launch,
+            stdin: stdin.as_bytes(),
+            timeout: Duration::from_millis(config.timeout_ms),
+            spool: Some(SpoolFiles { dir: &directory, stem: &stem, inline_bytes: INLINE_BYTES }),
+            excerpt_bytes: SHOWN_STDERR_BYTES,
+            capture_whole: true,
+            marks: &[("RUN_DIR", &run_dir), (HOOK_NAME_VARIABLE, name), ("DELTA_CALL_ID", &stem)],
+        };
+        let finished = process::run_process(&command, cancel);
+        if !finished.left.ended.is_empty() {
+            let commands = finished.left.ended.join(", ");
+            let text =
+                format!("the hook {name} left processes running, which were ended: {commands}");
+            run.notify(RunNotice::Warning(&text));
+        }
+        Ok(Some(HookRun { hook, config, finished, iteration, stem, argv, stdin, started_at }))
+    }
+
+    /// Warns before the first step of hooks whose program cannot be found.
+    pub(super) fn warn_of_unstartable_hooks(&self, run: &mut Run) {
+        for hook in HookPoint::ALL {
+            let Some(config) = self.agent.hooks.get(hook) else { continue };
+            // The run itself creates the files in its directory.
+            let run_dir = format!("${{{}}}", EngineVariable::RunDir.name());
+            let program = config.command.first().filter(|word| !word.contains(&run_dir));
+            let Some(program) = program.map(|word| self.environment.vars().expand_text(word))
+            else {
+                continue;
+            };
+            let launch = self.environment.launch_hook(0, &[], hook.name(), "", &[]);
+            let Err(ProgramError { reason, .. }) = process::find_program(&program, &launch) else {
+                continue;
+            };
+            let consequence = match (hook, config.on_failure) {
+                (HookPoint::PreToolExecution, HookFailurePolicy::Fail) => {
+                    "; every call will be denied"
+                }
+                (_, HookFailurePolicy::Fail) => "; the run will fail",
+                (_, HookFailurePolicy::Ignore) => "",
+            };
+            let text = format!("the hook {} cannot be started: {reason}{consequence}", hook.name());
+            run.notify(RunNotice::Warning(&text));
+        }
+    }
+
+    /// Records a hook run and its effect.
+    pub(super) fn record_hook_run(
+        &self,
+        run: &mut Run,
+        hook_run: &HookRun<'_>,
+        effect: &HookEffect<'_>,
+    ) -> Result<(), EngineError> {
+        let finished = &hook_run.finished;
+        let exit_code = match finished.end {
+            ProcessEnd::Exited(code) | ProcessEnd::NotStarted { code, .. } => Some(code),
+            ProcessEnd::Killed(_)
+            | ProcessEnd::TimedOut
+            | ProcessEnd::Cancelled
+            | ProcessEnd::OutOfTime => None,
+        };
+        let stdin = run.records.write_hook_stdin(&hook_run.stem, &hook_run.stdin)?;
+        let record = run.records.write_hook(
+            &hook_run.stem,
+            &HookExecutionRecord {
+                run_id: run.id.as_str().into(),
+                iteration: hook_run.iteration,
+                hook: hook_run.hook.name().into(),
+                command: (&hook_run.argv[..]).into(),
+                cwd: (&self.environment.vars().cwd).into(),
+                stdin: Some(stdin),
+                outcome: ProcessOutcome {
+                    started_at: Some(hook_run.started_at),
+                    duration_ms: duration_millis(finished.duration),
+                    exit_code,
+                    ended: record::describe_process_end(&finished.end),
+                    stdout: Some(RecordedStream::from_capture(&finished.stdout)),
+                    stderr: Some(RecordedStream::from_capture(&finished.stderr)),
+                    ended_background: finished.left.ended.clone(),
+                    left_running: finished.left.running.clone(),
+                },
+                changed: effect.changed.map(Into::into),
+                decision: effect.decision.map(Into::into),
+                failure: effect.failure.map(|failure| failure.reason.as_str().into()),
+            },
+        )?;
+        run.record(Payload::HookExecution {
+            iteration: hook_run.iteration,
+            hook: hook_run.hook.name().to_owned(),
+            exit_code,
+            record,
+            changed: effect.changed.is_some(),
+        });
+        Ok(())
+    }
+
+    /// Applies the failure of a hook that is not a gate: a warning, or the end of the run.
+    pub(super) fn apply_failure_policy(
+        &self,
+        run: &mut Run,
+        hook_run: &HookRun<'_>,
+        failure: Option<&HookFailure>,
+    ) -> Result<(), EngineError> {
+        let Some(failure) = failure else { return Ok(()) };
+        if hook_run.is_cancelled() {
+            return Err(EngineError::Cancelled);
+        }
+        let error = hook_run.to_error(failure);
+        match hook_run.config.on_failure {
+            HookFailurePolicy::Fail => Err(error),
+            HookFailurePolicy::Ignore => {
+                run.notify(RunNotice::Warning(&error.to_string()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Warns that a call or request passed a gate whose hook failed.
+    pub(super) fn warn_of_open_gate(
+        &self,
+        run: &mut Run,
+        hook_run: &HookRun<'_>,
+        failure: &HookFailure,
+    ) {
+        let text =
+            format!("passed because of `on_failure: ignore`: {}", hook_run.to_error(failure));
+        run.notify(RunNotice::Warning(&text));
+    }
+
+    /// Runs a hook that gives no answer.
+    pub(super) fn run_notification_hook(
+        &self,
+        run: &mut Run,
+        hook: HookPoint,
+        iteration: u32,
+        input: impl FnOnce() -> HookInput,
+        cancel: &CancelToken,
+    ) -> Result<(), EngineError> {
+        let Some(hook_run) = self.run_hook(run, hook, iteration, input, cancel)? else {
+            return Ok(());
+        };
+        let failure = answer::hook_failure(&hook_run.finished, hook_run.config);
+        self.record_hook_run(
+            run,
+            &hook_run,
+            &HookEffect { failure: failure.as_ref(), ..HookEffect::default() },
+        )?;
+        self.apply_failure_policy(run, &hook_run, failure.as_ref())
+    }
+
+    /// Runs on_iteration_start, unless an earlier process did for this iteration.
+    pub(super) fn run_iteration_start_hook(
+        &self,
+        run: &mut Run,
+        iteration: u32,
+    ) -> Result<(), EngineError> {
+        if run.state().iteration_started >= iteration {
+            return Ok(());
+        }
+        self.run_notification_hook(
+            run,
+            HookPoint::OnIterationStart,
+            iteration,
+            HookInput::default,
+            &self.cancel,
+        )
+    }
+
+    /// Runs on_iteration_end for the last iteration, unless an earlier process did.
+    pub(super) fn run_iteration_end_hook(&self, run: &mut Run) -> Result<(), EngineError> {
+        let iteration = run.state().iterations;
+        if run.state().iteration_ended >= iteration {
+            return Ok(());
+        }
+        self.run_notification_hook(
+            run,
+            HookPoint::OnIterationEnd,
+            iteration,
+            HookInput::default,
+            &self.cancel,
+        )
+    }
+
+    /// Asks pre_tool_execution for consent. Returns the call to run and its command line, or why
+    /// the call is denied.
+    pub(super) fn ask_tool_gate(
+        &self,
+        run: &mut Run,
+        call: &PendingCall,
+        tool: &Tool,
+        invocation: ToolInvocation,
+    ) -> Result<Result<(PendingCall, ToolInvocation), String>, EngineError> {
+        let hook = HookPoint::PreToolExecution;
+        if self.agent.hooks.get(hook).is_none() {
+            return Ok(Ok((call.clone(), invocation)));
+        }
+        let input = HookInput::for_tool(call).with_entry("argv", &invocation.argv);
+        if run.secrets().occur_in(&input.payload) {
+            let text = format!("call denied: the hook {} {SECRET_IN_CALL}", hook.name());
+            run.notify(RunNotice::Warning(&text));
+            return Ok(Err(denied_observation(run.state(), &format!("the hook {SECRET_IN_CALL}"))));
+        }
+        let Some(hook_run) = self.run_hook(run, hook, call.iteration, || input, &self.cancel)?
+        else {
+            return Ok(Ok((call.clone(), invocation)));
+        };
+        let (verdict, failure) = answer::parse_gate_verdict(&hook_run.finished, hook_run.config);
+        let mut changed = None;
+        let result = match verdict {
+            GateVerdict::Proceed => Ok((call.clone(), invocation)),
+            GateVerdict::Deny(reason) => Err(reason),
+            GateVerdict::Replace(arguments) => match tool.check_arguments(&arguments) {
+                Ok(checked) => {
+                    changed = Some("arguments");
+                    let invocation = tool.invocation(&checked, self.environment.vars());
+                    Ok((PendingCall { arguments, ..call.clone() }, invocation))
+                }
+                Err(error) => Err(format!("the hook gave arguments that do not fit.\n{error}")),
+            },
+        };
+        let result = result.map_err(|reason| denied_observation(run.state(), &reason));
+        let decision = Some(if result.is_ok() { "allow" } else { "deny" });
+        self.record_hook_run(
+            run,
+            &hook_run,
+            &HookEffect { changed, decision, failure: failure.as_ref() },
+        )?;
+        // A signal received meanwhile also stops the call.
+        if hook_run.is_cancelled() || self.cancel.is_requested() {
+            return Err(EngineError::Cancelled);
+        }
+        match &failure {
+            Some(failure) if result.is_ok() => self.warn_of_open_gate(run, &hook_run, failure),
+            // An exit code is a regular way to deny, and the observation shows it.
+            Some(failure) if !matches!(hook_run.finished.end, ProcessEnd::Exited(1..)) => {
+                let text = format!("call denied: {}", hook_run.to_error(failure));
+                run.notify(RunNotice::Warning(&text));
+            }
+            _ => {}
+        }
+        Ok(result)
+    }
+
+    /// Passes an observation to post_tool_execution. Returns the observation for the LLM, and
+    /// whether the run continues: the call has its result either way.
+    pub(super) fn filter_observation(
+        &self,
+        run: &mut Run,
+        call: &PendingCall,
+        observation: Observation,
+    ) -> (Observation, Result<(), EngineError>) {
+        let hook = HookPoint::PostToolExecution;
+        let must_pass = self
+            .agent
+            .hooks
+            .get(hook)
+            .is_some_and(|hook| hook.on_failure == HookFailurePolicy::Fail);
+        let unfiltered = |mut observation: Observation| {
+            if must_pass {
+                observation.text = WITHHELD_OBSERVATION.to_owned();
+            }
+            observation
+        };
+        let result = self.run_hook(
+            run,
+            hook,
+            call.iteration,
+            || {
+                let code = observation.exit_code.map_or_else(String::new, |code| code.to_string());
+                HookInput::for_tool(call)
+                    .with_entry("result", &observation.text)
+                    .with_entry("exit_code", &observation.exit_code)
+                    .with_env("TOOL_RESULT", observation.text.clone())
+                    .with_env("TOOL_EXIT_CODE", code)
+            },
+            &self.cancel,
+        );
+        let hook_run = match result {
+            Ok(None) => return (observation, Ok(())),
+            Ok(Some(hook_run)) => hook_run,
+            // The loop detects the stop request itself, once the result is recorded.
+            Err(EngineError::Cancelled) => return (unfiltered(observation), Ok(())),
+            Err(error) => return (unfiltered(observation), Err(error)),
+        };
+        let answer = answer::parse_observation_replacement(&hook_run.finished, hook_run.config);
+        let changed = matches!(answer, Ok(Some(_))).then_some("observation");
+        let failure = answer.as_ref().err();
+        let result = self
+            .record_hook_run(run, &hook_run, &HookEffect { changed, decision: None, failure })
+            .and_then(|()| self.apply_failure_policy(run, &hook_run, failure));
+        let observation = match answer {
+            Ok(Some(text)) => Observation { text, ..observation },
+            Ok(None) => observation,
+            Err(_) => unfiltered(observation),
+        };
+        (observation, result)
+    }
+}
+
+/// The observation of a call denied in a run at `state`.
+pub fn denied_observation(state: &RunState, reason: &str) -> String {
+    let not_run = if matches!(state.next_step(), RunStep::Settle { .. }) {
+        "the tool was not run again; whether it took effect before is unknown"
+    } else {
+        "the tool was not run"
+    };
+    format!("Denied by the hook pre_tool_execution; {not_run}.\n{reason}")
+}

@@ -1,0 +1,450 @@
+//! Thinking: one answer of the LLM, from the context to the THOUGHT event.
+
+use super::hooks::{HookEffect, HookInput};
+use super::{Engine, EngineError, duration_millis};
+use delta_agent::agent::Agent;
+use delta_agent::context::{self, ContextInputs, ContextProgram};
+use delta_agent::hook::HookPoint;
+use delta_agent::hook::answer::{self, HookFailure, RequestReplacement};
+use delta_base::redact::Secrets;
+use delta_base::time::Timestamp;
+use delta_llm::llm::{self, Attempt, LlmError, LlmRequest, Reply, ResponseBody};
+use delta_run::event::{Payload, Thought};
+use delta_run::message_buffer::MessageSlice;
+use delta_run::record::{ContextBlock, LlmCallRecord, RequestBody};
+use delta_run::run::{Run, RunNotice};
+use delta_run::token_estimate;
+use serde::Serialize;
+use serde_json::{Map, Value as Json};
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+/// A request ready to be sent, and what a script needs to know about it.
+pub(super) struct PreparedRequest {
+    iteration: u32,
+    pub(super) body: RequestBody,
+    /// The sources of its messages.
+    blocks: Vec<ContextBlock>,
+    /// The number of oldest iterations omitted because of the budget.
+    left_out: usize,
+    task: String,
+    last_user_message: String,
+}
+
+/// A usable reply, and what is recorded with it.
+struct RecordedReply {
+    reply: Reply,
+    /// The record of the call.
+    invocation: String,
+    estimated_tokens: u64,
+    left_out: usize,
+}
+
+/// How a call of the LLM went.
+pub(super) struct LlmExchange {
+    started_at: Timestamp,
+    duration: Duration,
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) result: Result<Reply, LlmError>,
+}
+
+impl Engine<'_> {
+    /// Asks the LLM for its next answer, and records it.
+    pub(super) fn think(&mut self, run: &mut Run, iteration: u32) -> Result<(), EngineError> {
+        self.run_iteration_start_hook(run, iteration)?;
+        let mut recorded = self.ask_llm(run, iteration)?;
+        if matches!(reply_rejection(&recorded.reply), Some((EMPTY_RESPONSE, _))) {
+            run.notify(RunNotice::Warning("the LLM's answer was empty; retrying once"));
+            recorded = self.ask_llm(run, iteration)?;
+        }
+        let RecordedReply { reply, invocation, estimated_tokens, left_out } = recorded;
+        if let Some((kind, message)) = reply_rejection(&reply) {
+            return Err(EngineError::Answer { kind, message, invocation });
+        }
+        // The THOUGHT records this answer itself; the ones before it were discarded.
+        self.unrecorded_usage.get_mut().pop();
+        run.record(Payload::Thought(Box::new(Thought {
+            iteration,
+            content: reply.content.unwrap_or_default(),
+            tool_calls: reply.tool_calls,
+            redacted_calls: Vec::new(),
+            reasoning: reply.reasoning.filter(|_| self.agent.llm.echo_reasoning),
+            finish_reason: reply.finish_reason,
+            usage: reply.usage,
+            estimated_tokens: Some(estimated_tokens),
+            left_out,
+            invocation: Some(invocation),
+            script_turn: reply.script_turn,
+            discarded_usage: self.unrecorded_usage.take(),
+        })));
+        Ok(())
+    }
+
+    /// Calls the LLM, and records the call in io/.
+    fn ask_llm(&mut self, run: &mut Run, iteration: u32) -> Result<RecordedReply, EngineError> {
+        if self.agent.context.starts_programs() {
+            run.commit()?;
+        }
+        let prepared = self.build_request(run, iteration)?;
+        run.commit()?;
+        self.warn_of_cuts(run, &prepared.blocks);
+        let mut prepared = self.pass_request_gate(run, prepared)?;
+        run.commit()?;
+        self.reserve_budget(run, prepared.body.text())?;
+        let exchange = self.call_provider(run, &prepared);
+        let settled = self.charge_budget(run, &prepared, &exchange);
+        if let Ok(reply) = &exchange.result {
+            self.unrecorded_usage.get_mut().push(reply.usage.clone());
+        }
+        if matches!(exchange.result, Err(LlmError::Cancelled)) {
+            return Err(EngineError::Cancelled);
+        }
+        let invocation = self.record_llm_call(run, &mut prepared, &exchange)?;
+        settled?;
+        let estimated_tokens = token_estimate::estimate_tokens(prepared.body.text().len());
+        self.last_body = prepared.body;
+        match exchange.result {
+            Err(error) => Err(EngineError::Llm { error, invocation }),
+            Ok(reply) => {
+                let reply = self.filter_reply(run, iteration, reply)?;
+                if let Some(reasoning) = &reply.reasoning {
+                    let reasoning = run.secrets().redact(reasoning).into_owned();
+                    run.notify(RunNotice::Reasoning(&reasoning));
+                }
+                Ok(RecordedReply {
+                    reply,
+                    invocation,
+                    estimated_tokens,
+                    left_out: prepared.left_out,
+                })
+            }
+        }
+    }
+
+    /// Builds the request from the conversation and the sources of context.yaml.
+    fn build_request(&mut self, run: &Run, iteration: u32) -> Result<PreparedRequest, EngineError> {
+        let environment = &self.environment;
+        let launch = |generator: &ContextProgram| {
+            let mark = (context::GENERATOR_MARK.0, context::GENERATOR_MARK.1.to_owned());
+            environment.launch(iteration, &generator.pass_env, [mark])
+        };
+        let mut inputs = ContextInputs {
+            iteration,
+            ratio: run.state().ratio,
+            vars: environment.vars(),
+            cancel: &self.cancel,
+            launch: &launch,
+            clock: self.clock,
+            counter: &mut self.token_counter,
+            run_generators: true,
+        };
+        let state = run.state();
+        let context = self.agent.context.build(state, &mut inputs)?;
+        let last = std::mem::take(&mut self.last_body);
+        let messages = context.messages();
+        Ok(PreparedRequest {
+            iteration,
+            body: next_request_body(last, &self.request_frame, &messages, run.secrets()),
+            blocks: context.blocks,
+            left_out: context.left_out,
+            task: state.conversation.task().to_owned(),
+            last_user_message: state.conversation.last_user_message().to_owned(),
+        })
+    }
+
+    /// Warns of what the request omits, once for each cut.
+    fn warn_of_cuts(&mut self, run: &mut Run, blocks: &[ContextBlock]) {
+        let cuts = blocks.iter().filter_map(|ContextBlock { source, cut, .. }| {
+            let cut = cut.as_ref()?;
+            Some(format!("context source `{source}`: {cut} left out to fit the budget"))
+        });
+        let cuts: Vec<String> = cuts.collect();
+        for cut in cuts.iter().filter(|cut| !self.reported_cuts.contains(cut)) {
+            run.notify(RunNotice::Warning(cut));
+        }
+        self.reported_cuts = cuts;
+    }
+
+    /// Passes the request through pre_llm_request.
+    fn pass_request_gate(
+        &self,
+        run: &mut Run,
+        prepared: PreparedRequest,
+    ) -> Result<PreparedRequest, EngineError> {
+        let hook_run = self.run_hook(
+            run,
+            HookPoint::PreLlmRequest,
+            prepared.iteration,
+            || HookInput::default().with_json_entry("request", prepared.body.text()),
+            &self.cancel,
+        )?;
+        let Some(hook_run) = hook_run else { return Ok(prepared) };
+        let answer = answer::parse_request_replacement(&hook_run.finished, hook_run.config);
+        let changed = match &answer {
+            Ok(Some(RequestReplacement::Request(_))) => Some("request"),
+            Ok(Some(RequestReplacement::Messages(_))) => Some("messages"),
+            Ok(None) | Err(_) => None,
+        };
+        let failure = answer.as_ref().err();
+        self.record_hook_run(run, &hook_run, &HookEffect { changed, decision: None, failure })?;
+        if hook_run.is_cancelled() {
+            return Err(EngineError::Cancelled);
+        }
+        match answer {
+            Ok(None) => Ok(prepared),
+            Ok(Some(replacement)) => {
+                let PreparedRequest { body, .. } = prepared;
+                let body = replace_request(body, &self.request_frame, replacement, run.secrets());
+                Ok(PreparedRequest { body, ..prepared })
+            }
+            Err(failure) if failure.is_ignored(hook_run.config.on_failure) => {
+                self.warn_of_open_gate(run, &hook_run, &failure);
+                Ok(prepared)
+            }
+            Err(failure) => Err(hook_run.to_error(&failure)),
+        }
+    }
+
+    /// Passes the reply through post_llm_response. Its cost and its position in a script do not
+    /// change.
+    fn filter_reply(
+        &self,
+        run: &mut Run,
+        iteration: u32,
+        reply: Reply,
+    ) -> Result<Reply, EngineError> {
+        let hook_run = self.run_hook(
+            run,
+            HookPoint::PostLlmResponse,
+            iteration,
+            || HookInput::default().with_entry("response", &reply.response),
+            &self.cancel,
+        )?;
+        let Some(hook_run) = hook_run else { return Ok(reply) };
+        let answer = answer::parse_response_replacement(&hook_run.finished, hook_run.config);
+        let answer = answer.and_then(|response| {
+            let Some(response) = response else { return Ok(None) };
+            let reply = llm::parse_reply(&response, &self.agent.llm.model);
+            reply.map(Some).map_err(|error| {
+                HookFailure::invalid_answer(format!("gave a response that cannot be used: {error}"))
+            })
+        });
+        let changed = matches!(answer, Ok(Some(_))).then_some("response");
+        let failure = answer.as_ref().err();
+        self.record_hook_run(run, &hook_run, &HookEffect { changed, decision: None, failure })?;
+        self.apply_failure_policy(run, &hook_run, failure)?;
+        Ok(match answer {
+            Ok(Some(changed)) => Reply {
+                usage: reply.usage,
+                script_turn: reply.script_turn,
+                status: reply.status,
+                sent_body: reply.sent_body,
+                ..changed
+            },
+            Ok(None) | Err(_) => reply,
+        })
+    }
+
+    fn call_provider(&mut self, run: &mut Run, prepared: &PreparedRequest) -> LlmExchange {
+        let request = LlmRequest {
+            body: prepared.body.text(),
+            task: &prepared.task,
+            last_user_message: &prepared.last_user_message,
+            last_message: prepared.body.last_message(),
+            script_turn: run.state().script_turn,
+        };
+        let started_at = (self.clock)();
+        let timer = Instant::now();
+        let mut attempts = Vec::new();
+        run.notify(RunNotice::LlmCallStarted);
+        let result = self.provider.complete(&request, &self.cancel, &mut |attempt| {
+            run.notify(RunNotice::AttemptFailed(attempt));
+            attempts.push(attempt.clone());
+        });
+        run.notify(RunNotice::LlmCallEnded);
+        let result = result.map(|reply| self.price_reply(reply));
+        LlmExchange { started_at, duration: timer.elapsed(), attempts, result }
+    }
+
+    /// Sets the cost of the reply; the agent's prices take precedence over the figure of the
+    /// endpoint.
+    fn price_reply(&self, mut reply: Reply) -> Reply {
+        if let (Some(usage), Some(pricing)) = (&mut reply.usage, &self.agent.llm.pricing) {
+            usage.cost_usd = Some(pricing.call_cost(usage));
+        }
+        reply
+    }
+
+    fn record_llm_call(
+        &self,
+        run: &mut Run,
+        prepared: &mut PreparedRequest,
+        exchange: &LlmExchange,
+    ) -> Result<String, EngineError> {
+        let reply = exchange.result.as_ref().ok();
+        let error = exchange.result.as_ref().err();
+        let (status, failed) = match error {
+            Some(LlmError::Failed { status, response, .. }) => (*status, response.as_ref()),
+            _ => (reply.and_then(|reply| reply.status), None),
+        };
+        let failed = failed.map(ResponseBody::new).unwrap_or_default();
+        let run_id = run.id.clone();
+        let record = LlmCallRecord {
+            run_id: run_id.as_str().into(),
+            iteration: prepared.iteration,
+            provider: self.agent.llm.provider.name().into(),
+            model: (&self.agent.llm.model).into(),
+            started_at: Some(exchange.started_at),
+            duration_ms: duration_millis(exchange.duration),
+            status,
+            attempts: (&exchange.attempts).into(),
+            context: Some((&prepared.blocks).into()),
+            usage: reply.and_then(|reply| reply.usage.as_ref()).map(Cow::Borrowed),
+            error: error.map(|error| Cow::Owned(error.to_string())),
+            reasoning: reply.and_then(|reply| reply.reasoning.as_deref()).map(Cow::Borrowed),
+            response: Cow::Borrowed(reply.map_or(&failed, |reply| &reply.response)),
+        };
+        let sent = reply.and_then(|reply| reply.sent_body.as_ref()).map(|sent| sent.as_str());
+        Ok(run.records.write_invocation(&record, &mut prepared.body, sent)?)
+    }
+}
+
+/// The request body before and after its messages.
+#[derive(Debug, Clone)]
+pub struct RequestFrame {
+    head: String,
+    tail: String,
+}
+
+/// The request body for these messages, as a run of `agent` sends it unless a hook changes it.
+pub fn build_request_body(
+    agent: &Agent,
+    messages: &[MessageSlice<'_>],
+    secrets: &Secrets,
+) -> RequestBody {
+    next_request_body(RequestBody::default(), &request_frame(agent), messages, secrets)
+}
+
+/// The request body with which a hook replaces `before`; `frame` belongs to `before`.
+pub fn replace_request(
+    before: RequestBody,
+    frame: &RequestFrame,
+    replacement: RequestReplacement,
+    secrets: &Secrets,
+) -> RequestBody {
+    let (frame, messages) = match replacement {
+        RequestReplacement::Messages(messages) => (frame.clone(), messages),
+        RequestReplacement::Request(request) => split_at_messages(request),
+    };
+    let messages: Vec<String> = messages.iter().map(Json::to_string).collect();
+    let messages: Vec<_> = messages.iter().map(|message| message.as_str().into()).collect();
+    let shared = before.shared_messages();
+    let mut body = next_request_body(before, &frame, &messages, secrets);
+    body.limit_shared_messages(shared);
+    body
+}
+
+/// The request body after `last`: the messages between the two parts of the frame.
+fn next_request_body(
+    mut last: RequestBody,
+    frame: &RequestFrame,
+    messages: &[MessageSlice<'_>],
+    secrets: &Secrets,
+) -> RequestBody {
+    let head = secrets.redact(&frame.head);
+    let tail = secrets.redact(&frame.tail);
+    // The messages of the last request were searched for secrets before.
+    if last.update_unless(&head, messages, &tail, |slice| secrets.occur_in(slice.text())) {
+        return last;
+    }
+    let messages = messages.iter().flat_map(|slice| slice.iter());
+    let redacted: Vec<_> = messages.map(|message| secrets.redact(message)).collect();
+    let redacted: Vec<_> = redacted.iter().map(|message| MessageSlice::from(&**message)).collect();
+    last.update(&head, &redacted, &tail);
+    last
+}
+
+/// Splits a request at its messages.
+fn split_at_messages(request: Map<String, Json>) -> (RequestFrame, Vec<Json>) {
+    let mut head = String::from("{");
+    let mut tail = String::from("]");
+    let mut messages = Vec::new();
+    for (key, value) in request {
+        let part = if messages.is_empty() { &mut head } else { &mut tail };
+        if part.len() > 1 || part.starts_with(']') {
+            part.push(',');
+        }
+        part.push_str(&format!("{}:", Json::from(key.as_str())));
+        match value {
+            Json::Array(items) if key == "messages" => {
+                part.push('[');
+                messages = items;
+            }
+            value => part.push_str(&value.to_string()),
+        }
+    }
+    tail.push('}');
+    (RequestFrame { head, tail }, messages)
+}
+
+/// Everything in a request that is constant in a run, in a fixed order. The tools, its longest
+/// part, precede the messages, so that a provider's prompt cache covers them.
+pub fn request_frame(agent: &Agent) -> RequestFrame {
+    let llm = &agent.llm;
+    let mut head = format!("{{\"model\":{},", to_json_text(&llm.model));
+    let mut add = |key: &str, value: &Json| {
+        for piece in [&to_json_text(key), ":", &to_json_text(value), ","] {
+            head.push_str(piece);
+        }
+    };
+    let tools = agent.tool_definitions();
+    if !tools.is_empty() {
+        add("tools", &Json::from(tools));
+    }
+    for (key, value) in &llm.body {
+        add(key, value);
+    }
+    head.push_str("\"messages\":[");
+    let tail = if llm.stream && llm.provider.can_stream() {
+        "],\"stream\":true,\"stream_options\":{\"include_usage\":true}}"
+    } else {
+        "]}"
+    };
+    RequestFrame { head, tail: tail.to_owned() }
+}
+
+fn to_json_text<T: Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// The error type of an empty reply, which is worth another attempt.
+const EMPTY_RESPONSE: &str = "empty_response";
+
+/// Why a reply cannot be used, as error type and message. A withheld or truncated text does not
+/// count as an answer: it would make an unfinished task look successful.
+fn reply_rejection(reply: &Reply) -> Option<(&'static str, String)> {
+    if !reply.tool_calls.is_empty() {
+        return None;
+    }
+    let text = reply.content.as_deref().map(str::trim).filter(|text| !text.is_empty());
+    let refused = |words: &str| ("refusal", format!("the model refused: {words}"));
+    Some(match (&reply.refusal, reply.finish_reason.as_deref(), text) {
+        (Some(refusal), ..) => refused(refusal),
+        (None, Some("refusal"), Some(text)) => refused(text),
+        (None, Some("refusal"), None) => ("refusal", "the model refused to answer".to_owned()),
+        (None, Some("content_filter"), text) => {
+            let action = if text.is_some() { "cut off" } else { "withheld" };
+            ("content_filter", format!("the endpoint's content filter {action} the answer"))
+        }
+        (None, Some("length"), Some(_)) => (
+            "length",
+            "the answer was cut off at the token limit (finish_reason `length`); raise `llm.max_tokens`".to_owned(),
+        ),
+        (None, Some("length"), None) => (
+            "length",
+            "the token limit was reached before any answer (finish_reason `length`); raise `llm.max_tokens`".to_owned(),
+        ),
+        (None, _, None) => (EMPTY_RESPONSE, "the LLM answered twice with neither text nor tool calls".to_owned()),
+        (None, _, Some(_)) => return None,
+    })
+}

@@ -1,0 +1,510 @@
+//! The stream of thoughts, calls and results on stderr, and the run's engine.log.
+//!
+//! Terminal controls are stripped from the text of LLMs and tools. Nothing here can fail a run:
+//! errors of a closed stderr are ignored.
+
+use anstream::stream::RawStream;
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use delta_agent::tool::value_text;
+use delta_base::durable::LogFile;
+use delta_base::id::SnapshotId;
+use delta_base::redact::redact_answers;
+use delta_base::terminal;
+use delta_base::terminal_text::{format_argument_value, strip_terminal_controls, truncate_to_line};
+use delta_base::time::{Clock, format_duration};
+use delta_run::event::{
+    ActionRequest, ActionResult, EngineStart, Event, HumanQuestion, Payload, RunStatus, Thought,
+};
+use delta_run::run::RunNotice;
+use delta_run::state::{ASK_HUMAN_TOOL, PendingCall, RunState};
+use serde_json::Value as Json;
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+
+mod engine_log;
+mod spinner;
+
+use engine_log::EngineLog;
+use spinner::Spinner;
+
+/// How much of a run is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Nothing; engine.log still gets everything.
+    Silent,
+    /// Errors only.
+    Quiet,
+    /// Thoughts, calls and results.
+    Normal,
+    /// Also reasoning and complete results.
+    Verbose,
+}
+
+/// The number of lines printed of a result.
+const MAX_RESULT_LINES: usize = 6;
+/// The maximum number of characters of a line.
+const MAX_LINE_WIDTH: usize = 160;
+/// The maximum number of characters of an argument's value.
+const MAX_VALUE_WIDTH: usize = 60;
+
+const DIM: Style = Style::new().dimmed();
+const BOLD: Style = Style::new().bold();
+const CALL: Style = AnsiColor::Cyan.on_default();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+const WARN: Style = AnsiColor::Yellow.on_default();
+
+/// Prints the progress of a run for its operator.
+pub struct ProgressPrinter {
+    verbosity: Verbosity,
+    is_terminal: bool,
+    spinner: Option<Spinner>,
+    log: EngineLog,
+    /// Calls whose answer is sensitive.
+    sensitive_calls: HashSet<String>,
+    /// Answers that are redacted wherever they occur.
+    sensitive_answers: Vec<String>,
+    /// The call whose question was printed last.
+    shown_question: Option<String>,
+    /// The line for a failed hook, unless the next event describes the failure better.
+    pending_hook_failure: Option<String>,
+    /// Calls requested in an earlier process, whose lines this one has not printed.
+    earlier_calls: HashMap<String, PendingCall>,
+    /// Whether the result is printed to the same terminal when the run ends.
+    result_follows: bool,
+    /// Whether the lines are the output of `show`, on stdout.
+    to_stdout: bool,
+    colours: bool,
+}
+
+impl ProgressPrinter {
+    /// Prints to stderr; `is_terminal` says whether that is a terminal.
+    pub fn new(verbosity: Verbosity, is_terminal: bool, clock: Clock) -> Self {
+        Self {
+            verbosity,
+            is_terminal,
+            spinner: None,
+            log: EngineLog::disabled(clock),
+            sensitive_calls: HashSet::new(),
+            sensitive_answers: Vec::new(),
+            shown_question: None,
+            pending_hook_failure: None,
+            earlier_calls: HashMap::new(),
+            result_follows: false,
+            to_stdout: false,
+            colours: has_colours(&std::io::stderr()),
+        }
+    }
+
+    /// Prints the events of a recorded run to stdout.
+    pub fn for_stdout(verbosity: Verbosity, clock: Clock) -> Self {
+        let colours = has_colours(&std::io::stdout());
+        Self { to_stdout: true, colours, ..Self::new(verbosity, false, clock) }
+    }
+
+    /// Omits the final answer from now on, because the result is printed to the same terminal when
+    /// the run ends.
+    pub fn omit_result(&mut self) {
+        self.result_follows = true;
+    }
+
+    /// Takes the sensitive answers and the unfinished calls of a continued run from `state`.
+    pub fn load_state(&mut self, state: &RunState) {
+        self.sensitive_answers.extend(state.sensitive_answers.iter().cloned());
+        let open = state.question().filter(|question| question.sensitive);
+        self.sensitive_calls.extend(open.map(|question| question.call_id.clone()));
+        self.earlier_calls
+            .extend(state.calls_in_progress().map(|call| (call.id.clone(), call.clone())));
+    }
+
+    /// Also writes to engine.log from now on.
+    pub fn log_to(&mut self, file: LogFile) {
+        self.log.set_file(file);
+    }
+
+    /// Prints one notice.
+    pub fn show_notice(&mut self, notice: &RunNotice<'_>) {
+        match notice {
+            RunNotice::EventsWritten(events) => {
+                events.iter().for_each(|event| self.track_sensitive(event));
+                self.log.write_events(events, &self.sensitive_answers);
+            }
+            RunNotice::EventDurable(event) => self.show_event(event),
+            RunNotice::LlmCallStarted => self.start_spinner("thinking"),
+            RunNotice::LlmCallEnded => self.stop_spinner(),
+            RunNotice::Reasoning(text) => {
+                self.log.write_note("reasoning received");
+                if self.verbosity == Verbosity::Verbose {
+                    self.print_block("~", DIM, text, usize::MAX);
+                }
+            }
+            RunNotice::AttemptFailed(attempt) => {
+                let next = match attempt.retry_in_ms {
+                    Some(0) => "retrying".to_owned(),
+                    Some(wait) => format!("retrying in {}", format_duration(wait)),
+                    None => "giving up".to_owned(),
+                };
+                self.show_warning(&format!(
+                    "LLM call failed: {}; {next}",
+                    truncate_to_line(&strip_terminal_controls(&attempt.error), 300)
+                ));
+            }
+            RunNotice::WaitingForAnswer(question) => {
+                if self.shown_question.as_ref() != Some(&question.call_id) {
+                    self.show_question(question);
+                }
+            }
+            RunNotice::Warning(text) => self.show_warning(text),
+        }
+    }
+
+    fn track_sensitive(&mut self, event: &Event) {
+        match &event.payload {
+            Payload::HumanInputRequest(question) if question.sensitive => {
+                self.sensitive_calls.insert(question.call_id.clone());
+            }
+            Payload::HumanInputReceived { call_id, response, .. }
+                if self.sensitive_calls.contains(call_id) =>
+            {
+                self.sensitive_answers.push(response.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn show_event(&mut self, event: &Event) {
+        // The observation of a denied call names the hook.
+        let denied = matches!(&event.payload, Payload::ActionRequest(call) if call.argv.is_none());
+        if let Some(text) = self.pending_hook_failure.take().filter(|_| !denied) {
+            self.print_line(&text);
+        }
+        match &event.payload {
+            Payload::EngineStart(start) => self.show_start(start),
+            Payload::UserMessage { content } => {
+                self.print_line("");
+                self.print_block(">", BOLD, content, MAX_RESULT_LINES);
+            }
+            Payload::Thought(thought) => self.show_thought(thought),
+            Payload::ActionRequest(request) => self.show_call(request),
+            Payload::ActionResult(result) => self.show_observation(result),
+            Payload::HumanInputRequest(question) => self.show_question(question),
+            Payload::HumanInputReceived { .. } => {}
+            Payload::Error { error_message, error_details } => {
+                self.show_error(error_message, error_details.hint.as_deref());
+            }
+            Payload::HookExecution { hook, exit_code, changed, .. } => {
+                self.show_hook(hook, *exit_code, *changed);
+            }
+            Payload::Snapshot(_) | Payload::RunTrusted { .. } => {}
+            Payload::Rollback { to, tree, .. } => {
+                self.print_line(&format!(
+                    "{WARN}<{WARN:#} the workspace: {}",
+                    describe_rollback(*to, *tree)
+                ));
+            }
+            Payload::Fork(fork) => {
+                self.print_line("");
+                self.print_line(&format!(
+                    "{BOLD}{}{BOLD:#} {DIM}forked from {} at iteration {}{DIM:#}",
+                    fork.run_id, fork.from.run_id, fork.from.iteration
+                ));
+                let work_dir = strip_terminal_controls(&fork.work_dir);
+                self.print_line(&format!("{DIM}workspace {work_dir}{DIM:#}"));
+            }
+            Payload::EngineEnd { status, final_iteration, .. } => {
+                let style = if *status == RunStatus::Completed { GOOD } else { WARN };
+                let count = if *final_iteration == 1 { "iteration" } else { "iterations" };
+                self.print_line("");
+                self.print_line(&format!(
+                    "{style}{status}{style:#} {DIM}after {final_iteration} {count}{DIM:#}"
+                ));
+            }
+        }
+    }
+
+    /// Prints a question, even with `-q`: an invisible question is never answered.
+    fn show_question(&mut self, question: &HumanQuestion) {
+        self.shown_question = Some(question.call_id.clone());
+        let prompt = self.sanitize(&question.prompt);
+        for (index, line) in prompt.lines().enumerate() {
+            let lead = if index == 0 { "?" } else { " " };
+            self.write_line(&format!("{WARN}{lead}{WARN:#} {line}"));
+        }
+    }
+
+    fn show_start(&mut self, start: &EngineStart) {
+        let model = strip_terminal_controls(start.config.model().unwrap_or_default());
+        let name = strip_terminal_controls(&start.agent_name);
+        let work_dir = strip_terminal_controls(&start.work_dir);
+        self.print_line(&format!("{BOLD}{name}{BOLD:#} {DIM}{}{DIM:#}", start.run_id));
+        self.print_line(&format!("{DIM}workspace {work_dir}{DIM:#}"));
+        let stand_in = match (&start.config.replay, start.config.provider()) {
+            (Some(replayed), _) => format!("the recording of run {}", replayed.run_id),
+            (None, Some("script")) => format!("a script ({model})"),
+            (None, Some("recorded")) => format!("a recording of {model}"),
+            _ => return self.print_line(&format!("{DIM}model {model}{DIM:#}")),
+        };
+        self.print_line(&format!("{WARN}the LLM is {stand_in}; everything else is real{WARN:#}"));
+    }
+
+    fn show_thought(&mut self, thought: &Thought) {
+        let is_result = thought.tool_calls.is_empty();
+        if thought.content.trim().is_empty() || (is_result && self.result_follows) {
+            return;
+        }
+        self.print_line("");
+        self.print_block("•", BOLD, &thought.content, usize::MAX);
+    }
+
+    fn show_call(&mut self, request: &ActionRequest) {
+        self.earlier_calls.remove(&request.call_id);
+        // A question prints its prompt in full.
+        let asks = request.argv.is_none() && request.tool_name == ASK_HUMAN_TOOL;
+        self.print_call(&request.tool_name, &request.tool_args, asks);
+        if request.argv.is_some() {
+            self.start_spinner("running");
+        }
+    }
+
+    fn print_call(&mut self, tool: &str, args: &Json, asks: bool) {
+        let args = match args {
+            Json::Object(args) => {
+                let args = args.iter().filter(|(name, value)| {
+                    !(asks && name.as_str() == "prompt" && value.is_string())
+                });
+                let pairs = args.map(|(name, value)| {
+                    let text = self.sanitize(&value_text(value));
+                    let value = match value {
+                        Json::String(_) => format_argument_value(&text, MAX_VALUE_WIDTH),
+                        _ => truncate_to_line(&text, MAX_VALUE_WIDTH),
+                    };
+                    let name = truncate_to_line(&strip_terminal_controls(name), MAX_VALUE_WIDTH);
+                    format!(" {name}={value}")
+                });
+                pairs.collect::<String>()
+            }
+            other => format!(" {}", self.sanitize(&value_text(other))),
+        };
+        let tool = truncate_to_line(&strip_terminal_controls(tool), 64);
+        // The arrow and the space after it take two columns.
+        let room = self.line_width().saturating_sub(tool.chars().count() + 2);
+        self.print_line(&format!(
+            "{CALL}→ {tool}{CALL:#}{}",
+            clip_line(args.lines().next().unwrap_or_default(), room)
+        ));
+    }
+
+    fn show_observation(&mut self, result: &ActionResult) {
+        if result.result.is_some() {
+            return;
+        }
+        if let Some(PendingCall { tool, arguments, .. }) =
+            self.earlier_calls.remove(&result.call_id)
+        {
+            self.print_call(&tool, &arguments.to_value(), false);
+        }
+        let hidden = self.sensitive_calls.remove(&result.call_id);
+        let text = if hidden { "[hidden]" } else { &result.observation_content };
+        let failed = result.exit_code != Some(0);
+        let lines =
+            if self.verbosity == Verbosity::Verbose { usize::MAX } else { MAX_RESULT_LINES };
+        self.print_result_lines(text, failed, lines);
+    }
+
+    /// Prints a hook that changed something and, for a recorded run, one that failed: during a run,
+    /// a warning says more.
+    fn show_hook(&mut self, hook: &str, exit_code: Option<i32>, changed: bool) {
+        let failed = exit_code != Some(0);
+        let how = match (changed, exit_code) {
+            (true, _) => "made a change".to_owned(),
+            (false, Some(0)) => "ran".to_owned(),
+            (false, Some(code)) => format!("exited with code {code}"),
+            (false, None) => "did not exit".to_owned(),
+        };
+        let style = if failed { WARN } else { DIM };
+        let text = format!("{style}  hook {} {how}{style:#}", strip_terminal_controls(hook));
+        if changed || self.verbosity == Verbosity::Verbose {
+            self.print_line(&text);
+        } else if failed && self.to_stdout {
+            self.pending_hook_failure = Some(text);
+        }
+    }
+
+    fn show_warning(&mut self, text: &str) {
+        let text = self.sanitize(text);
+        self.log.write_note(&format!("warning: {text}"));
+        let text = text.replace('\n', "\n  ");
+        self.print_line(&format!("{WARN}! {text}{WARN:#}"));
+    }
+
+    fn show_error(&mut self, message: &str, hint: Option<&str>) {
+        let message = self.sanitize(message);
+        self.write_line(&format!("{BAD}error:{BAD:#} {message}"));
+        if let Some(hint) = hint {
+            self.write_line(&format!("help: {}", strip_terminal_controls(hint)));
+        }
+    }
+
+    fn print_result_lines(&mut self, text: &str, failed: bool, limit: usize) {
+        let style = if failed { WARN } else { DIM };
+        let text = self.sanitize(text);
+        let lines: Vec<&str> = text.lines().collect();
+        // The bar and the spaces around it take four columns.
+        let room = self.line_width().saturating_sub(4);
+        // The last line of a failed call says how it ended.
+        let tail = usize::from(failed);
+        // The line itself says more than "1 more line".
+        let left_out = lines.len().saturating_sub(limit.saturating_add(tail));
+        let left_out = if left_out == 1 { 0 } else { left_out };
+        for (index, line) in lines.iter().enumerate() {
+            if left_out > 0 && index == limit {
+                self.print_line(&format!("{style}  │ … {left_out} more lines{style:#}"));
+            }
+            if left_out > 0 && (limit..limit + left_out).contains(&index) {
+                continue;
+            }
+            let line = clip_line(line, room);
+            let gap = if line.trim().is_empty() { "" } else { " " };
+            self.print_line(&format!("{style}  │{gap}{}{style:#}", line.trim_end()));
+        }
+    }
+
+    /// Prints a text of several lines after a mark.
+    fn print_block(&mut self, mark: &str, style: Style, text: &str, limit: usize) {
+        let text = self.sanitize(text.trim_end());
+        let count = text.lines().count();
+        let mut lead = mark;
+        for line in text.lines().take(limit) {
+            for piece in self.wrap_line(line) {
+                if piece.trim().is_empty() {
+                    self.print_line("");
+                } else {
+                    self.print_line(&format!("{style}{lead}{style:#} {piece}"));
+                }
+                lead = " ";
+            }
+        }
+        if count > limit {
+            self.print_line(&format!("{DIM}  … {} more lines{DIM:#}", count - limit));
+        }
+    }
+
+    /// Splits `line` to fit after a mark; only a terminal would break it elsewhere.
+    fn wrap_line<'t>(&self, line: &'t str) -> Vec<&'t str> {
+        if self.is_terminal {
+            wrap_words(line, self.line_width().saturating_sub(2))
+        } else {
+            vec![line]
+        }
+    }
+
+    /// `text` without terminal controls and sensitive answers.
+    fn sanitize(&self, text: &str) -> String {
+        redact_answers(&self.sensitive_answers, strip_terminal_controls(text))
+    }
+
+    /// The maximum number of characters of a line.
+    fn line_width(&self) -> usize {
+        let terminal = self.is_terminal.then(terminal::stderr_width).flatten();
+        terminal.map_or(MAX_LINE_WIDTH, |columns| columns.clamp(40, MAX_LINE_WIDTH))
+    }
+
+    /// Prints one line, unless only errors are printed.
+    pub fn print_line(&mut self, text: &str) {
+        if self.verbosity > Verbosity::Quiet {
+            self.write_line(text);
+        }
+    }
+
+    fn write_line(&mut self, text: &str) {
+        self.stop_spinner();
+        if self.verbosity == Verbosity::Silent {
+            return;
+        }
+        let mut line = if self.colours {
+            text.to_owned()
+        } else {
+            anstream::adapter::strip_str(text).to_string()
+        };
+        line.push('\n');
+        // In one write, so that lines of processes sharing a terminal do not mix.
+        let _ = if self.to_stdout {
+            std::io::stdout().write_all(line.as_bytes())
+        } else {
+            std::io::stderr().write_all(line.as_bytes())
+        };
+    }
+
+    fn start_spinner(&mut self, doing: &'static str) {
+        if !self.is_terminal || self.verbosity <= Verbosity::Quiet {
+            return;
+        }
+        self.stop_spinner();
+        self.spinner = Some(Spinner::start(doing));
+    }
+
+    fn stop_spinner(&mut self) {
+        self.spinner = None;
+    }
+}
+
+/// Whether output to `stream` may be coloured: depends on the environment and on whether it is a
+/// terminal.
+fn has_colours(stream: &impl RawStream) -> bool {
+    !matches!(AutoStream::choice(stream), ColorChoice::Never)
+}
+
+/// At most `room` characters of a line, ending in `…` if truncated.
+fn clip_line(line: &str, room: usize) -> String {
+    if line.chars().count() <= room {
+        return line.to_owned();
+    }
+    line.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// `line` split at spaces into pieces of at most `room` characters; a longer word stays whole.
+fn wrap_words(line: &str, room: usize) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = line;
+    while let Some((end, _)) = rest.char_indices().nth(room) {
+        let indent = rest.len() - rest.trim_start().len();
+        let fits = rest[..end].rfind(' ').filter(|at| *at > indent);
+        let blank = if rest[end..].starts_with(' ') { Some(end) } else { fits };
+        let Some(at) = blank.or_else(|| rest[end..].find(' ').map(|at| end + at)) else { break };
+        pieces.push(&rest[..at]);
+        rest = rest[at..].trim_start();
+    }
+    pieces.push(rest);
+    pieces
+}
+
+/// The state that a rollback restored, in words.
+fn describe_rollback(to: Option<u32>, tree: SnapshotId) -> String {
+    match to {
+        Some(0) => "restored to the beginning of the run".to_owned(),
+        Some(to) => format!("restored to the end of iteration {to}"),
+        None => format!("restored to {tree}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_is_cut_at_blanks() {
+        assert_eq!(wrap_words("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap_words("one two three", 6), ["one", "two", "three"]);
+        assert_eq!(wrap_words("    indented text", 8), ["    indented", "text"]);
+        assert_eq!(wrap_words("https://a.example/long x", 5), ["https://a.example/long", "x"]);
+        assert_eq!(wrap_words("äöü äöü", 3), ["äöü", "äöü"]);
+        assert_eq!(wrap_words("", 3), [""]);
+    }
+
+    #[test]
+    fn a_line_that_is_cut_says_so() {
+        assert_eq!(clip_line("abc", 3), "abc");
+        assert_eq!(clip_line("äöüß", 3), "äö…");
+    }
+}

@@ -1,0 +1,275 @@
+//! RunResult v2.0: the result of a run, computed from its state.
+
+use delta_base::shell_quote::{shell_quote, shell_quote_path};
+use delta_base::time::Timestamp;
+use delta_llm::llm::ModelChoice;
+use delta_run::event::{InputType, RunStatus};
+use delta_run::run::RunMetadata;
+use delta_run::state::RunState;
+use serde::Serialize;
+use serde_json::{Map, Value as Json, json};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+const SCHEMA_VERSION: &str = "2.0";
+
+/// The result of a run, or the error of a command outside of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunResult {
+    /// The version of this schema, `2.0`.
+    pub schema_version: &'static str,
+    /// The run; null when none was created.
+    pub run_id: Option<String>,
+    /// The status of the run.
+    pub status: RunStatus,
+    /// The result of a COMPLETED run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    /// The error of a FAILED or INTERRUPTED run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<RunErrorInfo>,
+    /// The open question of a run that is WAITING_FOR_INPUT.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interaction: Option<PendingInteraction>,
+    /// Iterations, time, tokens and cost.
+    pub metrics: RunMetrics,
+    /// The agent and the workspace.
+    pub metadata: ResultMetadata,
+    /// Sensitive answers, which the text format redacts.
+    #[serde(skip)]
+    pub sensitive: Vec<String>,
+}
+
+/// The error of a run that ended without a result.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunErrorInfo {
+    /// The kind of error, for programs: `config`, `llm`, `max_iterations`, `interrupted`, ...
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The error, for humans.
+    pub message: String,
+    /// How to resolve it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<String>,
+}
+
+/// The question of a run that waits for an answer.
+#[derive(Debug, Clone, Serialize)]
+pub struct PendingInteraction {
+    /// The text of the question.
+    pub prompt: String,
+    /// The kind of answer that is expected.
+    pub input_type: InputType,
+    /// Whether the answer must not be shown.
+    pub sensitive: bool,
+}
+
+/// Iterations, time, tokens and cost.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunMetrics {
+    /// LLM answers, of all processes of the run.
+    pub iterations: u32,
+    /// Milliseconds from the first event of this process to its last.
+    pub duration_ms: u64,
+    /// When this process started or resumed the run.
+    pub start_time: Timestamp,
+    /// When this process left the run.
+    pub end_time: Timestamp,
+    /// Tokens and cost, of all processes of the run.
+    pub usage: UsageTotal,
+}
+
+/// Tokens and cost.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct UsageTotal {
+    /// USD; null if the cost of any part is unknown.
+    pub total_cost_usd: Option<f64>,
+    /// Tokens in requests.
+    pub input_tokens: u64,
+    /// Tokens in answers.
+    pub output_tokens: u64,
+    /// The same by model, with the cached part of the input.
+    pub model_usage: Map<String, Json>,
+}
+
+/// The agent and the workspace.
+#[derive(Debug, Clone, Serialize)]
+pub struct ResultMetadata {
+    /// The name of the agent; empty outside of a run.
+    pub agent_name: String,
+    /// The absolute path of the workspace; empty outside of a run.
+    pub workspace_path: String,
+}
+
+impl RunResult {
+    /// The result of a run; `None` before its ENGINE_START.
+    pub fn from_state(state: &RunState) -> Option<Self> {
+        let metadata = RunMetadata::from_state(state)?;
+        let status = metadata.status;
+        let start_time = state.started_at?;
+        let end_time = state.worked_until?;
+        Some(Self {
+            schema_version: SCHEMA_VERSION,
+            run_id: Some(metadata.run_id.to_string()),
+            status,
+            result: state.result.clone().filter(|_| status == RunStatus::Completed),
+            error: run_error_info(state, status),
+            interaction: state.question().filter(|_| status == RunStatus::WaitingForInput).map(
+                |question| PendingInteraction {
+                    prompt: question.prompt.clone(),
+                    input_type: question.input_type,
+                    sensitive: question.sensitive,
+                },
+            ),
+            metrics: RunMetrics {
+                iterations: state.iterations,
+                duration_ms: u64::try_from(end_time.as_millis() - start_time.as_millis())
+                    .unwrap_or(0),
+                start_time,
+                end_time,
+                usage: usage_total(state),
+            },
+            metadata: ResultMetadata {
+                agent_name: metadata.agent_name,
+                workspace_path: metadata.work_dir,
+            },
+            sensitive: state.sensitive_answers.clone(),
+        })
+    }
+
+    /// The result of a command that failed before or outside of a run.
+    pub fn without_run(
+        run_id: Option<String>,
+        status: RunStatus,
+        error: RunErrorInfo,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            run_id,
+            status,
+            result: None,
+            error: Some(error),
+            interaction: None,
+            metrics: RunMetrics {
+                iterations: 0,
+                duration_ms: 0,
+                start_time: now,
+                end_time: now,
+                usage: UsageTotal::default(),
+            },
+            metadata: ResultMetadata { agent_name: String::new(), workspace_path: String::new() },
+            sensitive: Vec::new(),
+        }
+    }
+}
+
+fn run_error_info(state: &RunState, status: RunStatus) -> Option<RunErrorInfo> {
+    let next = ContinueCommand::from_state(state).to_string();
+    match (status, &state.error) {
+        (RunStatus::Failed, Some((message, details))) => {
+            // The question is still open.
+            let hint = state.question().map(|_| format!("`{next} -i` asks again"));
+            Some(RunErrorInfo {
+                kind: details.kind.clone(),
+                message: message.clone(),
+                details: details.hint.clone().or(hint),
+            })
+        }
+        (RunStatus::Interrupted, _) => Some(RunErrorInfo {
+            kind: "interrupted".to_owned(),
+            message: "the run was interrupted".to_owned(),
+            details: Some(format!("`{next}` resumes the run")),
+        }),
+        _ => None,
+    }
+}
+
+/// The command that continues a run as its last process did. Every hint that continues a run is
+/// made here.
+#[derive(Debug, Clone)]
+pub struct ContinueCommand {
+    run_id: String,
+    work_dir: PathBuf,
+    model: Option<String>,
+    message: Option<String>,
+}
+
+impl ContinueCommand {
+    /// Continues the run in the workspace and with the `--model` of its last process.
+    pub fn from_state(state: &RunState) -> Self {
+        let start = state.start.as_ref();
+        let model = start.and_then(|start| start.config.model_option());
+        Self {
+            run_id: start.map_or_else(|| "RUN".to_owned(), |start| start.run_id.to_string()),
+            work_dir: start.map_or_else(|| ".".into(), |start| PathBuf::from(&start.work_dir)),
+            model: model.map(str::to_owned),
+            message: None,
+        }
+    }
+
+    /// Names the workspace as the operator does.
+    #[must_use]
+    pub fn with_work_dir(self, work_dir: &Path) -> Self {
+        Self { work_dir: work_dir.to_owned(), ..self }
+    }
+
+    /// Replaces `--model`, if `model` is given.
+    #[must_use]
+    pub fn with_model(self, model: Option<&ModelChoice>) -> Self {
+        Self { model: model.map(ToString::to_string).or(self.model), ..self }
+    }
+
+    /// Adds a message.
+    #[must_use]
+    pub fn with_message(self, message: &str) -> Self {
+        Self { message: Some(message.to_owned()), ..self }
+    }
+}
+
+impl fmt::Display for ContinueCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "delta continue --run-id {} -w {}",
+            self.run_id,
+            shell_quote_path(&self.work_dir)
+        )?;
+        self.model.iter().try_for_each(|model| write!(f, " --model {}", shell_quote(model)))?;
+        self.message.iter().try_for_each(|message| write!(f, " -m {}", quote_prose(message)))
+    }
+}
+
+/// A message quoted for a command line, preferably in double quotes.
+fn quote_prose(text: &str) -> String {
+    let is_plain = text.chars().all(|c| c.is_alphanumeric() || " ,.".contains(c));
+    if is_plain && text.contains(' ') { format!("\"{text}\"") } else { shell_quote(text) }
+}
+
+fn usage_total(state: &RunState) -> UsageTotal {
+    let mut total = UsageTotal::default();
+    for usage in &state.usage {
+        total.input_tokens += usage.input_tokens;
+        total.output_tokens += usage.output_tokens;
+        total.model_usage.insert(
+            usage.model.clone(),
+            json!({
+                "input_tokens": usage.input_tokens,
+                "cached_input_tokens": usage.cached_input_tokens,
+                "output_tokens": usage.output_tokens,
+                "cost_usd": usage.cost_usd.map(round_usd),
+            }),
+        );
+    }
+    // The sum is known only if every part is.
+    let costs: Option<Vec<f64>> = state.usage.iter().map(|usage| usage.cost_usd).collect();
+    total.total_cost_usd = costs
+        .filter(|costs| !costs.is_empty() && !state.unmetered)
+        .map(|costs| round_usd(costs.iter().sum()));
+    total
+}
+
+/// Removes the noise of binary fractions.
+fn round_usd(amount: f64) -> f64 {
+    (amount * 1e12).round() / 1e12
+}

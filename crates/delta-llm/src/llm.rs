@@ -1,0 +1,371 @@
+//! The LLM: the request, the reply, and the trait of the providers that turn one into the other.
+//!
+//! Knows nothing of runs or journals. A [`Provider`] gets a finished [`LlmRequest`] and returns a complete [`Reply`] or
+//! an [`LlmError`]; it drops a response that breaks off.
+
+use delta_base::json;
+use delta_base::signal::CancelToken;
+use delta_base::time::Timestamp;
+use delta_shell::EngineVars;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+mod call_arguments;
+pub mod cassette;
+mod command_provider;
+pub mod config;
+pub mod endpoint;
+mod model_choice;
+pub mod openai;
+mod pricing;
+pub mod recorded_provider;
+mod reply_assembler;
+pub mod script;
+mod sse_parser;
+
+pub use call_arguments::CallArguments;
+pub use config::{LlmConfig, ProviderKind};
+pub use endpoint::{Endpoint, EndpointError};
+pub use model_choice::ModelChoice;
+pub use pricing::{PRICING_HELP, Pricing};
+
+/// The environment variable that marks the processes of the `command` provider. By it delta finds and kills the processes
+/// that left the process group of a command that was killed.
+pub const COMMAND_MARK: (&str, &str) = ("DELTA_LLM", "1");
+
+/// One message of the conversation, in the form of Chat Completions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+pub enum Message<'a> {
+    /// A context block.
+    System {
+        /// The text of the block.
+        content: Cow<'a, str>,
+    },
+    /// A message of the user.
+    User {
+        /// The text of the message.
+        content: Cow<'a, str>,
+    },
+    /// An earlier reply of the LLM.
+    Assistant {
+        /// The text of the reply; `null` if it had only tool calls.
+        content: Option<Cow<'a, str>>,
+        /// The reasoning of the reply, only with `llm.echo_reasoning`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning_content: Option<Cow<'a, str>>,
+        /// The tool calls of the reply.
+        #[serde(skip_serializing_if = "has_no_calls")]
+        tool_calls: Cow<'a, [ToolCall]>,
+    },
+    /// The result of one call.
+    Tool {
+        /// The id of the call.
+        tool_call_id: Cow<'a, str>,
+        /// The observation.
+        content: Cow<'a, str>,
+    },
+}
+
+#[expect(clippy::ptr_arg, reason = "serde passes the field as it is")]
+fn has_no_calls(calls: &Cow<'_, [ToolCall]>) -> bool {
+    calls.is_empty()
+}
+
+impl Message<'_> {
+    /// The message as the request contains it.
+    pub fn to_json(&self) -> String {
+        json::to_json(self)
+    }
+}
+
+/// A tool call as the LLM wrote it; nothing in it has been checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// The id from the LLM, which may be empty, repeated or hostile.
+    pub id: String,
+    /// Always `function`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The function and its arguments.
+    pub function: FunctionCall,
+}
+
+impl ToolCall {
+    /// A call of the function `name`.
+    pub fn new(
+        id: impl Into<String>,
+        name: impl Into<String>,
+        arguments: impl Into<String>,
+    ) -> Self {
+        let function = FunctionCall { name: name.into(), arguments: CallArguments::new(arguments) };
+        Self { id: id.into(), kind: "function".to_owned(), function }
+    }
+}
+
+/// The function of a [`ToolCall`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionCall {
+    /// The name of the tool; there may be no such tool.
+    pub name: String,
+    /// The arguments as text, which should be a JSON object.
+    pub arguments: CallArguments,
+}
+
+/// A request to the LLM: the body that is sent, and what a provider needs to know about it.
+#[derive(Debug)]
+pub struct LlmRequest<'a> {
+    /// The exact request body: compact JSON. Shared, so that a provider can send it without a copy.
+    pub body: &'a Arc<String>,
+    /// The text of the first user message; `${task}` in a script.
+    pub task: &'a str,
+    /// The text of the last user message; `${message}` in a script.
+    pub last_user_message: &'a str,
+    /// The last message, as JSON; a script matches `when` against its text, and `${last}` is its text.
+    pub last_message: &'a str,
+    /// The index of the next turn of a script or call of a recording, according to the journal.
+    pub script_turn: usize,
+}
+
+/// The body of a response, as JSON text: nearly always it is recorded and not parsed.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ResponseBody(Box<RawValue>);
+
+impl ResponseBody {
+    /// Serializes `body` as JSON.
+    pub fn new(body: &impl Serialize) -> Self {
+        Self(to_raw_value(body).unwrap_or_default())
+    }
+
+    /// Parses the text.
+    pub fn to_value(&self) -> Value {
+        serde_json::from_str(self.0.get()).unwrap_or_default()
+    }
+}
+
+impl PartialEq for ResponseBody {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
+/// A complete reply of the LLM.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reply {
+    /// The text, if any.
+    pub content: Option<String>,
+    /// The reasoning, if any.
+    pub reasoning: Option<String>,
+    /// The tool calls, in order.
+    pub tool_calls: Vec<ToolCall>,
+    /// Why the LLM stopped: `stop`, `tool_calls`, `length`, `content_filter`, ...
+    pub finish_reason: Option<String>,
+    /// The text of a refusal.
+    pub refusal: Option<String>,
+    /// The tokens and the cost of the call.
+    pub usage: Option<Usage>,
+    /// The index of the script turn or of the recorded call that provided the reply.
+    pub script_turn: Option<usize>,
+    /// The response body as received; for a streamed response, assembled into the form of an unstreamed one.
+    pub response: ResponseBody,
+    /// The HTTP status, for providers that have one.
+    pub status: Option<u16>,
+    /// The body that was sent, if it differs from the request's.
+    pub sent_body: Option<Arc<String>>,
+}
+
+/// Tokens and cost of one call, as the endpoint reported them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// The model that replied.
+    pub model: String,
+    /// Tokens of the request.
+    pub input_tokens: u64,
+    /// Tokens of the request that the endpoint read from its cache; `input_tokens` includes them.
+    #[serde(default)]
+    pub cached_input_tokens: u64,
+    /// Tokens of the reply.
+    pub output_tokens: u64,
+    /// USD, from `llm.pricing` or the endpoint's own figure; absent if neither is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+}
+
+impl Usage {
+    /// Finds the usage in the fields of a response of `model`: in `usage`, or in `x_groq.usage`, where Groq streams it.
+    pub fn from_response<'a>(
+        field: impl Fn(&str) -> Option<&'a Value>,
+        model: &str,
+    ) -> Option<Self> {
+        let usage = field("usage").and_then(|usage| Self::parse(usage, model));
+        usage.or_else(|| Self::parse(field("x_groq")?.get("usage")?, model))
+    }
+
+    /// Parses the `usage` of a Chat Completions response of `model`; `None` if it is not an object.
+    pub fn parse(usage: &Value, model: &str) -> Option<Self> {
+        let usage = usage.as_object()?;
+        let count = |name: &str| usage.get(name).and_then(Value::as_u64);
+        let cached = usage
+            .get("prompt_tokens_details")
+            .and_then(|details| details.get("cached_tokens"))
+            .and_then(Value::as_u64);
+        Some(Self {
+            model: model.to_owned(),
+            input_tokens: count("prompt_tokens").or_else(|| count("input_tokens")).unwrap_or(0),
+            cached_input_tokens: cached.or_else(|| count("prompt_cache_hit_tokens")).unwrap_or(0),
+            output_tokens: count("completion_tokens")
+                .or_else(|| count("output_tokens"))
+                .unwrap_or(0),
+            cost_usd: usage.get("cost").and_then(Value::as_f64),
+        })
+    }
+}
+
+/// A failed attempt of a call, for io/ and stderr.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// When it started.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// The HTTP status, if a response began.
+    pub status: Option<u16>,
+    /// Why it failed.
+    pub error: String,
+    /// The delay before the next attempt; absent after the last.
+    pub retry_in_ms: Option<u64>,
+}
+
+/// Why an LLM call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LlmError {
+    /// Cancellation was requested; a partial response is dropped.
+    #[error("interrupted")]
+    Cancelled,
+    /// Every attempt failed, or one failed in a way that a retry would not change.
+    #[error("{message}")]
+    Failed {
+        /// The message for the user, with the provider's own message.
+        message: String,
+        /// The last HTTP status.
+        status: Option<u16>,
+        /// What the user can do about it.
+        hint: Option<String>,
+        /// The body of the last error response.
+        response: Option<Value>,
+        /// The index of the script turn or of the recorded call that failed.
+        script_turn: Option<usize>,
+    },
+}
+
+impl LlmError {
+    /// A failure with nothing but a message.
+    pub fn from_message(message: impl Into<String>) -> Self {
+        Self::Failed {
+            message: message.into(),
+            status: None,
+            hint: None,
+            response: None,
+            script_turn: None,
+        }
+    }
+}
+
+/// Gets each failed attempt when it fails.
+pub type AttemptObserver<'a> = &'a mut dyn FnMut(&Attempt);
+
+/// A source of replies.
+pub trait Provider {
+    /// Waits for one complete reply, at most until `cancel` is set.
+    fn complete(
+        &mut self,
+        request: &LlmRequest<'_>,
+        cancel: &CancelToken,
+        observe_attempt: AttemptObserver<'_>,
+    ) -> Result<Reply, LlmError>;
+}
+
+/// Creates the provider that `config` selects: `endpoint` for an endpoint. Does not connect before the first call.
+/// Only the `command` provider calls `launch`.
+pub fn create_provider(
+    config: &LlmConfig,
+    endpoint: Option<openai::OpenAiProvider>,
+    launch: impl FnOnce() -> delta_process::LaunchContext,
+    vars: &EngineVars,
+) -> Result<Box<dyn Provider>, LlmError> {
+    match (&config.provider, endpoint) {
+        (ProviderKind::OpenAi, Some(endpoint)) => Ok(Box::new(endpoint)),
+        (ProviderKind::OpenAi, None) => Err(LlmError::from_message("no endpoint")),
+        (ProviderKind::Script(script), _) => {
+            Ok(Box::new(script::ScriptProvider::new(script.clone(), config.model.clone())))
+        }
+        (ProviderKind::Recorded(cassette), _) => {
+            let accept_all = Box::new(|_: &recorded_provider::RequestComparison<'_>| Ok(()));
+            let calls = cassette.recorded_calls();
+            Ok(Box::new(recorded_provider::RecordedProvider::new(calls, accept_all)))
+        }
+        (ProviderKind::Command(argv), _) => Ok(Box::new(command_provider::CommandProvider::new(
+            argv.iter().map(|word| vars.expand_text(word)).collect(),
+            launch(),
+            config.model.clone(),
+            config.timeout_ms,
+        ))),
+    }
+}
+
+/// Parses an unstreamed Chat Completions response. `model` is used if the response does not name one.
+pub fn parse_reply(response: &Value, model: &str) -> Result<Reply, String> {
+    let choice = response.get("choices").and_then(|choices| choices.get(0));
+    let Some(message) = choice.and_then(|choice| choice.get("message")).and_then(Value::as_object)
+    else {
+        return Err("the response has no choices[0].message".to_owned());
+    };
+    let text = |name: &str| content_text(message.get(name));
+    let calls =
+        message.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let finish_reason = choice.and_then(|choice| choice.get("finish_reason"));
+    let model = response.get("model").and_then(Value::as_str).unwrap_or(model);
+    Ok(Reply {
+        content: text("content"),
+        reasoning: text("reasoning_content").or_else(|| text("reasoning")),
+        tool_calls: calls.iter().map(parse_tool_call).collect(),
+        finish_reason: finish_reason.and_then(Value::as_str).map(str::to_owned),
+        refusal: text("refusal"),
+        usage: Usage::from_response(|name| response.get(name), model),
+        script_turn: None,
+        status: None,
+        sent_body: None,
+        response: ResponseBody::new(response),
+    })
+}
+
+/// The text of a message in the form of Chat Completions; empty if it has none.
+pub fn message_text(message: &Value) -> String {
+    content_text(message.get("content")).unwrap_or_default()
+}
+
+/// The text of a content that is a string or a list of text parts; `None` if it is empty.
+fn content_text(value: Option<&Value>) -> Option<String> {
+    let text = match value? {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
+        _ => return None,
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+fn parse_tool_call(call: &Value) -> ToolCall {
+    let empty = Map::new();
+    let function = call.get("function").and_then(Value::as_object).unwrap_or(&empty);
+    let arguments = match function.get("arguments") {
+        Some(Value::String(text)) => text.clone(),
+        // Some local servers send the object itself instead of its text.
+        Some(object @ Value::Object(_)) => object.to_string(),
+        _ => String::new(),
+    };
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    ToolCall::new(text(call.get("id")), text(function.get("name")), arguments)
+}

@@ -1,0 +1,112 @@
+//! The arguments of a tool call: the text that the LLM wrote, and its JSON.
+
+use delta_base::json_repair::replace_lone_surrogates;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::fmt;
+
+/// The arguments of a tool call, created where the text arrives: from the LLM, a hook, or the journal.
+///
+/// An LLM may write a lone surrogate, which no JSON parser accepts; such text is repaired once, here. Only the text as the
+/// LLM wrote it is recorded and compared.
+#[derive(Clone, Default)]
+pub struct CallArguments {
+    text: String,
+    /// The text with its lone surrogates replaced; `None` if it has none.
+    repaired: Option<String>,
+}
+
+impl CallArguments {
+    /// Arguments with the text as the LLM wrote it.
+    pub fn new(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let repaired = match replace_lone_surrogates(&text) {
+            Cow::Owned(repaired) => Some(repaired),
+            Cow::Borrowed(_) => None,
+        };
+        Self { text, repaired }
+    }
+
+    /// The text as the LLM wrote it.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The repaired text, which may still not be JSON.
+    pub fn as_json(&self) -> &str {
+        self.repaired.as_deref().unwrap_or(&self.text)
+    }
+
+    /// Parses the JSON.
+    ///
+    /// # Errors
+    /// The text is not JSON, or its JSON does not fit `T`.
+    pub fn parse<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(self.as_json())
+    }
+
+    /// The parsed value, or a string with the text if that is not JSON.
+    pub fn to_value(&self) -> Json {
+        self.parse().unwrap_or_else(|_| Json::from(self.as_str()))
+    }
+}
+
+impl PartialEq for CallArguments {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for CallArguments {}
+
+impl fmt::Debug for CallArguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
+    }
+}
+
+impl Serialize for CallArguments {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for CallArguments {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn c_4_4_arguments_are_recorded_as_written_and_parsed_as_repaired() {
+        let written = " {\"a\": \"\\ud800\", \"b\": 1.50}\n";
+        let arguments = CallArguments::new(written);
+        assert_eq!(arguments.as_str(), written);
+        assert_eq!(arguments.to_value(), json!({"a": "\u{fffd}", "b": 1.5}));
+        assert_eq!(
+            CallArguments::new("{\"a\": \"\\ud83d\\ude00\"}").to_value(),
+            json!({"a": "😀"})
+        );
+        assert_eq!(CallArguments::new(" ls ").to_value(), json!(" ls "));
+    }
+
+    proptest! {
+        #[test]
+        fn arguments_read_back_as_they_were_written(text in r#"(\\ud800|\\u00e4|[ {}"\\a]|\PC)*"#) {
+            let arguments = CallArguments::new(text.clone());
+            let json = serde_json::to_string(&arguments).unwrap();
+            prop_assert_eq!(&json, &serde_json::to_string(&text).unwrap());
+            let read: CallArguments = serde_json::from_str(&json).unwrap();
+            prop_assert_eq!(read.as_json(), arguments.as_json());
+            prop_assert_eq!(read, arguments);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The `command` provider: a command that reads the request body from standard input and prints the response body.
+
+use super::{AttemptObserver, COMMAND_MARK, LlmError, LlmRequest, Provider, Reply, parse_reply};
+use delta_base::json_repair;
+use delta_base::signal::CancelToken;
+use delta_base::terminal_text;
+use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
+use std::time::Duration;
+
+const STDERR_EXCERPT_BYTES: usize = 4096;
+
+pub(super) struct CommandProvider {
+    argv: Vec<String>,
+    launch: LaunchContext,
+    model: String,
+    timeout: Duration,
+}
+
+impl CommandProvider {
+    pub(super) fn new(
+        argv: Vec<String>,
+        launch: LaunchContext,
+        model: String,
+        timeout_ms: u64,
+    ) -> Self {
+        Self { argv, launch, model, timeout: Duration::from_millis(timeout_ms) }
+    }
+
+    /// Why a process that ended like this has no response.
+    fn check_end(&self, end: &ProcessEnd, stderr: &str) -> Result<(), LlmError> {
+        let program = &self.argv[0];
+        let message = match end {
+            ProcessEnd::Exited(0) => return Ok(()),
+            ProcessEnd::Cancelled | ProcessEnd::OutOfTime => return Err(LlmError::Cancelled),
+            ProcessEnd::NotStarted { reason, .. } => {
+                let message = format!("the LLM command could not be started: {reason}");
+                return Err(LlmError::from_message(message));
+            }
+            ProcessEnd::Exited(code) => {
+                format!("the LLM command `{program}` exited with code {code}")
+            }
+            ProcessEnd::Killed(signal) => {
+                let signal = process::signal_name(*signal);
+                format!("the LLM command `{program}` was killed by {signal}")
+            }
+            ProcessEnd::TimedOut => {
+                let millis = self.timeout.as_millis();
+                format!("the LLM command `{program}` did not respond within {millis} ms")
+            }
+        };
+        Err(LlmError::from_message(match stderr.trim() {
+            "" => message,
+            stderr => format!("{message}: {stderr}"),
+        }))
+    }
+
+    fn parse_output(&self, output: &[u8]) -> Result<Reply, LlmError> {
+        let program = &self.argv[0];
+        let text = String::from_utf8_lossy(output);
+        let response = serde_json::from_str(&json_repair::replace_lone_surrogates(&text)).map_err(
+            |error| {
+                let excerpt = terminal_text::truncate_to_line(&text, 200);
+                LlmError::from_message(format!(
+                    "the LLM command `{program}` did not print JSON ({error}): {excerpt}"
+                ))
+            },
+        )?;
+        parse_reply(&response, &self.model).map_err(|reason| {
+            LlmError::from_message(format!(
+                "the LLM command `{program}` did not print a response: {reason}"
+            ))
+        })
+    }
+}
+
+impl Provider for CommandProvider {
+    fn complete(
+        &mut self,
+        request: &LlmRequest<'_>,
+        cancel: &CancelToken,
+        _: AttemptObserver<'_>,
+    ) -> Result<Reply, LlmError> {
+        let run_dir = self.launch.env.get("RUN_DIR").map(|dir| dir.to_string_lossy());
+        let run_dir = run_dir.unwrap_or_default();
+        let command = ProcessCommand {
+            argv: &self.argv,
+            context: &self.launch,
+            stdin: request.body.as_bytes(),
+            timeout: self.timeout,
+            spool: None,
+            excerpt_bytes: STDERR_EXCERPT_BYTES,
+            capture_whole: true,
+            marks: &[("RUN_DIR", &run_dir), COMMAND_MARK],
+        };
+        let process = process::run_process(&command, cancel);
+        let stderr = String::from_utf8_lossy(&process.stderr.head);
+        self.check_end(&process.end, &stderr)?;
+        self.parse_output(process.stdout.whole.as_deref().unwrap_or_default())
+    }
+}

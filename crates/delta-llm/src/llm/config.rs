@@ -1,0 +1,375 @@
+//! The `llm:` section of agent.yaml.
+
+use super::cassette::Cassette;
+use super::model_choice::ModelChoice;
+use super::pricing::{PRICING_MAPPING, Pricing};
+use super::script::ScriptFile;
+use delta_base::suggest;
+use delta_base::terminal_text;
+use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
+use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
+use serde_json::{Map, Value as Json};
+use std::path::Path;
+use std::rc::Rc;
+
+/// The section `llm:` of agent.yaml.
+pub static LLM_MAPPING: MappingSchema = MappingSchema {
+    label: "`llm`",
+    description: "The LLM, and how to call it. Other keys are copied into the request body unchanged.",
+    keys: &[
+        KeySchema::required(
+            "model",
+            ValueShape::Text,
+            "The name of the model; for the providers `script` and `recorded`, the path of a file.",
+        ),
+        KeySchema::with_default(
+            "provider",
+            // Accepts any text here: `read_provider_name` reports an unknown one with better help.
+            ValueShape::OneOf(&[ValueShape::Choice(&PROVIDER_NAMES)]),
+            DefaultValue::Text("openai"),
+            "The source of replies: an OpenAI-compatible endpoint, a script file, a command, or a cassette.",
+        ),
+        KeySchema::optional(
+            "base_url",
+            ValueShape::Pattern("https?://.*"),
+            "The URL of the endpoint, such as `http://localhost:11434/v1`; it takes precedence over DELTA_BASE_URL.",
+        ),
+        KeySchema::optional(
+            "api_key_env",
+            ValueShape::Text,
+            "The variable that contains the key, instead of DELTA_API_KEY and OPENAI_API_KEY.",
+        ),
+        KeySchema::optional(
+            "command",
+            ValueShape::List(&ValueShape::Text),
+            "For the provider `command`: a program, which reads the request from stdin and prints the response, and its arguments.",
+        ),
+        KeySchema::with_default(
+            "stream",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(true),
+            "Whether to request streamed responses.",
+        ),
+        KeySchema::with_default(
+            "timeout_ms",
+            ValueShape::Milliseconds(1..1 << 40),
+            DefaultValue::Integer(600_000),
+            "The timeout of a whole response, in milliseconds.",
+        ),
+        KeySchema::with_default(
+            "idle_timeout_ms",
+            ValueShape::Milliseconds(1..1 << 40),
+            DefaultValue::Integer(120_000),
+            "The timeout without a byte, in milliseconds.",
+        ),
+        KeySchema::with_default(
+            "max_retries",
+            ValueShape::Integer(0..101),
+            DefaultValue::Integer(5),
+            "The number of attempts after the first.",
+        ),
+        KeySchema::optional(
+            "pricing",
+            ValueShape::Mapping(&PRICING_MAPPING),
+            "The price of tokens, in USD per million.",
+        ),
+        KeySchema::with_default(
+            "echo_reasoning",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(false),
+            "Whether to send the reasoning of earlier replies back.",
+        ),
+        KeySchema::optional(
+            "temperature",
+            ValueShape::Number(0.0, 2.0),
+            "Copied into the request.",
+        ),
+        KeySchema::optional(
+            "max_tokens",
+            ValueShape::TokenCount(1..1 << 40),
+            "Copied into the request.",
+        ),
+        KeySchema::refused("messages", "Set by the engine."),
+        KeySchema::refused("tools", "Set by the engine."),
+        KeySchema::refused("stream_options", "Set by the engine."),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: true,
+};
+
+/// Keys of [`LLM_MAPPING`] that are copied into the request body too.
+const BODY_KEYS: [&str; 2] = ["temperature", "max_tokens"];
+
+pub(super) const PROVIDER_NAMES: [&str; 4] = ["openai", "script", "command", "recorded"];
+
+pub(super) const CASSETTE_HELP: &str = "for the `recorded` provider, `model` is the path of a cassette; `delta test --record` records one";
+pub(super) const SCRIPT_HELP: &str =
+    "for the `script` provider, `model` is the path of a script file";
+pub(super) const COMMAND_HELP: &str =
+    "write `command: [PROGRAM, ARG, ...]`; it reads the request from stdin";
+
+/// The LLM, and how to call it.
+#[derive(Debug, Clone)]
+pub struct LlmConfig {
+    /// The name of the model.
+    pub model: String,
+    /// The provider of the replies.
+    pub provider: ProviderKind,
+    /// The address in agent.yaml, if it has one.
+    pub base_url: Option<String>,
+    /// The variable of the key in agent.yaml, if it has one.
+    pub api_key_env: Option<String>,
+    /// Whether to request streamed responses.
+    pub stream: bool,
+    /// The timeout of a whole response, in milliseconds.
+    pub timeout_ms: u64,
+    /// The longest time without a byte, in milliseconds.
+    pub idle_timeout_ms: u64,
+    /// The number of attempts after the first.
+    pub max_retries: u32,
+    /// The price of tokens.
+    pub pricing: Option<Pricing>,
+    /// Whether to send the reasoning of earlier replies back.
+    pub echo_reasoning: bool,
+    /// The other keys of the request body, in the order of the file.
+    pub body: Map<String, Json>,
+}
+
+/// The kind of provider, with what agent.yaml defines for it.
+#[derive(Debug, Clone)]
+pub enum ProviderKind {
+    /// An OpenAI-compatible endpoint.
+    OpenAi,
+    /// A script.
+    Script(Rc<ScriptFile>),
+    /// A program and its arguments.
+    Command(Vec<String>),
+    /// The recorded responses of an LLM.
+    Recorded(Rc<Cassette>),
+}
+
+impl ProviderKind {
+    /// The name of the provider in agent.yaml.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Script(_) => "script",
+            Self::Command(_) => "command",
+            Self::Recorded(_) => "recorded",
+        }
+    }
+
+    /// Whether a request may ask for a streamed response. A request to a cassette is built as for the recorded provider.
+    pub fn can_stream(&self) -> bool {
+        match self {
+            Self::OpenAi => true,
+            Self::Recorded(cassette) => cassette.header.provider == "openai",
+            Self::Script(_) | Self::Command(_) => false,
+        }
+    }
+
+    /// Loads a script; `Ok(None)` if it has mistakes, which are reported.
+    ///
+    /// # Errors
+    /// The file could not be read.
+    pub(super) fn load_script(doc: &YamlDocument, path: &Path) -> Result<Option<Self>, String> {
+        let text = delta_base::durable::read_regular_text(path)
+            .map_err(|error| format!("could not read the script {}: {error}", path.display()))?;
+        match ScriptFile::parse(&path.display().to_string(), &text) {
+            Ok(script) => Ok(Some(Self::Script(Rc::new(script)))),
+            Err(mut report) => {
+                doc.append_report(&mut report);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Loads a cassette; `Ok(None)` if it has mistakes, which are reported.
+    ///
+    /// # Errors
+    /// The file could not be read.
+    pub(super) fn load_cassette(doc: &YamlDocument, path: &Path) -> Result<Option<Self>, String> {
+        let text = delta_base::durable::read_regular_text(path)
+            .map_err(|error| format!("could not read the cassette {}: {error}", path.display()))?;
+        match Cassette::parse(&path.display().to_string(), &text) {
+            Ok(cassette) => Ok(Some(Self::Recorded(Rc::new(cassette)))),
+            Err(mut report) => {
+                doc.append_report(&mut report);
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl LlmConfig {
+    /// Whether the cost of a call is known. A script is free.
+    pub fn has_known_cost(&self) -> bool {
+        self.pricing.is_some() || matches!(self.provider, ProviderKind::Script(_))
+    }
+
+    /// Reads the section. `choice` is the operator's `--model`, whose file may also be in the current directory; `home` is
+    /// the agent directory.
+    pub fn read(
+        doc: &YamlDocument,
+        node: &YamlNode,
+        home: &Path,
+        choice: Option<&ModelChoice>,
+    ) -> Option<Self> {
+        let fields = doc.fields(node, &LLM_MAPPING)?;
+        report_engine_keys(doc, fields);
+        let model_node = fields.require("model", "gpt-4o");
+        let agent_model =
+            model_node.and_then(|node| read_nonblank_text(doc, node, "model", "gpt-4o"));
+        let provider = match choice {
+            None => read_provider(doc, fields, model_node, agent_model.as_deref(), home),
+            Some(choice) => choice.read_provider(doc, fields, home),
+        };
+        let model = match (&provider, choice) {
+            // The request is the one that the agent sends now, so it has the agent's own model.
+            (Some(ProviderKind::Recorded(_)), Some(_)) if is_model_name(fields) => {
+                fields.text("model").map(str::to_owned)
+            }
+            (Some(ProviderKind::Recorded(cassette)), _) => Some(cassette.header.model.clone()),
+            (_, Some(choice)) => Some(choice.model.clone()),
+            (_, None) => agent_model,
+        };
+        let base_url = fields.text("base_url").map(str::to_owned);
+        check_base_url(doc, fields, base_url.as_deref());
+        let pricing = fields.non_null("pricing").and_then(|node| Pricing::read(doc, node));
+        let body = read_body(doc, fields);
+        Some(Self {
+            model: model?,
+            provider: provider?,
+            base_url,
+            api_key_env: fields.text("api_key_env").map(str::to_owned),
+            stream: fields.boolean("stream"),
+            timeout_ms: fields.integer("timeout_ms")?,
+            idle_timeout_ms: fields.integer("idle_timeout_ms")?,
+            max_retries: u32::try_from(fields.integer("max_retries")?).ok()?,
+            pricing,
+            echo_reasoning: fields.boolean("echo_reasoning"),
+            body,
+        })
+    }
+}
+
+/// Whether `model` in agent.yaml is the name of a model, and not the path of a file.
+fn is_model_name(fields: MappingFields<'_>) -> bool {
+    matches!(fields.text("provider"), Some("openai" | "command"))
+}
+
+/// The name of the provider in agent.yaml; `None` if it is unknown, which is reported.
+pub(super) fn read_provider_name<'a>(
+    doc: &YamlDocument,
+    fields: MappingFields<'a>,
+) -> Option<&'a str> {
+    let node = fields.non_null("provider");
+    let name = node.map_or(fields.text("provider"), YamlNode::scalar).unwrap_or_default();
+    if PROVIDER_NAMES.contains(&name) {
+        return Some(name);
+    }
+    let help = if suggest::nearest_names(name, PROVIDER_NAMES).is_empty() {
+        "for any OpenAI-compatible endpoint, write `provider: openai` and its address as `base_url`"
+            .to_owned()
+    } else {
+        suggest::did_you_mean(name, PROVIDER_NAMES)
+    };
+    let message = "`provider` must be `openai`, `script`, `command` or `recorded`";
+    doc.report(node.unwrap_or(fields.node), message, Some(help));
+    None
+}
+
+/// Loads the provider that agent.yaml selects.
+fn read_provider(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    model_node: Option<&YamlNode>,
+    model: Option<&str>,
+    home: &Path,
+) -> Option<ProviderKind> {
+    let provider_node = fields.non_null("provider").or(model_node).unwrap_or(fields.node);
+    let report_file = |message: String, help: &str| {
+        doc.report(model_node.unwrap_or(provider_node), message, Some(help.to_owned()));
+    };
+    match read_provider_name(doc, fields)? {
+        "openai" => Some(ProviderKind::OpenAi),
+        "script" => ProviderKind::load_script(doc, &home.join(model?))
+            .map_err(|message| report_file(message, SCRIPT_HELP))
+            .ok()?,
+        "recorded" => ProviderKind::load_cassette(doc, &home.join(model?))
+            .map_err(|message| report_file(message, CASSETTE_HELP))
+            .ok()?,
+        "command" => {
+            let command = fields.texts("command");
+            if command.is_empty() {
+                let message = "the provider `command` requires a `command`";
+                doc.report(provider_node, message, Some(COMMAND_HELP.to_owned()));
+                return None;
+            }
+            Some(ProviderKind::Command(command))
+        }
+        _ => None,
+    }
+}
+
+/// Reads a text that is not blank.
+pub fn read_nonblank_text(
+    doc: &YamlDocument,
+    node: &YamlNode,
+    key: &str,
+    example: &str,
+) -> Option<String> {
+    let text = doc.expect_text(node, &format!("`{key}`"))?;
+    if text.trim().is_empty() {
+        doc.report(node, format!("`{key}` is empty"), Some(format!("write `{key}: {example}`")));
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// Reports the keys of the request body that the engine itself sets.
+fn report_engine_keys(doc: &YamlDocument, fields: MappingFields<'_>) {
+    for (key, _) in fields.node.entries() {
+        let name = key.scalar().unwrap_or_default();
+        if LLM_MAPPING.key(name).is_some_and(|key| matches!(key.shape, ValueShape::Refused)) {
+            doc.report(
+                key,
+                format!("`{name}` is set by the engine"),
+                Some("remove the key".to_owned()),
+            );
+        }
+    }
+}
+
+fn check_base_url(doc: &YamlDocument, fields: MappingFields<'_>, base_url: Option<&str>) {
+    let Some(node) = fields.non_null("base_url") else { return };
+    let Some(base_url) = base_url else { return };
+    let has_host = base_url
+        .parse::<ureq::http::Uri>()
+        .is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()));
+    let has_scheme = base_url.starts_with("http://") || base_url.starts_with("https://");
+    if !has_host || !has_scheme {
+        let help = "write it with its scheme, such as `http://localhost:11434/v1`";
+        let excerpt = terminal_text::truncate_to_line(base_url, 80);
+        let message = format!("expected the URL of an LLM endpoint, found `{excerpt}`");
+        doc.report(node, message, Some(help.to_owned()));
+    }
+}
+
+/// The keys that are copied into the request body.
+fn read_body(doc: &YamlDocument, fields: MappingFields<'_>) -> Map<String, Json> {
+    let mut body = Map::new();
+    for (key, value) in fields.node.entries() {
+        let name = key.scalar().unwrap_or_default();
+        let is_setting = LLM_MAPPING.key(name).is_some() && !BODY_KEYS.contains(&name);
+        if is_setting || name.starts_with("x-") {
+            continue;
+        }
+        // A count such as `4k` is a number for the endpoint.
+        let count = if name == "max_tokens" { fields.integer(name).map(Json::from) } else { None };
+        if let Some(value) = count.or_else(|| doc.to_json(value)) {
+            body.insert(name.to_owned(), value);
+        }
+    }
+    body
+}

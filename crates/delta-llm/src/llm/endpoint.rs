@@ -1,0 +1,569 @@
+//! The endpoint of the requests: its address, its key and its proxy, from agent.yaml and the environment.
+
+use super::LlmConfig;
+use delta_base::api_key_names::API_KEY_VARIABLES;
+use delta_base::redact::Secrets;
+use delta_base::shell_quote::shell_quote;
+use std::fmt;
+use ureq::http::Uri;
+
+/// The variables for the address, in order of precedence.
+pub const ADDRESS_VARIABLES: [&str; 2] = ["DELTA_BASE_URL", "OPENAI_BASE_URL"];
+
+/// The variables for proxies, and for the hosts that need none; each also exists in lower case.
+pub const PROXY_VARIABLES: [&str; 4] = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"];
+
+const DEFAULT_ADDRESS: &str = "https://api.openai.com/v1";
+const DEFAULT_HOST: &str = "api.openai.com";
+
+/// An OpenAI-compatible endpoint, and how to call it.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// The address up to, not including, `/chat/completions`.
+    pub base_url: String,
+    /// Sent as `Authorization: Bearer KEY`.
+    pub api_key: Option<ApiKey>,
+    /// Whether to request streamed responses.
+    pub stream: bool,
+    /// The timeout of a whole response, in milliseconds.
+    pub timeout_ms: u64,
+    /// The longest time without a byte, in milliseconds.
+    pub idle_timeout_ms: u64,
+    /// The number of attempts after the first.
+    pub max_retries: u32,
+    /// The URL of the proxy for `base_url`, if there is one.
+    pub proxy: Option<String>,
+    /// A note for the operator: a key that is not sent to this address.
+    pub note: Option<String>,
+}
+
+/// The key of an endpoint. It has no `Display`, and its `Debug` redacts the value: only the header contains it.
+#[derive(Clone)]
+pub struct ApiKey {
+    value: String,
+    secrets: Secrets,
+}
+
+impl ApiKey {
+    /// A key with this value.
+    pub fn new(value: String) -> Self {
+        let secrets = Secrets::new([value.clone()]);
+        Self { value, secrets }
+    }
+
+    /// The value of the header `Authorization`.
+    pub fn authorization_header(&self) -> String {
+        format!("Bearer {}", self.value)
+    }
+
+    /// Redacts the key in messages of the endpoint.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiKey([redacted])")
+    }
+}
+
+/// Why the endpoint cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub struct EndpointError {
+    /// What is wrong.
+    pub message: String,
+    /// What the user can do about it.
+    pub help: String,
+    /// Whether only a key is missing.
+    pub needs_key: bool,
+}
+
+/// The value of an environment variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvSetting {
+    /// The name of the variable.
+    pub name: String,
+    /// The value, which is not empty.
+    pub value: String,
+    /// Where the value is set.
+    pub origin: EnvOrigin,
+}
+
+/// Where the value of a variable is set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnvOrigin {
+    /// The environment of the process.
+    Process,
+    /// What the operator named as the source of the key: a file, a descriptor or a command.
+    KeySource(String),
+    /// The `.env` file of the agent directory.
+    Agent(String),
+    /// Another file, which the operator trusts.
+    File(String),
+}
+
+impl EnvOrigin {
+    /// Whether the operator set the value for this process, and no file did.
+    fn is_operator(&self) -> bool {
+        matches!(self, Self::Process | Self::KeySource(_))
+    }
+}
+
+impl fmt::Display for EnvOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Process => "the environment",
+            Self::KeySource(text) | Self::Agent(text) | Self::File(text) => text,
+        })
+    }
+}
+
+/// Looks up an environment variable: its values that are not empty, in order of precedence.
+pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Vec<EnvSetting>;
+
+/// Whether the operator trusts a host with keys.
+pub type HostTrust<'a> = &'a dyn Fn(&str) -> bool;
+
+/// The address of an endpoint, and who chose it.
+struct EndpointAddress {
+    url: String,
+    scheme: String,
+    host: String,
+    /// `None` for the address in agent.yaml and for the default one.
+    setting: Option<EnvSetting>,
+}
+
+impl EndpointAddress {
+    fn resolve(config: &LlmConfig, env: EnvLookup<'_>) -> Result<Self, EndpointError> {
+        let setting = match &config.base_url {
+            Some(_) => None,
+            None => ADDRESS_VARIABLES.iter().find_map(|name| env(name).into_iter().next()),
+        };
+        let from_env = setting.as_ref().map(|setting| setting.value.as_str());
+        let url = config.base_url.as_deref().or(from_env).unwrap_or(DEFAULT_ADDRESS).to_owned();
+        let uri: Option<Uri> = url.parse().ok();
+        let Some((scheme, host)) = uri.as_ref().and_then(http_scheme_and_host) else {
+            return Err(EndpointError {
+                message: format!("expected the URL of an LLM endpoint, found `{url}`"),
+                help: "write it with its scheme, such as `http://localhost:11434/v1`".to_owned(),
+                needs_key: false,
+            });
+        };
+        Ok(Self { scheme: scheme.to_owned(), host: host.to_owned(), url, setting })
+    }
+
+    /// Whether the operator chose the address, so that every key may be sent to it.
+    fn is_chosen_by_operator(&self, trusts_host: HostTrust<'_>) -> bool {
+        let is_from_agent = match &self.setting {
+            None => true,
+            Some(setting) if setting.origin.is_operator() => return true,
+            Some(setting) => matches!(setting.origin, EnvOrigin::Agent(_)),
+        };
+        // Not `needs_no_key`: a resolver may look up a name below `localhost` elsewhere.
+        is_default_endpoint(&self.scheme, &self.host)
+            || is_from_agent && is_loopback_host(&self.host)
+            || trusts_host(&self.host)
+    }
+
+    /// Whether `key` is from the file that also names this address.
+    fn is_of_same_file(&self, key: &EnvSetting) -> bool {
+        self.setting.as_ref().is_some_and(|address| address.origin == key.origin)
+    }
+
+    /// Where the address is written, for messages.
+    fn describe_source(&self) -> String {
+        self.setting
+            .as_ref()
+            .map_or_else(|| "agent.yaml".to_owned(), |setting| setting.origin.to_string())
+    }
+}
+
+impl Endpoint {
+    /// The endpoint that agent.yaml and the environment select.
+    ///
+    /// An address that the operator did not choose gets a key of the file that names it, or none.
+    pub fn resolve(
+        config: &LlmConfig,
+        env: EnvLookup<'_>,
+        trusts_host: HostTrust<'_>,
+    ) -> Result<Self, EndpointError> {
+        let address = EndpointAddress::resolve(config, env)?;
+        // `api_key_env` has no fallback: another variable may contain the key of another endpoint.
+        let keys: Vec<EnvSetting> = match &config.api_key_env {
+            Some(name) => env(name),
+            None => API_KEY_VARIABLES.iter().flat_map(|name| env(name)).collect(),
+        };
+        let is_chosen = address.is_chosen_by_operator(trusts_host);
+        let key = keys.iter().find(|key| is_chosen || address.is_of_same_file(key));
+        let mut note = None;
+        if key.is_none() {
+            match keys.first() {
+                None if !needs_no_key(&address.host) => {
+                    return Err(missing_key_error(config, &address.url));
+                }
+                None => {}
+                Some(withheld) if is_loopback_host(&address.host) => {
+                    note = Some(withheld_key_note(withheld, &address));
+                }
+                Some(withheld) => return Err(unchosen_address_error(withheld, &address)),
+            }
+        }
+        Ok(Self {
+            proxy: find_proxy(&address.scheme, &address.host, env),
+            api_key: key.map(|key| ApiKey::new(key.value.clone())),
+            base_url: address.url,
+            note,
+            stream: config.stream,
+            timeout_ms: config.timeout_ms,
+            idle_timeout_ms: config.idle_timeout_ms,
+            max_retries: config.max_retries,
+        })
+    }
+}
+
+fn http_scheme_and_host(uri: &Uri) -> Option<(&str, &str)> {
+    let scheme = uri.scheme_str().filter(|scheme| matches!(*scheme, "http" | "https"))?;
+    let host = uri.host().filter(|host| !host.is_empty())?;
+    Some((scheme, host))
+}
+
+/// The host that `text` names: a host with or without a port, or an http(s) URL. An IPv6 address has its brackets.
+pub fn host_of(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let authority = match rest {
+        Some(rest) => rest.split(['/', '?', '#']).next().unwrap_or_default(),
+        None => text,
+    };
+    let name_end = authority.find(']').map_or(0, |end| end + 1);
+    let port = authority[name_end..].find(':').map(|colon| name_end + colon);
+    let host = &authority[..port.unwrap_or(authority.len())];
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            host.contains(|c: char| c.is_ascii_alphanumeric())
+                && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        }
+    };
+    is_host.then_some(host)
+}
+
+/// The host of an address in agent.yaml, if keys of the operator go there only when the operator allows that.
+pub fn host_needing_trust(url: &str) -> Option<String> {
+    let uri: Uri = url.parse().ok()?;
+    let (scheme, host) = http_scheme_and_host(&uri)?;
+    let is_open = is_default_endpoint(scheme, host) || is_loopback_host(host);
+    (!is_open).then(|| host.to_owned())
+}
+
+/// Whether an address is the provider's own. Without encryption anything on the way could be.
+fn is_default_endpoint(scheme: &str, host: &str) -> bool {
+    scheme == "https" && host.eq_ignore_ascii_case(DEFAULT_HOST)
+}
+
+fn unchosen_address_error(key: &EnvSetting, address: &EndpointAddress) -> EndpointError {
+    let source_name = address.describe_source();
+    let same_file = match &address.setting {
+        Some(_) => {
+            format!("\nor set a key of its own in the same file: {}=... in {source_name}", key.name)
+        }
+        None => String::new(),
+    };
+    EndpointError {
+        message: format!(
+            "{} from {} is not sent to {}: {source_name} names this address, and you have not allowed it",
+            key.name, key.origin, address.host
+        ),
+        help: format!(
+            "if your key is for this host:  {}{same_file}",
+            trust_endpoint_command(&address.host)
+        ),
+        needs_key: false,
+    }
+}
+
+fn withheld_key_note(key: &EnvSetting, address: &EndpointAddress) -> String {
+    format!(
+        "Note: {} from {} is not sent to {}, which {} names; `{}` allows it",
+        key.name,
+        key.origin,
+        address.host,
+        address.describe_source(),
+        trust_endpoint_command(&address.host)
+    )
+}
+
+/// The command by which the operator allows keys to be sent to `host`.
+fn trust_endpoint_command(host: &str) -> String {
+    format!("delta trust --endpoint {}", shell_quote(host))
+}
+
+fn missing_key_error(config: &LlmConfig, base_url: &str) -> EndpointError {
+    let variable = config.api_key_env.as_deref().unwrap_or("DELTA_API_KEY");
+    let alternative = if config.api_key_env.is_none() { " (or OPENAI_API_KEY)" } else { "" };
+    EndpointError {
+        message: format!("no API key for {base_url}"),
+        help: format!(
+            "set a key:                   export {variable}=...{alternative}\n\
+             or use a local server:       export DELTA_BASE_URL=http://localhost:11434/v1   (Ollama)\n\
+             \x20                            export DELTA_BASE_URL=http://localhost:8080/v1    (llama.cpp)\n\
+             \x20                            export DELTA_BASE_URL=http://localhost:8000/v1    (vLLM)\n\
+             or run without an LLM:       llm: {{provider: script, model: script.yaml}} in agent.yaml\n\
+             or select another provider:  --model script:FILE or --model command:NAME   (`{}` is a model of openai)",
+            config.model
+        ),
+        needs_key: true,
+    }
+}
+
+/// Whether an endpoint at `host` works without a key: it is this machine.
+fn needs_no_key(host: &str) -> bool {
+    is_loopback_host(host) || host.to_ascii_lowercase().ends_with(".localhost")
+}
+
+/// Whether `host` is a loopback address or `localhost`.
+pub(super) fn is_loopback_host(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// The proxy for an address, unless `NO_PROXY` exempts its host.
+pub fn find_proxy(scheme: &str, host: &str, env: EnvLookup<'_>) -> Option<String> {
+    // A proxy sees the requests, and without encryption the key: only the operator chooses it.
+    let operator_value = |name: &str| {
+        let setting = env(name).into_iter().find(|setting| setting.origin == EnvOrigin::Process)?;
+        Some(setting.value)
+    };
+    let value = |name: &str| operator_value(&name.to_lowercase()).or_else(|| operator_value(name));
+    let is_exempt = value("NO_PROXY")
+        .is_some_and(|entries| entries.split(',').any(|entry| is_exempt_host(host, entry.trim())));
+    if is_exempt {
+        return None;
+    }
+    let variable = if scheme == "https" { "HTTPS_PROXY" } else { "HTTP_PROXY" };
+    value(variable).or_else(|| value("ALL_PROXY"))
+}
+
+/// Whether an entry of NO_PROXY names `host`: `*`, the host itself, or its domain.
+fn is_exempt_host(host: &str, entry: &str) -> bool {
+    let entry = entry.trim_start_matches("*.").trim_start_matches('.').to_ascii_lowercase();
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    entry == "*" || (!entry.is_empty() && (host == entry || host.ends_with(&format!(".{entry}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::llm::ProviderKind;
+
+    fn config(base_url: Option<&str>, api_key_env: Option<&str>) -> LlmConfig {
+        LlmConfig {
+            model: "m".to_owned(),
+            provider: ProviderKind::OpenAi,
+            base_url: base_url.map(str::to_owned),
+            api_key_env: api_key_env.map(str::to_owned),
+            stream: true,
+            timeout_ms: 1,
+            idle_timeout_ms: 1,
+            max_retries: 0,
+            pricing: None,
+            echo_reasoning: false,
+            body: serde_json::Map::new(),
+        }
+    }
+
+    fn resolve(config: &LlmConfig, env: &[(&str, &str)]) -> Result<Endpoint, EndpointError> {
+        let env: Vec<_> =
+            env.iter().map(|(name, value)| setting(name, value, EnvOrigin::Process)).collect();
+        let lookup = |name: &str| env.iter().filter(|it| it.name == name).cloned().collect();
+        Endpoint::resolve(config, &lookup, &|_| true)
+    }
+
+    fn setting(name: &str, value: &str, origin: EnvOrigin) -> EnvSetting {
+        EnvSetting { name: name.to_owned(), value: value.to_owned(), origin }
+    }
+
+    fn resolve_in(config: &LlmConfig, all: &[EnvSetting]) -> Result<Endpoint, EndpointError> {
+        let lookup = |name: &str| {
+            all.iter().filter(|setting: &&EnvSetting| setting.name == name).cloned().collect()
+        };
+        Endpoint::resolve(config, &lookup, &|_| false)
+    }
+
+    #[test]
+    fn c_20_3_an_address_that_the_operator_did_not_choose_gets_no_key_from_elsewhere() {
+        let agent = || EnvOrigin::Agent("a/.env".to_owned());
+        let trusted = || EnvOrigin::File("p/.env".to_owned());
+        let operator = || EnvOrigin::KeySource("the file k".to_owned());
+        let resolve_key = |address: &str, from: EnvOrigin, key: EnvOrigin| {
+            let all =
+                [setting("DELTA_BASE_URL", address, from), setting("OPENAI_API_KEY", "k", key)];
+            resolve_in(&config(None, None), &all)
+                .map(|endpoint| endpoint.api_key.map(|key| key.value))
+        };
+        let far = "https://a.example/v1";
+        for address in [agent(), trusted()] {
+            for key in [EnvOrigin::Process, operator(), EnvOrigin::File("q/.env".to_owned())] {
+                let error = resolve_key(far, address.clone(), key.clone()).unwrap_err();
+                let message = format!(
+                    "OPENAI_API_KEY from {key} is not sent to a.example: {address} names this address, and you have not allowed it"
+                );
+                assert_eq!(error.message, message);
+                assert!(
+                    error.help.contains("delta trust --endpoint a.example\n"),
+                    "{}",
+                    error.help
+                );
+                assert_eq!(
+                    resolve_key(far, EnvOrigin::Process, key).unwrap().as_deref(),
+                    Some("k")
+                );
+            }
+            assert_eq!(resolve_key(far, address.clone(), address).unwrap().as_deref(), Some("k"));
+        }
+        for near in ["http://localhost:1/v1", "http://127.1.2.3/v1", "http://[::1]:80/v1"] {
+            let key = resolve_key(near, agent(), EnvOrigin::Process).unwrap();
+            assert_eq!(key.as_deref(), Some("k"), "{near}");
+            assert_eq!(resolve_key(near, trusted(), EnvOrigin::Process).unwrap(), None, "{near}");
+        }
+        let tricks = [
+            "http://localhost.a.example/v1",
+            "http://x.localhost/v1",
+            "http://127.0.0.1@a.example/v1",
+            "http://127.0.0.1.a.example/v1",
+            "http://0.0.0.0/v1",
+            "http://localhost.:1/v1",
+            "http://api.openai.com/v1",
+            "https://api.openai.com.a.example/v1",
+            "https://api.openai.com@a.example/v1",
+        ];
+        for trick in tricks {
+            assert!(resolve_key(trick, agent(), EnvOrigin::Process).is_err(), "{trick}");
+        }
+        let own = resolve_key("https://API.openai.com:443/v1", agent(), EnvOrigin::Process);
+        assert_eq!(own.unwrap().as_deref(), Some("k"));
+    }
+
+    #[test]
+    fn c_20_3_the_key_of_the_file_that_names_the_address_is_sent_where_another_one_comes_first() {
+        let trusted = || EnvOrigin::File("p/.env".to_owned());
+        let all = [
+            setting("DELTA_API_KEY", "operator", EnvOrigin::Process),
+            setting("OPENAI_BASE_URL", "https://a.example/v1", trusted()),
+            setting("OPENAI_API_KEY", "own", trusted()),
+        ];
+        let key = |endpoint: Endpoint| endpoint.api_key.unwrap().value;
+        assert_eq!(key(resolve_in(&config(None, None), &all).unwrap()), "own");
+        let lookup = |name: &str| all.iter().filter(|it| it.name == name).cloned().collect();
+        let allowed = |host: &str| host == "a.example";
+        let endpoint = Endpoint::resolve(&config(None, None), &lookup, &allowed).unwrap();
+        assert_eq!(key(endpoint), "operator");
+    }
+
+    #[test]
+    fn c_20_3_the_address_of_agent_yaml_gets_no_key_unless_the_host_is_allowed() {
+        let far = config(Some("https://a.example/v1"), None);
+        for origin in [EnvOrigin::Process, EnvOrigin::Agent("a/.env".to_owned())] {
+            let all = [setting("DELTA_API_KEY", "k", origin)];
+            let error = resolve_in(&far, &all).unwrap_err();
+            assert!(error.message.contains("agent.yaml names this address"), "{}", error.message);
+            assert_eq!(error.help.lines().count(), 1, "{}", error.help);
+        }
+    }
+
+    #[test]
+    fn c_20_3_only_the_operator_chooses_a_proxy() {
+        let all = [
+            setting("DELTA_API_KEY", "k", EnvOrigin::Process),
+            setting("https_proxy", "http://bad", EnvOrigin::File("p/.env".to_owned())),
+            setting("NO_PROXY", "*", EnvOrigin::Agent("a/.env".to_owned())),
+            setting("HTTPS_PROXY", "http://good", EnvOrigin::Process),
+        ];
+        let proxy = |all: &[EnvSetting]| resolve_in(&config(None, None), all).unwrap().proxy;
+        assert_eq!(proxy(&all).as_deref(), Some("http://good"));
+        assert_eq!(proxy(&all[..3]), None);
+    }
+
+    #[test]
+    fn c_1_8_the_first_variable_that_is_set_wins() {
+        let env = [
+            ("DELTA_API_KEY", "d"),
+            ("OPENAI_API_KEY", "o"),
+            ("OPENAI_BASE_URL", "http://o/v1"),
+            ("MINE", "m"),
+        ];
+        let endpoint = resolve(&config(None, None), &env).unwrap();
+        assert_eq!(
+            (endpoint.base_url.as_str(), endpoint.api_key.as_ref().map(|key| key.value.as_str())),
+            ("http://o/v1", Some("d"))
+        );
+        let endpoint = resolve(&config(Some("http://[::1]/v1"), Some("MINE")), &env).unwrap();
+        assert_eq!(
+            (endpoint.base_url.as_str(), endpoint.api_key.as_ref().map(|key| key.value.as_str())),
+            ("http://[::1]/v1", Some("m"))
+        );
+        let endpoint = resolve(&config(None, None), &env[1..2]).unwrap();
+        assert_eq!(
+            (endpoint.base_url.as_str(), endpoint.api_key.as_ref().map(|key| key.value.as_str())),
+            (DEFAULT_ADDRESS, Some("o"))
+        );
+    }
+
+    #[test]
+    fn c_15_3_no_debug_output_holds_the_key() {
+        let endpoint = resolve(&config(None, None), &[("DELTA_API_KEY", "sk-a-long-key")]).unwrap();
+        let debug = format!("{endpoint:?}");
+        assert!(debug.contains("ApiKey([redacted])"), "{debug}");
+        // As a text, and as a list of bytes.
+        assert!(!debug.contains("sk-a") && !debug.contains("115, 107, 45"), "{debug}");
+        let secrets = format!("{:?}", endpoint.api_key.unwrap().secrets());
+        assert!(!secrets.contains("sk-a") && !secrets.contains("115, 107, 45"), "{secrets}");
+    }
+
+    #[test]
+    fn c_1_8_only_a_loopback_address_needs_no_key() {
+        for local in ["http://localhost:1/v1", "http://127.0.0.9:1/v1", "http://[::1]:1/v1"] {
+            assert!(resolve(&config(Some(local), None), &[]).unwrap().api_key.is_none(), "{local}");
+        }
+        for public in
+            ["https://api.example.com/v1", "http://localhost.example.com/v1", "http://10.0.0.1/v1"]
+        {
+            let error = resolve(&config(Some(public), None), &[]).unwrap_err();
+            assert!(error.help.contains("Ollama") && error.help.contains("script"), "{public}");
+        }
+        assert!(
+            resolve(&config(Some("https://a.example/v1"), Some("GONE")), &[("DELTA_API_KEY", "d")])
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn c_7_6_proxies_are_for_their_scheme_and_not_for_exempt_hosts() {
+        let env = |no_proxy| {
+            [
+                ("HTTPS_PROXY", "http://s"),
+                ("http_proxy", "http://p"),
+                ("NO_PROXY", no_proxy),
+                ("DELTA_API_KEY", "d"),
+            ]
+        };
+        let proxy =
+            |url, no_proxy| resolve(&config(Some(url), None), &env(no_proxy)).unwrap().proxy;
+        assert_eq!(proxy("https://a.example/v1", "").as_deref(), Some("http://s"));
+        assert_eq!(proxy("http://a.example/v1", "b.example, other").as_deref(), Some("http://p"));
+        for exempt in ["*", "a.example", ".example", "x,example", "*.example"] {
+            assert_eq!(proxy("https://a.example/v1", exempt), None, "{exempt}");
+        }
+    }
+
+    #[test]
+    fn loopback_hosts_are_recognized() {
+        for host in ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"] {
+            assert!(is_loopback_host(host), "{host}");
+        }
+        for host in ["example.org", "10.0.0.1", "[2001:db8::1]", ""] {
+            assert!(!is_loopback_host(host), "{host}");
+        }
+    }
+}

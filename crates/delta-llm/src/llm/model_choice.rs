@@ -1,0 +1,106 @@
+//! The operator's choice of a model and a provider: `--model`.
+
+use super::config::{
+    CASSETTE_HELP, COMMAND_HELP, PROVIDER_NAMES, ProviderKind, SCRIPT_HELP, read_provider_name,
+};
+use delta_base::suggest;
+use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
+use delta_yaml::yaml::{MappingFields, YamlDocument};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// `--model NAME` or `--model PROVIDER:NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelChoice {
+    provider: Option<String>,
+    pub(super) model: String,
+}
+
+impl ModelChoice {
+    /// Parses the option. The name of a model may contain a colon (`llama3:8b`), so only the name of a provider is a
+    /// prefix; a prefix similar to one is an error.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (provider, model) = match text.split_once(':') {
+            Some((provider, model)) if PROVIDER_NAMES.contains(&provider) => {
+                (Some(provider.to_owned()), model)
+            }
+            Some((prefix, _)) if is_misspelled_provider(prefix) => {
+                let help = suggest::did_you_mean(prefix, PROVIDER_NAMES);
+                return Err(format!(
+                    "unknown provider `{prefix}`; {help} (for a model of this name, write `openai:{text}`)"
+                ));
+            }
+            _ => (None, text),
+        };
+        if model.is_empty() {
+            return Err("expected `NAME` or `PROVIDER:NAME`".to_owned());
+        }
+        Ok(Self { provider, model: model.to_owned() })
+    }
+
+    /// The model of an endpoint, even if its name has the prefix of a provider.
+    pub fn openai(model: &str) -> Self {
+        Self { provider: Some("openai".to_owned()), model: model.to_owned() }
+    }
+
+    /// Loads the provider. Its diagnostics name the option, not a line of the file.
+    pub(super) fn read_provider(
+        &self,
+        doc: &YamlDocument,
+        fields: MappingFields<'_>,
+        home: &Path,
+    ) -> Option<ProviderKind> {
+        let report = |message: String, help: &str| {
+            let option = format!("--model {self}");
+            let mut report = DiagnosticReport::default();
+            report.push(Diagnostic::for_file(option, message, Some(help.to_owned())));
+            doc.append_report(&mut report);
+        };
+        let file_help = |help: &str| match &self.provider {
+            Some(_) => help.to_owned(),
+            // The user probably named a model, but the agent's provider makes it the path of a file.
+            None => format!("{help}; for a model of an endpoint, write `--model openai:{self}`"),
+        };
+        // Read even if the option replaces it, so that a mistake in it is still reported.
+        let agent_provider = read_provider_name(doc, fields);
+        match self.provider.as_deref().or(agent_provider).unwrap_or_default() {
+            "openai" => Some(ProviderKind::OpenAi),
+            "script" => ProviderKind::load_script(doc, &self.resolve_path(home))
+                .map_err(|message| report(message, &file_help(SCRIPT_HELP)))
+                .ok()?,
+            "recorded" => ProviderKind::load_cassette(doc, &self.resolve_path(home))
+                .map_err(|message| report(message, &file_help(CASSETTE_HELP)))
+                .ok()?,
+            "command" => {
+                let command = fields.texts("command");
+                if command.is_empty() {
+                    report("the agent's `llm` has no `command`".to_owned(), COMMAND_HELP);
+                    return None;
+                }
+                Some(ProviderKind::Command(command))
+            }
+            _ => None,
+        }
+    }
+
+    /// The path that the model names: in the current directory, or else in the agent directory.
+    fn resolve_path(&self, home: &Path) -> PathBuf {
+        let path = Path::new(&self.model);
+        if path.exists() { path.to_owned() } else { home.join(path) }
+    }
+}
+
+impl fmt::Display for ModelChoice {
+    /// As the value of `--model`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { provider, model } = self;
+        provider.iter().try_for_each(|provider| write!(f, "{provider}:"))?;
+        f.write_str(model)
+    }
+}
+
+/// Whether the prefix of a model is similar to the name of a provider.
+fn is_misspelled_provider(prefix: &str) -> bool {
+    prefix.chars().all(|c| c.is_ascii_alphabetic())
+        && !suggest::nearest_names(prefix, PROVIDER_NAMES).is_empty()
+}

@@ -1,0 +1,325 @@
+//! A failed attempt: its message for the user with a hint, and whether another attempt makes sense. The API key is
+//! redacted in it.
+
+use super::super::endpoint::is_loopback_host;
+use super::super::reply_assembler::StreamError;
+use super::super::{Endpoint, LlmError};
+use crate::http::error::{is_connection_refused, is_not_tls, tls_error};
+use crate::http::retry::RetryDecision;
+use crate::http::{HttpClient, HttpError, ResponseHead};
+use delta_base::json_repair::replace_lone_surrogates;
+use delta_base::redact::Secrets;
+use delta_base::time::{self, Timestamp};
+use serde_json::Value;
+use ureq::Error;
+
+/// The most characters shown of a body without a message.
+const MAX_EXCERPT_CHARS: usize = 500;
+
+/// Parts of error messages by which endpoints report that the conversation is too long.
+const CONTEXT_LENGTH_PHRASES: [&str; 11] = [
+    "context_length_exceeded",
+    "exceed_context_size",
+    "context length",
+    "context window",
+    "context size",
+    "maximum context",
+    "too many tokens",
+    "prompt is too long",
+    "prompt too long",
+    "input is too long",
+    "reduce the length",
+];
+
+/// Why an attempt has no reply.
+#[derive(Debug)]
+pub enum AttemptError {
+    /// The connection, a timeout or the cancellation.
+    Http(HttpError),
+    /// The status is not a success.
+    Rejected {
+        /// The status and the headers.
+        head: ResponseHead,
+        /// The part of the body that arrived.
+        body: String,
+    },
+    /// The stream ended before the reply was complete.
+    IncompleteStream,
+    /// The body is not JSON, or not the JSON of a response; the text is the message.
+    InvalidResponse(String),
+    /// The body is an error of the endpoint.
+    Reported(Value),
+    /// The body has an encoding that the request did not accept.
+    UnsupportedEncoding(String),
+    /// The body exceeds the limit.
+    TooLarge,
+}
+
+impl From<HttpError> for AttemptError {
+    fn from(error: HttpError) -> Self {
+        Self::Http(error)
+    }
+}
+
+impl From<StreamError> for AttemptError {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::NotJson(text) => Self::not_json(&text),
+            StreamError::Reported(error) => Self::Reported(error),
+        }
+    }
+}
+
+impl AttemptError {
+    /// The error for a body `text` that is not JSON.
+    pub fn not_json(text: &str) -> Self {
+        Self::InvalidResponse(format!(
+            "the endpoint's response is not JSON: {}",
+            body_excerpt(text)
+        ))
+    }
+}
+
+/// A failed attempt, as it is reported.
+#[derive(Debug)]
+pub struct AttemptFailure {
+    /// The message for the user.
+    pub message: String,
+    /// Whether another attempt makes sense.
+    pub retry: RetryDecision,
+    hint: Option<String>,
+    response: Option<Value>,
+}
+
+/// The endpoint and the model of an attempt.
+pub struct AttemptTarget<'a> {
+    /// The client that sent the request.
+    pub client: &'a HttpClient,
+    /// The settings.
+    pub endpoint: &'a Endpoint,
+    /// The model of the request.
+    pub model: &'a str,
+}
+
+impl AttemptFailure {
+    /// Describes `error`, with the API key redacted.
+    pub fn new(error: AttemptError, target: &AttemptTarget<'_>) -> Self {
+        let mut failure = match error {
+            AttemptError::Http(error) => describe_http_error(&error, target),
+            AttemptError::Rejected { head, body } => describe_rejection(&head, &body, target),
+            AttemptError::IncompleteStream => {
+                Self::retryable("the response broke off: the stream ended early")
+            }
+            AttemptError::InvalidResponse(message) => Self::retryable(message),
+            AttemptError::UnsupportedEncoding(encoding) => Self {
+                message: format!(
+                    "the endpoint's response has the encoding `{encoding}`, but delta accepts only `identity`"
+                ),
+                retry: RetryDecision::Never,
+                hint: Some(
+                    "turn off response compression in the server, or in a proxy in front of it"
+                        .to_owned(),
+                ),
+                response: None,
+            },
+            AttemptError::TooLarge => Self::retryable("the response is longer than 64 MiB"),
+            AttemptError::Reported(body) => {
+                let error = error_message(&body).unwrap_or_default();
+                let message = format!("the endpoint reported an error: {error}");
+                Self { response: Some(body), ..Self::retryable(message) }
+            }
+        };
+        if let Some(key) = &target.endpoint.api_key {
+            failure.redact(key.secrets());
+        }
+        failure
+    }
+
+    fn retryable(message: impl Into<String>) -> Self {
+        let retry = RetryDecision::Backoff;
+        Self { message: message.into(), retry, hint: None, response: None }
+    }
+
+    /// The error of the whole call.
+    pub fn into_error(self, status: Option<u16>) -> LlmError {
+        let Self { message, hint, response, .. } = self;
+        LlmError::Failed { message, status, hint, response, script_turn: None }
+    }
+
+    /// Some endpoints repeat the key in their error about it.
+    fn redact(&mut self, secrets: &Secrets) {
+        self.message = secrets.redact(&self.message).into_owned();
+        if let Some(response) = &mut self.response {
+            *response =
+                serde_json::from_str(&secrets.redact(&response.to_string())).unwrap_or_default();
+        }
+    }
+}
+
+fn describe_http_error(error: &HttpError, target: &AttemptTarget<'_>) -> AttemptFailure {
+    let hint = match error {
+        HttpError::TotalTimeout => {
+            Some("raise `llm.timeout_ms` if responses may take longer".to_owned())
+        }
+        HttpError::IdleTimeout => {
+            let hint = "raise `llm.idle_timeout_ms` if the endpoint may be silent for longer";
+            Some(hint.to_owned())
+        }
+        HttpError::Connect(error) => connect_hint(error, target),
+        HttpError::Cancelled | HttpError::NoResponse { .. } | HttpError::BrokenResponse(_) => None,
+    };
+    AttemptFailure {
+        message: target.client.describe_error(error),
+        retry: error.retry_decision(),
+        hint,
+        response: None,
+    }
+}
+
+fn connect_hint(error: &Error, target: &AttemptTarget<'_>) -> Option<String> {
+    let is_refused = is_connection_refused(error);
+    let hint = if is_refused && target.client.has_proxy() {
+        "nothing listens at the address in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
+    } else if is_refused && is_loopback_host(target.client.host()) {
+        "check that the local server runs, and its port in `llm.base_url` or DELTA_BASE_URL"
+    } else if is_not_tls(error) {
+        "if the server speaks plain HTTP, write `http://` in `llm.base_url` or DELTA_BASE_URL"
+    } else if tls_error(error).is_some() {
+        "the system's certificates decide which servers are trusted; SSL_CERT_FILE replaces them"
+    } else {
+        return None;
+    };
+    Some(hint.to_owned())
+}
+
+fn describe_rejection(
+    head: &ResponseHead,
+    body: &str,
+    target: &AttemptTarget<'_>,
+) -> AttemptFailure {
+    let response: Option<Value> = serde_json::from_str(&replace_lone_surrogates(body)).ok();
+    let location = head.header_text("location").filter(|_| head.status.is_redirection());
+    let detail = match (location, head.content_encoding()) {
+        (Some(location), _) => format!("it redirects to {location}"),
+        (None, Some(encoding)) => format!("its message has the encoding `{encoding}`"),
+        (None, None) => {
+            response.as_ref().and_then(error_message).unwrap_or_else(|| body_excerpt(body))
+        }
+    };
+    let status = head.status.as_u16();
+    let mut message = format!("the endpoint answered {status}");
+    if let Some(reason) = head.status.canonical_reason() {
+        message = format!("{message} {reason}");
+    }
+    if !detail.is_empty() {
+        message = format!("{message}: {detail}");
+    }
+    let is_quota_exhausted = status == 429 && body.contains("insufficient_quota");
+    let retry = if is_quota_exhausted {
+        RetryDecision::Never
+    } else {
+        rejection_retry(head, time::current_time())
+    };
+    AttemptFailure { message, retry, hint: rejection_hint(status, body, target), response }
+}
+
+fn rejection_retry(head: &ResponseHead, now: Timestamp) -> RetryDecision {
+    match head.status.as_u16() {
+        408 | 409 | 429 | 500..=599 => RetryDecision::from_headers(head, now),
+        _ => RetryDecision::Never,
+    }
+}
+
+fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option<String> {
+    let lower_body = body.to_lowercase();
+    let hint = match status {
+        300..=399 => "set `llm.base_url` to the address that it redirects to".to_owned(),
+        401 | 403 => {
+            "set a valid key in DELTA_API_KEY or OPENAI_API_KEY, or in the variable of `llm.api_key_env`"
+                .to_owned()
+        }
+        404 => format!(
+            "check `llm.base_url` ({}) and the model name ({})",
+            target.endpoint.base_url, target.model
+        ),
+        400 | 413 if is_context_length_error(&lower_body) => {
+            "the conversation exceeds the model's context: in context.yaml, lower `max_iterations` of the journal, \
+             or the budgets `max_tokens` and `total_max_tokens`"
+                .to_owned()
+        }
+        429 if lower_body.contains("insufficient_quota") => {
+            "the account's quota is exhausted: add credit or raise its limit at the provider"
+                .to_owned()
+        }
+        _ => return None,
+    };
+    Some(hint)
+}
+
+fn is_context_length_error(lower_body: &str) -> bool {
+    CONTEXT_LENGTH_PHRASES.iter().any(|phrase| lower_body.contains(phrase))
+}
+
+/// The endpoint's own message in an error body.
+fn error_message(body: &Value) -> Option<String> {
+    // Some gateways wrap the error in a list.
+    let body = body.get(0).unwrap_or(body);
+    let candidates = [
+        body.pointer("/error/message"),
+        body.get("message"),
+        body.get("detail"),
+        body.get("error"),
+    ];
+    candidates.into_iter().flatten().find_map(|candidate| match candidate {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Array(_) | Value::Object(_) => Some(body_excerpt(&candidate.to_string())),
+        _ => None,
+    })
+}
+
+/// The first characters of a body without a message.
+fn body_excerpt(text: &str) -> String {
+    text.trim().chars().take(MAX_EXCERPT_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::time::Duration;
+
+    #[test]
+    fn c_7_3_the_message_of_the_endpoint_is_extracted() {
+        let check = |body: Value, expected: Option<&str>| {
+            assert_eq!(error_message(&body).as_deref(), expected, "{body}")
+        };
+        check(json!({"error": {"message": "a"}, "message": "b"}), Some("a"));
+        check(json!({"message": "a", "error": "b"}), Some("a"));
+        check(json!({"detail": "a"}), Some("a"));
+        check(json!({"error": "a"}), Some("a"));
+        check(json!([{"error": {"message": "a"}}]), Some("a"));
+        check(json!({"detail": [{"msg": "a"}]}), Some(r#"[{"msg":"a"}]"#));
+        check(json!({"other": 1}), None);
+        check(json!("a"), None);
+    }
+
+    #[test]
+    fn c_7_3_which_statuses_are_retried() {
+        let now = Timestamp::from_millis(0);
+        let retry = |status| rejection_retry(&ResponseHead::with_header(status, "x", "y"), now);
+        for status in [408, 409, 429, 500, 502, 503, 504, 529] {
+            assert_eq!(retry(status), RetryDecision::Backoff, "{status}");
+        }
+        for status in [301, 302, 400, 401, 403, 404, 413, 422] {
+            assert_eq!(retry(status), RetryDecision::Never, "{status}");
+        }
+        assert_eq!(
+            rejection_retry(&ResponseHead::with_header(503, "retry-after", "2"), now),
+            RetryDecision::After(Duration::from_secs(2))
+        );
+        assert_eq!(
+            rejection_retry(&ResponseHead::with_header(400, "retry-after", "2"), now),
+            RetryDecision::Never
+        );
+    }
+}

@@ -1,0 +1,465 @@
+//! Assembles the chunks of a streamed response into a reply with one response body, in the form of an unstreamed one.
+//!
+//! Knows nothing of connections or retries. It accepts what servers send in practice, because each splits and numbers
+//! its deltas differently; but a stream without a sign of its end is never complete.
+
+use super::sse_parser::SseParser;
+use super::{Reply, ResponseBody, ToolCall, Usage};
+use delta_base::json_repair::replace_lone_surrogates;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+// A chunk is dropped after it is read, so this type borrows its texts.
+use serde_json_borrow::Value as Chunk;
+use std::borrow::Cow;
+
+/// The names that endpoints use for the reasoning.
+const REASONING_KEYS: [&str; 2] = ["reasoning_content", "reasoning"];
+/// The most characters shown of an event that is not JSON.
+const MAX_EXCERPT_CHARS: usize = 500;
+
+/// Why a stream has no reply.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StreamError {
+    /// An event is not a JSON object; the text is its beginning.
+    NotJson(String),
+    /// The endpoint reported an error in the stream.
+    Reported(Value),
+}
+
+/// A streamed reply, as far as it has arrived.
+#[derive(Debug, Default)]
+pub struct ReplyAssembler {
+    parser: SseParser,
+    /// The last values of the fields other than `choices`.
+    fields: ResponseFields,
+    content: Option<String>,
+    reasoning: Option<(&'static str, String)>,
+    refusal: Option<String>,
+    calls: Vec<PartialCall>,
+    finish_reason: Option<String>,
+    /// A chunk of the first choice has arrived.
+    has_choice: bool,
+    is_done: bool,
+}
+
+#[derive(Debug, Default)]
+struct PartialCall {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl PartialCall {
+    /// Whether a delta with this index, id and name starts another call. Some servers number every call 0, or none; then
+    /// another call starts when this one is complete.
+    fn ends_before(&self, index: Option<u64>, id: &str, name: &str) -> bool {
+        let has_name = !name.is_empty();
+        let differs_in_id = !id.is_empty() && !self.id.is_empty() && self.id != id;
+        let differs_in_name = has_name && !self.name.is_empty() && self.name != name;
+        let is_unnumbered =
+            index.is_none() && id.is_empty() && has_name && !self.arguments.is_empty();
+        (differs_in_id && has_name)
+            || (differs_in_name && is_unnumbered)
+            || (is_unnumbered && is_valid_json(&self.arguments))
+    }
+}
+
+impl ReplyAssembler {
+    /// Adds the next bytes of the body.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
+        for data in self.parser.push(bytes) {
+            self.add_event(&data)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the body. A last event that is cut off is not an error by itself: [`ReplyAssembler::is_complete`] decides.
+    pub fn finish(&mut self) -> Result<(), StreamError> {
+        match self.parser.finish().map(|data| self.add_event(&data)) {
+            Some(Err(StreamError::Reported(error))) => Err(StreamError::Reported(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the stream sent `[DONE]`.
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Whether the reply is complete: it has a finish reason, or the stream sent `[DONE]`.
+    pub fn is_complete(&self) -> bool {
+        self.has_choice && (self.is_done || self.finish_reason.is_some())
+    }
+
+    fn add_event(&mut self, data: &str) -> Result<(), StreamError> {
+        if self.is_done || data.trim().is_empty() {
+            return Ok(());
+        }
+        if data.trim() == "[DONE]" {
+            self.is_done = true;
+            return Ok(());
+        }
+        let data = replace_lone_surrogates(data);
+        let chunk: Chunk<'_> = match serde_json::from_str(&data) {
+            Ok(chunk @ Chunk::Object(_)) => chunk,
+            _ => return Err(StreamError::NotJson(data.chars().take(MAX_EXCERPT_CHARS).collect())),
+        };
+        if member(&chunk, "error").is_some_and(|error| !error.is_null()) {
+            return Err(StreamError::Reported(chunk.into()));
+        }
+        for choice in list_items(member(&chunk, "choices")) {
+            if member(choice, "index").and_then(Chunk::as_u64).unwrap_or(0) == 0 {
+                self.add_choice(choice);
+            }
+        }
+        for (name, value) in chunk.iter_object().into_iter().flatten() {
+            if !value.is_null() && name != "choices" {
+                self.fields.set(name, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_choice(&mut self, choice: &Chunk<'_>) {
+        self.has_choice = true;
+        if let Some(delta) = member(choice, "delta").or_else(|| member(choice, "message")) {
+            self.add_delta(delta);
+        }
+        let reason = member(choice, "finish_reason").and_then(Chunk::as_str);
+        if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
+            self.finish_reason = Some(reason.to_owned());
+        }
+    }
+
+    fn add_delta(&mut self, delta: &Chunk<'_>) {
+        if let Some(text) = chunk_text(member(delta, "content")) {
+            self.content.get_or_insert_default().push_str(&text);
+        }
+        if let Some(text) = chunk_text(member(delta, "refusal")) {
+            self.refusal.get_or_insert_default().push_str(&text);
+        }
+        // A server that sends both keys sends the same text in both.
+        let mut reasoning = REASONING_KEYS
+            .into_iter()
+            .filter_map(|key| Some((key, chunk_text(member(delta, key))?)));
+        if let Some((key, text)) = reasoning.next() {
+            self.reasoning.get_or_insert_with(|| (key, String::new())).1.push_str(&text);
+        }
+        for call in list_items(member(delta, "tool_calls")) {
+            self.add_call_delta(call);
+        }
+    }
+
+    fn add_call_delta(&mut self, delta: &Chunk<'_>) {
+        let function = member(delta, "function");
+        let function_member = |key| function.and_then(|function| member(function, key));
+        let text = |value: Option<&'_ Chunk<'_>>| {
+            value.and_then(Chunk::as_str).unwrap_or_default().to_owned()
+        };
+        let id = text(member(delta, "id"));
+        let name = text(function_member("name"));
+        let index = member(delta, "index").and_then(Chunk::as_u64);
+        let call = self.call_mut(index, &id, &name);
+        if call.id.is_empty() {
+            call.id = id;
+        }
+        // Some servers repeat the complete name with every piece of the arguments.
+        if call.name != name {
+            call.name.push_str(&name);
+        }
+        match function_member("arguments") {
+            Some(Chunk::Str(piece)) => call.arguments.push_str(piece),
+            Some(object @ Chunk::Object(_)) => call.arguments.push_str(&object.to_string()),
+            _ => {}
+        }
+    }
+
+    /// The call that a delta belongs to: an earlier one, or else a new one.
+    fn call_mut(&mut self, index: Option<u64>, id: &str, name: &str) -> &mut PartialCall {
+        let position = match index {
+            Some(_) => self.calls.iter().rposition(|call| call.index == index),
+            None if id.is_empty() => self.calls.len().checked_sub(1),
+            None => self.calls.iter().rposition(|call| call.id == id || call.id.is_empty()),
+        };
+        let position = position.filter(|&at| !self.calls[at].ends_before(index, id, name));
+        let position = position.unwrap_or(self.calls.len());
+        if position == self.calls.len() {
+            self.calls.push(PartialCall { index, ..PartialCall::default() });
+        }
+        &mut self.calls[position]
+    }
+
+    /// The complete reply. `model` is used if the response does not name one.
+    pub fn into_reply(mut self, model: &str) -> Reply {
+        self.calls.sort_by_key(|call| call.index);
+        let calls = self.calls.into_iter();
+        let calls = calls.map(|call| ToolCall::new(call.id, call.name, call.arguments)).collect();
+        let fields = self.fields;
+        let model = fields.get("model").and_then(Value::as_str).unwrap_or(model);
+        let (reasoning_key, reasoning) = self.reasoning.unzip();
+        let reply = Reply {
+            content: self.content,
+            reasoning,
+            tool_calls: calls,
+            finish_reason: self.finish_reason,
+            refusal: self.refusal,
+            usage: Usage::from_response(|name| fields.get(name), model),
+            ..Reply::default()
+        };
+        let response = ResponseBody::new(&AssembledResponse::new(&fields, &reply, reasoning_key));
+        Reply { response, ..reply }
+    }
+}
+
+/// The fields of a response other than `choices`, in the order of their first occurrence.
+#[derive(Debug, Default)]
+struct ResponseFields(Vec<(String, Value)>);
+
+impl ResponseFields {
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value)
+    }
+
+    /// Sets a field; most have the same text in every chunk, which is not copied again.
+    fn set(&mut self, name: &str, value: &Chunk<'_>) {
+        match self.0.iter_mut().find(|(key, _)| key == name) {
+            Some((_, old)) if old.is_string() && old.as_str() == value.as_str() => {}
+            Some((_, old)) => *old = value.into(),
+            None => self.0.push((name.to_owned(), value.into())),
+        }
+    }
+}
+
+/// A streamed response in the form of an unstreamed one.
+#[derive(Serialize)]
+struct AssembledResponse<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a Value>,
+    object: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a Value>,
+    choices: [ResponseChoice<'a>; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<&'a Value>,
+    #[serde(flatten)]
+    other_fields: OtherFields<'a>,
+}
+
+#[derive(Serialize)]
+struct ResponseChoice<'a> {
+    index: u8,
+    message: ResponseMessage<'a>,
+    finish_reason: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ResponseMessage<'a> {
+    role: &'static str,
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tool_calls: &'a [ToolCall],
+}
+
+/// The fields that [`AssembledResponse`] does not name.
+struct OtherFields<'a>(&'a ResponseFields);
+
+impl Serialize for OtherFields<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let named = ["id", "object", "created", "model", "usage"];
+        let others = self.0.0.iter().filter(|(name, _)| !named.contains(&name.as_str()));
+        serializer.collect_map(others.map(|(name, value)| (name, value)))
+    }
+}
+
+impl<'a> AssembledResponse<'a> {
+    fn new(fields: &'a ResponseFields, reply: &'a Reply, reasoning_key: Option<&str>) -> Self {
+        let reasoning = |key| reply.reasoning.as_deref().filter(|_| reasoning_key == Some(key));
+        let message = ResponseMessage {
+            role: "assistant",
+            content: reply.content.as_deref(),
+            reasoning_content: reasoning(REASONING_KEYS[0]),
+            reasoning: reasoning(REASONING_KEYS[1]),
+            refusal: reply.refusal.as_deref(),
+            tool_calls: &reply.tool_calls,
+        };
+        let finish_reason = reply.finish_reason.as_deref();
+        Self {
+            id: fields.get("id"),
+            object: "chat.completion",
+            created: fields.get("created"),
+            model: fields.get("model"),
+            choices: [ResponseChoice { index: 0, message, finish_reason }],
+            usage: fields.get("usage"),
+            other_fields: OtherFields(fields),
+        }
+    }
+}
+
+/// A member of an object; if several have the name, the last.
+fn member<'c, 'd>(object: &'c Chunk<'d>, name: &str) -> Option<&'c Chunk<'d>> {
+    let members = object.as_object()?.as_vec();
+    members.iter().rev().find(|(key, _)| **key == *name).map(|(_, value)| value)
+}
+
+/// The items of a list; none if it is not a list.
+fn list_items<'c, 'd>(list: Option<&'c Chunk<'d>>) -> &'c [Chunk<'d>] {
+    list.and_then(Chunk::as_array).unwrap_or_default()
+}
+
+/// As [`super::content_text`]: the text of a content that is a string or a list of text parts; `None` if it is empty.
+fn chunk_text<'c>(value: Option<&'c Chunk<'_>>) -> Option<Cow<'c, str>> {
+    let text = match value? {
+        Chunk::Str(text) => Cow::Borrowed(&**text),
+        Chunk::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| member(part, "text")?.as_str());
+            Cow::Owned(texts.collect())
+        }
+        _ => return None,
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+fn is_valid_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_reply;
+    use super::*;
+    use serde_json::json;
+
+    /// The message of a choice with these deltas.
+    fn message(deltas: &[Value]) -> Value {
+        let mut assembler = ReplyAssembler::default();
+        for delta in deltas {
+            let chunk = json!({"choices": [{"index": 0, "delta": delta}]});
+            assembler.push(format!("data: {chunk}\n\n").as_bytes()).unwrap();
+        }
+        assert!(!assembler.is_complete());
+        assembler.push(b"data: [DONE]\n\n").unwrap();
+        assert!(assembler.is_complete());
+        let reply = assembler.into_reply("model");
+        let response = reply.response.to_value();
+        assert_eq!(reply, parse_reply(&response, "model").unwrap());
+        response["choices"][0]["message"].clone()
+    }
+
+    /// The calls of a message as `id name arguments`.
+    fn calls(deltas: &[Value]) -> Vec<String> {
+        let deltas: Vec<_> =
+            deltas.iter().map(|calls| json!({"content": null, "tool_calls": calls})).collect();
+        let message = message(&deltas);
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let calls = message["tool_calls"].as_array().unwrap().iter();
+        calls
+            .map(|call| {
+                let function = &call["function"];
+                format!(
+                    "{} {} {}",
+                    text(&call["id"]),
+                    text(&function["name"]),
+                    text(&function["arguments"])
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn c_7_1_texts_of_all_kinds_are_joined() {
+        let message = message(&[
+            json!({"role": "assistant"}),
+            json!({"content": null, "reasoning_content": "th"}),
+            json!({"reasoning_content": "ink", "reasoning": "ink"}),
+            json!({"content": "a"}),
+            json!({"content": [{"type": "text", "text": "b"}], "refusal": "n"}),
+            json!({"refusal": "o"}),
+            json!({}),
+        ]);
+        let expected = json!({"role": "assistant", "content": "ab", "reasoning_content": "think", "refusal": "no"});
+        assert_eq!(message, expected);
+        assert_eq!(self::message(&[json!({"reasoning": "r"})])["reasoning"], "r");
+        assert_eq!(self::message(&[json!({"content": ""})])["content"], Value::Null);
+    }
+
+    #[test]
+    fn c_7_1_calls_are_assembled_by_index() {
+        let by_index = [
+            json!([{"index": 1, "id": "b", "function": {"name": "be", "arguments": null}}]),
+            json!([{"index": 0, "id": "a", "type": "function", "function": {"name": "al", "arguments": ""}}]),
+            json!([{"index": 0, "id": "a", "function": {"name": "pha", "arguments": "{\"x\""}},
+                   {"index": 1, "function": {"arguments": "{}"}}]),
+            json!([{"index": 0, "id": "", "function": {"name": "alpha", "arguments": ":1}"}}]),
+        ];
+        assert_eq!(calls(&by_index), [r#"a alpha {"x":1}"#, "b be {}"]);
+    }
+
+    #[test]
+    fn c_7_1_calls_without_or_with_wrong_indexes_are_separated() {
+        let by_id = [
+            json!([{"id": "a", "function": {"name": "x", "arguments": "{"}}]),
+            json!([{"function": {"arguments": "}"}}]),
+            json!([{"id": "b", "function": {"name": "x", "arguments": "{}"}}]),
+            json!([{"id": "a", "function": {"arguments": " "}}]),
+        ];
+        assert_eq!(calls(&by_id), ["a x {} ", "b x {}"]);
+        let all_zero = [
+            json!([{"index": 0, "id": "a", "function": {"name": "x", "arguments": "{}"}}]),
+            json!([{"index": 0, "id": "b", "function": {"name": "x", "arguments": "{}"}}]),
+        ];
+        assert_eq!(calls(&all_zero), ["a x {}", "b x {}"]);
+        let unnamed = [
+            json!([{"function": {"name": "x", "arguments": {"k": 1}}}, {"function": {"name": "x", "arguments": "{}"}}]),
+            json!([{"function": {"name": "y", "arguments": "{}"}}]),
+        ];
+        assert_eq!(calls(&unnamed), [r#" x {"k":1}"#, " x {}", " y {}"]);
+    }
+
+    #[test]
+    fn c_7_1_the_response_has_the_form_of_an_unstreamed_one() {
+        let mut assembler = ReplyAssembler::default();
+        let chunks = [
+            json!({"id": "c1", "object": "chat.completion.chunk", "created": 5, "model": "m", "usage": null,
+                   "choices": [{"index": 1, "delta": {"content": "other"}}, {"index": 0, "delta": {"content": "hi"}}]}),
+            json!({"id": "c1", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+            json!({"id": "c1", "choices": [], "usage": {"prompt_tokens": 1}, "provider": "p"}),
+        ];
+        for chunk in chunks {
+            assembler.push(format!("data: {chunk}\n\n").as_bytes()).unwrap();
+        }
+        assert!(assembler.is_complete() && !assembler.is_done());
+        let message = json!({"role": "assistant", "content": "hi"});
+        let expected = json!({"id": "c1", "object": "chat.completion", "created": 5, "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 1}, "provider": "p"});
+        let reply = assembler.into_reply("model");
+        assert_eq!(serde_json::to_string(&reply.response).unwrap(), expected.to_string());
+        assert_eq!(reply, parse_reply(&expected, "model").unwrap());
+    }
+
+    #[test]
+    fn c_7_1_an_event_that_is_not_a_chunk_breaks_the_stream() {
+        let push = |stream: &str| ReplyAssembler::default().push(stream.as_bytes());
+        assert_eq!(push("data: [1]\n\n"), Err(StreamError::NotJson("[1]".to_owned())));
+        let error = json!({"error": {"message": "x"}});
+        assert_eq!(push(&format!("data: {error}\n\n")), Err(StreamError::Reported(error.clone())));
+        assert_eq!(push("data: [DONE]\n\ndata: garbage\n\n"), Ok(()));
+        let mut assembler = ReplyAssembler::default();
+        assembler.push(b"data: {\"choi").unwrap();
+        assert_eq!(assembler.finish(), Ok(()));
+        assembler.push(b"data: [DONE]\n\n").unwrap();
+        assert!(!assembler.is_complete(), "an empty stream has no reply");
+        let mut assembler = ReplyAssembler::default();
+        assembler.push(format!("data: {error}").as_bytes()).unwrap();
+        assert_eq!(assembler.finish(), Err(StreamError::Reported(error)));
+    }
+}

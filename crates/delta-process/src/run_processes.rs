@@ -1,0 +1,460 @@
+//! The processes that the calls of a run leave running: to which call they belong, and how they end.
+//!
+//! This process is a subreaper: whatever loses its parent becomes its child, so everything that a call started, and that
+//! is alive, descends from it. When the command of a call has been reaped and no child is left, one system call proves
+//! that nothing of the call is alive. Only otherwise is /proc read.
+
+use super::call_limits::{CallGroup, CallLimiter, CallLimits, ChildLimits};
+use super::process_table::{
+    EndedProcesses, ProcessStat, all_processes, describe_command, end_processes, read_mark,
+    shows_own_processes,
+};
+use super::run_mark::{CallMark, RunMark, own_limit};
+use super::{ProcessEnd, TERMINATION_GRACE, end_from_status};
+use delta_base::redact::Secrets;
+use delta_base::signal::CancelToken;
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, wait};
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The limit of each list in [`LeftProcesses`].
+pub const MAX_LISTED_PROCESSES: usize = 100;
+/// How often a call whose processes are kept is looked at, if what is found changes each time.
+const MAX_LOOKS: usize = 20;
+/// The time without the end of an unknown child after which no process hides by always being a new one: each would have
+/// lived long enough to be found.
+const QUIET_TIME: Duration = Duration::from_millis(20);
+
+/// What becomes of the processes that a call leaves running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Background {
+    /// They end with the call.
+    #[default]
+    End,
+    /// They end when this process leaves the run.
+    Run,
+    /// They outlive the run.
+    Keep,
+}
+
+/// The command lines of processes that a call left running, at most [`MAX_LISTED_PROCESSES`] each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeftProcesses {
+    /// They were ended.
+    pub ended: Vec<String>,
+    /// They outlive the run, or could not be ended.
+    pub running: Vec<String>,
+}
+
+/// Makes this process the parent of its orphaned descendants, from now on. Call this once, before the first
+/// [`RunProcesses::new`].
+pub fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    if shows_own_processes() {
+        // Without it, processes that leave the group of their call are found by their marks only.
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn has_adopted_orphans() -> bool {
+    rustix::process::child_subreaper().is_ok_and(|value| value.is_some())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn has_adopted_orphans() -> bool {
+    false
+}
+
+/// The processes of a run that descend from this process. Clones share them.
+#[derive(Debug, Clone)]
+pub struct RunProcesses(Arc<SharedProcesses>);
+
+#[derive(Debug)]
+struct SharedProcesses {
+    mark: RunMark,
+    /// The level of the marks of this run; `None` if this process cannot set any.
+    level: Option<u32>,
+    /// The hard limit of this process, in which a mark would be.
+    own_limit: Option<u64>,
+    /// Whether orphans become children of this process.
+    adopts_orphans: bool,
+    call_count: AtomicU32,
+    /// What is not of the current call.
+    known: Mutex<KnownProcesses>,
+    /// When a process that is not known was reaped last.
+    unknown_reaped_at: Mutex<Option<Instant>>,
+    /// Whether this process had descendants before the run, or gets orphans of other programs, as the first process of a container does.
+    has_foreign: bool,
+    /// Without it, nothing limits a call.
+    limiter: OnceLock<CallLimiter>,
+}
+
+#[derive(Debug, Default)]
+struct KnownProcesses {
+    processes: Vec<KnownProcess>,
+    /// The marks of earlier calls that may have left something running, whose later processes are theirs too.
+    calls: Vec<(CallMark, Background)>,
+}
+
+impl KnownProcesses {
+    fn is_empty(&self) -> bool {
+        self.processes.is_empty() && self.calls.is_empty()
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct KnownProcess {
+    pid: Pid,
+    start_time: u64,
+    mark: Option<CallMark>,
+    owner: ProcessOwner,
+}
+
+/// To whom a descendant of this process belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProcessOwner {
+    /// The current call.
+    Call,
+    /// An earlier call with this setting.
+    Earlier(Background),
+    /// Not this run: it existed before.
+    Foreign,
+    /// It has just ended, so nothing shows to whom it belonged.
+    Ended,
+}
+
+impl ProcessOwner {
+    fn ends_with_run(self) -> bool {
+        matches!(self, Self::Call | Self::Earlier(Background::End | Background::Run))
+    }
+}
+
+impl RunProcesses {
+    /// For the run `run_id` in `run_dir`, before its first child is started.
+    pub fn new(run_id: &str, run_dir: &Path) -> Self {
+        let (own_limit, level) = own_limit();
+        let adopts_orphans = has_adopted_orphans();
+        let mut shared = SharedProcesses {
+            mark: RunMark::new(run_id, run_dir),
+            level,
+            own_limit,
+            adopts_orphans,
+            call_count: AtomicU32::new(0),
+            known: Mutex::default(),
+            unknown_reaped_at: Mutex::default(),
+            has_foreign: rustix::process::getpid() == Pid::INIT,
+            limiter: OnceLock::new(),
+        };
+        // A shell may have started something before it became this program.
+        if adopts_orphans && shared.has_children() {
+            let foreign = shared.descendants(all_processes());
+            shared.has_foreign |= !foreign.is_empty();
+            shared.remember(foreign.into_iter().map(|(process, _)| process), ProcessOwner::Foreign);
+        }
+        Self(Arc::new(shared))
+    }
+
+    /// Limits the calls that ask for it from now on. Call this once; returns what cannot be enforced, for the user.
+    pub fn limit_calls(&self, limits: CallLimits) -> Vec<String> {
+        let (limiter, warnings) = CallLimiter::new(limits);
+        let _ = self.0.limiter.set(limiter);
+        warnings
+    }
+
+    /// The processes of a call that is about to start.
+    ///
+    /// # Errors
+    /// The call would not have its limits.
+    pub(super) fn start_call(
+        &self,
+        background: Background,
+        is_limited: bool,
+    ) -> io::Result<CallProcesses> {
+        let shared = &self.0;
+        let call = shared.call_count.fetch_add(1, Ordering::Relaxed);
+        let is_kept = background == Background::Keep;
+        let mark = shared.level.and_then(|level| shared.mark.for_call(level, call, is_kept));
+        let limiter = shared.limiter.get().filter(|_| is_limited);
+        let groups = limiter.map_or_else(|| Ok(Vec::new()), CallLimiter::create_groups)?;
+        Ok(CallProcesses { run: self.clone(), background, mark, is_limited, groups })
+    }
+
+    /// Ends everything that this process has started for the run, except what outlives it.
+    pub fn end_all(&self, cancel: &CancelToken) {
+        if self.0.adopts_orphans && self.0.has_children() {
+            end_processes(
+                TERMINATION_GRACE,
+                cancel,
+                |candidates| self.0.find_alive(candidates, ProcessOwner::ends_with_run),
+                || self.0.has_hidden_children(),
+            );
+        }
+    }
+
+    /// The command lines of the processes that outlive the run and are alive.
+    pub fn describe_kept(&self, secrets: &Secrets) -> Vec<String> {
+        if !self.0.adopts_orphans || !self.0.has_children() {
+            return Vec::new();
+        }
+        let processes = self
+            .0
+            .find_alive(all_processes(), |owner| owner == ProcessOwner::Earlier(Background::Keep));
+        describe_processes(&processes, secrets)
+    }
+}
+
+impl SharedProcesses {
+    fn known(&self) -> MutexGuard<'_, KnownProcesses> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unknown_reaped_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.unknown_reaped_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, processes: impl Iterator<Item = ProcessStat>, owner: ProcessOwner) {
+        let known = processes.map(|ProcessStat { pid, start_time, .. }| {
+            let mark = read_mark(pid).ok().flatten();
+            KnownProcess { pid, start_time, mark, owner }
+        });
+        self.known().processes.extend(known);
+    }
+
+    /// Whether this process has children, after the dead ones have been reaped.
+    fn has_children(&self) -> bool {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, _))) => {
+                    if !self.known().processes.iter().any(|process| process.pid == pid) {
+                        *self.unknown_reaped_at() = Some(Instant::now());
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Whether the current call may have children although none was found: they hide by always being new ones. If other
+    /// processes live on, what was reaped a moment ago shows that.
+    fn has_hidden_children(&self) -> bool {
+        let has_children = self.has_children();
+        let is_changing = self.unknown_reaped_at().is_some_and(|at| at.elapsed() < QUIET_TIME);
+        let is_alone = !self.has_foreign && self.known().is_empty();
+        has_children && (is_alone || is_changing)
+    }
+
+    /// The descendants of this process among `candidates`, parents before children.
+    fn descendants(&self, candidates: Vec<ProcessStat>) -> Vec<(ProcessStat, ProcessOwner)> {
+        let mut children: HashMap<i32, Vec<ProcessStat>> = HashMap::new();
+        for process in candidates {
+            children.entry(process.parent).or_default().push(process);
+        }
+        let known = self.known();
+        let own_pid = rustix::process::getpid().as_raw_pid();
+        let mut descendants = Vec::new();
+        let mut queue = vec![(own_pid, None)];
+        while let Some((parent, owner_of_parent)) = queue.pop() {
+            for process in children.remove(&parent).unwrap_or_default() {
+                let owner = owner_of_parent.unwrap_or_else(|| self.owner_of(&known, process));
+                let inherited = Some(owner).filter(|owner| *owner != ProcessOwner::Ended);
+                queue.push((process.pid.as_raw_pid(), inherited));
+                descendants.push((process, owner));
+            }
+        }
+        descendants
+    }
+
+    /// To whom a child of this process belongs; its descendants belong to the same.
+    fn owner_of(&self, known: &KnownProcesses, process: ProcessStat) -> ProcessOwner {
+        let same = known
+            .processes
+            .iter()
+            .find(|known| (known.pid, known.start_time) == process.identity());
+        if let Some(same) = same {
+            return same.owner;
+        }
+        if known.is_empty() && !self.has_foreign {
+            return ProcessOwner::Call;
+        }
+        // An orphan has the mark of the process that started it.
+        let Ok(mark) = read_mark(process.pid) else { return ProcessOwner::Ended };
+        let earlier = known.calls.iter().find(|(call, _)| Some(*call) == mark);
+        if let Some((_, background)) = earlier {
+            return ProcessOwner::Earlier(*background);
+        }
+        let same_mark =
+            known.processes.iter().find(|known| known.mark.is_some() && known.mark == mark);
+        if let Some(known) = same_mark {
+            return known.owner;
+        }
+        let is_marked = mark.is_some_and(|mark| mark.is_below(self.own_limit));
+        if self.has_foreign && self.level.is_some() && !is_marked {
+            return ProcessOwner::Foreign;
+        }
+        ProcessOwner::Call
+    }
+
+    /// The descendants among `candidates` that are alive and whose owner fulfils `predicate`; reaps the dead ones.
+    fn find_alive(
+        &self,
+        candidates: Vec<ProcessStat>,
+        predicate: impl Fn(ProcessOwner) -> bool,
+    ) -> Vec<ProcessStat> {
+        if !self.has_children() {
+            return Vec::new();
+        }
+        self.descendants(candidates)
+            .into_iter()
+            .filter(|(process, owner)| !process.is_ending && predicate(*owner))
+            .map(|(process, _)| process)
+            .collect()
+    }
+}
+
+/// The processes of one call.
+#[derive(Debug)]
+pub(super) struct CallProcesses {
+    run: RunProcesses,
+    background: Background,
+    mark: Option<CallMark>,
+    is_limited: bool,
+    groups: Vec<CallGroup>,
+}
+
+impl Drop for CallProcesses {
+    fn drop(&mut self) {
+        if let Some(limiter) = self.run.0.limiter.get() {
+            limiter.remove_groups(std::mem::take(&mut self.groups));
+        }
+    }
+}
+
+impl CallProcesses {
+    /// What the call's command does to itself so that its limits hold.
+    pub(super) fn child_limits(&self) -> io::Result<ChildLimits> {
+        match self.run.0.limiter.get().filter(|_| self.is_limited) {
+            Some(limiter) => limiter.child_limits(&self.groups),
+            None => Ok(ChildLimits::default()),
+        }
+    }
+
+    /// The resource limit for the call's command.
+    pub(super) fn mark(&self) -> Option<CallMark> {
+        self.mark
+    }
+
+    /// Reaps every dead child; returns how the command `leader` ended, if it was among them.
+    pub(super) fn reap(&self, leader: Pid) -> Option<ProcessEnd> {
+        let mut end = None;
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == leader => end = end_from_status(status),
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return end,
+                // The status of the command was lost (SIGCHLD is ignored), and an unknown end must not count as success.
+                Err(_) => return end.or(Some(ProcessEnd::Exited(1))),
+            }
+        }
+    }
+
+    /// Whether descent distinguishes the call's processes from all others.
+    pub(super) fn is_supervised(&self) -> bool {
+        self.run.0.adopts_orphans
+    }
+
+    /// The processes of the call that are alive, its command included.
+    pub(super) fn find_alive(&self) -> Vec<ProcessStat> {
+        self.find_alive_among(all_processes())
+    }
+
+    fn find_alive_among(&self, candidates: Vec<ProcessStat>) -> Vec<ProcessStat> {
+        self.run.0.find_alive(candidates, |owner| owner == ProcessOwner::Call)
+    }
+
+    /// Ends the processes that the call leaves running, or remembers them, as `background` says. Call this when its command has ended.
+    pub(super) fn settle(&self, secrets: &Secrets, cancel: &CancelToken) -> LeftProcesses {
+        if !self.is_supervised() || !self.run.0.has_children() {
+            return LeftProcesses::default();
+        }
+        if self.background == Background::End {
+            return self.end(secrets, cancel);
+        }
+        let processes = self.find_settled();
+        let mut left = LeftProcesses::default();
+        if self.background == Background::Keep {
+            left.running = describe_processes(&processes, secrets);
+        }
+        self.run.0.remember(processes.into_iter(), ProcessOwner::Earlier(self.background));
+        if let Some(mark) = self.mark {
+            self.run.0.known().calls.push((mark, self.background));
+        }
+        left
+    }
+
+    /// The processes of the call that are alive, when two looks in a row have found the same: a daemon that forks and
+    /// exits at the moment of one look hides its child from it.
+    fn find_settled(&self) -> Vec<ProcessStat> {
+        let mut processes = self.find_alive();
+        for _ in 0..MAX_LOOKS {
+            let found_before = processes;
+            processes = self.find_alive();
+            let is_same = processes
+                .iter()
+                .map(ProcessStat::identity)
+                .eq(found_before.iter().map(ProcessStat::identity));
+            if is_same && !(processes.is_empty() && self.run.0.has_hidden_children()) {
+                break;
+            }
+        }
+        processes
+    }
+
+    /// Ends what is alive of the call after it was terminated.
+    pub(super) fn end_rest(&self, secrets: &Secrets, cancel: &CancelToken) {
+        if self.is_supervised() && self.run.0.has_children() {
+            self.end(secrets, cancel);
+        }
+    }
+
+    fn end(&self, secrets: &Secrets, cancel: &CancelToken) -> LeftProcesses {
+        // Described before they end.
+        let mut commands = HashMap::new();
+        let EndedProcesses { found: processes, surviving } = end_processes(
+            TERMINATION_GRACE,
+            cancel,
+            |candidates| {
+                let processes = self.find_alive_among(candidates);
+                for process in &processes {
+                    commands
+                        .entry(process.identity())
+                        .or_insert_with(|| describe_command(process.pid, secrets));
+                }
+                processes
+            },
+            || self.run.0.has_hidden_children(),
+        );
+        let mut left = LeftProcesses::default();
+        for process in processes {
+            let survives = surviving.iter().any(|other| other.identity() == process.identity());
+            let list = if survives { &mut left.running } else { &mut left.ended };
+            let command = commands.remove(&process.identity());
+            list.extend(command.filter(|_| list.len() < MAX_LISTED_PROCESSES));
+        }
+        // What cannot be ended does not belong to the next call.
+        self.run.0.remember(surviving.into_iter(), ProcessOwner::Earlier(Background::Keep));
+        left
+    }
+}
+
+fn describe_processes(processes: &[ProcessStat], secrets: &Secrets) -> Vec<String> {
+    let listed = processes.iter().take(MAX_LISTED_PROCESSES);
+    listed.map(|process| describe_command(process.pid, secrets)).collect()
+}

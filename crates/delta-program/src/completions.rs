@@ -1,0 +1,139 @@
+//! The command `completions` of every program: the script by which a shell completes command lines, and the answers to
+//! the shell's requests.
+//!
+//! The script calls the program with an environment variable set, so the candidates are what this program knows: its
+//! options, and the runs and workspaces that exist.
+
+use crate::stdio;
+use clap::{Args, ValueEnum};
+use clap_complete::CompleteEnv;
+use clap_complete::engine::CompletionCandidate;
+use clap_complete::env::{EnvCompleter, Fish, Zsh};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+/// A program with the commands `completions` and `man`.
+#[derive(Debug, Clone, Copy)]
+pub struct CliProgram {
+    /// The name by which a shell calls it.
+    pub name: &'static str,
+    /// The environment variable that marks a call as a completion request.
+    pub completion_variable: &'static str,
+    /// Builds the description of its command line.
+    pub command: fn() -> clap::Command,
+    /// A paragraph on exit codes, and the commands whose manual pages contain it.
+    pub exit_codes: Option<(&'static str, &'static [&'static str])>,
+}
+
+/// The running program. Functions that return candidates take no arguments and find it here.
+static CURRENT_PROGRAM: OnceLock<CliProgram> = OnceLock::new();
+
+/// Print the completion script for a shell
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// Shell to print the script for
+    shell: CompletionShell,
+}
+
+/// The installation instructions at the end of the help of `completions`.
+#[macro_export]
+macro_rules! installation {
+    ($program:literal) => {
+        concat!(
+            "Load it when the shell starts:\n  bash  echo 'source <(",
+            $program,
+            " completions bash)' >> ~/.bashrc\n  zsh   echo 'source <(",
+            $program,
+            " completions zsh)' >> ~/.zshrc       after compinit\n  fish  echo '",
+            $program,
+            " completions fish | source' >> ~/.config/fish/config.fish"
+        )
+    };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum CompletionShell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// The script for bash. The one of clap_complete neither handles how bash splits `--option=value` nor quotes candidates.
+const BASH_SCRIPT: &str = include_str!("completions.bash");
+
+/// Prints the completion script of `program`. Returns the exit code.
+pub fn print_completions(args: &CompletionsArgs, program: &CliProgram) -> ExitCode {
+    let CliProgram { name, completion_variable, .. } = program;
+    let shell: &dyn EnvCompleter = match args.shell {
+        CompletionShell::Bash => {
+            let script = BASH_SCRIPT
+                .replace("@PROGRAM@", name)
+                .replace("@VARIABLE@", completion_variable)
+                .replace("@NAME@", &name.replace('-', "_"));
+            stdio::print_text(&script);
+            return ExitCode::SUCCESS;
+        }
+        CompletionShell::Zsh => &Zsh,
+        CompletionShell::Fish => &Fish,
+    };
+    let mut script = Vec::new();
+    shell
+        .write_registration(completion_variable, name, name, name, &mut script)
+        .expect("writing to memory does not fail");
+    stdio::print_text(&String::from_utf8_lossy(&script));
+    ExitCode::SUCCESS
+}
+
+/// Answers a completion request of the shell. Returns false for an ordinary call, which the caller then handles.
+pub fn answer_completion_request(program: CliProgram) -> bool {
+    let program = CURRENT_PROGRAM.get_or_init(|| program);
+    let current_dir = std::env::current_dir().ok();
+    // Without an answer the shell offers no candidates.
+    CompleteEnv::with_factory(program.command)
+        .var(program.completion_variable)
+        .try_complete(std::env::args_os(), current_dir.as_deref())
+        .unwrap_or(true)
+}
+
+/// The subcommands of the command that the words after `man` name.
+pub fn manual_page_candidates() -> Vec<CompletionCandidate> {
+    let Some(program) = CURRENT_PROGRAM.get() else { return Vec::new() };
+    let words = completed_words();
+    let mut names: Vec<&String> = words.iter().skip_while(|word| *word != "man").skip(1).collect();
+    // The last word is the one being completed.
+    names.pop();
+    let root = (program.command)();
+    let command = names.iter().try_fold(&root, |command, name| command.find_subcommand(name));
+    let subcommands = command.into_iter().flat_map(clap::Command::get_subcommands);
+    subcommands
+        .filter(|command| !command.is_hide_set())
+        .map(|command| {
+            CompletionCandidate::new(command.get_name()).help(command.get_about().cloned())
+        })
+        .collect()
+}
+
+/// The words of the command line that is being completed.
+fn completed_words() -> Vec<String> {
+    let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
+    words.map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// The value of the option with one of `names` in the command line that is being completed, with quotes and backslashes
+/// removed and `~/` expanded.
+pub fn option_value(names: &[&str]) -> Option<PathBuf> {
+    let words = completed_words();
+    let value = words.iter().enumerate().find_map(|(index, word)| {
+        if names.contains(&word.as_str()) {
+            return words.get(index + 1).cloned();
+        }
+        let (name, value) = word.split_once('=')?;
+        names.contains(&name).then(|| value.to_owned())
+    })?;
+    let path: String = value.chars().filter(|c| !matches!(c, '\\' | '\'' | '"')).collect();
+    Some(match (path.strip_prefix("~/"), std::env::home_dir()) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(path),
+    })
+}

@@ -1,0 +1,35 @@
+//! Code that every program of delta shares: standard streams, numbers in arguments, completions, manual pages and
+//! panics.
+
+pub mod completions;
+pub mod environment_block;
+pub mod man;
+pub mod number_argument;
+pub mod stdin_input;
+pub mod stdio;
+
+use std::process;
+
+/// The exit code of a program that panicked.
+pub const BUG_EXIT_CODE: i32 = 70;
+
+/// Reports a panic in any thread on stderr and exits with [`BUG_EXIT_CODE`].
+///
+/// Rust's default code, 101, would be taken for the exit code of a run that waits for an answer.
+pub fn install_panic_hook() {
+    std::panic::set_hook(Box::new(|panic| {
+        stdio::print_error_line(&format!("delta: this is a bug in delta: {panic}"));
+        stdio::print_error_line("The journal is safe. Report what you did to reproduce this.");
+        #[expect(clippy::exit, reason = "a panic in any thread ends the program")]
+        process::exit(BUG_EXIT_CODE);
+    }));
+}
+
+/// Makes the memory and environment of this process, which hold the LLM's key, unreadable to other processes of the user.
+pub fn hide_memory() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+}

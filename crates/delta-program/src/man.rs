@@ -1,0 +1,130 @@
+//! The command `man` of every program: manual pages made from the same texts as the help.
+
+use crate::completions::{self, CliProgram};
+use crate::stdio;
+use clap::error::ErrorKind;
+use clap::{Args, Command};
+use clap_complete::engine::ArgValueCandidates;
+use clap_mangen::Man;
+use std::io;
+use std::process::ExitCode;
+
+/// Print a manual page
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Command to document [default: the program itself]
+    #[arg(add = ArgValueCandidates::new(completions::manual_page_candidates))]
+    command: Vec<String>,
+}
+
+/// The examples at the end of the help of `man`, for a program and one of its commands.
+#[macro_export]
+macro_rules! pages {
+    ($program:literal, $command:literal) => {
+        concat!(
+            "Examples:\n  ",
+            $program,
+            " man | man -l -\n  ",
+            $program,
+            " man ",
+            $command,
+            " | man -l -\n  ",
+            $program,
+            " man ",
+            $command,
+            " > ~/.local/share/man/man1/",
+            $program,
+            "-",
+            $command,
+            ".1"
+        )
+    };
+}
+
+/// Prints the manual page of a command in roff. Returns the exit code: 2 when there is no such command.
+pub fn print_manual_page(args: &ManArgs, program: &CliProgram) -> ExitCode {
+    let mut root = (program.command)();
+    root.build();
+    let mut command = &root;
+    for name in &args.command {
+        match command.find_subcommand(name) {
+            Some(subcommand) => command = subcommand,
+            None => return report_unknown_command(root, &args.command.join(" ")),
+        }
+    }
+    match render_manual_page(program, command) {
+        Ok(page) => {
+            stdio::print_text(&String::from_utf8_lossy(&page));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            stdio::print_error_line(&format!("error: could not render the manual page: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn report_unknown_command(mut root: Command, name: &str) -> ExitCode {
+    let mut man = root.find_subcommand_mut("man").map(std::mem::take).unwrap_or_default();
+    let _ = man.error(ErrorKind::ValueValidation, format!("there is no command `{name}`")).print();
+    ExitCode::from(2)
+}
+
+fn render_manual_page(program: &CliProgram, command: &Command) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    let man = Man::new(command.clone());
+    // No date: a page belongs to a version.
+    let title = escape_roff(&name.to_uppercase());
+    let version = env!("CARGO_PKG_VERSION");
+    page.extend_from_slice(
+        format!(".TH \"{title}\" 1 \"\" \"delta {version}\" \"User Commands\"\n").as_bytes(),
+    );
+    man.render_name_section(&mut page)?;
+    // clap_mangen's synopsis omits the values of options.
+    let usage = command.clone().render_usage().to_string();
+    let usage = escape_roff(usage.trim_start_matches("Usage: "));
+    page.extend_from_slice(format!(".SH SYNOPSIS\n.nf\n{usage}\n.fi\n").as_bytes());
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(help) = command.get_after_long_help().or(command.get_after_help()) {
+        help.to_string().split("\n\n").for_each(|paragraph| push_section(paragraph, &mut page));
+    }
+    if let Some((paragraph, pages)) = program.exit_codes
+        && pages.contains(&name)
+    {
+        push_section(paragraph, &mut page);
+    }
+    page.extend_from_slice(b".SH \"SEE ALSO\"\n");
+    let root = (name != program.name).then_some(program.name);
+    let subcommands = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+    let names = subcommands.filter_map(Command::get_display_name);
+    for name in root.into_iter().chain(names.filter(|name| !name.ends_with("-help"))) {
+        page.extend_from_slice(format!(".BR {} (1)\n", escape_roff(name)).as_bytes());
+    }
+    Ok(page)
+}
+
+/// Adds a paragraph as a section: `Heading: text`, or a heading followed by indented lines, which stay separate lines.
+fn push_section(paragraph: &str, page: &mut Vec<u8>) {
+    let (heading, text) = paragraph.split_once(':').unwrap_or(("Notes", paragraph));
+    let heading = escape_roff(&heading.to_uppercase());
+    let text = match text.strip_prefix('\n') {
+        Some(lines) => format!(".nf\n{}\n.fi\n", escape_roff(lines)),
+        None => format!("{}\n", escape_roff(text.trim())),
+    };
+    page.extend_from_slice(format!(".SH \"{heading}\"\n{text}").as_bytes());
+}
+
+/// Escapes `text` so that roff prints it literally.
+fn escape_roff(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        // A line that begins with a dot would be a request.
+        let guard = if line.starts_with('.') { "\\&" } else { "" };
+        format!("{guard}{}", line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq"))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,68 @@
+//! Output on stdout and stderr. A reader that has gone away (`| head`) is not an error.
+
+use delta_base::terminal;
+use delta_base::terminal_text::{escape_json_controls, strip_terminal_controls};
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+/// Prints text on stdout, on a terminal without control characters. Returns false when nothing reads stdout.
+pub fn print_text(text: &str) -> bool {
+    print_unchanged(&clean_for_terminal(text, strip_terminal_controls)).is_ok()
+}
+
+/// Prints lines of JSON on stdout, on a terminal with escapes for control characters. Returns false when nothing reads
+/// stdout.
+pub fn print_json(text: &str) -> bool {
+    print_unchanged(&clean_for_terminal(text, escape_json_controls)).is_ok()
+}
+
+/// Prints the result on stdout, on a terminal without control characters.
+///
+/// # Errors
+/// Writing failed for another reason than a closed pipe: a script must not take missing output for the result.
+pub fn print_result(text: &str) -> io::Result<()> {
+    ignore_closed_pipe(print_unchanged(&clean_for_terminal(text, strip_terminal_controls)))
+}
+
+/// Prints a result that is lines of JSON, on a terminal with escapes for control characters.
+///
+/// # Errors
+/// As [`print_result`].
+pub fn print_json_result(text: &str) -> io::Result<()> {
+    ignore_closed_pipe(print_unchanged(&clean_for_terminal(text, escape_json_controls)))
+}
+
+fn clean_for_terminal(text: &str, clean: fn(&str) -> String) -> Cow<'_, str> {
+    if terminal::is_stdout_terminal() { Cow::Owned(clean(text)) } else { Cow::Borrowed(text) }
+}
+
+fn print_unchanged(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+fn ignore_closed_pipe(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Prints an error of clap, the help or the version, without control characters of the arguments that an error quotes.
+pub fn print_clap_message(message: &clap::Error) {
+    let mut arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
+    let is_safe = arguments.all(|argument| strip_terminal_controls(&argument) == argument);
+    if message.use_stderr() && !is_safe {
+        // The styles of clap are sequences like those in an argument.
+        return print_error_line(message.render().to_string().trim_end());
+    }
+    let _ = message.print();
+}
+
+/// Prints a line on stderr without control characters: it may quote what an agent wrote.
+pub fn print_error_line(line: &str) {
+    let line = strip_terminal_controls(line);
+    // One write, so that lines of processes that share a terminal do not mix.
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}

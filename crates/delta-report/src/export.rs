@@ -1,0 +1,17 @@
+//! Exports runs in other formats: OpenTelemetry spans, ATIF trajectories, chat transcripts and Markdown.
+//!
+//! Every format is a pure function of an [`ExportedRun`], so the same run gives the same bytes. Only [`collector`]
+//! sends something.
+
+mod answer_redaction;
+pub mod atif;
+pub mod collector;
+mod exported_run;
+mod gen_ai_message;
+pub mod markdown;
+pub mod openai;
+pub mod otlp;
+mod protobuf;
+mod span;
+
+pub use exported_run::{ExportedRun, SystemContext};

@@ -1,0 +1,182 @@
+//! Converts a run to a trajectory in the Agent Trajectory Interchange Format (ATIF).
+
+use super::exported_run::{ExportedRun, SystemContext};
+use delta_engine::run_result::RunResult;
+use delta_llm::llm;
+use delta_run::event::{Payload, Thought};
+use delta_run::history::{CallHistory, EventRef, Iteration, RunHistory};
+use serde_json::{Map, Value as Json, json};
+
+/// The `schema_version` of the trajectories.
+pub const ATIF_VERSION: &str = "ATIF-v1.7";
+
+/// Renders the run as a line of JSON.
+pub fn render_atif_trajectory(run: &ExportedRun, context: SystemContext) -> String {
+    let mut steps = TrajectorySteps { run, steps: Vec::new() };
+    for message in &context.system {
+        steps.push("system", None, &llm::message_text(message));
+    }
+    let history = RunHistory::from_events(&run.events);
+    for iteration in &history.iterations {
+        steps.push_events(&iteration.events_before);
+        steps.push_iteration(iteration);
+        steps.push_events(&iteration.interleaved_events);
+    }
+    steps.push_events(&history.trailing_events);
+    if steps.steps.is_empty() {
+        // ATIF requires a step, but a run that was killed at its start has none.
+        steps.push("system", None, "the run started");
+    }
+    let metrics = trajectory_metrics(run, steps.steps.len());
+    let trajectory = json!({
+        "schema_version": ATIF_VERSION,
+        "session_id": run.identity().run_id,
+        "agent": trajectory_agent(run, context.tools),
+        "steps": steps.steps,
+        "final_metrics": metrics,
+        "extra": trajectory_extra(run),
+    });
+    format!("{trajectory}\n")
+}
+
+fn trajectory_agent(run: &ExportedRun, tools: Vec<Json>) -> Json {
+    let start = run.engine_start();
+    let mut agent = json!({
+        "name": start.map(|start| start.agent_name.as_str()).unwrap_or_default(),
+        "version": start.map(|start| start.engine_version.as_str()).unwrap_or_default(),
+    });
+    let model = start.and_then(|start| start.config.model());
+    set_field(&mut agent, "model_name", model.map(Json::from));
+    set_field(&mut agent, "tool_definitions", (!tools.is_empty()).then_some(Json::Array(tools)));
+    agent["extra"] = json!({"engine": "delta"});
+    agent
+}
+
+fn trajectory_extra(run: &ExportedRun) -> Json {
+    let mut extra = json!({"status": run.state.status});
+    let result = RunResult::from_state(&run.state);
+    set_field(&mut extra, "result", result.as_ref().and_then(|result| result.result.clone()));
+    let error = result.and_then(|result| result.error);
+    let error = error.map(|error| json!({"type": error.kind, "message": error.message}));
+    set_field(&mut extra, "error", error);
+    let parent = run
+        .ancestors
+        .first()
+        .map(|parent| json!({"run_id": parent.identity.run_id, "call_id": parent.call_id}));
+    set_field(&mut extra, "parent", parent);
+    extra
+}
+
+fn trajectory_metrics(run: &ExportedRun, steps: usize) -> Json {
+    let mut metrics = json!({"total_steps": steps});
+    let usages = &run.state.usage;
+    if !usages.is_empty() {
+        let sum = |count: fn(&llm::Usage) -> u64| usages.iter().map(count).sum::<u64>();
+        metrics["total_prompt_tokens"] = sum(|usage| usage.input_tokens).into();
+        metrics["total_completion_tokens"] = sum(|usage| usage.output_tokens).into();
+        metrics["total_cached_tokens"] = sum(|usage| usage.cached_input_tokens).into();
+    }
+    let result = RunResult::from_state(&run.state);
+    let cost = result.and_then(|result| result.metrics.usage.total_cost_usd);
+    set_field(&mut metrics, "total_cost_usd", cost.map(Json::from));
+    metrics
+}
+
+struct TrajectorySteps<'a> {
+    run: &'a ExportedRun,
+    steps: Vec<Json>,
+}
+
+impl TrajectorySteps<'_> {
+    /// Appends a step with the next number.
+    fn push(&mut self, source: &str, at: Option<String>, message: &str) -> &mut Json {
+        let mut step = json!({"step_id": self.steps.len() + 1});
+        set_field(&mut step, "timestamp", at.map(Json::from));
+        step["source"] = source.into();
+        step["message"] = message.into();
+        self.steps.push_mut(step)
+    }
+
+    /// Appends a step for each user message and each error.
+    fn push_events(&mut self, events: &[EventRef<&Payload>]) {
+        for event in events {
+            let at = Some(event.timestamp.to_string());
+            match event.value {
+                Payload::UserMessage { content } => {
+                    self.push("user", at, content);
+                }
+                Payload::Error { error_message, .. } => {
+                    self.push("system", at, &format!("error: {error_message}"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn push_iteration(&mut self, iteration: &Iteration<'_>) {
+        let thought = iteration.thought.value;
+        let reasoning = self.run.reasoning(thought);
+        let model = self.model_name(thought);
+        let at = Some(iteration.thought.timestamp.to_string());
+        let step = self.push("agent", at, &thought.content);
+        set_field(step, "model_name", model.map(Json::from));
+        set_field(step, "reasoning_content", reasoning.map(Json::from));
+        let calls: Vec<Json> = iteration.calls.iter().map(trajectory_tool_call).collect();
+        let results: Vec<Json> =
+            iteration.calls.iter().filter_map(trajectory_observation).collect();
+        set_field(step, "tool_calls", (!calls.is_empty()).then_some(Json::Array(calls)));
+        let observation = (!results.is_empty()).then(|| json!({"results": results}));
+        set_field(step, "observation", observation);
+        set_field(step, "metrics", thought.usage.as_ref().map(step_metrics));
+        step["llm_call_count"] = 1.into();
+        step["extra"] = json!({"iteration": thought.iteration});
+    }
+
+    fn model_name(&self, thought: &Thought) -> Option<String> {
+        let reported = thought.usage.as_ref().map(|usage| usage.model.as_str());
+        let model = reported.or_else(|| self.run.invocation(thought)?.get("model")?.as_str());
+        model.map(str::to_owned)
+    }
+}
+
+fn step_metrics(usage: &llm::Usage) -> Json {
+    let mut metrics = json!({
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "cached_tokens": usage.cached_input_tokens,
+    });
+    set_field(&mut metrics, "cost_usd", usage.cost_usd.map(Json::from));
+    metrics
+}
+
+fn trajectory_tool_call(call: &CallHistory<'_>) -> Json {
+    let text = call.tool_call.function.arguments.as_str();
+    let arguments = serde_json::from_str::<Map<String, Json>>(text);
+    let mut tool_call = json!({
+        "tool_call_id": call.id,
+        "function_name": call.tool_call.function.name,
+        "arguments": arguments.as_ref().ok().cloned().unwrap_or_default(),
+    });
+    // ATIF has no field for arguments that are not an object.
+    let extra = arguments.is_err().then(|| json!({"arguments_text": text}));
+    set_field(&mut tool_call, "extra", extra);
+    tool_call
+}
+
+fn trajectory_observation(call: &CallHistory<'_>) -> Option<Json> {
+    let result = call.result?.value;
+    let mut extra = json!({"duration_ms": result.duration_ms});
+    set_field(&mut extra, "exit_code", result.exit_code.map(Json::from));
+    set_field(&mut extra, "truncated", result.truncated.then_some(Json::Bool(true)));
+    Some(json!({
+        "source_call_id": call.id,
+        "content": result.observation_content,
+        "extra": extra,
+    }))
+}
+
+fn set_field(object: &mut Json, name: &str, value: Option<Json>) {
+    if let Some(value) = value {
+        object[name] = value;
+    }
+}

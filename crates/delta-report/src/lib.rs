@@ -1,0 +1,7 @@
+//! Reads finished and active runs: comparison, replay, export and HTML pages.
+
+pub mod export;
+pub mod replay;
+pub mod request_breakdown;
+pub mod run_diff;
+pub mod view;

@@ -1,0 +1,219 @@
+//! Reads the files of io/ back and checks their checksums.
+
+use super::ReplayReport;
+use delta_base::checksum::{self, LineChecksum};
+use delta_base::durable;
+use delta_process::{self as process, LeftProcesses, OutputCapture, ProcessEnd, ProcessResult};
+use delta_run::record::{ProcessOutcome, RecordedStream};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The directories of io/.
+const RECORD_DIRS: [&str; 3] = ["invocations", "tool_executions", "hooks"];
+
+/// The io/ directory of one run.
+#[derive(Debug)]
+pub struct IoFiles<'a> {
+    run_dir: &'a Path,
+    /// The files that were checked, relative to the run directory.
+    checked: BTreeSet<String>,
+}
+
+impl<'a> IoFiles<'a> {
+    pub fn new(run_dir: &'a Path) -> Self {
+        Self { run_dir, checked: BTreeSet::new() }
+    }
+
+    /// Reads and checks the record `name`; `None` when it is missing or truncated.
+    pub(super) fn check_record_text(
+        &mut self,
+        name: &str,
+        iteration: Option<u32>,
+        report: &mut ReplayReport,
+    ) -> Option<String> {
+        let bytes = self.read_bytes(name, report)?;
+        if !self.checked.insert(name.to_owned()) {
+            return String::from_utf8(bytes).ok();
+        }
+        report.checked.files += 1;
+        match checksum::check_line_checksum(&bytes) {
+            LineChecksum::Valid => {}
+            LineChecksum::Missing if bytes.ends_with(b"}\n") && report.has_checksums => {
+                let recorded = "a record without a checksum";
+                report.add_mismatch(iteration, name, recorded, "a checksum at its end");
+            }
+            LineChecksum::Missing if bytes.ends_with(b"}\n") => {
+                report.add_not_checked(format!("the bytes of {name}: no checksum"));
+            }
+            LineChecksum::Missing => {
+                report.add_mismatch(iteration, name, "a truncated record", "a complete record");
+                return None;
+            }
+            LineChecksum::Mismatch { recorded, computed } => {
+                report.add_checksum_mismatch(iteration, name, &computed, &recorded);
+            }
+        }
+        String::from_utf8(bytes).ok()
+    }
+
+    /// Reads, checks and parses the record `name` of a process.
+    pub(super) fn check_record<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        iteration: Option<u32>,
+        report: &mut ReplayReport,
+    ) -> Option<T> {
+        let differences = report.differences.len();
+        let text = self.check_record_text(name, iteration, report)?;
+        let record: Result<T, _> = serde_json::from_str(&text);
+        if let Err(error) = &record
+            && report.differences.len() == differences
+        {
+            report.add_mismatch(iteration, name, error.to_string(), "a record");
+        }
+        record.ok()
+    }
+
+    /// The result of a process as the engine got it, with `keep` bytes of each stream to show; `None` when its output is
+    /// incomplete.
+    pub(super) fn read_finished(
+        &mut self,
+        name: &str,
+        outcome: &ProcessOutcome,
+        keep: usize,
+        report: &mut ReplayReport,
+    ) -> Option<ProcessResult> {
+        let stdout = self.check_capture(name, outcome.stdout.as_ref(), keep, report)?;
+        let stderr = self.check_capture(name, outcome.stderr.as_ref(), keep, report)?;
+        let duration = Duration::from_millis(outcome.duration_ms);
+        let left = LeftProcesses {
+            ended: outcome.ended_background.clone(),
+            running: outcome.left_running.clone(),
+        };
+        Some(ProcessResult { end: parse_process_end(outcome), duration, stdout, stderr, left })
+    }
+
+    /// Reads and checks a stream of the record file `record`.
+    pub(super) fn check_capture(
+        &mut self,
+        record: &str,
+        stream: Option<&RecordedStream>,
+        keep: usize,
+        report: &mut ReplayReport,
+    ) -> Option<OutputCapture> {
+        let (file, discarded, written) = match stream? {
+            RecordedStream::Text(text) => {
+                let bytes = text.clone().into_bytes();
+                return Some(OutputCapture::from_bytes(bytes, keep, None));
+            }
+            RecordedStream::Lost { head, tail, bytes, error } => {
+                return Some(OutputCapture {
+                    bytes: *bytes,
+                    head: head.clone().into_bytes(),
+                    tail: tail.clone().into_bytes(),
+                    error: Some(error.clone()),
+                    ..OutputCapture::default()
+                });
+            }
+            RecordedStream::File { file, discarded, crc, .. } => (file, *discarded, crc),
+        };
+        let dir = record.rsplit_once('/').map_or("", |(dir, _)| dir);
+        let name = format!("{dir}/{file}");
+        let bytes = self.read_bytes(&name, report)?;
+        if self.checked.insert(name.clone()) {
+            report.checked.files += 1;
+            let actual = checksum::crc32_hex(&bytes);
+            match written {
+                Some(written) if *written != actual => {
+                    report.add_checksum_mismatch(None, &*name, &actual, written);
+                }
+                Some(_) => {}
+                None => report.add_not_checked(format!("the bytes of {name}: no checksum")),
+            }
+        }
+        if discarded > 0 {
+            report.add_not_checked(format!("what was shown of {name}: incomplete"));
+            return None;
+        }
+        Some(OutputCapture::from_bytes(bytes, keep, Some(PathBuf::from(&name))))
+    }
+
+    /// Reads a file of io/. A missing or empty file is not a difference: a power failure can cause it.
+    fn read_bytes(&self, name: &str, report: &mut ReplayReport) -> Option<Vec<u8>> {
+        let bytes = if name.starts_with("io/") {
+            durable::join_beneath(self.run_dir, name)
+                .and_then(|path| durable::read_no_follow(&path))
+        } else {
+            Err(io::Error::other("it is not in io/"))
+        };
+        match bytes {
+            Ok(bytes) if !bytes.is_empty() => return Some(bytes),
+            Ok(_) => report.add_not_checked(format!("{name}: empty")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                report.add_not_checked(format!("{name}: missing"));
+            }
+            Err(error) => report.add_mismatch(None, name, error.to_string(), "a file"),
+        }
+        None
+    }
+
+    pub(super) fn has_records(&self) -> bool {
+        RECORD_DIRS.iter().any(|dir| {
+            let entries = durable::read_dir_no_follow(&self.run_dir.join("io").join(dir));
+            entries.is_ok_and(|entries| !entries.is_empty())
+        })
+    }
+
+    /// Checks the records that no event names: records of repeated calls, and of an engine that was killed.
+    pub(super) fn check_unnamed_records(&mut self, report: &mut ReplayReport) {
+        for dir in RECORD_DIRS {
+            let path = self.run_dir.join("io").join(dir);
+            let entries = durable::read_dir_no_follow(&path).unwrap_or_default();
+            let mut names: Vec<String> = entries
+                .into_iter()
+                .filter(|entry| !is_empty_file(&path.join(&entry.name)))
+                .filter_map(|entry| entry.name.into_string().ok())
+                .filter(|name| name.ends_with(".json"))
+                .map(|name| format!("io/{dir}/{name}"))
+                .collect();
+            names.sort();
+            for name in names {
+                if !self.checked.contains(&name) {
+                    self.check_record_text(&name, None, report);
+                }
+            }
+        }
+    }
+}
+
+/// Whether this is the record of a tool that did not end: it is created before the tool starts.
+fn is_empty_file(path: &Path) -> bool {
+    durable::metadata_no_follow(path)
+        .is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
+}
+
+/// Parses how a process ended.
+fn parse_process_end(outcome: &ProcessOutcome) -> ProcessEnd {
+    let Some(reason) = &outcome.ended else {
+        return ProcessEnd::Exited(outcome.exit_code.unwrap_or_default());
+    };
+    match reason.as_str() {
+        "timed out" => return ProcessEnd::TimedOut,
+        "interrupted" => return ProcessEnd::Cancelled,
+        "out of time" => return ProcessEnd::OutOfTime,
+        _ => {}
+    }
+    let signal = reason
+        .strip_prefix("killed by ")
+        .and_then(|name| (1..=64).find(|number| process::signal_name(*number) == name));
+    match signal {
+        Some(number) => ProcessEnd::Killed(number),
+        None => {
+            let code = outcome.exit_code.unwrap_or(126);
+            ProcessEnd::NotStarted { code, reason: reason.clone() }
+        }
+    }
+}

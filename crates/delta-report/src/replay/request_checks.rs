@@ -1,0 +1,296 @@
+//! Rebuilds the requests of a run, and checks its thoughts against the recorded answers.
+
+use super::request_rebuild::{RebuildInput, RebuiltRequest, rebuild_request};
+use super::verifier::RunVerifier;
+use super::{ReplayDifference, ReplayReport};
+use crate::request_breakdown::{self, RequestBreakdown};
+use delta_agent::hook::HookPoint;
+use delta_agent::hook::answer;
+use delta_base::redact::Secrets;
+use delta_engine::engine;
+use delta_llm::llm::{self, Reply, openai};
+use delta_run::event::Thought;
+use delta_run::record::{self, ContextBlock, HookExecutionRecord, RequestBody};
+use delta_run::token_estimate::{self, TokenRatio};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+/// The facts about a rebuilt request that its thought records.
+pub(super) struct RequestFacts {
+    /// The length in bytes.
+    length: usize,
+    /// The number of iterations that it leaves out.
+    left_out: usize,
+}
+
+impl RunVerifier<'_> {
+    pub(super) fn check_thought(&mut self, thought: &Thought) {
+        let iteration = Some(thought.iteration);
+        let next = self.state.iterations + 1;
+        self.report.compare_json(iteration, "the iteration number", thought.iteration, next);
+        let Some(name) = &thought.invocation else {
+            let reason = format!("iteration {}: it names no record", thought.iteration);
+            self.report.add_not_checked(reason);
+            return;
+        };
+        if let Some(facts) = self.check_request(thought.iteration, name) {
+            let estimated =
+                thought.estimated_tokens.map(|_| token_estimate::estimate_tokens(facts.length));
+            self.report.compare_json(
+                iteration,
+                "the size of the request",
+                json!({"estimated_tokens": thought.estimated_tokens, "left_out": thought.left_out}),
+                json!({"estimated_tokens": estimated, "left_out": facts.left_out}),
+            );
+        }
+        self.check_reply(thought, name);
+    }
+
+    /// Rebuilds the request in the record `name` and compares it; `None` when that is not possible.
+    pub(super) fn check_request(&mut self, iteration: u32, name: &str) -> Option<RequestFacts> {
+        self.io_files.check_record_text(name, Some(iteration), self.report)?;
+        let request = match self.requests.get(name) {
+            Ok(request) => request.to_owned(),
+            Err(error) => {
+                let subject = format!("the request in {name}");
+                let error = error.to_string();
+                self.report.add_mismatch(Some(iteration), subject, error, "the request as sent");
+                return None;
+            }
+        };
+        self.report.checked.requests += 1;
+        self.config.as_ref()?;
+        let Some(blocks) = record::read_context_blocks(self.run_dir, name).ok().flatten() else {
+            self.report
+                .add_not_checked(format!("the request in {name}: its context blocks are missing"));
+            return None;
+        };
+        match self.last_hook_record(HookPoint::PreLlmRequest) {
+            Some(record) => self.compare_hooked_request(iteration, &record, &request, &blocks),
+            None => self.compare_rebuilt(iteration, "the request", &request, &blocks),
+        }
+    }
+
+    /// Compares a request that pre_llm_request may have changed; `record` is the hook's record.
+    fn compare_hooked_request(
+        &mut self,
+        iteration: u32,
+        record: &str,
+        request: &str,
+        blocks: &[ContextBlock],
+    ) -> Option<RequestFacts> {
+        #[derive(Deserialize)]
+        struct PreRequestHookInput<'a> {
+            #[serde(borrow)]
+            request: &'a RawValue,
+        }
+        let hook: HookExecutionRecord<'_> =
+            self.io_files.check_record(record, Some(iteration), self.report)?;
+        let input = self.hook_input(record, &hook)?;
+        let Ok(PreRequestHookInput { request: before }) = serde_json::from_str(&input) else {
+            let expected = "the request for the hook";
+            self.report.add_mismatch(Some(iteration), record, "no request", expected);
+            return None;
+        };
+        let subject = "the request before the hook pre_llm_request";
+        let facts = self.compare_rebuilt(iteration, subject, before.get(), blocks)?;
+        let keep = engine::SHOWN_STDERR_BYTES;
+        let result = self.io_files.read_finished(record, &hook.outcome, keep, self.report)?;
+        let agent = &self.config.as_ref()?.agent;
+        let config = agent.hooks.get(HookPoint::PreLlmRequest)?;
+        let after = match answer::parse_request_replacement(&result, config) {
+            Ok(Some(replacement)) => {
+                let frame = engine::request_frame(agent);
+                let body = RequestBody::default();
+                let no_secrets = Secrets::default();
+                let body = engine::replace_request(body, &frame, replacement, &no_secrets);
+                body.text().as_str().to_owned()
+            }
+            Ok(None) | Err(_) => before.get().to_owned(),
+        };
+        if openai::without_stream_options(&after).as_deref() != Some(request) {
+            let subject = "the request after the hook pre_llm_request";
+            self.report.compare(Some(iteration), subject, request, &after);
+        }
+        Some(RequestFacts { length: after.len(), ..facts })
+    }
+
+    /// Compares a request that no hook changed with the rebuilt one.
+    fn compare_rebuilt(
+        &mut self,
+        iteration: u32,
+        subject: &str,
+        request: &str,
+        blocks: &[ContextBlock],
+    ) -> Option<RequestFacts> {
+        let recorded = match RequestBreakdown::parse(request, blocks, TokenRatio::default()) {
+            Ok(recorded) if !recorded.summary.replaced => recorded,
+            _ => {
+                let expected = "the messages of its context blocks";
+                self.report.add_mismatch(Some(iteration), subject, "other messages", expected);
+                return None;
+            }
+        };
+        let is_same = |rebuilt: &RebuiltRequest| {
+            rebuilt.text == request
+                || openai::without_stream_options(&rebuilt.text).as_deref() == Some(request)
+        };
+        let rebuilt = match self.rebuild(iteration, &recorded, blocks, true) {
+            Ok(rebuilt) => rebuilt,
+            Err(reason) => {
+                let expected = "context blocks of the agent";
+                self.report.add_mismatch(Some(iteration), subject, reason, expected);
+                return None;
+            }
+        };
+        if is_same(&rebuilt) {
+            return Some(rebuilt.facts());
+        }
+        if self.config.as_ref()?.is_intact
+            && let Ok(as_sent) = self.rebuild(iteration, &recorded, blocks, false)
+            && is_same(&as_sent)
+        {
+            self.report.add_not_checked(format!(
+                "the system prompt of iteration {iteration}: its file changed after it was copied"
+            ));
+            return Some(as_sent.facts());
+        }
+        report_request_difference(
+            self.report,
+            iteration,
+            subject,
+            &recorded,
+            request,
+            &rebuilt,
+            blocks,
+        );
+        Some(rebuilt.facts())
+    }
+
+    /// Rebuilds a request, with the system prompt of the agent copy or as it was sent.
+    fn rebuild(
+        &self,
+        iteration: u32,
+        composition: &RequestBreakdown<'_>,
+        blocks: &[ContextBlock],
+        with_prompt: bool,
+    ) -> Result<RebuiltRequest, String> {
+        let config = self.config.as_ref().ok_or("the copy of the agent is missing")?;
+        let recorded = RebuildInput { iteration, state: &self.state, composition, blocks };
+        rebuild_request(&config.agent, &config.vars, recorded, with_prompt)
+    }
+
+    /// Compares a thought with the recorded answer, after post_llm_response.
+    fn check_reply(&mut self, thought: &Thought, name: &str) {
+        let iteration = Some(thought.iteration);
+        let error = match record::read_recording(self.run_dir, name).map(|record| record.result) {
+            Ok(Ok(reply)) => return self.compare_reply(thought, reply),
+            Ok(Err(error)) => error,
+            Err(record::RecordError::Unreadable { .. }) => return,
+            Err(error) => error.to_string(),
+        };
+        self.report.add_mismatch(iteration, format!("the answer in {name}"), error, "an answer");
+    }
+
+    fn compare_reply(&mut self, thought: &Thought, reply: Reply) {
+        let Some(reply) = self.filtered_reply(thought.iteration, reply) else { return };
+        // Without the agent's configuration, assume that the journal is right about `echo_reasoning`.
+        let echoes = match &self.config {
+            Some(config) => config.agent.llm.echo_reasoning,
+            None => thought.reasoning.is_some(),
+        };
+        let mut expected_calls = json!(reply.tool_calls);
+        // The key in them is only in the memory of the engine that recorded them.
+        for index in &thought.redacted_calls {
+            let recorded =
+                thought.tool_calls.get(*index).map(|call| json!(call.function.arguments));
+            if let (Some(recorded), Some(expected)) = (recorded, expected_calls.get_mut(*index)) {
+                expected["function"]["arguments"] = recorded;
+            }
+        }
+        let members = [
+            ("content", json!(thought.content), json!(reply.content.unwrap_or_default())),
+            ("tool_calls", json!(thought.tool_calls), expected_calls),
+            ("reasoning", json!(thought.reasoning), json!(reply.reasoning.filter(|_| echoes))),
+            ("finish_reason", json!(thought.finish_reason), json!(reply.finish_reason)),
+            ("usage", json!(thought.usage), json!(reply.usage)),
+        ];
+        for (member, recorded, expected) in members {
+            let subject = format!("the answer's {member}");
+            self.report.compare_json(Some(thought.iteration), subject, recorded, expected);
+        }
+    }
+
+    /// The answer after post_llm_response; `None` when the hook's record is missing.
+    fn filtered_reply(&mut self, iteration: u32, reply: Reply) -> Option<Reply> {
+        let hook = HookPoint::PostLlmResponse;
+        let Some(record) = self.last_hook_record(hook) else { return Some(reply) };
+        let result = self.hook_result(&record, iteration)?;
+        let agent = &self.config.as_ref()?.agent;
+        let config = agent.hooks.get(hook)?;
+        let response = answer::parse_response_replacement(&result, config).ok().flatten();
+        let replacement =
+            response.and_then(|response| llm::parse_reply(&response, &agent.llm.model).ok());
+        Some(match replacement {
+            Some(replacement) => Reply { usage: reply.usage, ..replacement },
+            None => reply,
+        })
+    }
+}
+
+impl RebuiltRequest {
+    fn facts(&self) -> RequestFacts {
+        RequestFacts { length: self.text.len(), left_out: self.rebuilt.left_out }
+    }
+}
+
+/// Adds the first difference of a recorded and a rebuilt request, with its place in the recorded one.
+fn report_request_difference(
+    report: &mut ReplayReport,
+    iteration: u32,
+    subject: &str,
+    recorded: &RequestBreakdown<'_>,
+    request: &str,
+    rebuilt: &RebuiltRequest,
+    blocks: &[ContextBlock],
+) {
+    let counted = blocks.iter().zip(&rebuilt.rebuilt.block_counts);
+    let blocks: Vec<ContextBlock> =
+        counted.map(|(block, count)| ContextBlock { messages: *count, ..block.clone() }).collect();
+    let breakdown = RequestBreakdown::parse(&rebuilt.text, &blocks, TokenRatio::default()).ok();
+    let difference = breakdown
+        .and_then(|breakdown| request_difference(iteration, subject, &breakdown, recorded));
+    match difference {
+        Some(difference) => report.add_difference(ReplayDifference {
+            recorded: difference.expected,
+            expected: difference.recorded,
+            ..difference
+        }),
+        None => report.compare(Some(iteration), subject, request, &rebuilt.text),
+    }
+}
+
+/// The first difference from one request to another, with its message and block in the other one.
+pub fn request_difference(
+    iteration: u32,
+    subject: &str,
+    one: &RequestBreakdown<'_>,
+    other: &RequestBreakdown<'_>,
+) -> Option<ReplayDifference> {
+    let difference =
+        request_breakdown::compare_breakdowns(one, other, TokenRatio::default(), None).breaks?;
+    let subject = match difference.message {
+        Some(_) => subject.to_owned(),
+        None => format!("{subject}, {}", difference.part),
+    };
+    Some(ReplayDifference {
+        iteration: Some(iteration),
+        what: subject,
+        message: difference.message,
+        source: difference.source,
+        byte: Some(difference.offset),
+        recorded: difference.before,
+        expected: difference.after,
+    })
+}

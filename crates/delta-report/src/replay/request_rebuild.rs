@@ -1,0 +1,91 @@
+//! Rebuilds a recorded request with the copy of the agent, or with another agent.
+
+use crate::request_breakdown::RequestBreakdown;
+use delta_agent::agent::Agent;
+use delta_agent::context::{
+    ContextInputs, ContextProgram, RebuiltMessages, RecordedBlock, SYSTEM_PROMPT_FILE,
+    SystemPromptCopy, TokenCounter,
+};
+use delta_base::redact::Secrets;
+use delta_base::signal::CancelToken;
+use delta_base::time;
+use delta_engine::engine;
+use delta_process::{EnvVars, LaunchContext};
+use delta_run::record::ContextBlock;
+use delta_run::state::RunState;
+use delta_shell::EngineVars;
+
+/// A recorded request.
+#[derive(Debug, Clone, Copy)]
+pub struct RebuildInput<'a> {
+    /// The iteration that it asked for.
+    pub iteration: u32,
+    /// The state of the run when it was sent.
+    pub state: &'a RunState,
+    /// The parsed request.
+    pub composition: &'a RequestBreakdown<'a>,
+    /// The context blocks that its messages come from.
+    pub blocks: &'a [ContextBlock],
+}
+
+/// A rebuilt request.
+#[derive(Debug)]
+pub struct RebuiltRequest {
+    /// The exact text.
+    pub text: String,
+    /// The messages, and what was left out.
+    pub rebuilt: RebuiltMessages,
+}
+
+/// The text of the system prompt in the agent's files.
+pub fn loaded_system_prompt(agent: &Agent) -> Option<&str> {
+    let (_, text) = agent.source_files.iter().find(|(name, _)| *name == SYSTEM_PROMPT_FILE)?;
+    Some(text)
+}
+
+/// Rebuilds a request with the tools, the settings and the context.yaml of `agent`, and with its system prompt if
+/// `with_prompt` is set. The conversation comes from the journal; the output of context sources and, without
+/// `with_prompt`, the system prompt come from the recorded request.
+///
+/// # Errors
+/// The recorded blocks do not fit the agent's context.
+pub fn rebuild_request(
+    agent: &Agent,
+    vars: &EngineVars,
+    recorded: RebuildInput<'_>,
+    with_prompt: bool,
+) -> Result<RebuiltRequest, String> {
+    let RebuildInput { iteration, state, composition: breakdown, blocks } = recorded;
+    let recorded_blocks: Vec<RecordedBlock<'_>> = breakdown
+        .summary
+        .blocks
+        .iter()
+        .zip(blocks)
+        .map(|(part, block)| RecordedBlock { block, messages: breakdown.block_messages(part) })
+        .collect();
+    let prompt = loaded_system_prompt(agent).filter(|_| with_prompt);
+    let prompt = prompt.map(|text| SystemPromptCopy { name: &agent.system_prompt, text });
+    let cancel = CancelToken::manual().map_err(|error| error.to_string())?;
+    // Required, but unused: no command is started.
+    let launch = |_: &ContextProgram| LaunchContext {
+        cwd: vars.cwd.clone(),
+        env: EnvVars::default(),
+        secrets: Secrets::default(),
+        containment: None,
+    };
+    let mut inputs = ContextInputs {
+        iteration,
+        ratio: state.ratio,
+        vars,
+        cancel: &cancel,
+        launch: &launch,
+        clock: time::current_time,
+        counter: &mut TokenCounter::default(),
+        run_generators: false,
+    };
+    let rebuilt = agent.context.rebuild(state, &recorded_blocks, prompt, &mut inputs)?;
+    let messages: Vec<_> = rebuilt.messages.iter().map(|message| message.as_str().into()).collect();
+    let body = engine::build_request_body(agent, &messages, &Secrets::default());
+    let text = body.text().as_str().to_owned();
+    Ok(RebuiltRequest { text, rebuilt })
+}

@@ -1,0 +1,369 @@
+//! One iteration on the page: the LLM call, its tool calls and their output, and the events between them.
+
+use super::page_redaction::HIDDEN_ANSWER;
+use super::page_requests::{BlockAttribution, PageRequest, PageRequests};
+use super::run_files::{self, PageCapacity, PageText};
+use super::workspace_changes::PageSnapshots;
+use delta_base::durable;
+use delta_base::time::Timestamp;
+use delta_llm::llm::{Attempt, Usage};
+use delta_run::event::Payload;
+use delta_run::history::{CallHistory, EventRef, Iteration};
+use delta_run::record::{
+    ContextBlock, HashedRequest, HookExecutionRecord, LlmCallRecord, ProcessOutcome,
+    RecordedStream, ToolExecutionRecord,
+};
+use delta_run::token_estimate::TokenRatio;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+/// Reads the iterations of one run from its history and its record files, in order.
+pub struct PageSource<'r> {
+    /// The run directory.
+    pub dir: PathBuf,
+    /// The requests so far; `None` when the page does not show them.
+    pub requests: Option<PageRequests>,
+    pub snapshots: Option<PageSnapshots>,
+    pub capacity: &'r mut PageCapacity,
+    /// The ratio of reported to estimated tokens at the last LLM call.
+    pub ratio: TokenRatio,
+}
+
+#[derive(Debug, Serialize)]
+pub struct PageIteration {
+    n: u32,
+    seq: u64,
+    at: Timestamp,
+    before: Vec<Json>,
+    thought: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finish_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+    left_out: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    llm: Option<PageLlmCall>,
+    calls: Vec<PageToolCall>,
+    around: Vec<Json>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct PageLlmCall {
+    /// The record file.
+    file: String,
+    /// Why the record cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<PageLlmRecord>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<PageRequest>,
+    /// Why the request cannot be shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_request: Option<String>,
+}
+
+/// The fields of a record of io/invocations that the page shows.
+#[derive(Debug, Serialize)]
+struct PageLlmRecord {
+    provider: String,
+    model: String,
+    started_at: Option<Timestamp>,
+    duration_ms: u64,
+    status: Option<u16>,
+    attempts: Vec<Attempt>,
+    context: Option<Vec<ContextBlock>>,
+    error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct PageToolCall {
+    id: String,
+    tool: String,
+    /// The arguments as the LLM wrote them, when the call was executed with others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked: Option<String>,
+    /// The time of the ACTION_REQUEST; null without one.
+    at: Option<Timestamp>,
+    args: Json,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    argv: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    question: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer: Option<String>,
+    result: Option<PageToolResult>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    io: Option<PageExecution>,
+}
+
+#[derive(Debug, Serialize)]
+struct PageToolResult {
+    at: Timestamp,
+    exit_code: Option<i32>,
+    duration_ms: u64,
+    truncated: bool,
+    /// Whether the call gave the result of the run.
+    ends: bool,
+    /// The observation.
+    seen: PageText,
+}
+
+/// The process of a tool call or a hook.
+#[derive(Debug, Default, Serialize)]
+struct PageExecution {
+    file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    argv: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cwd: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+    #[serde(skip_serializing_if = "PageText::is_empty")]
+    stdin: PageText,
+    /// Without its text when the observation is the same text.
+    #[serde(skip_serializing_if = "PageText::is_empty")]
+    stdout: PageText,
+    #[serde(skip_serializing_if = "PageText::is_empty")]
+    stderr: PageText,
+}
+
+impl PageSource<'_> {
+    /// Reads the next iteration.
+    pub fn build_iteration(&mut self, iteration: &Iteration<'_>) -> PageIteration {
+        let before = self.build_events(&iteration.events_before);
+        let thought = iteration.thought.value;
+        let (llm, recorded_reasoning) = match &thought.invocation {
+            Some(name) => {
+                let (llm, reasoning) = self.build_llm_call(name);
+                (Some(llm), reasoning)
+            }
+            None => (None, None),
+        };
+        let reported = thought.usage.as_ref().map_or(0, |usage| usage.input_tokens);
+        if let Some(estimated) = thought.estimated_tokens.filter(|_| reported > 0) {
+            self.ratio = TokenRatio::new(reported, estimated);
+        }
+        PageIteration {
+            n: thought.iteration,
+            seq: iteration.thought.seq,
+            at: iteration.thought.timestamp,
+            before,
+            thought: thought.content.clone(),
+            reasoning: recorded_reasoning.or_else(|| thought.reasoning.clone()),
+            finish_reason: thought.finish_reason.clone(),
+            usage: thought.usage.clone(),
+            left_out: thought.left_out,
+            llm,
+            calls: iteration.calls.iter().map(|call| self.build_tool_call(call)).collect(),
+            around: self.build_events(&iteration.interleaved_events),
+        }
+    }
+
+    /// Reads events that belong to no tool call: each as in the journal, with its record and its workspace changes.
+    pub fn build_events(&mut self, events: &[EventRef<&Payload>]) -> Vec<Json> {
+        let mut out = Vec::with_capacity(events.len());
+        for event in events {
+            let mut value = to_json_value(event.value);
+            value["seq"] = event.seq.into();
+            value["at"] = to_json_value(event.timestamp);
+            if let (Some(snapshots), Some(id)) = (&mut self.snapshots, event.value.snapshot_id()) {
+                value["changes"] = to_json_value(snapshots.changes_until(id, self.capacity));
+            }
+            match event.value {
+                Payload::HookExecution { record, .. } => {
+                    value["io"] = to_json_value(self.build_execution(record, None));
+                }
+                Payload::Error { error_details, .. } => {
+                    if let Some(name) = &error_details.invocation {
+                        value["llm"] = to_json_value(self.build_llm_call(name).0);
+                    }
+                }
+                _ => {}
+            }
+            out.push(value);
+        }
+        out
+    }
+
+    /// Reads the record `name` of an LLM call; also gives the reasoning in the record.
+    fn build_llm_call(&mut self, name: &str) -> (PageLlmCall, Option<String>) {
+        let mut llm_call = PageLlmCall { file: name.to_owned(), ..PageLlmCall::default() };
+        let text = match run_files::read_run_record(&self.dir, name) {
+            Ok(text) => text,
+            Err(error) => {
+                llm_call.missing = Some(error.to_string());
+                return (llm_call, None);
+            }
+        };
+        let mut reasoning = None;
+        match parse_page_record::<LlmCallRecord<'_>>(&text) {
+            Ok(record) => {
+                reasoning = record.reasoning.map(Cow::into_owned);
+                llm_call.record = Some(PageLlmRecord {
+                    provider: record.provider.into_owned(),
+                    model: record.model.into_owned(),
+                    started_at: record.started_at,
+                    duration_ms: record.duration_ms,
+                    status: record.status,
+                    attempts: record.attempts.into_owned(),
+                    context: record.context.map(Cow::into_owned),
+                    error: record.error.map(Cow::into_owned),
+                });
+            }
+            Err(reason) => llm_call.missing = Some(reason),
+        }
+        let recorded: HashedRequest<'_> = serde_json::from_str(&text).unwrap_or_default();
+        if let (Some(requests), Some(request)) = (&mut self.requests, recorded.request) {
+            let blocks = llm_call.record.as_ref().and_then(|record| record.context.as_deref());
+            let attribution =
+                BlockAttribution { blocks: blocks.unwrap_or_default(), ratio: self.ratio };
+            let hash = recorded.request_sha256.unwrap_or_default();
+            match requests.add(&self.dir, name, request.get(), hash, attribution, self.capacity) {
+                Ok(request) => llm_call.request = Some(request),
+                Err(reason) => llm_call.no_request = Some(reason),
+            }
+        }
+        (llm_call, reasoning)
+    }
+
+    fn build_tool_call(&mut self, call: &CallHistory<'_>) -> PageToolCall {
+        let function = &call.tool_call.function;
+        let arguments = function.arguments.as_str();
+        let request = call.request.as_ref().map(|event| event.value);
+        let args = request.map_or(Json::Null, |request| request.tool_args.clone());
+        let is_same = args.as_str() == Some(arguments)
+            || serde_json::from_str::<Json>(arguments).is_ok_and(|parsed| parsed == args);
+        let is_hidden = call.question.is_some_and(|question| question.value.sensitive);
+        let hide = |text: &str| if is_hidden { HIDDEN_ANSWER } else { text }.to_owned();
+        let observation = call.result.map(|event| hide(&event.value.observation_content));
+        let record = request.and_then(|request| request.execution.as_deref());
+        PageToolCall {
+            id: call.id.clone(),
+            tool: function.name.clone(),
+            asked: (!is_same).then(|| arguments.to_owned()),
+            at: call.request.as_ref().map(|event| event.timestamp),
+            args,
+            argv: request.and_then(|request| request.argv.clone()),
+            question: call.question.map(|event| to_json_value(event.value)),
+            answer: call.answer.map(|event| hide(event.value)),
+            io: record.map(|name| self.build_execution(name, observation.as_deref())),
+            result: call.result.map(|event| PageToolResult {
+                at: event.timestamp,
+                exit_code: event.value.exit_code,
+                duration_ms: event.value.duration_ms,
+                truncated: event.value.truncated,
+                ends: event.value.result.is_some(),
+                seen: PageText::new(observation.as_deref().unwrap_or_default(), self.capacity),
+            }),
+        }
+    }
+
+    /// Reads the record `name` of a process; `observation` is what the LLM got from it, once it ended.
+    fn build_execution(&mut self, name: &str, observation: Option<&str>) -> PageExecution {
+        let record = run_files::read_run_record(&self.dir, name);
+        let process = record.map_err(|error| error.to_string()).and_then(|text| {
+            if name.starts_with("io/hooks/") {
+                parse_page_record::<HookExecutionRecord<'_>>(&text).map(ExecutedProcess::from)
+            } else {
+                parse_page_record::<ToolExecutionRecord<'_>>(&text).map(ExecutedProcess::from)
+            }
+        });
+        let process = match process {
+            Ok(process) => process,
+            Err(reason) => return self.unfinished_execution(name, reason),
+        };
+        let mut cut = |stream: Option<RecordedStream>| {
+            stream.map(|stream| run_files::cut_stream(stream, &self.dir, name, self.capacity))
+        };
+        let stdin = cut(process.stdin).unwrap_or_default();
+        let mut stdout = cut(process.outcome.stdout).unwrap_or_default();
+        if stdout.tail.is_none() && observation == Some(&stdout.text) {
+            stdout.text.clear();
+        }
+        PageExecution {
+            file: name.to_owned(),
+            missing: None,
+            argv: Some(process.argv).filter(|_| process.is_hook || observation.is_none()),
+            cwd: Some(process.cwd),
+            ended: process.outcome.ended,
+            failure: process.failure,
+            duration_ms: Some(process.outcome.duration_ms),
+            stdin,
+            stdout,
+            stderr: cut(process.outcome.stderr).unwrap_or_default(),
+        }
+    }
+
+    /// What a tool has printed that is still running, or whose engine died.
+    fn unfinished_execution(&mut self, name: &str, reason: String) -> PageExecution {
+        let stem = name.strip_suffix(".json").unwrap_or(name);
+        let mut stream = |extension: &str| {
+            let file = format!("{stem}.{extension}");
+            let is_there = durable::is_file_no_follow(&self.dir.join(&file));
+            is_there.then(|| run_files::read_run_file(&self.dir, &file, self.capacity))
+        };
+        PageExecution {
+            file: name.to_owned(),
+            missing: Some(reason),
+            stdout: stream("stdout").unwrap_or_default(),
+            stderr: stream("stderr").unwrap_or_default(),
+            ..PageExecution::default()
+        }
+    }
+}
+
+/// The record of a tool or hook process, in one form.
+struct ExecutedProcess {
+    is_hook: bool,
+    argv: Vec<String>,
+    cwd: String,
+    stdin: Option<RecordedStream>,
+    outcome: ProcessOutcome,
+    failure: Option<String>,
+}
+
+impl From<ToolExecutionRecord<'_>> for ExecutedProcess {
+    fn from(record: ToolExecutionRecord<'_>) -> Self {
+        Self {
+            is_hook: false,
+            argv: record.argv.into_owned(),
+            cwd: record.cwd.to_string_lossy().into_owned(),
+            stdin: Some(RecordedStream::Text(record.stdin.into_owned())),
+            outcome: record.outcome,
+            failure: None,
+        }
+    }
+}
+
+impl From<HookExecutionRecord<'_>> for ExecutedProcess {
+    fn from(record: HookExecutionRecord<'_>) -> Self {
+        Self {
+            is_hook: true,
+            argv: record.command.into_owned(),
+            cwd: record.cwd.to_string_lossy().into_owned(),
+            stdin: record.stdin,
+            outcome: record.outcome,
+            failure: record.failure.map(Cow::into_owned),
+        }
+    }
+}
+
+fn parse_page_record<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| format!("not a record ({error})"))
+}
+
+fn to_json_value(value: impl Serialize) -> Json {
+    serde_json::to_value(value).unwrap_or_default()
+}

@@ -1,0 +1,70 @@
+//! The copy of the agent's files in a run directory, whose checksums are in ENGINE_START.
+//!
+//! A process that finds the agent changed makes another copy, so that the configuration of every request is known.
+
+use crate::event::{AgentCopy, EngineStart};
+use delta_base::checksum;
+use delta_base::durable::{self, FileError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The directory of the copies, relative to the run directory.
+const AGENT_COPY_DIR: &str = "agent";
+
+impl AgentCopy {
+    /// The path of a copied file.
+    pub fn path(&self, run_dir: &Path, name: &str) -> PathBuf {
+        run_dir.join(&self.dir).join(name)
+    }
+
+    /// Whether the directory and the file names are of the form that [`copy_agent_files`] uses. A journal that was edited
+    /// may name any path.
+    pub fn is_plausible(&self) -> bool {
+        let is_numbered =
+            self.dir.strip_prefix("agent/").is_some_and(|number| number.parse::<u32>().is_ok());
+        (self.dir == AGENT_COPY_DIR || is_numbered)
+            && self.crc.keys().all(|name| !name.contains('/') && !name.starts_with('.'))
+    }
+}
+
+/// Copies `files`, names and contents, into the run directory. Reuses the copy of the process `before`, the last one, if it
+/// has the same files. `epoch` is the number of this process.
+pub fn copy_agent_files(
+    run_dir: &Path,
+    epoch: u32,
+    before: Option<&EngineStart>,
+    files: &[(&str, String)],
+) -> Result<AgentCopy, FileError> {
+    let crc: BTreeMap<String, String> = files
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), checksum::crc32_hex(text.as_bytes())))
+        .collect();
+    if let Some(earlier) = before.and_then(|start| start.config.kept.as_ref())
+        && earlier.is_plausible()
+        && earlier.crc == crc
+        && copy_matches(run_dir, earlier, files)
+    {
+        return Ok(earlier.clone());
+    }
+    let dir = match before {
+        None => AGENT_COPY_DIR.to_owned(),
+        Some(_) => format!("{AGENT_COPY_DIR}/{epoch}"),
+    };
+    let path = run_dir.join(&dir);
+    if before.is_some() {
+        // A process that died before its ENGINE_START may have left files there.
+        let _ = durable::remove_dir_all_no_follow(&path);
+        durable::ensure_private_dir(&path)?;
+    }
+    for (name, text) in files {
+        durable::create_private_unsynced(&path.join(name), text.as_bytes())?;
+    }
+    Ok(AgentCopy { dir, crc })
+}
+
+/// Whether the copy has exactly these contents.
+fn copy_matches(run_dir: &Path, copy: &AgentCopy, files: &[(&str, String)]) -> bool {
+    files.iter().all(|(name, text)| {
+        durable::read_regular(&copy.path(run_dir, name)).is_ok_and(|bytes| bytes == text.as_bytes())
+    })
+}

@@ -1,0 +1,478 @@
+//! The events of the journal. One [`Event`] is one line, and these types define the format.
+//!
+//! Reading ignores unknown fields, so that an older delta reads a newer journal as far as it knows the events. Writing is
+//! exact.
+
+use delta_base::id::{RunId, SnapshotId};
+use delta_base::time::Timestamp;
+use delta_llm::llm::{ToolCall, Usage};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use std::fmt;
+
+mod config;
+mod journal_line;
+
+pub use config::{AgentCopy, LlmSummary, ReplayOf, RunConfig};
+
+/// One line of the journal: a fact about the run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// The number of the event: 1, 2, 3, without gaps.
+    pub seq: u64,
+    /// The time when it was recorded.
+    pub timestamp: Timestamp,
+    /// What is recorded.
+    pub payload: Payload,
+}
+
+/// The status of a run, as metadata.json records it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum RunStatus {
+    /// A process works on the run, or died while it did.
+    Running,
+    /// The run waits for a human to answer a question.
+    WaitingForInput,
+    /// The run has a result.
+    Completed,
+    /// The run ended without a result.
+    Failed,
+    /// The run was stopped and can be continued.
+    Interrupted,
+}
+
+impl fmt::Display for RunStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "RUNNING",
+            Self::WaitingForInput => "WAITING_FOR_INPUT",
+            Self::Completed => "COMPLETED",
+            Self::Failed => "FAILED",
+            Self::Interrupted => "INTERRUPTED",
+        })
+    }
+}
+
+/// What an event records. Its `type` is the name of the variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Payload {
+    /// A process started or continued the run.
+    EngineStart(Box<EngineStart>),
+    /// The user sent a message to the agent.
+    UserMessage {
+        /// The text of the message.
+        content: String,
+    },
+    /// The LLM answered.
+    Thought(Box<Thought>),
+    /// A call is about to be executed.
+    ActionRequest(Box<ActionRequest>),
+    /// A call has its result.
+    ActionResult(Box<ActionResult>),
+    /// The run waits for a human to answer a question.
+    HumanInputRequest(HumanQuestion),
+    /// The question was answered.
+    HumanInputReceived {
+        /// The LLM answer that contains the call.
+        iteration: u32,
+        /// The `ask_human` call.
+        call_id: String,
+        /// The answer, even if it is sensitive.
+        response: String,
+    },
+    /// The engine reports an error.
+    Error {
+        /// The message for the user.
+        error_message: String,
+        /// The type of the error and what is known about its cause.
+        error_details: ErrorDetails,
+    },
+    /// A hook has run.
+    HookExecution {
+        /// The iteration that was passed to the hook.
+        iteration: u32,
+        /// The name of the hook.
+        hook: String,
+        /// The exit code; null if a signal ended the hook.
+        exit_code: Option<i32>,
+        /// The io/ record of the hook, relative to the run directory.
+        record: String,
+        /// Whether the output of the hook replaced something.
+        changed: bool,
+    },
+    /// A snapshot of the workspace was taken.
+    Snapshot(Box<WorkspaceSnapshot>),
+    /// The workspace is restored to an earlier snapshot.
+    Rollback {
+        /// The number of LLM answers so far.
+        iteration: u32,
+        /// The iteration whose end is restored; absent if a snapshot id was given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<u32>,
+        /// The snapshot that is restored.
+        tree: SnapshotId,
+        /// The snapshot of the workspace just before.
+        saved: SnapshotId,
+    },
+    /// The run was forked from another one: all events before this one are copies of the other run's events.
+    Fork(Box<RunFork>),
+    /// The process leaves the run.
+    EngineEnd {
+        /// The id of the run, as text, because it is redacted if the API key is a part of it.
+        run_id: String,
+        /// The status of the run from now on.
+        status: RunStatus,
+        /// The number of LLM answers so far.
+        final_iteration: u32,
+        /// The seal of the journal up to here: see [`crate::seal`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seal: Option<String>,
+    },
+    /// The operator accepts a run that another one made or changed, as it is.
+    RunTrusted {
+        /// The id of the run.
+        run_id: RunId,
+        /// The agent directory that may be loaded from now on.
+        agent_home: String,
+        /// The seal of the journal up to here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seal: Option<String>,
+    },
+}
+
+/// The process that started or continued the run: see [`Payload::EngineStart`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EngineStart {
+    /// The id of the run.
+    pub run_id: RunId,
+    /// The number of this process in the run: 1 for the first, one more for each process that continues the run.
+    pub epoch: u32,
+    /// The absolute path of the agent directory.
+    pub agent_home: String,
+    /// The name of the agent.
+    pub agent_name: String,
+    /// The absolute path of the workspace.
+    pub work_dir: String,
+    /// The name of the workspace.
+    pub workspace_id: String,
+    /// The most LLM answers that this process may request.
+    pub max_iterations: u32,
+    /// The most calls of an answer that are run; absent for all calls, as in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls_per_answer: Option<u32>,
+    /// A summary of the agent's configuration; the agent's files are copied to agent/.
+    #[serde(deserialize_with = "config::or_default")]
+    pub config: RunConfig,
+    /// The process itself.
+    #[serde(flatten)]
+    pub process: ProcessInfo,
+    /// The version of delta.
+    pub engine_version: String,
+    /// The run whose tool or hook started this one; only in the first ENGINE_START of a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentRun>,
+    /// The seal of the run id and the agent directory: see [`crate::seal`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
+}
+
+/// The run whose tool or hook started another run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParentRun {
+    /// The id of the parent run.
+    pub run_id: RunId,
+    /// The tool call of the parent run; absent if no call started the other run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
+    /// The absolute path of the parent run's directory.
+    pub run_dir: String,
+}
+
+/// A fork and where it comes from: see [`Payload::Fork`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFork {
+    /// The id of the fork, whose journal this is.
+    pub run_id: RunId,
+    /// The absolute path of the fork's workspace.
+    pub work_dir: String,
+    /// The name of the fork's workspace.
+    pub workspace_id: String,
+    /// The run that was forked.
+    pub from: ForkOrigin,
+    /// Where the files of the fork's workspace come from.
+    pub files: ForkFiles,
+    /// The snapshot of the other workspace at the end of the iteration; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<SnapshotId>,
+}
+
+/// The run that was forked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForkOrigin {
+    /// The id of the run.
+    pub run_id: RunId,
+    /// The last iteration that the fork copies; 0 is the task alone.
+    pub iteration: u32,
+    /// The absolute path of the run directory.
+    pub run_dir: String,
+    /// The absolute path of the workspace.
+    pub work_dir: String,
+}
+
+/// Where the files of a fork's workspace come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForkFiles {
+    /// The snapshot at the end of the iteration.
+    Snapshot,
+    /// The workspace of the other run, copied as it was when the fork was created.
+    Present,
+    /// The workspace of the other run itself, which the fork shares.
+    Kept,
+}
+
+/// The process that works on a run. A later process uses this to check whether it is alive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessInfo {
+    /// The process id.
+    pub pid: u32,
+    /// The name of the host.
+    pub hostname: String,
+    /// The start time, in milliseconds since the Unix epoch.
+    pub start_time_unix: i64,
+    /// The name of the process in `/proc`.
+    pub process_name: String,
+}
+
+/// An answer of the LLM: see [`Payload::Thought`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Thought {
+    /// The number of the answer: 1 for the first of the run.
+    pub iteration: u32,
+    /// The text of the answer, empty if there is none.
+    pub content: String,
+    /// The tool calls as the LLM sent them.
+    #[serde(default)]
+    pub tool_calls: Vec<ToolCall>,
+    /// The indices of the calls whose arguments contained a key. They are not run: their arguments are not what the LLM sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redacted_calls: Vec<usize>,
+    /// Reasoning that is sent back to the LLM, with `llm.echo_reasoning` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    /// Why the LLM stopped, in the endpoint's word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+    /// The tokens and the cost, if the endpoint reported them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// The tokens of the request, estimated from its bytes alone. Together with `usage` it corrects later estimates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_tokens: Option<u64>,
+    /// The number of oldest iterations that the request left out because they did not fit.
+    #[serde(default, skip_serializing_if = "is_zero_number")]
+    pub left_out: usize,
+    /// The io/ record of the LLM call, relative to the run directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invocation: Option<String>,
+    /// The turn of the script, for the provider `script`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script_turn: Option<usize>,
+    /// The usage of each answer since the last THOUGHT that was paid for and discarded; null if it was not reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub discarded_usage: Vec<Option<Usage>>,
+}
+
+/// Whether a number is 0 and is not written for that reason.
+pub(crate) fn is_zero_number<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
+}
+
+/// A call that is about to be executed: see [`Payload::ActionRequest`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ActionRequest {
+    /// The LLM answer that contains the call.
+    pub iteration: u32,
+    /// The id of the call in the run.
+    pub call_id: String,
+    /// The name of the tool as the LLM sent it.
+    pub tool_name: String,
+    /// The arguments; a string if they were not JSON.
+    pub tool_args: Json,
+    /// The command line; absent if no process is started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    /// The io/ record that the execution will have, relative to the run directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<String>,
+}
+
+/// The result of a call: see [`Payload::ActionResult`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ActionResult {
+    /// The LLM answer that contains the call.
+    pub iteration: u32,
+    /// The id of the call in the run.
+    pub call_id: String,
+    /// The name of the tool as the LLM sent it.
+    pub tool_name: String,
+    /// The observation: the text that the LLM sees.
+    pub observation_content: String,
+    /// The exit code; absent if no process ran or a signal ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The duration of the execution.
+    pub duration_ms: u64,
+    /// The io/ record of the execution, relative to the run directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<String>,
+    /// Whether the observation leaves out a part of the output.
+    #[serde(default)]
+    pub truncated: bool,
+    /// The command lines of the processes that the call left running and that were ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended_background: Vec<String>,
+    /// The command lines of the processes that the call left running and that are still running.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_running: Vec<String>,
+    /// The result of the run, if this call ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+}
+
+/// A snapshot of the workspace: see [`Payload::Snapshot`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceSnapshot {
+    /// The number of LLM answers so far; 0 is the beginning of the run.
+    pub iteration: u32,
+    /// The id of the snapshot, whose contents are in snapshots/.
+    pub tree: SnapshotId,
+    /// The number of files in it.
+    pub files: u64,
+    /// The bytes of these files together.
+    pub bytes: u64,
+    /// The bytes that were written to store it.
+    pub written: u64,
+    /// The number of paths that could not be included; excluded paths do not count.
+    #[serde(default, skip_serializing_if = "is_zero_number")]
+    pub left_out: u64,
+    /// Whether a process found the workspace like this, so that it is not the end of the iteration.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub found: bool,
+    /// The patterns of the paths that are excluded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+}
+
+/// A question that `ask_human` asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HumanQuestion {
+    /// The LLM answer that contains the call.
+    pub iteration: u32,
+    /// The `ask_human` call.
+    pub call_id: String,
+    /// The text of the question.
+    pub prompt: String,
+    /// The kind of answer that is expected.
+    pub input_type: InputType,
+    /// Whether the answer is hidden on the screen.
+    pub sensitive: bool,
+}
+
+/// The kind of answer that a question expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InputType {
+    /// Any text.
+    Text,
+    /// A secret.
+    Password,
+    /// Yes or no.
+    Confirmation,
+}
+
+/// The type of an error and what is known about its cause.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ErrorDetails {
+    /// The error type, as in RunResult.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The HTTP status of the last response of the LLM's endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The io/ record of the failed LLM call, relative to the run directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invocation: Option<String>,
+    /// The turn of the script, for the provider `script`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script_turn: Option<usize>,
+    /// The usage of each answer since the last THOUGHT that was paid for and discarded; null if it was not reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub discarded_usage: Vec<Option<Usage>>,
+}
+
+impl Payload {
+    /// The io/ record that the event names, relative to the run directory.
+    pub fn record_file(&self) -> Option<&str> {
+        match self {
+            Self::Thought(thought) => thought.invocation.as_deref(),
+            Self::Error { error_details, .. } => error_details.invocation.as_deref(),
+            Self::ActionRequest(request) => request.execution.as_deref(),
+            Self::ActionResult(result) => result.execution.as_deref(),
+            Self::HookExecution { record, .. } => Some(record),
+            Self::EngineStart(_)
+            | Self::UserMessage { .. }
+            | Self::HumanInputRequest(_)
+            | Self::HumanInputReceived { .. }
+            | Self::Snapshot(_)
+            | Self::Rollback { .. }
+            | Self::Fork(_)
+            | Self::EngineEnd { .. }
+            | Self::RunTrusted { .. } => None,
+        }
+    }
+
+    /// The snapshot that the workspace equals after the event.
+    pub fn snapshot_id(&self) -> Option<SnapshotId> {
+        match self {
+            Self::Snapshot(snapshot) => Some(snapshot.tree),
+            Self::Rollback { tree, .. } => Some(*tree),
+            Self::Fork(fork) => fork.tree,
+            _ => None,
+        }
+    }
+
+    /// Sets the seal of an event of a type that has one.
+    pub(crate) fn set_seal(&mut self, new: Option<String>) {
+        match self {
+            Self::EngineStart(start) => start.seal = new,
+            Self::EngineEnd { seal, .. } | Self::RunTrusted { seal, .. } => *seal = new,
+            _ => {}
+        }
+    }
+
+    /// The LLM answer that the event belongs to.
+    pub fn iteration(&self) -> Option<u32> {
+        match self {
+            Self::Thought(thought) => Some(thought.iteration),
+            Self::ActionRequest(request) => Some(request.iteration),
+            Self::ActionResult(result) => Some(result.iteration),
+            Self::HumanInputRequest(question) => Some(question.iteration),
+            Self::HumanInputReceived { iteration, .. }
+            | Self::HookExecution { iteration, .. }
+            | Self::Rollback { iteration, .. } => Some(*iteration),
+            Self::Snapshot(snapshot) => Some(snapshot.iteration),
+            Self::EngineStart(_)
+            | Self::UserMessage { .. }
+            | Self::Error { .. }
+            | Self::Fork(_)
+            | Self::EngineEnd { .. }
+            | Self::RunTrusted { .. } => None,
+        }
+    }
+}

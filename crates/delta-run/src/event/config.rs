@@ -1,0 +1,187 @@
+//! The `config` of ENGINE_START: a summary of the agent's configuration in the journal.
+//!
+//! It is written once per process, and every reader takes its fields from here. What an older or newer delta wrote can be
+//! read: a key that is absent or has another shape is `None`, and unknown keys are kept.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value as Json};
+use std::collections::BTreeMap;
+
+/// A summary of the configuration of one process. The agent's files are copied to agent/.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct RunConfig {
+    /// The LLM.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub llm: Option<LlmSummary>,
+    /// The names of the agent's own tools, in the order of agent.yaml.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// The names of the tools that the engine provides.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub builtins: Option<Vec<String>>,
+    /// The names of the hooks.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<Vec<String>>,
+    /// The copy of the agent's files.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub kept: Option<AgentCopy>,
+    /// The run that this one repeats, for `delta replay --mode tools`.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayOf>,
+    /// The keys that this version does not know.
+    #[serde(flatten)]
+    pub unknown: Map<String, Json>,
+}
+
+/// The LLM that a process uses.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LlmSummary {
+    /// `openai`, `script`, `command` or `recorded`.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// The name of the model.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The provider of the recorded answers, for the provider `recorded`.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<String>,
+    /// The value of `--model`, if it selected the LLM.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub option: Option<String>,
+    /// The keys that this version does not know.
+    #[serde(flatten)]
+    pub unknown: Map<String, Json>,
+}
+
+/// The copy of the agent's files in the run directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentCopy {
+    /// The path of the directory, relative to the run directory.
+    pub dir: String,
+    /// The checksum of each file in the directory, by file name.
+    pub crc: BTreeMap<String, String>,
+}
+
+/// The run that a replay repeats.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayOf {
+    /// The id of the run, as text: it is shown and never looked up.
+    pub run_id: String,
+    /// The absolute path of the run's workspace.
+    #[serde(default)]
+    pub work_dir: String,
+}
+
+impl RunConfig {
+    /// The name of the model, if it was recorded.
+    pub fn model(&self) -> Option<&str> {
+        self.llm.as_ref()?.model.as_deref()
+    }
+
+    /// The provider, if it was recorded.
+    pub fn provider(&self) -> Option<&str> {
+        self.llm.as_ref()?.provider.as_deref()
+    }
+
+    /// The value of `--model`, if it selected the LLM.
+    pub fn model_option(&self) -> Option<&str> {
+        self.llm.as_ref()?.option.as_deref()
+    }
+
+    /// Whether the agent itself defines a tool `name`.
+    pub fn has_tool(&self, name: &str) -> bool {
+        self.tools.iter().flatten().any(|tool| tool == name)
+    }
+
+    /// Whether the engine provides a tool `name`.
+    pub fn has_builtin(&self, name: &str) -> bool {
+        self.builtins.iter().flatten().any(|builtin| builtin == name)
+    }
+
+    /// Whether the requests asked for streams. A replay uses the requests of the recorded provider.
+    pub fn was_streamed(&self) -> bool {
+        let Some(llm) = &self.llm else { return false };
+        llm.recorded.as_ref().or(llm.provider.as_ref()).is_some_and(|name| name == "openai")
+    }
+}
+
+/// Reads a value, or the default if the value has another shape.
+pub(super) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned + Default,
+{
+    let value = Json::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> RunConfig {
+        or_default(&mut serde_json::Deserializer::from_str(text)).unwrap()
+    }
+
+    fn written(config: &RunConfig) -> String {
+        serde_json::to_string(config).unwrap()
+    }
+
+    #[test]
+    fn c_6_1_a_configuration_is_written_back_byte_for_byte() {
+        let shapes = [
+            // Of the first versions, which kept no files and named no builtins.
+            r#"{}"#,
+            r#"{"llm":{"provider":"openai","model":"m"},"tools":["a"]}"#,
+            r#"{"llm":{"provider":"recorded","model":"m","recorded":"openai","option":"m2"},"tools":[],"builtins":["finish"],"hooks":["post_run"],"kept":{"dir":"agent","crc":{"agent.yaml":"0123abcd"}},"replay":{"run_id":"r","work_dir":"/w"}}"#,
+            // Of a later version.
+            r#"{"llm":{"provider":"openai","model":"m","effort":{"a":[1,2.5]}},"tools":["a"],"skills":["b"]}"#,
+        ];
+        for shape in shapes {
+            assert_eq!(written(&read(shape)), shape);
+        }
+    }
+
+    #[test]
+    fn a_key_of_another_shape_counts_as_absent() {
+        let config = read(
+            r#"{"llm": {"model": 5, "provider": "openai"}, "tools": "a", "builtins": ["finish"]}"#,
+        );
+        assert_eq!((config.model(), config.provider()), (None, Some("openai")));
+        assert!(config.tools.is_none() && config.has_builtin("finish"));
+        assert_eq!(read("null"), RunConfig::default());
+        assert_eq!(read("[1]"), RunConfig::default());
+    }
+
+    fn names() -> impl Strategy<Value = Option<Vec<String>>> {
+        prop::option::of(prop::collection::vec(any::<String>(), 0..3))
+    }
+
+    prop_compose! {
+        fn llm()(
+            provider in any::<Option<String>>(), model in any::<Option<String>>(),
+            recorded in any::<Option<String>>(), option in any::<Option<String>>(),
+        ) -> LlmSummary {
+            LlmSummary { provider, model, recorded, option, unknown: Map::new() }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_configuration_reads_back_as_it_was_written(
+            llm in prop::option::of(llm()), tools in names(), builtins in names(), hooks in names(),
+            dir in any::<String>(), crc in prop::collection::btree_map(any::<String>(), any::<String>(), 0..3),
+            replay in any::<Option<(String, String)>>(), later in any::<Option<i64>>(),
+        ) {
+            let kept = Some(AgentCopy { dir, crc });
+            let replay = replay.map(|(run_id, work_dir)| ReplayOf { run_id, work_dir });
+            let unknown = later.map(|value| ("later".to_owned(), Json::from(value))).into_iter().collect();
+            let config = RunConfig { llm, tools, builtins, hooks, kept, replay, unknown };
+            let text = written(&config);
+            prop_assert_eq!(written(&read(&text)), text.clone());
+            prop_assert_eq!(read(&text), config);
+        }
+    }
+}

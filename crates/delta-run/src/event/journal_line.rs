@@ -1,0 +1,84 @@
+//! Events as lines of the journal, written and read.
+
+use super::{Event, Payload};
+use delta_base::time::Timestamp;
+use delta_base::{checksum, json};
+use serde::Deserialize;
+use std::fmt::Write;
+
+/// An upper bound of the bytes that a line has in addition to its payload.
+const ENVELOPE_BYTES: usize = 128;
+
+impl Event {
+    /// The event as a line of the journal, with its checksum and the newline.
+    pub fn to_line(&self) -> String {
+        // serde writes the tag first. `seq` and `timestamp` follow it, so that every line starts in the same way.
+        let payload = json::to_json(&self.payload);
+        let split = payload.find(',').expect("every payload has a field after its type");
+        let mut line = String::with_capacity(payload.len() + ENVELOPE_BYTES);
+        line.push_str(&payload[..split]);
+        let _ = write!(line, ",\"seq\":{},\"timestamp\":\"{}\"", self.seq, self.timestamp);
+        line.push_str(&payload[split..]);
+        line.push('\n');
+        checksum::append_checksum(line)
+    }
+
+    /// Parses a line of the journal. Does not check its checksum.
+    pub fn from_line(line: &str) -> serde_json::Result<Self> {
+        #[derive(Deserialize)]
+        struct Envelope {
+            seq: u64,
+            timestamp: Timestamp,
+        }
+        let (kind, seq, timestamp) = match parse_envelope(line) {
+            Some(envelope) => envelope,
+            None => {
+                let Envelope { seq, timestamp } = serde_json::from_str(line)?;
+                ("", seq, timestamp)
+            }
+        };
+        // Most events are one of these three. To find an enum's variant by its tag, serde would first copy all fields.
+        let payload = match kind {
+            "THOUGHT" => Payload::Thought(serde_json::from_str(line)?),
+            "ACTION_REQUEST" => Payload::ActionRequest(serde_json::from_str(line)?),
+            "ACTION_RESULT" => Payload::ActionResult(serde_json::from_str(line)?),
+            _ => serde_json::from_str(line)?,
+        };
+        Ok(Self { seq, timestamp, payload })
+    }
+}
+
+/// The type, number and time of a line that starts as [`Event::to_line`] writes it.
+fn parse_envelope(line: &str) -> Option<(&str, u64, Timestamp)> {
+    let (kind, rest) = line.strip_prefix("{\"type\":\"")?.split_once('"')?;
+    let (seq, rest) = rest.strip_prefix(",\"seq\":")?.split_once(',')?;
+    let (timestamp, _) = rest.strip_prefix("\"timestamp\":\"")?.split_once('"')?;
+    Some((kind, seq.parse().ok()?, Timestamp::parse(timestamp)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::ActionRequest;
+
+    #[test]
+    fn c_6_1_a_line_has_the_fields_at_the_top_level() {
+        let payload = Payload::ActionRequest(Box::new(ActionRequest {
+            iteration: 1,
+            call_id: "c,1".to_owned(),
+            tool_name: "list_files".to_owned(),
+            tool_args: serde_json::json!({"directory": "."}),
+            argv: Some(vec!["ls".to_owned(), ".".to_owned()]),
+            execution: None,
+        }));
+        let event = Event { seq: 4, timestamp: Timestamp::from_millis(1_760_366_122_123), payload };
+        let line = event.to_line();
+        assert_eq!(
+            line,
+            "{\"type\":\"ACTION_REQUEST\",\"seq\":4,\"timestamp\":\"2025-10-13T14:35:22.123Z\",\"iteration\":1,\
+             \"call_id\":\"c,1\",\"tool_name\":\"list_files\",\"tool_args\":{\"directory\":\".\"},\
+             \"argv\":[\"ls\",\".\"],\"crc\":\"da03783d\"}\n"
+        );
+        assert_eq!(Event::from_line(&line).unwrap(), event);
+    }
+}

@@ -1,0 +1,95 @@
+//! Reads a journal line by line, in memory that does not grow with the file.
+
+use super::shortened_line::read_shortened_line;
+use super::{JournalEnd, JournalError};
+use delta_base::shell_quote;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+/// How much is read at a time: an amount that fits into the cache of a processor.
+const READ_BYTES: usize = 256 * 1024;
+/// How much of the start of a file shows whether another program has rewritten it.
+const SNIFF_BYTES: u64 = 4096;
+
+/// The end of the events of a journal, and the damage that follows them.
+pub struct JournalScan {
+    pub end: JournalEnd,
+    pub damage: Option<JournalError>,
+}
+
+impl JournalScan {
+    pub fn reject_damage(self) -> Result<JournalEnd, JournalError> {
+        self.damage.map_or(Ok(self.end), Err)
+    }
+}
+
+/// How much of a line is kept in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineLength {
+    /// All of it.
+    Whole,
+    /// Strings are cut, for readers that need only short ones.
+    Shortened,
+}
+
+/// Passes each line, including its newline, to `handle`, with the number that its event must have. Stops at the first line
+/// that `handle` rejects with a reason: as the last line it is a torn tail, elsewhere it is damage.
+///
+/// # Errors
+/// The source cannot be read.
+pub fn read_lines(
+    mut source: impl Read,
+    path: &Path,
+    length: LineLength,
+    mut handle: impl FnMut(&[u8], u64) -> Result<(), String>,
+) -> Result<JournalScan, JournalError> {
+    let unreadable = |source| JournalError::Unreadable { path: path.to_owned(), source };
+    let no_events = || JournalError::NoEvents(path.to_owned());
+    let mut head = Vec::new();
+    source.by_ref().take(SNIFF_BYTES).read_to_end(&mut head).map_err(unreadable)?;
+    let mut reader = BufReader::with_capacity(READ_BYTES, head.as_slice().chain(source));
+    let mut end = JournalEnd::default();
+    let mut line = Vec::new();
+    let damage = loop {
+        line.clear();
+        let has_line = match length {
+            LineLength::Whole => reader.read_until(b'\n', &mut line).map(|length| length > 0),
+            LineLength::Shortened => read_shortened_line(&mut reader, &mut line),
+        };
+        if !has_line.map_err(unreadable)? {
+            break (end.event_count == 0).then(no_events);
+        }
+        if let Err(reason) = handle(&line, end.event_count + 1) {
+            let rest = reader.take(1).read_to_end(&mut Vec::new()).map_err(unreadable)?;
+            if rest == 0 && end.event_count > 0 {
+                end.torn_tail = line;
+                break None;
+            }
+            let hint = rewritten_hint(&head, path);
+            if rest == 0 && hint.is_none() {
+                break Some(no_events());
+            }
+            let line = end.event_count as usize + 1;
+            break Some(JournalError::Damaged { path: path.to_owned(), line, reason, hint });
+        }
+        end.event_count += 1;
+        end.byte_length += line.len() as u64;
+    };
+    Ok(JournalScan { end, damage })
+}
+
+/// How to restore a file that an editor or a formatter has rewritten as JSON of another form.
+fn rewritten_hint(head: &[u8], path: &Path) -> Option<String> {
+    let text = String::from_utf8_lossy(head);
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    let filter = match text {
+        text if text.starts_with('[') => ".[]",
+        text if text.starts_with("{\n") || text.starts_with("{\r\n") => ".",
+        _ => return None,
+    };
+    let file = shell_quote::shell_quote(&path.display().to_string());
+    let fixed = shell_quote::shell_quote(&path.with_extension("fixed").display().to_string());
+    Some(format!(
+        "an editor or a formatter rewrote the file; to restore its lines: jq -c '{filter}' {file} > {fixed} && mv {fixed} {file}"
+    ))
+}

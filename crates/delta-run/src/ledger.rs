@@ -1,0 +1,431 @@
+//! The ledger of a budget: a file in the directory of the run that owns the budget. That run and its child runs record
+//! their calls in it.
+//!
+//! The ledger is append-only and locked for each access. What a call can use is durable in it before the call is made. A
+//! torn last line does not count. The next process that needs room releases the reservations of dead processes.
+
+#[cfg(test)]
+mod tests;
+
+use crate::limits::{
+    Admission, BudgetAccount, BudgetAmount, CallUpperBound, LedgerEntry, LedgerHead, LimitRefusal,
+};
+use crate::ownership::{self, OwnerStatus};
+use delta_base::durable::{self, AppendFile, FileError, FileLock};
+use delta_base::error_text;
+use delta_base::signal::CancelToken;
+use delta_base::time::format_duration;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The environment variable with the path of the parent run's ledger.
+pub const BUDGET_VARIABLE: &str = "DELTA_BUDGET";
+/// The option that raises the time limit.
+pub const MAX_DURATION_OPTION: &str = "--max-duration";
+/// The name of the ledger in a run directory.
+const LEDGER_FILE: &str = "budget.jsonl";
+/// The file that is locked while the ledger is read or written.
+const LEDGER_LOCK_FILE: &str = "budget.lock";
+/// The time between two attempts to lock a ledger.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The time between two attempts to reserve for a call that waits for other calls.
+const RESERVE_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The most ledgers of which each refers to the next. A longer chain must be a cycle.
+const MAX_CHAIN_LENGTH: usize = 64;
+
+/// Why a ledger cannot be used, or does not admit a call.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A ledger could not be read.
+    #[error("could not read the budget {}: {source}", path.display())]
+    Unreadable {
+        /// The ledger.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A line before the last one is not a valid entry.
+    #[error("the budget {} is damaged at line {line}: {reason}", path.display())]
+    Damaged {
+        /// The ledger.
+        path: PathBuf,
+        /// The number of the line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A ledger refers to itself through its parents.
+    #[error("the budget {} refers to itself", .0.display())]
+    Cycle(PathBuf),
+    /// A limit was reached.
+    #[error("{message}")]
+    LimitReached {
+        /// The message for the user, with all numbers.
+        message: String,
+        /// The command-line option that raises the limit.
+        flag: &'static str,
+        /// The run that owns the limit, if it is not the run itself.
+        of: Option<String>,
+    },
+    /// The wait was cancelled.
+    #[error("interrupted")]
+    Cancelled,
+}
+
+type LedgerResult<T> = std::result::Result<T, LedgerError>;
+
+struct LedgerContents {
+    /// `None` if the ledger has no complete line.
+    account: Option<BudgetAccount>,
+    /// The bytes of the complete lines.
+    length: u64,
+}
+
+fn read_ledger(path: &Path) -> LedgerResult<LedgerContents> {
+    let bytes = durable::read_no_follow(path)
+        .map_err(|source| LedgerError::Unreadable { path: path.to_owned(), source })?;
+    parse_ledger(&bytes, path)
+}
+
+fn parse_ledger(bytes: &[u8], path: &Path) -> LedgerResult<LedgerContents> {
+    let mut contents = LedgerContents { account: None, length: 0 };
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+    for (index, line) in lines.iter().enumerate() {
+        match apply_ledger_line(&mut contents.account, line) {
+            Ok(()) => contents.length += line.len() as u64,
+            Err(_) if index + 1 == lines.len() => break,
+            Err(reason) => {
+                let path = path.to_owned();
+                return Err(LedgerError::Damaged { path, line: index + 1, reason });
+            }
+        }
+    }
+    Ok(contents)
+}
+
+const MISSING_LIMITS: &str = "expected limits in the first line";
+
+fn missing_limits(path: &Path) -> LedgerError {
+    LedgerError::Damaged { path: path.to_owned(), line: 1, reason: MISSING_LIMITS.to_owned() }
+}
+
+fn apply_ledger_line(
+    state: &mut Option<BudgetAccount>,
+    line: &[u8],
+) -> std::result::Result<(), String> {
+    let line = line.strip_suffix(b"\n").ok_or("it does not end with a newline")?;
+    let entry: LedgerEntry =
+        serde_json::from_slice(line).map_err(|error| error_text::describe_json_error(&error))?;
+    match (state, entry) {
+        (Some(state), entry) => state.apply(entry),
+        (state, LedgerEntry::Limits(head)) => *state = Some(BudgetAccount::new(*head)),
+        (None, _) => return Err(MISSING_LIMITS.to_owned()),
+    }
+    Ok(())
+}
+
+/// A ledger and its lock, for the time of one access.
+struct LockedLedger {
+    file: AppendFile,
+    account: BudgetAccount,
+    _lock: FileLock,
+}
+
+impl LockedLedger {
+    /// Appends an entry durably. Returns the number of its line.
+    fn append_entry(&mut self, entry: LedgerEntry) -> LedgerResult<u64> {
+        self.file.append_synced(ledger_line(&entry).as_bytes())?;
+        let number = self.account.next_line();
+        self.account.apply(entry);
+        Ok(number)
+    }
+
+    /// Decides whether a call fits. Releases the reservations of dead processes first if they are needed.
+    fn admission(&mut self, bound: CallUpperBound, budget: &str) -> LedgerResult<Admission> {
+        if let Admission::Later(_) = self.account.admission(bound, budget) {
+            self.release_dead_reservations()?;
+        }
+        Ok(self.account.admission(bound, budget))
+    }
+
+    fn release_dead_reservations(&mut self) -> LedgerResult<()> {
+        let calls: Vec<u64> = self.account.open_calls.keys().copied().collect();
+        for call in calls {
+            let process = &self.account.open_calls[&call].process;
+            if ownership::owner_status(process) == OwnerStatus::Dead {
+                self.append_entry(LedgerEntry::Release { call })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ledger_line(entry: &LedgerEntry) -> String {
+    let mut line = serde_json::to_string(entry).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+fn lock_ledger(path: &Path, cancel: &CancelToken) -> LedgerResult<FileLock> {
+    loop {
+        match FileLock::try_acquire(&path.with_file_name(LEDGER_LOCK_FILE))? {
+            Some(lock) => return Ok(lock),
+            None if cancel.wait(LOCK_POLL_INTERVAL) => return Err(LedgerError::Cancelled),
+            None => {}
+        }
+    }
+}
+
+/// A ledger that limits a run, without the lock.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    path: PathBuf,
+    /// The limits of the ledger when this process opened it.
+    pub head: LedgerHead,
+    /// Whether a limit was nearly used after the last call of this process.
+    was_nearly_used: bool,
+}
+
+impl Ledger {
+    /// Opens the ledger at `path` and its parents, innermost first.
+    ///
+    /// # Errors
+    /// A ledger cannot be read, has no limits or is damaged, or the parents are a cycle.
+    pub fn open_chain(path: &Path) -> LedgerResult<Vec<Self>> {
+        let mut chain: Vec<Self> = Vec::new();
+        let mut next = Some(path.to_owned());
+        while let Some(path) = next {
+            if chain.len() == MAX_CHAIN_LENGTH {
+                return Err(LedgerError::Cycle(path));
+            }
+            let contents = read_ledger(&path)?;
+            let head = contents.account.ok_or_else(|| missing_limits(&path))?.head;
+            next = head.above.as_ref().map(PathBuf::from);
+            chain.push(Self { path, head, was_nearly_used: false });
+        }
+        Ok(chain)
+    }
+
+    /// Reads the ledger in a run directory; `None` if it does not exist or has no complete line.
+    pub fn read_account(run_dir: &Path) -> LedgerResult<Option<BudgetAccount>> {
+        match read_ledger(&run_dir.join(LEDGER_FILE)) {
+            Ok(contents) => Ok(contents.account),
+            Err(LedgerError::Unreadable { source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens or creates the ledger of a run for the process that owns the run. The limits of `head` apply from now on.
+    /// `spent` is what the run used according to its journal; what the ledger lacks is added to it.
+    ///
+    /// # Errors
+    /// The ledger is damaged or cannot be written.
+    pub fn open_for_owner(
+        run_dir: &Path,
+        head: LedgerHead,
+        spent: BudgetAmount,
+        cancel: &CancelToken,
+    ) -> LedgerResult<Self> {
+        let path = run_dir.join(LEDGER_FILE);
+        let _lock = lock_ledger(&path, cancel)?;
+        let (contents, mut file) = if durable::metadata_no_follow(&path).is_ok() {
+            let contents = read_ledger(&path)?;
+            let file = AppendFile::open(&path, contents.length)?;
+            (contents, file)
+        } else {
+            let file = AppendFile::create(&path)?;
+            durable::sync_dir(run_dir)?;
+            (LedgerContents { account: None, length: 0 }, file)
+        };
+        let limits = LedgerEntry::Limits(Box::new(head.clone()));
+        file.append_synced(ledger_line(&limits).as_bytes())?;
+        let state = match contents.account {
+            Some(mut earlier) => {
+                earlier.apply(limits);
+                earlier
+            }
+            None => BudgetAccount::new(head.clone()),
+        };
+        let mut ledger = LockedLedger { file, account: state, _lock };
+        let amount = spent.saturating_sub(ledger.account.used_by(head.run_id.as_str()));
+        if !amount.is_zero() {
+            ledger.append_entry(LedgerEntry::Use { run_id: head.run_id.to_string(), amount })?;
+        }
+        Ok(Self { path, head, was_nearly_used: false })
+    }
+
+    /// The path of the ledger.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn lock(&self, cancel: &CancelToken) -> LedgerResult<LockedLedger> {
+        let _lock = lock_ledger(&self.path, cancel)?;
+        let contents = read_ledger(&self.path)?;
+        let file = AppendFile::open(&self.path, contents.length)?;
+        let state = contents.account.ok_or_else(|| missing_limits(&self.path))?;
+        Ok(LockedLedger { file, account: state, _lock })
+    }
+}
+
+/// All budgets that limit a run: its own, and the budgets of its parent runs.
+#[derive(Debug)]
+pub struct Budget {
+    run_id: String,
+    /// Innermost first. Every process locks them in this order, so that they cannot deadlock.
+    ledgers: Vec<Ledger>,
+    /// Whether a call waits for the reservations of other calls.
+    waits_for_calls: bool,
+    /// The numbers of the current call, one per ledger.
+    reserved_calls: Vec<u64>,
+}
+
+impl Budget {
+    /// Combines the budgets of a run. `waits_for_calls` must be false inside a tool call: the call that would have to end
+    /// could be the one that waits.
+    pub fn new(
+        run_id: &str,
+        run_ledger: Option<Ledger>,
+        parents: Vec<Ledger>,
+        waits_for_calls: bool,
+    ) -> Self {
+        let ledgers = run_ledger.into_iter().chain(parents).collect();
+        Self { run_id: run_id.to_owned(), ledgers, waits_for_calls, reserved_calls: Vec::new() }
+    }
+
+    /// Whether no ledger limits the run.
+    pub fn is_unlimited(&self) -> bool {
+        self.ledgers.is_empty()
+    }
+
+    /// Whether cost or tokens are limited, and not only the time.
+    pub fn limits_calls(&self) -> bool {
+        let mut limits = self.ledgers.iter().map(|ledger| &ledger.head.limits);
+        limits.any(|limits| limits.max_cost.is_some() || limits.max_tokens.is_some())
+    }
+
+    /// The innermost ledger, which limits child runs too.
+    pub fn ledger_path(&self) -> Option<&Path> {
+        self.ledgers.first().map(|ledger| ledger.path.as_path())
+    }
+
+    /// The deadline of this process, in milliseconds since the Unix epoch.
+    pub fn deadline(&self) -> Option<i64> {
+        self.earliest_deadline().and_then(|ledger| ledger.head.deadline_unix)
+    }
+
+    fn earliest_deadline(&self) -> Option<&Ledger> {
+        let ledgers = self.ledgers.iter().filter(|ledger| ledger.head.deadline_unix.is_some());
+        ledgers.min_by_key(|ledger| ledger.head.deadline_unix)
+    }
+
+    /// The error for a run whose deadline has passed.
+    pub fn time_limit_error(&self) -> LedgerError {
+        let ledger = self.earliest_deadline();
+        let limit = ledger.and_then(|ledger| ledger.head.limits.max_duration_ms);
+        let limit = format_duration(limit.unwrap_or_default());
+        let budget = ledger.map(|ledger| self.run_suffix(ledger)).unwrap_or_default();
+        LedgerError::LimitReached {
+            message: format!("the time limit of {limit}{budget} has expired"),
+            flag: MAX_DURATION_OPTION,
+            of: ledger.and_then(|ledger| self.foreign_run_id(ledger)),
+        }
+    }
+
+    /// The run that owns the ledger, if it is not this run.
+    fn foreign_run_id(&self, ledger: &Ledger) -> Option<String> {
+        Some(ledger.head.run_id.to_string()).filter(|id| *id != self.run_id)
+    }
+
+    /// Names the run that owns the ledger in a message, if it is not this run.
+    fn run_suffix(&self, ledger: &Ledger) -> String {
+        self.foreign_run_id(ledger).map(|run| format!(" of run {run}")).unwrap_or_default()
+    }
+
+    /// Reserves the upper bound of a call in all ledgers, or in none. Waits while other calls reserve what this call needs,
+    /// and calls `on_wait` once before that.
+    ///
+    /// # Errors
+    /// A limit was reached, a ledger cannot be used, or the wait was cancelled. The call must not be made.
+    pub fn reserve(
+        &mut self,
+        bound: CallUpperBound,
+        cancel: &CancelToken,
+        on_wait: &mut dyn FnMut(),
+    ) -> LedgerResult<()> {
+        let mut is_waiting = false;
+        while !self.try_reserve(bound, cancel)? {
+            if !std::mem::replace(&mut is_waiting, true) {
+                on_wait();
+            }
+            if cancel.wait(RESERVE_POLL_INTERVAL) {
+                return Err(LedgerError::Cancelled);
+            }
+        }
+        Ok(())
+    }
+
+    fn try_reserve(&mut self, bound: CallUpperBound, cancel: &CancelToken) -> LedgerResult<bool> {
+        let mut locked_ledgers = Vec::new();
+        let mut is_admitted = true;
+        for ledger in &self.ledgers {
+            let mut locked = ledger.lock(cancel)?;
+            match locked.admission(bound, &self.run_suffix(ledger))? {
+                Admission::Now => {}
+                Admission::Later(_) if self.waits_for_calls => is_admitted = false,
+                Admission::Later(refusal) | Admission::Never(refusal) => {
+                    let LimitRefusal { message, option: flag } = refusal;
+                    let of = self.foreign_run_id(ledger);
+                    return Err(LedgerError::LimitReached { message, flag, of });
+                }
+            }
+            locked_ledgers.push(locked);
+        }
+        if is_admitted {
+            let entry = LedgerEntry::Reserve {
+                run_id: self.run_id.clone(),
+                amount: bound.amount(),
+                process: ownership::current_process(),
+            };
+            let calls = locked_ledgers.iter_mut().map(|locked| locked.append_entry(entry.clone()));
+            self.reserved_calls = calls.collect::<LedgerResult<_>>()?;
+        }
+        Ok(is_admitted)
+    }
+
+    /// Replaces the reservation of the current call by what it used. Returns a note when most of a limit is used for the
+    /// first time.
+    ///
+    /// # Errors
+    /// A ledger cannot be used. The reservation stays until this process ends.
+    pub fn settle(
+        &mut self,
+        amount: BudgetAmount,
+        cancel: &CancelToken,
+    ) -> LedgerResult<Option<String>> {
+        let mut first_note = None;
+        for (index, call) in std::mem::take(&mut self.reserved_calls).into_iter().enumerate() {
+            let mut locked = self.ledgers[index].lock(&cancel.for_cleanup())?;
+            locked.append_entry(LedgerEntry::Settle {
+                call,
+                run_id: self.run_id.clone(),
+                amount,
+            })?;
+            let budget = self.run_suffix(&self.ledgers[index]);
+            let state = &locked.account;
+            let note = state.head.limits.describe_nearly_used(state.used, &budget);
+            let was_nearly_used =
+                std::mem::replace(&mut self.ledgers[index].was_nearly_used, note.is_some());
+            first_note = first_note.or(note.filter(|_| !was_nearly_used));
+        }
+        Ok(first_note)
+    }
+}

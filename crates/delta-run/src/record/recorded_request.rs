@@ -1,0 +1,168 @@
+//! Rebuilds the exact request of an LLM call from its record and the records before it.
+
+use super::{
+    ContextBlock, HashedRequest, LlmCallRecord, MessagesReference, RequestBody, RequestMessages,
+};
+use delta_base::durable;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+/// The directory of the records of LLM calls, relative to the run directory.
+const INVOCATIONS_DIR: &str = "io/invocations/";
+
+/// Why something cannot be read from a record.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// A record is missing, or was not written by delta.
+    #[error("could not read the record {name}: {reason}")]
+    Unreadable {
+        /// The path of the record, relative to the run directory.
+        name: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The rebuilt request is not the one that was sent: a record was changed.
+    #[error("the request in the record {0} is not the one that was sent: its hash differs")]
+    HashMismatch(String),
+}
+
+/// Rebuilds the requests of a run. In the order of the calls, each costs only what is new in it.
+#[derive(Debug)]
+pub struct RecordedRequests {
+    run_dir: PathBuf,
+    /// The record and the body of the last request.
+    last_request: Option<(String, RequestBody)>,
+}
+
+impl RecordedRequests {
+    /// Rebuilds requests of the run in `run_dir`.
+    pub fn new(run_dir: &Path) -> Self {
+        Self { run_dir: run_dir.to_owned(), last_request: None }
+    }
+
+    /// Rebuilds the exact request in the record `name`, a path relative to the run directory. Messages that the record
+    /// refers to are read from earlier records.
+    ///
+    /// # Errors
+    /// A record is missing or was changed, which the hash of the request shows.
+    pub fn get(&mut self, name: &str) -> Result<&str, RecordError> {
+        let mut records = vec![RequestRecord::read(&self.run_dir, name)?];
+        let mut body = RequestBody::default();
+        while let Some(last) = records.last()
+            && let Some(reference) = &last.reference
+        {
+            let base = format!("{INVOCATIONS_DIR}{}", reference.same_as);
+            if let Some((_, request)) = self.last_request.take_if(|(record, _)| *record == base) {
+                body = request;
+                break;
+            }
+            // References point to earlier records. A cycle would never end.
+            let is_cycle = records.iter().any(|record| record.name == base);
+            if is_cycle || reference.same_as.contains('/') {
+                let reason = format!("it refers to {}", reference.same_as);
+                return Err(unreadable_record(&last.name, reason));
+            }
+            records.push(RequestRecord::read(&self.run_dir, &base)?);
+        }
+        records.iter().rev().for_each(|record| record.rebuild_request(&mut body));
+        if records[0].sha256 != body.sha256() {
+            return Err(RecordError::HashMismatch(name.to_owned()));
+        }
+        let (_, body) = self.last_request.insert((name.to_owned(), body));
+        Ok(body.text())
+    }
+}
+
+/// Rebuilds the exact request in the record `name`: see [`RecordedRequests::get`].
+///
+/// # Errors
+/// A record is missing or was changed, which the hash of the request shows.
+pub fn read_request(run_dir: &Path, name: &str) -> Result<String, RecordError> {
+    RecordedRequests::new(run_dir).get(name).map(str::to_owned)
+}
+
+/// Reads the sources of the messages in the record `name`; `None` if an older version wrote it, which did not record them.
+///
+/// # Errors
+/// The record is missing or was not written by delta.
+pub fn read_context_blocks(
+    run_dir: &Path,
+    name: &str,
+) -> Result<Option<Vec<ContextBlock>>, RecordError> {
+    let text = read_record_file(run_dir, name)?;
+    let record: LlmCallRecord<'_> =
+        serde_json::from_str(&text).map_err(|error| unreadable_record(name, error))?;
+    Ok(record.context.map(Cow::into_owned))
+}
+
+/// The record that the record `name` refers to; `None` if the request is recorded in full or cannot be read.
+pub fn base_record(run_dir: &Path, name: &str) -> Option<String> {
+    let reference = RequestRecord::read(run_dir, name).ok()?.reference?;
+    Some(format!("{INVOCATIONS_DIR}{}", reference.same_as))
+}
+
+/// A recorded request in parts.
+struct RequestRecord {
+    name: String,
+    sha256: String,
+    /// Replaces the first messages, unless the request is recorded in full.
+    reference: Option<MessagesReference>,
+    head: String,
+    /// The messages after the referenced ones.
+    messages: Vec<String>,
+    tail: String,
+}
+
+impl RequestRecord {
+    fn read(run_dir: &Path, name: &str) -> Result<Self, RecordError> {
+        let file = read_record_file(run_dir, name)?;
+        let (sha256, text) = parse_sent_request(name, &file)?;
+        let RequestMessages { messages } =
+            serde_json::from_str(text).map_err(|error| unreadable_record(name, error))?;
+        let offset = |message: &RawValue| message.get().as_ptr() as usize - text.as_ptr() as usize;
+        let start = messages.first().map_or(text.len(), |first| offset(first));
+        let end = messages.last().map_or(start, |last| offset(last) + last.get().len());
+        let reference = messages.first().and_then(|first| serde_json::from_str(first.get()).ok());
+        let messages = messages.iter().skip(usize::from(reference.is_some()));
+        Ok(Self {
+            name: name.to_owned(),
+            sha256,
+            reference,
+            head: text[..start].to_owned(),
+            messages: messages.map(|message| message.get().to_owned()).collect(),
+            tail: text[end..].to_owned(),
+        })
+    }
+
+    /// Turns `body`, the request that it refers to, into this request.
+    fn rebuild_request(&self, body: &mut RequestBody) {
+        let shared = self.reference.as_ref().map_or(0, |reference| reference.count);
+        body.rebuild(&self.head, shared, self.messages.iter().map(String::as_str), &self.tail);
+    }
+}
+
+/// The hash and the text of the request in `record`, the text of the record `name`.
+pub(super) fn parse_sent_request<'a>(
+    name: &str,
+    record: &'a str,
+) -> Result<(String, &'a str), RecordError> {
+    let sent: HashedRequest<'a> =
+        serde_json::from_str(record).map_err(|error| unreadable_record(name, error))?;
+    let sha256 = sent
+        .request_sha256
+        .ok_or_else(|| unreadable_record(name, "missing field `request_sha256`"))?;
+    let request = sent.request.ok_or_else(|| unreadable_record(name, "missing field `request`"))?;
+    Ok((sha256, request.get()))
+}
+
+pub(super) fn read_record_file(run_dir: &Path, name: &str) -> Result<String, RecordError> {
+    let bytes = durable::join_beneath(run_dir, name)
+        .and_then(|path| durable::read_no_follow(&path))
+        .map_err(|error| unreadable_record(name, error))?;
+    String::from_utf8(bytes).map_err(|error| unreadable_record(name, error))
+}
+
+pub(super) fn unreadable_record(name: &str, error: impl ToString) -> RecordError {
+    RecordError::Unreadable { name: name.to_owned(), reason: error.to_string() }
+}

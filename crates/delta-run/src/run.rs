@@ -1,0 +1,391 @@
+//! A run that this process owns: its journal, its state, its metadata and its io/ records.
+//!
+//! A run changes only through [`Run::record`]. A recorded event is part of the state at once; [`Run::commit`] makes it
+//! durable and notifies the observer. Every action begins with a commit.
+
+use crate::event::{
+    Event, ForkOrigin, HumanQuestion, Payload, ProcessInfo, RunStatus, Thought, WorkspaceSnapshot,
+};
+use crate::journal::{Journal, JournalFold};
+use crate::ownership::Ownership;
+use crate::record::RecordWriter;
+use crate::seal::Sealer;
+use crate::state::RunState;
+use delta_base::durable::{self, FileError};
+use delta_base::id::{RunId, SnapshotId};
+use delta_base::redact::Secrets;
+use delta_base::signal::CancelToken;
+use delta_base::time::{Clock, Timestamp};
+use delta_llm::llm::{Attempt, CallArguments};
+use delta_snapshot::{SnapshotError, SnapshotStore};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The least time between two updates of the metadata of a running run, in milliseconds.
+const METADATA_INTERVAL_MS: i64 = 1_000;
+
+/// What happens in a run, for its observer.
+#[derive(Debug)]
+pub enum RunNotice<'a> {
+    /// Events were written to the journal. They survive the end of the process, but not yet a power failure.
+    EventsWritten(&'a [Event]),
+    /// An event has become durable.
+    EventDurable(&'a Event),
+    /// A call of the LLM has started.
+    LlmCallStarted,
+    /// The LLM has answered, or the call has failed.
+    LlmCallEnded,
+    /// The reasoning that came with the answer.
+    Reasoning(&'a str),
+    /// An attempt of an LLM call has failed.
+    AttemptFailed(&'a Attempt),
+    /// The run waits for the answer to a question, which an earlier process may have asked.
+    WaitingForAnswer(&'a HumanQuestion),
+    /// A warning for the user that is not an event.
+    Warning(&'a str),
+}
+
+/// A function that receives the notices of a run.
+pub type RunObserver = Box<dyn FnMut(RunNotice<'_>)>;
+
+/// The contents of metadata.json. All of it can be rebuilt from the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunMetadata {
+    /// The id of the run.
+    pub run_id: RunId,
+    /// The name of the workspace.
+    pub workspace_id: String,
+    /// The name of the agent.
+    pub agent_name: String,
+    /// The status of the run.
+    pub status: RunStatus,
+    /// The time when the run was created.
+    pub created_at: Timestamp,
+    /// The time of the last event.
+    pub updated_at: Timestamp,
+    /// The time when the last process left the run; null while one works on it.
+    pub end_time: Option<Timestamp>,
+    /// The first message of the user.
+    pub initial_message: String,
+    /// The number of LLM answers.
+    pub iterations: u32,
+    /// The most LLM answers that the last process may request.
+    pub max_iterations: u32,
+    /// The error message of a failed run; null for any other.
+    pub error: Option<String>,
+    /// The absolute path of the agent directory.
+    pub agent_home: String,
+    /// The absolute path of the workspace.
+    pub work_dir: String,
+    /// The run that was forked to create this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<ForkOrigin>,
+    /// The last process that started or continued the run.
+    #[serde(flatten)]
+    pub process: ProcessInfo,
+}
+
+impl RunMetadata {
+    /// The metadata of a run, `None` before its first ENGINE_START.
+    pub fn from_state(state: &RunState) -> Option<Self> {
+        let start = state.start.as_ref()?;
+        let status = state.status?;
+        let is_running = status == RunStatus::Running;
+        Some(Self {
+            run_id: start.run_id.clone(),
+            workspace_id: start.workspace_id.clone(),
+            agent_name: start.agent_name.clone(),
+            status,
+            created_at: state.created_at?,
+            updated_at: state.updated_at?,
+            end_time: state.worked_until.filter(|_| !is_running),
+            initial_message: state.conversation.task().to_owned(),
+            iterations: state.iterations,
+            max_iterations: start.max_iterations,
+            error: state
+                .error
+                .as_ref()
+                .filter(|_| status == RunStatus::Failed)
+                .map(|(message, _)| message.clone()),
+            agent_home: start.agent_home.clone(),
+            work_dir: start.work_dir.clone(),
+            origin: state.origin.clone(),
+            process: start.process.clone(),
+        })
+    }
+
+    /// The contents of the file metadata.json.
+    pub fn to_text(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}
+
+fn metadata_path(run_dir: &Path) -> PathBuf {
+    run_dir.join("metadata.json")
+}
+
+fn write_metadata(run_dir: &Path, metadata: &RunMetadata) -> Result<(), FileError> {
+    durable::replace_private_synced(&metadata_path(run_dir), metadata.to_text().as_bytes())
+}
+
+/// A payload with all secrets redacted, wherever they are. Only values are searched: a secret that is also the name of a
+/// field must not break the event.
+fn redact_payload(payload: &Payload, secrets: &Secrets) -> Option<Payload> {
+    // The paths of the agent and the run are needed to continue, and a reader of this journal knows them already. A key
+    // such as `dummy-key` for a local server may be a part of them.
+    if let Payload::EngineStart(start) = payload {
+        let mut start = start.clone();
+        let mut config = serde_json::to_value(&start.config).ok()?;
+        redact_json(&mut config, secrets);
+        start.config = serde_json::from_value(config).ok()?;
+        return Some(Payload::EngineStart(start));
+    }
+    // The id of a snapshot is a hash, which is needed to find it.
+    if let Payload::Snapshot(snapshot) = payload {
+        let mut snapshot = snapshot.clone();
+        for pattern in &mut snapshot.exclude {
+            *pattern = secrets.redact(pattern).into_owned();
+        }
+        return Some(Payload::Snapshot(snapshot));
+    }
+    let mut value = serde_json::to_value(payload).ok()?;
+    redact_json(&mut value, secrets);
+    serde_json::from_value(value).ok()
+}
+
+/// Marks the calls whose arguments contain a secret, and redacts those in which JSON escapes hide it from a search of the
+/// text.
+fn mark_calls_with_secrets(thought: &mut Thought, secrets: &Secrets) {
+    if secrets.is_empty() {
+        return;
+    }
+    for (index, call) in thought.tool_calls.iter_mut().enumerate() {
+        let arguments = &mut call.function.arguments;
+        if secrets.occur_in(arguments.as_str()) {
+            thought.redacted_calls.push(index);
+        } else if arguments.as_str().contains('\\') {
+            let text = arguments.to_value().to_string();
+            if secrets.occur_in(&text) {
+                *arguments = CallArguments::new(secrets.redact_string(text));
+                thought.redacted_calls.push(index);
+            }
+        }
+    }
+}
+
+fn redact_json(value: &mut Value, secrets: &Secrets) {
+    match value {
+        Value::String(text) => *text = secrets.redact(text).into_owned(),
+        Value::Array(items) => items.iter_mut().for_each(|item| redact_json(item, secrets)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| redact_json(field, secrets)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Writes the metadata of a run that is not running if it is missing, damaged or older than the journal, because the
+/// process died between the two. The caller must own the run.
+pub fn repair_metadata(run_dir: &Path, state: &RunState) -> Result<(), FileError> {
+    let Some(metadata) = RunMetadata::from_state(state) else { return Ok(()) };
+    let path = metadata_path(run_dir);
+    let text = durable::read_no_follow_at_most(&path, durable::MAX_REGULAR_BYTES).ok();
+    let written = text.and_then(|text| serde_json::from_slice::<RunMetadata>(&text).ok());
+    if metadata.status == RunStatus::Running || written.as_ref() == Some(&metadata) {
+        return Ok(());
+    }
+    write_metadata(run_dir, &metadata)
+}
+
+/// A run that this process owns.
+pub struct Run {
+    /// The id of the run.
+    pub id: RunId,
+    /// The absolute path of the run directory.
+    pub dir: PathBuf,
+    /// Writes the io/ records of the run.
+    pub records: RecordWriter,
+    secrets: Secrets,
+    state: RunState,
+    journal: Journal,
+    observer: RunObserver,
+    /// The time and the status of the metadata that was written last.
+    last_metadata: Option<(Timestamp, RunStatus)>,
+    ownership: Ownership,
+}
+
+impl Run {
+    /// Creates a run in the directory that was created for it. `sealer` is `None` if the operator has no key for seals.
+    pub fn create(
+        id: RunId,
+        dir: &Path,
+        ownership: Ownership,
+        secrets: Secrets,
+        clock: Clock,
+        observer: RunObserver,
+        sealer: Option<Sealer>,
+    ) -> Result<Self, FileError> {
+        let journal = Journal::create(dir, clock, sealer)?;
+        Ok(Self::new(id, dir, ownership, secrets, observer, journal))
+    }
+
+    /// Opens a run to continue it from `fold`, the state after its journal. The second value is the name of the file to
+    /// which a torn tail was moved.
+    pub fn open(
+        id: RunId,
+        dir: &Path,
+        ownership: Ownership,
+        secrets: Secrets,
+        clock: Clock,
+        observer: RunObserver,
+        fold: JournalFold,
+    ) -> Result<(Self, Option<String>), FileError> {
+        let (journal, torn_file) = Journal::open(dir, &fold.end, clock)?;
+        let run = Self::new(id, dir, ownership, secrets, observer, journal);
+        Ok((Self { state: fold.state, ..run }, torn_file))
+    }
+
+    fn new(
+        id: RunId,
+        dir: &Path,
+        ownership: Ownership,
+        secrets: Secrets,
+        observer: RunObserver,
+        journal: Journal,
+    ) -> Self {
+        Self {
+            id,
+            dir: dir.to_owned(),
+            records: RecordWriter::new(dir, secrets.clone()),
+            secrets,
+            state: RunState::default(),
+            journal,
+            observer,
+            last_metadata: None,
+            ownership,
+        }
+    }
+
+    /// The number of processes that have owned the run, including this one.
+    pub fn epoch(&self) -> u32 {
+        self.ownership.epoch()
+    }
+
+    /// The state after all recorded events.
+    pub fn state(&self) -> &RunState {
+        &self.state
+    }
+
+    /// Records an event with secrets redacted. It is part of the state at once and durable after the next
+    /// [`Run::commit`], which must come before any action that follows from it.
+    pub fn record(&mut self, mut payload: Payload) {
+        if let Payload::Thought(thought) = &mut payload {
+            mark_calls_with_secrets(thought, &self.secrets);
+        }
+        let event = self.journal.append_event(payload, |line, payload| {
+            if self.secrets.occur_in(line) { redact_payload(payload, &self.secrets) } else { None }
+        });
+        self.state.apply(event);
+    }
+
+    /// Writes the recorded events without waiting for the disk, so that the next commit has less to wait for. Useful
+    /// before work that must be done anyway.
+    pub fn start_writeback(&mut self) {
+        let events = self.journal.start_writeback();
+        if !events.is_empty() {
+            (self.observer)(RunNotice::EventsWritten(events));
+        }
+    }
+
+    /// Makes all recorded events durable, updates the metadata and notifies the observer.
+    ///
+    /// # Errors
+    /// None of the events is acknowledged, and the run must stop.
+    pub fn commit(&mut self) -> Result<(), FileError> {
+        self.start_writeback();
+        let events = self.journal.commit()?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = self.refresh_metadata() {
+            // The journal already says that the run has ended, and the metadata can be rebuilt from it.
+            if self.state.status == Some(RunStatus::Running) {
+                return Err(error);
+            }
+            self.notify(RunNotice::Warning(&error.to_string()));
+        }
+        for event in &events {
+            (self.observer)(RunNotice::EventDurable(event));
+        }
+        Ok(())
+    }
+
+    fn refresh_metadata(&mut self) -> Result<(), FileError> {
+        let status = self.state.status;
+        let is_due = self.last_metadata.is_none_or(|(written_at, written_status)| {
+            let elapsed = self
+                .state
+                .updated_at
+                .map_or(0, |updated_at| updated_at.as_millis() - written_at.as_millis());
+            status != Some(written_status) || elapsed >= METADATA_INTERVAL_MS
+        });
+        if !is_due {
+            return Ok(());
+        }
+        let Some(metadata) = RunMetadata::from_state(&self.state) else { return Ok(()) };
+        self.last_metadata = Some((metadata.updated_at, metadata.status));
+        write_metadata(&self.dir, &metadata)
+    }
+
+    /// Takes a snapshot of the workspace, and records it if the workspace differs from the last snapshot. Returns its id.
+    pub fn take_snapshot(
+        &mut self,
+        store: &mut SnapshotStore,
+        workspace: &Path,
+        cancel: Option<&CancelToken>,
+    ) -> Result<SnapshotId, SnapshotError> {
+        let snapshot = store.take(workspace, &self.secrets, cancel)?;
+        for omitted in &snapshot.newly_omitted {
+            let path = String::from_utf8_lossy(&omitted.path);
+            let warning = format!("the snapshots leave out {path}: {}", omitted.reason);
+            let warning = self.secrets.redact(&warning).into_owned();
+            self.notify(RunNotice::Warning(&warning));
+        }
+        let tree = snapshot.tree;
+        let exclude = store.exclude_patterns().to_strings();
+        let timeline = &self.state.timeline;
+        let is_known =
+            timeline.last().is_some_and(|last| last.tree == tree && last.exclude == exclude);
+        if !is_known {
+            let iteration = self.state.iterations;
+            let is_end = self.state.is_between_iterations() && !timeline.is_closed(iteration);
+            self.record(Payload::Snapshot(Box::new(WorkspaceSnapshot {
+                iteration,
+                tree,
+                files: snapshot.files,
+                bytes: snapshot.bytes,
+                written: snapshot.written_bytes,
+                left_out: snapshot.omitted.len() as u64,
+                found: !is_end,
+                exclude,
+            })));
+        }
+        Ok(tree)
+    }
+
+    /// Passes a notice to the observer.
+    pub fn notify(&mut self, notice: RunNotice<'_>) {
+        (self.observer)(notice);
+    }
+
+    /// The observer, for parts of the engine that notify it themselves.
+    pub fn observer(&mut self) -> &mut RunObserver {
+        &mut self.observer
+    }
+
+    /// The values that are redacted wherever delta writes.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+}

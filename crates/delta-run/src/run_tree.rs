@@ -1,0 +1,140 @@
+//! Parent and child runs: a `delta run` that a tool or a hook starts is a child of the run that started it.
+//!
+//! This is information for users only. Nothing that a run does depends on it, and an error here fails no run.
+
+use crate::event::{EngineStart, Event, ParentRun, Payload};
+use crate::journal;
+use delta_base::durable::{self, FileError};
+use delta_base::id::RunId;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// The file in a run directory that lists its child runs, one per line.
+pub const CHILDREN_FILE: &str = "children.jsonl";
+
+/// The most bytes of a journal that are searched for its first event.
+const MAX_FIRST_EVENT_BYTES: u64 = 1024 * 1024;
+
+/// An entry for a child run in its parent's directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildRunEntry {
+    /// The id of the child run.
+    pub run_id: RunId,
+    /// The absolute path of the child run's directory.
+    pub run_dir: String,
+    /// The tool call of the parent run; `None` if no call started the child.
+    #[serde(default)]
+    pub call_id: Option<String>,
+}
+
+/// The run `run_id` as a parent, if `run_dir` really is its directory. Both come from the environment.
+pub fn verify_parent_run(
+    run_id: &str,
+    run_dir: &Path,
+    call_id: Option<String>,
+) -> Option<ParentRun> {
+    let id = RunId::parse(run_id).ok()?;
+    let run_dir = run_dir.canonicalize().ok()?;
+    let control = run_dir.parent()?.file_name()?;
+    let is_run_dir = control == ".delta"
+        && run_dir.file_name()? == run_id
+        && durable::is_file_no_follow(&run_dir.join(journal::JOURNAL_FILE));
+    let run_dir = run_dir.to_str().filter(|_| is_run_dir)?.to_owned();
+    Some(ParentRun { run_id: id, call_id, run_dir })
+}
+
+/// Adds the run `run_id` to the child runs of `parent`.
+///
+/// # Errors
+/// The line could not be written. Nothing depends on it.
+pub fn register_child_run(
+    parent: &ParentRun,
+    run_id: &RunId,
+    run_dir: &Path,
+) -> Result<(), FileError> {
+    let child = ChildRunEntry {
+        run_id: run_id.clone(),
+        run_dir: run_dir.to_string_lossy().into_owned(),
+        call_id: parent.call_id.clone(),
+    };
+    let line = serde_json::to_string(&child).unwrap_or_default();
+    durable::append_line_unsynced(&Path::new(&parent.run_dir).join(CHILDREN_FILE), &line)
+}
+
+/// Reads the child runs of the run in `run_dir`, each once, oldest first. Damaged lines are skipped.
+pub fn read_child_runs(run_dir: &Path) -> Vec<ChildRunEntry> {
+    let text = durable::read_regular(&run_dir.join(CHILDREN_FILE)).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let mut children: Vec<ChildRunEntry> = Vec::new();
+    for child in text.lines().filter_map(|line| serde_json::from_str::<ChildRunEntry>(line).ok()) {
+        if children.iter().all(|known| known.run_dir != child.run_dir) {
+            children.push(child);
+        }
+    }
+    children
+}
+
+/// Finds the directory of a child of the run in `run_dir`: the recorded one, or the one next to its parent if both were
+/// moved together.
+///
+/// The child's own journal must name this parent. An agent can write any line into the list, and could otherwise put any
+/// run of its user on a page that the user passes on.
+pub fn locate_child_run(run_dir: &Path, child: &ChildRunEntry) -> Option<PathBuf> {
+    let parent_id = run_dir.file_name()?.to_str()?;
+    let sibling = run_dir.with_file_name(child.run_id.as_str());
+    [PathBuf::from(&child.run_dir), sibling].into_iter().find(|dir| {
+        dir.file_name().is_some_and(|name| name == child.run_id.as_str())
+            && first_start(dir)
+                .and_then(|start| start.parent)
+                .is_some_and(|parent| parent.run_id.as_str() == parent_id)
+    })
+}
+
+/// The id of the run in a directory, as its first event records it. The directory may have another name.
+pub fn recorded_run_id(run_dir: &Path) -> Option<RunId> {
+    Some(first_start(run_dir)?.run_id)
+}
+
+fn first_start(run_dir: &Path) -> Option<Box<EngineStart>> {
+    let file = durable::open_no_follow(&run_dir.join(journal::JOURNAL_FILE)).ok()?;
+    let mut line = String::new();
+    BufReader::new(file.take(MAX_FIRST_EVENT_BYTES)).read_line(&mut line).ok()?;
+    match Event::from_line(&line).ok()?.payload {
+        Payload::EngineStart(start) => Some(start),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_18_5_only_a_run_directory_is_a_parent() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join(".delta/r");
+        std::fs::create_dir_all(&run).unwrap();
+        assert_eq!(verify_parent_run("r", &run, None), None, "it has no journal");
+        std::fs::write(run.join(journal::JOURNAL_FILE), "").unwrap();
+        let found = verify_parent_run("r", &run, Some("c".to_owned())).unwrap();
+        assert_eq!(verify_parent_run("other", &run, None), None);
+        assert_eq!(verify_parent_run("r", &dir.path().join("r"), None), None);
+        register_child_run(
+            &found,
+            &RunId::parse("child").unwrap(),
+            &dir.path().join(".delta/child"),
+        )
+        .unwrap();
+        register_child_run(
+            &found,
+            &RunId::parse("child").unwrap(),
+            &dir.path().join(".delta/child"),
+        )
+        .unwrap();
+        durable::append_line_unsynced(&run.join(CHILDREN_FILE), "torn {").unwrap();
+        let [child] = &read_child_runs(&run)[..] else { panic!("one child") };
+        assert_eq!((child.run_id.as_str(), child.call_id.as_deref()), ("child", Some("c")));
+        assert_eq!(locate_child_run(&run, child), None);
+    }
+}

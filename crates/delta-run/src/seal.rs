@@ -1,0 +1,337 @@
+//! Seals: what shows that a run was made, or accepted, by the operator who continues it.
+//!
+//! A run directory can come with a cloned repository, or be written by a tool. A seal is an HMAC-SHA256 with a key that is
+//! outside of every workspace. ENGINE_START's seal covers the run id and the agent directory. The seals of ENGINE_END and
+//! RUN_TRUSTED also cover every byte of the journal before them, and their own line up to the seal.
+//!
+//! A run whose last ENGINE_START or RUN_TRUSTED has no valid seal is *foreign*: it is data, which can be read.
+
+use crate::event::{Event, Payload};
+use delta_base::durable::{self, FileError};
+use delta_base::hex::{decode_hex, encode_hex};
+use delta_base::id::RunId;
+use delta_base::random;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The length of a new key.
+const KEY_BYTES: usize = 32;
+/// The shortest key that is accepted.
+const MIN_KEY_BYTES: usize = 16;
+
+/// The start of the seal in a line of the journal. The seal is the last field before the checksum.
+const SEAL_FIELD: &[u8] = b",\"seal\":\"";
+/// The start of the checksum, which follows the seal.
+const CHECKSUM_FIELD: &[u8] = b",\"crc\":\"";
+
+/// The operator's key for seals.
+#[derive(Clone)]
+pub struct SealKey(Hmac<Sha256>);
+
+impl fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealKey")
+    }
+}
+
+/// Why the operator's key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SealKeyError {
+    /// The key could not be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The key could not be read.
+    #[error("could not read the key {}: {source}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+impl SealKeyError {
+    /// Whether another attempt may succeed: the disk is full or broken, or too many files are open.
+    pub fn is_temporary(&self) -> bool {
+        use rustix::io::Errno;
+        let (Self::File(FileError { source, .. }) | Self::Unusable { source, .. }) = self;
+        let code = source.raw_os_error();
+        [Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::DQUOT, Errno::IO]
+            .iter()
+            .any(|errno| Some(errno.raw_os_error()) == code)
+    }
+}
+
+impl SealKey {
+    /// Reads the key in the file `path`. Creates it if it is missing; of several processes that do this at once, all get
+    /// the same key.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, belongs to another user, or is too short.
+    pub fn load_or_create(path: &Path) -> Result<Self, SealKeyError> {
+        match durable::read_regular(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let key: [u8; KEY_BYTES] = random::random_bytes();
+                let text = format!("{}\n", encode_hex(&key));
+                durable::create_private_once(path, text.as_bytes())?;
+            }
+            _ => {}
+        }
+        let unusable = |source| SealKeyError::Unusable { path: path.to_owned(), source };
+        let bytes = durable::read_regular(path).map_err(unusable)?;
+        let metadata = path.metadata().map_err(unusable)?;
+        if !durable::is_own_or_roots(&metadata) {
+            let reason = format!("it belongs to user {}", metadata.uid());
+            return Err(unusable(io::Error::other(reason)));
+        }
+        let bytes = bytes.trim_ascii();
+        if bytes.len() < MIN_KEY_BYTES {
+            let reason = format!("it has fewer than {MIN_KEY_BYTES} bytes");
+            return Err(unusable(io::Error::other(reason)));
+        }
+        Ok(Self::from_bytes(bytes))
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        Self(Hmac::new_from_slice(bytes).expect("HMAC takes a key of any length"))
+    }
+
+    /// The authentication code of `parts`, each of which is preceded by its length.
+    fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        for part in parts {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac
+    }
+
+    fn seal(&self, parts: &[&[u8]]) -> String {
+        encode_hex(&self.mac(parts).finalize().into_bytes())
+    }
+
+    /// Whether `seal` is the seal of `parts`, in a time that does not depend on where they differ.
+    fn is_valid(&self, parts: &[&[u8]], seal: &str) -> bool {
+        decode_hex(seal).is_some_and(|bytes| self.mac(parts).verify_slice(&bytes).is_ok())
+    }
+}
+
+/// What the seals of a journal say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SealStatus {
+    /// Whether the run was made or trusted by this operator, so that the agent directory that it names may be loaded.
+    pub is_own: bool,
+    /// Whether the journal was changed after it was sealed last.
+    pub is_edited: bool,
+    /// Whether the result of the run is sealed: it is what the engine recorded.
+    pub is_result_sealed: bool,
+}
+
+/// Seals events that are appended to a journal, or checks events that are read from it.
+#[derive(Debug, Clone)]
+pub struct Sealer {
+    key: SealKey,
+    /// The run whose journal it is.
+    run_id: RunId,
+    /// The run of the last event that names it: a fork begins with lines of another run.
+    line_run_id: RunId,
+    /// The agent directory of the last ENGINE_START.
+    agent_home: String,
+    /// All lines so far.
+    hash: Sha256,
+    status: SealStatus,
+}
+
+impl Sealer {
+    /// A sealer for the journal of the run `run_id`, from its first line on.
+    pub fn new(key: SealKey, run_id: RunId) -> Self {
+        Self {
+            key,
+            line_run_id: run_id.clone(),
+            run_id,
+            agent_home: String::new(),
+            hash: Sha256::new(),
+            status: SealStatus::default(),
+        }
+    }
+
+    /// What the seals of the lines so far say.
+    pub fn status(&self) -> SealStatus {
+        let is_this_run = self.line_run_id == self.run_id;
+        SealStatus { is_own: self.status.is_own && is_this_run, ..self.status }
+    }
+
+    /// Checks the next line of the journal and its event.
+    pub fn check_line(&mut self, line: &[u8], event: &Event) {
+        match &event.payload {
+            Payload::EngineStart(start) => {
+                self.line_run_id.clone_from(&start.run_id);
+                self.agent_home.clone_from(&start.agent_home);
+                let is_own = start
+                    .seal
+                    .as_ref()
+                    .is_some_and(|seal| self.key.is_valid(&self.start_parts(), seal));
+                self.status = SealStatus { is_own, is_result_sealed: false, ..self.status };
+            }
+            Payload::Fork(fork) => {
+                // The fork is as trustworthy as the run whose ENGINE_START it has.
+                let is_own = self.status.is_own && fork.from.run_id == self.line_run_id;
+                self.line_run_id.clone_from(&fork.run_id);
+                self.status = SealStatus { is_own, ..SealStatus::default() };
+            }
+            Payload::RunTrusted { run_id, .. } => {
+                self.line_run_id.clone_from(run_id);
+                let is_own = self.is_line_sealed(line);
+                self.status = SealStatus { is_own, is_edited: false, is_result_sealed: is_own };
+            }
+            Payload::EngineEnd { .. } => {
+                let is_sealed = self.is_line_sealed(line);
+                self.status.is_edited = !is_sealed;
+                self.status.is_result_sealed = is_sealed;
+            }
+            // A rollback takes place between two processes and changes no result.
+            Payload::Snapshot(_) | Payload::Rollback { .. } => {}
+            _ if self.status.is_result_sealed => {
+                // Nothing else follows the end of a process.
+                self.status =
+                    SealStatus { is_edited: true, is_result_sealed: false, ..self.status };
+            }
+            _ => {}
+        }
+        self.hash.update(line);
+    }
+
+    /// Seals an event, whose line is `line`, if events of its type are sealed.
+    pub(crate) fn seal_event(&mut self, event: &mut Event, line: &mut String) {
+        if let Payload::RunTrusted { run_id, .. } = &event.payload {
+            self.line_run_id.clone_from(run_id);
+        }
+        let seal = match &event.payload {
+            Payload::EngineStart(start) => {
+                self.line_run_id.clone_from(&start.run_id);
+                self.agent_home.clone_from(&start.agent_home);
+                Some(self.key.seal(&self.start_parts()))
+            }
+            Payload::EngineEnd { .. } | Payload::RunTrusted { .. } => {
+                let covered = find_last(line.as_bytes(), CHECKSUM_FIELD).unwrap_or(line.len());
+                let digest = self.digest_with(&line.as_bytes()[..covered]);
+                Some(self.key.seal(&self.journal_parts(&digest)))
+            }
+            _ => None,
+        };
+        if seal.is_some() {
+            event.payload.set_seal(seal);
+            *line = event.to_line();
+        }
+        self.hash.update(line.as_bytes());
+    }
+
+    /// Whether the seal of a line covers the journal up to it.
+    fn is_line_sealed(&self, line: &[u8]) -> bool {
+        let Some(covered) = find_last(line, SEAL_FIELD) else { return false };
+        let seal = line[covered + SEAL_FIELD.len()..].split(|byte| *byte == b'"').next();
+        let seal = seal.and_then(|seal| std::str::from_utf8(seal).ok()).unwrap_or_default();
+        let digest = self.digest_with(&line[..covered]);
+        self.key.is_valid(&self.journal_parts(&digest), seal)
+    }
+
+    /// The SHA-256 of all lines so far and `more`.
+    fn digest_with(&self, more: &[u8]) -> [u8; 32] {
+        self.hash.clone().chain_update(more).finalize().into()
+    }
+
+    fn start_parts(&self) -> [&[u8]; 3] {
+        [b"delta run", self.line_run_id.as_str().as_bytes(), self.agent_home.as_bytes()]
+    }
+
+    fn journal_parts<'a>(&'a self, digest: &'a [u8]) -> [&'a [u8]; 4] {
+        let [_, run_id, agent_home] = self.start_parts();
+        [b"delta journal", run_id, agent_home, digest]
+    }
+}
+
+fn find_last(line: &[u8], field: &[u8]) -> Option<usize> {
+    memchr::memmem::rfind(line, field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::RunStatus;
+    use delta_base::time::Timestamp;
+
+    fn run_id() -> RunId {
+        RunId::parse("r").unwrap()
+    }
+
+    fn key(text: &str) -> SealKey {
+        SealKey::from_bytes(text.as_bytes())
+    }
+
+    /// A journal of a message and the end of a process.
+    fn sealed_lines() -> Vec<(String, Event)> {
+        let mut sealer = Sealer::new(key("own"), run_id());
+        let payloads = [
+            Payload::UserMessage { content: "say \",\"seal\":\"x\" twice".to_owned() },
+            Payload::EngineEnd {
+                run_id: "r".to_owned(),
+                status: RunStatus::Completed,
+                final_iteration: 1,
+                seal: None,
+            },
+        ];
+        let seal = |(index, payload)| {
+            let timestamp = Timestamp::from_millis(0);
+            let mut event = Event { seq: index as u64 + 1, timestamp, payload };
+            let mut line = event.to_line();
+            sealer.seal_event(&mut event, &mut line);
+            (line, event)
+        };
+        payloads.into_iter().enumerate().map(seal).collect()
+    }
+
+    fn check(sealer: &mut Sealer, lines: &[(String, Event)]) -> SealStatus {
+        lines.iter().for_each(|(line, event)| sealer.check_line(line.as_bytes(), event));
+        sealer.status()
+    }
+
+    #[test]
+    fn c_20_4_a_result_is_sealed_with_its_whole_journal() {
+        let lines = sealed_lines();
+        let mut own = Sealer::new(key("own"), run_id());
+        assert!(check(&mut own, &lines).is_result_sealed);
+        let mut other = Sealer::new(key("other"), run_id());
+        assert!(!check(&mut other, &lines).is_result_sealed);
+        let mut renamed = Sealer::new(key("own"), RunId::parse("r2").unwrap());
+        assert!(!check(&mut renamed, &lines).is_result_sealed);
+        for index in 0..lines.len() {
+            let mut edited = lines.clone();
+            edited[index].0 = edited[index].0.replacen("e", "E", 1);
+            let mut own = Sealer::new(key("own"), run_id());
+            assert!(check(&mut own, &edited).is_edited, "line {index}");
+        }
+        let mut own = Sealer::new(key("own"), run_id());
+        check(&mut own, &lines);
+        assert!(check(&mut own, &lines[..1]).is_edited, "something follows the end");
+    }
+
+    #[test]
+    fn c_20_4_all_processes_get_the_same_new_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("seal.key");
+        let seals: Vec<String> = std::thread::scope(|scope| {
+            let load = || SealKey::load_or_create(&path).unwrap().seal(&[b"x"]);
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(load)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(seals.iter().all(|seal| *seal == seals[0]), "{seals:?}");
+        let mode = std::fs::metadata(&path).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::write(&path, "short\n").unwrap();
+        assert!(SealKey::load_or_create(&path).is_err());
+    }
+}

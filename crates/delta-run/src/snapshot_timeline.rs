@@ -1,0 +1,163 @@
+//! The snapshots of a run in order, and which of them is the end of an iteration. Pure.
+//!
+//! An iteration that changed nothing has no snapshot of its own. A change that a process found when it continued the run,
+//! and a rollback, are not the end of an iteration: the next iteration starts from them.
+
+use crate::event::Payload;
+use delta_base::id::SnapshotId;
+
+/// A snapshot of the workspace at one point of the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotPoint {
+    /// The number of LLM answers before it.
+    pub iteration: u32,
+    /// Whether it is the end of that iteration.
+    pub is_iteration_end: bool,
+    /// Its id.
+    pub tree: SnapshotId,
+    /// The patterns of the paths that it excludes.
+    pub exclude: Vec<String>,
+    /// For a rollback, the snapshot of the workspace just before it.
+    pub saved: Option<SnapshotId>,
+}
+
+/// The snapshots of a run, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct SnapshotTimeline {
+    points: Vec<SnapshotPoint>,
+    /// The last iteration whose end was reached, whether it changed anything or not.
+    last_closed: Option<u32>,
+}
+
+impl SnapshotTimeline {
+    /// Adds the snapshot of an event, if it has one.
+    pub fn apply(&mut self, payload: &Payload) {
+        let point = match payload {
+            Payload::Snapshot(snapshot) => SnapshotPoint {
+                iteration: snapshot.iteration,
+                is_iteration_end: !snapshot.found,
+                tree: snapshot.tree,
+                exclude: snapshot.exclude.clone(),
+                saved: None,
+            },
+            Payload::Rollback { iteration, tree, saved, .. } => SnapshotPoint {
+                iteration: *iteration,
+                is_iteration_end: false,
+                tree: *tree,
+                exclude: self.last_exclude(),
+                saved: Some(*saved),
+            },
+            Payload::Fork(fork) => {
+                let iteration = fork.from.iteration;
+                // The fork continues after this iteration, so its later snapshots are not the end of it.
+                self.last_closed = Some(iteration);
+                let Some(tree) = fork.tree else { return };
+                let exclude = self.last_exclude();
+                SnapshotPoint { iteration, is_iteration_end: true, tree, exclude, saved: None }
+            }
+            _ => return,
+        };
+        if point.is_iteration_end {
+            self.last_closed = Some(point.iteration);
+        }
+        self.points.push(point);
+    }
+
+    /// Records that the end of an iteration was reached: later snapshots are not its end.
+    pub fn close(&mut self, iteration: u32) {
+        self.last_closed = Some(iteration);
+    }
+
+    /// Whether the end of `iteration` was reached, so that a snapshot taken now is not its end.
+    pub fn is_closed(&self, iteration: u32) -> bool {
+        !self.points.is_empty() && self.last_closed == Some(iteration)
+    }
+
+    fn last_exclude(&self) -> Vec<String> {
+        self.last().map(|last| last.exclude.clone()).unwrap_or_default()
+    }
+
+    /// The newest snapshot.
+    pub fn last(&self) -> Option<&SnapshotPoint> {
+        self.points.last()
+    }
+
+    /// The oldest snapshot.
+    pub fn first(&self) -> Option<&SnapshotPoint> {
+        self.points.first()
+    }
+
+    /// The snapshot of the workspace at the end of an iteration; 0 is the beginning of the run.
+    pub fn at_end_of(&self, iteration: u32) -> Option<&SnapshotPoint> {
+        self.points.iter().rev().find(|point| {
+            point.iteration < iteration || point.iteration == iteration && point.is_iteration_end
+        })
+    }
+
+    /// The snapshots whose ids start with these hexadecimal digits, each id once.
+    pub fn with_id_prefix(&self, digits: &str) -> Vec<&SnapshotPoint> {
+        let mut matches: Vec<&SnapshotPoint> = Vec::new();
+        for point in self.points.iter().filter(|point| point.tree.to_string().starts_with(digits)) {
+            if matches.iter().all(|known| known.tree != point.tree) {
+                matches.push(point);
+            }
+        }
+        matches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::WorkspaceSnapshot;
+
+    /// The id that consists of this digit.
+    fn id(digit: &str) -> SnapshotId {
+        SnapshotId::parse(&digit.repeat(64)).unwrap()
+    }
+
+    fn taken(iteration: u32, tree: &str, found: bool) -> Payload {
+        Payload::Snapshot(Box::new(WorkspaceSnapshot {
+            iteration,
+            tree: id(tree),
+            files: 0,
+            bytes: 0,
+            written: 0,
+            left_out: 0,
+            found,
+            exclude: Vec::new(),
+        }))
+    }
+
+    fn trees(timeline: &SnapshotTimeline, iterations: std::ops::Range<u32>) -> Vec<String> {
+        let first = |at| timeline.at_end_of(at).map(|point| point.tree.to_string()[..1].to_owned());
+        iterations.map(|at| first(at).unwrap_or_else(|| "-".to_owned())).collect()
+    }
+
+    #[test]
+    fn c_16_1_an_iteration_ends_with_its_own_snapshot_or_with_the_last_before_it() {
+        let mut timeline = SnapshotTimeline::default();
+        for payload in [taken(0, "a", false), taken(2, "b", false), taken(4, "c", false)] {
+            timeline.apply(&payload);
+        }
+        assert_eq!(trees(&timeline, 0..6), ["a", "a", "b", "b", "c", "c"]);
+        // Iteration 5 changed nothing. Iteration 6 starts from what the user changed afterwards.
+        timeline.close(5);
+        assert!(timeline.is_closed(5));
+        timeline.apply(&taken(5, "d", true));
+        assert_eq!(trees(&timeline, 4..7), ["c", "c", "d"]);
+        let (tree, saved) = (id("a"), id("d"));
+        timeline.apply(&Payload::Rollback { iteration: 6, to: Some(0), tree, saved });
+        assert_eq!(trees(&timeline, 5..8), ["c", "d", "a"]);
+        assert_eq!(timeline.with_id_prefix("a").len(), 1);
+    }
+
+    #[test]
+    fn c_16_1_snapshots_that_begin_late_say_nothing_of_before() {
+        let mut timeline = SnapshotTimeline::default();
+        timeline.close(3);
+        assert!(!timeline.is_closed(3));
+        timeline.apply(&taken(3, "a", false));
+        assert_eq!(trees(&timeline, 2..5), ["-", "a", "a"]);
+    }
+}

@@ -1,0 +1,401 @@
+//! The state of a run, folded from its events, and the next step that follows from it.
+//!
+//! Pure: no files, no clock, no processes. The loop asks [`RunState::next_step`], executes that step, records the result
+//! and asks again. A new run, a continued one and one whose engine was killed differ only in the length of the journal.
+
+use crate::answer_calls::{AnswerCalls, CallPhase};
+use crate::conversation::Conversation;
+use crate::event::{
+    EngineStart, ErrorDetails, Event, ForkOrigin, HumanQuestion, Payload, RunFork, RunStatus,
+    Thought,
+};
+use crate::snapshot_timeline::SnapshotTimeline;
+use crate::token_estimate::TokenRatio;
+use delta_base::time::Timestamp;
+use delta_llm::llm::{CallArguments, Usage};
+use serde_json::Value as Json;
+use std::collections::HashSet;
+
+/// The built-in tool that ends a run.
+pub const FINISH_TOOL: &str = "finish";
+/// The built-in tool that asks a human.
+pub const ASK_HUMAN_TOOL: &str = "ask_human";
+/// The hook that runs at the start of an iteration.
+pub const ON_ITERATION_START: &str = "on_iteration_start";
+/// The hook that runs after the last result of an iteration.
+pub const ON_ITERATION_END: &str = "on_iteration_end";
+
+/// A tool call of the last answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PendingCall {
+    /// The id of the call, unique in the run.
+    pub id: String,
+    /// The LLM answer that contains the call.
+    pub iteration: u32,
+    /// The index of the call in the answer.
+    pub index: usize,
+    /// The name of the tool as the LLM sent it.
+    pub tool: String,
+    /// The arguments as the LLM sent them.
+    pub arguments: CallArguments,
+    /// Whether the arguments contained a key, so that the call must not run.
+    pub is_redacted: bool,
+}
+
+/// What the engine does next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunStep {
+    /// Request an answer of the LLM.
+    Think {
+        /// The number of the answer.
+        iteration: u32,
+    },
+    /// Execute a call.
+    Act(PendingCall),
+    /// Record a result for a call that had started a process when its engine died.
+    Settle {
+        /// The call.
+        call: PendingCall,
+        /// The io/ record, which may contain the output of the process.
+        execution: Option<String>,
+    },
+    /// Wait for a human to answer a question.
+    Wait(HumanQuestion),
+    /// Record the answer of a human as the result of a call.
+    Reply {
+        /// The call.
+        call: PendingCall,
+        /// The answer.
+        response: String,
+    },
+    /// Leave the run.
+    End(RunEnding),
+}
+
+/// Why a process leaves the run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunEnding {
+    /// The run has its result.
+    Completed,
+    /// The run ended without a result.
+    Failed,
+    /// The run waits for a human to answer a question.
+    Waiting,
+    /// The run was stopped.
+    Interrupted,
+    /// The process requested as many LLM answers as it may.
+    OutOfIterations {
+        /// The limit that was reached.
+        allowed: u32,
+    },
+}
+
+impl RunEnding {
+    /// The status that the run has from then on.
+    pub fn status(&self) -> RunStatus {
+        match self {
+            Self::Completed => RunStatus::Completed,
+            Self::Failed | Self::OutOfIterations { .. } => RunStatus::Failed,
+            Self::Waiting => RunStatus::WaitingForInput,
+            Self::Interrupted => RunStatus::Interrupted,
+        }
+    }
+}
+
+/// The state of a run.
+#[derive(Debug, Clone, Default)]
+pub struct RunState {
+    /// The messages of the run.
+    pub conversation: Conversation,
+    /// The number of the last event.
+    pub seq: u64,
+    /// The time of the first event, or of the fork that created the run.
+    pub created_at: Option<Timestamp>,
+    /// The time of the last event.
+    pub updated_at: Option<Timestamp>,
+    /// The time of the last event of a process that worked on the run. A rollback does not count as work.
+    pub worked_until: Option<Timestamp>,
+    /// The last process that started or continued the run.
+    pub start: Option<EngineStart>,
+    /// The time when that process started or continued the run.
+    pub started_at: Option<Timestamp>,
+    /// The status of the run, `None` before the first event.
+    pub status: Option<RunStatus>,
+    /// The number of LLM answers.
+    pub iterations: u32,
+    /// The number of LLM answers before the current process.
+    iterations_at_start: u32,
+    /// The calls of the last answer.
+    calls: AnswerCalls,
+    /// The result of the run. A later user message clears it.
+    pub result: Option<Json>,
+    /// The last error of the current process.
+    pub error: Option<(String, ErrorDetails)>,
+    /// The run that was forked to create this one.
+    pub origin: Option<ForkOrigin>,
+    /// The usage of this run per model, in the order of first use. Copied events of a fork do not count.
+    pub usage: Vec<Usage>,
+    /// Whether the usage of some answer is unknown, so that `usage` is incomplete.
+    pub unmetered: bool,
+    /// The correction of token estimates by what the endpoint reported.
+    pub ratio: TokenRatio,
+    /// The number of oldest iterations that the last request left out because they did not fit.
+    pub left_out: usize,
+    /// Whether the last answer was cut off at its token limit.
+    pub was_cut_off: bool,
+    /// The answers of humans that are hidden on the screen.
+    pub sensitive_answers: Vec<String>,
+    /// Whether a call left processes running that delta did not end.
+    pub has_left_processes: bool,
+    /// The turn of the script that comes next.
+    pub script_turn: usize,
+    /// The snapshots of the workspace.
+    pub timeline: SnapshotTimeline,
+    /// The last iteration whose `on_iteration_start` hook succeeded.
+    pub iteration_started: u32,
+    /// The last iteration whose `on_iteration_end` hook succeeded.
+    pub iteration_ended: u32,
+}
+
+/// The message that informs the LLM of a rollback. Recorded requests contain it, so its wording is a format.
+fn rollback_note(to: Option<u32>) -> String {
+    let state = match to {
+        Some(0) => "its state at the beginning, before your first answer".to_owned(),
+        Some(to) => {
+            format!("its state at the end of iteration {to}, after the calls of your answer {to}")
+        }
+        None => "an earlier state".to_owned(),
+    };
+    format!(
+        "[The working directory was put back to {state}. What was changed in it since then is undone.]"
+    )
+}
+
+impl RunState {
+    /// Folds the events of one journal from its start.
+    pub fn from_events<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
+        let mut state = Self::default();
+        events.into_iter().for_each(|event| state.apply(event));
+        state
+    }
+
+    /// The calls of the last answer that were requested and have no result yet.
+    pub fn calls_in_progress(&self) -> impl Iterator<Item = &PendingCall> {
+        self.calls
+            .open()
+            .filter(|(_, phase)| !matches!(phase, CallPhase::Queued))
+            .map(|(call, _)| call)
+    }
+
+    /// The call of the last answer with this id.
+    pub fn call(&self, call_id: &str) -> Option<&PendingCall> {
+        self.calls.get(call_id)
+    }
+
+    /// Adds the next event.
+    pub fn apply(&mut self, event: &Event) {
+        self.note_event(event);
+        self.timeline.apply(&event.payload);
+        match &event.payload {
+            Payload::EngineStart(start) => {
+                self.status = Some(RunStatus::Running);
+                self.start = Some((**start).clone());
+                self.started_at = Some(event.timestamp);
+                self.iterations_at_start = self.iterations;
+                self.error = None;
+            }
+            Payload::UserMessage { content } => {
+                self.conversation.push_user_message(content);
+                self.result = None;
+            }
+            Payload::Thought(thought) => self.apply_thought(thought),
+            Payload::ActionRequest(request) => {
+                let starts = request.argv.is_some();
+                let execution = request.execution.clone();
+                let phase = CallPhase::Requested { starts, execution };
+                self.calls.set_phase(&request.call_id, Some(phase));
+            }
+            Payload::ActionResult(result) => {
+                self.conversation.add_result(&result.call_id, &result.observation_content);
+                self.calls.set_phase(&result.call_id, None);
+                if result.result.is_some() {
+                    self.result.clone_from(&result.result);
+                }
+                self.has_left_processes |= !result.left_running.is_empty();
+            }
+            Payload::HumanInputRequest(question) => {
+                let phase = CallPhase::AwaitingReply(question.clone());
+                self.calls.set_phase(&question.call_id, Some(phase));
+            }
+            Payload::HumanInputReceived { call_id, response, .. } => {
+                if self.question().is_some_and(|question| question.sensitive) {
+                    self.sensitive_answers.push(response.clone());
+                }
+                self.calls.set_phase(call_id, Some(CallPhase::Replied(response.clone())));
+            }
+            Payload::Error { error_message, error_details } => {
+                self.advance_script(error_details.script_turn);
+                self.count_discarded(&error_details.discarded_usage);
+                self.error = Some((error_message.clone(), error_details.clone()));
+            }
+            Payload::HookExecution { iteration, hook, exit_code, .. } => match hook.as_str() {
+                ON_ITERATION_START if *exit_code == Some(0) => self.iteration_started = *iteration,
+                ON_ITERATION_END if *exit_code == Some(0) => self.iteration_ended = *iteration,
+                _ => {}
+            },
+            Payload::Fork(fork) => self.apply_fork(fork, event.timestamp),
+            Payload::Snapshot(_) | Payload::RunTrusted { .. } => {}
+            Payload::Rollback { to, .. } => {
+                self.conversation.push_engine_note(&rollback_note(*to));
+                self.close_iteration();
+            }
+            Payload::EngineEnd { status, .. } => {
+                self.status = Some(*status);
+                if matches!(status, RunStatus::Completed | RunStatus::Failed) {
+                    self.close_iteration();
+                }
+            }
+        }
+    }
+
+    fn note_event(&mut self, event: &Event) {
+        self.seq = event.seq;
+        self.created_at.get_or_insert(event.timestamp);
+        self.updated_at = Some(event.timestamp);
+        if self.status == Some(RunStatus::Running)
+            || matches!(event.payload, Payload::EngineStart(_) | Payload::Fork(_))
+        {
+            self.worked_until = Some(event.timestamp);
+        }
+    }
+
+    /// Whether every call of the last answer has its result.
+    pub fn is_between_iterations(&self) -> bool {
+        self.calls.are_done()
+    }
+
+    /// Closes the last iteration if it is complete, so that later snapshots are not its end.
+    fn close_iteration(&mut self) {
+        if self.is_between_iterations() {
+            self.timeline.close(self.iterations);
+        }
+    }
+
+    /// Starts the identity and the usage of the fork; the copied conversation stays.
+    fn apply_fork(&mut self, fork: &RunFork, at: Timestamp) {
+        let status =
+            if self.result.is_some() { RunStatus::Completed } else { RunStatus::Interrupted };
+        self.status = Some(status);
+        self.created_at = Some(at);
+        self.started_at = Some(at);
+        if let Some(start) = &mut self.start {
+            start.run_id.clone_from(&fork.run_id);
+            start.work_dir.clone_from(&fork.work_dir);
+            start.workspace_id.clone_from(&fork.workspace_id);
+        }
+        self.usage.clear();
+        self.unmetered = false;
+        self.error = None;
+        self.origin = Some(fork.from.clone());
+    }
+
+    fn apply_thought(&mut self, thought: &Thought) {
+        self.iterations = thought.iteration;
+        self.was_cut_off = thought.finish_reason.as_deref() == Some("length");
+        let ids = self.conversation.push_thought(thought);
+        let calls = thought.tool_calls.iter().zip(ids).enumerate();
+        let redacted: HashSet<usize> = thought.redacted_calls.iter().copied().collect();
+        let calls = calls.map(|(index, (call, id))| PendingCall {
+            is_redacted: redacted.contains(&index),
+            id,
+            iteration: thought.iteration,
+            index,
+            tool: call.function.name.clone(),
+            arguments: call.function.arguments.clone(),
+        });
+        self.calls = AnswerCalls::new(calls.collect());
+        self.result = self.calls.is_empty().then(|| Json::from(thought.content.as_str()));
+        self.advance_script(thought.script_turn);
+        self.left_out = thought.left_out;
+        self.count_discarded(&thought.discarded_usage);
+        match &thought.usage {
+            Some(usage) => {
+                if let Some(estimated) = thought.estimated_tokens.filter(|_| usage.input_tokens > 0)
+                {
+                    self.ratio = TokenRatio::new(usage.input_tokens, estimated);
+                }
+                self.add_usage(usage);
+            }
+            None => self.unmetered = true,
+        }
+    }
+
+    fn advance_script(&mut self, turn: Option<usize>) {
+        self.script_turn = turn.map_or(self.script_turn, |turn| turn + 1);
+    }
+
+    /// Counts answers that were paid for and discarded.
+    fn count_discarded(&mut self, usages: &[Option<Usage>]) {
+        self.unmetered |= usages.iter().any(Option::is_none);
+        usages.iter().flatten().for_each(|usage| self.add_usage(usage));
+    }
+
+    fn add_usage(&mut self, usage: &Usage) {
+        let Some(known) = self.usage.iter_mut().find(|known| known.model == usage.model) else {
+            self.usage.push(usage.clone());
+            return;
+        };
+        known.input_tokens += usage.input_tokens;
+        known.cached_input_tokens += usage.cached_input_tokens;
+        known.output_tokens += usage.output_tokens;
+        // The sum is unknown if the cost of one call is.
+        known.cost_usd = known.cost_usd.zip(usage.cost_usd).map(|(one, other)| one + other);
+    }
+
+    /// The next step of the engine. It depends on nothing but the events so far.
+    pub fn next_step(&self) -> RunStep {
+        // `finish` ends the run, so other calls of the answer come first. An agent's own tool of that name is not moved.
+        if let Some((call, phase)) = self.calls.first_open(self.has_builtin(FINISH_TOOL)) {
+            let call = call.clone();
+            match phase {
+                CallPhase::Requested { starts: true, execution } => {
+                    return RunStep::Settle { call, execution: execution.clone() };
+                }
+                // A call that starts no process can be repeated.
+                CallPhase::Queued | CallPhase::Requested { starts: false, .. } => {
+                    return RunStep::Act(call);
+                }
+                CallPhase::AwaitingReply(question) => return RunStep::Wait(question.clone()),
+                CallPhase::Replied(response) => {
+                    return RunStep::Reply { call, response: response.clone() };
+                }
+            }
+        }
+        if self.result.is_some() {
+            return RunStep::End(RunEnding::Completed);
+        }
+        let allowed = self.start.as_ref().map_or(0, |start| start.max_iterations);
+        if self.iterations - self.iterations_at_start >= allowed {
+            return RunStep::End(RunEnding::OutOfIterations { allowed });
+        }
+        RunStep::Think { iteration: self.iterations + 1 }
+    }
+
+    /// Whether the engine provides the tool `name` in the current process.
+    pub fn has_builtin(&self, name: &str) -> bool {
+        self.start.as_ref().is_some_and(|start| start.config.has_builtin(name))
+    }
+
+    /// The question that the run waits for.
+    pub fn question(&self) -> Option<&HumanQuestion> {
+        self.calls.open().find_map(|(_, phase)| match phase {
+            CallPhase::AwaitingReply(question) => Some(question),
+            _ => None,
+        })
+    }
+
+    /// Whether the call was requested and has no result or question yet.
+    pub fn is_requested(&self, call_id: &str) -> bool {
+        matches!(self.calls.phase(call_id), Some(CallPhase::Requested { .. }))
+    }
+}

@@ -1,0 +1,372 @@
+//! Workspaces, which are the numbered ones of an agent (`W001`) or any directory, and the run directories in them.
+
+use crate::journal::{self, JournalError};
+use crate::ownership::{Ownership, OwnershipError};
+use delta_base::durable::{self, FileError};
+use delta_base::id::RunId;
+use delta_base::terminal_text;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The version of the layout of `.delta/`, as in its VERSION file.
+const LAYOUT_VERSION: &str = "1\n";
+/// The directory of a workspace that contains its runs.
+const CONTROL_DIR: &str = ".delta";
+/// The file with the name of the agent's last used workspace.
+const LAST_USED_FILE: &str = "LAST_USED";
+
+/// A directory in which an agent works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// Its absolute path without symlinks.
+    pub root: PathBuf,
+}
+
+/// How deep below a directory workspaces are searched.
+const SEARCH_DEPTH: usize = 4;
+/// The most directories that are searched, so that a search from the root of a disk ends soon.
+const SEARCH_LIMIT: usize = 10_000;
+
+/// Why a workspace or a run directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The path is not a directory that can be a workspace.
+    #[error("could not open the workspace {}: {reason}", path.display())]
+    Unusable {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// A run directory, or the directory of all runs, is a symlink.
+    #[error("{} is a symlink; delta does not follow symlinks to its run directories", .0.display())]
+    Symlink(PathBuf),
+    /// The runs were written by a version of delta with another layout.
+    #[error("the runs in {} have layout {version}; this version of delta supports layout {}", control.display(), LAYOUT_VERSION.trim())]
+    UnknownLayout {
+        /// The directory of the runs.
+        control: PathBuf,
+        /// The content of its VERSION file.
+        version: String,
+    },
+    /// The workspace already has a run with this id.
+    #[error("run {id} already exists in {}", workspace.display())]
+    RunExists {
+        /// The id of the run.
+        id: RunId,
+        /// The workspace.
+        workspace: PathBuf,
+    },
+}
+
+impl Workspace {
+    /// Opens the workspace `path`. Creates the directory if it does not exist.
+    pub fn open(path: &Path) -> Result<Self, WorkspaceError> {
+        if !path.exists() {
+            Self::check_new(path)?;
+        }
+        ensure_workspace_dir(path)?;
+        let root = path.canonicalize().map_err(|error| unusable(path, error.to_string()))?;
+        if root.to_str().is_none() {
+            return Err(unusable(path, "its path is not UTF-8"));
+        }
+        Ok(Self { root })
+    }
+
+    /// Checks that a directory created at `path` would not be mistaken for a run: it must not be `.delta`, nor directly in
+    /// one.
+    ///
+    /// # Errors
+    /// The path is not possible for a workspace.
+    pub fn check_new(path: &Path) -> Result<(), WorkspaceError> {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let resolved = absolute.canonicalize().unwrap_or_else(|_| {
+            let parent = absolute.parent().and_then(|parent| parent.canonicalize().ok());
+            let joined = parent.zip(absolute.file_name()).map(|(parent, name)| parent.join(name));
+            joined.unwrap_or_else(|| absolute.clone())
+        });
+        match resolved.ancestors().take(2).find(|dir| dir.ends_with(CONTROL_DIR)) {
+            None => Ok(()),
+            Some(control) => {
+                Err(unusable(path, format!("{} is reserved for runs", control.display())))
+            }
+        }
+    }
+
+    /// Opens the workspace `path`, which must exist.
+    pub fn open_existing(path: &Path) -> Result<Self, WorkspaceError> {
+        if !path.is_dir() {
+            return Err(unusable(path, "there is no such directory"));
+        }
+        Self::open(path)
+    }
+
+    /// Finds workspaces that have the run `id`: `path` and directories below it.
+    pub fn find_holding_run(path: &Path, id: &RunId) -> Vec<PathBuf> {
+        Self::search_below(path, |dir| {
+            durable::is_dir_no_follow(&dir.join(CONTROL_DIR).join(id.as_str()))
+        })
+    }
+
+    /// Finds workspaces that have a run: `path` and directories below it.
+    pub fn find_with_any_run(path: &Path) -> Vec<PathBuf> {
+        Self::search_below(path, |dir| {
+            let workspace = Self { root: dir.to_owned() };
+            workspace.run_dirs().is_ok_and(|runs| !runs.is_empty())
+        })
+    }
+
+    fn search_below(path: &Path, is_match: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+        let mut matches = Vec::new();
+        let mut queue = std::collections::VecDeque::from([(path.to_owned(), 0)]);
+        let mut remaining = SEARCH_LIMIT;
+        while let Some((dir, depth)) = queue.pop_front()
+            && remaining > 0
+        {
+            remaining -= 1;
+            if is_match(&dir) {
+                matches.push(dir.clone());
+            }
+            if depth < SEARCH_DEPTH {
+                let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+                let dirs = entries.filter(|entry| {
+                    entry.file_type().is_ok_and(|kind| kind.is_dir())
+                        && !entry.file_name().to_string_lossy().starts_with('.')
+                });
+                queue.extend(dirs.map(|entry| (entry.path(), depth + 1)));
+            }
+        }
+        matches.sort();
+        matches
+    }
+
+    /// Creates the agent's next numbered workspace. Two processes never get the same one. Does not mark it as last used.
+    pub fn create_next(agent_home: &Path) -> Result<Self, WorkspaceError> {
+        let parent = agent_home.join("workspaces");
+        ensure_workspace_dir(&parent)?;
+        let mut number = Self::highest_number(agent_home);
+        loop {
+            number += 1;
+            let path = parent.join(format!("W{number:03}"));
+            match durable::create_private_dir_synced(&path) {
+                Ok(()) => return Self::open(&path),
+                Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The path of the agent's next numbered workspace, which is not created.
+    pub fn next_path(agent_home: &Path) -> PathBuf {
+        agent_home.join("workspaces").join(format!("W{:03}", Self::highest_number(agent_home) + 1))
+    }
+
+    /// The highest number of the agent's workspaces, 0 if it has none.
+    fn highest_number(agent_home: &Path) -> u64 {
+        let names = Self::list_names(agent_home);
+        names.iter().filter_map(|name| name[1..].parse::<u64>().ok()).max().unwrap_or(0)
+    }
+
+    /// The names of the agent's workspaces, the last used one first.
+    pub fn list_names(agent_home: &Path) -> Vec<String> {
+        let entries = fs::read_dir(agent_home.join("workspaces")).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries
+            .filter(|entry| entry.path().is_dir())
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| {
+                name.len() >= 4
+                    && name.starts_with('W')
+                    && name[1..].bytes().all(|byte| byte.is_ascii_digit())
+            })
+            .collect();
+        let last_used = Self::last_used_name(agent_home);
+        names.sort_by_key(|name| (*name != last_used, name.len(), name.clone()));
+        names
+    }
+
+    /// The name of the agent's last used workspace, empty if it is unknown.
+    pub fn last_used_name(agent_home: &Path) -> String {
+        let path = agent_home.join("workspaces").join(LAST_USED_FILE);
+        let name = durable::read_small_no_follow(&path).unwrap_or_default();
+        String::from_utf8(name).unwrap_or_default().trim().to_owned()
+    }
+
+    /// Marks it as the agent's last used workspace. Only the prompt for a workspace uses this, so an error is ignored.
+    pub fn mark_last_used(&self, agent_home: &Path) {
+        let _ = durable::replace_private_synced(
+            &agent_home.join("workspaces").join(LAST_USED_FILE),
+            format!("{}\n", self.name()).as_bytes(),
+        );
+    }
+
+    /// The name of the workspace: the last component of its path.
+    pub fn name(&self) -> String {
+        self.root
+            .file_name()
+            .map_or_else(|| "/".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// The path of the run `id`, whether it exists or not.
+    pub fn run_dir(&self, id: &RunId) -> PathBuf {
+        self.control_dir().join(id.as_str())
+    }
+
+    fn control_dir(&self) -> PathBuf {
+        self.root.join(CONTROL_DIR)
+    }
+
+    /// Finds the directory of the run `id`; `None` if it does not exist.
+    pub fn find_run(&self, id: &RunId) -> Result<Option<PathBuf>, WorkspaceError> {
+        let control = self.control_dir();
+        let dir = self.run_dir(id);
+        for path in [&control, &dir] {
+            match durable::metadata_no_follow(path) {
+                Ok(metadata) if metadata.is_symlink() => {
+                    return Err(WorkspaceError::Symlink(path.clone()));
+                }
+                Ok(metadata) if metadata.is_dir() => {}
+                Err(source) if !is_missing(&source) => {
+                    return Err(FileError { action: "read", path: path.clone(), source }.into());
+                }
+                _ => return Ok(None),
+            }
+        }
+        check_layout(&control)?;
+        Ok(Some(dir))
+    }
+
+    /// The directories of all runs. A symlink with the name of a run is included.
+    pub fn run_dirs(&self) -> Result<Vec<PathBuf>, WorkspaceError> {
+        let control = self.control_dir();
+        if control.is_symlink() {
+            return Err(WorkspaceError::Symlink(control));
+        }
+        check_layout(&control)?;
+        let entries = match durable::read_dir_no_follow(&control) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(FileError { action: "read", path: control, source }.into()),
+        };
+        let runs = entries.iter().filter(|entry| {
+            entry.name.to_str().is_some_and(|name| RunId::parse(name).is_ok())
+                && (entry.is_dir() || entry.is_symlink())
+        });
+        Ok(runs.map(|entry| control.join(&entry.name)).collect())
+    }
+
+    /// Creates the directory of a new run and claims the run. A directory whose run never began is reused.
+    ///
+    /// # Errors
+    /// The id is in use, perhaps since this instant. Nothing was changed in that run.
+    pub fn create_run(&self, id: &RunId) -> Result<(PathBuf, Ownership), WorkspaceError> {
+        let control = self.control_dir();
+        match durable::metadata_no_follow(&control) {
+            Ok(metadata) if metadata.is_symlink() => return Err(WorkspaceError::Symlink(control)),
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => return Err(unusable(&self.root, "its .delta is not a directory")),
+            Err(_) => durable::ensure_private_dir(&control)?,
+        }
+        let version = control.join("VERSION");
+        if let Err(error) = durable::create_private_unsynced(&version, LAYOUT_VERSION.as_bytes())
+            && error.source.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(error.into());
+        }
+        check_layout(&control)?;
+        durable::hide_from_git(&control)?;
+        let dir = self.run_dir(id);
+        let run_exists = || {
+            if dir.is_symlink() {
+                WorkspaceError::Symlink(dir.clone())
+            } else {
+                WorkspaceError::RunExists { id: id.clone(), workspace: self.root.clone() }
+            }
+        };
+        let is_new = match durable::create_private_dir_synced(&dir) {
+            Ok(()) => true,
+            Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(error.into()),
+        };
+        if !is_new && (self.find_run(id)?.is_none() || has_begun(&dir)?) {
+            return Err(run_exists());
+        }
+        // Of two processes that want the same id at once, the one that claims the directory gets it.
+        let ownership = Ownership::claim(id, &dir).map_err(|error| match error {
+            OwnershipError::File(error) => error.into(),
+            OwnershipError::Active { .. } | OwnershipError::OtherHost { .. } => run_exists(),
+        })?;
+        if has_begun(&dir)? {
+            return Err(run_exists());
+        }
+        if !is_new {
+            // An engine that died before the run began may have left this directory.
+            let _ = durable::remove_dir_all_no_follow(&dir.join("agent"));
+        }
+        ensure_run_subdirs(&dir)?;
+        Ok((dir, ownership))
+    }
+}
+
+fn unusable(path: &Path, reason: impl Into<String>) -> WorkspaceError {
+    WorkspaceError::Unusable { path: path.to_owned(), reason: reason.into() }
+}
+
+/// Rejects runs of a later layout, which an older version could damage. A missing VERSION, as after a crash at the start
+/// or where only a journal was copied, counts as this layout.
+fn check_layout(control: &Path) -> Result<(), WorkspaceError> {
+    let unknown = |version| WorkspaceError::UnknownLayout { control: control.to_owned(), version };
+    let version = match durable::read_small_no_follow(&control.join("VERSION")) {
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            return Err(unknown(format!("unknown (VERSION cannot be read: {error})")));
+        }
+        version => version.unwrap_or_default(),
+    };
+    let version = String::from_utf8_lossy(&version);
+    let version = version.trim();
+    if version.is_empty() || version == LAYOUT_VERSION.trim() {
+        return Ok(());
+    }
+    Err(unknown(terminal_text::truncate_to_line(
+        &terminal_text::strip_terminal_controls(version),
+        40,
+    )))
+}
+
+/// Whether an error means that the path does not exist, and not that it cannot be reached.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Creates the directories inside a run directory that do not exist, for a new run and for one of which only the journal
+/// was copied.
+pub fn ensure_run_subdirs(run_dir: &Path) -> Result<(), FileError> {
+    let parts = ["io/invocations", "io/tool_executions", "io/hooks", "agent"];
+    parts.iter().try_for_each(|part| durable::ensure_private_dir(&run_dir.join(part)))
+}
+
+/// Whether a run directory contains a journal with an event, damaged or not.
+fn has_begun(dir: &Path) -> Result<bool, FileError> {
+    match journal::summarize_run_journal(dir) {
+        Err(JournalError::NoEvents(_)) => Ok(false),
+        Err(JournalError::Unreadable { path, source }) => {
+            Err(FileError { action: "read", path, source })
+        }
+        Err(JournalError::File(error)) => Err(error),
+        Err(JournalError::Damaged { .. }) | Ok(_) => Ok(true),
+    }
+}
+
+/// Creates the directory `path` unless it exists.
+fn ensure_workspace_dir(path: &Path) -> Result<(), WorkspaceError> {
+    durable::ensure_shared_dir(path).map_err(|error| {
+        if path.exists() && !path.is_dir() {
+            unusable(path, "it is not a directory")
+        } else {
+            unusable(path, error.source.to_string())
+        }
+    })
+}

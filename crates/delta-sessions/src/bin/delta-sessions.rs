@@ -1,0 +1,7 @@
+//! The program `delta-sessions`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    delta_sessions::sessions_cli::main()
+}

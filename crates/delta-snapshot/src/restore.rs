@@ -1,0 +1,423 @@
+//! Restores a directory to a snapshot: differences are created, changed or removed, and nothing else is touched.
+//!
+//! Every operation is relative to the descriptor of a directory that is not a symlink, so it cannot leave the workspace.
+//! All needed objects are checked before the first change, and an interrupted restore can be repeated.
+
+use super::object_store::{CancelCheck, ObjectStore};
+use super::tree::{
+    self, EntryKind, EntryPair, FileOwner, SPECIAL_BITS, TreeEntry, join_tree_path, pair_entries,
+};
+use super::workspace_walk::{DIRECTORY_FLAGS, permission_bits};
+use super::{
+    CONTROL_DIR_NAME, SnapshotDiff, SnapshotError, SnapshotStore, check_cancelled, open_workspace,
+};
+use delta_base::durable::FileError;
+use delta_base::id::SnapshotId;
+use delta_base::redact::Secrets;
+use delta_base::signal::CancelToken;
+use delta_base::terminal_text::strip_terminal_controls;
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const NEW_FILE_FLAGS: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+/// For a file whose mode is changed.
+const EXISTING_FILE_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// The permissions that the owner needs to change the entries of a directory.
+const OWNER_BITS: u32 = 0o700;
+
+/// A restore from one snapshot to another whose objects have been checked.
+#[derive(Debug, Clone)]
+pub struct RestorePlan {
+    current: SnapshotId,
+    target: SnapshotId,
+    /// The changes that the restore makes.
+    pub diff: SnapshotDiff,
+}
+
+impl SnapshotStore {
+    /// Plans the restore from the snapshot `current` to `target`.
+    ///
+    /// # Errors
+    /// An object is missing or damaged, or an omitted path would be overwritten. Nothing was changed.
+    pub fn plan_restore(
+        &mut self,
+        current: SnapshotId,
+        target: SnapshotId,
+        cancel: Option<&CancelToken>,
+    ) -> Result<RestorePlan, SnapshotError> {
+        let diff = self.diff(current, target)?;
+        let damage = self.find_restore_damage(&diff, &|| check_cancelled(cancel))?;
+        if !damage.is_empty() {
+            return Err(SnapshotError::Damaged(damage));
+        }
+        let blocked = blocked_paths(&diff);
+        if !blocked.is_empty() {
+            return Err(SnapshotError::Blocked(blocked));
+        }
+        Ok(RestorePlan { current, target, diff })
+    }
+
+    fn find_restore_damage(
+        &mut self,
+        diff: &SnapshotDiff,
+        check_cancelled: CancelCheck<'_>,
+    ) -> Result<Vec<String>, SnapshotError> {
+        let mut checked = HashSet::new();
+        let mut damage = Vec::new();
+        for change in &diff.changes {
+            let before = content_id(change.before.as_ref());
+            let after = content_id(change.after.as_ref());
+            if before == after {
+                continue;
+            }
+            let path = display_path(&change.path);
+            if let Some(id) = after.filter(|id| checked.insert(*id))
+                && let Some(reason) = self.objects.find_damage(id, check_cancelled)?
+            {
+                damage.push(format!("{path}: {reason}"));
+            }
+            // A content that the restore removes must be intact too, or the restore could not be undone.
+            if let Some(id) = before.filter(|id| checked.insert(*id))
+                && let Some(reason) = self.objects.find_damage(id, check_cancelled)?
+            {
+                damage.push(format!(
+                    "{path}: {reason}; delete that file, and the current content is stored again"
+                ));
+            }
+        }
+        Ok(damage)
+    }
+
+    /// Applies a plan to the workspace, whose snapshot must be the plan's current one.
+    ///
+    /// # Errors
+    /// A path could not be changed, or cancellation was requested. The changes so far stay; planning and applying the
+    /// restore again makes the rest.
+    pub fn apply_restore(
+        &self,
+        plan: &RestorePlan,
+        workspace: &Path,
+        cancel: Option<&CancelToken>,
+    ) -> Result<(), SnapshotError> {
+        self.apply_restore_with(plan, workspace, &|| check_cancelled(cancel))
+    }
+
+    pub(super) fn apply_restore_with(
+        &self,
+        plan: &RestorePlan,
+        workspace: &Path,
+        check_cancelled: CancelCheck<'_>,
+    ) -> Result<(), SnapshotError> {
+        let root = open_workspace(workspace)?;
+        let before = tree::read_tree(&self.objects, plan.current)?;
+        let after = tree::read_tree(&self.objects, plan.target)?;
+        let restore = WorkspaceRestore {
+            objects: &self.objects,
+            workspace,
+            check_cancelled,
+            keeps_special_bits: self.keeps_special_bits,
+        };
+        restore.restore_directory(&root, &[], &before, &after, None)
+    }
+
+    /// Takes a snapshot of `directory`, restores it to `target`, and returns the changes.
+    ///
+    /// # Errors
+    /// As for [`SnapshotStore::plan_restore`] and [`SnapshotStore::apply_restore`].
+    pub fn restore(
+        &mut self,
+        target: SnapshotId,
+        directory: &Path,
+        secrets: &Secrets,
+        cancel: Option<&CancelToken>,
+    ) -> Result<SnapshotDiff, SnapshotError> {
+        let current = self.take(directory, secrets, cancel)?.tree;
+        let plan = self.plan_restore(current, target, cancel)?;
+        self.apply_restore(&plan, directory, cancel)?;
+        Ok(plan.diff)
+    }
+}
+
+/// The content of a file or symlink.
+fn content_id(entry: Option<&TreeEntry>) -> Option<SnapshotId> {
+    entry.filter(|entry| entry.kind != EntryKind::Directory).map(|entry| entry.id)
+}
+
+/// The omitted paths in directories that the restore replaces by something else.
+fn blocked_paths(diff: &SnapshotDiff) -> Vec<String> {
+    let mut blocked = Vec::new();
+    for change in &diff.changes {
+        let is_directory =
+            change.before.as_ref().is_some_and(|entry| entry.kind == EntryKind::Directory);
+        if is_directory && content_id(change.after.as_ref()).is_some() {
+            let prefix = join_tree_path(&change.path, b"");
+            let paths = diff.omitted.iter().filter(|path| path.starts_with(&prefix));
+            blocked.extend(paths.map(|path| display_path(path)));
+        }
+    }
+    blocked
+}
+
+fn display_path(path: &[u8]) -> String {
+    strip_terminal_controls(&String::from_utf8_lossy(path))
+}
+
+struct WorkspaceRestore<'a> {
+    objects: &'a ObjectStore,
+    workspace: &'a Path,
+    check_cancelled: CancelCheck<'a>,
+    /// See [`SnapshotStore::keep_special_bits`].
+    keeps_special_bits: bool,
+}
+
+type RestoreResult = Result<(), SnapshotError>;
+
+impl WorkspaceRestore<'_> {
+    /// Changes the directory `dir` from the entries `before` to `after`, and then to the mode of `entry`, or back to its own.
+    fn restore_directory(
+        &self,
+        dir: &OwnedFd,
+        path: &[u8],
+        before: &[TreeEntry],
+        after: &[TreeEntry],
+        entry: Option<&TreeEntry>,
+    ) -> RestoreResult {
+        let stat = rustix::fs::fstat(dir).map_err(|error| self.errno_error(path, error))?;
+        let current_mode = permission_bits(&stat);
+        let working_mode = current_mode | OWNER_BITS;
+        if working_mode != current_mode {
+            self.set_mode(dir, path, working_mode)?;
+        }
+        let result = self.restore_entries(dir, path, before, after);
+        let final_mode = entry.map_or(current_mode, |entry| self.allowed_mode(entry, &stat));
+        if final_mode == working_mode {
+            return result;
+        }
+        // Also after an error: no snapshot has the working mode.
+        result.and(self.set_mode(dir, path, final_mode))
+    }
+
+    fn restore_entries(
+        &self,
+        dir: &OwnedFd,
+        path: &[u8],
+        before: &[TreeEntry],
+        after: &[TreeEntry],
+    ) -> RestoreResult {
+        let temporary = unused_temporary_name(before, after);
+        for pair in pair_entries(before, after) {
+            (self.check_cancelled)()?;
+            if pair.before != pair.after && pair.name() != CONTROL_DIR_NAME {
+                self.restore_entry(dir, &join_tree_path(path, pair.name()), pair, &temporary)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restore_entry(
+        &self,
+        dir: &OwnedFd,
+        path: &[u8],
+        pair: EntryPair<'_>,
+        temporary: &[u8],
+    ) -> RestoreResult {
+        if pair.is_omitted() {
+            return Ok(());
+        }
+        let (before, after) = match pair {
+            EntryPair { before: Some(before), after: Some(after) } => (before, after),
+            EntryPair { before: Some(before), after: None } => {
+                return self.remove_entry(dir, path, before).map(drop);
+            }
+            EntryPair { before: None, after: Some(after) } => {
+                return self.create_entry(dir, path, after, temporary);
+            }
+            EntryPair { before: None, after: None } => return Ok(()),
+        };
+        match (before.kind, after.kind) {
+            (EntryKind::Directory, EntryKind::Directory) => {
+                let subdir = self.open_directory(dir, path, &after.name)?;
+                if before.id == after.id {
+                    return self.restore_directory(&subdir, path, &[], &[], Some(after));
+                }
+                let old = tree::read_tree(self.objects, before.id)?;
+                let new = tree::read_tree(self.objects, after.id)?;
+                self.restore_directory(&subdir, path, &old, &new, Some(after))
+            }
+            (EntryKind::File, EntryKind::File) if before.id == after.id => {
+                let file =
+                    rustix::fs::openat(dir, &*after.name, EXISTING_FILE_FLAGS, Mode::empty())
+                        .map_err(|error| self.errno_error(path, error))?;
+                self.set_entry_mode(&file, path, after)
+            }
+            (EntryKind::Directory, _) | (_, EntryKind::Directory) => {
+                self.remove_entry(dir, path, before)?;
+                self.create_entry(dir, path, after, temporary)
+            }
+            // The rename replaces the old entry at once.
+            _ => self.create_entry(dir, path, after, temporary),
+        }
+    }
+
+    fn create_entry(
+        &self,
+        dir: &OwnedFd,
+        path: &[u8],
+        entry: &TreeEntry,
+        temporary: &[u8],
+    ) -> RestoreResult {
+        let name = entry.name.as_slice();
+        if entry.kind == EntryKind::Directory {
+            rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(OWNER_BITS))
+                .map_err(|error| self.errno_error(path, error))?;
+            let subdir = self.open_directory(dir, path, name)?;
+            let entries = tree::read_tree(self.objects, entry.id)?;
+            return self.restore_directory(&subdir, path, &[], &entries, Some(entry));
+        }
+        let result = match entry.kind {
+            EntryKind::Symlink => self.create_symlink(dir, path, entry, temporary),
+            _ => self.create_file(dir, path, entry, temporary),
+        }
+        .and_then(|()| {
+            rustix::fs::renameat(dir, temporary, dir, name)
+                .map_err(|error| self.errno_error(path, error).into())
+        });
+        if result.is_err() {
+            let _ = rustix::fs::unlinkat(dir, temporary, AtFlags::empty());
+        }
+        result
+    }
+
+    fn create_symlink(
+        &self,
+        dir: &OwnedFd,
+        path: &[u8],
+        entry: &TreeEntry,
+        temporary: &[u8],
+    ) -> RestoreResult {
+        let target =
+            self.objects.read(entry.id).map_err(|reason| SnapshotError::Damaged(vec![reason]))?;
+        rustix::fs::symlinkat(&*target, dir, temporary)
+            .map_err(|error| self.errno_error(path, error).into())
+    }
+
+    fn create_file(
+        &self,
+        dir: &OwnedFd,
+        path: &[u8],
+        entry: &TreeEntry,
+        temporary: &[u8],
+    ) -> RestoreResult {
+        let mut content = self.objects.open_object(entry.id)?;
+        let fd = rustix::fs::openat(dir, temporary, NEW_FILE_FLAGS, Mode::from_raw_mode(0o600))
+            .map_err(|error| self.errno_error(path, error))?;
+        let mut file = File::from(fd);
+        std::io::copy(&mut content, &mut file)
+            .map_err(|source| self.restore_error(path, source))?;
+        self.set_entry_mode(&file, path, entry)
+    }
+
+    /// Removes an entry; false when it is a directory that stays because it contains an omitted path.
+    fn remove_entry(
+        &self,
+        dir: &OwnedFd,
+        path: &[u8],
+        entry: &TreeEntry,
+    ) -> Result<bool, SnapshotError> {
+        let name = entry.name.as_slice();
+        if entry.kind != EntryKind::Directory {
+            return match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => Ok(true),
+                Err(error) => Err(self.errno_error(path, error).into()),
+            };
+        }
+        let subdir = self.open_directory(dir, path, name)?;
+        if entry.mode & OWNER_BITS != OWNER_BITS {
+            self.set_mode(&subdir, path, entry.mode | OWNER_BITS)?;
+        }
+        let mut is_empty = true;
+        for child in tree::read_tree(self.objects, entry.id)? {
+            (self.check_cancelled)()?;
+            is_empty &= !child.kind.is_omitted()
+                && self.remove_entry(&subdir, &join_tree_path(path, &child.name), &child)?;
+        }
+        if is_empty {
+            match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => return Ok(true),
+                // An entry was created after the snapshot.
+                Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+                Err(error) => return Err(self.errno_error(path, error).into()),
+            }
+        }
+        self.set_mode(&subdir, path, entry.mode).map(|()| false)
+    }
+
+    fn open_directory(
+        &self,
+        dir: &OwnedFd,
+        path: &[u8],
+        name: &[u8],
+    ) -> Result<OwnedFd, SnapshotError> {
+        rustix::fs::openat(dir, name, DIRECTORY_FLAGS, Mode::empty())
+            .map_err(|error| self.errno_error(path, error).into())
+    }
+
+    /// Gives a file the mode of `entry`, as far as its owner allows it.
+    fn set_entry_mode(
+        &self,
+        file: impl std::os::fd::AsFd,
+        path: &[u8],
+        entry: &TreeEntry,
+    ) -> RestoreResult {
+        let stat = rustix::fs::fstat(&file).map_err(|error| self.errno_error(path, error))?;
+        self.set_mode(file, path, self.allowed_mode(entry, &stat))
+    }
+
+    /// The mode of `entry`, without setuid and setgid for a file of another owner: root that restores a user's program
+    /// would make it a program with the rights of root.
+    fn allowed_mode(&self, entry: &TreeEntry, stat: &Stat) -> u32 {
+        let is_same_owner = entry.owner == Some(FileOwner::of(stat));
+        if self.keeps_special_bits && is_same_owner {
+            return entry.mode;
+        }
+        // A new directory inherits setgid from its parent, with the group.
+        let inherited = stat.st_mode & SPECIAL_BITS & entry.mode;
+        match entry.kind {
+            EntryKind::Directory => entry.mode & !SPECIAL_BITS | inherited,
+            _ => entry.mode & !SPECIAL_BITS,
+        }
+    }
+
+    fn set_mode(&self, file: impl std::os::fd::AsFd, path: &[u8], mode: u32) -> RestoreResult {
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
+            .map_err(|error| self.errno_error(path, error).into())
+    }
+
+    fn errno_error(&self, path: &[u8], error: Errno) -> FileError {
+        self.restore_error(path, error.into())
+    }
+
+    fn restore_error(&self, path: &[u8], source: std::io::Error) -> FileError {
+        FileError { action: "restore", path: self.workspace.join(OsStr::from_bytes(path)), source }
+    }
+}
+
+/// A name that neither list has, for an entry before it is renamed.
+fn unused_temporary_name(before: &[TreeEntry], after: &[TreeEntry]) -> Vec<u8> {
+    let mut name = b".delta-restore".to_vec();
+    while before.iter().chain(after).any(|entry| entry.name == name) {
+        name.push(b'_');
+    }
+    name
+}

@@ -1,0 +1,381 @@
+//! Schemas of mappings: the single source for reading, diagnostics and the JSON Schemas for editors.
+
+use super::{YamlDocument, YamlNode};
+use delta_base::quantity::{parse_count, parse_time_ms};
+use delta_base::suggest;
+use std::ops::Range;
+
+/// The keys that a mapping may have.
+#[derive(Debug)]
+pub struct MappingSchema {
+    /// Its name in messages, with an article.
+    pub label: &'static str,
+    /// Its purpose, in a sentence.
+    pub description: &'static str,
+    /// Its keys. Keys that start with `x-` are always allowed.
+    pub keys: &'static [KeySchema],
+    /// Keys of which exactly one is required; may be empty.
+    pub exactly_one_of: &'static [&'static str],
+    /// Whether unknown keys are allowed, and kept: they belong to another program.
+    pub allows_other_keys: bool,
+}
+
+/// A key and its value.
+#[derive(Debug)]
+pub struct KeySchema {
+    /// The name of the key.
+    pub name: &'static str,
+    /// Its meaning, in a sentence or two.
+    pub description: &'static str,
+    /// The shape of its value.
+    pub shape: ValueShape,
+    /// Whether the key is required.
+    pub required: bool,
+    /// The value of a missing key.
+    pub default: Option<DefaultValue>,
+}
+
+/// The value of a missing key.
+#[derive(Debug, Clone, Copy)]
+pub enum DefaultValue {
+    /// A string.
+    Text(&'static str),
+    /// A whole number.
+    Integer(u64),
+    /// `true` or `false`.
+    Boolean(bool),
+}
+
+/// The shape of a value.
+#[derive(Debug)]
+pub enum ValueShape {
+    /// A string: any scalar, as it is written.
+    Text,
+    /// A string that a regular expression matches as a whole. Only the JSON Schema states it; the reader checks it.
+    Pattern(&'static str),
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number in the range.
+    Integer(Range<u64>),
+    /// Milliseconds in the range: a whole number, or a time with its unit, such as `90s`.
+    Milliseconds(Range<u64>),
+    /// A count of tokens in the range: a whole number, or one such as `2k` or `1.5M`.
+    TokenCount(Range<u64>),
+    /// A number between the two, inclusive.
+    Number(f64, f64),
+    /// One of the strings.
+    Choice(&'static [&'static str]),
+    /// A list of values.
+    List(&'static ValueShape),
+    /// A mapping.
+    Mapping(&'static MappingSchema),
+    /// A mapping whose schema depends on the value of the key `by`.
+    Tagged {
+        /// The key that selects the schema.
+        by: &'static str,
+        /// The values of that key, and their schemas.
+        kinds: &'static [(&'static str, &'static MappingSchema)],
+    },
+    /// A mapping of names to strings.
+    TextMap,
+    /// A mapping of names to values of one shape.
+    MapOf(&'static ValueShape),
+    /// A value of one of the shapes.
+    OneOf(&'static [ValueShape]),
+    /// Any value.
+    Any,
+    /// A key that its reader rejects with its own message.
+    Refused,
+    /// A key that belongs elsewhere; the description says where.
+    Misplaced,
+}
+
+impl KeySchema {
+    /// A required key.
+    pub const fn required(
+        name: &'static str,
+        shape: ValueShape,
+        description: &'static str,
+    ) -> Self {
+        Self { name, description, shape, required: true, default: None }
+    }
+
+    /// An optional key.
+    pub const fn optional(
+        name: &'static str,
+        shape: ValueShape,
+        description: &'static str,
+    ) -> Self {
+        Self { name, description, shape, required: false, default: None }
+    }
+
+    /// An optional key with a default value.
+    pub const fn with_default(
+        name: &'static str,
+        shape: ValueShape,
+        default: DefaultValue,
+        description: &'static str,
+    ) -> Self {
+        Self { name, description, shape, required: false, default: Some(default) }
+    }
+
+    /// A key that users often write here, but that belongs elsewhere; `description` is the help of the message.
+    pub const fn misplaced(name: &'static str, description: &'static str) -> Self {
+        Self::optional(name, ValueShape::Misplaced, description)
+    }
+
+    /// A key that its reader rejects with its own message instead of "unknown key".
+    pub const fn refused(name: &'static str, description: &'static str) -> Self {
+        Self::optional(name, ValueShape::Refused, description)
+    }
+}
+
+impl MappingSchema {
+    /// The schema of a key.
+    pub fn key(&self, name: &str) -> Option<&'static KeySchema> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+
+    /// The names of the keys that a user may write.
+    pub fn key_names(&self) -> impl Iterator<Item = &'static str> + Clone {
+        self.keys
+            .iter()
+            .filter(|key| !matches!(key.shape, ValueShape::Refused | ValueShape::Misplaced))
+            .map(|key| key.name)
+    }
+}
+
+impl YamlDocument {
+    /// The entries of the mapping `node`. Reports unknown keys, and values whose shape the schema alone can reject; the
+    /// reader checks the rest.
+    pub fn fields<'a>(
+        &'a self,
+        node: &'a YamlNode,
+        schema: &'static MappingSchema,
+    ) -> Option<MappingFields<'a>> {
+        self.fields_labelled(schema.label, node, schema)
+    }
+
+    /// Like [`YamlDocument::fields`], with another name for the mapping in messages.
+    pub fn fields_labelled<'a>(
+        &'a self,
+        label: &'a str,
+        node: &'a YamlNode,
+        schema: &'static MappingSchema,
+    ) -> Option<MappingFields<'a>> {
+        for (key, value) in self.expect_mapping(node, label)? {
+            let name = key.scalar().unwrap_or_default();
+            match schema.key(name) {
+                Some(KeySchema { shape: ValueShape::Misplaced, description, .. }) => {
+                    let message = format!("unknown key `{name}` in {label}");
+                    self.report(key, message, Some((*description).to_owned()));
+                }
+                Some(known) if !value.is_null() => {
+                    self.check_shape(value, &known.shape, &format!("`{name}`"));
+                }
+                Some(_) => {}
+                None if schema.allows_other_keys || name.starts_with("x-") || name == "<<" => {}
+                None => {
+                    let help = suggest::did_you_mean(name, schema.key_names());
+                    self.report(key, format!("unknown key `{name}` in {label}"), Some(help));
+                }
+            }
+        }
+        Some(MappingFields { document: self, label, node, schema })
+    }
+
+    /// The entry of `kinds` that the value of the key `by` selects; reports an unknown or missing value.
+    pub fn tagged_mapping(
+        &self,
+        node: &YamlNode,
+        label: &str,
+        by: &str,
+        kinds: &[(&'static str, &'static MappingSchema)],
+    ) -> Option<(&'static str, &'static MappingSchema)> {
+        self.expect_mapping(node, label)?;
+        let names = kinds.iter().map(|(name, _)| *name);
+        let example = names.clone().next().unwrap_or_default();
+        let tag_node = self.require_key(node, by, label, example)?;
+        let tag = self.expect_text(tag_node, &format!("`{by}`"))?;
+        let kind = kinds.iter().find(|(name, _)| *name == tag);
+        if kind.is_none() {
+            let help = Some(suggest::did_you_mean(tag, names));
+            self.report(tag_node, format!("`{tag}` is not a `{by}` of {label}"), help);
+        }
+        kind.copied()
+    }
+
+    fn check_shape(&self, node: &YamlNode, shape: &ValueShape, label: &str) {
+        match shape {
+            ValueShape::Text | ValueShape::Pattern(_) => {
+                self.expect_text(node, label);
+            }
+            ValueShape::Boolean => {
+                self.expect_boolean(node, label);
+            }
+            ValueShape::Integer(range) => {
+                self.expect_integer(node, label, range.clone());
+            }
+            ValueShape::Milliseconds(range) => {
+                let value = node.scalar().and_then(parse_time_ms);
+                if !value.is_some_and(|value| range.contains(&value)) {
+                    self.expect_integer(node, label, range.clone());
+                }
+            }
+            ValueShape::TokenCount(range) => {
+                let value = node.scalar().and_then(parse_count);
+                if !value.is_some_and(|value| range.contains(&value)) {
+                    self.expect_integer(node, label, range.clone());
+                }
+            }
+            ValueShape::Number(min, max) => self.check_number(node, *min, *max, label),
+            ValueShape::Choice(choices) => self.check_choice(node, choices, label),
+            ValueShape::List(ValueShape::Text) if node.scalar().is_some() => {
+                let message = format!("{label} must be a list, not {}", node.kind());
+                let help = format!("write `[{}]`", super::to_flow_yaml(node));
+                self.report(node, message, Some(help));
+            }
+            ValueShape::List(item_shape) => {
+                for item in self.expect_list(node, label).unwrap_or_default() {
+                    self.check_shape(item, item_shape, &format!("an entry of {label}"));
+                }
+            }
+            ValueShape::Mapping(_)
+            | ValueShape::Tagged { .. }
+            | ValueShape::TextMap
+            | ValueShape::MapOf(_)
+            | ValueShape::OneOf(_)
+            | ValueShape::Any
+            | ValueShape::Refused
+            | ValueShape::Misplaced => {}
+        }
+    }
+
+    fn check_number(&self, node: &YamlNode, min: f64, max: f64, label: &str) {
+        let number = node.plain_number().and_then(|number| number.as_f64());
+        if number.is_none_or(|number| !(min..=max).contains(&number)) {
+            let range = if max == f64::MAX {
+                format!("of at least {min}")
+            } else {
+                format!("from {min} to {max}")
+            };
+            self.report(node, format!("{label} must be a number {range}"), None);
+        }
+    }
+
+    fn check_choice(&self, node: &YamlNode, choices: &[&str], label: &str) {
+        let value = node.scalar().unwrap_or_default();
+        if node.scalar().is_some() && choices.contains(&value) {
+            return;
+        }
+        let names: Vec<_> = choices.iter().map(|choice| format!("`{choice}`")).collect();
+        let (last, others) =
+            names.split_last().map_or(("", &[][..]), |(last, others)| (last, others));
+        let has_suggestion = !suggest::nearest_names(value, choices.iter().copied()).is_empty();
+        let help = has_suggestion.then(|| suggest::did_you_mean(value, choices.iter().copied()));
+        self.report(node, format!("{label} must be {} or {last}", others.join(", ")), help);
+    }
+}
+
+/// The entries of a mapping that was checked against its schema. Values that the schema rejects read as missing: the
+/// document has reported them, and a document with errors is never used.
+#[derive(Debug, Clone, Copy)]
+pub struct MappingFields<'a> {
+    /// The mapping.
+    pub node: &'a YamlNode,
+    document: &'a YamlDocument,
+    label: &'a str,
+    schema: &'static MappingSchema,
+}
+
+impl<'a> MappingFields<'a> {
+    /// The value of `key`, which may be null.
+    pub fn get(&self, key: &str) -> Option<&'a YamlNode> {
+        debug_assert!(
+            self.schema.allows_other_keys || self.schema.key(key).is_some(),
+            "{key} is not in the schema"
+        );
+        self.node.get(key)
+    }
+
+    /// The value of `key` unless it is null.
+    pub fn non_null(&self, key: &str) -> Option<&'a YamlNode> {
+        self.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The value of a required key; reports its absence with `example` as the value to write.
+    pub fn require(&self, key: &str, example: &str) -> Option<&'a YamlNode> {
+        debug_assert!(self.schema.key(key).is_some_and(|key| key.required), "{key} is optional");
+        let Some(misspelled) = self.misspelled_key(key) else {
+            return self.document.require_key(self.node, key, self.label, example);
+        };
+        // Otherwise the misspelled key is reported as unknown.
+        if self.schema.allows_other_keys {
+            let name = misspelled.scalar().unwrap_or_default();
+            let help = format!("rename `{name}` to `{key}`, if that was meant");
+            self.document.report(misspelled, format!("{} has no `{key}`", self.label), Some(help));
+        }
+        None
+    }
+
+    /// When `key` is missing, the unknown key that is most similar to it.
+    pub fn misspelled_key(&self, key: &str) -> Option<&'a YamlNode> {
+        if self.node.get(key).is_some() {
+            return None;
+        }
+        self.node.entries().iter().map(|(name, _)| name).find(|node| {
+            node.scalar().is_some_and(|name| {
+                let is_known = self.schema.key(name).is_some() || name.starts_with("x-");
+                !is_known
+                    && suggest::nearest_names(name, self.schema.key_names()).first() == Some(&key)
+            })
+        })
+    }
+
+    fn default_value(&self, key: &str) -> Option<DefaultValue> {
+        self.schema.key(key)?.default
+    }
+
+    /// The string value of `key`, or its default.
+    pub fn text(&self, key: &str) -> Option<&'a str> {
+        match (self.non_null(key).and_then(YamlNode::scalar), self.default_value(key)) {
+            (Some(text), _) => Some(text),
+            (None, Some(DefaultValue::Text(text))) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The boolean value of `key`, or its default; false without one.
+    pub fn boolean(&self, key: &str) -> bool {
+        match self.non_null(key).and_then(YamlNode::scalar) {
+            Some(text) => text == "true",
+            None => matches!(self.default_value(key), Some(DefaultValue::Boolean(true))),
+        }
+    }
+
+    /// The whole number value of `key`, or its default; the milliseconds of a time, the number of a count.
+    pub fn integer(&self, key: &str) -> Option<u64> {
+        let text = self.non_null(key).and_then(YamlNode::scalar);
+        let number = text.and_then(super::parse_plain_number).and_then(|number| number.as_u64());
+        let number = number.or_else(|| match self.schema.key(key)?.shape {
+            ValueShape::Milliseconds(_) => parse_time_ms(text?),
+            ValueShape::TokenCount(_) => parse_count(text?),
+            _ => None,
+        });
+        match (number, self.default_value(key)) {
+            (Some(number), _) => Some(number),
+            (None, Some(DefaultValue::Integer(number))) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The strings in the list under `key`; empty when it is missing.
+    pub fn texts(&self, key: &str) -> Vec<String> {
+        self.list(key).iter().filter_map(YamlNode::scalar).map(str::to_owned).collect()
+    }
+
+    /// The items of the list under `key`; empty when it is missing.
+    pub fn list(&self, key: &str) -> &'a [YamlNode] {
+        self.non_null(key).map(YamlNode::items).unwrap_or_default()
+    }
+}

@@ -1,0 +1,214 @@
+use super::mapping_schema::{KeySchema, ValueShape};
+use super::*;
+
+static FILE: MappingSchema = MappingSchema {
+    label: "the file",
+    description: "",
+    keys: &[
+        KeySchema::optional("name", ValueShape::Text, ""),
+        KeySchema::optional("list", ValueShape::Any, ""),
+        KeySchema::optional("map", ValueShape::Any, ""),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+fn check_errors(text: &str, expected: &[&str]) {
+    let mut report = DiagnosticReport::default();
+    match YamlDocument::parse("a.yaml", text) {
+        Ok(document) => {
+            document.fields(&document.root, &FILE);
+            document.drain_diagnostics(&mut report);
+        }
+        Err(diagnostic) => report.push(diagnostic),
+    }
+    let found: Vec<_> = report
+        .diagnostics
+        .iter()
+        .map(|d| format!("{}:{} {}", d.line, d.column, d.message))
+        .collect();
+    assert_eq!(found, expected, "{text}");
+}
+
+#[test]
+fn c_1_3_errors_have_positions() {
+    check_errors("name: a\nnmae: b\n", &["2:1 unknown key `nmae` in the file"]);
+    check_errors("name: a\nname: b\n", &["2:1 duplicate key `name` in this mapping"]);
+    check_errors("ä: é\nx-own: 1\n", &["1:1 unknown key `ä` in the file"]);
+    check_errors("- a\n", &["1:1 the file must be a mapping (`key: value`), not a list"]);
+    check_errors("map: {a: 1, a: 2}\n", &["1:13 duplicate key `a` in this mapping"]);
+    check_errors(
+        "name: a\n---\nname: b\n",
+        &["2:1 a second document starts here; expected one per file"],
+    );
+    // The parser reports the end of the file on a line that does not exist.
+    for text in ["name: a\nmap: {a: 1", "name: a\nmap: {a: 1\n"] {
+        check_errors(text, &["2:6 this `{` is not closed"]);
+    }
+}
+
+#[test]
+fn scalars_follow_the_core_schema() {
+    let check = |text: &str, expected: serde_json::Value| {
+        let document = YamlDocument::parse("a.yaml", text).unwrap();
+        assert_eq!(document.to_json(&document.root), Some(expected), "{text}");
+    };
+    use serde_json::json;
+    check(
+        "[yes, true, 010, 0x1F, 1.50, -3, 1e3, ~, '5', !!str 5, .5, 1.2.3, '']",
+        json!(["yes", true, 10, 31, 1.5, -3, 1000.0, null, "5", "5", 0.5, "1.2.3", ""]),
+    );
+    check("a: &x [1, 2]\nb: *x\n", json!({"a": [1, 2], "b": [1, 2]}));
+    check("", json!(null));
+}
+
+#[test]
+fn spans_are_bytes() {
+    let text = "é: \"ü\\\"\" # x\nd: 'a''b'   \nb: |\n  x\n  y\nc: z # c\n";
+    let document = YamlDocument::parse("a.yaml", text).unwrap();
+    let at = |key: &str| &text[document.root.get(key).unwrap().span.clone()];
+    assert_eq!(at("é"), "\"ü\\\"\"");
+    assert_eq!(at("d"), "'a''b'");
+    assert_eq!(at("c"), "z");
+    assert_eq!(at("b"), "x\n  y\n");
+}
+
+#[test]
+fn expanded_aliases_are_bounded() {
+    let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let items = vec![format!("*a{}", level - 1); 9].join(", ");
+        text.push_str(&format!("a{level}: &a{level} [{items}]\n"));
+    }
+    assert!(YamlDocument::parse("a.yaml", text).is_err());
+}
+
+#[test]
+fn quoted_text_reads_back() {
+    for text in ["", "a", "\"\\\n\t\r\0\u{7f}\u{85}\u{2028}\u{feff}ä😀", "$1 ${x} # - : *"] {
+        let document = YamlDocument::parse("a.yaml", quote_yaml(text)).unwrap();
+        assert_eq!(document.root.scalar(), Some(text));
+    }
+}
+
+#[test]
+fn c_1_3_spans_leave_out_tags_and_anchors() {
+    let text = "a: !!str &x 'b'\nc: &y\n  d: 1\ne: !!seq # x\n  [1]\nf: !!str |- # y\n\n   g\nh: *x\ni: !!str\nj: &z [k]\n";
+    let document = YamlDocument::parse("a.yaml", text).unwrap();
+    let at = |key: &str| text[document.root.get(key).unwrap().span.clone()].trim_end();
+    assert_eq!(
+        ["a", "c", "e", "f", "h", "i", "j"].map(at),
+        ["'b'", "d: 1", "[1]", "g", "*x", "", "[k]"]
+    );
+}
+
+#[test]
+fn c_1_3_a_byte_order_mark_and_other_line_ends_move_nothing() {
+    check_errors("\u{feff}name: a\nnmae: b\n", &["2:1 unknown key `nmae` in the file"]);
+    check_errors(
+        "name: ü\r\nmap: {ö: é, ö: 2}\r\nnmae: b\r\n",
+        &["2:13 duplicate key `ö` in this mapping", "3:1 unknown key `nmae` in the file"],
+    );
+    check_errors("name:\n\t- a\n", &["2:1 expected spaces, found a tab"]);
+}
+
+#[test]
+fn c_1_3_nul_custom_tags_and_bad_keys_are_errors() {
+    check_errors("name: \"a\\0b\"\n", &["1:7 a string contains a NUL character"]);
+    check_errors("name: !x a\n", &["1:7 custom tags (`!name`) are not supported"]);
+    check_errors("name: *x\n", &["1:7 a string that starts with `*` needs quotes"]);
+    check_errors("map: &x {list: *x}\n", &["1:16 this alias is inside its own anchor"]);
+    check_errors("<<: {a: 1}\n", &["1:1 merge keys (`<<`) are not part of YAML 1.2"]);
+    check_errors("? [a]\n: b\n", &["1:3 a key must be a string", "1:3 unknown key `` in the file"]);
+}
+
+#[test]
+fn c_1_3_hostile_sizes_are_rejected_quickly() {
+    assert!(YamlDocument::parse("a.yaml", "[".repeat(100_000)).is_err());
+    assert!(YamlDocument::parse("a.yaml", "- ".repeat(10_000)).is_err());
+    assert!(YamlDocument::parse("a.yaml", "{a: ".repeat(10_000)).is_err());
+    let keys: String = (0..60_000).map(|n| format!("k{n}: x\n")).collect();
+    assert_eq!(YamlDocument::parse("a.yaml", keys).unwrap().root.entries().len(), 60_000);
+    let mut report = DiagnosticReport::default();
+    YamlDocument::parse("a.yaml", "a: x\n".repeat(60_000)).unwrap().drain_diagnostics(&mut report);
+    assert_eq!(report.diagnostics.len(), MAX_DIAGNOSTICS);
+    let anchors: String = (0..60).map(|n| format!("&a{n} [")).collect();
+    assert!(
+        YamlDocument::parse(
+            "a.yaml",
+            format!("{anchors}{}{}", "x, ".repeat(9_000), "]".repeat(60))
+        )
+        .is_err()
+    );
+}
+
+/// A node as readers see it: its JSON, and its scalars as they are written.
+fn seen(document: &YamlDocument) -> (Option<Json>, Vec<String>) {
+    fn scalars(node: &YamlNode, found: &mut Vec<String>) {
+        found.extend(node.scalar().map(str::to_owned));
+        node.items().iter().for_each(|item| scalars(item, found));
+        for (key, value) in node.entries() {
+            scalars(key, found);
+            scalars(value, found);
+        }
+    }
+    let mut found = Vec::new();
+    scalars(&document.root, &mut found);
+    (document.to_json(&document.root), found)
+}
+
+#[track_caller]
+fn reads_the_same(text: &str) {
+    let document = YamlDocument::parse("a.yaml", text).unwrap();
+    let line = to_flow_yaml(&document.root);
+    assert!(!line.contains('\n'), "{line}");
+    let again = YamlDocument::parse("b.yaml", &*line).unwrap_or_else(|d| panic!("{line}: {d}"));
+    assert_eq!(seen(&again), seen(&document), "{line}");
+}
+
+#[test]
+fn c_5_1_a_value_on_one_line_reads_the_same() {
+    for scalar in [
+        "1.10",
+        "010",
+        "+1",
+        "-1",
+        ".5",
+        "1e5",
+        "0x1F",
+        "0o17",
+        ".inf",
+        "true",
+        "TRUE",
+        "'true'",
+        "yes",
+        "~",
+        "null",
+        "'null'",
+        "''",
+        "'- a'",
+        "# c",
+        "'#'",
+        "\"a\\tb\"",
+        "|\n  a\n  b\n",
+        ">-\n  a\n  b\n",
+        "{}",
+        "[]",
+        "{a: [1, {b: ~}], 'c d': x}",
+        "&a [x, *a1]",
+        "1.2.3",
+        "12345678901234567890123",
+        "2024-01-01",
+        "é\u{2028}",
+    ] {
+        reads_the_same(&format!("first: &a1 [1]\nkey: {scalar}\n"));
+    }
+    reads_the_same("'true': 1\n'1': 2\n'nULL': 3\nx-y: 4\n\"a\\nb\": 5\n");
+}
+
+proptest::proptest! {
+    #[test]
+    fn c_5_1_a_text_on_one_line_reads_the_same(text in "\\PC{0,20}", key in "[a-zA-Z0-9 :#~.{\\-]{1,8}") {
+        reads_the_same(&format!("{}: {}\n", quote_yaml(&format!("k{key}")), quote_yaml(&text)));
+    }
+}

@@ -1,0 +1,69 @@
+//! The completions for arguments of delta: runs, workspaces and agents.
+
+use crate::list_runs;
+use crate::run_argument::LAST;
+use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
+use delta_program::completions::option_value;
+use delta_run::workspace::Workspace;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// The number of runs that completion offers.
+const MAX_RUNS: usize = 100;
+
+/// The names of runs of the workspace that the command line names: `last`, and the ids, each with its status and task.
+pub fn run_candidates() -> Vec<CompletionCandidate> {
+    let workspace = option_value(&["-w", "--work-dir"]).unwrap_or_else(|| PathBuf::from("."));
+    let runs = list_runs::run_summaries(&workspace, MAX_RUNS).unwrap_or_default();
+    let last = runs.first().map(|run| (LAST.to_owned(), format!("{} {}", run.id, run.description)));
+    let ids = runs.iter().map(|run| (run.id.clone(), run.description.clone()));
+    last.into_iter()
+        .chain(ids)
+        .enumerate()
+        .map(|(index, (name, help))| {
+            CompletionCandidate::new(name).help(Some(help.into())).display_order(Some(index))
+        })
+        .collect()
+}
+
+/// The workspaces of the agent that the command line names, and all directories.
+#[derive(Clone)]
+pub struct WorkspaceCompleter;
+
+impl ValueCompleter for WorkspaceCompleter {
+    fn complete(&self, current: &OsStr) -> Vec<CompletionCandidate> {
+        let agent = option_value(&["--agent"]).unwrap_or_default();
+        let mut candidates: Vec<CompletionCandidate> = Workspace::list_names(&agent)
+            .into_iter()
+            .map(|name| agent.join("workspaces").join(name))
+            .filter(|path| {
+                path.as_os_str().as_encoded_bytes().starts_with(current.as_encoded_bytes())
+            })
+            .map(|path| {
+                CompletionCandidate::new(path).help(Some("workspace".into())).display_order(Some(0))
+            })
+            .collect();
+        let directories = PathCompleter::dir().complete(current).into_iter();
+        candidates.extend(directories.map(|directory| directory.display_order(Some(1))));
+        candidates
+    }
+}
+
+/// All directories, agent directories first.
+#[derive(Clone)]
+pub struct AgentCompleter;
+
+impl ValueCompleter for AgentCompleter {
+    fn complete(&self, current: &OsStr) -> Vec<CompletionCandidate> {
+        let directories = PathCompleter::dir().complete(current).into_iter();
+        directories
+            .map(|directory| {
+                if PathBuf::from(directory.get_value()).join("agent.yaml").is_file() {
+                    directory.help(Some("agent".into())).display_order(Some(0))
+                } else {
+                    directory.display_order(Some(1))
+                }
+            })
+            .collect()
+    }
+}

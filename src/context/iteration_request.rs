@@ -1,0 +1,107 @@
+//! The requests of a run, from its journal and its records.
+
+use crate::failure::CommandFailure;
+use delta_llm::llm::Usage;
+use delta_report::request_breakdown::RequestBreakdown;
+use delta_run::event::{Event, Payload};
+use delta_run::record::{self, ContextBlock};
+use delta_run::state::RunState;
+use delta_run::token_estimate::TokenRatio;
+use std::path::Path;
+
+/// A request that a run sent.
+#[derive(Debug)]
+pub struct IterationRequest {
+    /// The iteration of its answer.
+    pub iteration: u32,
+    /// The path of its record, relative to the run directory.
+    record: String,
+    /// The correction of token estimates when the request was built.
+    pub ratio: TokenRatio,
+    /// The correction after the answer.
+    pub ratio_after: TokenRatio,
+    /// The usage that the endpoint reported.
+    pub usage: Option<Usage>,
+}
+
+/// The record of a request.
+#[derive(Debug)]
+pub struct IterationRequestRecord {
+    name: String,
+    text: String,
+    blocks: Vec<ContextBlock>,
+}
+
+impl IterationRequest {
+    /// Lists the requests of a run in order, with or without an answer.
+    pub fn list(events: &[Event]) -> Vec<Self> {
+        let mut state = RunState::default();
+        let mut requests: Vec<Self> = Vec::new();
+        for event in events {
+            let ratio = state.ratio;
+            state.apply(event);
+            let (iteration, record, usage) = match &event.payload {
+                Payload::Thought(thought) => {
+                    (thought.iteration, thought.invocation.as_ref(), thought.usage.clone())
+                }
+                Payload::Error { error_details, .. } => {
+                    (state.iterations + 1, error_details.invocation.as_ref(), None)
+                }
+                _ => continue,
+            };
+            let Some(record) = record.cloned() else { continue };
+            requests.retain(|request| request.iteration != iteration);
+            requests.push(Self { iteration, record, ratio, ratio_after: state.ratio, usage });
+        }
+        requests
+    }
+
+    /// Finds the request of an iteration, by default the last one.
+    pub fn find(all: &[Self], iteration: Option<u32>) -> Result<&Self, CommandFailure> {
+        let request = match iteration {
+            None => all.last(),
+            Some(iteration) => all.iter().find(|request| request.iteration == iteration),
+        };
+        request.ok_or_else(|| match (iteration, all.last()) {
+            (Some(iteration), Some(last)) => CommandFailure::not_found(
+                format!("there is no iteration {iteration}"),
+                format!("the last iteration of the run is {}", last.iteration),
+            ),
+            _ => CommandFailure::not_found(
+                "the run has not called the LLM yet",
+                "`delta context preview --agent DIR -m TASK` shows the first request",
+            ),
+        })
+    }
+
+    /// Reads the text of the request, byte for byte.
+    pub fn read_text(&self, run_dir: &Path) -> Result<String, CommandFailure> {
+        let text = record::read_request(run_dir, &self.record);
+        text.map_err(|error| CommandFailure::damaged(error.to_string(), None))
+    }
+
+    /// Reads the record of the request.
+    pub fn read_record(&self, run_dir: &Path) -> Result<IterationRequestRecord, CommandFailure> {
+        let text = self.read_text(run_dir)?;
+        let blocks = record::read_context_blocks(run_dir, &self.record)
+            .map_err(|error| CommandFailure::damaged(error.to_string(), None))?;
+        let name = self.record.clone();
+        let blocks = blocks.ok_or_else(|| {
+            let message = format!("record {name} does not list the sources of its messages");
+            let hint =
+                "an older version of delta wrote it; `delta show RUN --request N` prints the request";
+            CommandFailure::not_found(message, hint)
+        })?;
+        Ok(IterationRequestRecord { name, text, blocks })
+    }
+}
+
+impl IterationRequestRecord {
+    /// Splits the request into its blocks.
+    pub fn breakdown(&self, ratio: TokenRatio) -> Result<RequestBreakdown<'_>, CommandFailure> {
+        RequestBreakdown::parse(&self.text, &self.blocks, ratio).map_err(|error| {
+            let message = format!("record {} contains no valid request: {error}", self.name);
+            CommandFailure::damaged(message, None)
+        })
+    }
+}

@@ -1,0 +1,235 @@
+//! `delta context preview`: builds the first request of a run without creating the run.
+
+use super::RequestViewOptions;
+use crate::failure::CommandFailure;
+use crate::message_input;
+use crate::run_preparation::EnvFileOptions;
+use crate::{budget, completion_candidates, process_environment, run_preparation};
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+use delta_agent::agent::Agent;
+use delta_agent::child_environment::ChildEnvironment;
+use delta_agent::context::{self, ContextInputs, ContextProgram, TokenCounter};
+use delta_agent::hook::HookPoint;
+use delta_base::api_key_names::api_key_variables;
+use delta_base::durable;
+use delta_base::hex::encode_hex;
+use delta_base::random;
+use delta_base::redact::Secrets;
+use delta_base::time;
+use delta_engine::engine;
+use delta_llm::llm::ModelChoice;
+use delta_program::stdio;
+use delta_report::request_breakdown::RequestBreakdown;
+use delta_run::ledger;
+use delta_run::record::{ContextBlock, RequestBody};
+use delta_run::state::RunState;
+use delta_run::token_estimate::TokenRatio;
+use delta_run::workspace::{self, Workspace};
+use delta_shell::EngineVars;
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The run id of the preview.
+const PREVIEW_RUN_NAME: &str = "preview";
+
+/// Show the first request of a run without creating a run or calling the LLM
+///
+/// Evaluates conditions, applies budgets, reads files and counts tokens. Generators do not run: delta uses the files that
+/// they wrote earlier, and skips a block whose file is missing.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  delta context preview --agent ./my-agent -m \"Summarise the logs\"
+  delta context preview --agent ./my-agent -m \"...\" -w ./work --request | jq .messages
+  delta context preview --agent ./my-agent -m \"...\" -w ./work --generate")]
+pub struct PreviewArgs {
+    /// Agent directory
+    #[arg(long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
+    agent: PathBuf,
+    /// Task for the agent; `-` reads it from stdin
+    #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    message: String,
+    /// Workspace, which need not exist [default: the next new one in the agent's workspaces/]
+    #[arg(short, long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: Option<PathBuf>,
+    /// Use another LLM: NAME, or PROVIDER:NAME (openai, script, command or recorded)
+    #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
+    model: Option<ModelChoice>,
+    #[command(flatten)]
+    env_files: EnvFileOptions,
+    /// Run the generators in the workspace, which must exist, with a temporary run directory
+    #[arg(long, requires = "work_dir")]
+    generate: bool,
+    /// Print the exact request, byte for byte
+    #[arg(long, conflicts_with_all = ["format", "block"])]
+    request: bool,
+    #[command(flatten)]
+    view: RequestViewOptions,
+}
+
+/// What the context of the preview is built from.
+struct PreviewSetup {
+    agent: Agent,
+    vars: EngineVars,
+    secrets: Secrets,
+    environment: ChildEnvironment,
+    /// The run directory for generators.
+    temporary: Option<TemporaryRunDir>,
+}
+
+/// Renders the preview.
+pub fn preview_request(args: &PreviewArgs) -> Result<String, CommandFailure> {
+    let message = message_input::read_message(&args.message)?;
+    let agent =
+        Agent::load(&args.agent, args.model.as_ref(), &run_preparation::read_import_path())?;
+    agent.warnings.iter().for_each(|warning| stdio::print_error_line(warning));
+    let setup = PreviewSetup::prepare(agent, args)?;
+    let FirstRequest { body, blocks, ratio } = setup.first_request(&message)?;
+    setup.print_notes();
+    if args.request {
+        return Ok(body.text().as_str().to_owned());
+    }
+    let breakdown = RequestBreakdown::parse(body.text(), &blocks, ratio).map_err(|error| {
+        CommandFailure::damaged(format!("could not parse the request: {error}"), None)
+    })?;
+    let heading = format!("{} iteration 1, not sent", setup.agent.name);
+    let metadata = json!({
+        "agent": setup.agent.name,
+        "iteration": 1,
+        "workspace": setup.vars.cwd,
+        "run_dir": setup.vars.run_dir,
+    });
+    args.view.render(&breakdown, &heading, metadata, "")
+}
+
+struct FirstRequest {
+    body: RequestBody,
+    blocks: Vec<ContextBlock>,
+    ratio: TokenRatio,
+}
+
+impl PreviewSetup {
+    fn prepare(agent: Agent, args: &PreviewArgs) -> Result<Self, CommandFailure> {
+        let cwd = preview_workspace(args, &agent)?;
+        let workspace = args.work_dir.is_some().then_some(cwd.as_path());
+        let key_names =
+            api_key_variables(process_environment::variables(), agent.llm.api_key_env.as_deref());
+        let trust = run_preparation::read_operator_trust(workspace);
+        let layers =
+            run_preparation::read_env_layers(workspace, &agent.home, &args.env_files, &trust)?;
+        layers.notes.iter().for_each(|note| stdio::print_error_line(note));
+        let secrets = layers.secrets(&key_names);
+        let temporary = args.generate.then(TemporaryRunDir::create).transpose()?;
+        let run_dir = match &temporary {
+            Some(temporary) => temporary.0.clone(),
+            None => unused_path(&cwd.join(".delta")),
+        };
+        let vars = EngineVars { agent_home: agent.home.clone(), cwd, run_dir };
+        // Runs that a generator starts are charged to the budget of the enclosing run.
+        let budget = process_environment::variable(ledger::BUDGET_VARIABLE).map(PathBuf::from);
+        let environment = ChildEnvironment::new(
+            layers.child_variables(&agent.env_file, &key_names),
+            key_names,
+            PREVIEW_RUN_NAME,
+            budget.as_deref(),
+            vars.clone(),
+            secrets.clone(),
+        )
+        .with_nesting(budget::nesting(&agent.bounds)?);
+        Ok(Self { agent, vars, secrets, environment, temporary })
+    }
+
+    fn first_request(&self, message: &str) -> Result<FirstRequest, CommandFailure> {
+        let cancel = run_preparation::install_cancel()?;
+        let mut state = RunState::default();
+        state.conversation.push_user_message(&self.secrets.redact(message));
+        let launch = |generator: &ContextProgram| {
+            let mark = (context::GENERATOR_MARK.0, context::GENERATOR_MARK.1.to_owned());
+            let mut launch = self.environment.launch(1, &generator.pass_env, [mark]);
+            // The tokenizer runs even if the workspace does not exist yet.
+            if !launch.cwd.is_dir() {
+                launch.cwd.clone_from(&self.vars.agent_home);
+            }
+            launch
+        };
+        let mut inputs = ContextInputs {
+            iteration: 1,
+            ratio: state.ratio,
+            vars: &self.vars,
+            cancel: &cancel,
+            launch: &launch,
+            clock: time::current_time,
+            counter: &mut TokenCounter::default(),
+            run_generators: self.temporary.is_some(),
+        };
+        let context = self.agent.context.build(&state, &mut inputs)?;
+        let body = engine::build_request_body(&self.agent, &context.messages(), &self.secrets);
+        Ok(FirstRequest { body, blocks: context.blocks, ratio: state.ratio })
+    }
+
+    /// Prints how the preview differs from a run.
+    fn print_notes(&self) {
+        let run_dir = self.vars.run_dir.display();
+        stdio::print_error_line(&match self.temporary {
+            Some(_) => format!(
+                "Note: no LLM was called; the generators ran with the temporary RUN_DIR {run_dir}"
+            ),
+            None => format!(
+                "Note: no run was created and no LLM called; RUN_DIR is {run_dir}, which does not exist"
+            ),
+        });
+        if self.agent.hooks.get(HookPoint::PreLlmRequest).is_some() {
+            stdio::print_error_line(
+                "Note: the hook pre_llm_request did not run; it may change the request",
+            );
+        }
+    }
+}
+
+/// The workspace that a run would work in.
+fn preview_workspace(args: &PreviewArgs, agent: &Agent) -> Result<PathBuf, CommandFailure> {
+    match &args.work_dir {
+        None => Ok(Workspace::next_path(&agent.home)),
+        Some(dir) if args.generate || dir.exists() => Ok(Workspace::open_existing(dir)?.root),
+        Some(dir) => std::path::absolute(dir).map_err(|error| {
+            CommandFailure::config(
+                format!("could not resolve the workspace {}: {error}", dir.display()),
+                None,
+            )
+        }),
+    }
+}
+
+/// A path in `dir` that does not exist.
+fn unused_path(dir: &Path) -> PathBuf {
+    let mut candidate = dir.join(PREVIEW_RUN_NAME);
+    let mut number = 2;
+    while candidate.exists() {
+        candidate = dir.join(format!("{PREVIEW_RUN_NAME}-{number}"));
+        number += 1;
+    }
+    candidate
+}
+
+/// A run directory that is removed on drop.
+struct TemporaryRunDir(PathBuf);
+
+impl TemporaryRunDir {
+    fn create() -> Result<Self, CommandFailure> {
+        let id = encode_hex(&random::random_bytes::<16>());
+        let path = std::env::temp_dir().join(format!("delta-preview-{id}"));
+        durable::create_private_dir_synced(&path)?;
+        let run_dir = Self(path);
+        workspace::ensure_run_subdirs(&run_dir.0)?;
+        Ok(run_dir)
+    }
+}
+
+impl Drop for TemporaryRunDir {
+    fn drop(&mut self) {
+        // After an error the rest stays in the temporary directory of the system.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,654 @@
+//! `delta continue`: resumes a run from the state in its journal.
+//!
+//! This module finds the run, claims it for this process, and decides what the message means. The engine then drives it like
+//! a new run.
+
+use super::completion_candidates;
+use super::failure::CommandFailure;
+use super::message_input;
+use super::operator_state;
+use super::run_argument::{LocatedRun, RunArgument};
+use super::run_preparation::{self, PreparedAgent, RunOptions};
+use clap::Args;
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_agent::agent::Agent;
+use delta_agent::ask_human;
+use delta_base::durable;
+use delta_base::id::RunId;
+use delta_base::redact::Secrets;
+use delta_base::shell_quote::shell_quote_path;
+use delta_base::signal::CancelToken;
+use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_base::time;
+use delta_engine::run_result::{ContinueCommand, RunResult};
+use delta_process::{RunMark, RunProcessFilter};
+use delta_run::event::{EngineStart, HumanQuestion, Payload, RunStatus};
+use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
+use delta_run::ownership::{Ownership, OwnershipError};
+use delta_run::run::{self, Run, RunNotice, RunObserver};
+use delta_run::run_tree;
+use delta_run::seal::Sealer;
+use delta_run::state::RunState;
+use delta_run::workspace::{self, Workspace};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Continue a run
+///
+/// An INTERRUPTED run continues where it stopped. A run that waits takes `-m` as the answer. A COMPLETED or FAILED run takes
+/// `-m` as the next message. A run whose process has died is cleaned up first.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ContinueArgs {
+    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    run: RunArgument,
+    /// The same as an option, without paths
+    #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = RunArgument::parse_name, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    run_id: Option<RunArgument>,
+    /// Workspace of the run
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Next message, or answer to the agent's question; `-` reads it from stdin
+    #[arg(short, long, value_name = "TEXT")]
+    message: Option<String>,
+    /// Agent directory, if it has moved
+    #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
+    agent: Option<PathBuf>,
+    /// Continue a run whose last process was on another host and cannot be checked
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    options: RunOptions,
+}
+
+impl ContinueArgs {
+    fn run(&self) -> &RunArgument {
+        self.run_id.as_ref().unwrap_or(&self.run)
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta continue RUN -w ./work                      # continue where it stopped
+  delta continue RUN -w ./work -m \"yes, proceed\"    # answer, or give the next message
+  delta continue RUN -w ./work -m - < more.md       # read the message from a file";
+
+/// Resumes a run and drives it; returns the exit code.
+pub fn continue_command(args: &ContinueArgs) -> ExitCode {
+    let id = args.run().requested_id().map(|id| id.to_string());
+    run_preparation::print_run_result(continue_run(args), args.options.format, id)
+}
+
+fn continue_run(args: &ContinueArgs) -> Result<RunResult, CommandFailure> {
+    let message = args.message.as_deref().map(message_input::read_message).transpose()?;
+    let run = args.run().find(&args.work_dir)?;
+    continue_located_run(args, message, &run).map_err(|failure| failure.with_run_id(&run.id))
+}
+
+fn continue_located_run(
+    args: &ContinueArgs,
+    message: Option<String>,
+    run: &LocatedRun,
+) -> Result<RunResult, CommandFailure> {
+    let workspace = &run.workspace;
+    let claimed = ClaimedRun::claim(&run.id, workspace, args.force)?;
+    if args.agent.is_none() {
+        check_is_own(&run.id, &claimed.dir, &claimed.folded)?;
+    }
+    let has_message = message.is_some();
+    let interpreted = claimed.interpret_message(message, &args.options, &run.workspace_argument);
+    let payload = interpreted.map_err(|missing| {
+        // A refused answer leaves the question open, and the run waits as before.
+        let is_waiting = has_message && claimed.state().question().is_some();
+        let result = RunResult::from_state(claimed.state()).filter(|_| is_waiting);
+        missing.into_failure().with_run_result(result)
+    })?;
+    let agent = load_run_agent(args.agent.as_deref(), &claimed.start, &args.options)?;
+    let agent = PreparedAgent::new(agent, Some(&workspace.root), &args.options)?;
+    let cancel = run_preparation::install_cancel()?;
+    claimed.resume(workspace, &agent, &args.options, payload, cancel)
+}
+
+/// The result of an existing run, for `run --ensure`: waits for the process that works on the run, and continues the run if
+/// that needs no message. `None` if the run never began.
+pub fn ensure_run(
+    id: &RunId,
+    task: &str,
+    workspace: &Workspace,
+    agent: &PreparedAgent,
+    options: &RunOptions,
+    cancel: &CancelToken,
+) -> Result<Option<RunResult>, CommandFailure> {
+    let Some(dir) = workspace.find_run(id)? else { return Ok(None) };
+    let Some(ownership) = Ownership::wait_and_claim(id, &dir, cancel)? else {
+        let message = format!("interrupted while waiting for the process that works on run {id}");
+        return Err(CommandFailure::interrupted(message));
+    };
+    let folded = match fold_with_seals(id, &dir) {
+        Err(JournalError::NoEvents(_)) => return Ok(None),
+        folded => folded.map_err(|error| unreadable_journal_failure(id, error))?,
+    };
+    check_is_own(id, &dir, &folded)
+        .map_err(|failure| failure.with_hint(Some(ensure_hint(id, &dir))))?;
+    let claimed = ClaimedRun::new(id, dir, ownership, folded, None)?;
+    let recorded_task = claimed.state().conversation.task();
+    if !recorded_task.is_empty() && recorded_task != agent.secrets.redact(task) {
+        let summary = truncate_to_line(&strip_terminal_controls(recorded_task), 60);
+        options.print_notes(&[format!(
+            "Note: run {id} already has another task, which it keeps: {summary}"
+        )]);
+    }
+    let message = recorded_task.is_empty().then(|| task.to_owned());
+    match claimed.interpret_message(message, options, &workspace.root) {
+        Ok(payload) => claimed.resume(workspace, agent, options, payload, cancel.clone()).map(Some),
+        Err(_) => {
+            if claimed.state().question().is_some()
+                && let Err(refused) = claimed.read_written_answer()
+            {
+                options.print_notes(&[format!("Note: {}", refused.message)]);
+            }
+            claimed.stored_result()
+        }
+    }
+}
+
+/// A run that this process owns, with the state from its journal.
+pub struct ClaimedRun {
+    id: RunId,
+    pub dir: PathBuf,
+    ownership: Ownership,
+    folded: JournalFold,
+    /// The ENGINE_START of the last process.
+    pub start: EngineStart,
+    /// Whether the last process died.
+    is_orphaned: bool,
+}
+
+/// The run cannot continue without a message, or not with this one.
+pub struct MissingMessage {
+    message: String,
+    hint: String,
+}
+
+impl MissingMessage {
+    pub fn into_failure(self) -> CommandFailure {
+        CommandFailure::message_required(self.message, self.hint)
+    }
+}
+
+impl ClaimedRun {
+    /// Claims the run `id` in `workspace`.
+    pub fn claim(id: &RunId, workspace: &Workspace, force: bool) -> Result<Self, CommandFailure> {
+        let dir = find_run_dir(id, workspace)?;
+        let ownership = Ownership::claim_from_dying_owner(id, &dir)
+            .map_err(|error| run_in_use_failure(error, id, &dir))?;
+        let folded = fold_own_journal(id, &dir)?;
+        Self::new(id, dir, ownership, folded, Some(force))
+    }
+
+    /// Claims a run whose last process has exited. `force` allows that for a process on another host, which cannot be
+    /// checked; it is `None` if the command has no `--force`.
+    pub fn new(
+        id: &RunId,
+        dir: PathBuf,
+        mut ownership: Ownership,
+        folded: JournalFold,
+        force: Option<bool>,
+    ) -> Result<Self, CommandFailure> {
+        let state = &folded.state;
+        // The metadata only repeats the journal: a write error need not stop the run.
+        let _ = run::repair_metadata(&dir, state);
+        let start = state
+            .start
+            .clone()
+            .ok_or_else(|| CommandFailure::damaged(format!("run {id} never began"), None))?;
+        let is_orphaned = state.status == Some(RunStatus::Running);
+        let is_forced = force == Some(true);
+        ownership.take_over(&start, !is_orphaned, is_forced).map_err(|error| match error {
+            OwnershipError::OtherHost { .. } => {
+                other_host_failure(&error, id, &dir, force.is_some())
+            }
+            _ => run_in_use_failure(error, id, &dir),
+        })?;
+        Ok(Self { id: id.clone(), dir, ownership, folded, start, is_orphaned })
+    }
+
+    pub fn state(&self) -> &RunState {
+        &self.folded.state
+    }
+
+    /// Whether the journal names nothing but what this operator's engine recorded.
+    pub fn is_own_and_unchanged(&self) -> bool {
+        self.folded.seals.is_own && !self.folded.seals.is_edited
+    }
+
+    /// The result in the journal, which counts only if it is what the engine recorded.
+    fn stored_result(&self) -> Result<Option<RunResult>, CommandFailure> {
+        // A run that waits has a question and no result.
+        let is_waiting = self.state().status == Some(RunStatus::WaitingForInput);
+        if self.folded.seals.is_result_sealed || is_waiting {
+            return Ok(RunResult::from_state(self.state()));
+        }
+        let id = &self.id;
+        let message = format!(
+            "run {id} has a result that is not taken: its journal was changed after delta sealed it"
+        );
+        Err(CommandFailure::config(message, ensure_hint(id, &self.dir)))
+    }
+
+    /// Refuses a run directory of another user, who can change it at any time.
+    pub fn check_directory_owner(&self) -> Result<(), CommandFailure> {
+        match other_run_owner(&self.dir) {
+            None => Ok(()),
+            Some(owner) => Err(other_owner_failure(&self.id, &self.dir, owner)),
+        }
+    }
+
+    /// The event to record for the message: an answer, a user message, or none. `work_dir` is the workspace as the user named
+    /// it.
+    pub fn interpret_message(
+        &self,
+        message: Option<String>,
+        options: &RunOptions,
+        work_dir: &Path,
+    ) -> Result<Option<Payload>, MissingMessage> {
+        if let Some(question) = self.state().question() {
+            return self.interpret_answer(question, message, options.asks_human());
+        }
+        match (self.state().status, message) {
+            (_, None) if self.state().conversation.task().is_empty() => Err(MissingMessage {
+                message: format!(
+                    "run {} has no task: its process died before it was recorded",
+                    self.id
+                ),
+                hint: "pass the task with -m/--message".to_owned(),
+            }),
+            (_, Some(content)) if content.is_empty() => Err(MissingMessage {
+                message: "the message is empty".to_owned(),
+                hint: "write a message after -m, or omit -m".to_owned(),
+            }),
+            (_, Some(content)) => Ok(Some(Payload::UserMessage { content })),
+            (Some(status @ (RunStatus::Completed | RunStatus::Failed)), None) => {
+                let example = match status {
+                    RunStatus::Failed => "Try again",
+                    _ => "Now do something else",
+                };
+                let next = ContinueCommand::from_state(self.state())
+                    .with_work_dir(work_dir)
+                    .with_model(options.model.as_ref())
+                    .with_message(example);
+                Err(MissingMessage {
+                    message: format!(
+                        "Run is {status}. To continue, provide a message using -m/--message"
+                    ),
+                    hint: next.to_string(),
+                })
+            }
+            (_, None) => Ok(None),
+        }
+    }
+
+    fn interpret_answer(
+        &self,
+        question: &HumanQuestion,
+        message: Option<String>,
+        asks_human: bool,
+    ) -> Result<Option<Payload>, MissingMessage> {
+        let prompt = strip_terminal_controls(&question.prompt);
+        let response = match message {
+            Some(message) => Some(message),
+            None => match self.read_written_answer() {
+                Err(_) if asks_human => None,
+                response => response?,
+            },
+        };
+        match response {
+            Some(answer) if !ask_human::is_valid_answer(question, &answer) => Err(MissingMessage {
+                message: format!("expected `yes` or `no`: {prompt}"),
+                hint: "answer y, yes, n or no; the run is still waiting".to_owned(),
+            }),
+            Some(response) => Ok(Some(Payload::HumanInputReceived {
+                iteration: question.iteration,
+                call_id: question.call_id.clone(),
+                response,
+            })),
+            // The last process may have ended before it showed the question: the engine asks again.
+            None if asks_human || self.state().status != Some(RunStatus::WaitingForInput) => {
+                Ok(None)
+            }
+            None => Err(MissingMessage {
+                message: format!("Run is WAITING_FOR_INPUT: {prompt}"),
+                hint: if self.state().has_left_processes {
+                    "answer with -m/--message".to_owned()
+                } else {
+                    format!(
+                        "answer with -m/--message, or write the answer to {}",
+                        self.dir.join("interaction/response.txt").display()
+                    )
+                },
+            }),
+        }
+    }
+
+    /// The answer in interaction/response.txt. A tool could have written it if it was older than the question, or if
+    /// anything of the run was alive after the question.
+    fn read_written_answer(&self) -> Result<Option<String>, MissingMessage> {
+        let refuse = |reason: &str| MissingMessage {
+            message: format!(
+                "interaction/response.txt is not the answer of a person, because {reason}"
+            ),
+            hint: "answer with -m/--message; the run is still waiting".to_owned(),
+        };
+        let response = ask_human::read_interaction_response(&self.dir).map_err(refuse)?;
+        if response.is_some() {
+            if cfg!(target_os = "linux") && !delta_process::shows_own_processes() {
+                return Err(refuse("/proc does not show whether processes of the run are alive"));
+            }
+            let alive = run_process_filter(&self.id, &self.dir).find_all();
+            if !alive.is_empty() {
+                let pids: Vec<String> = alive.iter().map(ToString::to_string).collect();
+                let reason = format!("processes of the run are still running: {}", pids.join(", "));
+                return Err(refuse(&reason));
+            }
+            if self.state().has_left_processes {
+                return Err(refuse(
+                    "a call of the run left processes running, which could have written it",
+                ));
+            }
+        }
+        Ok(response)
+    }
+
+    /// Opens the run and cleans up after a process that died.
+    pub fn open_run(
+        self,
+        secrets: Secrets,
+        observer: RunObserver,
+        cancel: &CancelToken,
+    ) -> Result<Run, CommandFailure> {
+        let Self { id, dir, ownership, folded, start, is_orphaned } = self;
+        let is_edited = folded.seals.is_own && folded.seals.is_edited;
+        dir.parent().map_or(Ok(()), durable::hide_from_git)?;
+        workspace::ensure_run_subdirs(&dir)?;
+        let (mut run, torn_line_file) =
+            Run::open(id, &dir, ownership, secrets, time::current_time, observer, folded)?;
+        if let Some(name) = torn_line_file {
+            run.notify(RunNotice::Warning(&format!(
+                "the journal's last line was incomplete and does not count; it is saved as {name}"
+            )));
+        }
+        if is_edited {
+            run.notify(RunNotice::Warning(EDITED_JOURNAL));
+        }
+        let count = run_process_filter(&run.id, &dir).end_processes(cancel);
+        if count > 0 {
+            run.notify(RunNotice::Warning(&format!(
+                "ended {count} processes that an earlier call had left running"
+            )));
+        }
+        if is_orphaned {
+            let pid = start.process.pid;
+            let text = format!("[Janitor] Cleaned up orphaned run: Process {pid} no longer exists");
+            run.notify(RunNotice::Warning(&text));
+            run.record(Payload::EngineEnd {
+                run_id: run.id.to_string(),
+                status: RunStatus::Interrupted,
+                final_iteration: run.state().iterations,
+                seal: None,
+            });
+        }
+        Ok(run)
+    }
+
+    /// Records the ENGINE_START of this process and `payload`, and drives the run.
+    pub fn resume(
+        self,
+        workspace: &Workspace,
+        agent: &PreparedAgent,
+        options: &RunOptions,
+        payload: Option<Payload>,
+        cancel: CancelToken,
+    ) -> Result<RunResult, CommandFailure> {
+        if !self.folded.end.is_sealed()
+            && let Err(missing) = operator_state::seal_key()
+        {
+            operator_state::print_unsealed_note(options, &missing.reason());
+        }
+        let budget = agent.open_budget(&self.id, &self.dir, options, self.folded.spent, &cancel)?;
+        let observer = run_preparation::open_run_observer(options, &self.dir, self.state())?;
+        let last_start = self.start.clone();
+        workspace::ensure_run_subdirs(&self.dir)?;
+        let epoch = self.ownership.epoch();
+        let agent_copy = agent.copy_agent_files(&self.dir, epoch, Some(&last_start))?;
+        let mut run = self.open_run(agent.secrets.clone(), observer, &cancel)?;
+        let start = agent.engine_start(&run, workspace, options, agent_copy);
+        warn_about_lost_hooks(&mut run, &last_start, &start);
+        options.print_notes(&llm_change_note(&last_start, &start));
+        run.record(Payload::EngineStart(Box::new(start)));
+        if let Some(payload) = payload {
+            run.record(payload);
+        }
+        run.commit()?;
+        agent.drive(&mut run, workspace, options, budget, cancel)
+    }
+}
+
+/// Selects the processes that calls of a run left running, also in the runs that its calls started.
+fn run_process_filter(id: &RunId, dir: &Path) -> RunProcessFilter {
+    let mut filter = RunProcessFilter::new("DELTA_CALL_ID");
+    let mut queue = vec![(id.clone(), dir.to_owned())];
+    let mut visited = BTreeSet::new();
+    while let Some((id, dir)) = queue.pop() {
+        if !visited.insert(dir.clone()) {
+            continue;
+        }
+        filter.add_run(RunMark::new(id.as_str(), &dir), "RUN_DIR", &dir.to_string_lossy());
+        for child in run_tree::read_child_runs(&dir) {
+            let Some(child_dir) = run_tree::locate_child_run(&dir, &child) else { continue };
+            // A process that works on the child run takes care of it.
+            if Ownership::claim(&child.run_id, &child_dir).is_ok() {
+                queue.push((child.run_id, child_dir));
+            }
+        }
+    }
+    filter
+}
+
+/// A note, if this process calls another LLM than the last one did.
+fn llm_change_note(before: &EngineStart, now: &EngineStart) -> Vec<String> {
+    let provider_and_model = |start: &EngineStart| {
+        let provider = strip_terminal_controls(start.config.provider()?);
+        Some((provider, strip_terminal_controls(start.config.model()?)))
+    };
+    let Some((old, new)) = provider_and_model(before).zip(provider_and_model(now)) else {
+        return Vec::new();
+    };
+    if old == new {
+        return Vec::new();
+    }
+    if old.1 != new.1 {
+        return vec![format!("Note: the last process called {}; this one calls {}", old.1, new.1)];
+    }
+    vec![format!(
+        "Note: the last process called {}:{}; this one calls {}:{}",
+        old.0, old.1, new.0, new.1
+    )]
+}
+
+/// Warns about hooks that the agent no longer has: a hook may be a gate, and its absence is easy to miss.
+fn warn_about_lost_hooks(run: &mut Run, before: &EngineStart, now: &EngineStart) {
+    let current: Vec<&String> = now.config.hooks.iter().flatten().collect();
+    for hook in before.config.hooks.iter().flatten().filter(|hook| !current.contains(hook)) {
+        let home = &now.agent_home;
+        run.notify(RunNotice::Warning(&format!(
+            "the run had the hook {hook} until now; the agent in {home} has no such hook"
+        )));
+    }
+}
+
+/// The workspace of the run in `dir`, quoted for the shell.
+fn quote_workspace_of(dir: &Path) -> String {
+    shell_quote_path(dir.ancestors().nth(2).unwrap_or(dir))
+}
+
+/// The failure for a run whose last process was on another host, with the command that continues it anyway.
+fn other_host_failure(
+    error: &OwnershipError,
+    id: &RunId,
+    dir: &Path,
+    has_force: bool,
+) -> CommandFailure {
+    if has_force {
+        let advice = "If you're certain the original process is dead, use --force.";
+        return CommandFailure::run_active(format!("{error}\n{advice}"), None);
+    }
+    let command = format!("delta continue {id} -w {} --force", quote_workspace_of(dir));
+    let hint = format!("if you are certain that the original process is dead: `{command}`");
+    CommandFailure::run_active(error.to_string(), hint)
+}
+
+/// The failure for a run that another process owns, with the command that watches it.
+fn run_in_use_failure(error: OwnershipError, id: &RunId, dir: &Path) -> CommandFailure {
+    let watch = format!("delta show {id} -w {} --follow", quote_workspace_of(dir));
+    let is_active = matches!(error, OwnershipError::Active { .. });
+    CommandFailure::from(error).with_hint(is_active.then(|| format!("watch it with `{watch}`")))
+}
+
+/// Finds the directory of a run.
+///
+/// # Errors
+/// The run is not in `workspace`; the hint names the nested workspaces that contain it.
+pub fn find_run_dir(id: &RunId, workspace: &Workspace) -> Result<PathBuf, CommandFailure> {
+    if let Some(dir) = workspace.find_run(id)? {
+        return Ok(dir);
+    }
+    let other_workspaces = Workspace::find_holding_run(&workspace.root, id);
+    let message = format!("there is no run {} in {}", id, workspace.root.display());
+    let hint = match other_workspaces.as_slice() {
+        [] => format!(
+            "name its workspace with `-w DIR`, or the run by its path, DIR/.delta/{id}; `delta list-runs -w DIR` lists its runs"
+        ),
+        dirs => {
+            let options: Vec<_> =
+                dirs.iter().map(|dir| format!("-w {}", shell_quote_path(dir))).collect();
+            format!("it is here: {}", options.join("\n"))
+        }
+    };
+    Err(CommandFailure::not_found(message, hint))
+}
+
+/// Reads the journal of a run.
+pub fn read_journal(id: &RunId, dir: &Path) -> Result<JournalContents, CommandFailure> {
+    journal::read_run_journal(dir).map_err(|error| unreadable_journal_failure(id, error))
+}
+
+/// Folds the journal of a run into its state.
+pub fn fold_journal(id: &RunId, dir: &Path) -> Result<JournalFold, CommandFailure> {
+    journal::fold_run_journal(dir).map_err(|error| unreadable_journal_failure(id, error))
+}
+
+/// Folds the journal of a run and checks its seals with the operator's key.
+pub fn fold_own_journal(id: &RunId, dir: &Path) -> Result<JournalFold, CommandFailure> {
+    fold_with_seals(id, dir).map_err(|error| unreadable_journal_failure(id, error))
+}
+
+fn fold_with_seals(id: &RunId, dir: &Path) -> Result<JournalFold, JournalError> {
+    let sealer = operator_state::seal_key().ok().map(|key| Sealer::new(key, id.clone()));
+    let mut folded = journal::fold_sealed_journal(dir, sealer)?;
+    folded.seals.is_own &= other_run_owner(dir).is_none();
+    Ok(folded)
+}
+
+/// The other user who can change the run in `dir`: the owner of the directory, or of the directory of all runs unless that
+/// is root.
+fn other_run_owner(dir: &Path) -> Option<u32> {
+    let control = dir.parent().and_then(durable::owner_if_other).filter(|owner| *owner != 0);
+    durable::owner_if_other(dir).or(control)
+}
+
+/// The warning for a run of this operator whose journal is not as it was sealed.
+pub const EDITED_JOURNAL: &str = "the journal was changed after delta sealed it";
+
+/// Refuses a foreign run: what its journal names must not be loaded or executed.
+pub fn check_is_own(id: &RunId, dir: &Path, folded: &JournalFold) -> Result<(), CommandFailure> {
+    if folded.seals.is_own {
+        return Ok(());
+    }
+    if let Some(owner) = other_run_owner(dir) {
+        return Err(other_owner_failure(id, dir, owner));
+    }
+    let reason = match operator_state::seal_key() {
+        Ok(_) => "no seal of yours covers its agent directory".to_owned(),
+        Err(missing) => format!("its seal cannot be checked ({})", missing.reason()),
+    };
+    let home = folded.state.start.as_ref().map_or("", |start| &start.agent_home);
+    let message = format!(
+        "run {id} is foreign: {reason}, so {} is not loaded",
+        if home.is_empty() { "its agent".to_owned() } else { strip_terminal_controls(home) }
+    );
+    Err(CommandFailure::config(message, trust_hint(id, dir)))
+}
+
+fn other_owner_failure(id: &RunId, dir: &Path, owner: u32) -> CommandFailure {
+    let message = format!("run {id} is foreign: {} belongs to user {owner}", dir.display());
+    let hint = "name the agent with `--agent DIR`, or work as that user".to_owned();
+    CommandFailure::config(message, hint)
+}
+
+/// How to continue a foreign run.
+fn trust_hint(id: &RunId, dir: &Path) -> String {
+    let workspace = quote_workspace_of(dir);
+    format!(
+        "see what it is with `delta show {id} -w {workspace}`; then name the agent with `--agent DIR`,\n\
+         or accept the run as it is with `delta trust {id} -w {workspace}`"
+    )
+}
+
+/// What to do about a run whose result `--ensure` does not take.
+fn ensure_hint(id: &RunId, dir: &Path) -> String {
+    let workspace = quote_workspace_of(dir);
+    format!(
+        "choose another `--run-id`; or see what the run is with `delta show {id} -w {workspace}`,\n\
+         and accept it as it is with `delta trust {id} -w {workspace}`"
+    )
+}
+
+/// The failure for a journal that cannot be read.
+pub fn unreadable_journal_failure(id: &RunId, error: JournalError) -> CommandFailure {
+    let message = error.to_string();
+    match error {
+        JournalError::NoEvents(_) => CommandFailure::damaged(
+            message,
+            Some(format!("repeat the `delta run` command with `--run-id {id}`")),
+        ),
+        JournalError::Damaged { path, hint, .. } => {
+            let hint = hint.unwrap_or_else(|| damaged_journal_hint(&path));
+            CommandFailure::damaged(message, Some(hint))
+        }
+        JournalError::File(error) => error.into(),
+        JournalError::Unreadable { .. } => CommandFailure::config(message, None),
+    }
+}
+
+/// What to do about a journal that delta cannot repair.
+fn damaged_journal_hint(journal: &Path) -> String {
+    let run_dir = shell_quote_path(journal.parent().unwrap_or(journal));
+    format!("restore the file from a backup; to see what can be read: delta view {run_dir}")
+}
+
+/// Loads the agent of a run, from `agent_dir` if it is given.
+pub fn load_run_agent(
+    agent_dir: Option<&Path>,
+    start: &EngineStart,
+    options: &RunOptions,
+) -> Result<Agent, CommandFailure> {
+    let home = agent_dir.unwrap_or_else(|| Path::new(&start.agent_home));
+    if !home.is_dir() && agent_dir.is_none() {
+        let message = format!("the agent is no longer in {}", home.display());
+        let hint = "name its directory with `--agent DIR`".to_owned();
+        return Err(CommandFailure::config(message, hint));
+    }
+    run_preparation::load_agent(home, options)
+}

@@ -1,0 +1,331 @@
+//! Why a command failed: its message, its hint, its error type and its exit code.
+
+use delta_agent::context::ContextError;
+use delta_base::durable::{FileError, OtherOwner};
+use delta_base::id::RunId;
+use delta_base::shell_quote::shell_quote_path;
+use delta_base::time;
+use delta_engine::run_result::{RunErrorInfo, RunResult};
+use delta_llm::llm::{EndpointError, LlmError};
+use delta_program::stdio;
+use delta_run::event::RunStatus;
+use delta_run::ledger::LedgerError;
+use delta_run::ownership::OwnershipError;
+use delta_run::seal::SealKeyError;
+use delta_run::workspace::WorkspaceError;
+use delta_snapshot::SnapshotError;
+use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
+use std::process::ExitCode;
+
+/// Why a command failed outside of a run.
+#[derive(Debug)]
+pub struct CommandFailure {
+    kind: FailureKind,
+    message: String,
+    hint: Option<String>,
+    /// The run that was created before the command failed.
+    run_id: Option<String>,
+    /// The result of a run that the command left unchanged, printed in place of the failure.
+    run_result: Option<Box<RunResult>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FailureKind {
+    /// Options that exclude each other.
+    Usage,
+    /// A mistake in a file or an option, or a missing permission.
+    Config,
+    AlreadyExists,
+    NotFound,
+    /// A name fits several runs.
+    Ambiguous,
+    NothingFound,
+    /// Another process works on the run.
+    RunActive,
+    MessageRequired,
+    Damaged,
+    /// The context of a request could not be built.
+    Context,
+    Io,
+    /// An export did not reach its destination.
+    NotDelivered,
+    /// The user did not answer a question of the command.
+    Unanswered,
+    Interrupted,
+}
+
+impl FailureKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::Config => "config",
+            Self::AlreadyExists => "run_exists",
+            Self::NotFound => "run_not_found",
+            Self::Ambiguous => "run_ambiguous",
+            Self::NothingFound => "nothing_found",
+            Self::RunActive => "run_active",
+            Self::MessageRequired => "message_missing",
+            Self::Damaged => "damaged",
+            Self::Context => "context",
+            Self::Io => "io",
+            Self::NotDelivered => "export",
+            Self::Unanswered => "interaction",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    fn exit_code(self) -> u8 {
+        match self {
+            Self::Usage => 2,
+            Self::Config => 126,
+            Self::Interrupted => 130,
+            _ => 1,
+        }
+    }
+}
+
+impl CommandFailure {
+    fn new(kind: FailureKind, message: impl Into<String>, hint: Option<String>) -> Self {
+        Self { kind, message: message.into(), hint, run_id: None, run_result: None }
+    }
+
+    /// Options of the command line exclude each other.
+    pub fn usage(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
+        Self::new(FailureKind::Usage, message, hint.into())
+    }
+
+    /// A file or an option is wrong, or a permission is missing.
+    pub fn config(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
+        Self::new(FailureKind::Config, message, hint.into())
+    }
+
+    /// What the command would create exists already.
+    pub fn already_exists(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(FailureKind::AlreadyExists, message, Some(hint.into()))
+    }
+
+    /// The run, or a part of it that was named, does not exist.
+    pub fn not_found(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(FailureKind::NotFound, message, Some(hint.into()))
+    }
+
+    /// A name fits several runs.
+    pub fn ambiguous(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(FailureKind::Ambiguous, message, Some(hint.into()))
+    }
+
+    /// There is nothing to process.
+    pub fn nothing_found(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(FailureKind::NothingFound, message, Some(hint.into()))
+    }
+
+    /// The run cannot continue without a message.
+    pub fn message_required(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(FailureKind::MessageRequired, message, Some(hint.into()))
+    }
+
+    /// Another process works, or may work, on what the command would change.
+    pub fn run_active(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
+        Self::new(FailureKind::RunActive, message, hint.into())
+    }
+
+    /// The run's files are damaged.
+    pub fn damaged(message: impl Into<String>, hint: Option<String>) -> Self {
+        Self::new(FailureKind::Damaged, message, hint)
+    }
+
+    /// One of delta's directories belongs to another user, who can change it at any time.
+    fn other_owner(other: &OtherOwner) -> Self {
+        let dir = shell_quote_path(&other.dir);
+        let user = other.user;
+        Self::config(
+            other.to_string(),
+            format!(
+                "run the command as user {}; or, if no other user writes there, make the directory yours:\n\
+                 `sudo chown -R {user} {dir}`; runs of other users can be read",
+                other.owner
+            ),
+        )
+    }
+
+    /// An export did not reach its destination.
+    pub fn not_delivered(message: impl Into<String>, hint: Option<String>) -> Self {
+        Self::new(FailureKind::NotDelivered, message, hint)
+    }
+
+    /// A signal interrupted the command outside of a run.
+    pub fn interrupted(message: impl Into<String>) -> Self {
+        Self::new(FailureKind::Interrupted, message, None)
+    }
+
+    /// The user did not answer a question that the command asked before a run began; `problem` says what is missing.
+    pub fn unanswered(problem: &str, error: &std::io::Error, hint: &str) -> Self {
+        if error.kind() == std::io::ErrorKind::Interrupted {
+            return Self::interrupted("interrupted");
+        }
+        Self::new(FailureKind::Unanswered, format!("{problem}: {error}"), Some(hint.to_owned()))
+    }
+
+    /// Replaces the hint, if there is a new one.
+    pub fn with_hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint.or(self.hint);
+        self
+    }
+
+    /// Names the run that was created before the command failed.
+    pub fn with_run_id(mut self, id: &RunId) -> Self {
+        self.run_id = Some(id.to_string());
+        self
+    }
+
+    /// Adds the result of a run that the command left unchanged; JSON output has it in place of the failure.
+    pub fn with_run_result(mut self, result: Option<RunResult>) -> Self {
+        self.run_result = result.map(Box::new);
+        self
+    }
+
+    /// Prints the failure to stderr; returns the exit code.
+    pub fn report(&self) -> ExitCode {
+        // A diagnostic report brings its own headings.
+        let heading = if self.message.starts_with("error: ") { "" } else { "error: " };
+        stdio::print_error_line(&format!("{heading}{}", self.message));
+        if let Some(hint) = &self.hint {
+            stdio::print_error_line(&format!("help: {}", hint.replace('\n', "\n      ")));
+        }
+        ExitCode::from(self.kind.exit_code())
+    }
+
+    /// The result that JSON output has for the failure; `run_id` is the id from the command line, or what may be one.
+    pub fn into_run_result(self, run_id: Option<String>) -> RunResult {
+        if let Some(result) = self.run_result {
+            return *result;
+        }
+        let run_id = run_id.filter(|_| self.kind != FailureKind::Ambiguous);
+        let status = match self.kind {
+            FailureKind::Interrupted => RunStatus::Interrupted,
+            _ => RunStatus::Failed,
+        };
+        let kind = self.kind.name().to_owned();
+        let error = RunErrorInfo { kind, message: self.message, details: self.hint };
+        RunResult::without_run(self.run_id.or(run_id), status, error, time::current_time())
+    }
+}
+
+impl From<DiagnosticReport> for CommandFailure {
+    fn from(report: DiagnosticReport) -> Self {
+        Self::config(report.to_string(), None)
+    }
+}
+
+impl From<Diagnostic> for CommandFailure {
+    fn from(diagnostic: Diagnostic) -> Self {
+        DiagnosticReport { diagnostics: vec![diagnostic] }.into()
+    }
+}
+
+impl From<FileError> for CommandFailure {
+    fn from(error: FileError) -> Self {
+        use std::io::ErrorKind::{InvalidData, IsADirectory, PermissionDenied, ReadOnlyFilesystem};
+        if let Some(other) = OtherOwner::from_error(&error.source) {
+            return Self::other_owner(other);
+        }
+        // delta refuses a symlink, a pipe or a directory in place of a file, like a file without permission.
+        let denied = matches!(
+            error.source.kind(),
+            PermissionDenied | ReadOnlyFilesystem | InvalidData | IsADirectory
+        );
+        let kind = if denied { FailureKind::Config } else { FailureKind::Io };
+        Self::new(kind, error.to_string(), None)
+    }
+}
+
+impl From<SealKeyError> for CommandFailure {
+    fn from(error: SealKeyError) -> Self {
+        match error {
+            SealKeyError::File(error) => error.into(),
+            SealKeyError::Unusable { path, source } => {
+                FileError { action: "read the key", path, source }.into()
+            }
+        }
+    }
+}
+
+impl From<SnapshotError> for CommandFailure {
+    fn from(error: SnapshotError) -> Self {
+        let message = error.to_string();
+        match error {
+            SnapshotError::File(error) => error.into(),
+            SnapshotError::Cancelled => Self::interrupted(message),
+            SnapshotError::Damaged(_) => Self::damaged(message, None),
+            SnapshotError::Blocked(_) => {
+                Self::already_exists(message, "move it out of the workspace")
+            }
+        }
+    }
+}
+
+impl From<OwnershipError> for CommandFailure {
+    fn from(error: OwnershipError) -> Self {
+        let message = error.to_string();
+        match error {
+            OwnershipError::File(error) => error.into(),
+            OwnershipError::Active { .. } | OwnershipError::OtherHost { .. } => {
+                Self::run_active(message, None)
+            }
+        }
+    }
+}
+
+impl From<LedgerError> for CommandFailure {
+    fn from(error: LedgerError) -> Self {
+        let message = error.to_string();
+        match error {
+            LedgerError::File(error) => error.into(),
+            LedgerError::Cancelled => Self::interrupted(message),
+            _ => Self::damaged(message, None),
+        }
+    }
+}
+
+impl From<WorkspaceError> for CommandFailure {
+    fn from(error: WorkspaceError) -> Self {
+        let message = error.to_string();
+        match error {
+            WorkspaceError::File(error) => error.into(),
+            WorkspaceError::Unusable { .. } | WorkspaceError::Symlink(_) => {
+                Self::config(message, None)
+            }
+            WorkspaceError::UnknownLayout { .. } => Self::config(
+                message,
+                Some("use the version of delta that created them, or another workspace".to_owned()),
+            ),
+            WorkspaceError::RunExists { .. } => {
+                Self::already_exists(message, "choose another `--run-id`")
+            }
+        }
+    }
+}
+
+impl From<ContextError> for CommandFailure {
+    fn from(error: ContextError) -> Self {
+        let message = error.to_string();
+        match error {
+            ContextError::Cancelled => Self::interrupted(message),
+            ContextError::Source { .. } | ContextError::Budget(_) => {
+                Self::new(FailureKind::Context, message, None)
+            }
+        }
+    }
+}
+
+impl From<EndpointError> for CommandFailure {
+    fn from(error: EndpointError) -> Self {
+        Self::config(error.message, Some(error.help))
+    }
+}
+
+impl From<LlmError> for CommandFailure {
+    fn from(error: LlmError) -> Self {
+        Self::config(error.to_string(), None)
+    }
+}

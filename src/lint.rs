@@ -1,0 +1,114 @@
+//! `delta tool lint`: prints the findings of the linter.
+
+use super::tool::find_agent_dir;
+use super::{process_environment, run_preparation};
+use clap::{Args, ValueEnum};
+use delta_author::lint::{LintFinding, LintLevel, lint_agent};
+use delta_base::redact::Secrets;
+use delta_process::LaunchContext;
+use delta_program::stdio;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Report errors and likely mistakes in the files of an agent
+///
+/// Checks agent.yaml, its imports, context.yaml, hooks.yaml and the tests, and starts nothing. docs/reference/lint.md lists
+/// the rules and says how to silence one.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  delta tool lint my-agent
+  delta tool lint my-agent --format json | jq -r '.[].rule' | sort | uniq -c
+
+Exit codes: 0 no findings at --level or above, 1 findings, 2 usage error, 126 DIR is not an agent directory")]
+pub struct LintArgs {
+    /// Agent directory
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+    /// Lowest level to report
+    #[arg(long, value_enum, default_value_t = LintThreshold::Warning)]
+    level: LintThreshold,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = LintFormat::Text)]
+    format: LintFormat,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LintThreshold {
+    Error,
+    Warning,
+    Info,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LintFormat {
+    Text,
+    Json,
+}
+
+/// Prints the findings; returns the exit code.
+pub fn lint_command(args: &LintArgs) -> ExitCode {
+    let dir = match find_agent_dir(&args.dir, "delta tool lint") {
+        Ok(dir) => dir,
+        Err(failure) => return failure.report(),
+    };
+    let launch = LaunchContext {
+        cwd: dir.clone(),
+        env: process_environment::variables().clone().into(),
+        secrets: Secrets::default(),
+        containment: None,
+    };
+    let level = match args.level {
+        LintThreshold::Error => LintLevel::Error,
+        LintThreshold::Warning => LintLevel::Warning,
+        LintThreshold::Info => LintLevel::Info,
+    };
+    let allowed = run_preparation::read_import_path();
+    let mut findings = lint_agent(&dir, &allowed, &launch);
+    findings.retain(|finding| finding.level >= level);
+    let text = match args.format {
+        LintFormat::Text => render_findings_text(&findings),
+        LintFormat::Json => render_findings_json(&findings),
+    };
+    stdio::print_text(&text);
+    if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn render_findings_text(findings: &[LintFinding]) -> String {
+    let mut out = String::new();
+    for finding in findings {
+        out.push_str(&finding.render());
+        out.push_str("\n\n");
+    }
+    let count = |level: LintLevel| findings.iter().filter(|finding| finding.level == level).count();
+    let counts: Vec<String> = [LintLevel::Error, LintLevel::Warning, LintLevel::Info]
+        .into_iter()
+        .filter(|level| count(*level) > 0)
+        .map(|level| format!("{} {}", count(level), level.name_for_count(count(level))))
+        .collect();
+    if !counts.is_empty() {
+        out.push_str(&format!("{}\n", counts.join(", ")));
+    }
+    out
+}
+
+fn render_findings_json(findings: &[LintFinding]) -> String {
+    let entries: Vec<_> = findings
+        .iter()
+        .map(|finding| {
+            let diagnostic = &finding.diagnostic;
+            json!({
+                "rule": finding.rule,
+                "level": finding.level.name(),
+                "file": diagnostic.file,
+                "line": diagnostic.line,
+                "column": diagnostic.column,
+                "message": diagnostic.message,
+                "help": diagnostic.help,
+            })
+        })
+        .collect();
+    let text = serde_json::to_string_pretty(&entries).unwrap_or_else(|_| "[]".to_owned());
+    format!("{text}\n")
+}

@@ -1,0 +1,341 @@
+//! The command line: parses the arguments, prints the result to stdout, and exits with a code. Only these modules read the
+//! environment, print to stdout and decide how the process ends.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use delta_base::id::RunId;
+use delta_base::signal;
+use delta_program::completions::{self, CliProgram};
+use delta_program::{install_panic_hook, man, stdio};
+use std::ffi::OsString;
+use std::mem::ManuallyDrop;
+use std::process::ExitCode;
+
+mod agent_tests;
+mod budget;
+mod completion_candidates;
+mod context;
+mod diff;
+mod run_preparation;
+mod export;
+mod failure;
+mod fork;
+mod init;
+mod lint;
+mod list_runs;
+mod message_input;
+mod operator_state;
+mod migrate;
+mod run_argument;
+mod terminal_prompt;
+mod operator_key;
+mod process_environment;
+mod restore_point;
+mod replay;
+mod continue_run;
+mod rollback;
+mod run;
+mod schema;
+mod show;
+mod tool;
+mod trust;
+mod view;
+
+/// Run AI agents the Unix way: an agent is a directory of plain files, its tools are ordinary commands, and its state is
+/// one append-only journal.
+#[derive(Debug, Parser)]
+#[command(name = "delta", version, propagate_version = false, after_help = top_level_after_help())]
+struct DeltaCli {
+    #[command(subcommand)]
+    command: DeltaCommand,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 COMPLETED, 1 FAILED, 2 usage error, 70 bug in delta, 101 WAITING_FOR_INPUT, 126 configuration error, 130 INTERRUPTED";
+
+/// The end of the help: examples and exit codes.
+fn top_level_after_help() -> String {
+    format!("{EXAMPLES}\n\n{EXIT_CODES}")
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta run --agent ./my-agent \"Summarise the logs\"
+  git diff | delta run \"Review this\"
+  delta init my-agent
+  delta tool lint ./my-agent";
+
+#[derive(Debug, Subcommand)]
+#[command(defer = true)]
+enum DeltaCommand {
+    /// Run an agent on a task
+    Run(Box<run::RunArgs>),
+    /// Continue a run
+    Continue(Box<continue_run::ContinueArgs>),
+    /// List the runs of a workspace, most recently updated first
+    ListRuns(Box<list_runs::ListRunsArgs>),
+    /// Show a run: its task, its iterations and what it waits for
+    Show(Box<show::ShowArgs>),
+    /// Restore the workspace of a run as of an earlier iteration
+    Rollback(Box<rollback::RollbackArgs>),
+    /// Create a run from the first iterations of another
+    Fork(Box<fork::ForkArgs>),
+    /// Compare the workspace of a run at two iterations, or two runs
+    Diff(Box<diff::DiffArgs>),
+    /// Export runs as traces, trajectories, chat transcripts or Markdown
+    Export(Box<export::ExportArgs>),
+    /// Render runs as an HTML page
+    View(Box<view::ViewArgs>),
+    /// Replay a run from its records and report differences
+    Replay(Box<replay::ReplayArgs>),
+    #[command(subcommand)]
+    Context(context::ContextCommand),
+    /// Run an agent's tests
+    Test(Box<agent_tests::TestArgs>),
+    /// Print the JSON Schema of an agent's file
+    Schema(Box<schema::SchemaArgs>),
+    /// Create an agent from a template
+    Init(Box<init::InitArgs>),
+    #[command(subcommand)]
+    Tool(tool::ToolCommand),
+    /// Trust a .env file, a run that others made, or an endpoint with your keys
+    Trust(Box<trust::TrustArgs>),
+    /// Print the completion script for a shell
+    #[command(after_help = delta_program::installation!("delta"))]
+    Completions(Box<completions::CompletionsArgs>),
+    /// Print a manual page
+    #[command(after_help = delta_program::pages!("delta", "run"))]
+    Man(Box<man::ManArgs>),
+    #[command(name = "tool:expand", hide = true)]
+    ToolExpand(Box<tool::ExpandArgs>),
+    #[command(name = "tool:lint", hide = true)]
+    ToolLint(Box<tool::LintArgs>),
+    #[command(name = "tool:migrate", hide = true)]
+    ToolMigrate(Box<tool::MigrateArgs>),
+}
+
+/// The program, for its completions and its manual pages.
+const PROGRAM: CliProgram = CliProgram {
+    name: "delta",
+    completion_variable: "DELTA_COMPLETE",
+    command: DeltaCli::command,
+    exit_codes: Some((EXIT_CODES, &["delta-run", "delta-continue"])),
+};
+
+fn main() -> ExitCode {
+    process_environment::take_environment();
+    install_panic_hook();
+    if completions::answer_completion_request(PROGRAM) {
+        return ExitCode::SUCCESS;
+    }
+    signal::ignore_io_signals();
+    run_with_arguments(std::env::args_os())
+}
+
+fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let cli = match parse_arguments(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let error = match error.kind() {
+                ErrorKind::InvalidSubcommand => with_command_tip(error),
+                _ => error,
+            };
+            // Help and version go to stdout and succeed, everything else is a usage error.
+            stdio::print_clap_message(&error);
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match cli.command {
+        DeltaCommand::Run(args) => run::run_command(&args),
+        DeltaCommand::Continue(args) => continue_run::continue_command(&args),
+        DeltaCommand::Fork(args) => fork::fork_command(&args),
+        DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),
+        DeltaCommand::Show(args) => show::show_command(&args),
+        DeltaCommand::Rollback(args) => rollback::rollback_command(&args),
+        DeltaCommand::Diff(args) => diff::diff_command(&args),
+        DeltaCommand::Export(args) => export::export_command(&args),
+        DeltaCommand::View(args) => view::view_command(&args),
+        DeltaCommand::Replay(args) => replay::replay_command(&args),
+        DeltaCommand::Context(command) => context::context_command(&command),
+        DeltaCommand::Test(args) => agent_tests::test_command(&args),
+        DeltaCommand::Schema(args) => schema::schema_command(&args),
+        DeltaCommand::Init(args) => init::init_command(&args),
+        DeltaCommand::Completions(args) => completions::print_completions(&args, &PROGRAM),
+        DeltaCommand::Man(args) => man::print_manual_page(&args, &PROGRAM),
+        DeltaCommand::Tool(command) => match &command {
+            tool::ToolCommand::Expand(args) => tool::expand_command(args),
+            tool::ToolCommand::Migrate(args) => migrate::migrate_command(args),
+            tool::ToolCommand::Lint(args) => lint::lint_command(args),
+        },
+        DeltaCommand::Trust(args) => trust::trust_command(&args),
+        DeltaCommand::ToolExpand(args) => tool::expand_command(&args),
+        DeltaCommand::ToolMigrate(args) => migrate::migrate_command(&args),
+        DeltaCommand::ToolLint(args) => lint::lint_command(&args),
+    }
+}
+
+/// Like `try_parse_from` of clap, but does not drop the description of the arguments: dropping it would take as long as
+/// building it.
+fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
+    let mut command = ManuallyDrop::new(DeltaCli::command());
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    DeltaCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Names of commands in other programs, with what to type for delta.
+const COMMAND_ALIASES: [(&str, &str); 17] = [
+    ("check", "delta tool lint"),
+    ("delete", REMOVE_RUN),
+    ("expand", "delta tool expand"),
+    ("lint", "delta tool lint"),
+    ("list", "delta list-runs"),
+    ("log", "delta show"),
+    ("logs", "delta show"),
+    ("ls", "delta list-runs"),
+    ("migrate", "delta tool migrate"),
+    ("new", "delta init"),
+    ("ps", "delta list-runs"),
+    ("remove", REMOVE_RUN),
+    ("resume", "delta continue"),
+    ("rm", REMOVE_RUN),
+    ("start", "delta run"),
+    ("tail", "delta show --follow"),
+    ("verify", "delta replay"),
+];
+
+/// delta has no command that removes a run.
+const REMOVE_RUN: &str = "rm -r DIR/.delta/RUN";
+
+/// Adds the probable command to the error for an unknown one.
+fn with_command_tip(mut error: clap::Error) -> clap::Error {
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    let known = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) if usage.contains("delta <COMMAND>") => {
+            COMMAND_ALIASES.iter().find(|(alias, _)| alias == word)
+        }
+        _ => None,
+    };
+    if let Some((_, command)) = known {
+        let tip = format!("use `{command}`");
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        return error;
+    }
+    // `tool:lint` and others are hidden old spellings.
+    if let Some(ContextValue::Strings(names)) = error.remove(ContextKind::SuggestedSubcommand) {
+        let names: Vec<String> = names.into_iter().filter(|name| !name.contains(':')).collect();
+        if !names.is_empty() {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+        }
+    }
+    error
+}
+
+/// Prints a usage error of `command` in the format of clap; returns the exit code.
+fn print_usage_error(command: &str, message: &str) -> ExitCode {
+    let mut cli = DeltaCli::command();
+    cli.build();
+    let error = match cli.find_subcommand_mut(command) {
+        Some(command) => command.error(ErrorKind::ValueValidation, message),
+        None => cli.error(ErrorKind::ValueValidation, message),
+    };
+    stdio::print_clap_message(&error);
+    ExitCode::from(2)
+}
+
+/// A count with its noun: `1 call`, `2 calls`.
+fn pluralize(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Parses the run id of an option.
+fn parse_run_id(text: &str) -> Result<RunId, String> {
+    RunId::parse(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use delta_program::BUG_EXIT_CODE;
+
+    #[test]
+    fn c_11_1_every_option_has_help() {
+        let mut command = DeltaCli::command();
+        command.build();
+        let mut queue = vec![command];
+        while let Some(command) = queue.pop() {
+            for argument in command.get_arguments() {
+                let name = format!("{} {}", command.get_name(), argument.get_id());
+                assert!(argument.get_help().is_some(), "{name} has no help");
+            }
+            queue.extend(command.get_subcommands().cloned());
+        }
+        DeltaCli::command().debug_assert();
+    }
+
+    #[test]
+    fn c_25_12_what_is_proposed_for_another_name_can_be_typed() {
+        for (alias, typed) in COMMAND_ALIASES {
+            let Some(words) = typed.strip_prefix("delta ") else {
+                assert_eq!(typed, REMOVE_RUN);
+                continue;
+            };
+            let mut command = DeltaCli::command();
+            assert!(command.find_subcommand(alias).is_none(), "{alias}");
+            for word in words.split(' ').filter(|word| !word.starts_with('-')) {
+                command = command.find_subcommand(word).unwrap().clone();
+                assert!(!command.is_hide_set(), "{typed}");
+                command.build();
+            }
+        }
+    }
+
+    /// The list of commands is printed before their arguments are described.
+    #[test]
+    fn c_11_1_a_command_is_listed_with_the_summary_of_its_own_help() {
+        let listed = DeltaCli::command();
+        let mut built = listed.clone();
+        built.build();
+        let mut pairs = vec![(listed, built)];
+        while let Some((listed, built)) = pairs.pop() {
+            for command in listed.get_subcommands().filter(|command| !command.is_hide_set()) {
+                let name = command.get_name();
+                let full = built.find_subcommand(name).unwrap();
+                assert!(command.get_about().is_some(), "{name} has no summary");
+                assert_eq!(
+                    command.get_about().map(ToString::to_string),
+                    full.get_about().map(ToString::to_string),
+                    "{name}"
+                );
+                pairs.push((command.clone(), full.clone()));
+            }
+        }
+    }
+
+    /// Makes this very test panic in a child of its own, with the hook in place.
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test may start a process and read its variables"
+    )]
+    fn c_12_4_a_panic_leaves_with_70() {
+        const ROLE: &str = "DELTA_TEST_PANICS";
+        if std::env::var_os(ROLE).is_some() {
+            install_panic_hook();
+            // Of another thread, as the worst case: only the hook can end the process.
+            let _ = std::thread::spawn(|| panic!("on purpose")).join();
+            return;
+        }
+        let test = "tests::c_12_4_a_panic_leaves_with_70";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = child.args(["--exact", test, "--nocapture"]).env(ROLE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(BUG_EXIT_CODE), "{said}");
+        assert!(
+            said.contains("delta: this is a bug in delta: ") && said.contains("on purpose"),
+            "{said}"
+        );
+        assert!(said.contains("The journal is safe"), "{said}");
+    }
+}

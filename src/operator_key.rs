@@ -1,0 +1,168 @@
+//! The key that the operator keeps outside of the environment: in a file, in an open descriptor, or as the output of a command.
+
+use super::failure::CommandFailure;
+use super::{process_environment, run_preparation};
+use delta_base::durable;
+use delta_base::redact::Secrets;
+use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
+use delta_run::record::describe_process_end;
+use delta_yaml::diagnostic::DiagnosticReport;
+use delta_yaml::yaml::YamlDocument;
+use delta_yaml::yaml::mapping_schema::{KeySchema, MappingSchema, ValueShape};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// No key is longer.
+const MAX_KEY_BYTES: usize = 64 << 10;
+/// A password manager may ask the operator for a passphrase.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+const COMMAND_VARIABLE: &str = "DELTA_API_KEY_COMMAND";
+
+/// The operator's configuration file.
+static CONFIG_MAPPING: MappingSchema = MappingSchema {
+    label: "config.yaml",
+    description: "The operator's settings, for every agent.",
+    keys: &[KeySchema::optional(
+        "api_key_command",
+        ValueShape::Text,
+        "A command for `sh` whose output is the API key; used where no variable holds one.",
+    )],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// A key and where it comes from.
+#[derive(Debug, Clone)]
+pub struct OperatorKey {
+    pub value: String,
+    pub description: String,
+}
+
+/// The key in the file or the descriptor that the environment names.
+///
+/// # Errors
+/// It cannot be read, or is not a key.
+pub fn read_operator_key() -> Result<Option<OperatorKey>, CommandFailure> {
+    // A descriptor can be read only once.
+    static KEY: OnceLock<OperatorKey> = OnceLock::new();
+    if let Some(key) = KEY.get() {
+        return Ok(Some(key.clone()));
+    }
+    let (variable, path) = if let Some(path) = process_environment::variable("DELTA_API_KEY_FILE") {
+        ("DELTA_API_KEY_FILE", path)
+    } else if let Some(number) = process_environment::variable("DELTA_API_KEY_FD") {
+        if number.parse::<u32>().is_err() {
+            let message = format!(
+                "expected the number of a descriptor in DELTA_API_KEY_FD, found `{number}`"
+            );
+            let hint =
+                "for example: DELTA_API_KEY_FD=9 delta run ... 9< <(pass show llm)".to_owned();
+            return Err(CommandFailure::config(message, hint));
+        }
+        ("DELTA_API_KEY_FD", format!("/dev/fd/{number}"))
+    } else {
+        return Ok(None);
+    };
+    let source_name = format!("{path} ({variable})");
+    let text = read_key_text(Path::new(&path)).map_err(|error| {
+        CommandFailure::config(
+            format!("could not read the API key from {source_name}: {error}"),
+            None,
+        )
+    })?;
+    let key = OperatorKey { value: check_key(&text, &source_name)?, description: source_name };
+    Ok(Some(KEY.get_or_init(|| key).clone()))
+}
+
+/// Reads a file that may also be a pipe: the operator chose it.
+fn read_key_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(MAX_KEY_BYTES as u64).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn check_key(text: &str, source_name: &str) -> Result<String, CommandFailure> {
+    let key = text.trim();
+    let problem = match key.lines().count() {
+        0 => "nothing",
+        1 => return Ok(key.to_owned()),
+        _ => "several lines",
+    };
+    let message = format!("expected one line with the API key from {source_name}, found {problem}");
+    Err(CommandFailure::config(message, None))
+}
+
+/// The output of the command that the environment names as the source of the key.
+///
+/// # Errors
+/// The command failed, or printed no key.
+pub fn run_environment_command() -> Result<Option<OperatorKey>, CommandFailure> {
+    let Some(command) = process_environment::variable(COMMAND_VARIABLE) else { return Ok(None) };
+    run_key_command(&command, COMMAND_VARIABLE).map(Some)
+}
+
+/// The output of `api_key_command` in the operator's configuration.
+///
+/// # Errors
+/// The configuration has errors, or the command failed or printed no key.
+pub fn run_configured_command() -> Result<Option<OperatorKey>, CommandFailure> {
+    let Some(path) = process_environment::config_file() else { return Ok(None) };
+    let name = path.display().to_string();
+    let text = match durable::read_regular_text(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(CommandFailure::config(format!("could not read {name}: {error}"), None));
+        }
+    };
+    let doc = YamlDocument::parse(name.clone(), text)?;
+    if doc.root.is_null() {
+        return Ok(None);
+    }
+    let fields = doc.fields(&doc.root, &CONFIG_MAPPING);
+    let command = fields.and_then(|fields| fields.text("api_key_command").map(str::to_owned));
+    let mut report = DiagnosticReport::default();
+    doc.drain_diagnostics(&mut report);
+    if !report.is_empty() {
+        return Err(report.into());
+    }
+    let source_name = format!("api_key_command in {name}");
+    command.map(|command| run_key_command(&command, &source_name)).transpose()
+}
+
+/// Runs a command outside of the workspace, whose files might have the names of programs.
+fn run_key_command(command: &str, source_name: &str) -> Result<OperatorKey, CommandFailure> {
+    let launch = LaunchContext {
+        cwd: process_environment::home_or_root(),
+        env: process_environment::variables().clone().into(),
+        secrets: Secrets::default(),
+        containment: None,
+    };
+    let argv = ["sh", "-c", command].map(str::to_owned);
+    let command = ProcessCommand {
+        argv: &argv,
+        context: &launch,
+        stdin: &[],
+        timeout: COMMAND_TIMEOUT,
+        spool: None,
+        excerpt_bytes: 2 * MAX_KEY_BYTES,
+        capture_whole: false,
+        marks: &[],
+    };
+    let finished = process::run_process(&command, &run_preparation::install_cancel()?);
+    if finished.end != ProcessEnd::Exited(0) {
+        let reason = match &finished.end {
+            ProcessEnd::Exited(code) => format!("it exited with {code}"),
+            end => describe_process_end(end).unwrap_or_else(|| "it failed".to_owned()),
+        };
+        let stderr = String::from_utf8_lossy(&finished.stderr.head).trim().to_owned();
+        let message = format!("the command of {source_name} did not print the API key: {reason}");
+        return Err(CommandFailure::config(message, Some(stderr).filter(|text| !text.is_empty())));
+    }
+    let output = String::from_utf8_lossy(&finished.stdout.head);
+    let source_name = format!("the command of {source_name}");
+    Ok(OperatorKey { value: check_key(&output, &source_name)?, description: source_name })
+}

@@ -1,0 +1,130 @@
+//! The operator's state directory: what delta remembers outside of every workspace.
+
+use super::failure::CommandFailure;
+use super::process_environment;
+use super::run_preparation::RunOptions;
+use delta_agent::trust_store::TrustStore;
+use delta_base::durable;
+use delta_base::id::RunId;
+use delta_run::seal::{SealKey, SealKeyError, Sealer};
+use std::path::{Path, PathBuf};
+
+/// The variable with the path of the state directory.
+const STATE_DIR_VARIABLE: &str = "DELTA_STATE_DIR";
+/// The variable with the path of the key for seals.
+const SEAL_KEY_VARIABLE: &str = "DELTA_SEAL_KEY_FILE";
+/// The key for seals, in the state directory.
+const SEAL_KEY_FILE: &str = "seal.key";
+
+/// Why the key for seals cannot be used.
+pub enum MissingKey {
+    /// No place can keep one; contains the reason.
+    Nowhere(String),
+    /// Another attempt may find one: the disk is full, or too many files are open.
+    Unreachable(SealKeyError),
+}
+
+impl MissingKey {
+    /// The reason.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Nowhere(reason) => reason.clone(),
+            Self::Unreachable(error) => error.to_string(),
+        }
+    }
+}
+
+impl From<SealKeyError> for MissingKey {
+    fn from(error: SealKeyError) -> Self {
+        if error.is_temporary() {
+            Self::Unreachable(error)
+        } else {
+            Self::Nowhere(error.to_string())
+        }
+    }
+}
+
+/// The state directory, which need not exist: `$DELTA_STATE_DIR`, else `delta` in `$XDG_STATE_HOME`, else in
+/// `~/.local/state`.
+///
+/// # Errors
+/// There is none; contains the reason.
+fn find_state_dir() -> Result<PathBuf, String> {
+    if let Some(chosen) = operator_path(STATE_DIR_VARIABLE)? {
+        return Ok(chosen);
+    }
+    process_environment::path_variable("XDG_STATE_HOME")
+        .map(|dir| dir.join("delta"))
+        .or_else(|| Some(process_environment::path_variable("HOME")?.join(".local/state/delta")))
+        .ok_or_else(|| format!("neither HOME nor {STATE_DIR_VARIABLE} is set"))
+}
+
+/// The path in a variable that is set and not empty. A relative one would lead into the current directory, which may be a
+/// cloned repository that brings the file.
+fn operator_path(variable: &str) -> Result<Option<PathBuf>, String> {
+    let path = Path::new(process_environment::raw_variable(variable));
+    if path.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    if path.is_relative() {
+        return Err(format!("{variable} is not an absolute path"));
+    }
+    Ok(Some(path.to_owned()))
+}
+
+/// What the operator trusts.
+///
+/// # Errors
+/// There is no state directory; contains the reason.
+pub fn trust_store() -> Result<TrustStore, String> {
+    find_state_dir().map(TrustStore::new)
+}
+
+/// The same for a change of it.
+///
+/// # Errors
+/// There is no state directory that belongs to this user; contains the reason.
+pub fn own_trust_store() -> Result<TrustStore, String> {
+    own_state_dir().map(TrustStore::new).map_err(|missing| missing.reason())
+}
+
+/// The state directory in which this user may create files. Never in a directory of another user: with `sudo`, HOME may be
+/// the caller's.
+fn own_state_dir() -> Result<PathBuf, MissingKey> {
+    let dir = find_state_dir().map_err(MissingKey::Nowhere)?;
+    let existing = dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
+    if !existing.metadata().is_ok_and(|metadata| durable::is_own_or_roots(&metadata)) {
+        let reason = format!("{} belongs to another user", existing.display());
+        return Err(MissingKey::Nowhere(reason));
+    }
+    Ok(dir)
+}
+
+/// The operator's key for seals, created if it is missing.
+pub fn seal_key() -> Result<SealKey, MissingKey> {
+    let path = match operator_path(SEAL_KEY_VARIABLE).map_err(MissingKey::Nowhere)? {
+        Some(path) => path,
+        None => own_state_dir()?.join(SEAL_KEY_FILE),
+    };
+    Ok(SealKey::load_or_create(&path)?)
+}
+
+/// What seals the journal of the run `id`; if no key can be kept nothing does, and a note says what that means.
+pub fn new_sealer(id: &RunId, options: &RunOptions) -> Result<Option<Sealer>, CommandFailure> {
+    match seal_key() {
+        Ok(key) => Ok(Some(Sealer::new(key, id.clone()))),
+        Err(MissingKey::Unreachable(error)) => Err(error.into()),
+        Err(MissingKey::Nowhere(reason)) => {
+            print_unsealed_note(options, &reason);
+            Ok(None)
+        }
+    }
+}
+
+/// Prints what it means that a run is not sealed.
+pub fn print_unsealed_note(options: &RunOptions, reason: &str) {
+    options.print_notes(&[format!(
+        "Note: this run is not sealed ({reason}): `delta continue` will need --agent, and `delta run --ensure` will not \
+         take its result; set {STATE_DIR_VARIABLE} or {SEAL_KEY_VARIABLE}"
+    )]);
+}

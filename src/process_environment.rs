@@ -1,0 +1,67 @@
+//! The environment of this process, taken once at its start.
+//!
+//! The kernel shows the block in which a process received its variables as /proc/PID/environ, for as long as the process
+//! lives. delta takes a copy, and overwrites the keys in the block at once.
+
+use delta_agent::agent::env_layers::EnvMap;
+use delta_base::api_key_names::api_key_variables;
+use delta_program::environment_block::EnvironmentBlock;
+use delta_program::hide_memory;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+static VARIABLES: OnceLock<EnvMap> = OnceLock::new();
+static BLOCK: OnceLock<Option<EnvironmentBlock>> = OnceLock::new();
+
+/// Hides the memory of this process, and takes its variables. Call this first.
+pub fn take_environment() {
+    // Afterwards an ordinary user can no longer open the memory, not even of its own process.
+    let block = EnvironmentBlock::open().ok();
+    hide_memory();
+    let block = BLOCK.get_or_init(|| block);
+    if let Some(block) = block {
+        let _ = block.overwrite_values(&api_key_variables(variables(), None));
+    }
+}
+
+/// The variables with which this process was started, keys included.
+pub fn variables() -> &'static EnvMap {
+    VARIABLES.get_or_init(|| std::env::vars_os().collect())
+}
+
+/// A variable that is set, not empty, and UTF-8.
+pub fn variable(name: &str) -> Option<String> {
+    let value = variables().get(OsStr::new(name))?.to_str()?;
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+/// The value of a variable, if it is an absolute path.
+pub fn path_variable(name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(variables().get(OsStr::new(name))?);
+    path.is_absolute().then_some(path)
+}
+
+/// Overwrites a key that agent.yaml names; this process keeps its copy.
+pub fn overwrite_key(name: &str) {
+    if let Some(block) = BLOCK.get().and_then(Option::as_ref) {
+        let _ = block.overwrite_values(&[name.to_owned()]);
+    }
+}
+
+/// The operator's configuration file, which need not exist.
+pub fn config_file() -> Option<PathBuf> {
+    path_variable("XDG_CONFIG_HOME")
+        .or_else(|| Some(path_variable("HOME")?.join(".config")))
+        .map(|directory| directory.join("delta/config.yaml"))
+}
+
+/// The home directory, or the root directory: a place outside of any workspace.
+pub fn home_or_root() -> PathBuf {
+    path_variable("HOME").filter(|home| home.is_dir()).unwrap_or_else(|| PathBuf::from("/"))
+}
+
+/// A variable as it is; empty if it is not set.
+pub fn raw_variable(name: &str) -> &'static OsStr {
+    variables().get(OsStr::new(name)).map_or(OsStr::new(""), |value| value)
+}

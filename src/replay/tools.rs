@@ -1,0 +1,322 @@
+//! `--mode tools`: a new run of the agent in another workspace, with the recorded answers of the LLM and of the user.
+
+use super::workspace_files::{FilesComparison, ReplayFiles};
+use super::{OriginalRun, ReplayArgs, ReplayOutcome};
+use crate::failure::CommandFailure;
+use crate::operator_state;
+use crate::run::{self, NewRun};
+use crate::run_preparation::{self, PreparedAgent, RunOptions};
+use delta_agent::agent::Agent;
+use delta_agent::ask_human::HumanPrompt;
+use delta_base::id::RunId;
+use delta_base::time;
+use delta_llm::llm::Provider;
+use delta_llm::llm::recorded_provider::{RecordedCall, RecordedProvider, RequestComparison};
+use delta_program::stdio;
+use delta_report::replay::{self, ReplayDifference};
+use delta_report::request_breakdown::RequestBreakdown;
+use delta_run::event::{EngineStart, Event, HumanQuestion, Payload, ReplayOf, RunStatus};
+use delta_run::journal;
+use delta_run::limits::BudgetAmount;
+use delta_run::record::{self, ContextBlock};
+use delta_run::run::Run;
+use delta_run::state::RunState;
+use delta_run::token_estimate::TokenRatio;
+use delta_run::workspace::Workspace;
+use serde_json::json;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// The part of the recording that one ENGINE_START repeats: the answers with the same settings up to the next message.
+struct ReplayPart {
+    /// `None` if the part begins only because the settings changed.
+    message: Option<String>,
+    settings: ReplayedSettings,
+    answer_count: u32,
+}
+
+/// The settings of a process that change the requests to its LLM, or its calls.
+#[derive(Clone, Default, PartialEq)]
+struct ReplayedSettings {
+    model: Option<String>,
+    was_streamed: bool,
+    /// `None` for all calls.
+    calls_per_answer: Option<u32>,
+}
+
+impl ReplayedSettings {
+    fn from_start(start: &EngineStart) -> Self {
+        let config = &start.config;
+        let model = config.model().map(str::to_owned);
+        let calls_per_answer = start.calls_per_answer;
+        Self { model, was_streamed: config.was_streamed(), calls_per_answer }
+    }
+
+    /// Makes `agent` build its requests with these settings; `streams` is the setting in agent.yaml.
+    fn apply_to(&self, agent: &mut Agent, streams: bool) {
+        if let Some(model) = &self.model {
+            agent.llm.model.clone_from(model);
+        }
+        agent.llm.stream = streams && self.was_streamed;
+    }
+}
+
+/// The recorded answers to questions, by call id.
+struct RecordedHuman(HashMap<String, String>);
+
+impl HumanPrompt for RecordedHuman {
+    /// The question that the run waits for has no recorded answer.
+    fn ask(&mut self, question: &HumanQuestion) -> io::Result<Option<String>> {
+        Ok(self.0.get(&question.call_id).cloned())
+    }
+}
+
+/// Replays `original` with its tools.
+pub(super) fn replay_tools(
+    args: &ReplayArgs,
+    original: &OriginalRun,
+) -> Result<ReplayOutcome, CommandFailure> {
+    let recordings = record::read_recordings(&original.dir, &original.events)
+        .map_err(|error| CommandFailure::damaged(error.to_string(), None))?;
+    let mut options = RunOptions::new(None, None);
+    options.silent = !args.verbose;
+    options.env_files = args.env_files.clone();
+    let agent = run_preparation::load_agent(&original.agent_home(args)?, &options)?;
+    let streams = agent.llm.stream;
+    let cancel = run_preparation::install_cancel()?;
+    let mut agent = PreparedAgent::without_llm(agent, args.into.as_deref(), &options)?;
+    let workspace = match &args.into {
+        Some(dir) => Workspace::open(dir)?,
+        None => Workspace::create_next(&agent.agent.home)?,
+    };
+    let NewRun { id, dir, ownership } = run::create_run_dir(None, &workspace)?;
+    let files = ReplayFiles::prepare(original, &dir, &workspace, &agent.secrets)?;
+    stdio::print_error_line(&files.beginning_note);
+    let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;
+    let observer = run_preparation::open_run_observer(&options, &dir, &RunState::default())?;
+    let secrets = agent.secrets.clone();
+    let clock = time::current_time;
+    let sealer = operator_state::new_sealer(&id, &options)?;
+    let mut run = Run::create(id.clone(), &dir, ownership, secrets, clock, observer, sealer)?;
+    let different_requests = Rc::new(RefCell::new(Vec::new()));
+    for (index, part) in split_into_parts(&original.events).into_iter().enumerate() {
+        options.max_iterations = Some(part.answer_count.max(1));
+        let calls_per_answer = part.settings.calls_per_answer.unwrap_or(u32::MAX);
+        options.limits.set_calls_per_answer(calls_per_answer);
+        part.settings.apply_to(&mut agent.agent, streams);
+        let mut start = agent.engine_start(&run, &workspace, &options, agent_copy.clone());
+        start.epoch = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        let work_dir = original.start.work_dir.clone();
+        start.config.replay = Some(ReplayOf { run_id: original.id.to_string(), work_dir });
+        run.record(Payload::EngineStart(Box::new(start)));
+        if let Some(content) = part.message {
+            run.record(Payload::UserMessage { content });
+        }
+        run.commit()?;
+        let budget = agent.open_budget(&id, &dir, &options, BudgetAmount::default(), &cancel)?;
+        let provider = recorded_provider(recordings.clone(), &different_requests);
+        let human = recorded_human(&original.events);
+        agent.drive_with(&mut run, &workspace, provider, human, budget, cancel.clone())?;
+        if cancel.is_requested() {
+            return Err(CommandFailure::interrupted("interrupted").with_run_id(&id));
+        }
+    }
+    drop(run);
+    let files = files.compare(&workspace, &agent.secrets)?;
+    let events = journal::read_run_journal(&dir)
+        .map_err(|error| CommandFailure::damaged(error.to_string(), None))?
+        .events;
+    let replayed = ReplayedRun { id, dir, events };
+    Ok(compare_replay(original, &replayed, &different_requests.borrow(), files))
+}
+
+/// The new run that repeats the original one.
+struct ReplayedRun {
+    id: RunId,
+    dir: PathBuf,
+    events: Vec<Event>,
+}
+
+/// A provider of the recorded answers, which adds the indices of requests that differ to `different_requests`.
+fn recorded_provider(
+    recordings: Vec<RecordedCall>,
+    different_requests: &Rc<RefCell<Vec<usize>>>,
+) -> Box<dyn Provider> {
+    let different_requests = Rc::clone(different_requests);
+    let check_request = Box::new(move |comparison: &RequestComparison<'_>| {
+        if !comparison.is_same() {
+            different_requests.borrow_mut().push(comparison.index);
+        }
+        Ok(())
+    });
+    Box::new(RecordedProvider::new(recordings, check_request))
+}
+
+fn recorded_human(events: &[Event]) -> Box<dyn HumanPrompt> {
+    let answers = events.iter().filter_map(|event| match &event.payload {
+        Payload::HumanInputReceived { call_id, response, .. } => {
+            Some((call_id.clone(), response.clone()))
+        }
+        _ => None,
+    });
+    Box::new(RecordedHuman(answers.collect()))
+}
+
+/// Splits the events of a run at each user message, and where a process called another LLM.
+fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
+    let mut parts: Vec<ReplayPart> = Vec::new();
+    let mut settings = ReplayedSettings::default();
+    for event in events {
+        let is_answer = match &event.payload {
+            Payload::EngineStart(start) => {
+                settings = ReplayedSettings::from_start(start);
+                false
+            }
+            Payload::UserMessage { content } => {
+                let message = Some(content.clone());
+                let settings = settings.clone();
+                parts.push(ReplayPart { message, settings, answer_count: 0 });
+                false
+            }
+            Payload::Thought(_) => true,
+            Payload::Error { error_details, .. } => error_details.invocation.is_some(),
+            _ => false,
+        };
+        if !is_answer {
+            continue;
+        }
+        match parts.last_mut() {
+            Some(part) if part.settings == settings => part.answer_count += 1,
+            Some(part) if part.answer_count == 0 => {
+                part.settings.clone_from(&settings);
+                part.answer_count = 1;
+            }
+            Some(_) => {
+                let settings = settings.clone();
+                parts.push(ReplayPart { message: None, settings, answer_count: 1 });
+            }
+            None => {}
+        }
+    }
+    parts
+}
+
+/// Compares the turns, the end, the files and the requests of both runs.
+fn compare_replay(
+    original: &OriginalRun,
+    replayed: &ReplayedRun,
+    different_requests: &[usize],
+    files: FilesComparison,
+) -> ReplayOutcome {
+    let id = original.id.clone();
+    let original_turns = replay::collect_turns(&original.events);
+    let turns = replay::collect_turns(&replayed.events);
+    let original_state = RunState::from_events(&original.events);
+    let state = RunState::from_events(&replayed.events);
+    let mut differences = replay::compare_turns(&original_turns, &turns);
+    differences.extend(compare_endings(&original_state, &state));
+    differences.extend(files.differences);
+    let mut notes =
+        vec![format!("the tools ran in {}, as run {}", work_dir_of(&state), replayed.id)];
+    let requests: Vec<(usize, ReplayDifference)> = different_requests
+        .iter()
+        .filter_map(|index| Some((index + 1, compare_request(original, replayed, *index)?)))
+        .collect();
+    let numbers: Vec<usize> = requests.iter().map(|(number, _)| *number).collect();
+    // After a different observation every request differs, too.
+    let first = differences.first().and_then(|difference| difference.iteration);
+    if let Some((_, request)) = requests.into_iter().next()
+        && first.is_none_or(|first| request.iteration.is_some_and(|at| at <= first))
+    {
+        differences.insert(0, request);
+    }
+    if !numbers.is_empty() {
+        let list: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+        notes.push(format!("requests that differ: {}", list.join(", ")));
+    }
+    let heading = match differences.len() {
+        0 => {
+            let answers = crate::pluralize(turns.len(), "answer");
+            let calls = crate::pluralize(turns.iter().map(|turn| turn.calls.len()).sum(), "call");
+            format!("the tools of run {id} did the same: {answers}, {calls}")
+        }
+        count => {
+            let count = crate::pluralize(count, "difference");
+            format!("the tools of run {id} did not do the same: {count}")
+        }
+    };
+    let replayed_as = json!({"run_id": replayed.id.as_str(), "work_dir": work_dir_of(&state)});
+    ReplayOutcome {
+        id,
+        heading,
+        differences,
+        not_checked: files.not_checked.into_iter().collect(),
+        notes,
+        other_label: "now",
+        extra_json: json!({"replayed_as": replayed_as, "requests_that_differ": numbers}),
+    }
+}
+
+/// Compares the results and the final statuses.
+fn compare_endings(original: &RunState, replayed: &RunState) -> Vec<ReplayDifference> {
+    let difference = |subject: &str, before: String, after: String| {
+        ReplayDifference::between(None, subject.to_owned(), &before, &after)
+    };
+    let result =
+        |state: &RunState| state.result.as_ref().map_or("none".to_owned(), ToString::to_string);
+    let mut differences = Vec::new();
+    differences.extend(difference("the result", result(original), result(replayed)));
+    // An interrupted run ended before the end of its recording.
+    if !matches!(original.status, Some(RunStatus::Interrupted | RunStatus::Running)) {
+        let status =
+            |state: &RunState| state.status.map_or(String::new(), |status| status.to_string());
+        differences.extend(difference("the status", status(original), status(replayed)));
+    }
+    differences
+}
+
+fn work_dir_of(state: &RunState) -> String {
+    state.start.as_ref().map_or(String::new(), |start| start.work_dir.clone())
+}
+
+/// The first difference between two requests with the same index. `None` if they differ only in the paths of the files that
+/// hold truncated output.
+fn compare_request(
+    original: &OriginalRun,
+    replayed: &ReplayedRun,
+    index: usize,
+) -> Option<ReplayDifference> {
+    const SUBJECT: &str = "the request";
+    let before = RequestText::read(&original.dir, &original.events, index)?;
+    let after = RequestText::read(&replayed.dir, &replayed.events, index)?;
+    let old = RequestBreakdown::parse(&before.text, &before.blocks, TokenRatio::default()).ok()?;
+    let new = RequestBreakdown::parse(&after.text, &after.blocks, TokenRatio::default()).ok()?;
+    replay::request_difference(before.iteration, SUBJECT, &old, &new).or_else(|| {
+        let iteration = Some(before.iteration);
+        ReplayDifference::between(iteration, SUBJECT.to_owned(), &before.text, &after.text)
+    })
+}
+
+struct RequestText {
+    iteration: u32,
+    text: String,
+    blocks: Vec<ContextBlock>,
+}
+
+impl RequestText {
+    /// Reads the request with this index in the order in which the run sent its requests.
+    fn read(run_dir: &Path, events: &[Event], index: usize) -> Option<Self> {
+        let mut sent = events.iter().filter_map(|event| match &event.payload {
+            Payload::Thought(thought) => Some((thought.iteration, thought.invocation.as_ref()?)),
+            Payload::Error { error_details, .. } => Some((0, error_details.invocation.as_ref()?)),
+            _ => None,
+        });
+        let (iteration, name) = sent.nth(index)?;
+        let text = replay::without_output_path(&record::read_request(run_dir, name).ok()?);
+        let blocks = record::read_context_blocks(run_dir, name).ok().flatten().unwrap_or_default();
+        Some(Self { iteration, text, blocks })
+    }
+}

@@ -1,0 +1,223 @@
+//! The states of a workspace that an argument can name: the end of an iteration, a snapshot, or the current files.
+
+use super::failure::CommandFailure;
+use super::process_environment;
+use super::run_preparation::{self, EnvFileOptions};
+use delta_agent::agent::Agent;
+use delta_base::api_key_names::api_key_variables;
+use delta_base::durable::FileError;
+use delta_base::id::SnapshotId;
+use delta_base::redact::Secrets;
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_run::state::RunState;
+use delta_snapshot::{EntryKind, ExcludePatterns, SnapshotChange, SnapshotStore, TreeEntry};
+use std::fmt;
+use std::path::Path;
+
+/// The number of digits that name a snapshot.
+pub const MIN_ID_DIGITS: usize = 12;
+
+/// The number of paths that a message lists.
+const MAX_LISTED_PATHS: usize = 5;
+
+/// A state of a workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestorePoint {
+    /// The end of an iteration; 0 is the state before the run.
+    Iteration(u32),
+    /// A prefix of a snapshot id.
+    Snapshot(String),
+    /// The current files.
+    Now,
+}
+
+impl RestorePoint {
+    /// Parses an iteration number, `now` or a prefix of a snapshot id.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let is_snapshot_id = (MIN_ID_DIGITS..=64).contains(&text.len())
+            && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        match text.parse() {
+            _ if text == "now" => Ok(Self::Now),
+            _ if is_snapshot_id => Ok(Self::Snapshot(text.to_owned())),
+            Ok(number) => Ok(Self::Iteration(number)),
+            Err(_) => Err(format!(
+                "expected the number of an iteration, 0 for the state before the run, or at least {MIN_ID_DIGITS} digits of a snapshot id"
+            )),
+        }
+    }
+
+    /// Finds the snapshot in a run; returns `None` for the current files.
+    pub fn resolve(
+        &self,
+        state: &RunState,
+        id: &impl fmt::Display,
+    ) -> Result<Option<SnapshotId>, CommandFailure> {
+        let timeline = &state.timeline;
+        let Some(first) = timeline.first() else {
+            let hint = "enable them with `--snapshots`, or with `snapshots: true` in agent.yaml";
+            return Err(CommandFailure::not_found(format!("run {id} has no snapshots"), hint));
+        };
+        let snapshot = match self {
+            Self::Now => return Ok(None),
+            Self::Iteration(number) => {
+                let is_open = *number == state.iterations && !state.is_between_iterations();
+                if *number > state.iterations || is_open {
+                    let message = format!("run {id} has no complete iteration {number}");
+                    let last = state.iterations - u32::from(!state.is_between_iterations());
+                    let hint = format!("its last complete iteration is {last}");
+                    return Err(CommandFailure::not_found(message, hint));
+                }
+                timeline.at_end_of(*number).ok_or_else(|| {
+                    let message =
+                        format!("run {id} has no snapshot from iteration {number} or before");
+                    let hint = format!("its first snapshot is of iteration {}", first.iteration);
+                    CommandFailure::not_found(message, hint)
+                })?
+            }
+            Self::Snapshot(digits) => match timeline.with_id_prefix(digits).as_slice() {
+                [snapshot] => snapshot,
+                [] => {
+                    let message = format!("run {id} has no snapshot whose id starts with {digits}");
+                    let hint = "the SNAPSHOT and ROLLBACK events of its journal contain the ids";
+                    return Err(CommandFailure::not_found(message, hint));
+                }
+                _ => {
+                    let message = format!("several snapshot ids start with {digits}");
+                    return Err(CommandFailure::not_found(message, "give more digits"));
+                }
+            },
+        };
+        Ok(Some(snapshot.tree))
+    }
+}
+
+impl fmt::Display for RestorePoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Iteration(0) => f.write_str("the state before the run"),
+            Self::Iteration(number) => write!(f, "the end of iteration {number}"),
+            Self::Snapshot(digits) => write!(f, "snapshot {digits}"),
+            Self::Now => f.write_str("the current files"),
+        }
+    }
+}
+
+/// Opens the snapshots of a run with the exclude patterns of its last process.
+pub fn open_run_store(dir: &Path, state: &RunState) -> Result<SnapshotStore, CommandFailure> {
+    let patterns = state.timeline.last().map(|last| last.exclude.as_slice()).unwrap_or_default();
+    let exclude = ExcludePatterns::parse(patterns.iter().map(String::as_str))
+        .map_err(|problem| CommandFailure::damaged(problem, None))?;
+    Ok(open_store_excluding(dir, state, exclude)?)
+}
+
+/// Opens the snapshots of a run with new exclude patterns. Files that the last snapshot left out because they contain a key
+/// stay out, even if this process does not know the key.
+pub fn open_store_excluding(
+    dir: &Path,
+    state: &RunState,
+    exclude: ExcludePatterns,
+) -> Result<SnapshotStore, FileError> {
+    let mut store = SnapshotStore::open(dir, exclude)?;
+    if let Some(last) = state.timeline.last() {
+        // Files that a rollback left in place are in the snapshot that it saved, not in the one that it restored.
+        for tree in [Some(last.tree), last.saved].into_iter().flatten() {
+            store.omit_secret_paths_of(tree);
+        }
+    }
+    Ok(store)
+}
+
+/// The secrets that snapshots of a workspace must not contain. The agent names the variable of the key; if it does not load,
+/// the run's copy of the agent does.
+pub fn workspace_secrets(
+    dir: &Path,
+    state: &RunState,
+    workspace: &Path,
+    env_files: &EnvFileOptions,
+) -> Result<Secrets, CommandFailure> {
+    let home =
+        state.start.as_ref().map_or_else(|| dir.to_owned(), |start| (&start.agent_home).into());
+    let load = |home: &Path| Agent::load(home, None, &run_preparation::read_import_path()).ok();
+    let agent = load(&home).or_else(|| load(&dir.join("agent")));
+    let key_variable = agent.as_ref().and_then(|agent| agent.llm.api_key_env.as_deref());
+    let names = api_key_variables(process_environment::variables(), key_variable);
+    let trust = run_preparation::read_operator_trust(Some(workspace));
+    let layers = run_preparation::read_env_layers(Some(workspace), &home, env_files, &trust)?;
+    Ok(layers.secrets(&names))
+}
+
+/// Whether the change only creates or deletes the directory of the next change.
+pub fn is_implied_directory(change: &SnapshotChange, next: Option<&SnapshotChange>) -> bool {
+    let is_directory = |entry: &Option<TreeEntry>| {
+        entry.as_ref().is_none_or(|entry| entry.kind == EntryKind::Directory)
+    };
+    let is_created_or_deleted = change.before.is_none() || change.after.is_none();
+    let prefix = [&change.path, &b"/"[..]].concat();
+    is_created_or_deleted
+        && is_directory(&change.before)
+        && is_directory(&change.after)
+        && next.is_some_and(|next| next.path.starts_with(&prefix))
+}
+
+/// Lists the first paths, for a message.
+pub fn list_some_paths(paths: &[Vec<u8>]) -> String {
+    let listed: Vec<String> =
+        paths.iter().take(MAX_LISTED_PATHS).map(|path| display_snapshot_path(path)).collect();
+    let more = match paths.len().saturating_sub(MAX_LISTED_PATHS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", listed.join(", "))
+}
+
+/// A path of a snapshot on one line.
+pub fn display_snapshot_path(path: &[u8]) -> String {
+    strip_terminal_controls(&String::from_utf8_lossy(path)).replace('\n', "?")
+}
+
+/// The number of changes of each kind.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ChangeCount {
+    pub changed: usize,
+    pub created: usize,
+    pub deleted: usize,
+}
+
+impl ChangeCount {
+    /// Counts the changes.
+    pub fn new(changes: &[SnapshotChange]) -> Self {
+        let mut count = Self::default();
+        for change in changes {
+            match (&change.before, &change.after) {
+                (None, _) => count.created += 1,
+                (_, None) => count.deleted += 1,
+                _ => count.changed += 1,
+            }
+        }
+        count
+    }
+}
+
+impl fmt::Display for ChangeCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { changed, created, deleted } = self;
+        write!(f, "{changed} changed, {created} created, {deleted} deleted")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_16_3_a_point_is_a_number_a_tree_or_now() {
+        let tree = "0123456789ab".to_owned();
+        assert_eq!(RestorePoint::parse("0"), Ok(RestorePoint::Iteration(0)));
+        assert_eq!(RestorePoint::parse("123456789"), Ok(RestorePoint::Iteration(123_456_789)));
+        assert_eq!(RestorePoint::parse("now"), Ok(RestorePoint::Now));
+        assert_eq!(RestorePoint::parse(&tree), Ok(RestorePoint::Snapshot(tree)));
+        for wrong in ["", "-1", "12345678901", "0123456789AB", "then"] {
+            assert!(RestorePoint::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,593 @@
+//! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
+
+use super::budget::{self, LimitOptions};
+use super::failure::CommandFailure;
+use super::terminal_prompt::TerminalPrompt;
+use super::{operator_key, operator_state, process_environment, restore_point};
+use clap::Args;
+use delta_agent::agent::Agent;
+use delta_agent::agent::env_layers::{DotenvLocations, EnvLayers};
+use delta_agent::agent::tool_imports::{IMPORT_PATH_VARIABLE, ImportPath};
+use delta_agent::ask_human::HumanPrompt;
+use delta_agent::child_environment::ChildEnvironment;
+use delta_agent::trust_store::{OperatorTrust, TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
+use delta_base::api_key_names::{API_KEY_VARIABLES, api_key_variables};
+use delta_base::durable::{FileError, LogFile};
+use delta_base::id::RunId;
+use delta_base::redact::Secrets;
+use delta_base::signal::CancelToken;
+use delta_base::terminal;
+use delta_base::time;
+use delta_engine::engine::Engine;
+use delta_engine::progress::{ProgressPrinter, Verbosity};
+use delta_engine::result_output::{self, OutputFormat};
+use delta_engine::run_result::{ContinueCommand, RunResult};
+use delta_llm::llm::ModelChoice;
+use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
+use delta_llm::llm::openai::OpenAiProvider;
+use delta_llm::llm::{self, Endpoint, LlmConfig, Provider, ProviderKind};
+use delta_process as process;
+use delta_program::number_argument::parse_number_in;
+use delta_program::stdio;
+use delta_run::agent_copy;
+use delta_run::bounds::{Nesting, RunBounds};
+use delta_run::event::{AgentCopy, EngineStart, Event, RunStatus};
+use delta_run::ledger::{Budget, Ledger};
+use delta_run::limits::{BudgetAmount, Limits};
+use delta_run::ownership;
+use delta_run::run::{Run, RunNotice, RunObserver};
+use delta_run::state::RunState;
+use delta_run::workspace::Workspace;
+use delta_shell::EngineVars;
+use delta_snapshot::{ExcludePatterns, SnapshotStore};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+/// The options of `run` and `continue`.
+#[derive(Debug, Clone, Args)]
+pub struct RunOptions {
+    /// Stop after N LLM calls [default: `max_iterations` in agent.yaml]
+    #[arg(long, value_name = "N", value_parser = parse_number_in(1..=u32::MAX))]
+    pub max_iterations: Option<u32>,
+    #[command(flatten)]
+    pub limits: LimitOptions,
+    #[command(flatten)]
+    pub env_files: EnvFileOptions,
+    /// Use another LLM: NAME, or PROVIDER:NAME (openai, script, command or recorded)
+    #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
+    pub model: Option<ModelChoice>,
+    /// Take a snapshot of the workspace at each iteration, for `delta rollback` and `delta diff`
+    #[arg(long)]
+    pub snapshots: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    pub format: OutputFormat,
+    /// Answer the agent's questions at this terminal
+    #[arg(short, long)]
+    pub interactive: bool,
+    /// Show reasoning and complete results
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
+    /// Show errors only
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print nothing, not even errors; the caller reports them.
+    #[arg(skip)]
+    pub silent: bool,
+}
+
+/// The option for files of variables.
+#[derive(Debug, Clone, Default, Args)]
+pub struct EnvFileOptions {
+    /// Read variables from FILE for this command; may be repeated, the last one wins
+    #[arg(long, value_name = "FILE")]
+    pub env_file: Vec<PathBuf>,
+}
+
+impl RunOptions {
+    /// The options of a command that drives a run but has no such options of its own.
+    pub fn new(max_iterations: Option<u32>, model: Option<ModelChoice>) -> Self {
+        Self {
+            max_iterations,
+            limits: LimitOptions::default(),
+            env_files: EnvFileOptions::default(),
+            model,
+            snapshots: false,
+            format: OutputFormat::Text,
+            interactive: false,
+            verbose: false,
+            quiet: false,
+            silent: false,
+        }
+    }
+
+    fn verbosity(&self) -> Verbosity {
+        match (self.quiet, self.verbose) {
+            _ if self.silent => Verbosity::Silent,
+            (true, _) => Verbosity::Quiet,
+            (false, true) => Verbosity::Verbose,
+            (false, false) => Verbosity::Normal,
+        }
+    }
+
+    /// Prints notes to stderr, unless the user wants only errors.
+    pub fn print_notes(&self, lines: &[String]) {
+        for line in lines.iter().filter(|_| !self.quiet && !self.silent) {
+            stdio::print_error_line(line);
+        }
+    }
+
+    /// The prompt for the agent's questions, with `-i` and only at a terminal.
+    fn human_prompt(&self, cancel: &CancelToken) -> Option<Box<dyn HumanPrompt>> {
+        if self.interactive && !self.asks_human() && !self.quiet {
+            stdio::print_error_line(
+                "Note: `-i` has no effect without a terminal; questions wait for `delta continue`",
+            );
+        }
+        self.asks_human()
+            .then(|| Box::new(TerminalPrompt { cancel: cancel.clone() }) as Box<dyn HumanPrompt>)
+    }
+
+    /// Whether an option is set that has an effect only while the engine works.
+    pub fn has_engine_option(&self) -> bool {
+        self.interactive
+            || self.snapshots
+            || self.max_iterations.is_some()
+            || !self.limits.are_none()
+    }
+
+    /// Whether the agent's questions are asked at this terminal.
+    pub fn asks_human(&self) -> bool {
+        self.interactive && terminal::can_prompt_person()
+    }
+}
+
+/// Loads the agent in `home` and prints its warnings. Creates and changes nothing.
+pub fn load_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFailure> {
+    let agent = Agent::load(home, options.model.as_ref(), &read_import_path())?;
+    options.print_notes(&agent.warnings);
+    Ok(agent)
+}
+
+/// The variables of the environment and of the `.env` files that count for an agent and its workspace.
+pub fn read_env_layers(
+    workspace: Option<&Path>,
+    agent: &Path,
+    options: &EnvFileOptions,
+    trust: &OperatorTrust,
+) -> Result<EnvLayers, CommandFailure> {
+    // A current directory that no longer exists has no `.env` file.
+    let current = std::env::current_dir().unwrap_or_default();
+    let named_files: Vec<PathBuf> = options.env_file.iter().rev().cloned().collect();
+    let locations = DotenvLocations {
+        workspace,
+        agent_home: agent,
+        current_dir: &current,
+        named_files: &named_files,
+    };
+    let process = process_environment::variables().clone();
+    let mut layers =
+        EnvLayers::read(&locations, process, &|path, content| trust.trusts_file(path, content))?;
+    if let Some(directory) = trust.ignored_directory().filter(|_| !layers.notes.is_empty()) {
+        layers.notes.push(format!(
+            "Note: what `delta trust` keeps in {} does not count, for the workspace contains it; set DELTA_STATE_DIR to a directory outside of it",
+            directory.display()
+        ));
+    }
+    if let Some(key) = operator_key::read_operator_key()? {
+        layers.set_operator_key(key.value, key.description);
+    }
+    Ok(layers)
+}
+
+/// What the operator trusts in a run with this workspace.
+pub fn read_operator_trust(workspace: Option<&Path>) -> OperatorTrust {
+    OperatorTrust::new(
+        operator_state::trust_store().ok(),
+        workspace,
+        process_environment::raw_variable(TRUST_VARIABLE),
+        &process_environment::variable(TRUSTED_HOSTS_VARIABLE).unwrap_or_default(),
+    )
+}
+
+/// The directories from which the operator allows agents to import.
+pub fn read_import_path() -> ImportPath {
+    ImportPath::parse(&process_environment::variable(IMPORT_PATH_VARIABLE).unwrap_or_default())
+}
+
+/// Where delta cannot find processes.
+const UNSEEN_PROCESSES: &str = "Note: /proc does not show the processes of this PID namespace, so delta does not end what calls leave \
+     running; mount it, for example with `unshare --mount-proc`";
+
+/// A loaded agent with its endpoint and its secrets.
+pub struct PreparedAgent {
+    pub agent: Agent,
+    /// What must never be written to a file.
+    pub secrets: Secrets,
+    /// The variables that contain the secrets.
+    key_names: Vec<String>,
+    /// The ledgers of the runs that started this process, innermost first.
+    enclosing_ledgers: Vec<Ledger>,
+    bounds: RunBounds,
+    nesting: Nesting,
+    /// Created early, so that a wrong address or proxy is reported before anything is written.
+    endpoint: Option<OpenAiProvider>,
+    layers: EnvLayers,
+}
+
+impl PreparedAgent {
+    /// Reads what the agent needs from its environment. `workspace` is `None` if the run will create a new one. Creates and
+    /// changes nothing.
+    pub fn new(
+        agent: Agent,
+        workspace: Option<&Path>,
+        options: &RunOptions,
+    ) -> Result<Self, CommandFailure> {
+        let enclosing = budget::enclosing_ledgers()?;
+        budget::check_limits(&agent, options.limits.limits(), &enclosing)?;
+        Self::prepare(agent, workspace, options, enclosing, true)
+    }
+
+    /// Returns the agent if [`PreparedAgent::new`] would succeed; prints nothing.
+    pub fn check(
+        agent: Agent,
+        workspace: &Path,
+        options: &RunOptions,
+    ) -> Result<Agent, CommandFailure> {
+        let quiet = RunOptions { quiet: true, ..options.clone() };
+        Ok(Self::new(agent, Some(workspace), &quiet)?.agent)
+    }
+
+    /// Like [`PreparedAgent::new`], for an agent whose LLM is not called: recorded answers cost nothing.
+    pub fn without_llm(
+        mut agent: Agent,
+        workspace: Option<&Path>,
+        options: &RunOptions,
+    ) -> Result<Self, CommandFailure> {
+        agent.limits = Limits::default();
+        Self::prepare(agent, workspace, options, Vec::new(), false)
+    }
+
+    fn prepare(
+        agent: Agent,
+        workspace: Option<&Path>,
+        options: &RunOptions,
+        enclosing_ledgers: Vec<Ledger>,
+        calls_llm: bool,
+    ) -> Result<Self, CommandFailure> {
+        let bounds = options.limits.bounds().or(agent.bounds);
+        let nesting = budget::nesting(&bounds)?;
+        let trust = read_operator_trust(workspace);
+        let mut layers = read_env_layers(workspace, &agent.home, &options.env_files, &trust)?;
+        // Before an error: a file that is not trusted may have the missing key.
+        options.print_notes(&layers.notes);
+        let key_names =
+            api_key_variables(process_environment::variables(), agent.llm.api_key_env.as_deref());
+        if let Some(name) = &agent.llm.api_key_env {
+            process_environment::overwrite_key(name);
+        }
+        let mut endpoint = None;
+        let mut endpoint_variables: Vec<&str> = Vec::new();
+        if calls_llm {
+            add_key_from_command(&agent.llm, &mut layers)?;
+        }
+        if calls_llm && matches!(agent.llm.provider, ProviderKind::OpenAi) {
+            let address = resolve_endpoint(&agent.llm, &mut layers, &trust)?;
+            options.print_notes(address.note.as_slice());
+            endpoint = Some(OpenAiProvider::new(address, agent.llm.model.clone())?);
+            endpoint_variables.extend(key_names.iter().map(String::as_str));
+            endpoint_variables.extend(ADDRESS_VARIABLES);
+        }
+        let vars = EngineVars {
+            agent_home: agent.home.clone(),
+            cwd: workspace.unwrap_or(Path::new("")).to_owned(),
+            run_dir: PathBuf::new(),
+        };
+        let has_workspace = workspace.is_some_and(Path::is_dir);
+        options.print_notes(&agent.context.unmatched_patterns(&vars, has_workspace));
+        options.print_notes(&layers.describe_origins(&endpoint_variables));
+        let secrets = layers.secrets(&key_names);
+        Ok(Self { agent, secrets, key_names, enclosing_ledgers, bounds, nesting, endpoint, layers })
+    }
+
+    /// Copies the agent's files into the run directory, unless `before`, the previous process, has copied the same files.
+    pub fn copy_agent_files(
+        &self,
+        run_dir: &Path,
+        epoch: u32,
+        before: Option<&EngineStart>,
+    ) -> Result<AgentCopy, FileError> {
+        let files: Vec<(&str, String)> = self
+            .agent
+            .source_files
+            .iter()
+            .map(|(name, text)| (*name, self.secrets.redact(text).into_owned()))
+            .collect();
+        agent_copy::copy_agent_files(run_dir, epoch, before, &files)
+    }
+
+    /// The ENGINE_START event of this process.
+    pub fn engine_start(
+        &self,
+        run: &Run,
+        workspace: &Workspace,
+        options: &RunOptions,
+        agent_copy: AgentCopy,
+    ) -> EngineStart {
+        let mut config = self.agent.run_config();
+        config.kept = Some(agent_copy);
+        if let (Some(llm), Some(model)) = (&mut config.llm, &options.model) {
+            llm.option = Some(model.to_string());
+        }
+        EngineStart {
+            run_id: run.id.clone(),
+            epoch: run.epoch(),
+            agent_home: self.agent.home.to_string_lossy().into_owned(),
+            agent_name: self.agent.name.clone(),
+            work_dir: workspace.root.to_string_lossy().into_owned(),
+            workspace_id: workspace.name(),
+            max_iterations: options.max_iterations.unwrap_or(self.agent.max_iterations),
+            calls_per_answer: Some(options.limits.bounds().or(self.bounds).max_calls_per_answer()),
+            config,
+            process: ownership::current_process(),
+            engine_version: env!("CARGO_PKG_VERSION").to_owned(),
+            parent: None,
+            seal: None,
+        }
+    }
+
+    /// The budget of the run in `dir`: the limits of this command line, of an earlier process or of the agent, and what the
+    /// enclosing runs have left. `spent` is the cost of the run's answers so far.
+    pub fn open_budget(
+        &self,
+        id: &RunId,
+        dir: &Path,
+        options: &RunOptions,
+        spent: BudgetAmount,
+        cancel: &CancelToken,
+    ) -> Result<Budget, CommandFailure> {
+        let limits = options.limits.limits();
+        let enclosing = self.enclosing_ledgers.clone();
+        let opened = budget::open_budget(id, dir, limits, &self.agent, enclosing, spent, cancel)?;
+        options.print_notes(&opened.notes);
+        Ok(opened.budget)
+    }
+
+    /// Drives a run, whose ENGINE_START has been committed, until it ends or stops.
+    pub fn drive(
+        &self,
+        run: &mut Run,
+        workspace: &Workspace,
+        options: &RunOptions,
+        budget: Budget,
+        cancel: CancelToken,
+    ) -> Result<RunResult, CommandFailure> {
+        let environment =
+            self.environment(run.id.as_str(), &run.dir, workspace, budget.ledger_path());
+        if cfg!(target_os = "linux") && !process::shows_own_processes() {
+            options.print_notes(&[UNSEEN_PROCESSES.to_owned()]);
+        }
+        let provider = self.connect_llm(&environment)?;
+        let human = options.human_prompt(&cancel);
+        let snapshots = self.open_snapshots(run, options)?;
+        Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
+            .with_snapshots(snapshots)
+            .drive(run)?;
+        print_next_steps(options, run);
+        RunResult::from_state(run.state())
+            .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))
+    }
+
+    /// The snapshots of the run, if the agent or the operator enables them or the run has some already.
+    fn open_snapshots(
+        &self,
+        run: &Run,
+        options: &RunOptions,
+    ) -> Result<Option<SnapshotStore>, CommandFailure> {
+        let last_snapshot = run.state().timeline.last();
+        let exclude = match (&self.agent.snapshots, last_snapshot) {
+            (Some(exclude), _) => exclude.clone(),
+            (None, Some(last)) => ExcludePatterns::parse(last.exclude.iter().map(String::as_str))
+                .map_err(|problem| CommandFailure::damaged(problem, None))?,
+            (None, None) if options.snapshots => ExcludePatterns::default(),
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(restore_point::open_store_excluding(&run.dir, run.state(), exclude)?))
+    }
+
+    /// Drives a run with `provider` in place of the agent's LLM and `human` in place of the terminal.
+    pub fn drive_with(
+        &self,
+        run: &mut Run,
+        workspace: &Workspace,
+        provider: Box<dyn Provider>,
+        human: Box<dyn HumanPrompt>,
+        budget: Budget,
+        cancel: CancelToken,
+    ) -> Result<(), CommandFailure> {
+        let environment =
+            self.environment(run.id.as_str(), &run.dir, workspace, budget.ledger_path());
+        let agent = &self.agent;
+        let clock = time::current_time;
+        Engine::new(agent, environment, provider, cancel, Some(human), clock, budget).drive(run)?;
+        Ok(())
+    }
+
+    /// The environment of the child processes of the run `id`.
+    pub fn environment(
+        &self,
+        id: &str,
+        run_dir: &Path,
+        workspace: &Workspace,
+        ledger: Option<&Path>,
+    ) -> ChildEnvironment {
+        process::adopt_orphans();
+        let vars = EngineVars {
+            agent_home: self.agent.home.clone(),
+            cwd: workspace.root.clone(),
+            run_dir: run_dir.to_owned(),
+        };
+        let keys = self.key_names.clone();
+        let inherited = self.layers.child_variables(&self.agent.env_file, &keys);
+        ChildEnvironment::new(inherited, keys, id, ledger, vars, self.secrets.clone())
+            .with_nesting(self.nesting)
+            .with_call_limits(self.bounds.call_limits())
+    }
+
+    /// Connects to the agent's LLM.
+    pub fn connect_llm(
+        &self,
+        environment: &ChildEnvironment,
+    ) -> Result<Box<dyn Provider>, CommandFailure> {
+        Ok(llm::create_provider(
+            &self.agent.llm,
+            self.endpoint.as_ref().map(OpenAiProvider::clone_unconnected),
+            || environment.launch_provider(),
+            environment.vars(),
+        )?)
+    }
+}
+
+/// Whether the key of `llm` is the one that has no other name.
+fn uses_default_key(llm: &LlmConfig) -> bool {
+    llm.api_key_env.as_deref().is_none_or(|name| name == API_KEY_VARIABLES[0])
+}
+
+/// Runs the command that the environment names as the source of the key, if the LLM needs a key and no variable holds it.
+fn add_key_from_command(llm: &LlmConfig, layers: &mut EnvLayers) -> Result<(), CommandFailure> {
+    let needs_key = matches!(llm.provider, ProviderKind::OpenAi | ProviderKind::Command(_));
+    if needs_key
+        && uses_default_key(llm)
+        && layers.settings(API_KEY_VARIABLES[0]).is_empty()
+        && let Some(key) = operator_key::run_environment_command()?
+    {
+        layers.set_operator_key(key.value, key.description);
+    }
+    Ok(())
+}
+
+/// The endpoint of the agent's LLM. If only a key is missing, the operator's configuration may say how to get it.
+fn resolve_endpoint(
+    llm: &LlmConfig,
+    layers: &mut EnvLayers,
+    trust: &OperatorTrust,
+) -> Result<Endpoint, CommandFailure> {
+    let resolve = |layers: &EnvLayers| {
+        Endpoint::resolve(llm, &|name| layers.settings(name), &|host| trust.trusts_host(host))
+    };
+    match resolve(layers) {
+        Err(error) if error.needs_key && uses_default_key(llm) => {
+            let Some(key) = operator_key::run_configured_command()? else {
+                return Err(error.into());
+            };
+            layers.set_operator_key(key.value, key.description);
+            Ok(resolve(layers)?)
+        }
+        resolved => Ok(resolved?),
+    }
+}
+
+/// Prints the result of a command, or its failure; returns the exit code.
+pub fn print_run_result(
+    result: Result<RunResult, CommandFailure>,
+    format: OutputFormat,
+    run_id: Option<String>,
+) -> ExitCode {
+    let result = match result {
+        Ok(result) => result,
+        Err(failure) => {
+            let code = failure.report();
+            if matches!(format, OutputFormat::Json | OutputFormat::Jsonl) {
+                let result = failure.into_run_result(run_id);
+                stdio::print_json(&result_output::render_run_result(&result, format));
+            }
+            return code;
+        }
+    };
+    let text = result_output::render_run_result(&result, format);
+    let written = match format {
+        OutputFormat::Text | OutputFormat::Raw => stdio::print_result(&text),
+        OutputFormat::Json | OutputFormat::Jsonl => stdio::print_json_result(&text),
+    };
+    if let Err(error) = &written {
+        stdio::print_error_line(&format!("error: could not write the result to stdout: {error}"));
+    }
+    ExitCode::from(match result.status {
+        RunStatus::Completed if written.is_ok() => 0,
+        RunStatus::Completed | RunStatus::Failed | RunStatus::Running => 1,
+        RunStatus::WaitingForInput => 101,
+        RunStatus::Interrupted => 130,
+    })
+}
+
+/// The token that signals set. The first call installs the handlers.
+pub fn install_cancel() -> Result<CancelToken, CommandFailure> {
+    static CANCEL: OnceLock<CancelToken> = OnceLock::new();
+    if let Some(cancel) = CANCEL.get() {
+        return Ok(cancel.clone());
+    }
+    let cancel = CancelToken::from_signals().map_err(|error| {
+        CommandFailure::config(format!("could not install the signal handlers: {error}"), None)
+    })?;
+    Ok(CANCEL.get_or_init(|| cancel).clone())
+}
+
+/// Shows progress on stderr, writes engine.log, and with `jsonl` prints every event to stdout. `before` is the state of the
+/// run so far.
+pub fn open_run_observer(
+    options: &RunOptions,
+    run_dir: &Path,
+    before: &RunState,
+) -> Result<RunObserver, CommandFailure> {
+    let mut progress = ProgressPrinter::new(
+        options.verbosity(),
+        terminal::is_stderr_terminal(),
+        time::current_time,
+    );
+    progress.log_to(LogFile::open(&run_dir.join("engine.log"))?);
+    progress.load_state(before);
+    if terminal::is_stdout_terminal()
+        && matches!(options.format, OutputFormat::Text | OutputFormat::Raw)
+    {
+        progress.omit_result();
+    }
+    let mut prints_events = options.format == OutputFormat::Jsonl;
+    Ok(Box::new(move |notice| {
+        if let RunNotice::EventDurable(event) = &notice {
+            prints_events = prints_events && stdio::print_json(&Event::to_line(event));
+        }
+        progress.show_notice(&notice);
+    }))
+}
+
+/// Prints how to continue a run that has no result yet.
+fn print_next_steps(options: &RunOptions, run: &Run) {
+    let state = run.state();
+    let next = ContinueCommand::from_state(state);
+    // The result as text on the same terminal says it already.
+    let is_redundant =
+        options.quiet || terminal::is_stdout_terminal() && options.format == OutputFormat::Text;
+    match state.status {
+        Some(RunStatus::WaitingForInput) if state.has_left_processes => {
+            stdio::print_error_line("The agent is waiting for your answer. Give it with:");
+            stdio::print_error_line(&format!("  {next} -m ANSWER"));
+        }
+        Some(RunStatus::WaitingForInput) => {
+            let response = run.dir.join("interaction/response.txt");
+            stdio::print_error_line(
+                "The agent is waiting for your answer. Give it in one of two ways:",
+            );
+            stdio::print_error_line(&format!("  {next} -m ANSWER"));
+            stdio::print_error_line(&format!("  write it to {}", response.display()));
+            stdio::print_error_line(&format!("    and then: {next}"));
+        }
+        Some(RunStatus::Interrupted) if !is_redundant => {
+            stdio::print_error_line(&format!("Continue with: {next}"));
+        }
+        Some(RunStatus::Failed) if !is_redundant && state.question().is_some() => {
+            stdio::print_error_line(&format!("Continue with: {next} -i"));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,249 @@
+//! `delta show`: prints one run.
+
+use super::context::iteration_request::IterationRequest;
+use super::failure::CommandFailure;
+use super::run_argument::{LocatedRun, RunArgument};
+use super::{completion_candidates, continue_run, run_preparation};
+use clap::{Args, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_base::time;
+use delta_engine::progress::{ProgressPrinter, Verbosity};
+use delta_engine::run_result::{ContinueCommand, RunResult};
+use delta_program::number_argument::parse_number_in;
+use delta_program::stdio;
+use delta_run::event::{Event, RunStatus};
+use delta_run::history::{CallHistory, Iteration, RunHistory};
+use delta_run::ledger::Ledger;
+use delta_run::limits::BudgetAccount;
+use delta_run::ownership::{self, OwnerStatus};
+use delta_run::run::RunNotice;
+use delta_run::run_tree;
+use delta_run::state::RunState;
+use serde_json::{Value as Json, json};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often `--follow` looks for new events.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Show a run: its task, its iterations and what it waits for
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ShowArgs {
+    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    run: RunArgument,
+    /// Workspace of the run
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Print the exact request of iteration N, byte for byte
+    #[arg(long, value_name = "N", value_parser = parse_number_in(0..=u32::MAX), conflicts_with_all = ["follow", "format"])]
+    request: Option<u32>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = ShowFormat::Text)]
+    format: ShowFormat,
+    /// Keep showing new events until the run's process exits
+    #[arg(short, long)]
+    follow: bool,
+    /// Show complete results
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta show RUN -w ./work
+  delta show RUN -w ./work --follow
+  delta show RUN -w ./work --request 3 | jq .messages
+  delta show RUN -w ./work --format json | jq '.iterations[].calls[].tool'";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ShowFormat {
+    /// Readable report
+    Text,
+    /// One JSON object; with --follow, one event per line
+    Json,
+}
+
+/// Prints a run; returns the exit code.
+pub fn show_command(args: &ShowArgs) -> ExitCode {
+    match show_run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn show_run(args: &ShowArgs) -> Result<(), CommandFailure> {
+    let (run, events) = args.run.find_and_read(&args.work_dir)?;
+    if let Some(iteration) = args.request {
+        return print_request(&run.dir, &events, iteration);
+    }
+    if args.format == ShowFormat::Json && !args.follow {
+        stdio::print_text(&format!("{}\n", run_json(&events)));
+        return Ok(());
+    }
+    follow_run(args, &run, events)
+}
+
+/// Prints the events, and with `--follow` new events as they come.
+fn follow_run(
+    args: &ShowArgs,
+    run: &LocatedRun,
+    mut events: Vec<Event>,
+) -> Result<(), CommandFailure> {
+    let verbosity = if args.verbose { Verbosity::Verbose } else { Verbosity::Normal };
+    let mut progress = ProgressPrinter::for_stdout(verbosity, time::current_time);
+    let cancel = if args.follow { Some(run_preparation::install_cancel()?) } else { None };
+    let mut state = RunState::default();
+    let mut shown_count = 0;
+    loop {
+        for event in &events[shown_count..] {
+            state.apply(event);
+            match args.format {
+                ShowFormat::Text => {
+                    let notices = [
+                        RunNotice::EventsWritten(std::slice::from_ref(event)),
+                        RunNotice::EventDurable(event),
+                    ];
+                    notices.iter().for_each(|notice| progress.show_notice(notice));
+                }
+                ShowFormat::Json if !stdio::print_json(&event.to_line()) => return Ok(()),
+                ShowFormat::Json => {}
+            }
+        }
+        shown_count = events.len();
+        let is_running = state.status == Some(RunStatus::Running);
+        // There is a token only with `--follow`; a signal ends the wait.
+        if !is_running || cancel.as_ref().is_none_or(|cancel| cancel.wait(FOLLOW_INTERVAL)) {
+            break;
+        }
+        // Checked before the journal is read, so that the last events of a process that ends now are shown.
+        let is_gone = process_is_gone(&state);
+        events = continue_run::read_journal(&run.id, &run.dir)?.events;
+        if is_gone && events.len() == shown_count {
+            break;
+        }
+    }
+    if args.format == ShowFormat::Text {
+        print_summary(&mut progress, &state, run);
+    }
+    Ok(())
+}
+
+/// Whether the last process of the run has died on this host.
+fn process_is_gone(state: &RunState) -> bool {
+    let process = state.start.as_ref().map(|start| &start.process);
+    process.is_some_and(|process| ownership::owner_status(process) == OwnerStatus::Dead)
+}
+
+/// Prints the cost of the run, its child runs, and how to continue it.
+fn print_summary(progress: &mut ProgressPrinter, state: &RunState, run: &LocatedRun) {
+    // The journal and the path of the workspace can contain anything.
+    let mut print_line = |text: &str| progress.print_line(&strip_terminal_controls(text));
+    let Some(result) = RunResult::from_state(state) else { return };
+    let usage = &result.metrics.usage;
+    if usage.input_tokens + usage.output_tokens > 0 {
+        let cost = usage.total_cost_usd.map_or(String::new(), |cost| format!(", {cost:.4} USD"));
+        let tokens = format!("{} tokens in, {} out", usage.input_tokens, usage.output_tokens);
+        print_line(&format!("{tokens}{cost}"));
+    }
+    match Ledger::read_account(&run.dir) {
+        Ok(ledger) => {
+            let shares = ledger.iter().flat_map(BudgetAccount::describe_usage);
+            shares.for_each(|share| print_line(&share));
+        }
+        Err(error) => print_line(&error.to_string()),
+    }
+    for child in run_tree::read_child_runs(&run.dir) {
+        print_line(&format!("it started run {}", child.run_id));
+    }
+    if !run.is_in_workspace() {
+        return;
+    }
+    let next = ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument);
+    match (state.status, state.question()) {
+        (Some(RunStatus::Running), _) => {
+            let process = state.start.as_ref().map(|start| &start.process);
+            let owner = process.map_or(OwnerStatus::Dead, ownership::owner_status);
+            print_line(&match (owner, process) {
+                (OwnerStatus::Alive, Some(process)) => {
+                    format!("process {} is working on it", process.pid)
+                }
+                (OwnerStatus::OnOtherHost, Some(process)) => {
+                    format!(
+                        "process {} on host {} is working on it or has died",
+                        process.pid, process.hostname
+                    )
+                }
+                _ => format!("its process has died; continue with: {next}"),
+            });
+        }
+        // The question itself is printed above.
+        (_, Some(_)) => print_line(&format!("answer with: {next} -m ANSWER")),
+        (Some(RunStatus::Interrupted), None) => print_line(&format!("continue with: {next}")),
+        _ => {}
+    }
+}
+
+fn print_request(dir: &Path, events: &[Event], iteration: u32) -> Result<(), CommandFailure> {
+    let requests = IterationRequest::list(events);
+    stdio::print_text(&IterationRequest::find(&requests, Some(iteration))?.read_text(dir)?);
+    Ok(())
+}
+
+/// The run as one JSON object.
+fn run_json(events: &[Event]) -> Json {
+    let state = RunState::from_events(events);
+    let history = RunHistory::from_events(events);
+    let messages: Vec<Json> = history
+        .user_messages()
+        .map(|message| json!({"timestamp": message.timestamp, "content": message.value}))
+        .collect();
+    let iterations: Vec<Json> = history.iterations.iter().map(iteration_json).collect();
+    let mut json = RunResult::from_state(&state).map_or(Json::Null, |result| json!(result));
+    if state.status == Some(RunStatus::Running) {
+        json["status"] = json!(RunStatus::Running);
+    }
+    if let Some(origin) = &state.origin {
+        json["origin"] = json!(origin);
+    }
+    json["messages"] = messages.into();
+    json["iterations"] = iterations.into();
+    json
+}
+
+fn iteration_json(iteration: &Iteration<'_>) -> Json {
+    let thought = iteration.thought.value;
+    json!({
+        "iteration": thought.iteration,
+        "timestamp": iteration.thought.timestamp,
+        "thought": thought.content,
+        "usage": thought.usage,
+        "invocation": thought.invocation,
+        "calls": iteration.calls.iter().filter_map(call_json).collect::<Vec<Json>>(),
+    })
+}
+
+/// A call as JSON; `None` if it was not started.
+fn call_json(call: &CallHistory<'_>) -> Option<Json> {
+    let request = call.request?.value;
+    let result = call.result.map(|result| {
+        let result = result.value;
+        json!({
+            "observation": result.observation_content,
+            "exit_code": result.exit_code,
+            "duration_ms": result.duration_ms,
+            "execution": result.execution,
+            "truncated": result.truncated,
+        })
+    });
+    Some(json!({
+        "call_id": request.call_id,
+        "tool": request.tool_name,
+        "arguments": request.tool_args,
+        "argv": request.argv,
+        "result": result,
+    }))
+}

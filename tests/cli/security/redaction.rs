@@ -1,0 +1,55 @@
+//! Redaction hides keys of the operator, and nothing else (C-15.3).
+
+use crate::DELTA;
+use serde_json::json;
+use test_support::sandbox::Sandbox;
+use test_support::server::{Answer, ScriptedServer};
+
+const KEY: &str = "sk-operator/0123456789";
+
+/// A "key" in the workspace hid files from snapshots, and words from the LLM.
+#[test]
+fn c_15_3_a_file_that_is_not_trusted_has_nothing_redacted() {
+    let tools = "  - {name: t, exec: 'echo rm-everything-2 ${text}'}\n";
+    let turns = "- call: [{tool: t, args: {text: rm-everything-2}}]\n- say: ${last}";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    sandbox.write("work/.env", "DELTA_API_KEY=rm-everything-2\nOPENAI_API_KEY=important-1\n");
+    sandbox.write("work/file", "important-1\n");
+    let ran = sandbox.run("go", &["--format", "raw", "--snapshots"]).expect_code(0);
+    assert_eq!(ran.stdout, "rm-everything-2 rm-everything-2\n");
+    assert!(!ran.stderr.contains("the snapshots leave out"), "{}", ran.stderr);
+    assert_eq!(sandbox.events("ACTION_REQUEST")[0]["argv"][2], "rm-everything-2");
+    std::fs::write(sandbox.path("work/file"), "changed\n").unwrap();
+    let back = ["rollback", "r", "-w", "work", "--to", "0"];
+    sandbox.delta(back).output().expect_code(0);
+    assert_eq!(sandbox.read("work/file"), "important-1\n");
+}
+
+/// The tool ran, with `[redacted]` in the place of the key.
+#[test]
+fn c_15_3_a_call_whose_arguments_contain_a_key_is_not_run() {
+    let plain = json!({"text": format!("a {KEY} b")}).to_string();
+    let escaped = [KEY.replacen("sk", "\\u0073k", 1), KEY.replacen('/', "\\/", 1)]
+        .map(|key| format!("{{\"text\": \"{key}\"}}"));
+    for arguments in escaped.into_iter().chain([plain]) {
+        let server = ScriptedServer::start(vec![
+            Answer::raw_call("one", "t", &arguments),
+            Answer::calls(vec![("t", json!({"text": "harmless"}))]),
+            Answer::text("done"),
+        ]);
+        let tools = "  - {name: t, exec: 'tee -a -- seen', stdin: text}\n";
+        let sandbox = Sandbox::asking(DELTA, &server.url(), tools);
+        let run = sandbox.run_command("go", &[]).env("DELTA_API_KEY", KEY);
+        run.output().expect_code(0);
+        assert_eq!(sandbox.read("work/seen"), "harmless");
+        let seen = sandbox.observations();
+        assert!(
+            seen[0].starts_with("The arguments of this call contain an API key"),
+            "{}",
+            seen[0]
+        );
+        assert_eq!(sandbox.events("ACTION_REQUEST")[0].get("argv"), None);
+        assert_eq!(sandbox.events("THOUGHT")[0]["redacted_calls"], json!([0]));
+        assert_eq!(sandbox.events("THOUGHT")[1].get("redacted_calls"), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! Times and counts with units (C-25.11), and the names of commands in other programs (C-25.12).
+
+use super::DELTA;
+use serde_json::json;
+use test_support::sandbox::Sandbox;
+
+#[test]
+fn c_25_11_options_take_times_and_counts() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done");
+    let run = |more: &[&str]| {
+        let args = ["run", "--agent", "agent", "-w", "work", "--format", "raw", "-q", "hi"];
+        sandbox.delta(args.iter().chain(more).copied()).output()
+    };
+    for more in
+        ["--max-duration=90s", "--max-duration=3d", "--max-tokens=200k", "--max-tokens=1.5M"]
+    {
+        run(&[more]).expect(0, "done\n", "");
+    }
+    let refused = [
+        ("--max-duration=90", "a time needs a unit: write 90s, or 90ms for milliseconds"),
+        ("--max-duration=soon", "expected a time with a unit, such as 90s, 10m, 2h or 3d"),
+        ("--max-duration=0s", "expected a time with a unit, such as 90s, 10m, 2h or 3d"),
+        (
+            "--max-tokens=2K",
+            "expected a whole number from 1 to 9007199254740991, or a count such as 2k or 1.5M",
+        ),
+    ];
+    for (option, expected) in refused {
+        let ran = run(&[option]).expect_code(2);
+        assert!(ran.stderr.contains(expected), "{option}: {}", ran.stderr);
+    }
+    let tokens = run(&["--max-tokens=0.01k"]).expect_code(1);
+    assert!(tokens.stderr.contains("limit of 10 tokens"), "{}", tokens.stderr);
+}
+
+#[test]
+fn c_25_11_yaml_takes_times_and_counts() {
+    let tools = "  - {name: slow, shell: 'sleep 60', timeout_ms: 0.3s}\n";
+    let sandbox =
+        Sandbox::scripted(DELTA, tools, "- call: [{tool: slow}]\n- say: done\n  delay_ms: 1ms");
+    let agent = sandbox.read("agent/agent.yaml");
+    sandbox.write(
+        "agent/agent.yaml",
+        format!("{agent}limits: {{max_tokens: 1.5M, max_duration_ms: 1h30m}}\n"),
+    );
+    let context = sandbox.read("agent/context.yaml");
+    sandbox.write("agent/context.yaml", format!("total_max_tokens: 50k\n{context}"));
+    sandbox.run("hi", &[]).expect_code(0);
+    assert!(sandbox.observations()[0].contains("300 ms"), "{:?}", sandbox.observations());
+    let limits: serde_json::Value =
+        serde_json::from_str(sandbox.read("work/.delta/r/budget.jsonl").lines().next().unwrap())
+            .unwrap();
+    assert_eq!(
+        limits["limits"],
+        json!({"max_tokens": 1_500_000, "max_duration_ms": 5_400_000}),
+        "{limits}"
+    );
+    for (wrong, right) in [("1.5M", "1.5X"), ("1h30m", "-1h"), ("0.3s", "soon")] {
+        let before = sandbox.read("agent/agent.yaml");
+        sandbox.write("agent/agent.yaml", before.replace(wrong, right));
+        let ran = sandbox
+            .delta(["run", "--agent", "agent", "-w", "other", "x"])
+            .output()
+            .expect_code(126);
+        assert!(ran.stderr.contains("must be a whole number from 1 to "), "{}", ran.stderr);
+        sandbox.write("agent/agent.yaml", before);
+    }
+}
+
+#[test]
+fn c_25_11_the_schemas_for_editors_have_the_units() {
+    let sandbox = Sandbox::new(DELTA);
+
+    let schema = sandbox.delta(["schema", "agent"]).output().expect_code(0).json();
+    let text = schema.to_string();
+    assert!(text.contains("^[0-9]+([.][0-9]+)?[kM]$") && text.contains("^[0-9].*[a-z]$"), "{text}");
+}
+
+#[test]
+fn c_25_12_an_unknown_command_gets_what_can_be_typed() {
+    let sandbox = Sandbox::new(DELTA);
+    for (typed, proposed) in [
+        ("lint", "use `delta tool lint`"),
+        ("ls", "use `delta list-runs`"),
+        ("ps", "use `delta list-runs`"),
+        ("logs", "use `delta show`"),
+        ("resume", "use `delta continue`"),
+        ("tail", "use `delta show --follow`"),
+        ("rm", "use `rm -r DIR/.delta/RUN`"),
+        ("contnue", "'continue'"),
+    ] {
+        let ran = sandbox.delta([typed]).output().expect_code(2);
+        assert!(ran.stderr.contains(proposed), "{typed}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("tool:"), "{typed}: {}", ran.stderr);
+    }
+    let hidden = sandbox.delta(["tool:lnt"]).output().expect_code(2);
+    assert!(!hidden.stderr.contains("tool:lint"), "{}", hidden.stderr);
+}

@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# Makes the runs of this corpus with the programs of one version of delta; README.md says when.
+#
+#   bash tests/corpus-runs/make.sh DIR      DIR holds `delta`; needs Linux, root, python3
+#
+# What is there already is made again: do that only for runs that no version has to read any more.
+set -euo pipefail
+corpus="$(cd "$(dirname "$0")" && pwd)"
+programs="$(realpath "$1")"
+place=/tmp/delta-corpus-runs
+
+# The name of the host is in every run, and is not to be that of a real one.
+if [ "${2:-}" != inside ]; then
+    exec unshare --uts -- bash -c 'hostname corpus && exec bash "$0" "$1" inside' "$0" "$1"
+fi
+
+rm -rf "$place"
+mkdir -p "$place"
+export LC_ALL=C.UTF-8
+
+# delta ARGUMENT...: in the directory of the run that is made.
+delta() {
+    env -i PATH="$programs:/usr/bin:/bin" HOME="$place" LANG=C.UTF-8 ${KEY:+DELTA_API_KEY="$KEY"} delta "$@"
+}
+
+# agent LLM TOOLS: an agent directory with the files that all of them have; the script comes from stdin.
+agent() {
+    mkdir -p agent
+    printf 'name: corpus\nversion: "1"\nllm: %s\n%s\n' "$1" "$2" >agent/agent.yaml
+    printf 'You are a part of the corpus.\n' >agent/system_prompt.md
+    printf 'sources:\n  - {type: file, id: system_prompt, path: system_prompt.md}\n  - {type: journal}\n' >agent/context.yaml
+    cat >agent/script.yaml
+}
+
+# run CODE ARGUMENT...: `delta run` as the run `r`, which leaves with CODE.
+run() {
+    local expected=$1 code=0
+    shift
+    delta run --agent agent -w work --run-id r -q --format json "$@" >/dev/null || code=$?
+    [ "$code" = "$expected" ] || { echo "$name: exit code $code, not $expected" >&2; exit 1; }
+}
+
+# begin NAME: the directory in which one is made.
+begin() {
+    name=$1
+    mkdir -p "$place/$name"
+    cd "$place/$name"
+}
+
+script='{provider: script, model: script.yaml}'
+tools='tools:
+  - {name: say, description: Says, exec: "printf %s ${text}"}
+  - {name: sh, description: Runs a script, exec: sh, stdin: script}'
+
+begin finished
+agent "$script" "$tools" <<'YAML'
+turns:
+  - say: I look first.
+    call: [{tool: say, args: {text: "größer ✓"}}, {tool: sh, args: {script: "printf '\\377raw'; echo oops >&2; exit 3"}}]
+  - call: [{tool: none, args: {}}, {tool: say, args: {wrong: 1}}]
+  - call: [{tool: finish, args: {result: {count: 2, of: [a, b]}}}]
+  - say: once more
+YAML
+run 0 -m "Look, and finish."
+
+begin failed
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: say, args: {text: one}}]
+  - error: the model is not there
+  - say: it is there again
+YAML
+run 1 -m "Fail."
+
+begin waiting
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: say, args: {text: before}}, {tool: ask_human, args: {prompt: "Shall I?", input_type: confirmation}}, {tool: say, args: {text: after}}]
+  - say: 'done: ${last}'
+YAML
+run 101 -m "Ask me."
+
+begin continued
+agent "$script" "$tools" <<'YAML'
+turns:
+  - say: first
+  - call: [{tool: say, args: {text: more}}]
+  - say: second
+  - say: third
+YAML
+run 0 -m "One."
+delta continue r -w work -q --format raw -m "Two." >/dev/null
+
+begin fork
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: sh, args: {script: "echo one >f"}}]
+  - call: [{tool: sh, args: {script: "echo two >f"}}]
+  - say: done
+  - say: more
+YAML
+run 0 -m "Write f."
+delta fork r -w work --at 1 --into work --run-id f -q -m "Another way." --format json >/dev/null
+
+begin snapshots
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: sh, args: {script: "echo one >f; mkdir d; ln -s f link; chmod 750 d"}}]
+  - call: [{tool: sh, args: {script: "echo two >>f; rm link; echo new >d/g"}}]
+  - say: done
+  - say: more
+YAML
+run 0 --snapshots -m "Change files."
+
+begin sub-agent
+agent "$script" 'tools:
+  - name: delegate
+    description: Gives a task to another agent
+    exec: delta run --agent ${AGENT_HOME}/child -w ${CWD} --run-id child -q --format raw -m ${task}' <<'YAML'
+turns:
+  - call: [{tool: delegate, args: {task: Count to two.}}]
+  - say: 'the child says ${last}'
+  - say: more
+YAML
+(cd agent && agent "$script" "$tools" <<<'turns: [{say: one two}]' && mv agent child)
+run 0 -m "Delegate."
+
+begin hooks
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: say, args: {text: allowed}}, {tool: say, args: {text: denied}}]
+  - say: done
+  - say: more
+YAML
+cat >agent/hooks.yaml <<'YAML'
+pre_llm_request: {command: [sh, -c, "true"]}
+pre_tool_execution:
+  command: [sh, -c, 'case $TOOL_ARGS in *denied*) echo "{\"decision\": \"deny\", \"reason\": \"not this\"}" ;; esac']
+post_tool_execution: {command: [sh, -c, 'echo "{\"observation\": \"seen: $TOOL_RESULT\"}"']}
+on_run_end: {command: [sh, -c, "echo ended"]}
+YAML
+run 0 -m "Try both."
+
+begin endpoint
+python3 "$corpus/endpoint.py" port &
+server=$!
+until [ -s port ]; do :; done
+agent "{model: test-model, base_url: 'http://127.0.0.1:$(cat port)/v1', temperature: 0, pricing: {input: 1, cached_input: 0.1, output: 2}}" "$tools" <<'YAML'
+turns: []
+YAML
+KEY=sk-corpus-0123456789 run 0 --max-cost 1 -m "Ask the endpoint."
+kill "$server"
+rm port agent/script.yaml
+
+begin torn
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: say, args: {text: one}}]
+  - call: [{tool: say, args: {text: two}}]
+  - say: done
+YAML
+run 0 -m "Break off."
+# A power failure in the middle of the last event but two.
+journal=work/.delta/r/journal.jsonl
+lines=$(wc -l <$journal)
+whole=$(head -n $((lines - 3)) $journal | wc -c)
+truncate -s $((whole + 40)) $journal
+rm work/.delta/r/metadata.json
+
+begin damaged
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: say, args: {text: one}}]
+  - say: done
+YAML
+run 0 -m "Be damaged."
+sed -i '3s/"type":"THOUGHT"/"type":"THOUGHX"/' work/.delta/r/journal.jsonl
+
+# git passes over .delta, which says so itself, and over empty directories.
+cd "$place"
+for made in *; do
+    mv "$made/work/.delta" "$made/work/delta"
+    find "$made" -name .gitignore -delete
+    mkdir -p "$corpus/$made"
+    rm -rf "$corpus/$made/agent" "$corpus/$made/work"
+    cp -r --preserve=timestamps "$made/agent" "$made/work" "$corpus/$made/"
+done
+rm -rf "$place"
+du -sh "$corpus"
