@@ -10,6 +10,7 @@
 mod agent_loading;
 mod agent_sections;
 mod agent_tests;
+mod approvals;
 mod ask_human;
 mod budget;
 mod context;
