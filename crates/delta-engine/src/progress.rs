@@ -250,6 +250,7 @@ impl ProgressPrinter {
         let hidden = self.sensitive_answers.clone();
         let prompt = ApprovalPrompt { request, preview: None, hidden: &hidden };
         let tool = truncate_to_line(&strip_terminal_controls(&request.tool_name), 64);
+        self.print_line("");
         self.write_line(&format!("{WARN}?{WARN:#} approve {BOLD}{tool}{BOLD:#}"));
         // The indent takes four columns.
         let width = self.line_width().saturating_sub(4);
