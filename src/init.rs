@@ -265,7 +265,10 @@ fn write_template(
 ) -> Result<(), durable::FileError> {
     let files = template.files().iter().chain(COMMON_FILES);
     let files = files.map(|(path, text)| ((*path).to_owned(), template_content(path, text, name)));
-    let schemas = Schema::value_variants().iter().map(|schema| (schema.path(), schema.render()));
+    let schemas = Schema::value_variants()
+        .iter()
+        .filter(|schema| **schema != Schema::Config)
+        .map(|schema| (schema.path(), schema.render()));
     for (path, text) in files.chain(schemas) {
         let file = dir.join(&path);
         created.ensure_parents(&file)?;

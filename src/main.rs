@@ -25,6 +25,7 @@ mod init;
 mod lint;
 mod list_runs;
 mod message_input;
+mod operator_config;
 mod operator_state;
 mod migrate;
 mod run_argument;
@@ -108,6 +109,8 @@ enum DeltaCommand {
     Tool(tool::ToolCommand),
     /// Trust a .env file, a run that others made, or an endpoint with your keys
     Trust(Box<trust::TrustArgs>),
+    /// Show the operator's settings and where they come from
+    Config(Box<operator_config::ConfigArgs>),
     /// Print the completion script for a shell
     #[command(after_help = delta_program::installation!("delta"))]
     Completions(Box<completions::CompletionsArgs>),
@@ -137,6 +140,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     signal::ignore_io_signals();
+    operator_config::apply_color();
     run_with_arguments(std::env::args_os())
 }
 
@@ -180,6 +184,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             tool::ToolCommand::Lint(args) => lint::lint_command(args),
         },
         DeltaCommand::Trust(args) => trust::trust_command(&args),
+        DeltaCommand::Config(args) => operator_config::config_command(&args),
         DeltaCommand::ToolExpand(args) => tool::expand_command(&args),
         DeltaCommand::ToolMigrate(args) => migrate::migrate_command(&args),
         DeltaCommand::ToolLint(args) => lint::lint_command(&args),

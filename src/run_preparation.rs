@@ -4,7 +4,7 @@ use super::approve_options::ApproveOptions;
 use super::budget::{self, LimitOptions};
 use super::failure::CommandFailure;
 use super::terminal_prompt::TerminalPrompt;
-use super::{operator_key, operator_state, process_environment, restore_point};
+use super::{operator_config, operator_key, operator_state, process_environment, restore_point};
 use clap::Args;
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::{DotenvLocations, EnvLayers};
@@ -150,7 +150,8 @@ impl RunOptions {
 
 /// Loads the agent in `home` and prints its warnings. Creates and changes nothing.
 pub fn load_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFailure> {
-    let agent = Agent::load(home, options.model.as_ref(), &read_import_path())?;
+    let models = operator_config::model_selection(options.model.clone())?;
+    let agent = Agent::load(home, &models, &read_import_path())?;
     options.print_notes(&agent.warnings);
     Ok(agent)
 }
@@ -324,7 +325,7 @@ impl PreparedAgent {
         let mut config = self.agent.run_config();
         config.kept = Some(agent_copy);
         config.approve = options.approvals.operator_approval().recorded();
-        if let (Some(llm), Some(model)) = (&mut config.llm, &options.model) {
+        if let (Some(llm), Some(model)) = (&mut config.llm, &self.agent.model_choice) {
             llm.option = Some(model.to_string());
         }
         EngineStart {

@@ -45,6 +45,7 @@ mod llm;
 mod memory_folding;
 mod migrate;
 mod nested;
+mod operator_config;
 mod order;
 mod output;
 mod ownership;
