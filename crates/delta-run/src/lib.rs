@@ -17,6 +17,7 @@ pub mod record;
 pub mod run;
 pub mod seal;
 pub mod workspace;
+pub mod workspace_search;
 pub mod fork;
 pub mod run_tree;
 pub mod agent_copy;
