@@ -55,6 +55,7 @@ mod resume;
 mod run_loop;
 mod run_names;
 mod runs;
+mod run_selection;
 mod schemas;
 mod security;
 mod shells;
