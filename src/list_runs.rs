@@ -18,12 +18,13 @@ mod lookup;
 mod table;
 mod workspaces;
 
-pub use entry::RunListStatus;
+pub use entry::{RunListEntry, RunListStatus, sort_newest_first};
 pub use lookup::{find_active_run, find_last_updated, render_candidates, suggest_runs};
+pub use table::{ListColumns, render_plain_lines, render_terminal_list};
+pub use workspaces::{find_below, read_runs_of};
 
-use entry::{RunListEntry, read_workspace_runs, sort_newest_first};
-use table::ListColumns;
-use workspaces::{find_below, read_runs_of, suggest_work_dirs};
+use entry::read_workspace_runs;
+use workspaces::suggest_work_dirs;
 
 /// List the runs of a workspace, most recently updated first
 #[derive(Debug, Args)]
@@ -118,7 +119,6 @@ fn print_run_list(args: &ListRunsArgs) -> Result<(), CommandFailure> {
 
 fn read_listed_runs(args: &ListRunsArgs) -> Result<Vec<RunListEntry>, CommandFailure> {
     if let Some(dirs) = &args.recursive {
-        let dirs = if dirs.is_empty() { &vec![PathBuf::from(".")] } else { dirs };
         return Ok(read_runs_of(&find_below(dirs)?));
     }
     let workspace = Workspace::open_existing(&args.work_dir)?;
@@ -155,7 +155,7 @@ impl ListRunsArgs {
     fn first_line(&self, run: &RunListEntry) -> String {
         match &self.recursive {
             None => run.run_id.clone(),
-            Some(_) => run.workspace.join(".delta").join(&run.run_id).display().to_string(),
+            Some(_) => run.dir().display().to_string(),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::failure::CommandFailure;
 use clap::ValueEnum;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::time::Timestamp;
-use delta_run::event::{ForkOrigin, RunStatus, UsageSummary};
+use delta_run::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
 use delta_run::run_summary::{self, RunSummary};
 use delta_run::workspace::{Workspace, WorkspaceError};
 use serde::{Serialize, Serializer};
@@ -78,6 +78,11 @@ pub struct RunListEntry {
     pub usage: UsageSummary,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<ForkOrigin>,
+    #[serde(skip)]
+    pub parent: Option<ParentRun>,
+    /// The absolute path of the agent directory; empty if the run is damaged.
+    #[serde(skip)]
+    pub agent_home: String,
 }
 
 /// The usage with a null for an unknown cost, so that each element has the same fields.
@@ -109,6 +114,11 @@ impl RunListEntry {
         }
     }
 
+    /// The run directory.
+    pub fn dir(&self) -> PathBuf {
+        Workspace { root: self.workspace.clone() }.control_dir().join(&self.run_id)
+    }
+
     fn from_summary(run_id: String, workspace: &Workspace, summary: RunSummary) -> Self {
         let task = strip_terminal_controls(&summary.task);
         Self {
@@ -122,6 +132,8 @@ impl RunListEntry {
             workspace: workspace.root.clone(),
             usage: summary.usage,
             origin: summary.origin,
+            parent: summary.parent,
+            agent_home: summary.agent_home,
         }
     }
 
@@ -142,6 +154,8 @@ impl RunListEntry {
             workspace: workspace.root.clone(),
             usage: UsageSummary::default(),
             origin: None,
+            parent: None,
+            agent_home: String::new(),
         }
     }
 }

@@ -99,6 +99,15 @@ pub fn render_terminal_table(
     table.render(runs, width)
 }
 
+/// The same as lines without styles.
+pub fn render_terminal_list(
+    runs: &[RunListEntry],
+    columns: ListColumns<'_>,
+    width: Option<usize>,
+) -> String {
+    strip_terminal_controls(&render_terminal_table(runs, columns, width))
+}
+
 /// The line with the totals of a list with costs.
 pub fn render_totals(runs: &[RunListEntry]) -> String {
     let sum = |part: fn(&UsageSummary) -> u64| runs.iter().map(|run| part(&run.usage)).sum::<u64>();

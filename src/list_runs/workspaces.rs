@@ -14,9 +14,12 @@ const MAX_SUGGESTED_WORKSPACES: usize = 5;
 /// The number of directories that a note about unreadable ones names.
 const MAX_NAMED_DIRS: usize = 3;
 
-/// Finds all workspaces below `dirs`. A note reports the directories that could not be searched.
+/// Finds all workspaces below `dirs`, or below the current directory if there are none. A note reports the directories that could not be searched.
 pub fn find_below(dirs: &[PathBuf]) -> Result<Vec<Workspace>, CommandFailure> {
-    let roots: Vec<&Path> = dirs.iter().map(PathBuf::as_path).collect();
+    let mut roots: Vec<&Path> = dirs.iter().map(PathBuf::as_path).collect();
+    if roots.is_empty() {
+        roots.push(Path::new("."));
+    }
     let WorkspaceSearch { workspaces, unreadable } = workspace_search::find_workspaces(&roots)
         .map_err(|error| WorkspaceError::Unusable {
             path: error.path,

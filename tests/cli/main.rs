@@ -50,6 +50,7 @@ mod ownership;
 mod piped_task;
 mod progress;
 mod records;
+mod remove_runs;
 mod replay;
 mod resume;
 mod run_loop;

@@ -34,6 +34,8 @@ pub struct RunSummary {
     pub task: String,
     /// The name of the agent.
     pub agent_name: String,
+    /// The absolute path of the agent directory, as one of the processes recorded it.
+    pub agent_home: String,
     /// The time when the run was created.
     pub created_at: Timestamp,
     /// The time of the last event.
@@ -68,6 +70,7 @@ impl RunSummary {
             status: state.status?,
             task: state.conversation.task().to_owned(),
             agent_name: start.agent_name.clone(),
+            agent_home: start.agent_home.clone(),
             created_at: state.created_at?,
             updated_at: state.updated_at?,
             iterations: state.iterations,
@@ -131,6 +134,7 @@ impl JournalEnds {
             status: end.status?,
             task,
             agent_name: end.agent_name?,
+            agent_home: first.agent_home?,
             created_at: first.timestamp,
             updated_at: end.timestamp,
             iterations: end.final_iteration?,
@@ -154,6 +158,7 @@ struct SummaryLine<'a> {
     status: Option<RunStatus>,
     final_iteration: Option<u32>,
     agent_name: Option<String>,
+    agent_home: Option<String>,
     usage: Option<UsageSummary>,
     parent: Option<ParentRun>,
 }

@@ -215,7 +215,8 @@ impl Workspace {
         self.control_dir().join(id.as_str())
     }
 
-    fn control_dir(&self) -> PathBuf {
+    /// The directory with all runs, whether it exists or not.
+    pub fn control_dir(&self) -> PathBuf {
         self.root.join(CONTROL_DIR)
     }
 
