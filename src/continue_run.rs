@@ -288,12 +288,7 @@ impl ClaimedRun {
             let pid = start.process.pid;
             let text = format!("[Janitor] Cleaned up orphaned run: Process {pid} no longer exists");
             run.notify(RunNotice::Warning(&text));
-            run.record(Payload::EngineEnd {
-                run_id: run.id.to_string(),
-                status: RunStatus::Interrupted,
-                final_iteration: run.state().iterations,
-                seal: None,
-            });
+            run.record(run.state().engine_end(&run.id, RunStatus::Interrupted));
         }
         Ok(run)
     }

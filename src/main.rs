@@ -28,6 +28,7 @@ mod message_input;
 mod operator_config;
 mod operator_state;
 mod migrate;
+mod remove_runs;
 mod run_argument;
 mod terminal_prompt;
 mod operator_key;
@@ -89,6 +90,8 @@ enum DeltaCommand {
     Rollback(Box<rollback::RollbackArgs>),
     /// Create a run from the first iterations of another
     Fork(Box<fork::ForkArgs>),
+    /// Remove runs
+    Rm(Box<remove_runs::RemoveArgs>),
     /// Compare the workspace of a run at two iterations, or two runs
     Diff(Box<diff::DiffArgs>),
     /// Export runs as traces, trajectories, chat transcripts or Markdown
@@ -168,6 +171,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),
         DeltaCommand::Show(args) => show::show_command(&args),
         DeltaCommand::Rollback(args) => rollback::rollback_command(&args),
+        DeltaCommand::Rm(args) => remove_runs::remove_command(&args),
         DeltaCommand::Diff(args) => diff::diff_command(&args),
         DeltaCommand::Export(args) => export::export_command(&args),
         DeltaCommand::View(args) => view::view_command(&args),
@@ -200,9 +204,9 @@ fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
 }
 
 /// Names of commands in other programs, with what to type for delta.
-const COMMAND_ALIASES: [(&str, &str); 17] = [
+const COMMAND_ALIASES: [(&str, &str); 16] = [
     ("check", "delta tool lint"),
-    ("delete", REMOVE_RUN),
+    ("delete", "delta rm"),
     ("expand", "delta tool expand"),
     ("lint", "delta tool lint"),
     ("list", "delta list-runs"),
@@ -212,16 +216,12 @@ const COMMAND_ALIASES: [(&str, &str); 17] = [
     ("migrate", "delta tool migrate"),
     ("new", "delta init"),
     ("ps", "delta list-runs"),
-    ("remove", REMOVE_RUN),
+    ("remove", "delta rm"),
     ("resume", "delta continue"),
-    ("rm", REMOVE_RUN),
     ("start", "delta run"),
     ("tail", "delta show --follow"),
     ("verify", "delta replay"),
 ];
-
-/// delta has no command that removes a run.
-const REMOVE_RUN: &str = "rm -r DIR/.delta/RUN";
 
 /// Adds the probable command to the error for an unknown one.
 fn with_command_tip(mut error: clap::Error) -> clap::Error {
@@ -293,10 +293,7 @@ mod tests {
     #[test]
     fn c_25_12_what_is_proposed_for_another_name_can_be_typed() {
         for (alias, typed) in COMMAND_ALIASES {
-            let Some(words) = typed.strip_prefix("delta ") else {
-                assert_eq!(typed, REMOVE_RUN);
-                continue;
-            };
+            let words = typed.strip_prefix("delta ").unwrap();
             let mut command = DeltaCli::command();
             assert!(command.find_subcommand(alias).is_none(), "{alias}");
             for word in words.split(' ').filter(|word| !word.starts_with('-')) {

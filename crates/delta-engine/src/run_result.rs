@@ -4,7 +4,7 @@ use delta_agent::ask_human::InteractionRequest;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::time::Timestamp;
 use delta_llm::llm::ModelChoice;
-use delta_run::event::RunStatus;
+use delta_run::event::{RunStatus, round_usd};
 use delta_run::run::RunMetadata;
 use delta_run::state::RunState;
 use serde::Serialize;
@@ -255,11 +255,10 @@ fn quote_prose(text: &str) -> String {
 }
 
 fn usage_total(state: &RunState) -> UsageTotal {
-    let mut total = UsageTotal::default();
+    let summary = state.usage_summary();
+    let mut model_usage = Map::new();
     for usage in &state.usage {
-        total.input_tokens += usage.input_tokens;
-        total.output_tokens += usage.output_tokens;
-        total.model_usage.insert(
+        model_usage.insert(
             usage.model.clone(),
             json!({
                 "input_tokens": usage.input_tokens,
@@ -269,15 +268,10 @@ fn usage_total(state: &RunState) -> UsageTotal {
             }),
         );
     }
-    // The sum is known only if every part is.
-    let costs: Option<Vec<f64>> = state.usage.iter().map(|usage| usage.cost_usd).collect();
-    total.total_cost_usd = costs
-        .filter(|costs| !costs.is_empty() && !state.unmetered)
-        .map(|costs| round_usd(costs.iter().sum()));
-    total
-}
-
-/// Removes the noise of binary fractions.
-fn round_usd(amount: f64) -> f64 {
-    (amount * 1e12).round() / 1e12
+    UsageTotal {
+        total_cost_usd: summary.cost_usd,
+        input_tokens: summary.input_tokens,
+        output_tokens: summary.output_tokens,
+        model_usage,
+    }
 }

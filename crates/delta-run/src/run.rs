@@ -23,6 +23,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
+/// The file in a run directory with its [`RunMetadata`].
+pub const METADATA_FILE: &str = "metadata.json";
+
 /// The least time between two updates of the metadata of a running run, in milliseconds.
 const METADATA_INTERVAL_MS: i64 = 1_000;
 
@@ -127,7 +130,7 @@ impl RunMetadata {
 }
 
 fn metadata_path(run_dir: &Path) -> PathBuf {
-    run_dir.join("metadata.json")
+    run_dir.join(METADATA_FILE)
 }
 
 fn write_metadata(run_dir: &Path, metadata: &RunMetadata) -> Result<(), FileError> {
