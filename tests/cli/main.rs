@@ -24,6 +24,7 @@ mod damage;
 mod diff_runs;
 mod disk;
 mod dotenv;
+mod endings;
 mod examples;
 mod execution;
 mod export;
