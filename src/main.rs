@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 
+mod agent_template;
 mod agent_tests;
 mod budget;
 mod completion_candidates;

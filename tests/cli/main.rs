@@ -12,6 +12,7 @@ mod agent_sections;
 mod agent_tests;
 mod ask_human;
 mod budget;
+mod coding_agent;
 mod context;
 mod context_budget;
 mod context_command;
