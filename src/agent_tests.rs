@@ -100,7 +100,11 @@ impl<T: Into<CommandFailure>> From<T> for TestCommandError {
 fn run_agent_tests(args: &TestArgs) -> Result<ExitCode, TestCommandError> {
     let dir = find_agent_dir(&args.dir, "delta test")
         .map_err(|failure| with_directory_hint(args, failure))?;
-    let (agent, all) = load_agent_and_tests(&dir, args.record)?;
+    let (mut agent, all) = load_agent_and_tests(&dir, args.record)?;
+    if args.record {
+        agent = run_preparation::with_default_model(agent)?;
+        run_preparation::check_has_model(&agent)?;
+    }
     if all.is_empty() {
         let message =
             format!("there are no tests in {}", agent.home.join(TESTS_DIR_NAME).display());

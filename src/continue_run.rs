@@ -650,5 +650,5 @@ pub fn load_run_agent(
         let hint = "name its directory with `--agent DIR`".to_owned();
         return Err(CommandFailure::config(message, hint));
     }
-    run_preparation::load_agent(home, options)
+    run_preparation::load_agent(home, options, run_preparation::recorded_model(start))
 }

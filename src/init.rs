@@ -90,8 +90,14 @@ fn create_agent(
     stdio::print_error_line(&format!(
         "  delta run --agent {agent} --model script:script.yaml -m {task}"
     ));
-    stdio::print_error_line("Run it with the model in agent.yaml:");
-    stdio::print_error_line(&format!("  DELTA_API_KEY=... delta run --agent {agent} -m {task}"));
+    let (heading, model) = match template {
+        AgentTemplate::Coding => ("Run it with a model:", " --model gpt-4o"),
+        _ => ("Run it with the model in agent.yaml:", ""),
+    };
+    stdio::print_error_line(heading);
+    stdio::print_error_line(&format!(
+        "  DELTA_API_KEY=... delta run --agent {agent}{model} -m {task}"
+    ));
     Ok(())
 }
 

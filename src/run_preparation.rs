@@ -3,7 +3,7 @@
 use super::budget::{self, LimitOptions};
 use super::failure::CommandFailure;
 use super::terminal_prompt::TerminalPrompt;
-use super::{operator_key, operator_state, process_environment, restore_point};
+use super::{operator_config, operator_key, operator_state, process_environment, restore_point};
 use clap::Args;
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::{DotenvLocations, EnvLayers};
@@ -143,11 +143,43 @@ impl RunOptions {
     }
 }
 
-/// Loads the agent in `home` and prints its warnings. Creates and changes nothing.
-pub fn load_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFailure> {
-    let agent = Agent::load(home, options.model.as_ref(), &read_import_path())?;
+/// Loads the agent in `home` and prints its warnings. Creates and changes nothing. An agent without `llm` gets
+/// `last_model`, the one that its run asked before, or else the operator's default.
+pub fn load_agent(
+    home: &Path,
+    options: &RunOptions,
+    last_model: Option<ModelChoice>,
+) -> Result<Agent, CommandFailure> {
+    let model = options.model.as_ref().or(last_model.as_ref());
+    let mut agent = Agent::load(home, options.model.as_ref(), &read_import_path())?;
+    if !agent.llm.is_chosen() && model.is_some() {
+        agent = Agent::load(home, model, &read_import_path())?;
+    }
+    let agent = with_default_model(agent)?;
     options.print_notes(&agent.warnings);
     Ok(agent)
+}
+
+/// The agent with the operator's default model, if it has no `llm` and there is a default.
+pub fn with_default_model(agent: Agent) -> Result<Agent, CommandFailure> {
+    if agent.llm.is_chosen() {
+        return Ok(agent);
+    }
+    match operator_config::default_model()? {
+        Some(model) => Ok(Agent::load(&agent.home, Some(&model), &read_import_path())?),
+        None => Ok(agent),
+    }
+}
+
+/// Fails if the agent has no LLM and the operator chose no model.
+pub fn check_has_model(agent: &Agent) -> Result<(), CommandFailure> {
+    if agent.llm.is_chosen() { Ok(()) } else { Err(operator_config::missing_model()) }
+}
+
+/// The model that a process of a run asked. Only one of an endpoint: a journal must not choose a file or a program.
+pub fn recorded_model(start: &EngineStart) -> Option<ModelChoice> {
+    let is_endpoint = start.config.provider() == Some("openai");
+    start.config.model().filter(|_| is_endpoint).map(ModelChoice::openai)
 }
 
 /// The variables of the environment and of the `.env` files that count for an agent and its workspace.
@@ -256,6 +288,9 @@ impl PreparedAgent {
         enclosing_ledgers: Vec<Ledger>,
         calls_llm: bool,
     ) -> Result<Self, CommandFailure> {
+        if calls_llm {
+            check_has_model(&agent)?;
+        }
         let bounds = options.limits.bounds().or(agent.bounds);
         let nesting = budget::nesting(&bounds)?;
         let trust = read_operator_trust(workspace);

@@ -418,10 +418,10 @@ fn c_17_4_no_tests_are_no_success() {
     let sandbox = agent(&[]);
     let hint = "error: there are no tests in DIR/agent/tests\nhelp: create a test file such as tests/hello.yaml:\n        task: Say hello\n        llm: {turns: [{say: hello}]}\n        expect: {result: hello}\n";
     delta_test(&sandbox, &[]).expect(1, "", hint);
-    sandbox.write("agent/agent.yaml", "name: x\n");
+    sandbox.write("agent/agent.yaml", "llm: {model: x}\n");
     sandbox.write("agent/tests/x.yaml", "task: x\n");
     let ran = delta_test(&sandbox, &[]).expect_code(126);
-    assert!(ran.stderr.contains("agent.yaml has no `llm`"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("agent.yaml has no `name`"), "{}", ran.stderr);
     assert!(ran.stderr.contains("a test has no `expect`"), "{}", ran.stderr);
     let ran = sandbox.delta(["test", "work"]).output().expect_code(126);
     assert_eq!(

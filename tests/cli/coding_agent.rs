@@ -65,7 +65,9 @@ fn failed(message: &str) -> String {
 #[test]
 fn c_25_3_an_edit_changes_its_text_and_no_other_byte() {
     let sandbox = coding();
-    let cases: [(&str, &[u8], &str, &str, &[u8]); 13] = [
+    // The file, its content, `old`, `new`, the content afterwards.
+    type EditCase<'a> = (&'a str, &'a [u8], &'a str, &'a str, &'a [u8]);
+    let cases: [EditCase<'_>; 13] = [
         ("plain", b"one\ntwo\nthree\n", "two\n", "2\n2b\n", b"one\n2\n2b\nthree\n"),
         ("no-end", b"one\ntwo", "two", "2", b"one\n2"),
         ("end-added", b"one\ntwo", "two", "two\n", b"one\ntwo\n"),

@@ -40,7 +40,11 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
         KeySchema::required("name", ValueShape::Text, "Its name."),
         KeySchema::optional("version", ValueShape::Text, "The version, for humans only."),
         KeySchema::optional("description", ValueShape::Text, "The purpose, for humans only."),
-        KeySchema::required("llm", ValueShape::Mapping(&llm::config::LLM_MAPPING), "The LLM."),
+        KeySchema::optional(
+            "llm",
+            ValueShape::Mapping(&llm::config::LLM_MAPPING),
+            "The LLM; without it, the operator chooses the model.",
+        ),
         KeySchema::with_default(
             "system_prompt",
             ValueShape::Text,
@@ -107,7 +111,7 @@ pub struct Agent {
     pub home: PathBuf,
     /// The `name` in agent.yaml, not empty.
     pub name: String,
-    /// The LLM and how to reach it.
+    /// The LLM and how to reach it. It may not be chosen yet, where nothing calls it.
     pub llm: LlmConfig,
     /// The path of the system prompt, as agent.yaml has it.
     pub system_prompt: String,
@@ -342,8 +346,10 @@ impl AgentLoader<'_> {
         for key in ["version", "description"] {
             fields.text(key);
         }
-        let llm_node = fields.require("llm", "{model: gpt-4o}");
-        let llm = llm_node.and_then(|node| LlmConfig::read(doc, node, self.home, choice));
+        let llm = match fields.non_null("llm") {
+            Some(node) => LlmConfig::read(doc, node, self.home, choice),
+            None => LlmConfig::without_section(doc, self.home, choice),
+        };
         self.load_system_prompt(doc, fields);
         let tools = self.read_tools(doc, fields, imports);
         let hooks = self.read_hooks_section(doc, fields);

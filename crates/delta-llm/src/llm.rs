@@ -299,6 +299,7 @@ pub fn create_provider(
     match (&config.provider, endpoint) {
         (ProviderKind::OpenAi, Some(endpoint)) => Ok(Box::new(endpoint)),
         (ProviderKind::OpenAi, None) => Err(LlmError::from_message("no endpoint")),
+        (ProviderKind::Unchosen, _) => Err(LlmError::from_message("no model")),
         (ProviderKind::Script(script), _) => {
             Ok(Box::new(script::ScriptProvider::new(script.clone(), config.model.clone())))
         }

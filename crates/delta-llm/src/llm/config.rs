@@ -6,6 +6,7 @@ use super::pricing::{PRICING_MAPPING, Pricing};
 use super::script::ScriptFile;
 use delta_base::suggest;
 use delta_base::terminal_text;
+use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
 use serde_json::{Map, Value as Json};
@@ -146,6 +147,8 @@ pub enum ProviderKind {
     Command(Vec<String>),
     /// The recorded responses of an LLM.
     Recorded(Rc<Cassette>),
+    /// None: agent.yaml has no `llm`, and the operator chose no model.
+    Unchosen,
 }
 
 impl ProviderKind {
@@ -156,6 +159,7 @@ impl ProviderKind {
             Self::Script(_) => "script",
             Self::Command(_) => "command",
             Self::Recorded(_) => "recorded",
+            Self::Unchosen => "none",
         }
     }
 
@@ -164,7 +168,7 @@ impl ProviderKind {
         match self {
             Self::OpenAi => true,
             Self::Recorded(cassette) => cassette.header.provider == "openai",
-            Self::Script(_) | Self::Command(_) => false,
+            Self::Script(_) | Self::Command(_) | Self::Unchosen => false,
         }
     }
 
@@ -202,9 +206,36 @@ impl ProviderKind {
 }
 
 impl LlmConfig {
-    /// Whether the cost of a call is known. A script is free.
+    /// Whether the cost of a call is known. A script is free, and without a model there are no calls.
     pub fn has_known_cost(&self) -> bool {
-        self.pricing.is_some() || matches!(self.provider, ProviderKind::Script(_))
+        self.pricing.is_some()
+            || matches!(self.provider, ProviderKind::Script(_) | ProviderKind::Unchosen)
+    }
+
+    /// Whether there is an LLM.
+    pub fn is_chosen(&self) -> bool {
+        !matches!(self.provider, ProviderKind::Unchosen)
+    }
+
+    /// The LLM of an agent without the section: `choice` with the default settings. The diagnostics go to `doc`.
+    pub fn without_section(
+        doc: &YamlDocument,
+        home: &Path,
+        choice: Option<&ModelChoice>,
+    ) -> Option<Self> {
+        let section = YamlDocument::parse("llm".to_owned(), "{model: none}".to_owned()).ok()?;
+        let config = Self::read(&section, &section.root, home, choice);
+        let mut report = DiagnosticReport::default();
+        section.drain_diagnostics(&mut report);
+        doc.append_report(&mut report);
+        let config = config?;
+        Some(match (choice, &config.provider) {
+            (None, _) => Self { model: String::new(), provider: ProviderKind::Unchosen, ..config },
+            (Some(_), ProviderKind::Recorded(cassette)) => {
+                Self { model: cassette.header.model.clone(), ..config }
+            }
+            (Some(_), _) => config,
+        })
     }
 
     /// Reads the section. `choice` is the operator's `--model`, whose file may also be in the current directory; `home` is
