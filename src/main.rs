@@ -14,6 +14,7 @@ use std::process::ExitCode;
 mod agent_choice;
 mod agent_template;
 mod agent_tests;
+mod approve_options;
 mod budget;
 mod builtin_agent;
 mod completion_candidates;
@@ -36,6 +37,7 @@ mod operator_key;
 mod process_environment;
 mod restore_point;
 mod replay;
+mod reply;
 mod continue_run;
 mod rollback;
 mod run;
@@ -76,6 +78,12 @@ enum DeltaCommand {
     Run(Box<run::RunArgs>),
     /// Continue a run
     Continue(Box<continue_run::ContinueArgs>),
+    /// Approve the call that a run waits for, and continue the run
+    Approve(Box<reply::ApproveArgs>),
+    /// Deny the call that a run waits for, and continue the run
+    Deny(Box<reply::DenyArgs>),
+    /// Answer what a run waits for, and continue the run
+    Answer(Box<reply::AnswerArgs>),
     /// List the runs of a workspace, most recently updated first
     ListRuns(Box<list_runs::ListRunsArgs>),
     /// Show a run: its task, its iterations and what it waits for
@@ -153,6 +161,9 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
     match cli.command {
         DeltaCommand::Run(args) => run::run_command(&args),
         DeltaCommand::Continue(args) => continue_run::continue_command(&args),
+        DeltaCommand::Approve(args) => reply::approve_command(&args),
+        DeltaCommand::Deny(args) => reply::deny_command(&args),
+        DeltaCommand::Answer(args) => reply::answer_command(&args),
         DeltaCommand::Fork(args) => fork::fork_command(&args),
         DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),
         DeltaCommand::Show(args) => show::show_command(&args),

@@ -1,5 +1,6 @@
 //! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
 
+use super::approve_options::ApproveOptions;
 use super::budget::{self, LimitOptions};
 use super::failure::CommandFailure;
 use super::terminal_prompt::TerminalPrompt;
@@ -36,7 +37,7 @@ use delta_run::ledger::{Budget, Ledger};
 use delta_run::limits::{BudgetAmount, Limits};
 use delta_run::ownership;
 use delta_run::run::{Run, RunNotice, RunObserver};
-use delta_run::state::RunState;
+use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::Workspace;
 use delta_shell::EngineVars;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
@@ -52,6 +53,8 @@ pub struct RunOptions {
     pub max_iterations: Option<u32>,
     #[command(flatten)]
     pub limits: LimitOptions,
+    #[command(flatten)]
+    pub approvals: ApproveOptions,
     #[command(flatten)]
     pub env_files: EnvFileOptions,
     /// Use another LLM: NAME, or PROVIDER:NAME (openai, script, command or recorded)
@@ -91,6 +94,7 @@ impl RunOptions {
         Self {
             max_iterations,
             limits: LimitOptions::default(),
+            approvals: ApproveOptions::default(),
             env_files: EnvFileOptions::default(),
             model,
             snapshots: false,
@@ -135,6 +139,7 @@ impl RunOptions {
             || self.snapshots
             || self.max_iterations.is_some()
             || !self.limits.are_none()
+            || self.approvals.are_set()
     }
 
     /// Whether the agent's questions are asked at this terminal.
@@ -291,6 +296,7 @@ impl PreparedAgent {
         if calls_llm {
             check_has_model(&agent)?;
         }
+        options.approvals.check(&agent)?;
         let bounds = options.limits.bounds().or(agent.bounds);
         let nesting = budget::nesting(&bounds)?;
         let trust = read_operator_trust(workspace);
@@ -352,6 +358,7 @@ impl PreparedAgent {
     ) -> EngineStart {
         let mut config = self.agent.run_config();
         config.kept = Some(agent_copy);
+        config.approve = options.approvals.operator_approval().recorded();
         if let (Some(llm), Some(model)) = (&mut config.llm, &options.model) {
             llm.option = Some(model.to_string());
         }
@@ -603,6 +610,14 @@ fn print_next_steps(options: &RunOptions, run: &Run) {
     // The result as text on the same terminal says it already.
     let is_redundant =
         options.quiet || terminal::is_stdout_terminal() && options.format == OutputFormat::Text;
+    if let (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) =
+        (state.status, state.human_request())
+    {
+        stdio::print_error_line("The agent is waiting for your approval:");
+        stdio::print_error_line(&format!("  {}", next.to_reply("approve")));
+        stdio::print_error_line(&format!("  {} -m REASON", next.to_reply("deny")));
+        return;
+    }
     match state.status {
         Some(RunStatus::WaitingForInput) if state.has_left_processes => {
             stdio::print_error_line("The agent is waiting for your answer. Give it with:");
@@ -620,7 +635,7 @@ fn print_next_steps(options: &RunOptions, run: &Run) {
         Some(RunStatus::Interrupted) if !is_redundant => {
             stdio::print_error_line(&format!("Continue with: {next}"));
         }
-        Some(RunStatus::Failed) if !is_redundant && state.question().is_some() => {
+        Some(RunStatus::Failed) if !is_redundant && state.human_request().is_some() => {
             stdio::print_error_line(&format!("Continue with: {next} -i"));
         }
         _ => {}

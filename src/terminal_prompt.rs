@@ -1,8 +1,12 @@
-//! Asks the agent's questions at the terminal, for `-i`.
+//! Asks the agent's questions at the terminal, for `-i`, and for the approval of calls.
 
+use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human::{self, HumanPrompt};
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
+use delta_engine::progress;
+use delta_program::stdio;
+use delta_run::approval::ApprovalSource;
 use delta_run::event::{HumanQuestion, InputType};
 use std::io;
 
@@ -24,6 +28,35 @@ impl HumanPrompt for TerminalPrompt {
         };
         answer.map(Some)
     }
+
+    fn approve(&mut self, prompt: &ApprovalPrompt<'_>) -> io::Result<Option<ApprovalAnswer>> {
+        let tool = &prompt.request.tool_name;
+        let keys = format!("y yes, n no, a yes to every {tool}, v view> ");
+        // A line that was typed before the question was shown does not answer it.
+        terminal::discard_input();
+        loop {
+            let line = terminal::prompt_line(&keys, &self.cancel)?;
+            let by = ApprovalSource::Terminal;
+            match line.trim().to_lowercase().as_str() {
+                "a" | "all" | "always" => {
+                    let answer = ApprovalAnswer::new(true, by, None);
+                    return Ok(Some(ApprovalAnswer { for_tool: true, ..answer }));
+                }
+                "v" | "view" => show_all(prompt),
+                "n" | "no" => {
+                    let reason =
+                        terminal::prompt_line("reason, or Enter for none> ", &self.cancel)?;
+                    let reason = Some(reason.trim().to_owned()).filter(|text| !text.is_empty());
+                    return Ok(Some(ApprovalAnswer::new(false, by, reason)));
+                }
+                _ => {
+                    if let Some(answer) = ApprovalAnswer::parse(&line, by) {
+                        return Ok(Some(answer));
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl TerminalPrompt {
@@ -36,4 +69,13 @@ impl TerminalPrompt {
             }
         }
     }
+}
+
+/// Prints the change of the file, or else all arguments, and the whole command line.
+fn show_all(prompt: &ApprovalPrompt<'_>) {
+    match prompt.preview_text() {
+        Some(preview) => progress::print_diff_to_stderr(&preview),
+        None => prompt.argument_texts().iter().for_each(|text| stdio::print_error_line(text)),
+    }
+    stdio::print_error_line(&prompt.command_text());
 }

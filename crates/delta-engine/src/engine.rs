@@ -28,6 +28,8 @@ mod act;
 mod hooks;
 mod budget;
 pub mod call_plan;
+pub mod approval_plan;
+mod approve;
 mod think;
 
 pub use act::{FINISHED_OBSERVATION, INTERRUPTED_CALL_PREFIX};
@@ -298,6 +300,11 @@ impl<'a> Engine<'a> {
                 }
                 RunStep::Wait(question) => {
                     if !self.wait_for_answer(run, &question)? {
+                        return Ok(RunEnding::Waiting);
+                    }
+                }
+                RunStep::AskApproval(request) => {
+                    if !self.wait_for_approval(run, &request)? {
                         return Ok(RunEnding::Waiting);
                     }
                 }

@@ -3,6 +3,7 @@
 //! A run changes only through [`Run::record`]. A recorded event is part of the state at once; [`Run::commit`] makes it
 //! durable and notifies the observer. Every action begins with a commit.
 
+use crate::approval::ApprovalRequest;
 use crate::event::{
     Event, ForkOrigin, HumanQuestion, Payload, ProcessInfo, RunStatus, Thought, WorkspaceSnapshot,
 };
@@ -42,6 +43,8 @@ pub enum RunNotice<'a> {
     AttemptFailed(&'a Attempt),
     /// The run waits for the answer to a question, which an earlier process may have asked.
     WaitingForAnswer(&'a HumanQuestion),
+    /// The run waits for the approval of a call, for which an earlier process may have asked.
+    WaitingForApproval(&'a ApprovalRequest),
     /// A warning for the user that is not an event.
     Warning(&'a str),
 }
