@@ -28,7 +28,7 @@ fn run_calls(sandbox: &Sandbox, answers: &[&[(&str, Value)]]) -> Vec<String> {
     let ran = sandbox
         .delta(["run", "--agent", "made", "--model", "script:turns.yaml", "-w", "work"])
         .args(["--run-id", "r", "-q", "--format", "raw", "-m", "go"])
-        .args(["--max-calls-per-answer", "100"])
+        .args(["--approve-all", "--max-calls-per-answer", "100"])
         .output()
         .expect_code(0);
     assert_eq!(ran.stdout, "done\n", "{}", ran.stderr);
@@ -353,4 +353,159 @@ fn c_25_3_every_search_program_finds_the_same() {
     commit_all(&sandbox);
     let with_git = run_answer(&sandbox, &calls);
     assert_eq!(with_git, [tracked, "ignored/b.c:1:int a5;\n", "src/a.c:1:int a1;\n"]);
+}
+
+/// Which commands start without a question. `--approve-all` approves the others, and the journal says who did.
+#[test]
+fn c_25_3_only_plain_commands_that_look_start_unasked() {
+    let sandbox = coding();
+    sandbox.write("work/src/a.c", "int x;\n");
+    sandbox.write("work/.env", "KEY=secret\n");
+    commit_all(&sandbox);
+    let harmless = [
+        "pwd",
+        "ls",
+        "ls -la src",
+        "git status",
+        "git status --short -b",
+        "git diff",
+        "git diff --stat HEAD -- src/a.c",
+        "git diff HEAD~1..HEAD",
+        "git diff main...main src",
+        "git log --oneline -5 --graph main",
+        "git log -n 5 -p src/a.c",
+        "git show HEAD:src/a.c",
+        "git show HEAD^",
+        "git blame -L 1,2 src/a.c",
+        "git branch -a",
+        "git branch --show-current",
+        "git rev-parse --abbrev-ref HEAD",
+        "git ls-files src",
+    ];
+    let asked = [
+        // Other programs, and options of git that write, run or read something else.
+        "touch PWNED",
+        "git -c core.pager=touch log",
+        "git -c alias.log=!touch log",
+        "git --exec-path=src log",
+        "git -C src status",
+        "git --git-dir=src status",
+        "git log --output=PWNED",
+        "git diff --output PWNED",
+        "git diff --outp=PWNED",
+        "git diff --ext-diff",
+        "git diff --textconv",
+        "git diff -OPWNED",
+        "git diff -O PWNED",
+        "git show --show-signature",
+        "git blame --contents PWNED src/a.c",
+        "git grep -Otouch x",
+        "git branch new",
+        "git branch -D main",
+        "git branch -a new",
+        "git tag new",
+        "git stash",
+        "git stash list -p",
+        "git reflog delete HEAD@",
+        "git status --ignore-submodules=x",
+        "git config --list",
+        "ls --color=auto",
+        "ls --hyperlink",
+        "find . -name x -exec touch PWNED",
+        "env touch PWNED",
+        "date -s now",
+        "uname -a PWNED",
+        // What a shell reads as more than words.
+        "git status; touch PWNED",
+        "git status && touch PWNED",
+        "git status || touch PWNED",
+        "git status | touch PWNED",
+        "git status & touch PWNED",
+        "git status\ntouch PWNED",
+        "git status\r\ntouch PWNED",
+        "pwd\n",
+        "git log $(touch PWNED)",
+        "git log `touch PWNED`",
+        "git log <(touch PWNED)",
+        "git log > PWNED",
+        "git log >PWNED",
+        "git log 2>&1",
+        "git log ${x}",
+        "git log $x",
+        "git log \"a\"",
+        "git log 'a'",
+        "git log \\a",
+        "git log src/*",
+        "git log src/?.c",
+        "git log [a-z]",
+        "git log {a,--output=PWNED}",
+        "git log #",
+        "git log !!",
+        "git log a\ttouch",
+        "git log a\u{a0}b",
+        "x=1 git log",
+        "ls x=~root",
+        " pwd",
+        "pwd ",
+        "git  status",
+        "GIT status",
+        // Paths to what the other tools do not show.
+        "ls /etc",
+        "ls ~",
+        "ls ~root",
+        "ls ..",
+        "ls src/..",
+        "ls src/../..",
+        "ls .git",
+        "ls src/.env",
+        "git diff /etc/passwd src/a.c",
+        "git diff ../x src/a.c",
+        "git show HEAD:.env",
+        "git show HEAD:../x",
+        "git diff .env src/a.c",
+        "./ls",
+        "src/a.c",
+        "/bin/ls",
+        "",
+    ];
+    let calls: Vec<_> = harmless
+        .iter()
+        .chain(&asked)
+        .map(|command| ("run", json!({"command": command, "timeout": 20})))
+        .collect();
+    let answers: Vec<&[(&str, Value)]> = calls.chunks(50).collect();
+    run_calls(&sandbox, &answers);
+    let requests = sandbox.events("ACTION_REQUEST");
+    assert_eq!(requests.len(), calls.len());
+    for (index, request) in requests.iter().enumerate() {
+        let by = if index < harmless.len() { "rule" } else { "flag" };
+        assert_eq!(request["approval"]["by"], by, "{}", request["argv"]);
+    }
+}
+
+#[test]
+fn c_25_3_a_command_waits_for_an_approval_and_an_edit_shows_its_diff() {
+    let sandbox = coding();
+    sandbox.write("work/a.txt", "one\ntwo\n");
+    let turns = json!({"turns": [
+        {"call": [{"tool": "run", "args": {"command": "echo hello > b.txt"}}]},
+        {"call": [{"tool": "edit", "args": {"path": "a.txt", "old": "two", "new": "2"}}]},
+        {"say": "done"},
+    ]});
+    sandbox.write("made/turns.yaml", turns.to_string());
+    let delta = |args: &[&str]| {
+        let model = ["--model", "script:turns.yaml", "-q", "--format", "raw"];
+        sandbox.delta(args.iter().chain(&model).copied())
+    };
+    let run =
+        ["run", "--agent", "made", "-w", "work", "--run-id", "r", "--approve", "edit=ask", "go"];
+    assert_eq!(delta(&run).output().code, 101);
+    assert!(!sandbox.path("work/b.txt").exists());
+    assert_eq!(delta(&["deny", "r", "-w", "work", "-m", "not here"]).output().code, 101);
+    assert!(!sandbox.path("work/b.txt").exists());
+    assert!(sandbox.observations()[0].contains("not here"), "{:?}", sandbox.observations());
+    let request = sandbox.read("work/.delta/r/interaction/request.json");
+    assert!(request.contains("-two") && request.contains("+2"), "{request}");
+    delta(&["approve", "r", "-w", "work"]).output().expect(0, "done\n", "");
+    assert_eq!(sandbox.read("work/a.txt"), "one\n2\n");
 }
