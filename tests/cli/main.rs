@@ -15,6 +15,7 @@ mod approvals;
 mod ask_human;
 mod budget;
 mod coding_agent;
+mod coding_projects;
 mod context;
 mod context_budget;
 mod context_command;
