@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The name of the built-in agent.
 pub const BUILTIN_AGENT: &str = "coding";
 
-/// The directory of the built-in agent, `builtin/SHA256/coding` in the state directory; the hash is over its files. They
+/// The directory of the built-in agent, `builtin/HASH/coding` in the state directory; the hash is over its files. They
 /// are written once; a directory that misses a file or has another content is written again.
 ///
 /// # Errors
@@ -33,10 +33,14 @@ pub fn ensure_builtin_agent() -> Result<PathBuf, CommandFailure> {
     Ok(home)
 }
 
-/// The SHA-256 of the paths and contents, each prefixed with its length.
+/// The first 16 digits of the SHA-256 of the paths and contents, each prefixed with its length. The path is in every command
+/// line that is shown, and the files are compared with their contents.
 fn hash_files(files: &[TemplateFile]) -> String {
     let texts = files.iter().flat_map(|file| [&file.path, &file.text]);
-    sha256_hex(&texts.map(|text| format!("{} {text}", text.len())).collect::<String>())
+    let mut hash =
+        sha256_hex(&texts.map(|text| format!("{} {text}", text.len())).collect::<String>());
+    hash.truncate(16);
+    hash
 }
 
 fn is_complete(home: &Path, files: &[TemplateFile]) -> bool {

@@ -67,6 +67,7 @@ pub struct RunArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta run --agent ./my-agent \"Summarise the logs\"
+  delta run -i \"Fix the failing test\"       # the built-in agent, in this directory
   git diff | delta run \"Review this\"        # stdin is added to the task
   delta run - < task.md                      # read the task from a file
   delta run -w . \"Fix the test\"              # work in this directory
