@@ -107,7 +107,8 @@ impl AgentTemplate {
             path: (*path).to_owned(),
             text: render_file(path, text, name),
         });
-        let schemas = Schema::value_variants().iter();
+        // The operator's configuration is not a file of an agent.
+        let schemas = Schema::value_variants().iter().filter(|schema| **schema != Schema::Config);
         files.chain(
             schemas.map(|schema| TemplateFile { path: schema.path(), text: schema.render() }),
         )

@@ -20,7 +20,9 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::time;
 use delta_engine::run_result::RunResult;
+use delta_llm::llm::ModelChoice;
 use delta_process::{RunMark, RunProcessFilter};
+use delta_program::stdio;
 use delta_run::event::{EngineStart, Payload, RunStatus};
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::{Ownership, OwnershipError};
@@ -286,12 +288,7 @@ impl ClaimedRun {
             let pid = start.process.pid;
             let text = format!("[Janitor] Cleaned up orphaned run: Process {pid} no longer exists");
             run.notify(RunNotice::Warning(&text));
-            run.record(Payload::EngineEnd {
-                run_id: run.id.to_string(),
-                status: RunStatus::Interrupted,
-                final_iteration: run.state().iterations,
-                seal: None,
-            });
+            run.record(run.state().engine_end(&run.id, RunStatus::Interrupted));
         }
         Ok(run)
     }
@@ -325,7 +322,12 @@ impl ClaimedRun {
         approve.renew = !is_own_and_unchanged;
         start.config.approve = approve.recorded();
         warn_about_lost_hooks(&mut run, &last_start, &start);
-        options.print_notes(&llm_change_note(&last_start, &start));
+        // Also with `-q`: another model is another price and other answers.
+        if !options.silent {
+            llm_change_note(&last_start, &start)
+                .iter()
+                .for_each(|note| stdio::print_error_line(note));
+        }
         run.record(Payload::EngineStart(Box::new(start)));
         if let Some(payload) = payload {
             run.record(payload);
@@ -550,5 +552,10 @@ pub fn load_run_agent(
         let hint = "name its directory with `--agent DIR`".to_owned();
         return Err(CommandFailure::config(message, hint));
     }
-    run_preparation::load_agent(home, options, run_preparation::recorded_model(start))
+    if options.model.is_some() || agent_dir.is_some() {
+        return run_preparation::load_agent(home, options);
+    }
+    // The model of the last process, even if the operator's default is another one now.
+    let model = start.config.model_option().and_then(|option| ModelChoice::parse(option).ok());
+    run_preparation::load_agent(home, &RunOptions { model, ..options.clone() })
 }

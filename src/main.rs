@@ -1,7 +1,7 @@
 //! The command line: parses the arguments, prints the result to stdout, and exits with a code. Only these modules read the
 //! environment, print to stdout and decide how the process ends.
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use delta_base::id::RunId;
 use delta_base::signal;
@@ -17,6 +17,7 @@ mod agent_tests;
 mod approve_options;
 mod budget;
 mod builtin_agent;
+mod command_suggestion;
 mod completion_candidates;
 mod context;
 mod diff;
@@ -28,11 +29,12 @@ mod init;
 mod lint;
 mod list_runs;
 mod message_input;
+mod operator_config;
 mod operator_state;
 mod migrate;
+mod remove_runs;
 mod run_argument;
 mod terminal_prompt;
-mod operator_config;
 mod operator_key;
 mod process_environment;
 mod restore_point;
@@ -92,6 +94,8 @@ enum DeltaCommand {
     Rollback(Box<rollback::RollbackArgs>),
     /// Create a run from the first iterations of another
     Fork(Box<fork::ForkArgs>),
+    /// Remove runs
+    Rm(Box<remove_runs::RemoveArgs>),
     /// Compare the workspace of a run at two iterations, or two runs
     Diff(Box<diff::DiffArgs>),
     /// Export runs as traces, trajectories, chat transcripts or Markdown
@@ -112,6 +116,8 @@ enum DeltaCommand {
     Tool(tool::ToolCommand),
     /// Trust a .env file, a run that others made, or an endpoint with your keys
     Trust(Box<trust::TrustArgs>),
+    /// Show the operator's settings and where they come from
+    Config(Box<operator_config::ConfigArgs>),
     /// Print the completion script for a shell
     #[command(after_help = delta_program::installation!("delta"))]
     Completions(Box<completions::CompletionsArgs>),
@@ -141,6 +147,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     signal::ignore_io_signals();
+    operator_config::apply_color();
     run_with_arguments(std::env::args_os())
 }
 
@@ -150,7 +157,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         Ok(cli) => cli,
         Err(error) => {
             let error = match error.kind() {
-                ErrorKind::InvalidSubcommand => with_command_tip(error),
+                ErrorKind::InvalidSubcommand => command_suggestion::with_command_tip(error),
                 _ => error,
             };
             // Help and version go to stdout and succeed, everything else is a usage error.
@@ -168,6 +175,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),
         DeltaCommand::Show(args) => show::show_command(&args),
         DeltaCommand::Rollback(args) => rollback::rollback_command(&args),
+        DeltaCommand::Rm(args) => remove_runs::remove_command(&args),
         DeltaCommand::Diff(args) => diff::diff_command(&args),
         DeltaCommand::Export(args) => export::export_command(&args),
         DeltaCommand::View(args) => view::view_command(&args),
@@ -184,6 +192,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             tool::ToolCommand::Lint(args) => lint::lint_command(args),
         },
         DeltaCommand::Trust(args) => trust::trust_command(&args),
+        DeltaCommand::Config(args) => operator_config::config_command(&args),
         DeltaCommand::ToolExpand(args) => tool::expand_command(&args),
         DeltaCommand::ToolMigrate(args) => migrate::migrate_command(&args),
         DeltaCommand::ToolLint(args) => lint::lint_command(&args),
@@ -196,55 +205,6 @@ fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
     let mut command = ManuallyDrop::new(DeltaCli::command());
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     DeltaCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
-}
-
-/// Names of commands in other programs, with what to type for delta.
-const COMMAND_ALIASES: [(&str, &str); 17] = [
-    ("check", "delta tool lint"),
-    ("delete", REMOVE_RUN),
-    ("expand", "delta tool expand"),
-    ("lint", "delta tool lint"),
-    ("list", "delta list-runs"),
-    ("log", "delta show"),
-    ("logs", "delta show"),
-    ("ls", "delta list-runs"),
-    ("migrate", "delta tool migrate"),
-    ("new", "delta init"),
-    ("ps", "delta list-runs"),
-    ("remove", REMOVE_RUN),
-    ("resume", "delta continue"),
-    ("rm", REMOVE_RUN),
-    ("start", "delta run"),
-    ("tail", "delta show --follow"),
-    ("verify", "delta replay"),
-];
-
-/// delta has no command that removes a run.
-const REMOVE_RUN: &str = "rm -r DIR/.delta/RUN";
-
-/// Adds the probable command to the error for an unknown one.
-fn with_command_tip(mut error: clap::Error) -> clap::Error {
-    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-    let known = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) if usage.contains("delta <COMMAND>") => {
-            COMMAND_ALIASES.iter().find(|(alias, _)| alias == word)
-        }
-        _ => None,
-    };
-    if let Some((_, command)) = known {
-        let tip = format!("use `{command}`");
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-        return error;
-    }
-    // `tool:lint` and others are hidden old spellings.
-    if let Some(ContextValue::Strings(names)) = error.remove(ContextKind::SuggestedSubcommand) {
-        let names: Vec<String> = names.into_iter().filter(|name| !name.contains(':')).collect();
-        if !names.is_empty() {
-            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
-        }
-    }
-    error
 }
 
 /// Prints a usage error of `command` in the format of clap; returns the exit code.
@@ -287,23 +247,6 @@ mod tests {
             queue.extend(command.get_subcommands().cloned());
         }
         DeltaCli::command().debug_assert();
-    }
-
-    #[test]
-    fn c_25_12_what_is_proposed_for_another_name_can_be_typed() {
-        for (alias, typed) in COMMAND_ALIASES {
-            let Some(words) = typed.strip_prefix("delta ") else {
-                assert_eq!(typed, REMOVE_RUN);
-                continue;
-            };
-            let mut command = DeltaCli::command();
-            assert!(command.find_subcommand(alias).is_none(), "{alias}");
-            for word in words.split(' ').filter(|word| !word.starts_with('-')) {
-                command = command.find_subcommand(word).unwrap().clone();
-                assert!(!command.is_hide_set(), "{typed}");
-                command.build();
-            }
-        }
     }
 
     /// The list of commands is printed before their arguments are described.

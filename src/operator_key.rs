@@ -92,9 +92,9 @@ pub fn run_environment_command() -> Result<Option<OperatorKey>, CommandFailure> 
 /// # Errors
 /// The configuration has errors, or the command failed or printed no key.
 pub fn run_configured_command() -> Result<Option<OperatorKey>, CommandFailure> {
-    let config = operator_config::read_operator_config()?;
-    let source_name = format!("api_key_command in {}", config.name);
-    config.api_key_command.map(|command| run_key_command(&command, &source_name)).transpose()
+    let config = operator_config::read()?;
+    let Some(command) = &config.api_key_command else { return Ok(None) };
+    run_key_command(&command.value, &format!("api_key_command in {}", config.path_text())).map(Some)
 }
 
 /// Runs a command outside of the workspace, whose files might have the names of programs.

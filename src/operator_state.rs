@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The variable with the path of the state directory.
 const STATE_DIR_VARIABLE: &str = "DELTA_STATE_DIR";
 /// The variable with the path of the key for seals.
-const SEAL_KEY_VARIABLE: &str = "DELTA_SEAL_KEY_FILE";
+pub const SEAL_KEY_VARIABLE: &str = "DELTA_SEAL_KEY_FILE";
 /// The key for seals, in the state directory.
 const SEAL_KEY_FILE: &str = "seal.key";
 
@@ -57,6 +57,11 @@ fn find_state_dir() -> Result<PathBuf, String> {
         .map(|dir| dir.join("delta"))
         .or_else(|| Some(process_environment::path_variable("HOME")?.join(".local/state/delta")))
         .ok_or_else(|| format!("neither HOME nor {STATE_DIR_VARIABLE} is set"))
+}
+
+/// The path of the state directory, for a list.
+pub fn state_dir_text() -> Option<String> {
+    find_state_dir().ok().map(|dir| dir.display().to_string())
 }
 
 /// The path in a variable that is set and not empty. A relative one would lead into the current directory, which may be a

@@ -148,43 +148,12 @@ impl RunOptions {
     }
 }
 
-/// Loads the agent in `home` and prints its warnings. Creates and changes nothing. An agent without `llm` gets
-/// `last_model`, the one that its run asked before, or else the operator's default.
-pub fn load_agent(
-    home: &Path,
-    options: &RunOptions,
-    last_model: Option<ModelChoice>,
-) -> Result<Agent, CommandFailure> {
-    let model = options.model.as_ref().or(last_model.as_ref());
-    let mut agent = Agent::load(home, options.model.as_ref(), &read_import_path())?;
-    if !agent.llm.is_chosen() && model.is_some() {
-        agent = Agent::load(home, model, &read_import_path())?;
-    }
-    let agent = with_default_model(agent)?;
+/// Loads the agent in `home` and prints its warnings. Creates and changes nothing.
+pub fn load_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFailure> {
+    let models = operator_config::model_selection(options.model.clone())?;
+    let agent = Agent::load(home, &models, &read_import_path())?;
     options.print_notes(&agent.warnings);
     Ok(agent)
-}
-
-/// The agent with the operator's default model, if it has no `llm` and there is a default.
-pub fn with_default_model(agent: Agent) -> Result<Agent, CommandFailure> {
-    if agent.llm.is_chosen() {
-        return Ok(agent);
-    }
-    match operator_config::default_model()? {
-        Some(model) => Ok(Agent::load(&agent.home, Some(&model), &read_import_path())?),
-        None => Ok(agent),
-    }
-}
-
-/// Fails if the agent has no LLM and the operator chose no model.
-pub fn check_has_model(agent: &Agent) -> Result<(), CommandFailure> {
-    if agent.llm.is_chosen() { Ok(()) } else { Err(operator_config::missing_model()) }
-}
-
-/// The model that a process of a run asked. Only one of an endpoint: a journal must not choose a file or a program.
-pub fn recorded_model(start: &EngineStart) -> Option<ModelChoice> {
-    let is_endpoint = start.config.provider() == Some("openai");
-    start.config.model().filter(|_| is_endpoint).map(ModelChoice::openai)
 }
 
 /// The variables of the environment and of the `.env` files that count for an agent and its workspace.
@@ -293,9 +262,6 @@ impl PreparedAgent {
         enclosing_ledgers: Vec<Ledger>,
         calls_llm: bool,
     ) -> Result<Self, CommandFailure> {
-        if calls_llm {
-            check_has_model(&agent)?;
-        }
         options.approvals.check(&agent)?;
         let bounds = options.limits.bounds().or(agent.bounds);
         let nesting = budget::nesting(&bounds)?;
@@ -359,7 +325,7 @@ impl PreparedAgent {
         let mut config = self.agent.run_config();
         config.kept = Some(agent_copy);
         config.approve = options.approvals.operator_approval().recorded();
-        if let (Some(llm), Some(model)) = (&mut config.llm, &options.model) {
+        if let (Some(llm), Some(model)) = (&mut config.llm, &self.agent.model_choice) {
             llm.option = Some(model.to_string());
         }
         EngineStart {
@@ -417,8 +383,12 @@ impl PreparedAgent {
             .with_snapshots(snapshots)
             .drive(run)?;
         print_next_steps(options, run);
-        RunResult::from_state(run.state())
-            .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))
+        let mut result = RunResult::from_state(run.state())
+            .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?;
+        if options.quiet {
+            result.continue_command = None;
+        }
+        Ok(result)
     }
 
     /// The snapshots of the run, if the agent or the operator enables them or the run has some already.
@@ -552,6 +522,12 @@ pub fn print_run_result(
         OutputFormat::Text | OutputFormat::Raw => stdio::print_result(&text),
         OutputFormat::Json | OutputFormat::Jsonl => stdio::print_json_result(&text),
     };
+    // After the summary, so that it is the last line.
+    if prints_summary_to_terminal(format)
+        && let Some(command) = &result.continue_command
+    {
+        print_continue_command(command);
+    }
     if let Err(error) = &written {
         stdio::print_error_line(&format!("error: could not write the result to stdout: {error}"));
     }
@@ -589,27 +565,36 @@ pub fn open_run_observer(
     );
     progress.log_to(LogFile::open(&run_dir.join("engine.log"))?);
     progress.load_state(before);
-    if terminal::is_stdout_terminal()
-        && matches!(options.format, OutputFormat::Text | OutputFormat::Raw)
-    {
-        progress.omit_result();
+    if terminal::is_stdout_terminal() {
+        match options.format {
+            OutputFormat::Text => progress.omit_result_and_error(),
+            OutputFormat::Raw => progress.omit_result(),
+            OutputFormat::Json | OutputFormat::Jsonl => {}
+        }
     }
     let mut prints_events = options.format == OutputFormat::Jsonl;
     Ok(Box::new(move |notice| {
-        if let RunNotice::EventDurable(event) = &notice {
+        if let RunNotice::EventDurable(event, _) = &notice {
             prints_events = prints_events && stdio::print_json(&Event::to_line(event));
         }
         progress.show_notice(&notice);
     }))
 }
 
+/// Whether a person sees the summary of the run, which contains the error and how to continue an interrupted run.
+fn prints_summary_to_terminal(format: OutputFormat) -> bool {
+    terminal::is_stdout_terminal() && format == OutputFormat::Text
+}
+
+fn print_continue_command(command: &ContinueCommand) {
+    stdio::print_error_line(&format!("Continue with: {command}"));
+}
+
 /// Prints how to continue a run that has no result yet.
 fn print_next_steps(options: &RunOptions, run: &Run) {
     let state = run.state();
     let next = ContinueCommand::from_state(state);
-    // The result as text on the same terminal says it already.
-    let is_redundant =
-        options.quiet || terminal::is_stdout_terminal() && options.format == OutputFormat::Text;
+    let is_redundant = options.quiet || prints_summary_to_terminal(options.format);
     if let (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) =
         (state.status, state.human_request())
     {
@@ -633,10 +618,10 @@ fn print_next_steps(options: &RunOptions, run: &Run) {
             stdio::print_error_line(&format!("    and then: {next}"));
         }
         Some(RunStatus::Interrupted) if !is_redundant => {
-            stdio::print_error_line(&format!("Continue with: {next}"));
+            print_continue_command(&next);
         }
-        Some(RunStatus::Failed) if !is_redundant && state.human_request().is_some() => {
-            stdio::print_error_line(&format!("Continue with: {next} -i"));
+        Some(RunStatus::Failed) if !is_redundant => {
+            print_continue_command(&ContinueCommand::for_failed_run(state));
         }
         _ => {}
     }

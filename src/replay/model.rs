@@ -40,8 +40,7 @@ pub(super) fn replay_model(
     }
     let mut options = RunOptions::new(None, args.model.clone());
     options.env_files = args.env_files.clone();
-    let last_model = run_preparation::recorded_model(&original.start);
-    let agent = run_preparation::load_agent(&original.agent_home(args)?, &options, last_model)?;
+    let agent = run_preparation::load_agent(&original.agent_home(args)?, &options)?;
     let cancel = run_preparation::install_cancel()?;
     // The recorded requests contain the files. A `command` provider gets the paths of the original run.
     let workspace = Workspace { root: PathBuf::from(&original.start.work_dir) };

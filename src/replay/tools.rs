@@ -98,8 +98,7 @@ pub(super) fn replay_tools(
     let mut options = RunOptions::new(None, None);
     options.silent = !args.verbose;
     options.env_files = args.env_files.clone();
-    let last_model = run_preparation::recorded_model(&original.start);
-    let agent = run_preparation::load_agent(&original.agent_home(args)?, &options, last_model)?;
+    let agent = run_preparation::load_agent(&original.agent_home(args)?, &options)?;
     let streams = agent.llm.stream;
     let cancel = run_preparation::install_cancel()?;
     let mut agent = PreparedAgent::without_llm(agent, args.into.as_deref(), &options)?;

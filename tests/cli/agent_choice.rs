@@ -1,11 +1,10 @@
-//! Which agent `delta run` runs without `--agent`, and which model an agent without `llm` asks.
+//! Which agent `delta run` runs without `--agent`.
 
 use super::DELTA;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use test_support::sandbox::{CONTEXT, Delta, Sandbox};
-use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
 const STATE: &str = "home/.local/state/delta/builtin";
 
@@ -155,70 +154,20 @@ fn c_25_3_the_current_directory_then_the_operator_chooses_the_agent() {
 }
 
 #[test]
-fn c_23_4_an_agent_without_llm_asks_the_operator_s_model() {
-    let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("hello"));
+fn c_25_3_without_a_model_the_error_says_what_to_type() {
     let sandbox = project();
-    write_agent(&sandbox, "agent", "bare");
-    let url = server.url();
-    let config = "home/.config/delta/config.yaml";
-    let model = |args: &[&str], variable: Option<&str>| {
-        let mut command = sandbox.run_command("go", args).env("DELTA_BASE_URL", &url);
-        if let Some(variable) = variable {
-            command = command.env("DELTA_MODEL", variable);
-        }
-        command.output().expect_code(0);
-        let start = last_start(&sandbox, "work")["config"]["llm"]["model"].clone();
-        fs::remove_dir_all(sandbox.path("work")).unwrap();
-        start
-    };
-    sandbox.write(config, "model: from-config\n");
-    assert_eq!(model(&[], None), "from-config");
-    assert_eq!(model(&[], Some("openai:from-variable")), "from-variable");
-    assert_eq!(model(&["--model", "from-option"], Some("from-variable")), "from-option");
-    // An agent with `llm` keeps its own.
-    sandbox.agent("model: own", "");
-    assert_eq!(model(&[], Some("from-variable")), "own");
-    // `continue` asks the model that the run asked.
-    write_agent(&sandbox, "agent", "bare");
-    let env = |command: Delta, model: &str| {
-        command.env("DELTA_BASE_URL", &url).env("DELTA_MODEL", model).output()
-    };
-    env(sandbox.run_command("go", &[]), "first").expect_code(0);
-    env(sandbox.delta(["continue", "r", "-w", "work", "-m", "more"]), "second").expect_code(0);
-    let models: Vec<Value> = sandbox
-        .events("ENGINE_START")
-        .iter()
-        .map(|start| start["config"]["llm"]["model"].clone())
-        .collect();
-    assert_eq!(models, ["first", "first"]);
-}
-
-#[test]
-fn c_23_4_without_a_model_the_error_says_what_to_type() {
-    let sandbox = project();
-    write_agent(&sandbox, "agent", "bare");
     let config = sandbox.path("home/.config/delta/config.yaml");
-    sandbox.run("go", &[]).expect(
-        126,
-        "",
-        &format!(
-            "error: no model is chosen: the agent has no `llm`\n\
-             help: pass `--model NAME`, or set DELTA_MODEL=NAME, or write `model: NAME` in {}\n",
-            config.display()
-        ),
+    let error = format!(
+        "error: no model is chosen for the built-in agent\n\
+         help: pass `--model gpt-4o`, or set DELTA_MODEL=gpt-4o, or write `model: gpt-4o` in {}\n",
+        config.display()
     );
-    assert!(!sandbox.path("work").exists());
-    // What does not ask the LLM does not need it.
-    sandbox.delta(["tool", "lint", "agent"]).output().expect(0, "", "");
-    let ran =
-        sandbox.run_command("go", &[]).env("DELTA_MODEL", "opnai:x").output().expect_code(126);
+    run_here(&sandbox, &["look"]).output().expect(126, "", &error);
+    assert_eq!(sandbox.files("project"), ["a.txt"]);
+    let ran = run_here(&sandbox, &["look"]).env("DELTA_MODEL", "gpt-4o").output().expect_code(126);
     assert!(
-        ran.stderr.contains("unknown provider `opnai`; did you mean `openai`?"),
+        ran.stderr.contains("error: no API key for https://api.openai.com/v1"),
         "{}",
         ran.stderr
     );
-    assert!(ran.stderr.contains("--> DELTA_MODEL"), "{}", ran.stderr);
-    sandbox.write("home/.config/delta/config.yaml", "model: opnai:x\n");
-    let ran = sandbox.run("go", &[]).expect_code(126);
-    assert!(ran.stderr.contains("config.yaml:1:8"), "{}", ran.stderr);
 }

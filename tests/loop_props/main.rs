@@ -487,6 +487,8 @@ fn payload() -> impl Strategy<Value = Payload> {
             run_id,
             status,
             final_iteration,
+            agent_name: None,
+            usage: None,
             seal: None,
         }),
     ]

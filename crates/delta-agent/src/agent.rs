@@ -6,8 +6,8 @@ use crate::tool::approval::APPROVE_SHAPE;
 use crate::tool::{self, ApprovalPolicy, Tool};
 use delta_base::durable::read_regular_text as read_text;
 use delta_base::suggest;
-use delta_llm::llm::ModelChoice;
 use delta_llm::llm::{self, LlmConfig};
+use delta_llm::llm::{ModelChoice, ModelSelection};
 use delta_run::bounds::RunBounds;
 use delta_run::event::{LlmSummary, RunConfig};
 use delta_run::limits::{LIMITS_MAPPING, Limits};
@@ -45,7 +45,7 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
         KeySchema::optional(
             "llm",
             ValueShape::Mapping(&llm::config::LLM_MAPPING),
-            "The LLM; without it, the operator chooses the model.",
+            "The LLM; the operator's default model without it.",
         ),
         KeySchema::with_default(
             "system_prompt",
@@ -130,8 +130,10 @@ pub struct Agent {
     pub home: PathBuf,
     /// The `name` in agent.yaml, not empty.
     pub name: String,
-    /// The LLM and how to reach it. It may not be chosen yet, where nothing calls it.
+    /// The LLM and how to reach it.
     pub llm: LlmConfig,
+    /// The operator's choice, if it selected the LLM.
+    pub model_choice: Option<ModelChoice>,
     /// The path of the system prompt, as agent.yaml has it.
     pub system_prompt: String,
     /// The agent's own tools in file order; imported tools come before the tools in agent.yaml.
@@ -160,16 +162,16 @@ pub struct Agent {
 
 impl Agent {
     /// Loads the agent in `home`. `import_path` lists the directories outside `home` that it may
-    /// import from; `choice` is the operator's `--model`.
+    /// import from.
     ///
     /// # Errors
     /// Every problem in every file of the agent. Nothing was created or changed.
     pub fn load(
         home: &Path,
-        choice: Option<&ModelChoice>,
+        models: &ModelSelection,
         import_path: &ImportPath,
     ) -> Result<Self, DiagnosticReport> {
-        Self::load_from(home, choice, import_path, false)
+        Self::load_from(home, models, import_path, false)
     }
 
     /// Loads the copy of the agent that a run keeps in `dir`, to inspect the requests made with it.
@@ -178,12 +180,13 @@ impl Agent {
     /// # Errors
     /// As for [`Agent::load`].
     pub fn load_copy(dir: &Path, model: &ModelChoice) -> Result<Self, DiagnosticReport> {
-        Self::load_from(dir, Some(model), &ImportPath::default(), true)
+        let models = ModelSelection::from_option(Some(model.clone()));
+        Self::load_from(dir, &models, &ImportPath::default(), true)
     }
 
     fn load_from(
         home: &Path,
-        choice: Option<&ModelChoice>,
+        models: &ModelSelection,
         import_path: &ImportPath,
         is_copy: bool,
     ) -> Result<Self, DiagnosticReport> {
@@ -198,7 +201,7 @@ impl Agent {
             has_hooks_file: hook::has_hooks_file(&home),
             is_copy,
         };
-        let main = loader.load_main_file(choice);
+        let main = loader.load_main_file(models);
         let context = loader.load_context();
         let hooks = loader.load_hooks();
         let AgentLoader { source_files, warnings, .. } = loader;
@@ -206,6 +209,7 @@ impl Agent {
             (Some(main), Some(context)) if report.is_empty() => Ok(Self {
                 name: main.name,
                 llm: main.llm,
+                model_choice: main.model_choice,
                 system_prompt: main.system_prompt,
                 tools: main.tools,
                 env_file: main.env_file,
@@ -332,6 +336,7 @@ fn find_agent_home(home: &Path, report: &mut DiagnosticReport) -> Option<PathBuf
 struct AgentSettings {
     name: String,
     llm: LlmConfig,
+    model_choice: Option<ModelChoice>,
     system_prompt: String,
     tools: Vec<Tool>,
     env_file: Vec<String>,
@@ -358,7 +363,7 @@ struct AgentLoader<'a> {
 }
 
 impl AgentLoader<'_> {
-    fn load_main_file(&mut self, choice: Option<&ModelChoice>) -> Option<AgentSettings> {
+    fn load_main_file(&mut self, models: &ModelSelection) -> Option<AgentSettings> {
         let Some(name) = legacy_names::find_main_file(self.home, &mut self.warnings) else {
             let help = "an agent is a directory with agent.yaml, system_prompt.md and context.yaml; name one with `--agent DIR`";
             self.report.push(Diagnostic::for_file(
@@ -372,7 +377,7 @@ impl AgentLoader<'_> {
         let text = self.read_source(&path)?;
         let doc = self.parse_source(MAIN_FILE, &path, text)?;
         let mut imports = ToolImporter::new(self.home, &path, self.import_path);
-        let main = self.read_settings(&doc, name, choice, &mut imports);
+        let main = self.read_settings(&doc, name, models, &mut imports);
         doc.drain_diagnostics(self.report);
         self.warnings.append(&mut imports.finish(self.report));
         main
@@ -382,7 +387,7 @@ impl AgentLoader<'_> {
         &mut self,
         doc: &YamlDocument,
         file: &str,
-        choice: Option<&ModelChoice>,
+        models: &ModelSelection,
         imports: &mut ToolImporter<'_>,
     ) -> Option<AgentSettings> {
         let fields = doc.fields_labelled(file, &doc.root, &AGENT_MAPPING)?;
@@ -392,10 +397,8 @@ impl AgentLoader<'_> {
         for key in ["version", "description"] {
             fields.text(key);
         }
-        let llm = match fields.non_null("llm") {
-            Some(node) => LlmConfig::read(doc, node, self.home, choice),
-            None => LlmConfig::without_section(doc, self.home, choice),
-        };
+        let choice = models.for_agent(fields.non_null("llm").is_some());
+        let llm = self.read_llm(doc, fields, choice);
         self.load_system_prompt(doc, fields);
         let mut tools = self.read_tools(doc, fields, imports);
         apply_tool_defaults(doc, fields, &mut tools);
@@ -412,6 +415,7 @@ impl AgentLoader<'_> {
         Some(AgentSettings {
             name: name?,
             llm: llm?,
+            model_choice: choice.cloned(),
             system_prompt: fields.text("system_prompt").unwrap_or(SYSTEM_PROMPT_FILE).to_owned(),
             tools,
             env_file: read_variable_names(doc, fields, "env_file"),
@@ -424,6 +428,27 @@ impl AgentLoader<'_> {
                 .and_then(|node| read_snapshot_excludes(doc, node)),
             hooks,
         })
+    }
+
+    /// Reads the LLM, or takes the operator's choice in its place.
+    fn read_llm(
+        &self,
+        doc: &YamlDocument,
+        fields: MappingFields<'_>,
+        choice: Option<&ModelChoice>,
+    ) -> Option<LlmConfig> {
+        match (fields.non_null("llm"), choice) {
+            (Some(node), choice) => LlmConfig::read(doc, node, self.home, choice),
+            (None, Some(choice)) => LlmConfig::from_choice(doc, self.home, choice),
+            (None, None) => {
+                // A misspelled key is reported as unknown.
+                if fields.misspelled_key("llm").is_none() {
+                    let help = "write `llm: {model: gpt-4o}`, or choose a model for all agents without `llm`: export DELTA_MODEL=gpt-4o";
+                    doc.report(fields.node, "agent.yaml has no `llm`", Some(help.to_owned()));
+                }
+                None
+            }
+        }
     }
 
     /// Reads the tools, imported ones included. If there are imports, the copy of agent.yaml gets

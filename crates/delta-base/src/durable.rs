@@ -425,6 +425,15 @@ pub fn rename_dir_unsynced(from: &Path, to: &Path) -> FileResult<()> {
     rename_file(from, to).map_err(file_error("create the directory", to))
 }
 
+/// Renames a directory within its parent directory. Synced: after a crash it has one of the names. Fails when `to` is a
+/// directory with files.
+pub fn rename_dir_synced(from: &Path, to: &Path) -> FileResult<()> {
+    check_failpoint()
+        .and_then(|()| rename_file(from, to))
+        .map_err(file_error("rename the directory", from))?;
+    to.parent().map_or(Ok(()), sync_dir)
+}
+
 /// Replaces a user's file and keeps its permissions; a symlink stays, and its target is replaced. Synced: after a crash
 /// the file has the old content or the new.
 pub fn replace_shared_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {

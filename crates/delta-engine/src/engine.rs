@@ -200,12 +200,7 @@ impl<'a> Engine<'a> {
         self.end_background_processes(run);
         // A failure only costs the next process time.
         let _ = self.snapshot_store.as_ref().map(SnapshotStore::save_index);
-        run.record(Payload::EngineEnd {
-            run_id: run.id.to_string(),
-            status: ending.status(),
-            final_iteration: run.state().iterations,
-            seal: None,
-        });
+        run.record(run.state().engine_end(&run.id, ending.status()));
         match run.commit() {
             Ok(()) => Ok(ending),
             // The first error of a lost journal says why it was lost.

@@ -3,6 +3,7 @@
 //! Terminal controls are stripped from the text of LLMs and tools. Nothing here can fail a run:
 //! errors of a closed stderr are ignored.
 
+use crate::run_result::UsageTotal;
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
@@ -14,6 +15,7 @@ use delta_base::redact::redact_answers;
 use delta_base::terminal;
 use delta_base::terminal_text::{format_argument_value, strip_terminal_controls, truncate_to_line};
 use delta_base::time::{Clock, format_duration};
+use delta_llm::llm::{Attempt, TryNumber};
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::{
     ActionRequest, ActionResult, EngineStart, Event, HumanQuestion, Payload, RunStatus, Thought,
@@ -52,6 +54,11 @@ const MAX_LINE_WIDTH: usize = 160;
 /// The maximum number of characters of an argument's value.
 const MAX_VALUE_WIDTH: usize = 60;
 
+/// The maximum number of characters of the reason for another attempt.
+const MAX_REASON_CHARS: usize = 300;
+/// The start of an error that begins with the status.
+const ENDPOINT_ANSWER_PREFIX: &str = "the endpoint answered ";
+
 const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
 const CALL: Style = AnsiColor::Cyan.on_default();
@@ -77,6 +84,8 @@ pub struct ProgressPrinter {
     earlier_calls: HashMap<String, PendingCall>,
     /// Whether the result is printed to the same terminal when the run ends.
     result_follows: bool,
+    /// Whether the error of the run is printed there too.
+    error_follows: bool,
     /// Whether the lines are the output of `show`, on stdout.
     to_stdout: bool,
     colours: bool,
@@ -96,6 +105,7 @@ impl ProgressPrinter {
             pending_hook_failure: None,
             earlier_calls: HashMap::new(),
             result_follows: false,
+            error_follows: false,
             to_stdout: false,
             colours: has_colours(&std::io::stderr()),
         }
@@ -111,6 +121,12 @@ impl ProgressPrinter {
     /// the run ends.
     pub fn omit_result(&mut self) {
         self.result_follows = true;
+    }
+
+    /// Like [`ProgressPrinter::omit_result`], for a summary that also contains the error of the run.
+    pub fn omit_result_and_error(&mut self) {
+        self.omit_result();
+        self.error_follows = true;
     }
 
     /// Takes the sensitive answers and the unfinished calls of a continued run from `state`.
@@ -134,7 +150,7 @@ impl ProgressPrinter {
                 events.iter().for_each(|event| self.track_sensitive(event));
                 self.log.write_events(events, &self.sensitive_answers);
             }
-            RunNotice::EventDurable(event) => self.show_event(event),
+            RunNotice::EventDurable(event, state) => self.show_event(event, state),
             RunNotice::LlmCallStarted => self.start_spinner("thinking"),
             RunNotice::LlmCallEnded => self.stop_spinner(),
             RunNotice::Reasoning(text) => {
@@ -143,17 +159,7 @@ impl ProgressPrinter {
                     self.print_block("~", DIM, text, usize::MAX);
                 }
             }
-            RunNotice::AttemptFailed(attempt) => {
-                let next = match attempt.retry_in_ms {
-                    Some(0) => "retrying".to_owned(),
-                    Some(wait) => format!("retrying in {}", format_duration(wait)),
-                    None => "giving up".to_owned(),
-                };
-                self.show_warning(&format!(
-                    "LLM call failed: {}; {next}",
-                    truncate_to_line(&strip_terminal_controls(&attempt.error), 300)
-                ));
-            }
+            RunNotice::AttemptFailed(attempt, next) => self.show_failed_attempt(attempt, *next),
             RunNotice::WaitingForAnswer(question) => {
                 if self.shown_question.as_ref() != Some(&question.call_id) {
                     self.show_question(question);
@@ -166,6 +172,20 @@ impl ProgressPrinter {
             }
             RunNotice::Warning(text) => self.show_warning(text),
         }
+    }
+
+    /// Reports a failed attempt that another one follows; the error of the run reports the last.
+    fn show_failed_attempt(&mut self, attempt: &Attempt, next: TryNumber) {
+        let Some(delay_ms) = attempt.retry_in_ms else { return };
+        let TryNumber { number, of } = next;
+        let delay = match delay_ms {
+            0 => "now".to_owned(),
+            delay_ms => format!("in {}", format_duration(delay_ms)),
+        };
+        let reason = strip_terminal_controls(&attempt.error);
+        let reason = reason.strip_prefix(ENDPOINT_ANSWER_PREFIX).unwrap_or(&reason);
+        let reason = truncate_to_line(reason, MAX_REASON_CHARS);
+        self.show_warning(&format!("try {number} of {of} {delay}: {reason}"));
     }
 
     fn track_sensitive(&mut self, event: &Event) {
@@ -182,7 +202,7 @@ impl ProgressPrinter {
         }
     }
 
-    fn show_event(&mut self, event: &Event) {
+    fn show_event(&mut self, event: &Event, state: &RunState) {
         // The observation of a denied call names the hook.
         let denied = matches!(&event.payload, Payload::ActionRequest(call) if call.argv.is_none());
         if let Some(text) = self.pending_hook_failure.take().filter(|_| !denied) {
@@ -224,14 +244,30 @@ impl ProgressPrinter {
                 self.print_line(&format!("{DIM}workspace {work_dir}{DIM:#}"));
             }
             Payload::EngineEnd { status, final_iteration, .. } => {
-                let style = if *status == RunStatus::Completed { GOOD } else { WARN };
-                let count = if *final_iteration == 1 { "iteration" } else { "iterations" };
-                self.print_line("");
-                self.print_line(&format!(
-                    "{style}{status}{style:#} {DIM}after {final_iteration} {count}{DIM:#}"
-                ));
+                // After the end that is recorded for a dead process, the state is the one of the next.
+                let duration = state.started_at.filter(|_| state.seq == event.seq).map(|start| {
+                    let millis = event.timestamp.as_millis() - start.as_millis();
+                    format_duration(u64::try_from(millis).unwrap_or(0))
+                });
+                self.show_end(*status, *final_iteration, &UsageTotal::from_state(state), duration);
             }
         }
+    }
+
+    /// Prints the last line of a process of a run: what the run has used so far, and how long the process worked on it.
+    fn show_end(
+        &mut self,
+        status: RunStatus,
+        iterations: u32,
+        usage: &UsageTotal,
+        duration: Option<String>,
+    ) {
+        let style = if status == RunStatus::Completed { GOOD } else { WARN };
+        let count = if iterations == 1 { "iteration" } else { "iterations" };
+        let totals = [Some(format!("after {iterations} {count}")), usage.describe(), duration];
+        let totals: Vec<String> = totals.into_iter().flatten().collect();
+        self.print_line("");
+        self.print_line(&format!("{style}{status}{style:#} {DIM}{}{DIM:#}", totals.join(", ")));
     }
 
     /// Prints a question, even with `-q`: an invisible question is never answered.
@@ -250,6 +286,7 @@ impl ProgressPrinter {
         let hidden = self.sensitive_answers.clone();
         let prompt = ApprovalPrompt { request, preview: None, hidden: &hidden };
         let tool = truncate_to_line(&strip_terminal_controls(&request.tool_name), 64);
+        self.print_line("");
         self.write_line(&format!("{WARN}?{WARN:#} approve {BOLD}{tool}{BOLD:#}"));
         // The indent takes four columns.
         let width = self.line_width().saturating_sub(4);
@@ -380,6 +417,9 @@ impl ProgressPrinter {
     }
 
     fn show_error(&mut self, message: &str, hint: Option<&str>) {
+        if self.error_follows {
+            return;
+        }
         let message = self.sanitize(message);
         self.write_line(&format!("{BAD}error:{BAD:#} {message}"));
         if let Some(hint) = hint {

@@ -209,6 +209,8 @@ mod tests {
             run_id: "r".to_owned(),
             status: RunStatus::Interrupted,
             final_iteration: 1,
+            agent_name: None,
+            usage: None,
             seal: None,
         };
         let events = [

@@ -10,10 +10,11 @@ use crate::approval::{
 use crate::conversation::Conversation;
 use crate::event::{
     EngineStart, ErrorDetails, Event, ForkOrigin, HumanQuestion, Payload, RunFork, RunStatus,
-    Thought,
+    Thought, UsageSummary,
 };
 use crate::snapshot_timeline::SnapshotTimeline;
 use crate::token_estimate::TokenRatio;
+use delta_base::id::RunId;
 use delta_base::time::Timestamp;
 use delta_llm::llm::{CallArguments, Usage};
 use serde_json::Value as Json;
@@ -398,6 +399,23 @@ impl RunState {
         known.output_tokens += usage.output_tokens;
         // The sum is unknown if the cost of one call is.
         known.cost_usd = known.cost_usd.zip(usage.cost_usd).map(|(one, other)| one + other);
+    }
+
+    /// The tokens and the cost of the run so far.
+    pub fn usage_summary(&self) -> UsageSummary {
+        UsageSummary::from_models(&self.usage, self.unmetered)
+    }
+
+    /// The event with which a process leaves the run `run_id` with `status`.
+    pub fn engine_end(&self, run_id: &RunId, status: RunStatus) -> Payload {
+        Payload::EngineEnd {
+            run_id: run_id.to_string(),
+            status,
+            final_iteration: self.iterations,
+            agent_name: self.start.as_ref().map(|start| start.agent_name.clone()),
+            usage: Some(self.usage_summary()),
+            seal: None,
+        }
     }
 
     /// The next step of the engine. It depends on nothing but the events so far.

@@ -40,20 +40,25 @@ struct Screen {
 impl Delta {
     /// Starts the program on a terminal of 100 columns.
     pub fn at_terminal(self) -> Terminal {
-        self.at_terminal_with(false, None)
+        self.at_terminal_with(false, None, 100)
     }
 
     /// The same with a file as stdin: the terminal is its stderr and its controlling terminal.
     pub fn at_terminal_reading(self, file: &Path) -> Terminal {
-        self.at_terminal_with(false, Some(file))
+        self.at_terminal_with(false, Some(file), 100)
     }
 
     /// The same with the terminal as stdout too.
     pub fn wholly_at_terminal(self) -> Terminal {
-        self.at_terminal_with(true, None)
+        self.at_terminal_with(true, None, 100)
     }
 
-    fn at_terminal_with(mut self, wholly: bool, stdin: Option<&Path>) -> Terminal {
+    /// The same at a terminal with another number of columns.
+    pub fn wholly_at_terminal_of(self, columns: u16) -> Terminal {
+        self.at_terminal_with(true, None, columns)
+    }
+
+    fn at_terminal_with(mut self, wholly: bool, stdin: Option<&Path>, columns: u16) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
             .expect("a pseudo-terminal");
         grantpt(&master).expect("grantpt");
@@ -64,7 +69,7 @@ impl Delta {
             let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
             File::from(rustix::fs::open(&name, flags, Mode::empty()).expect("the terminal"))
         };
-        resize(&master, 100, 40);
+        resize(&master, columns, 40);
         let command = self.command();
         command.env("TERM", "xterm-256color");
         let stdout = if wholly { open().into() } else { Stdio::piped() };

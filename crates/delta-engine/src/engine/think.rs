@@ -8,7 +8,7 @@ use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookFailure, RequestReplacement};
 use delta_base::redact::Secrets;
 use delta_base::time::Timestamp;
-use delta_llm::llm::{self, Attempt, LlmError, LlmRequest, Reply, ResponseBody};
+use delta_llm::llm::{self, Attempt, CallProgress, LlmError, LlmRequest, Reply, ResponseBody};
 use delta_run::event::{Payload, Thought};
 use delta_run::message_buffer::MessageSlice;
 use delta_run::record::{ContextBlock, LlmCallRecord, RequestBody};
@@ -257,10 +257,14 @@ impl Engine<'_> {
         let timer = Instant::now();
         let mut attempts = Vec::new();
         run.notify(RunNotice::LlmCallStarted);
-        let result = self.provider.complete(&request, &self.cancel, &mut |attempt| {
-            run.notify(RunNotice::AttemptFailed(attempt));
-            attempts.push(attempt.clone());
-        });
+        let result =
+            self.provider.complete(&request, &self.cancel, &mut |progress| match progress {
+                CallProgress::AttemptFailed(attempt, next) => {
+                    run.notify(RunNotice::AttemptFailed(attempt, next));
+                    attempts.push(attempt.clone());
+                }
+                CallProgress::Text(_) | CallProgress::Reasoning(_) => {}
+            });
         run.notify(RunNotice::LlmCallEnded);
         let result = result.map(|reply| self.price_reply(reply));
         LlmExchange { started_at, duration: timer.elapsed(), attempts, result }

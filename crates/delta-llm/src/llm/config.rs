@@ -147,8 +147,6 @@ pub enum ProviderKind {
     Command(Vec<String>),
     /// The recorded responses of an LLM.
     Recorded(Rc<Cassette>),
-    /// None: agent.yaml has no `llm`, and the operator chose no model.
-    Unchosen,
 }
 
 impl ProviderKind {
@@ -159,7 +157,6 @@ impl ProviderKind {
             Self::Script(_) => "script",
             Self::Command(_) => "command",
             Self::Recorded(_) => "recorded",
-            Self::Unchosen => "none",
         }
     }
 
@@ -168,7 +165,7 @@ impl ProviderKind {
         match self {
             Self::OpenAi => true,
             Self::Recorded(cassette) => cassette.header.provider == "openai",
-            Self::Script(_) | Self::Command(_) | Self::Unchosen => false,
+            Self::Script(_) | Self::Command(_) => false,
         }
     }
 
@@ -206,36 +203,20 @@ impl ProviderKind {
 }
 
 impl LlmConfig {
-    /// Whether the cost of a call is known. A script is free, and without a model there are no calls.
+    /// Whether the cost of a call is known. A script is free.
     pub fn has_known_cost(&self) -> bool {
-        self.pricing.is_some()
-            || matches!(self.provider, ProviderKind::Script(_) | ProviderKind::Unchosen)
+        self.pricing.is_some() || matches!(self.provider, ProviderKind::Script(_))
     }
 
-    /// Whether there is an LLM.
-    pub fn is_chosen(&self) -> bool {
-        !matches!(self.provider, ProviderKind::Unchosen)
-    }
-
-    /// The LLM of an agent without the section: `choice` with the default settings. The diagnostics go to `doc`.
-    pub fn without_section(
-        doc: &YamlDocument,
-        home: &Path,
-        choice: Option<&ModelChoice>,
-    ) -> Option<Self> {
-        let section = YamlDocument::parse("llm".to_owned(), "{model: none}".to_owned()).ok()?;
-        let config = Self::read(&section, &section.root, home, choice);
+    /// The model of an agent without the section: `choice`, with every other key at its default. `home` is the agent
+    /// directory; mistakes are reported in `doc`.
+    pub fn from_choice(doc: &YamlDocument, home: &Path, choice: &ModelChoice) -> Option<Self> {
+        let section = YamlDocument::parse("agent.yaml", "{model: the choice replaces it}").ok()?;
+        let config = Self::read(&section, &section.root, home, Some(choice));
         let mut report = DiagnosticReport::default();
         section.drain_diagnostics(&mut report);
         doc.append_report(&mut report);
-        let config = config?;
-        Some(match (choice, &config.provider) {
-            (None, _) => Self { model: String::new(), provider: ProviderKind::Unchosen, ..config },
-            (Some(_), ProviderKind::Recorded(cassette)) => {
-                Self { model: cassette.header.model.clone(), ..config }
-            }
-            (Some(_), _) => config,
-        })
+        config
     }
 
     /// Reads the section. `choice` is the operator's `--model`, whose file may also be in the current directory; `home` is

@@ -4,10 +4,12 @@
 //! It returns complete replies only, reports each failed attempt at once, and stops every wait at cancellation.
 
 mod attempt_failure;
+mod html_page;
 
 use super::reply_assembler::ReplyAssembler;
 use super::{
-    Attempt, AttemptObserver, Endpoint, LlmError, LlmRequest, Provider, Reply, parse_reply,
+    Attempt, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider, Reply,
+    TryNumber, parse_reply,
 };
 use crate::http::retry::RetryDecision;
 use crate::http::{self, HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead};
@@ -111,7 +113,7 @@ impl Provider for OpenAiProvider {
         &mut self,
         request: &LlmRequest<'_>,
         cancel: &CancelToken,
-        observe_attempt: AttemptObserver<'_>,
+        observe: CallObserver<'_>,
     ) -> Result<Reply, LlmError> {
         let mut failures = 0;
         loop {
@@ -142,13 +144,16 @@ impl Provider for OpenAiProvider {
             let retry =
                 if stops_stream_options { RetryDecision::Immediately } else { failure.retry };
             let delay = retry.next_delay(&mut failures, self.endpoint.max_retries);
-            observe_attempt(&Attempt {
+            let attempt = Attempt {
                 started_at,
                 duration_ms: to_millis(timer.elapsed()),
                 status,
                 error: failure.message.clone(),
                 retry_in_ms: delay.map(to_millis),
-            });
+            };
+            let next =
+                TryNumber { number: failures + 1, of: self.endpoint.max_retries.saturating_add(1) };
+            observe(CallProgress::AttemptFailed(&attempt, next));
             match delay {
                 None => return Err(failure.into_error(status)),
                 Some(delay) if cancel.wait(delay) => return Err(LlmError::Cancelled),

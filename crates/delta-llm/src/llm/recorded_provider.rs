@@ -3,7 +3,7 @@
 //! It knows no runs: its caller lists the calls. As for a script, the journal determines the next one. The caller gets
 //! each request with the hash of the recorded one, and decides what a difference means.
 
-use super::{AttemptObserver, LlmError, LlmRequest, Provider, Reply};
+use super::{CallObserver, LlmError, LlmRequest, Provider, Reply};
 use delta_base::hex::sha256_hex;
 use delta_base::signal::CancelToken;
 
@@ -57,7 +57,7 @@ impl Provider for RecordedProvider<'_> {
         &mut self,
         request: &LlmRequest<'_>,
         cancel: &CancelToken,
-        _: AttemptObserver<'_>,
+        _: CallObserver<'_>,
     ) -> Result<Reply, LlmError> {
         if cancel.is_requested() {
             return Err(LlmError::Cancelled);
