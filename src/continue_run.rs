@@ -75,6 +75,14 @@ pub struct ResumeOptions {
     pub options: RunOptions,
 }
 
+impl ResumeOptions {
+    /// The options of a command that continues a run in `work_dir` for the user at the terminal.
+    pub fn at_terminal(work_dir: PathBuf) -> Self {
+        let options = RunOptions { interactive: true, ..RunOptions::new(None, None) };
+        Self { work_dir, agent: None, force: false, options }
+    }
+}
+
 impl ContinueArgs {
     fn run(&self) -> &RunArgument {
         self.run_id.as_ref().unwrap_or(&self.run)

@@ -25,6 +25,7 @@ mod run_preparation;
 mod export;
 mod failure;
 mod fork;
+mod inbox;
 mod init;
 mod lint;
 mod list_runs;
@@ -86,6 +87,8 @@ enum DeltaCommand {
     Deny(Box<reply::DenyArgs>),
     /// Answer what a run waits for, and continue the run
     Answer(Box<reply::AnswerArgs>),
+    /// List what waits for an answer or an approval
+    Inbox(Box<inbox::InboxArgs>),
     /// List the runs of a workspace, most recently updated first
     ListRuns(Box<list_runs::ListRunsArgs>),
     /// Show a run: its task, its iterations and what it waits for
@@ -170,6 +173,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Continue(args) => continue_run::continue_command(&args),
         DeltaCommand::Approve(args) => reply::approve_command(&args),
         DeltaCommand::Deny(args) => reply::deny_command(&args),
+        DeltaCommand::Inbox(args) => inbox::inbox_command(&args),
         DeltaCommand::Answer(args) => reply::answer_command(&args),
         DeltaCommand::Fork(args) => fork::fork_command(&args),
         DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),

@@ -1,5 +1,6 @@
 //! Approvals: which calls start, which are asked about, and which never start.
 
+mod inbox;
 mod recovery;
 mod replies;
 mod terminal;

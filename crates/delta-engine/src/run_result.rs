@@ -123,9 +123,8 @@ impl UsageTotal {
         let bound = if self.is_partial { "at least " } else { "" };
         let mut text = format!("{bound}{} tokens in", format_count(self.input_tokens));
         let cached = u128::from(self.cached_input_tokens) * 100;
-        match cached.checked_div(u128::from(self.input_tokens)) {
-            Some(share @ 1..) => text.push_str(&format!(" ({share}% cached)")),
-            _ => {}
+        if let Some(share @ 1..) = cached.checked_div(u128::from(self.input_tokens)) {
+            text.push_str(&format!(" ({share}% cached)"));
         }
         text.push_str(&format!(", {} out", format_count(self.output_tokens)));
         match self.total_cost_usd {
