@@ -11,9 +11,12 @@ use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 
+mod agent_choice;
+mod agent_template;
 mod agent_tests;
 mod approve_options;
 mod budget;
+mod builtin_agent;
 mod command_suggestion;
 mod completion_candidates;
 mod context;

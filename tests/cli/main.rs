@@ -7,12 +7,15 @@
     reason = "tests may, start real processes, and say what could not be proven"
 )]
 
+mod agent_choice;
 mod agent_loading;
 mod agent_sections;
 mod agent_tests;
 mod approvals;
 mod ask_human;
 mod budget;
+mod coding_agent;
+mod coding_projects;
 mod context;
 mod context_budget;
 mod context_command;
