@@ -1,5 +1,5 @@
 // The page of `delta view`. All text of a run becomes text nodes; data never becomes markup.
-'use strict';
+
 const $ = id => document.getElementById(id);
 const data = JSON.parse($('data').textContent);
 $('data').remove();
@@ -354,14 +354,14 @@ function drawTop() {
   run.notes.forEach(note => inside.push(h('p', {class: 'banner bad'}, note)));
   if (run.status === 'RUNNING') inside.push(h('p', {class: 'banner RUNNING'}, 'This run is still active. The page shows it as of ' + clock(data.made_at) + '; run `delta view` again for an update.'));
   if (run.hides) inside.push(h('p', {class: 'banner'}, 'Sensitive answers are hidden on this page. The hashes are of the requests as sent.'));
-  if (run.task) inside.push(h('div', {class: 'task'}, text(run.task, {lines: 8, prose: true})));
+  if (run.task) inside.push(h('div', {class: 'task'}, prose(run.task, run.markdown.task, {lines: 8})));
   const result = run.result;
   if (result && run.status !== 'RUNNING') {
     const asks = result.interaction, error = run.status === 'KILLED' ? null : result.error;
-    if (result.result !== undefined) inside.push(h('div', {class: 'task result'}, h('div', {class: 'who'}, 'Result'), text(asText(result.result), {lines: 8, prose: true})));
+    if (result.result !== undefined) inside.push(h('div', {class: 'task result'}, h('div', {class: 'who'}, 'Result'), prose(asText(result.result), run.markdown.result, {lines: 8})));
     if (asks) {
       const command = 'delta continue ' + word(run.id) + ' -w ' + word((run.start || {}).work_dir || '.') + (asks.sensitive ? ' -i' : " -m 'YOUR ANSWER'");
-      inside.push(h('div', {class: 'task ask'}, h('div', {class: 'who warn'}, 'Waiting for an answer'), text(asks.prompt, {lines: 8, prose: true}), part(asks.sensitive ? 'Answer at a terminal with' : 'Answer with', text(command), copyButton(command))));
+      inside.push(h('div', {class: 'task ask'}, h('div', {class: 'who warn'}, 'Waiting for an answer'), prose(asks.prompt, run.markdown.prompt, {lines: 8}), part(asks.sensitive ? 'Answer at a terminal with' : 'Answer with', text(command), copyButton(command))));
     }
     if (error && run.status === 'INTERRUPTED') inside.push(h('div', {class: 'task calm'}, h('div', {class: 'who'}, 'Interrupted', error.type && error.type !== 'interrupted' && ' · ' + error.type), text(error.message, {lines: 8}), error.details && h('div', {class: 'row'}, error.details)));
     else if (error) inside.push(h('div', {class: 'task bad-box'}, h('div', {class: 'who bad'}, 'Error', error.type && ' · ' + error.type), text(error.message, {lines: 8}), error.details && h('div', {class: 'row'}, error.details)));
@@ -499,7 +499,7 @@ function fill(article) {
       use && use.cost_usd !== undefined && h('div', {}, usd(use.cost_usd))),
     h('div', {class: 'body'}, eventList(it.before, 'b'), attempts(it.llm, 'tries'),
       it.reasoning && fold('Reasoning · ' + bytes(it.reasoning.length), () => text(it.reasoning, {lines: 4000, prose: true}), {'data-u': 'why'}),
-      it.thought && h('div', {class: 'said' + (isResult(it) ? ' result' : ''), 'data-u': 'said'}, isResult(it) && h('div', {class: 'who'}, 'Result'), text(it.thought, {lines: 60, prose: true})),
+      it.thought && h('div', {class: 'said' + (isResult(it) ? ' result' : ''), 'data-u': 'said'}, isResult(it) && h('div', {class: 'who'}, 'Result'), prose(it.thought, it.markdown, {lines: 60})),
       it.finish_reason === 'length' && h('div', {class: 'row warn'}, 'The answer was cut off at the token limit.'),
       it.left_out > 0 && h('div', {class: 'row warn'}, 'The request left out the oldest ' + plural(it.left_out, 'iteration') + ' to stay within the context budget.'),
       it.calls.map((call, k) => drawCall(it, call, k + 1)),
@@ -542,7 +542,7 @@ function eventElement(event, unit) {
       return row(h('span', {class: STATUS_CLASS[event.status] || ''}, event.status.toLowerCase().replaceAll('_', ' ')), ' after ' + plural(event.final_iteration, 'iteration'));
     case 'USER_MESSAGE':
       if (event.content === run.task && event.seq === run.taskSeq) return row('the task (see above)');
-      return h('div', {class: 'said user', 'data-u': unit}, h('div', {class: 'who'}, 'User'), text(event.content, {lines: 24, prose: true}));
+      return h('div', {class: 'said user', 'data-u': unit}, h('div', {class: 'who'}, 'User'), prose(event.content, event.markdown, {lines: 24}));
     case 'ERROR': {
       const more = event.error_details || {};
       return h('div', {class: 'bad-box', 'data-u': unit}, h('div', {class: 'who bad'}, 'Error', more.type && ' · ' + more.type), text(event.error_message), more.hint && h('div', {class: 'row'}, more.hint), attempts(event.llm, unit + 't'), event.llm && requestFold(event.llm, event));
@@ -622,7 +622,7 @@ function drawCall(it, call, number) {
   }
   const below = childrenOf(run).filter(child => child.known.call_id === call.id);
   below.forEach(child => box.append(h('div', {class: 'below'}, childRow(child))));
-  if (call.question && !(result && result.seen.text)) box.append(h('div', {class: 'preview question'}, text(call.question.prompt)));
+  if (call.question && !(result && result.seen.text)) box.append(h('div', {class: 'preview question'}, prose(call.question.prompt, call.question.markdown, {lines: 16})));
   return box;
 }
 function childRow(child) {
@@ -638,7 +638,7 @@ function callDetails(call, id) {
   if (call.at) inside.push(part('Arguments', args(call.args), copyButton(() => json(call.args), 'copy JSON')));
   if (call.asked) inside.push(part(call.at ? 'Arguments as the LLM wrote them' : 'Arguments (not started)', text(call.asked)));
   if (call.argv) { const line = call.argv.map(word).join(' '); inside.push(part('Command', text(line, {lines: 12}), copyButton(line))); }
-  if (call.question) inside.push(part('Question · ' + call.question.input_type + (call.question.sensitive ? ', sensitive' : ''), text(call.question.prompt)));
+  if (call.question) inside.push(part('Question · ' + call.question.input_type + (call.question.sensitive ? ', sensitive' : ''), prose(call.question.prompt, call.question.markdown, {lines: 16})));
   if (call.answer !== undefined) inside.push(part('Answer', text(call.answer)));
   if (io.stdin) inside.push(part('Standard input', text(io.stdin)));
   if (result) {
@@ -850,7 +850,7 @@ function unitsOf(owner, it) {
   const whole = cut => cut ? cut.text + '\n' + (cut.tail || '') : '';
   const tries = (unit, llm) => add(unit, ...((llm && llm.record && llm.record.attempts) || []).map(one => (one.status ? 'HTTP ' + one.status + ' ' : '') + one.error));
   const event = (unit, one) => {
-    if (one.type === 'USER_MESSAGE') add(unit, one.content);
+    if (one.type === 'USER_MESSAGE') add(unit, readText(one.content, one.markdown));
     else if (one.type === 'ERROR') { add(unit, one.error_message); tries(unit + 't', one.llm); }
     else if (one.type === 'HOOK_EXECUTION') { const io = one.io || {}; add(unit, (io.argv || []).map(word).join(' '), whole(io.stdin), whole(io.stdout), whole(io.stderr), io.failure); }
     else if (one.changes) add(unit, ...(one.changes.files || []).flatMap(file => [file.path, file.diff]));
@@ -859,11 +859,11 @@ function unitsOf(owner, it) {
   (it.before || []).forEach((one, k) => event('b' + k, one));
   tries('tries', it.llm);
   add('why', it.reasoning);
-  add('said', it.thought);
+  add('said', readText(it.thought, it.markdown));
   (it.calls || []).forEach((call, k) => {
     const io = call.io || {}, given = call.args;
     const list = call.at === null ? [] : given !== null && typeof given === 'object' && !Array.isArray(given) ? Object.entries(given).flatMap(([name, value]) => [name, asText(value)]) : [asText(given)];
-    add('c' + (k + 1), call.tool, ...list, call.asked, (call.argv || []).map(word).join(' '), call.question && call.question.prompt, call.answer, whole(io.stdin), whole(call.result && call.result.seen), whole(io.stdout), whole(io.stderr));
+    add('c' + (k + 1), call.tool, ...list, call.asked, (call.argv || []).map(word).join(' '), call.question && readText(call.question.prompt, call.question.markdown), call.answer, whole(io.stdin), whole(call.result && call.result.seen), whole(io.stdout), whole(io.stderr));
   });
   (it.around || []).forEach((one, k) => event('a' + k, one));
   const request = it.llm && it.llm.request;
@@ -935,9 +935,7 @@ function mark(el, number, article) {
   const ranges = [];
   for (const holder of el.querySelectorAll('.call .name, .t')) {
     if (holder.closest('.preview')) continue;
-    const walker = document.createTreeWalker(holder, NodeFilter.SHOW_TEXT), nodes = [];
-    let whole = '';
-    while (walker.nextNode()) { nodes.push([whole.length, walker.currentNode]); whole += walker.currentNode.data; }
+    const {nodes, whole} = flatten(holder);
     const low = whole.toLowerCase();
     const point = offset => { let i = nodes.length - 1; while (i > 0 && nodes[i][0] > offset) i--; return [nodes[i][1], Math.min(offset - nodes[i][0], nodes[i][1].length)]; };
     for (let from = low.indexOf(needle); from >= 0; from = low.indexOf(needle, from + needle.length)) {
@@ -975,14 +973,14 @@ $('previous').addEventListener('click', () => step(-1));
 
 // ---- keys, light, print -----------------------------------------------------------------------------------------
 
-const KEYS = [['/', 'search'], ['Enter, Shift+Enter', 'next and previous match'], ['j, k', 'next and previous iteration'], ['e', 'open or close the calls of the iteration'], ['r', 'open or close its request'], ['g, G', 'top and last iteration'], ['t', 'toggle dark mode'], ['?', 'this list']];
+const KEYS = [['/', 'search'], ['Enter, Shift+Enter', 'next and previous match'], ['j, k', 'next and previous iteration'], ['e', 'open or close the calls of the iteration'], ['r', 'open or close its request'], ['g, G', 'top and last iteration'], ['m', 'messages as Markdown or as they are'], ['t', 'toggle dark mode'], ['?', 'this list']];
 const help = $('help');
 help.append(facts(KEYS.map(([key, what]) => [h('kbd', {}, key), what])), h('p', {class: 'row'}, 'Created by delta ' + data.version + ', ' + clock(data.made_at)));
 help.addEventListener('click', () => help.close());
 $('keys').addEventListener('click', () => help.showModal());
 
 const root = document.documentElement;
-const themeStorage = {get: () => { try { return localStorage.getItem('delta-theme'); } catch { return null; } }, set: value => { try { localStorage.setItem('delta-theme', value); } catch { /* storage is blocked */ } }};
+const themeStorage = remembered('delta-theme');
 if (['dark', 'light'].includes(themeStorage.get())) root.dataset.theme = themeStorage.get();
 function toggleTheme() {
   const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
@@ -990,6 +988,8 @@ function toggleTheme() {
   themeStorage.set(root.dataset.theme);
 }
 $('theme').addEventListener('click', toggleTheme);
+$('markdown').addEventListener('click', toggleMarkdown);
+showMarkdownSwitch();
 
 function move(by) {
   const place = current(), off = articles[place].getBoundingClientRect().top;
@@ -1005,7 +1005,7 @@ function toggle(selector) {
 }
 addEventListener('keydown', event => {
   if (event.target.matches('input,textarea') || event.ctrlKey || event.metaKey || event.altKey || help.open) return;
-  const act = {'/': () => $('query').select(), j: () => move(1), k: () => move(-1), t: toggleTheme, '?': () => help.showModal(), e: () => toggle('.call>details'), r: () => toggle('.req'), g: () => scrollTo(0, 0), G: () => { if (articles.length) settle(goTo(articles.length - 1)); }}[event.key];
+  const act = {'/': () => $('query').select(), j: () => move(1), k: () => move(-1), t: toggleTheme, m: toggleMarkdown, '?': () => help.showModal(), e: () => toggle('.call>details'), r: () => toggle('.req'), g: () => scrollTo(0, 0), G: () => { if (articles.length) settle(goTo(articles.length - 1)); }}[event.key];
   if (!act || (!articles.length && 'jker'.includes(event.key))) return;
   event.preventDefault();
   act();
