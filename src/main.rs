@@ -1,7 +1,7 @@
 //! The command line: parses the arguments, prints the result to stdout, and exits with a code. Only these modules read the
 //! environment, print to stdout and decide how the process ends.
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use delta_base::id::RunId;
 use delta_base::signal;
@@ -11,9 +11,13 @@ use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 
+mod agent_choice;
+mod agent_template;
 mod agent_tests;
 mod approve_options;
 mod budget;
+mod builtin_agent;
+mod command_suggestion;
 mod completion_candidates;
 mod context;
 mod diff;
@@ -156,7 +160,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         Ok(cli) => cli,
         Err(error) => {
             let error = match error.kind() {
-                ErrorKind::InvalidSubcommand => with_command_tip(error),
+                ErrorKind::InvalidSubcommand => command_suggestion::with_command_tip(error),
                 _ => error,
             };
             // Help and version go to stdout and succeed, everything else is a usage error.
@@ -207,51 +211,6 @@ fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
     DeltaCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Names of commands in other programs, with what to type for delta.
-const COMMAND_ALIASES: [(&str, &str); 16] = [
-    ("check", "delta tool lint"),
-    ("delete", "delta rm"),
-    ("expand", "delta tool expand"),
-    ("lint", "delta tool lint"),
-    ("list", "delta list-runs"),
-    ("log", "delta show"),
-    ("logs", "delta show"),
-    ("ls", "delta list-runs"),
-    ("migrate", "delta tool migrate"),
-    ("new", "delta init"),
-    ("ps", "delta list-runs"),
-    ("remove", "delta rm"),
-    ("resume", "delta continue"),
-    ("start", "delta run"),
-    ("tail", "delta show --follow"),
-    ("verify", "delta replay"),
-];
-
-/// Adds the probable command to the error for an unknown one.
-fn with_command_tip(mut error: clap::Error) -> clap::Error {
-    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-    let known = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) if usage.contains("delta <COMMAND>") => {
-            COMMAND_ALIASES.iter().find(|(alias, _)| alias == word)
-        }
-        _ => None,
-    };
-    if let Some((_, command)) = known {
-        let tip = format!("use `{command}`");
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-        return error;
-    }
-    // `tool:lint` and others are hidden old spellings.
-    if let Some(ContextValue::Strings(names)) = error.remove(ContextKind::SuggestedSubcommand) {
-        let names: Vec<String> = names.into_iter().filter(|name| !name.contains(':')).collect();
-        if !names.is_empty() {
-            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
-        }
-    }
-    error
-}
-
 /// Prints a usage error of `command` in the format of clap; returns the exit code.
 fn print_usage_error(command: &str, message: &str) -> ExitCode {
     let mut cli = DeltaCli::command();
@@ -292,20 +251,6 @@ mod tests {
             queue.extend(command.get_subcommands().cloned());
         }
         DeltaCli::command().debug_assert();
-    }
-
-    #[test]
-    fn c_25_12_what_is_proposed_for_another_name_can_be_typed() {
-        for (alias, typed) in COMMAND_ALIASES {
-            let words = typed.strip_prefix("delta ").unwrap();
-            let mut command = DeltaCli::command();
-            assert!(command.find_subcommand(alias).is_none(), "{alias}");
-            for word in words.split(' ').filter(|word| !word.starts_with('-')) {
-                command = command.find_subcommand(word).unwrap().clone();
-                assert!(!command.is_hide_set(), "{typed}");
-                command.build();
-            }
-        }
     }
 
     /// The list of commands is printed before their arguments are described.

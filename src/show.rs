@@ -9,7 +9,7 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
-use delta_engine::run_result::{ContinueCommand, RunResult};
+use delta_engine::run_result::{ContinueCommand, RunResult, UsageTotal};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_run::event::{Event, RunStatus};
@@ -105,7 +105,7 @@ fn follow_run(
                 ShowFormat::Text => {
                     let notices = [
                         RunNotice::EventsWritten(std::slice::from_ref(event)),
-                        RunNotice::EventDurable(event),
+                        RunNotice::EventDurable(event, &state),
                     ];
                     notices.iter().for_each(|notice| progress.show_notice(notice));
                 }
@@ -142,12 +142,14 @@ fn process_is_gone(state: &RunState) -> bool {
 fn print_summary(progress: &mut ProgressPrinter, state: &RunState, run: &LocatedRun) {
     // The journal and the path of the workspace can contain anything.
     let mut print_line = |text: &str| progress.print_line(&strip_terminal_controls(text));
-    let Some(result) = RunResult::from_state(state) else { return };
-    let usage = &result.metrics.usage;
-    if usage.input_tokens + usage.output_tokens > 0 {
-        let cost = usage.total_cost_usd.map_or(String::new(), |cost| format!(", {cost:.4} USD"));
-        let tokens = format!("{} tokens in, {} out", usage.input_tokens, usage.output_tokens);
-        print_line(&format!("{tokens}{cost}"));
+    if state.start.is_none() {
+        return;
+    }
+    // The last line of a process that has ended says it.
+    if state.status == Some(RunStatus::Running)
+        && let Some(usage) = UsageTotal::from_state(state).describe()
+    {
+        print_line(&usage);
     }
     match Ledger::read_account(&run.dir) {
         Ok(ledger) => {
