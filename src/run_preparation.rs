@@ -383,6 +383,7 @@ impl PreparedAgent {
         let snapshots = self.open_snapshots(run, options)?;
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
             .with_snapshots(snapshots)
+            .with_live_output(shows_live_output(options))
             .drive(run)?;
         print_next_steps(options, run);
         let mut result = RunResult::from_state(run.state())
@@ -553,6 +554,17 @@ pub fn install_cancel() -> Result<CancelToken, CommandFailure> {
     Ok(CANCEL.get_or_init(|| cancel).clone())
 }
 
+/// Whether delta repaints the end of the terminal on stderr during the run: the terminal can move its cursor, and no
+/// events are printed there at the same time.
+fn shows_live_output(options: &RunOptions) -> bool {
+    let is_dumb = process_environment::variable("TERM").is_some_and(|term| term == "dumb");
+    let prints_events = options.format == OutputFormat::Jsonl && terminal::is_stdout_terminal();
+    terminal::is_stderr_terminal()
+        && !is_dumb
+        && !prints_events
+        && options.verbosity() > Verbosity::Quiet
+}
+
 /// Shows progress on stderr, writes engine.log, and with `jsonl` prints every event to stdout. `before` is the state of the
 /// run so far.
 pub fn open_run_observer(
@@ -565,6 +577,9 @@ pub fn open_run_observer(
         terminal::is_stderr_terminal(),
         time::current_time,
     );
+    if !shows_live_output(options) {
+        progress.disable_live_output();
+    }
     progress.log_to(LogFile::open(&run_dir.join("engine.log"))?);
     progress.load_state(before);
     if terminal::is_stdout_terminal() {

@@ -44,6 +44,7 @@ mod imports;
 mod init;
 mod limits;
 mod lint;
+mod live;
 mod list_runs;
 mod llm;
 mod memory_folding;

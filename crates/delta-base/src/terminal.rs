@@ -88,6 +88,23 @@ pub fn stderr_width() -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
+/// The size of the terminal on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StderrSize {
+    /// The number of columns.
+    pub columns: usize,
+    /// The number of lines.
+    pub lines: usize,
+}
+
+/// The size of the terminal on stderr; the usual size where it reports none.
+pub fn stderr_size() -> StderrSize {
+    let (columns, lines) =
+        tcgetwinsize(io::stderr()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
+    let or_usual = |count: u16, usual| if count == 0 { usual } else { usize::from(count) };
+    StderrSize { columns: or_usual(columns, 80), lines: or_usual(lines, 24) }
+}
+
 /// Writes `prompt` to stderr and reads a line from the user, without its line end.
 ///
 /// # Errors

@@ -55,6 +55,8 @@ pub struct Engine<'a> {
     reported_cuts: Vec<String>,
     /// The usage of answers that no event has recorded yet.
     unrecorded_usage: RefCell<Vec<Option<Usage>>>,
+    /// Whether the observer of the run gets answers and output as they arrive.
+    is_live: bool,
     /// Where snapshots of the workspace are stored, if they are taken.
     snapshot_store: Option<SnapshotStore>,
 }
@@ -152,8 +154,15 @@ impl<'a> Engine<'a> {
             token_counter: TokenCounter::default(),
             reported_cuts: Vec::new(),
             unrecorded_usage: RefCell::default(),
+            is_live: false,
             snapshot_store: None,
         }
+    }
+
+    /// Passes the text of answers and the output of tools to the observer as they arrive, if `is_live`.
+    pub fn with_live_output(mut self, is_live: bool) -> Self {
+        self.is_live = is_live;
+        self
     }
 
     /// Takes a snapshot of the workspace at each iteration, if there is a store.

@@ -14,6 +14,7 @@ use delta_base::id::SnapshotId;
 use delta_base::redact::redact_answers;
 use delta_base::terminal;
 use delta_base::terminal_text::{format_argument_value, strip_terminal_controls, truncate_to_line};
+use delta_base::text_width::{clip_to_width, display_width};
 use delta_base::time::{Clock, format_duration};
 use delta_llm::llm::{Attempt, TryNumber};
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
@@ -25,14 +26,18 @@ use delta_run::state::{ASK_HUMAN_TOOL, PendingCall, RunState};
 use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 mod diff_lines;
 mod engine_log;
-mod spinner;
+mod live_area;
+mod live_text;
+mod screen_region;
 
 pub use diff_lines::print_diff_to_stderr;
 use engine_log::EngineLog;
-use spinner::Spinner;
+use live_area::{LiveArea, LiveOptions, LiveStatus};
+use live_text::push_block_lines;
 
 /// How much of a run is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,7 +75,13 @@ const WARN: Style = AnsiColor::Yellow.on_default();
 pub struct ProgressPrinter {
     verbosity: Verbosity,
     is_terminal: bool,
-    spinner: Option<Spinner>,
+    /// Whether the end of the terminal may be repainted.
+    is_live: bool,
+    live: Option<LiveArea>,
+    /// The reasoning that is on the screen since it arrived.
+    live_reasoning: Option<String>,
+    /// The line for the failed attempts of the current call, which follows the repainted one.
+    failed_attempts: Option<String>,
     log: EngineLog,
     /// Calls whose answer is sensitive.
     sensitive_calls: HashSet<String>,
@@ -97,7 +108,10 @@ impl ProgressPrinter {
         Self {
             verbosity,
             is_terminal,
-            spinner: None,
+            is_live: is_terminal,
+            live: None,
+            live_reasoning: None,
+            failed_attempts: None,
             log: EngineLog::disabled(clock),
             sensitive_calls: HashSet::new(),
             sensitive_answers: Vec::new(),
@@ -115,6 +129,11 @@ impl ProgressPrinter {
     pub fn for_stdout(verbosity: Verbosity, clock: Clock) -> Self {
         let colours = has_colours(&std::io::stdout());
         Self { to_stdout: true, colours, ..Self::new(verbosity, false, clock) }
+    }
+
+    /// Prints only whole lines from now on, for a terminal that cannot move its cursor.
+    pub fn disable_live_output(&mut self) {
+        self.is_live = false;
     }
 
     /// Omits the final answer from now on, because the result is printed to the same terminal when
@@ -151,11 +170,23 @@ impl ProgressPrinter {
                 self.log.write_events(events, &self.sensitive_answers);
             }
             RunNotice::EventDurable(event, state) => self.show_event(event, state),
-            RunNotice::LlmCallStarted => self.start_spinner("thinking"),
-            RunNotice::LlmCallEnded => self.stop_spinner(),
+            RunNotice::LlmCallStarted => self.start_live(LiveStatus::Activity("thinking")),
+            RunNotice::AnswerPiece(piece) => self.show_piece(|live| live.push_content(piece)),
+            RunNotice::ReasoningPiece(piece) if self.verbosity == Verbosity::Verbose => {
+                self.show_piece(|live| live.push_reasoning(piece));
+            }
+            RunNotice::ReasoningPiece(_) => {}
+            RunNotice::OutputPiece(piece) => {
+                if let Some(live) = &mut self.live {
+                    live.push_output(piece.is_stderr, piece.bytes);
+                }
+            }
+            RunNotice::LlmCallEnded => self.end_llm_call(),
             RunNotice::Reasoning(text) => {
                 self.log.write_note("reasoning received");
-                if self.verbosity == Verbosity::Verbose {
+                if self.live.as_ref().is_some_and(LiveArea::has_reasoning) {
+                    self.live_reasoning = Some(self.sanitize(text));
+                } else if self.verbosity == Verbosity::Verbose {
                     self.print_block("~", DIM, text, usize::MAX);
                 }
             }
@@ -176,16 +207,70 @@ impl ProgressPrinter {
 
     /// Reports a failed attempt that another one follows; the error of the run reports the last.
     fn show_failed_attempt(&mut self, attempt: &Attempt, next: TryNumber) {
-        let Some(delay_ms) = attempt.retry_in_ms else { return };
+        let Some(delay_ms) = attempt.retry_in_ms else {
+            self.failed_attempts = None;
+            return;
+        };
         let TryNumber { number, of } = next;
         let delay = match delay_ms {
             0 => "now".to_owned(),
             delay_ms => format!("in {}", format_duration(delay_ms)),
         };
-        let reason = strip_terminal_controls(&attempt.error);
+        let reason = self.sanitize(&attempt.error);
         let reason = reason.strip_prefix(ENDPOINT_ANSWER_PREFIX).unwrap_or(&reason);
         let reason = truncate_to_line(reason, MAX_REASON_CHARS);
-        self.show_warning(&format!("try {number} of {of} {delay}: {reason}"));
+        let next = format!("try {number} of {of}");
+        if self.live.is_none() {
+            return self.show_warning(&format!("{next} {delay}: {reason}"));
+        }
+        self.log.write_note(&format!("warning: {next} {delay}: {reason}"));
+        if self.live.as_ref().is_some_and(LiveArea::has_answer) {
+            self.print_line(&format!(
+                "{WARN}! this answer broke off and does not count: {reason}{WARN:#}"
+            ));
+            self.failed_attempts = None;
+        } else {
+            self.failed_attempts = match number.saturating_sub(1) {
+                0 => None,
+                1 => Some(format!("{WARN}! 1 try failed: {reason}{WARN:#}")),
+                failed => {
+                    Some(format!("{WARN}! {failed} tries failed, the last: {reason}{WARN:#}"))
+                }
+            };
+        }
+        let at = Instant::now() + Duration::from_millis(delay_ms);
+        let status = LiveStatus::Retry { attempt: next, at, reason };
+        match &mut self.live {
+            Some(live) => live.set_status(status),
+            None => self.start_live(status),
+        }
+    }
+
+    /// Prints the line for the failed attempts before what the next one brings.
+    fn print_failed_attempts(&mut self) {
+        if let Some(line) = self.failed_attempts.take() {
+            self.print_line(&line);
+        }
+    }
+
+    /// Shows a piece of an answer.
+    fn show_piece(&mut self, push: impl FnOnce(&mut LiveArea)) {
+        if self.failed_attempts.is_some() {
+            self.print_failed_attempts();
+            self.start_live(LiveStatus::Activity("thinking"));
+        }
+        if let Some(live) = &mut self.live {
+            push(live);
+        }
+    }
+
+    /// Leaves the text of an answer on the screen until its event is durable.
+    fn end_llm_call(&mut self) {
+        self.print_failed_attempts();
+        match &mut self.live {
+            Some(live) if live.has_answer() => live.stop(),
+            _ => self.close_live(),
+        }
     }
 
     fn track_sensitive(&mut self, event: &Event) {
@@ -328,7 +413,21 @@ impl ProgressPrinter {
 
     fn show_thought(&mut self, thought: &Thought) {
         let is_result = thought.tool_calls.is_empty();
-        if thought.content.trim().is_empty() || (is_result && self.result_follows) {
+        let is_hidden = is_result && self.result_follows;
+        if thought.content.trim().is_empty() {
+            return;
+        }
+        let reasoning = self.live_reasoning.take();
+        if let Some(live) = self.live.take_if(|live| live.has_answer()) {
+            let content = self.sanitize(&thought.content);
+            if live.finish(reasoning.as_deref(), Some(&*content).filter(|_| !is_hidden)) {
+                return;
+            }
+            if let Some(reasoning) = reasoning {
+                self.print_block("~", DIM, &reasoning, usize::MAX);
+            }
+        }
+        if is_hidden {
             return;
         }
         self.print_line("");
@@ -341,7 +440,7 @@ impl ProgressPrinter {
         let asks = request.argv.is_none() && request.tool_name == ASK_HUMAN_TOOL;
         self.print_call(&request.tool_name, &request.tool_args, asks);
         if request.argv.is_some() {
-            self.start_spinner("running");
+            self.start_live(LiveStatus::Activity("running"));
         }
     }
 
@@ -366,10 +465,10 @@ impl ProgressPrinter {
         };
         let tool = truncate_to_line(&strip_terminal_controls(tool), 64);
         // The arrow and the space after it take two columns.
-        let room = self.line_width().saturating_sub(tool.chars().count() + 2);
+        let room = self.line_width().saturating_sub(display_width(&tool) + 2);
         self.print_line(&format!(
             "{CALL}→ {tool}{CALL:#}{}",
-            clip_line(args.lines().next().unwrap_or_default(), room)
+            clip_to_width(args.lines().next().unwrap_or_default(), room)
         ));
     }
 
@@ -445,7 +544,7 @@ impl ProgressPrinter {
             if left_out > 0 && (limit..limit + left_out).contains(&index) {
                 continue;
             }
-            let line = clip_line(line, room);
+            let line = clip_to_width(line, room);
             let gap = if line.trim().is_empty() { "" } else { " " };
             self.print_line(&format!("{style}  │{gap}{}{style:#}", line.trim_end()));
         }
@@ -455,28 +554,15 @@ impl ProgressPrinter {
     fn print_block(&mut self, mark: &str, style: Style, text: &str, limit: usize) {
         let text = self.sanitize(text.trim_end());
         let count = text.lines().count();
-        let mut lead = mark;
+        // Only a terminal would break the lines elsewhere; the mark and the space after it take two columns.
+        let room = self.is_terminal.then(|| self.line_width().saturating_sub(2));
+        let mut rows = Vec::new();
         for line in text.lines().take(limit) {
-            for piece in self.wrap_line(line) {
-                if piece.trim().is_empty() {
-                    self.print_line("");
-                } else {
-                    self.print_line(&format!("{style}{lead}{style:#} {piece}"));
-                }
-                lead = " ";
-            }
+            push_block_lines(&mut rows, mark, style, line, room);
         }
+        rows.iter().for_each(|row| self.print_line(row));
         if count > limit {
             self.print_line(&format!("{DIM}  … {} more lines{DIM:#}", count - limit));
-        }
-    }
-
-    /// Splits `line` to fit after a mark; only a terminal would break it elsewhere.
-    fn wrap_line<'t>(&self, line: &'t str) -> Vec<&'t str> {
-        if self.is_terminal {
-            wrap_words(line, self.line_width().saturating_sub(2))
-        } else {
-            vec![line]
         }
     }
 
@@ -488,7 +574,7 @@ impl ProgressPrinter {
     /// The maximum number of characters of a line.
     fn line_width(&self) -> usize {
         let terminal = self.is_terminal.then(terminal::stderr_width).flatten();
-        terminal.map_or(MAX_LINE_WIDTH, |columns| columns.clamp(40, MAX_LINE_WIDTH))
+        terminal.map_or(MAX_LINE_WIDTH, text_columns)
     }
 
     /// Prints one line, unless only errors are printed.
@@ -499,7 +585,7 @@ impl ProgressPrinter {
     }
 
     fn write_line(&mut self, text: &str) {
-        self.stop_spinner();
+        self.close_live();
         if self.verbosity == Verbosity::Silent {
             return;
         }
@@ -517,17 +603,27 @@ impl ProgressPrinter {
         };
     }
 
-    fn start_spinner(&mut self, doing: &'static str) {
-        if !self.is_terminal || self.verbosity <= Verbosity::Quiet {
+    fn start_live(&mut self, status: LiveStatus) {
+        self.close_live();
+        if !self.is_live || self.verbosity <= Verbosity::Quiet {
             return;
         }
-        self.stop_spinner();
-        self.spinner = Some(Spinner::start(doing));
+        let options = LiveOptions {
+            is_erasable: self.result_follows,
+            is_verbose: self.verbosity == Verbosity::Verbose,
+            sensitive_answers: &self.sensitive_answers,
+        };
+        self.live = Some(LiveArea::start(status, &options));
     }
 
-    fn stop_spinner(&mut self) {
-        self.spinner = None;
+    fn close_live(&mut self) {
+        self.live = None;
     }
+}
+
+/// The maximum number of columns of a line at a terminal.
+fn text_columns(terminal: usize) -> usize {
+    terminal.clamp(40, MAX_LINE_WIDTH)
 }
 
 /// Whether output to `stream` may be coloured: depends on the environment and on whether it is a
@@ -536,56 +632,11 @@ fn has_colours(stream: &impl RawStream) -> bool {
     !matches!(AutoStream::choice(stream), ColorChoice::Never)
 }
 
-/// At most `room` characters of a line, ending in `…` if truncated.
-fn clip_line(line: &str, room: usize) -> String {
-    if line.chars().count() <= room {
-        return line.to_owned();
-    }
-    line.chars().take(room.saturating_sub(1)).chain(['…']).collect()
-}
-
-/// `line` split at spaces into pieces of at most `room` characters; a longer word stays whole.
-fn wrap_words(line: &str, room: usize) -> Vec<&str> {
-    let mut pieces = Vec::new();
-    let mut rest = line;
-    while let Some((end, _)) = rest.char_indices().nth(room) {
-        let indent = rest.len() - rest.trim_start().len();
-        let fits = rest[..end].rfind(' ').filter(|at| *at > indent);
-        let blank = if rest[end..].starts_with(' ') { Some(end) } else { fits };
-        let Some(at) = blank.or_else(|| rest[end..].find(' ').map(|at| end + at)) else { break };
-        pieces.push(&rest[..at]);
-        rest = rest[at..].trim_start();
-    }
-    pieces.push(rest);
-    pieces
-}
-
 /// The state that a rollback restored, in words.
 fn describe_rollback(to: Option<u32>, tree: SnapshotId) -> String {
     match to {
         Some(0) => "restored to the beginning of the run".to_owned(),
         Some(to) => format!("restored to the end of iteration {to}"),
         None => format!("restored to {tree}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prose_is_cut_at_blanks() {
-        assert_eq!(wrap_words("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrap_words("one two three", 6), ["one", "two", "three"]);
-        assert_eq!(wrap_words("    indented text", 8), ["    indented", "text"]);
-        assert_eq!(wrap_words("https://a.example/long x", 5), ["https://a.example/long", "x"]);
-        assert_eq!(wrap_words("äöü äöü", 3), ["äöü", "äöü"]);
-        assert_eq!(wrap_words("", 3), [""]);
-    }
-
-    #[test]
-    fn a_line_that_is_cut_says_so() {
-        assert_eq!(clip_line("abc", 3), "abc");
-        assert_eq!(clip_line("äöüß", 3), "äö…");
     }
 }

@@ -128,6 +128,8 @@ pub struct LlmRequest<'a> {
     pub last_message: &'a str,
     /// The index of the next turn of a script or call of a recording, according to the journal.
     pub script_turn: usize,
+    /// Whether the observer of the call gets the text as it arrives.
+    pub is_live: bool,
 }
 
 /// The body of a response, as JSON text: nearly always it is recorded and not parsed.

@@ -18,6 +18,7 @@ use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::time::{Clock, Timestamp};
 use delta_llm::llm::{Attempt, CallArguments, TryNumber};
+use delta_process::OutputPiece;
 use delta_snapshot::{SnapshotError, SnapshotStore};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -38,6 +39,13 @@ pub enum RunNotice<'a> {
     EventDurable(&'a Event, &'a RunState),
     /// A call of the LLM has started.
     LlmCallStarted,
+    /// The next piece of the answer's text, as it arrives. Only the live output of a terminal gets these pieces; nothing
+    /// records them.
+    AnswerPiece(&'a str),
+    /// The next piece of the answer's reasoning, likewise.
+    ReasoningPiece(&'a str),
+    /// The next piece of a tool's output, likewise.
+    OutputPiece(&'a OutputPiece<'a>),
     /// The LLM has answered, or the call has failed.
     LlmCallEnded,
     /// The reasoning that came with the answer.

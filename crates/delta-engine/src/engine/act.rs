@@ -171,7 +171,12 @@ impl Engine<'_> {
         };
         let prepared = process::prepare_process(&command);
         run.commit()?;
-        let finished = prepared.run(&self.cancel);
+        let observer: Option<process::OutputObserver<'_>> = if self.is_live {
+            Some(&mut |piece| run.notify(RunNotice::OutputPiece(&piece)))
+        } else {
+            None
+        };
+        let finished = prepared.run_observed(&self.cancel, observer);
         Ok((launch.cwd, finished))
     }
 

@@ -100,8 +100,14 @@ mod tests {
         script_turn: usize,
     ) -> Result<Reply, String> {
         let body = &Arc::new(body.to_owned());
-        let request =
-            LlmRequest { body, task: "", last_user_message: "", last_message: "", script_turn };
+        let request = LlmRequest {
+            body,
+            task: "",
+            last_user_message: "",
+            last_message: "",
+            script_turn,
+            is_live: false,
+        };
         let result = provider.complete(&request, &CancelToken::manual().unwrap(), &mut |_| {});
         result.map_err(|error| error.to_string())
     }

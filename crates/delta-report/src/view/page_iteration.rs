@@ -1,5 +1,6 @@
 //! One iteration on the page: the LLM call, its tool calls and their output, and the events between them.
 
+use super::markdown_tree::MarkdownTree;
 use super::page_redaction::HIDDEN_ANSWER;
 use super::page_requests::{BlockAttribution, PageRequest, PageRequests};
 use super::run_files::{self, PageCapacity, PageText};
@@ -37,8 +38,10 @@ pub struct PageIteration {
     n: u32,
     seq: u64,
     at: Timestamp,
-    before: Vec<Json>,
-    thought: String,
+    pub before: Vec<Json>,
+    pub thought: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub markdown: Option<MarkdownTree>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,8 +51,8 @@ pub struct PageIteration {
     left_out: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     llm: Option<PageLlmCall>,
-    calls: Vec<PageToolCall>,
-    around: Vec<Json>,
+    pub calls: Vec<PageToolCall>,
+    pub around: Vec<Json>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -82,7 +85,7 @@ struct PageLlmRecord {
 }
 
 #[derive(Debug, Serialize)]
-struct PageToolCall {
+pub struct PageToolCall {
     id: String,
     tool: String,
     /// The arguments as the LLM wrote them, when the call was executed with others.
@@ -94,7 +97,7 @@ struct PageToolCall {
     #[serde(skip_serializing_if = "Option::is_none")]
     argv: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    question: Option<Json>,
+    pub question: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<String>,
     /// What was asked before the call could start.
@@ -169,6 +172,7 @@ impl PageSource<'_> {
             at: iteration.thought.timestamp,
             before,
             thought: thought.content.clone(),
+            markdown: None,
             reasoning: recorded_reasoning.or_else(|| thought.reasoning.clone()),
             finish_reason: thought.finish_reason.clone(),
             usage: thought.usage.clone(),
