@@ -18,6 +18,7 @@ use delta_yaml::yaml::{YamlDocument, YamlNode};
 use program_location::KnownPrograms;
 use std::path::{Path, PathBuf};
 
+mod approval_rules;
 mod command_options;
 mod command_view;
 mod context_sources;
@@ -70,7 +71,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 34] = [
+pub const LINT_RULES: [&str; 36] = [
     "load",
     "outdated",
     "option-injection",
@@ -93,6 +94,8 @@ pub const LINT_RULES: [&str; 34] = [
     "no-key",
     "lost-session",
     "timeout",
+    "unused-approval",
+    "loose-approval",
     "llm-key",
     "endpoint",
     "env-file",
@@ -148,7 +151,10 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
     let main = load_document(&home, "agent.yaml").or_else(|| load_document(&home, "config.yaml"));
     if let Some(main) = &main {
         linter.lint_llm(main);
-        linter.with_allowances(main, &main.root, |linter| env_file::check_env_file(main, linter));
+        linter.with_allowances(main, &main.root, |linter| {
+            env_file::check_env_file(main, linter);
+            approval_rules::check_default_approval(main, linter);
+        });
         linter.lint_tools(main);
         for doc in load_imported_documents(&home, main) {
             linter.lint_tools(&doc);
