@@ -1,5 +1,6 @@
 //! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
 
+use super::agent_choice;
 use super::approve_options::ApproveOptions;
 use super::budget::{self, LimitOptions};
 use super::failure::CommandFailure;
@@ -150,6 +151,7 @@ impl RunOptions {
 
 /// Loads the agent in `home` and prints its warnings. Creates and changes nothing.
 pub fn load_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFailure> {
+    let home = &agent_choice::resolve_agent_dir(home);
     let models = operator_config::model_selection(options.model.clone())?;
     let agent = Agent::load(home, &models, &read_import_path())?;
     options.print_notes(&agent.warnings);
