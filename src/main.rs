@@ -38,6 +38,7 @@ mod rollback;
 mod run;
 mod schema;
 mod show;
+mod stop;
 mod tool;
 mod trust;
 mod view;
@@ -81,6 +82,8 @@ enum DeltaCommand {
     Rollback(Box<rollback::RollbackArgs>),
     /// Create a run from the first iterations of another
     Fork(Box<fork::ForkArgs>),
+    /// Stop the processes that work on runs
+    Stop(Box<stop::StopArgs>),
     /// Remove runs
     Rm(Box<remove_runs::RemoveArgs>),
     /// Compare the workspace of a run at two iterations, or two runs
@@ -156,6 +159,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),
         DeltaCommand::Show(args) => show::show_command(&args),
         DeltaCommand::Rollback(args) => rollback::rollback_command(&args),
+        DeltaCommand::Stop(args) => stop::stop_command(&args),
         DeltaCommand::Rm(args) => remove_runs::remove_command(&args),
         DeltaCommand::Diff(args) => diff::diff_command(&args),
         DeltaCommand::Export(args) => export::export_command(&args),

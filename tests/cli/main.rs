@@ -63,6 +63,7 @@ mod shells;
 mod show;
 mod signals;
 mod smoke;
+mod stop;
 mod snapshots;
 mod tool_expand;
 mod units;

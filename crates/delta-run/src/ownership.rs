@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The file in a run directory that its owner keeps locked.
-const OWNER_LOCK_FILE: &str = "lock";
+pub(crate) const OWNER_LOCK_FILE: &str = "lock";
 
 /// The flag of an exiting process (include/linux/sched.h).
 const PF_EXITING: u64 = 0x4;
