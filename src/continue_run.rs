@@ -25,6 +25,7 @@ use delta_process::{RunMark, RunProcessFilter};
 use delta_run::event::{EngineStart, HumanQuestion, Payload, RunStatus};
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::{Ownership, OwnershipError};
+use delta_run::record;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_tree;
 use delta_run::seal::Sealer;
@@ -406,6 +407,7 @@ impl ClaimedRun {
         payload: Option<Payload>,
         cancel: CancelToken,
     ) -> Result<RunResult, CommandFailure> {
+        record::unpack_records(&self.dir)?;
         if !self.folded.end.is_sealed()
             && let Err(missing) = operator_state::seal_key()
         {

@@ -25,6 +25,7 @@ mod lint;
 mod list_runs;
 mod message_input;
 mod operator_state;
+mod pack;
 mod migrate;
 mod remove_runs;
 mod run_argument;
@@ -86,6 +87,10 @@ enum DeltaCommand {
     Stop(Box<stop::StopArgs>),
     /// Remove runs
     Rm(Box<remove_runs::RemoveArgs>),
+    /// Pack the records of runs that have ended into one file per run
+    Pack(Box<pack::PackArgs>),
+    /// Unpack the records of packed runs
+    Unpack(Box<pack::UnpackArgs>),
     /// Compare the workspace of a run at two iterations, or two runs
     Diff(Box<diff::DiffArgs>),
     /// Export runs as traces, trajectories, chat transcripts or Markdown
@@ -161,6 +166,8 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Rollback(args) => rollback::rollback_command(&args),
         DeltaCommand::Stop(args) => stop::stop_command(&args),
         DeltaCommand::Rm(args) => remove_runs::remove_command(&args),
+        DeltaCommand::Pack(args) => pack::pack_command(&args),
+        DeltaCommand::Unpack(args) => pack::unpack_command(&args),
         DeltaCommand::Diff(args) => diff::diff_command(&args),
         DeltaCommand::Export(args) => export::export_command(&args),
         DeltaCommand::View(args) => view::view_command(&args),

@@ -46,6 +46,7 @@ mod migrate;
 mod nested;
 mod order;
 mod output;
+mod pack;
 mod ownership;
 mod piped_task;
 mod progress;

@@ -151,6 +151,12 @@ impl Ownership {
         Ok(())
     }
 
+    /// Removes the lock file of the run in `run_dir` and gives up the run. A process that has opened the file before cannot
+    /// own the run with it, and creates a new one.
+    pub fn remove_lock_file(self, run_dir: &Path) -> Result<(), FileError> {
+        durable::remove_file_unsynced(&run_dir.join(OWNER_LOCK_FILE))
+    }
+
     /// The number of processes that have owned the run, including this one.
     pub fn epoch(&self) -> u32 {
         self.epoch
