@@ -22,6 +22,7 @@ use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::time;
 use delta_engine::run_result::{ContinueCommand, RunResult};
 use delta_process::{RunMark, RunProcessFilter};
+use delta_program::stdio;
 use delta_run::event::{EngineStart, HumanQuestion, Payload, RunStatus};
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::{Ownership, OwnershipError};
@@ -150,8 +151,22 @@ pub fn ensure_run(
             {
                 options.print_notes(&[format!("Note: {}", refused.message)]);
             }
-            claimed.stored_result()
+            let result = claimed.stored_result()?;
+            result.iter().for_each(print_stored_error);
+            Ok(result)
         }
+    }
+}
+
+/// Prints the error of a run that FAILED earlier, whatever the verbosity: the run itself printed it in another process.
+fn print_stored_error(result: &RunResult) {
+    let Some(error) = result.error.as_ref().filter(|_| result.status == RunStatus::Failed) else {
+        return;
+    };
+    let id = result.run_id.as_deref().unwrap_or_default();
+    stdio::print_error_line(&format!("error: run {id} FAILED earlier: {}", error.message));
+    if let Some(details) = &error.details {
+        stdio::print_error_line(&format!("help: {details}"));
     }
 }
 
