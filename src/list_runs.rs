@@ -20,7 +20,7 @@ mod workspaces;
 
 pub use entry::{RunListEntry, RunListStatus, sort_newest_first};
 pub use lookup::{find_active_run, find_last_updated, render_candidates, suggest_runs};
-pub use table::{ListColumns, render_plain_lines, render_terminal_list};
+pub use table::{ListColumns, format_age, render_plain_lines, render_terminal_list};
 pub use workspaces::{find_below, read_runs_of};
 
 use entry::read_workspace_runs;

@@ -1,7 +1,7 @@
 //! The command line: parses the arguments, prints the result to stdout, and exits with a code. Only these modules read the
 //! environment, print to stdout and decide how the process ends.
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use delta_base::id::RunId;
 use delta_base::signal;
@@ -11,8 +11,13 @@ use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 
+mod agent_choice;
+mod agent_template;
 mod agent_tests;
+mod approve_options;
 mod budget;
+mod builtin_agent;
+mod command_suggestion;
 mod completion_candidates;
 mod context;
 mod diff;
@@ -20,10 +25,12 @@ mod run_preparation;
 mod export;
 mod failure;
 mod fork;
+mod inbox;
 mod init;
 mod lint;
 mod list_runs;
 mod message_input;
+mod operator_config;
 mod operator_state;
 mod pack;
 mod migrate;
@@ -34,6 +41,7 @@ mod operator_key;
 mod process_environment;
 mod restore_point;
 mod replay;
+mod reply;
 mod continue_run;
 mod rollback;
 mod run;
@@ -75,6 +83,14 @@ enum DeltaCommand {
     Run(Box<run::RunArgs>),
     /// Continue a run
     Continue(Box<continue_run::ContinueArgs>),
+    /// Approve the call that a run waits for, and continue the run
+    Approve(Box<reply::ApproveArgs>),
+    /// Deny the call that a run waits for, and continue the run
+    Deny(Box<reply::DenyArgs>),
+    /// Answer what a run waits for, and continue the run
+    Answer(Box<reply::AnswerArgs>),
+    /// List what waits for an answer or an approval
+    Inbox(Box<inbox::InboxArgs>),
     /// List the runs of a workspace, most recently updated first
     ListRuns(Box<list_runs::ListRunsArgs>),
     /// Show a run: its task, its iterations and what it waits for
@@ -111,6 +127,8 @@ enum DeltaCommand {
     Tool(tool::ToolCommand),
     /// Trust a .env file, a run that others made, or an endpoint with your keys
     Trust(Box<trust::TrustArgs>),
+    /// Show the operator's settings and where they come from
+    Config(Box<operator_config::ConfigArgs>),
     /// Print the completion script for a shell
     #[command(after_help = delta_program::installation!("delta"))]
     Completions(Box<completions::CompletionsArgs>),
@@ -140,6 +158,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     signal::ignore_io_signals();
+    operator_config::apply_color();
     run_with_arguments(std::env::args_os())
 }
 
@@ -149,7 +168,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         Ok(cli) => cli,
         Err(error) => {
             let error = match error.kind() {
-                ErrorKind::InvalidSubcommand => with_command_tip(error),
+                ErrorKind::InvalidSubcommand => command_suggestion::with_command_tip(error),
                 _ => error,
             };
             // Help and version go to stdout and succeed, everything else is a usage error.
@@ -160,6 +179,10 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
     match cli.command {
         DeltaCommand::Run(args) => run::run_command(&args),
         DeltaCommand::Continue(args) => continue_run::continue_command(&args),
+        DeltaCommand::Approve(args) => reply::approve_command(&args),
+        DeltaCommand::Deny(args) => reply::deny_command(&args),
+        DeltaCommand::Inbox(args) => inbox::inbox_command(&args),
+        DeltaCommand::Answer(args) => reply::answer_command(&args),
         DeltaCommand::Fork(args) => fork::fork_command(&args),
         DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),
         DeltaCommand::Show(args) => show::show_command(&args),
@@ -184,6 +207,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             tool::ToolCommand::Lint(args) => lint::lint_command(args),
         },
         DeltaCommand::Trust(args) => trust::trust_command(&args),
+        DeltaCommand::Config(args) => operator_config::config_command(&args),
         DeltaCommand::ToolExpand(args) => tool::expand_command(&args),
         DeltaCommand::ToolMigrate(args) => migrate::migrate_command(&args),
         DeltaCommand::ToolLint(args) => lint::lint_command(&args),
@@ -196,51 +220,6 @@ fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
     let mut command = ManuallyDrop::new(DeltaCli::command());
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     DeltaCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
-}
-
-/// Names of commands in other programs, with what to type for delta.
-const COMMAND_ALIASES: [(&str, &str); 16] = [
-    ("check", "delta tool lint"),
-    ("delete", "delta rm"),
-    ("expand", "delta tool expand"),
-    ("lint", "delta tool lint"),
-    ("list", "delta list-runs"),
-    ("log", "delta show"),
-    ("logs", "delta show"),
-    ("ls", "delta list-runs"),
-    ("migrate", "delta tool migrate"),
-    ("new", "delta init"),
-    ("ps", "delta list-runs"),
-    ("remove", "delta rm"),
-    ("resume", "delta continue"),
-    ("start", "delta run"),
-    ("tail", "delta show --follow"),
-    ("verify", "delta replay"),
-];
-
-/// Adds the probable command to the error for an unknown one.
-fn with_command_tip(mut error: clap::Error) -> clap::Error {
-    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-    let known = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) if usage.contains("delta <COMMAND>") => {
-            COMMAND_ALIASES.iter().find(|(alias, _)| alias == word)
-        }
-        _ => None,
-    };
-    if let Some((_, command)) = known {
-        let tip = format!("use `{command}`");
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-        return error;
-    }
-    // `tool:lint` and others are hidden old spellings.
-    if let Some(ContextValue::Strings(names)) = error.remove(ContextKind::SuggestedSubcommand) {
-        let names: Vec<String> = names.into_iter().filter(|name| !name.contains(':')).collect();
-        if !names.is_empty() {
-            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
-        }
-    }
-    error
 }
 
 /// Prints a usage error of `command` in the format of clap; returns the exit code.
@@ -283,20 +262,6 @@ mod tests {
             queue.extend(command.get_subcommands().cloned());
         }
         DeltaCli::command().debug_assert();
-    }
-
-    #[test]
-    fn c_25_12_what_is_proposed_for_another_name_can_be_typed() {
-        for (alias, typed) in COMMAND_ALIASES {
-            let words = typed.strip_prefix("delta ").unwrap();
-            let mut command = DeltaCli::command();
-            assert!(command.find_subcommand(alias).is_none(), "{alias}");
-            for word in words.split(' ').filter(|word| !word.starts_with('-')) {
-                command = command.find_subcommand(word).unwrap().clone();
-                assert!(!command.is_hide_set(), "{typed}");
-                command.build();
-            }
-        }
     }
 
     /// The list of commands is printed before their arguments are described.

@@ -2,10 +2,8 @@
 
 use super::entry::{RunListEntry, RunListStatus};
 use anstyle::{AnsiColor, Style};
-use delta_base::terminal_text::{
-    display_width, strip_terminal_controls, truncate_start_to_width, truncate_to_line,
-    truncate_to_width,
-};
+use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_base::text_width::{clip_start_to_width, clip_to_width, display_width};
 use delta_base::time::{self, format_duration};
 use delta_run::event::UsageSummary;
 use std::fmt::Write;
@@ -206,8 +204,8 @@ impl TableColumn {
     /// The text cut to the width of the column and padded on the side of its alignment.
     fn fit_text(&self, text: &str) -> String {
         let text = match self.rank {
-            NarrowRank::CutStart => truncate_start_to_width(text, self.width),
-            _ => truncate_to_width(text, self.width),
+            NarrowRank::CutStart => clip_start_to_width(text, self.width),
+            _ => clip_to_width(text, self.width),
         };
         let padding = " ".repeat(self.width.saturating_sub(display_width(&text)));
         if self.is_right_aligned { padding + &text } else { text + &padding }
@@ -311,7 +309,7 @@ impl Table {
 fn join_cells(cells: &[String], width: Option<usize>) -> String {
     let line = cells.join(&" ".repeat(GAP));
     let line = line.trim_end();
-    width.map_or_else(|| line.to_owned(), |width| truncate_to_width(line, width))
+    width.map_or_else(|| line.to_owned(), |width| clip_to_width(line, width))
 }
 
 /// Colours the status that begins at byte `start` of the line, unless it was cut.

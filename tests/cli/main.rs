@@ -7,11 +7,15 @@
     reason = "tests may, start real processes, and say what could not be proven"
 )]
 
+mod agent_choice;
 mod agent_loading;
 mod agent_sections;
 mod agent_tests;
+mod approvals;
 mod ask_human;
 mod budget;
+mod coding_agent;
+mod coding_projects;
 mod context;
 mod context_budget;
 mod context_command;
@@ -23,6 +27,7 @@ mod damage;
 mod diff_runs;
 mod disk;
 mod dotenv;
+mod endings;
 mod examples;
 mod execution;
 mod export;
@@ -39,11 +44,13 @@ mod imports;
 mod init;
 mod limits;
 mod lint;
+mod live;
 mod list_runs;
 mod llm;
 mod memory_folding;
 mod migrate;
 mod nested;
+mod operator_config;
 mod order;
 mod output;
 mod pack;

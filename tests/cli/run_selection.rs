@@ -143,7 +143,7 @@ fn c_25_5_costs_and_their_totals() {
 /// The lines that a terminal with so many columns shows, without colours.
 fn at_terminal(sandbox: &Sandbox, columns: u16, more: &[&str]) -> (Vec<String>, String) {
     let command = sandbox.delta(["list-runs"].iter().chain(more).copied());
-    let shown = command.wholly_at_terminal_of(columns).end().expect_code(0).stderr;
+    let shown = command.wholly_at_terminal_of(columns, 40).end().expect_code(0).stderr;
     let mut plain = String::new();
     let mut chars = shown.chars();
     while let Some(c) = chars.next() {

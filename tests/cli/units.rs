@@ -88,6 +88,10 @@ fn c_25_12_an_unknown_command_gets_what_can_be_typed() {
         ("tail", "use `delta show --follow`"),
         ("remove", "use `delta rm`"),
         ("contnue", "'continue'"),
+        ("runs", "use `delta list-runs`"),
+        ("version", "use `delta --version`"),
+        ("undo", "use `delta rollback`"),
+        ("validat", "use `delta tool lint`"),
     ] {
         let ran = sandbox.delta([typed]).output().expect_code(2);
         assert!(ran.stderr.contains(proposed), "{typed}: {}", ran.stderr);

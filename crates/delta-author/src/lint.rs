@@ -10,6 +10,7 @@ use delta_agent::agent::env_layers::{DotenvLocations, EnvLayers, EnvMap};
 use delta_agent::agent::tool_imports::ImportPath;
 use delta_agent::tool::{Tool, ToolSyntax};
 use delta_base::{durable, suggest};
+use delta_llm::llm::ModelSelection;
 use delta_process::LaunchContext;
 use delta_shell::ShellOutline;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
@@ -130,7 +131,7 @@ impl LintFinding {
 /// Finds the errors and likely mistakes in the agent directory `home`, which may import files from `allowed`. Programs are
 /// looked up in the environment and the directory of `launch`.
 pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> Vec<LintFinding> {
-    let loaded = Agent::load(home, None, allowed);
+    let loaded = Agent::load(home, &ModelSelection::without_llm(), allowed);
     let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
     let mut findings: Vec<LintFinding> = match loaded {
         Ok(agent) => {

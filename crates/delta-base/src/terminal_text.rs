@@ -2,7 +2,6 @@
 
 use crate::terminal;
 use std::sync::OnceLock;
-use unicode_width::UnicodeWidthStr;
 
 /// Removes everything that could control a terminal from `text`: escape sequences and control characters, except newline
 /// and tab. At a terminal, characters that hide or reorder text become visible escapes, as in Rust: `\u{202e}`. Without
@@ -55,6 +54,30 @@ pub fn escape_json_controls(json: &str) -> String {
         last = Some(c);
     }
     out
+}
+
+/// Replaces every control character but line ends and tabs, and every character that hides or reorders text, by an escape
+/// as in Rust, such as `\u{1b}`: nothing is left out, for text on which a person decides.
+pub fn escape_terminal_controls(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    let mut last = None;
+    while let Some(c) = chars.next() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() || misleads_reader(last, c, chars.peek().copied()) => {
+                out.extend(c.escape_unicode());
+            }
+            c => out.push(c),
+        }
+        last = Some(c);
+    }
+    out
+}
+
+/// Whether a character reorders its neighbours or is invisible, whatever is next to it.
+pub(crate) fn misleads_anywhere(c: char) -> bool {
+    misleads_reader(None, c, None)
 }
 
 fn push_json_escape(out: &mut String, c: char) {
@@ -184,37 +207,6 @@ pub fn truncate_to_line(text: &str, limit: usize) -> String {
     out
 }
 
-/// The columns that a line of text takes at a terminal: a character of an East Asian script takes two.
-pub fn display_width(text: &str) -> usize {
-    UnicodeWidthStr::width(text)
-}
-
-/// The beginning of a line that fits `width` columns; ends with `…` when something is left out.
-pub fn truncate_to_width(text: &str, width: usize) -> String {
-    if display_width(text) <= width {
-        return text.to_owned();
-    }
-    let mut out = String::new();
-    for c in text.chars() {
-        out.push(c);
-        if display_width(&out) + 1 > width {
-            out.pop();
-            break;
-        }
-    }
-    if width > 0 { out + "…" } else { out }
-}
-
-/// The end of a line that fits `width` columns; starts with `…` when something is left out.
-pub fn truncate_start_to_width(text: &str, width: usize) -> String {
-    if display_width(text) <= width {
-        return text.to_owned();
-    }
-    let boundaries = text.char_indices().map(|(index, _)| index).chain([text.len()]);
-    let end = boundaries.map(|start| &text[start..]).find(|end| display_width(end) < width);
-    end.map_or_else(String::new, |end| format!("…{end}"))
-}
-
 /// `text` as the value in `name=value` on one line of about `limit` characters: line ends become `⏎`, and a value that is
 /// not a plain word gets quotes.
 pub fn format_argument_value(text: &str, limit: usize) -> String {
@@ -303,21 +295,6 @@ mod tests {
         assert_eq!(truncate_to_line("abc", 5), "abc");
         assert_eq!(truncate_to_line("abcdef", 5), "abcde…");
         assert_eq!(truncate_to_line("a\nb", 5), "a…");
-    }
-
-    #[test]
-    fn c_25_7_a_line_is_cut_to_columns_and_not_to_characters() {
-        assert_eq!(display_width("aé漢字"), 6);
-        assert_eq!(truncate_to_width("abc", 3), "abc");
-        assert_eq!(truncate_to_width("abcd", 3), "ab…");
-        assert_eq!(truncate_to_width("漢字漢字", 6), "漢字…");
-        assert_eq!(truncate_to_width("漢字漢字", 5), "漢字…");
-        assert_eq!(truncate_to_width("漢字漢字", 4), "漢…");
-        assert_eq!((&*truncate_to_width("ab", 1), &*truncate_to_width("ab", 0)), ("…", ""));
-        assert_eq!(truncate_start_to_width("a/b/W001", 8), "a/b/W001");
-        assert_eq!(truncate_start_to_width("a/b/W001", 6), "…/W001");
-        assert_eq!(truncate_start_to_width("漢字漢字", 4), "…字");
-        assert_eq!(truncate_start_to_width("ab", 0), "");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Reading ignores unknown fields, so that an older delta reads a newer journal as far as it knows the events. Writing is
 //! exact.
 
+use crate::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::time::Timestamp;
 use delta_llm::llm::{ToolCall, Usage};
@@ -82,6 +83,10 @@ pub enum Payload {
         /// The answer, even if it is sensitive.
         response: String,
     },
+    /// The run waits for an operator to approve a call.
+    ApprovalRequest(Box<ApprovalRequest>),
+    /// An operator approved or denied the call.
+    ApprovalDecision(Box<ApprovalDecision>),
     /// The engine reports an error.
     Error {
         /// The message for the user.
@@ -358,6 +363,9 @@ pub struct ActionRequest {
     /// The io/ record that the execution will have, relative to the run directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<String>,
+    /// Who approved the call; absent if it starts nothing or its tool needs no approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<CallApproval>,
 }
 
 /// The result of a call: see [`Payload::ActionResult`].
@@ -480,6 +488,8 @@ impl Payload {
             | Self::UserMessage { .. }
             | Self::HumanInputRequest(_)
             | Self::HumanInputReceived { .. }
+            | Self::ApprovalRequest(_)
+            | Self::ApprovalDecision(_)
             | Self::Snapshot(_)
             | Self::Rollback { .. }
             | Self::Fork(_)
@@ -514,6 +524,8 @@ impl Payload {
             Self::ActionRequest(request) => Some(request.iteration),
             Self::ActionResult(result) => Some(result.iteration),
             Self::HumanInputRequest(question) => Some(question.iteration),
+            Self::ApprovalRequest(request) => Some(request.iteration),
+            Self::ApprovalDecision(decision) => Some(decision.iteration),
             Self::HumanInputReceived { iteration, .. }
             | Self::HookExecution { iteration, .. }
             | Self::Rollback { iteration, .. } => Some(*iteration),

@@ -6,6 +6,7 @@ pub mod message_buffer;
 pub mod conversation;
 pub mod snapshot_timeline;
 mod answer_calls;
+pub mod approval;
 pub mod state;
 pub mod history;
 pub mod ownership;

@@ -97,6 +97,8 @@ impl RunVerifier<'_> {
                 self.expected_outcomes
                     .insert(call_id.clone(), ExpectedOutcome::Observation(response.clone()));
             }
+            Payload::ApprovalRequest(request) => self.check_approval_request(request),
+            Payload::ApprovalDecision(decision) => self.check_approval_decision(decision),
             Payload::UserMessage { .. }
             | Payload::HumanInputRequest(_)
             | Payload::Snapshot(_)
@@ -217,7 +219,7 @@ impl RunVerifier<'_> {
         let subject = format!("the ENGINE_END in event {seq}");
         let is_possible = match status {
             RunStatus::Completed => self.state.result.is_some(),
-            RunStatus::WaitingForInput => self.state.question().is_some(),
+            RunStatus::WaitingForInput => self.state.human_request().is_some(),
             RunStatus::Failed => self.state.error.is_some(),
             RunStatus::Interrupted => true,
             RunStatus::Running => false,
