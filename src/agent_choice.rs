@@ -50,13 +50,17 @@ fn check_has_model(option: Option<&ModelChoice>) -> Result<(), CommandFailure> {
     Err(CommandFailure::config("no model is chosen for the built-in agent", hint))
 }
 
-/// A path is taken as it is; a name can also be the name of an installed agent.
 fn find_named_agent(path: &Path) -> ChosenAgent {
+    let home = resolve_agent_dir(path);
+    let origin = (home != path).then(|| home.display().to_string());
+    ChosenAgent { home, origin }
+}
+
+/// The directory that `--agent` names: an installed agent, if its name is not the one of an agent in the current directory,
+/// or else the path as it is.
+pub fn resolve_agent_dir(path: &Path) -> PathBuf {
     let installed = installed_agent(path).filter(|_| !is_agent_dir(path));
-    match installed.filter(|home| home.is_dir()) {
-        Some(home) => ChosenAgent { origin: Some(home.display().to_string()), home },
-        None => ChosenAgent { home: path.to_owned(), origin: None },
-    }
+    installed.filter(|home| home.is_dir()).unwrap_or_else(|| path.to_owned())
 }
 
 /// Never an agent in the current directory, which may be a cloned repository.

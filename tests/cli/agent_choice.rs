@@ -137,6 +137,11 @@ fn c_25_3_the_current_directory_then_the_operator_chooses_the_agent() {
     assert_eq!(last_start(&sandbox, "project")["agent_name"], "elsewhere");
     let other = home("data/delta/agents/other");
     assert_eq!(agent(&["--agent", "other"], Some("data")), (other, "other".to_owned()));
+    // Every command with `--agent` finds it.
+    let ran = sandbox.delta(["continue", "last", "-w", "project", "--agent", "other", "-m", "go"]);
+    let ran = ran.args(["--model", &script, "-q"]).env("XDG_DATA_HOME", sandbox.path("data"));
+    let ran = ran.output();
+    assert!(ran.stderr.contains("has no more turns that match"), "{}", ran.stderr);
     // The current directory comes first where it is named.
     assert_eq!(agent(&["--agent", "mine"], None).1, "trap");
     write_agent(&sandbox, "project", "here");

@@ -122,6 +122,8 @@ fn c_11_6_bash_completes_runs_workspaces_and_agents() {
     );
     assert_eq!(offered(&["run", "--agent", ""])[0], "agent/");
     assert_eq!(offered(&["run", "--agent", "ho"]), ["home/"]);
+    sandbox.write("home/.local/share/delta/agents/honest/agent.yaml", "");
+    assert_eq!(offered(&["run", "--agent", "ho"]), ["honest", "home/"]);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 # They show nothing that `tools/inside` keeps from the agent.
 
 # A directory of the workspace can look like a repository whose configuration starts programs.
-git() {
-    command git -c core.fsmonitor=false -c safe.bareRepository=explicit "$@"
-}
+export GIT_CONFIG_COUNT=2
+export GIT_CONFIG_KEY_0=safe.bareRepository GIT_CONFIG_VALUE_0=explicit
+export GIT_CONFIG_KEY_1=core.fsmonitor GIT_CONFIG_VALUE_1=false
 
 # print_kept_paths: prints the paths below the workspace that the agent must not use, one on a line. `.env`, `.git` and
 # `.delta` can be symlinks to other names.
