@@ -14,6 +14,7 @@ mod common;
 use common::{Bars, DELTA, millis};
 use delta_agent::agent::Agent;
 use delta_agent::agent::tool_imports::ImportPath;
+use delta_llm::llm::ModelSelection;
 use delta_run::journal::{self, JournalFold};
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -48,7 +49,9 @@ fn load(bars: &mut Bars) -> Sandbox {
     let main = sandbox.read("agent/agent.yaml").replace("tools: []", "imports:");
     sandbox.write("agent/agent.yaml", format!("{main}{imports}"));
     let load = || {
-        let agent = Agent::load(&sandbox.path("agent"), None, &ImportPath::default()).unwrap();
+        let agent =
+            Agent::load(&sandbox.path("agent"), &ModelSelection::default(), &ImportPath::default())
+                .unwrap();
         assert_eq!(agent.tools.len(), 500);
     };
     bars.at_most("load an agent with 50 imports and 500 tools", millis(best(load)), 50.0, "ms");

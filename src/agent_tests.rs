@@ -4,7 +4,9 @@ use super::failure::CommandFailure;
 use super::operator_key::{self, OperatorKey};
 use super::run_preparation::EnvFileOptions;
 use super::tool::find_agent_dir;
-use super::{completion_candidates, pluralize, process_environment, run_preparation};
+use super::{
+    completion_candidates, operator_config, pluralize, process_environment, run_preparation,
+};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
@@ -14,6 +16,7 @@ use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_SOURCE_VARIABLES};
 use delta_base::durable;
 use delta_base::hex::encode_hex;
 use delta_base::random;
+use delta_llm::llm::ModelSelection;
 use delta_llm::llm::cassette::CassetteHeader;
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
@@ -162,7 +165,12 @@ fn load_agent_and_tests(
     dir: &Path,
     record: bool,
 ) -> Result<(Agent, Vec<AgentTest>), CommandFailure> {
-    let agent = Agent::load(dir, None, &run_preparation::read_import_path());
+    let models = if record {
+        operator_config::model_selection(None)?
+    } else {
+        ModelSelection::without_llm()
+    };
+    let agent = Agent::load(dir, &models, &run_preparation::read_import_path());
     let tests =
         if record { agent_test::load_tests_to_record(dir) } else { agent_test::load_tests(dir) };
     match (agent, tests) {

@@ -4,23 +4,34 @@ use clap::error::{ContextKind, ContextValue};
 use delta_base::suggest;
 
 /// Names of commands in other programs, with what to type for delta.
-const COMMAND_ALIASES: [(&str, &str); 50] = [
+const COMMAND_ALIASES: [(&str, &str); 67] = [
+    ("abort", "delta stop"),
+    ("accept", "delta approve"),
+    ("allow", "delta approve"),
+    ("archive", "delta pack"),
     ("ask", "delta run"),
     ("branch", "delta fork"),
+    ("cancel", "delta stop"),
     ("chat", "delta run -i"),
     ("check", "delta tool lint"),
+    ("clean", "delta rm"),
     ("clone", "delta fork"),
     ("compare", "delta diff"),
     ("completion", "delta completions"),
+    ("compress", "delta pack"),
+    ("configure", "delta config"),
     ("create", "delta init"),
-    ("delete", REMOVE_RUN),
+    ("delete", "delta rm"),
     ("exec", "delta run"),
     ("expand", "delta tool expand"),
     ("follow", "delta show --follow"),
+    ("gc", "delta rm"),
     ("history", "delta list-runs"),
     ("html", "delta view"),
     ("info", "delta show"),
     ("inspect", "delta show"),
+    ("interrupt", "delta stop"),
+    ("kill", "delta stop"),
     ("lint", "delta tool lint"),
     ("list", "delta list-runs"),
     ("log", "delta show"),
@@ -30,18 +41,23 @@ const COMMAND_ALIASES: [(&str, &str); 50] = [
     ("migrate", "delta tool migrate"),
     ("new", "delta init"),
     ("open", "delta view"),
+    ("pending", "delta inbox"),
     ("prompt", "delta context show"),
+    ("prune", "delta rm"),
     ("ps", "delta list-runs"),
-    ("remove", REMOVE_RUN),
+    ("questions", "delta inbox"),
+    ("reject", "delta deny"),
+    ("remove", "delta rm"),
     ("report", "delta view"),
     ("reset", "delta rollback"),
+    ("respond", "delta answer"),
     ("restart", "delta continue"),
     ("restore", "delta rollback"),
     ("resume", "delta continue"),
     ("retry", "delta continue"),
     ("revert", "delta rollback"),
-    ("rm", REMOVE_RUN),
     ("runs", "delta list-runs"),
+    ("settings", "delta config"),
     ("start", "delta run"),
     ("status", "delta show"),
     ("tail", "delta show --follow"),
@@ -53,12 +69,10 @@ const COMMAND_ALIASES: [(&str, &str); 50] = [
     ("verify", "delta replay"),
     ("version", "delta --version"),
     ("wait", "delta show --follow"),
+    ("waiting", "delta inbox"),
     ("watch", "delta show --follow"),
     ("web", "delta view"),
 ];
-
-/// delta has no command that removes a run.
-const REMOVE_RUN: &str = "rm -r DIR/.delta/RUN";
 
 /// Adds what to type to the error for an unknown command, and removes what cannot be typed.
 pub fn with_command_tip(mut error: clap::Error) -> clap::Error {
@@ -107,12 +121,7 @@ mod tests {
         for (alias, typed) in COMMAND_ALIASES {
             let mut command = crate::DeltaCli::command();
             assert!(command.find_subcommand(alias).is_none(), "{alias} is a command");
-            let Some(words) = typed.strip_prefix("delta ") else {
-                assert_eq!(typed, REMOVE_RUN);
-                assert!(command.find_subcommand("rm").is_none(), "`delta rm` removes a run");
-                continue;
-            };
-            for word in words.split(' ') {
+            for word in typed.strip_prefix("delta ").unwrap().split(' ') {
                 command.build();
                 if word.starts_with('-') {
                     let mut options = command.get_arguments();

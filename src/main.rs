@@ -11,8 +11,12 @@ use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 
+mod agent_choice;
+mod agent_template;
 mod agent_tests;
+mod approve_options;
 mod budget;
+mod builtin_agent;
 mod command_suggestion;
 mod completion_candidates;
 mod context;
@@ -21,23 +25,29 @@ mod run_preparation;
 mod export;
 mod failure;
 mod fork;
+mod inbox;
 mod init;
 mod lint;
 mod list_runs;
 mod message_input;
+mod operator_config;
 mod operator_state;
+mod pack;
 mod migrate;
+mod remove_runs;
 mod run_argument;
 mod terminal_prompt;
 mod operator_key;
 mod process_environment;
 mod restore_point;
 mod replay;
+mod reply;
 mod continue_run;
 mod rollback;
 mod run;
 mod schema;
 mod show;
+mod stop;
 mod tool;
 mod trust;
 mod view;
@@ -73,6 +83,14 @@ enum DeltaCommand {
     Run(Box<run::RunArgs>),
     /// Continue a run
     Continue(Box<continue_run::ContinueArgs>),
+    /// Approve the call that a run waits for, and continue the run
+    Approve(Box<reply::ApproveArgs>),
+    /// Deny the call that a run waits for, and continue the run
+    Deny(Box<reply::DenyArgs>),
+    /// Answer what a run waits for, and continue the run
+    Answer(Box<reply::AnswerArgs>),
+    /// List what waits for an answer or an approval
+    Inbox(Box<inbox::InboxArgs>),
     /// List the runs of a workspace, most recently updated first
     ListRuns(Box<list_runs::ListRunsArgs>),
     /// Show a run: its task, its iterations and what it waits for
@@ -81,6 +99,14 @@ enum DeltaCommand {
     Rollback(Box<rollback::RollbackArgs>),
     /// Create a run from the first iterations of another
     Fork(Box<fork::ForkArgs>),
+    /// Stop the processes that work on runs
+    Stop(Box<stop::StopArgs>),
+    /// Remove runs
+    Rm(Box<remove_runs::RemoveArgs>),
+    /// Pack the records of runs that have ended into one file per run
+    Pack(Box<pack::PackArgs>),
+    /// Unpack the records of packed runs
+    Unpack(Box<pack::UnpackArgs>),
     /// Compare the workspace of a run at two iterations, or two runs
     Diff(Box<diff::DiffArgs>),
     /// Export runs as traces, trajectories, chat transcripts or Markdown
@@ -101,6 +127,8 @@ enum DeltaCommand {
     Tool(tool::ToolCommand),
     /// Trust a .env file, a run that others made, or an endpoint with your keys
     Trust(Box<trust::TrustArgs>),
+    /// Show the operator's settings and where they come from
+    Config(Box<operator_config::ConfigArgs>),
     /// Print the completion script for a shell
     #[command(after_help = delta_program::installation!("delta"))]
     Completions(Box<completions::CompletionsArgs>),
@@ -130,6 +158,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     signal::ignore_io_signals();
+    operator_config::apply_color();
     run_with_arguments(std::env::args_os())
 }
 
@@ -150,10 +179,18 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
     match cli.command {
         DeltaCommand::Run(args) => run::run_command(&args),
         DeltaCommand::Continue(args) => continue_run::continue_command(&args),
+        DeltaCommand::Approve(args) => reply::approve_command(&args),
+        DeltaCommand::Deny(args) => reply::deny_command(&args),
+        DeltaCommand::Inbox(args) => inbox::inbox_command(&args),
+        DeltaCommand::Answer(args) => reply::answer_command(&args),
         DeltaCommand::Fork(args) => fork::fork_command(&args),
         DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),
         DeltaCommand::Show(args) => show::show_command(&args),
         DeltaCommand::Rollback(args) => rollback::rollback_command(&args),
+        DeltaCommand::Stop(args) => stop::stop_command(&args),
+        DeltaCommand::Rm(args) => remove_runs::remove_command(&args),
+        DeltaCommand::Pack(args) => pack::pack_command(&args),
+        DeltaCommand::Unpack(args) => pack::unpack_command(&args),
         DeltaCommand::Diff(args) => diff::diff_command(&args),
         DeltaCommand::Export(args) => export::export_command(&args),
         DeltaCommand::View(args) => view::view_command(&args),
@@ -170,6 +207,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             tool::ToolCommand::Lint(args) => lint::lint_command(args),
         },
         DeltaCommand::Trust(args) => trust::trust_command(&args),
+        DeltaCommand::Config(args) => operator_config::config_command(&args),
         DeltaCommand::ToolExpand(args) => tool::expand_command(&args),
         DeltaCommand::ToolMigrate(args) => migrate::migrate_command(&args),
         DeltaCommand::ToolLint(args) => lint::lint_command(&args),

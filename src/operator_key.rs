@@ -1,14 +1,10 @@
 //! The key that the operator keeps outside of the environment: in a file, in an open descriptor, or as the output of a command.
 
 use super::failure::CommandFailure;
-use super::{process_environment, run_preparation};
-use delta_base::durable;
+use super::{operator_config, process_environment, run_preparation};
 use delta_base::redact::Secrets;
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_run::record::describe_process_end;
-use delta_yaml::diagnostic::DiagnosticReport;
-use delta_yaml::yaml::YamlDocument;
-use delta_yaml::yaml::mapping_schema::{KeySchema, MappingSchema, ValueShape};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -20,19 +16,6 @@ const MAX_KEY_BYTES: usize = 64 << 10;
 /// A password manager may ask the operator for a passphrase.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 const COMMAND_VARIABLE: &str = "DELTA_API_KEY_COMMAND";
-
-/// The operator's configuration file.
-static CONFIG_MAPPING: MappingSchema = MappingSchema {
-    label: "config.yaml",
-    description: "The operator's settings, for every agent.",
-    keys: &[KeySchema::optional(
-        "api_key_command",
-        ValueShape::Text,
-        "A command for `sh` whose output is the API key; used where no variable holds one.",
-    )],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
 
 /// A key and where it comes from.
 #[derive(Debug, Clone)]
@@ -109,28 +92,9 @@ pub fn run_environment_command() -> Result<Option<OperatorKey>, CommandFailure> 
 /// # Errors
 /// The configuration has errors, or the command failed or printed no key.
 pub fn run_configured_command() -> Result<Option<OperatorKey>, CommandFailure> {
-    let Some(path) = process_environment::config_file() else { return Ok(None) };
-    let name = path.display().to_string();
-    let text = match durable::read_regular_text(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => {
-            return Err(CommandFailure::config(format!("could not read {name}: {error}"), None));
-        }
-    };
-    let doc = YamlDocument::parse(name.clone(), text)?;
-    if doc.root.is_null() {
-        return Ok(None);
-    }
-    let fields = doc.fields(&doc.root, &CONFIG_MAPPING);
-    let command = fields.and_then(|fields| fields.text("api_key_command").map(str::to_owned));
-    let mut report = DiagnosticReport::default();
-    doc.drain_diagnostics(&mut report);
-    if !report.is_empty() {
-        return Err(report.into());
-    }
-    let source_name = format!("api_key_command in {name}");
-    command.map(|command| run_key_command(&command, &source_name)).transpose()
+    let config = operator_config::read()?;
+    let Some(command) = &config.api_key_command else { return Ok(None) };
+    run_key_command(&command.value, &format!("api_key_command in {}", config.path_text())).map(Some)
 }
 
 /// Runs a command outside of the workspace, whose files might have the names of programs.

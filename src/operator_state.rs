@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The variable with the path of the state directory.
 const STATE_DIR_VARIABLE: &str = "DELTA_STATE_DIR";
 /// The variable with the path of the key for seals.
-const SEAL_KEY_VARIABLE: &str = "DELTA_SEAL_KEY_FILE";
+pub const SEAL_KEY_VARIABLE: &str = "DELTA_SEAL_KEY_FILE";
 /// The key for seals, in the state directory.
 const SEAL_KEY_FILE: &str = "seal.key";
 
@@ -59,6 +59,11 @@ fn find_state_dir() -> Result<PathBuf, String> {
         .ok_or_else(|| format!("neither HOME nor {STATE_DIR_VARIABLE} is set"))
 }
 
+/// The path of the state directory, for a list.
+pub fn state_dir_text() -> Option<String> {
+    find_state_dir().ok().map(|dir| dir.display().to_string())
+}
+
 /// The path in a variable that is set and not empty. A relative one would lead into the current directory, which may be a
 /// cloned repository that brings the file.
 fn operator_path(variable: &str) -> Result<Option<PathBuf>, String> {
@@ -90,7 +95,7 @@ pub fn own_trust_store() -> Result<TrustStore, String> {
 
 /// The state directory in which this user may create files. Never in a directory of another user: with `sudo`, HOME may be
 /// the caller's.
-fn own_state_dir() -> Result<PathBuf, MissingKey> {
+pub fn own_state_dir() -> Result<PathBuf, MissingKey> {
     let dir = find_state_dir().map_err(MissingKey::Nowhere)?;
     let existing = dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
     if !existing.metadata().is_ok_and(|metadata| durable::is_own_or_roots(&metadata)) {

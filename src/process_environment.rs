@@ -49,13 +49,6 @@ pub fn overwrite_key(name: &str) {
     }
 }
 
-/// The operator's configuration file, which need not exist.
-pub fn config_file() -> Option<PathBuf> {
-    path_variable("XDG_CONFIG_HOME")
-        .or_else(|| Some(path_variable("HOME")?.join(".config")))
-        .map(|directory| directory.join("delta/config.yaml"))
-}
-
 /// The home directory, or the root directory: a place outside of any workspace.
 pub fn home_or_root() -> PathBuf {
     path_variable("HOME").filter(|home| home.is_dir()).unwrap_or_else(|| PathBuf::from("/"))

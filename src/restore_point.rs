@@ -9,6 +9,7 @@ use delta_base::durable::FileError;
 use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_llm::llm::ModelSelection;
 use delta_run::state::RunState;
 use delta_snapshot::{EntryKind, ExcludePatterns, SnapshotChange, SnapshotStore, TreeEntry};
 use std::fmt;
@@ -137,7 +138,9 @@ pub fn workspace_secrets(
 ) -> Result<Secrets, CommandFailure> {
     let home =
         state.start.as_ref().map_or_else(|| dir.to_owned(), |start| (&start.agent_home).into());
-    let load = |home: &Path| Agent::load(home, None, &run_preparation::read_import_path()).ok();
+    let load = |home: &Path| {
+        Agent::load(home, &ModelSelection::without_llm(), &run_preparation::read_import_path()).ok()
+    };
     let agent = load(&home).or_else(|| load(&dir.join("agent")));
     let key_variable = agent.as_ref().and_then(|agent| agent.llm.api_key_env.as_deref());
     let names = api_key_variables(process_environment::variables(), key_variable);

@@ -1,9 +1,11 @@
 //! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
 
+use super::agent_choice;
+use super::approve_options::ApproveOptions;
 use super::budget::{self, LimitOptions};
 use super::failure::CommandFailure;
 use super::terminal_prompt::TerminalPrompt;
-use super::{operator_key, operator_state, process_environment, restore_point};
+use super::{operator_config, operator_key, operator_state, process_environment, restore_point};
 use clap::Args;
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::{DotenvLocations, EnvLayers};
@@ -37,7 +39,7 @@ use delta_run::ledger::{Budget, Ledger};
 use delta_run::limits::{BudgetAmount, Limits};
 use delta_run::ownership;
 use delta_run::run::{Run, RunNotice, RunObserver};
-use delta_run::state::RunState;
+use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::Workspace;
 use delta_shell::EngineVars;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
@@ -54,6 +56,8 @@ pub struct RunOptions {
     pub max_iterations: Option<u32>,
     #[command(flatten)]
     pub limits: LimitOptions,
+    #[command(flatten)]
+    pub approvals: ApproveOptions,
     #[command(flatten)]
     pub env_files: EnvFileOptions,
     /// Use another LLM: NAME, or PROVIDER:NAME (openai, script, command or recorded)
@@ -93,6 +97,7 @@ impl RunOptions {
         Self {
             max_iterations,
             limits: LimitOptions::default(),
+            approvals: ApproveOptions::default(),
             env_files: EnvFileOptions::default(),
             model,
             snapshots: false,
@@ -137,6 +142,7 @@ impl RunOptions {
             || self.snapshots
             || self.max_iterations.is_some()
             || !self.limits.are_none()
+            || self.approvals.are_set()
     }
 
     /// Whether the agent's questions are asked at this terminal.
@@ -147,7 +153,9 @@ impl RunOptions {
 
 /// Loads the agent in `home` and prints its warnings. Creates and changes nothing.
 pub fn load_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFailure> {
-    let agent = Agent::load(home, options.model.as_ref(), &read_import_path())?;
+    let home = &agent_choice::resolve_agent_dir(home);
+    let models = operator_config::model_selection(options.model.clone())?;
+    let agent = Agent::load(home, &models, &read_import_path())?;
     options.print_notes(&agent.warnings);
     Ok(agent)
 }
@@ -258,6 +266,7 @@ impl PreparedAgent {
         enclosing_ledgers: Vec<Ledger>,
         calls_llm: bool,
     ) -> Result<Self, CommandFailure> {
+        options.approvals.check(&agent)?;
         let bounds = options.limits.bounds().or(agent.bounds);
         let nesting = budget::nesting(&bounds)?;
         let trust = read_operator_trust(workspace);
@@ -319,7 +328,8 @@ impl PreparedAgent {
     ) -> EngineStart {
         let mut config = self.agent.run_config();
         config.kept = Some(agent_copy);
-        if let (Some(llm), Some(model)) = (&mut config.llm, &options.model) {
+        config.approve = options.approvals.operator_approval().recorded();
+        if let (Some(llm), Some(model)) = (&mut config.llm, &self.agent.model_choice) {
             llm.option = Some(model.to_string());
         }
         EngineStart {
@@ -618,6 +628,14 @@ fn print_next_steps(options: &RunOptions, run: &Run) {
     let state = run.state();
     let next = ContinueCommand::from_state(state);
     let is_redundant = options.quiet || prints_summary_to_terminal(options.format);
+    if let (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) =
+        (state.status, state.human_request())
+    {
+        stdio::print_error_line("The agent is waiting for your approval:");
+        stdio::print_error_line(&format!("  {}", next.to_reply("approve")));
+        stdio::print_error_line(&format!("  {} -m REASON", next.to_reply("deny")));
+        return;
+    }
     match state.status {
         Some(RunStatus::WaitingForInput) if state.has_left_processes => {
             stdio::print_error_line("The agent is waiting for your answer. Give it with:");

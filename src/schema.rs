@@ -1,5 +1,6 @@
 //! `delta schema`: prints the JSON Schema of a file of an agent, for editors.
 
+use super::operator_config;
 use clap::{Args, ValueEnum};
 use delta_agent::{agent, context, hook};
 use delta_author::{agent_test, schema};
@@ -40,6 +41,8 @@ pub enum SchemaName {
     Test,
     /// File with `tools:` that agents import
     Tools,
+    /// The operator's config.yaml
+    Config,
 }
 
 impl SchemaName {
@@ -51,6 +54,7 @@ impl SchemaName {
             Self::Tools => {
                 ("an imported file of delta", &agent::tool_imports::IMPORTED_FILE_MAPPING)
             }
+            Self::Config => ("config.yaml of delta", &operator_config::CONFIG_MAPPING),
             Self::Test => ("a test of delta", &agent_test::TEST_MAPPING),
             Self::Script => ("a script file of delta", &llm::script::SCRIPT_MAPPING),
         }

@@ -19,7 +19,7 @@ use delta_run::limits::BudgetAccount;
 use delta_run::ownership::{self, OwnerStatus};
 use delta_run::run::RunNotice;
 use delta_run::run_tree;
-use delta_run::state::RunState;
+use delta_run::state::{HumanRequest, RunState};
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -165,7 +165,7 @@ fn print_summary(progress: &mut ProgressPrinter, state: &RunState, run: &Located
         return;
     }
     let next = ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument);
-    match (state.status, state.question()) {
+    match (state.status, state.human_request()) {
         (Some(RunStatus::Running), _) => {
             let process = state.start.as_ref().map(|start| &start.process);
             let owner = process.map_or(OwnerStatus::Dead, ownership::owner_status);
@@ -183,7 +183,13 @@ fn print_summary(progress: &mut ProgressPrinter, state: &RunState, run: &Located
             });
         }
         // The question itself is printed above.
-        (_, Some(_)) => print_line(&format!("answer with: {next} -m ANSWER")),
+        (_, Some(HumanRequest::Question(_))) => {
+            print_line(&format!("answer with: {next} -m ANSWER"));
+        }
+        (_, Some(HumanRequest::Approval(_))) => {
+            print_line(&format!("approve with: {}", next.to_reply("approve")));
+            print_line(&format!("deny with: {} -m REASON", next.to_reply("deny")));
+        }
         (Some(RunStatus::Interrupted), None) => print_line(&format!("continue with: {next}")),
         _ => {}
     }
@@ -246,6 +252,7 @@ fn call_json(call: &CallHistory<'_>) -> Option<Json> {
         "tool": request.tool_name,
         "arguments": request.tool_args,
         "argv": request.argv,
+        "approval": request.approval,
         "result": result,
     }))
 }

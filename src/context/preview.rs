@@ -1,10 +1,11 @@
 //! `delta context preview`: builds the first request of a run without creating the run.
 
 use super::RequestViewOptions;
+use crate::agent_choice;
 use crate::failure::CommandFailure;
 use crate::message_input;
 use crate::run_preparation::EnvFileOptions;
-use crate::{budget, completion_candidates, process_environment, run_preparation};
+use crate::{budget, completion_candidates, operator_config, process_environment, run_preparation};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
@@ -82,8 +83,9 @@ struct PreviewSetup {
 /// Renders the preview.
 pub fn preview_request(args: &PreviewArgs) -> Result<String, CommandFailure> {
     let message = message_input::read_message(&args.message)?;
-    let agent =
-        Agent::load(&args.agent, args.model.as_ref(), &run_preparation::read_import_path())?;
+    let models = operator_config::model_selection(args.model.clone())?;
+    let home = agent_choice::resolve_agent_dir(&args.agent);
+    let agent = Agent::load(&home, &models, &run_preparation::read_import_path())?;
     agent.warnings.iter().for_each(|warning| stdio::print_error_line(warning));
     let setup = PreviewSetup::prepare(agent, args)?;
     let FirstRequest { body, blocks, ratio } = setup.first_request(&message)?;

@@ -133,7 +133,7 @@ fn c_17_1_every_mistake_of_every_test_is_told_at_once() {
             "f.yaml:2:7: agent/tests/nowhere is not a directory",
             "f.yaml:4:21: `a` has `exists: false`, but also expects content",
             "g.yaml:2:16: unknown key `sey` in a turn",
-            "g.yaml:3:27: `type` must be `ENGINE_START`, `USER_MESSAGE`, `THOUGHT`, `ACTION_REQUEST`, `ACTION_RESULT`, `HUMAN_INPUT_REQUEST`, `HUMAN_INPUT_RECEIVED`, `ERROR`, `HOOK_EXECUTION` or `ENGINE_END`",
+            "g.yaml:3:27: `type` must be `ENGINE_START`, `USER_MESSAGE`, `THOUGHT`, `ACTION_REQUEST`, `ACTION_RESULT`, `HUMAN_INPUT_REQUEST`, `HUMAN_INPUT_RECEIVED`, `APPROVAL_REQUEST`, `APPROVAL_DECISION`, `ERROR`, `HOOK_EXECUTION` or `ENGINE_END`",
             "g.yaml:3:46: an expected call has no `tool`",
             "h.yaml:2:7: `a=b` is not the name of an environment variable",
             "h.yaml:3:16: `stderr` is empty",
@@ -418,10 +418,10 @@ fn c_17_4_no_tests_are_no_success() {
     let sandbox = agent(&[]);
     let hint = "error: there are no tests in DIR/agent/tests\nhelp: create a test file such as tests/hello.yaml:\n        task: Say hello\n        llm: {turns: [{say: hello}]}\n        expect: {result: hello}\n";
     delta_test(&sandbox, &[]).expect(1, "", hint);
-    sandbox.write("agent/agent.yaml", "name: x\n");
+    sandbox.write("agent/agent.yaml", "llm: {model: x}\n");
     sandbox.write("agent/tests/x.yaml", "task: x\n");
     let ran = delta_test(&sandbox, &[]).expect_code(126);
-    assert!(ran.stderr.contains("agent.yaml has no `llm`"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("agent.yaml has no `name`"), "{}", ran.stderr);
     assert!(ran.stderr.contains("a test has no `expect`"), "{}", ran.stderr);
     let ran = sandbox.delta(["test", "work"]).output().expect_code(126);
     assert_eq!(

@@ -7,11 +7,15 @@
     reason = "tests may, start real processes, and say what could not be proven"
 )]
 
+mod agent_choice;
 mod agent_loading;
 mod agent_sections;
 mod agent_tests;
+mod approvals;
 mod ask_human;
 mod budget;
+mod coding_agent;
+mod coding_projects;
 mod context;
 mod context_budget;
 mod context_command;
@@ -46,23 +50,28 @@ mod llm;
 mod memory_folding;
 mod migrate;
 mod nested;
+mod operator_config;
 mod order;
 mod output;
+mod pack;
 mod ownership;
 mod piped_task;
 mod progress;
 mod records;
+mod remove_runs;
 mod replay;
 mod resume;
 mod run_loop;
 mod run_names;
 mod runs;
+mod run_selection;
 mod schemas;
 mod security;
 mod shells;
 mod show;
 mod signals;
 mod smoke;
+mod stop;
 mod snapshots;
 mod tool_expand;
 mod units;

@@ -86,10 +86,11 @@ fn c_25_12_an_unknown_command_gets_what_can_be_typed() {
         ("logs", "use `delta show`"),
         ("resume", "use `delta continue`"),
         ("tail", "use `delta show --follow`"),
-        ("rm", "use `rm -r DIR/.delta/RUN`"),
+        ("remove", "use `delta rm`"),
         ("contnue", "'continue'"),
         ("runs", "use `delta list-runs`"),
         ("version", "use `delta --version`"),
+        ("kill", "use `delta stop`"),
         ("undo", "use `delta rollback`"),
         ("validat", "use `delta tool lint`"),
     ] {

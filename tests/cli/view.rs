@@ -10,6 +10,8 @@ use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
 mod browser;
 mod forks;
+mod markdown;
+mod phone;
 
 const TOOLS: &str = "  - name: note\n    shell: echo noted ${text}\n  - {name: keep, exec: \"sh -c 'cat; echo warned >&2; exit 3'\", stdin: text}\n";
 

@@ -2,10 +2,12 @@
 
 use crate::context::{ContextManifest, DEFAULT_MANIFEST, SYSTEM_PROMPT_FILE};
 use crate::hook::{self, AgentHooks};
-use crate::tool::{self, Tool};
+use crate::tool::approval::APPROVE_SHAPE;
+use crate::tool::{self, ApprovalPolicy, Tool};
 use delta_base::durable::read_regular_text as read_text;
-use delta_llm::llm::ModelChoice;
+use delta_base::suggest;
 use delta_llm::llm::{self, LlmConfig};
+use delta_llm::llm::{ModelChoice, ModelSelection};
 use delta_run::bounds::RunBounds;
 use delta_run::event::{LlmSummary, RunConfig};
 use delta_run::limits::{LIMITS_MAPPING, Limits};
@@ -40,7 +42,11 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
         KeySchema::required("name", ValueShape::Text, "Its name."),
         KeySchema::optional("version", ValueShape::Text, "The version, for humans only."),
         KeySchema::optional("description", ValueShape::Text, "The purpose, for humans only."),
-        KeySchema::required("llm", ValueShape::Mapping(&llm::config::LLM_MAPPING), "The LLM."),
+        KeySchema::optional(
+            "llm",
+            ValueShape::Mapping(&llm::config::LLM_MAPPING),
+            "The LLM; the operator's default model without it.",
+        ),
         KeySchema::with_default(
             "system_prompt",
             ValueShape::Text,
@@ -56,6 +62,11 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
             "tools",
             ValueShape::List(&ValueShape::Mapping(&tool::TOOL_MAPPING)),
             "The commands that the LLM may call.",
+        ),
+        KeySchema::optional(
+            "defaults",
+            ValueShape::Mapping(&DEFAULTS_MAPPING),
+            "The settings of all tools that do not have their own.",
         ),
         KeySchema::optional(
             "env_file",
@@ -100,6 +111,18 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
     allows_other_keys: false,
 };
 
+static DEFAULTS_MAPPING: MappingSchema = MappingSchema {
+    label: "`defaults`",
+    description: "The settings of all tools that do not have their own.",
+    keys: &[KeySchema::optional(
+        "approve",
+        APPROVE_SHAPE,
+        "Which calls a person has to approve, as in a tool; `finish` and `ask_human` of delta itself are not affected.",
+    )],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
 /// An agent whose files were loaded and checked.
 #[derive(Debug)]
 pub struct Agent {
@@ -109,6 +132,8 @@ pub struct Agent {
     pub name: String,
     /// The LLM and how to reach it.
     pub llm: LlmConfig,
+    /// The operator's choice, if it selected the LLM.
+    pub model_choice: Option<ModelChoice>,
     /// The path of the system prompt, as agent.yaml has it.
     pub system_prompt: String,
     /// The agent's own tools in file order; imported tools come before the tools in agent.yaml.
@@ -137,16 +162,16 @@ pub struct Agent {
 
 impl Agent {
     /// Loads the agent in `home`. `import_path` lists the directories outside `home` that it may
-    /// import from; `choice` is the operator's `--model`.
+    /// import from.
     ///
     /// # Errors
     /// Every problem in every file of the agent. Nothing was created or changed.
     pub fn load(
         home: &Path,
-        choice: Option<&ModelChoice>,
+        models: &ModelSelection,
         import_path: &ImportPath,
     ) -> Result<Self, DiagnosticReport> {
-        Self::load_from(home, choice, import_path, false)
+        Self::load_from(home, models, import_path, false)
     }
 
     /// Loads the copy of the agent that a run keeps in `dir`, to inspect the requests made with it.
@@ -155,12 +180,13 @@ impl Agent {
     /// # Errors
     /// As for [`Agent::load`].
     pub fn load_copy(dir: &Path, model: &ModelChoice) -> Result<Self, DiagnosticReport> {
-        Self::load_from(dir, Some(model), &ImportPath::default(), true)
+        let models = ModelSelection::from_option(Some(model.clone()));
+        Self::load_from(dir, &models, &ImportPath::default(), true)
     }
 
     fn load_from(
         home: &Path,
-        choice: Option<&ModelChoice>,
+        models: &ModelSelection,
         import_path: &ImportPath,
         is_copy: bool,
     ) -> Result<Self, DiagnosticReport> {
@@ -175,7 +201,7 @@ impl Agent {
             has_hooks_file: hook::has_hooks_file(&home),
             is_copy,
         };
-        let main = loader.load_main_file(choice);
+        let main = loader.load_main_file(models);
         let context = loader.load_context();
         let hooks = loader.load_hooks();
         let AgentLoader { source_files, warnings, .. } = loader;
@@ -183,6 +209,7 @@ impl Agent {
             (Some(main), Some(context)) if report.is_empty() => Ok(Self {
                 name: main.name,
                 llm: main.llm,
+                model_choice: main.model_choice,
                 system_prompt: main.system_prompt,
                 tools: main.tools,
                 env_file: main.env_file,
@@ -257,6 +284,33 @@ fn read_variable_names(doc: &YamlDocument, fields: MappingFields<'_>, key: &str)
     fields.texts(key)
 }
 
+/// Gives the tools without `approve` the one in `defaults`.
+fn apply_tool_defaults(doc: &YamlDocument, fields: MappingFields<'_>, tools: &mut [Tool]) {
+    let Some(defaults) = fields.non_null("defaults") else { return };
+    let Some(defaults) = doc.fields(defaults, &DEFAULTS_MAPPING) else { return };
+    let Some(node) = defaults.non_null("approve") else { return };
+    let parameters: Vec<&str> = tools
+        .iter()
+        .filter(|tool| tool.approve.is_none())
+        .flat_map(|tool| &tool.parameters)
+        .map(|parameter| parameter.name.as_str())
+        .collect();
+    let policy = ApprovalPolicy::read(doc, node, &mut |name| {
+        if parameters.contains(&name) {
+            return Ok(());
+        }
+        Err(if parameters.is_empty() {
+            "no tool that takes this default has parameters".to_owned()
+        } else {
+            suggest::did_you_mean(name, parameters.iter().copied())
+        })
+    });
+    let Some(policy) = policy else { return };
+    for tool in tools.iter_mut().filter(|tool| tool.approve.is_none()) {
+        tool.approve = Some(policy.clone());
+    }
+}
+
 fn find_agent_home(home: &Path, report: &mut DiagnosticReport) -> Option<PathBuf> {
     let (message, help) = match home.canonicalize() {
         Ok(path) if path.to_str().is_none() => (
@@ -282,6 +336,7 @@ fn find_agent_home(home: &Path, report: &mut DiagnosticReport) -> Option<PathBuf
 struct AgentSettings {
     name: String,
     llm: LlmConfig,
+    model_choice: Option<ModelChoice>,
     system_prompt: String,
     tools: Vec<Tool>,
     env_file: Vec<String>,
@@ -308,7 +363,7 @@ struct AgentLoader<'a> {
 }
 
 impl AgentLoader<'_> {
-    fn load_main_file(&mut self, choice: Option<&ModelChoice>) -> Option<AgentSettings> {
+    fn load_main_file(&mut self, models: &ModelSelection) -> Option<AgentSettings> {
         let Some(name) = legacy_names::find_main_file(self.home, &mut self.warnings) else {
             let help = "an agent is a directory with agent.yaml, system_prompt.md and context.yaml; name one with `--agent DIR`";
             self.report.push(Diagnostic::for_file(
@@ -322,7 +377,7 @@ impl AgentLoader<'_> {
         let text = self.read_source(&path)?;
         let doc = self.parse_source(MAIN_FILE, &path, text)?;
         let mut imports = ToolImporter::new(self.home, &path, self.import_path);
-        let main = self.read_settings(&doc, name, choice, &mut imports);
+        let main = self.read_settings(&doc, name, models, &mut imports);
         doc.drain_diagnostics(self.report);
         self.warnings.append(&mut imports.finish(self.report));
         main
@@ -332,7 +387,7 @@ impl AgentLoader<'_> {
         &mut self,
         doc: &YamlDocument,
         file: &str,
-        choice: Option<&ModelChoice>,
+        models: &ModelSelection,
         imports: &mut ToolImporter<'_>,
     ) -> Option<AgentSettings> {
         let fields = doc.fields_labelled(file, &doc.root, &AGENT_MAPPING)?;
@@ -342,10 +397,11 @@ impl AgentLoader<'_> {
         for key in ["version", "description"] {
             fields.text(key);
         }
-        let llm_node = fields.require("llm", "{model: gpt-4o}");
-        let llm = llm_node.and_then(|node| LlmConfig::read(doc, node, self.home, choice));
+        let choice = models.for_agent(fields.non_null("llm").is_some());
+        let llm = self.read_llm(doc, fields, choice);
         self.load_system_prompt(doc, fields);
-        let tools = self.read_tools(doc, fields, imports);
+        let mut tools = self.read_tools(doc, fields, imports);
+        apply_tool_defaults(doc, fields, &mut tools);
         let hooks = self.read_hooks_section(doc, fields);
         let limits = match fields.non_null("limits") {
             None => Some((Limits::default(), RunBounds::default())),
@@ -359,6 +415,7 @@ impl AgentLoader<'_> {
         Some(AgentSettings {
             name: name?,
             llm: llm?,
+            model_choice: choice.cloned(),
             system_prompt: fields.text("system_prompt").unwrap_or(SYSTEM_PROMPT_FILE).to_owned(),
             tools,
             env_file: read_variable_names(doc, fields, "env_file"),
@@ -371,6 +428,27 @@ impl AgentLoader<'_> {
                 .and_then(|node| read_snapshot_excludes(doc, node)),
             hooks,
         })
+    }
+
+    /// Reads the LLM, or takes the operator's choice in its place.
+    fn read_llm(
+        &self,
+        doc: &YamlDocument,
+        fields: MappingFields<'_>,
+        choice: Option<&ModelChoice>,
+    ) -> Option<LlmConfig> {
+        match (fields.non_null("llm"), choice) {
+            (Some(node), choice) => LlmConfig::read(doc, node, self.home, choice),
+            (None, Some(choice)) => LlmConfig::from_choice(doc, self.home, choice),
+            (None, None) => {
+                // A misspelled key is reported as unknown.
+                if fields.misspelled_key("llm").is_none() {
+                    let help = "write `llm: {model: gpt-4o}`, or choose a model for all agents without `llm`: export DELTA_MODEL=gpt-4o";
+                    doc.report(fields.node, "agent.yaml has no `llm`", Some(help.to_owned()));
+                }
+                None
+            }
+        }
     }
 
     /// Reads the tools, imported ones included. If there are imports, the copy of agent.yaml gets

@@ -10,6 +10,7 @@ use delta_agent::agent::env_layers::{DotenvLocations, EnvLayers, EnvMap};
 use delta_agent::agent::tool_imports::ImportPath;
 use delta_agent::tool::{Tool, ToolSyntax};
 use delta_base::{durable, suggest};
+use delta_llm::llm::ModelSelection;
 use delta_process::LaunchContext;
 use delta_shell::ShellOutline;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
@@ -17,6 +18,7 @@ use delta_yaml::yaml::{YamlDocument, YamlNode};
 use program_location::KnownPrograms;
 use std::path::{Path, PathBuf};
 
+mod approval_rules;
 mod command_options;
 mod command_view;
 mod context_sources;
@@ -70,7 +72,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 35] = [
+pub const LINT_RULES: [&str; 37] = [
     "load",
     "outdated",
     "option-injection",
@@ -94,6 +96,8 @@ pub const LINT_RULES: [&str; 35] = [
     "no-key",
     "lost-session",
     "timeout",
+    "unused-approval",
+    "loose-approval",
     "llm-key",
     "endpoint",
     "env-file",
@@ -132,7 +136,7 @@ impl LintFinding {
 /// Finds the errors and likely mistakes in the agent directory `home`, which may import files from `allowed`. Programs are
 /// looked up in the environment and the directory of `launch`.
 pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> Vec<LintFinding> {
-    let loaded = Agent::load(home, None, allowed);
+    let loaded = Agent::load(home, &ModelSelection::without_llm(), allowed);
     let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
     let mut findings: Vec<LintFinding> = match loaded {
         Ok(agent) => {
@@ -149,7 +153,10 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
     let main = load_document(&home, "agent.yaml").or_else(|| load_document(&home, "config.yaml"));
     if let Some(main) = &main {
         linter.lint_llm(main);
-        linter.with_allowances(main, &main.root, |linter| env_file::check_env_file(main, linter));
+        linter.with_allowances(main, &main.root, |linter| {
+            env_file::check_env_file(main, linter);
+            approval_rules::check_default_approval(main, linter);
+        });
         linter.lint_tools(main);
         for doc in load_imported_documents(&home, main) {
             linter.lint_tools(&doc);

@@ -21,8 +21,8 @@ pub use append_file::{AppendFile, LogFile, append_line_unsynced};
 pub use beneath::{DirEntry, OtherOwner, add_root, check_root_owner, join_beneath};
 pub use file_lock::{FileLock, read_lock_holder};
 pub use regular_file::{
-    MAX_REGULAR_BYTES, open_no_follow, read_no_follow, read_no_follow_at_most, read_regular,
-    read_regular_text, read_small_no_follow,
+    MAX_REGULAR_BYTES, open_no_follow, read_beneath, read_no_follow, read_no_follow_at_most,
+    read_regular, read_regular_text, read_small_no_follow,
 };
 
 use beneath::Entry;
@@ -191,9 +191,14 @@ pub fn create_shared_unsynced(path: &Path, bytes: &[u8], executable: bool) -> Fi
 /// Copies a regular file to a new private file. Fails when `to` exists. Not synced.
 pub fn copy_private_unsynced(from: &Path, to: &Path) -> FileResult<()> {
     let mut source = open_no_follow(from).map_err(file_error("read", from))?;
+    create_private_from_unsynced(to, &mut source)
+}
+
+/// Creates a private file with everything that `source` yields. Fails when the path exists. Not synced.
+pub fn create_private_from_unsynced(to: &Path, source: &mut impl io::Read) -> FileResult<()> {
     let mut target = NewPrivateFile::create(to.to_owned())?;
     check_failpoint()
-        .and_then(|()| io::copy(&mut source, &mut target.file))
+        .and_then(|()| io::copy(source, &mut target.file))
         .map_err(file_error("write", to))?;
     target.is_written = true;
     Ok(())
@@ -346,6 +351,14 @@ pub fn remove_dir_all_no_follow(path: &Path) -> io::Result<()> {
     Entry::find(path)?.remove_dir_all()
 }
 
+/// Removes an empty directory. Not synced.
+///
+/// # Errors
+/// The directory is not empty, or cannot be removed.
+pub fn remove_empty_dir_no_follow(path: &Path) -> io::Result<()> {
+    Entry::find(path)?.remove_empty_dir()
+}
+
 /// Gives a file a second name. Fails when `to` exists. Not synced.
 ///
 /// # Errors
@@ -410,6 +423,16 @@ impl DraftFile {
         self.is_renamed = true;
         Ok(())
     }
+
+    /// Renames the complete file to `path`, replacing a file there. Synced: after a crash `path` is as before or has all
+    /// of the content.
+    pub fn rename_synced(self, path: &Path) -> FileResult<()> {
+        check_failpoint()
+            .and_then(|()| self.file.sync_all())
+            .map_err(file_error("sync", &self.path))?;
+        self.rename_unsynced(path)?;
+        path.parent().map_or(Ok(()), sync_dir)
+    }
 }
 
 impl Drop for DraftFile {
@@ -423,6 +446,15 @@ impl Drop for DraftFile {
 /// Renames a complete directory to its final name. Fails when `to` is a directory with files. Not synced.
 pub fn rename_dir_unsynced(from: &Path, to: &Path) -> FileResult<()> {
     rename_file(from, to).map_err(file_error("create the directory", to))
+}
+
+/// Renames a directory within its parent directory. Synced: after a crash it has one of the names. Fails when `to` is a
+/// directory with files.
+pub fn rename_dir_synced(from: &Path, to: &Path) -> FileResult<()> {
+    check_failpoint()
+        .and_then(|()| rename_file(from, to))
+        .map_err(file_error("rename the directory", from))?;
+    to.parent().map_or(Ok(()), sync_dir)
 }
 
 /// Replaces a user's file and keeps its permissions; a symlink stays, and its target is replaced. Synced: after a crash
@@ -454,11 +486,14 @@ pub fn create_shared_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
     finish_synced(result, &temporary, path)
 }
 
+/// Removes a file. Not synced.
+pub fn remove_file_unsynced(path: &Path) -> FileResult<()> {
+    check_failpoint().and_then(|()| remove_file_no_follow(path)).map_err(file_error("remove", path))
+}
+
 /// Removes a file and syncs its directory.
 pub fn remove_file_synced(path: &Path) -> FileResult<()> {
-    check_failpoint()
-        .and_then(|()| remove_file_no_follow(path))
-        .map_err(file_error("remove", path))?;
+    remove_file_unsynced(path)?;
     path.parent().map_or(Ok(()), sync_dir)
 }
 

@@ -2,7 +2,10 @@
 
 use crate::signal::CancelToken;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetwinsize,
+    tcsetattr,
+};
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -136,6 +139,12 @@ pub fn prompt_hidden_line(prompt: &str, cancel: &CancelToken) -> io::Result<Stri
         write_prompt("\n")?;
     }
     answer
+}
+
+/// Discards what the user has typed and no prompt has read, so that it does not answer the next one.
+pub fn discard_input() {
+    // Without a terminal there is nothing to discard.
+    let _ = tcflush(KeyboardSource::find().fd(), QueueSelector::IFlush);
 }
 
 fn wait_for_input(keyboard: KeyboardSource, cancel: &CancelToken) -> io::Result<()> {

@@ -41,11 +41,22 @@ pub fn wrapped_height(line: &str, columns: usize) -> usize {
 pub fn clip_to_width(line: &str, room: usize) -> String {
     match offset_at(line, room) {
         None => line.to_owned(),
+        Some(_) if room == 0 => String::new(),
         Some(_) => {
             let end = offset_at(line, room.saturating_sub(1)).unwrap_or(line.len());
             format!("{}…", &line[..end])
         }
     }
+}
+
+/// The end of a line that fits `width` columns; starts with `…` when something is left out.
+pub fn clip_start_to_width(text: &str, width: usize) -> String {
+    if display_width(text) <= width {
+        return text.to_owned();
+    }
+    let boundaries = text.char_indices().map(|(index, _)| index).chain([text.len()]);
+    let end = boundaries.map(|start| &text[start..]).find(|end| display_width(end) < width);
+    end.map_or_else(String::new, |end| format!("…{end}"))
 }
 
 /// The offset of the first character that does not fit into `room` columns.
@@ -95,6 +106,21 @@ mod tests {
         assert_eq!(clip_to_width("日本語", 6), "日本語");
         assert_eq!(clip_to_width("日本語", 5), "日本…");
         assert_eq!(clip_to_width("日本語", 4), "日…");
+    }
+
+    #[test]
+    fn c_25_7_a_line_is_cut_to_columns_and_not_to_characters() {
+        assert_eq!(display_width("aé漢字"), 6);
+        assert_eq!(clip_to_width("abc", 3), "abc");
+        assert_eq!(clip_to_width("abcd", 3), "ab…");
+        assert_eq!(clip_to_width("漢字漢字", 6), "漢字…");
+        assert_eq!(clip_to_width("漢字漢字", 5), "漢字…");
+        assert_eq!(clip_to_width("漢字漢字", 4), "漢…");
+        assert_eq!((&*clip_to_width("ab", 1), &*clip_to_width("ab", 0)), ("…", ""));
+        assert_eq!(clip_start_to_width("a/b/W001", 8), "a/b/W001");
+        assert_eq!(clip_start_to_width("a/b/W001", 6), "…/W001");
+        assert_eq!(clip_start_to_width("漢字漢字", 4), "…字");
+        assert_eq!(clip_start_to_width("ab", 0), "");
     }
 
     #[test]

@@ -28,6 +28,8 @@ mod act;
 mod hooks;
 mod budget;
 pub mod call_plan;
+pub mod approval_plan;
+mod approve;
 mod think;
 
 pub use act::{FINISHED_OBSERVATION, INTERRUPTED_CALL_PREFIX};
@@ -208,12 +210,7 @@ impl<'a> Engine<'a> {
         self.end_background_processes(run);
         // A failure only costs the next process time.
         let _ = self.snapshot_store.as_ref().map(SnapshotStore::save_index);
-        run.record(Payload::EngineEnd {
-            run_id: run.id.to_string(),
-            status: ending.status(),
-            final_iteration: run.state().iterations,
-            seal: None,
-        });
+        run.record(run.state().engine_end(&run.id, ending.status()));
         match run.commit() {
             Ok(()) => Ok(ending),
             // The first error of a lost journal says why it was lost.
@@ -308,6 +305,11 @@ impl<'a> Engine<'a> {
                 }
                 RunStep::Wait(question) => {
                     if !self.wait_for_answer(run, &question)? {
+                        return Ok(RunEnding::Waiting);
+                    }
+                }
+                RunStep::AskApproval(request) => {
+                    if !self.wait_for_approval(run, &request)? {
                         return Ok(RunEnding::Waiting);
                     }
                 }

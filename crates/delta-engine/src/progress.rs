@@ -7,6 +7,7 @@ use crate::run_result::UsageTotal;
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use delta_agent::approval_prompt::ApprovalPrompt;
 use delta_agent::tool::value_text;
 use delta_base::durable::LogFile;
 use delta_base::id::SnapshotId;
@@ -16,6 +17,7 @@ use delta_base::terminal_text::{format_argument_value, strip_terminal_controls, 
 use delta_base::text_width::{clip_to_width, display_width, wrap_words};
 use delta_base::time::{Clock, format_duration};
 use delta_llm::llm::{Attempt, TryNumber};
+use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::{
     ActionRequest, ActionResult, EngineStart, Event, HumanQuestion, Payload, RunStatus, Thought,
 };
@@ -26,11 +28,13 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+mod diff_lines;
 mod engine_log;
 mod live_area;
 mod live_text;
 mod screen_region;
 
+pub use diff_lines::print_diff_to_stderr;
 use engine_log::EngineLog;
 use live_area::{LiveArea, LiveOptions, LiveStatus};
 use live_text::push_block_lines;
@@ -192,6 +196,11 @@ impl ProgressPrinter {
                     self.show_question(question);
                 }
             }
+            RunNotice::WaitingForApproval(request) => {
+                if self.shown_question.as_ref() != Some(&request.call_id) {
+                    self.show_approval_request(request);
+                }
+            }
             RunNotice::Warning(text) => self.show_warning(text),
         }
     }
@@ -294,6 +303,8 @@ impl ProgressPrinter {
             Payload::ActionResult(result) => self.show_observation(result),
             Payload::HumanInputRequest(question) => self.show_question(question),
             Payload::HumanInputReceived { .. } => {}
+            Payload::ApprovalRequest(request) => self.show_approval_request(request),
+            Payload::ApprovalDecision(decision) => self.show_approval_decision(decision),
             Payload::Error { error_message, error_details } => {
                 self.show_error(error_message, error_details.hint.as_deref());
             }
@@ -358,6 +369,37 @@ impl ProgressPrinter {
             let lead = if index == 0 { "?" } else { " " };
             self.write_line(&format!("{WARN}{lead}{WARN:#} {line}"));
         }
+    }
+
+    /// Prints a call that waits for approval, even with `-q`.
+    fn show_approval_request(&mut self, request: &ApprovalRequest) {
+        self.shown_question = Some(request.call_id.clone());
+        let hidden = self.sensitive_answers.clone();
+        let prompt = ApprovalPrompt { request, preview: None, hidden: &hidden };
+        let tool = truncate_to_line(&strip_terminal_controls(&request.tool_name), 64);
+        self.print_line("");
+        self.write_line(&format!("{WARN}?{WARN:#} approve {BOLD}{tool}{BOLD:#}"));
+        // The indent takes four columns.
+        let width = self.line_width().saturating_sub(4);
+        for line in prompt.summary_lines(width) {
+            self.write_line(&format!("    {line}"));
+        }
+    }
+
+    /// Prints a decision, except one that was just made at this terminal.
+    fn show_approval_decision(&mut self, decision: &ApprovalDecision) {
+        if decision.by == ApprovalSource::Terminal && !self.to_stdout {
+            return;
+        }
+        let verb = if decision.approved { "approved" } else { "denied" };
+        let by = match decision.by {
+            ApprovalSource::Terminal => "at the terminal",
+            ApprovalSource::Operator => "by the operator",
+            ApprovalSource::Rule => "by a rule",
+            ApprovalSource::Flag => "by --approve-all",
+        };
+        let scope = if decision.for_tool { ", and every later call of the tool" } else { "" };
+        self.print_line(&format!("{DIM}  {verb} {by}{scope}{DIM:#}"));
     }
 
     fn show_start(&mut self, start: &EngineStart) {

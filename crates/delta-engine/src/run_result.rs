@@ -1,10 +1,11 @@
 //! RunResult v2.0: the result of a run, computed from its state.
 
+use delta_agent::ask_human::InteractionRequest;
 use delta_base::quantity::format_count;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::time::Timestamp;
 use delta_llm::llm::ModelChoice;
-use delta_run::event::{InputType, RunStatus};
+use delta_run::event::{RunStatus, round_usd};
 use delta_run::run::RunMetadata;
 use delta_run::state::RunState;
 use serde::Serialize;
@@ -29,9 +30,9 @@ pub struct RunResult {
     /// The error of a FAILED or INTERRUPTED run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<RunErrorInfo>,
-    /// The open question of a run that is WAITING_FOR_INPUT.
+    /// What a run that is WAITING_FOR_INPUT waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub interaction: Option<PendingInteraction>,
+    pub interaction: Option<InteractionRequest>,
     /// Iterations, time, tokens and cost.
     pub metrics: RunMetrics,
     /// The agent and the workspace.
@@ -55,17 +56,6 @@ pub struct RunErrorInfo {
     /// How to resolve it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,
-}
-
-/// The question of a run that waits for an answer.
-#[derive(Debug, Clone, Serialize)]
-pub struct PendingInteraction {
-    /// The text of the question.
-    pub prompt: String,
-    /// The kind of answer that is expected.
-    pub input_type: InputType,
-    /// Whether the answer must not be shown.
-    pub sensitive: bool,
 }
 
 /// Iterations, time, tokens and cost.
@@ -120,11 +110,7 @@ impl UsageTotal {
                 }),
             );
         }
-        // The sum is known only if every part is.
-        let costs: Option<Vec<f64>> = state.usage.iter().map(|usage| usage.cost_usd).collect();
-        total.total_cost_usd = costs
-            .filter(|costs| !costs.is_empty() && !state.unmetered)
-            .map(|costs| round_usd(costs.iter().sum()));
+        total.total_cost_usd = state.usage_summary().cost_usd;
         total.is_partial = state.unmetered;
         total
     }
@@ -172,13 +158,10 @@ impl RunResult {
             status,
             result: state.result.clone().filter(|_| status == RunStatus::Completed),
             error: run_error_info(state, status),
-            interaction: state.question().filter(|_| status == RunStatus::WaitingForInput).map(
-                |question| PendingInteraction {
-                    prompt: question.prompt.clone(),
-                    input_type: question.input_type,
-                    sensitive: question.sensitive,
-                },
-            ),
+            interaction: state
+                .human_request()
+                .filter(|_| status == RunStatus::WaitingForInput)
+                .map(InteractionRequest::new),
             metrics: RunMetrics {
                 iterations: state.iterations,
                 duration_ms: u64::try_from(end_time.as_millis() - start_time.as_millis())
@@ -230,7 +213,7 @@ fn run_error_info(state: &RunState, status: RunStatus) -> Option<RunErrorInfo> {
         (RunStatus::Failed, Some((message, details))) => {
             // The question is still open.
             let next = ContinueCommand::for_failed_run(state);
-            let hint = state.question().map(|_| format!("`{next}` asks again"));
+            let hint = state.human_request().map(|_| format!("`{next}` asks again"));
             Some(RunErrorInfo {
                 kind: details.kind.clone(),
                 message: message.clone(),
@@ -279,7 +262,7 @@ impl ContinueCommand {
         let details = state.error.as_ref().map(|(_, details)| details);
         let limit_option = details.and_then(|details| details.limit_option.clone());
         let command = Self { limit_option, ..Self::from_state(state) };
-        match state.question() {
+        match state.human_request() {
             Some(_) => Self { asks_again: true, ..command },
             None => command.with_message("Try again"),
         }
@@ -297,6 +280,11 @@ impl ContinueCommand {
         Self { model: model.map(ToString::to_string).or(self.model), ..self }
     }
 
+    /// The same run and options for the command `delta NAME RUN`.
+    pub fn to_reply(&self, name: &'static str) -> ReplyCommand {
+        ReplyCommand { name, command: self.clone() }
+    }
+
     /// Adds a message.
     #[must_use]
     pub fn with_message(self, message: &str) -> Self {
@@ -306,12 +294,28 @@ impl ContinueCommand {
 
 impl fmt::Display for ContinueCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "delta continue --run-id {} -w {}",
-            self.run_id,
-            shell_quote_path(&self.work_dir)
-        )?;
+        write!(f, "delta continue --run-id {}", self.run_id)?;
+        self.write_options(f)
+    }
+}
+
+/// A [`ContinueCommand`] under another name, such as `delta approve`.
+#[derive(Debug, Clone)]
+pub struct ReplyCommand {
+    name: &'static str,
+    command: ContinueCommand,
+}
+
+impl fmt::Display for ReplyCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "delta {} {}", self.name, self.command.run_id)?;
+        self.command.write_options(f)
+    }
+}
+
+impl ContinueCommand {
+    fn write_options(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " -w {}", shell_quote_path(&self.work_dir))?;
         self.model.iter().try_for_each(|model| write!(f, " --model {}", shell_quote(model)))?;
         // From a journal, which could contain anything.
         let words = self.limit_option.iter().flat_map(|option| option.split(' '));
@@ -325,11 +329,6 @@ impl fmt::Display for ContinueCommand {
 fn quote_prose(text: &str) -> String {
     let is_plain = text.chars().all(|c| c.is_alphanumeric() || " ,.".contains(c));
     if is_plain && text.contains(' ') { format!("\"{text}\"") } else { shell_quote(text) }
-}
-
-/// Removes the noise of binary fractions.
-fn round_usd(amount: f64) -> f64 {
-    (amount * 1e12).round() / 1e12
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ mod sse_parser;
 pub use call_arguments::CallArguments;
 pub use config::{LlmConfig, ProviderKind};
 pub use endpoint::{Endpoint, EndpointError};
-pub use model_choice::ModelChoice;
+pub use model_choice::{ModelChoice, ModelSelection};
 pub use pricing::{PRICING_HELP, Pricing};
 
 /// The environment variable that marks the processes of the `command` provider. By it delta finds and kills the processes

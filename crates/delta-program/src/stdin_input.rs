@@ -39,7 +39,7 @@ pub enum StdinError {
 /// # Errors
 /// stdin cannot be read, or is too large.
 pub fn read_all_stdin() -> Result<Vec<u8>, StdinError> {
-    read_to_end(&mut || {})
+    read_to_end(None)
 }
 
 /// Reads stdin to its end if it was meant for this process: a file, pipe or socket that the process which started this one
@@ -87,28 +87,32 @@ pub fn read_piped_stdin(notify: &mut dyn FnMut(String)) -> Result<Vec<u8>, Stdin
         return read_all_stdin();
     }
     let mut is_noted = false;
-    read_to_end(&mut || {
+    read_to_end(Some(&mut || {
         if !std::mem::replace(&mut is_noted, true) {
             notify(WAITING_NOTE.to_owned());
         }
-    })
+    }))
 }
 
 const WAITING_NOTE: &str = "Note: waiting for the end of stdin, which is added to the task";
 
-/// Reads to the end; calls `on_silence` after each [`SILENCE`].
-fn read_to_end(on_silence: &mut dyn FnMut()) -> Result<Vec<u8>, StdinError> {
+/// Reads to the end; calls `on_silence` after each [`SILENCE`]. Without it nothing is polled before it is read: in the
+/// background of a shell, a read of the terminal is an error, and a poll would wait for ever.
+fn read_to_end(mut on_silence: Option<&mut dyn FnMut()>) -> Result<Vec<u8>, StdinError> {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
-        while !poll_stdin() {
+        while let Some(on_silence) = &mut on_silence
+            && !poll_stdin()
+        {
             on_silence();
         }
         match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
             Ok(0) => return Ok(bytes),
             Ok(count) if bytes.len() + count > MAX_STDIN_BYTES => return Err(StdinError::TooLarge),
             Ok(count) => bytes.extend_from_slice(&buffer[..count]),
-            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => _ = poll_stdin(),
             Err(error) => return Err(StdinError::Unreadable(error.into())),
         }
     }

@@ -6,12 +6,15 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use delta_base::time::Timestamp;
+use page_redaction::HiddenAnswers;
 use serde::Serialize;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
+mod markdown_tree;
 mod page_iteration;
+mod page_markdown;
 mod page_redaction;
 mod page_requests;
 mod page_run;
@@ -23,7 +26,7 @@ mod workspace_changes;
 pub const PAGE_MARK: &str = "<!doctype html><!-- delta view -->";
 
 const STYLE: &str = include_str!("view/page.css");
-const SCRIPT: &str = include_str!("view/page.js");
+const SCRIPT: &str = concat!(include_str!("view/page_markdown.js"), include_str!("view/page.js"));
 const BODY: &str = include_str!("view/page.html");
 
 /// The runs of a page and how much of them it shows.
@@ -47,14 +50,17 @@ struct PageData {
 /// Renders the runs and their child runs. Sensitive answers are hidden. What cannot be read is a note on the page,
 /// never an error.
 pub fn render_page(options: &PageOptions, now: Timestamp) -> String {
-    let (runs, roots) = run_collection::collect_page_runs(options);
-    let answers: Vec<String> = runs.iter().flat_map(|run| run.sensitive_answers.clone()).collect();
+    let (mut runs, roots) = run_collection::collect_page_runs(options);
+    let answers = HiddenAnswers::new(runs.iter().flat_map(|run| &run.sensitive_answers));
+    for run in &mut runs {
+        page_markdown::add_markdown(run, &answers);
+    }
     let data = PageData { version: env!("CARGO_PKG_VERSION"), made_at: now, roots, runs };
     let json = if answers.is_empty() {
         serde_json::to_string(&data).unwrap_or_default()
     } else {
         let mut value = serde_json::to_value(&data).unwrap_or(Json::Null);
-        page_redaction::hide_answers_in_json(&mut value, &answers);
+        answers.hide_in_json(&mut value);
         value.to_string()
     };
     let title = data.runs.first().map_or("delta", |run| run.id.as_str());

@@ -3,6 +3,7 @@
 //! A run changes only through [`Run::record`]. A recorded event is part of the state at once; [`Run::commit`] makes it
 //! durable and notifies the observer. Every action begins with a commit.
 
+use crate::approval::ApprovalRequest;
 use crate::event::{
     Event, ForkOrigin, HumanQuestion, Payload, ProcessInfo, RunStatus, Thought, WorkspaceSnapshot,
 };
@@ -22,6 +23,9 @@ use delta_snapshot::{SnapshotError, SnapshotStore};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+
+/// The file in a run directory with its [`RunMetadata`].
+pub const METADATA_FILE: &str = "metadata.json";
 
 /// The least time between two updates of the metadata of a running run, in milliseconds.
 const METADATA_INTERVAL_MS: i64 = 1_000;
@@ -50,6 +54,8 @@ pub enum RunNotice<'a> {
     AttemptFailed(&'a Attempt, TryNumber),
     /// The run waits for the answer to a question, which an earlier process may have asked.
     WaitingForAnswer(&'a HumanQuestion),
+    /// The run waits for the approval of a call, for which an earlier process may have asked.
+    WaitingForApproval(&'a ApprovalRequest),
     /// A warning for the user that is not an event.
     Warning(&'a str),
 }
@@ -132,7 +138,7 @@ impl RunMetadata {
 }
 
 fn metadata_path(run_dir: &Path) -> PathBuf {
-    run_dir.join("metadata.json")
+    run_dir.join(METADATA_FILE)
 }
 
 fn write_metadata(run_dir: &Path, metadata: &RunMetadata) -> Result<(), FileError> {

@@ -30,6 +30,8 @@ fn c_18_1_the_page_of_a_fork_counts_its_own_work_and_its_tables_add_up() {
     let gutters = text(&mut browser, "#timeline");
     assert!(!gutters.as_str().unwrap().contains("+-"), "{gutters}");
     assert_eq!(text(&mut browser, "#i1 .args"), "text=\"port = 80\"");
+    assert_eq!(text(&mut browser, "#i2 .said .md pre"), "code\n");
+    browser.value("toggleMarkdown()");
     assert_eq!(text(&mut browser, "#i2 .said .fenced"), "```\ncode\n```\n");
     browser.value("(() => { const fold = document.querySelector('#i2 .req'); fold.open = true; fold.fill(); })()");
     let names = browser.value(

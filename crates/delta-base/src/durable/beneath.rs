@@ -113,6 +113,12 @@ pub(super) fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
     Ok(open_beneath(root.as_fd(), rest, flags, mode)?.into())
 }
 
+/// Opens the file `name` beneath `dir`, which is a directory of the user.
+pub(super) fn open_in(dir: &Path, name: &Path, flags: OFlags) -> io::Result<File> {
+    let dir = rustix::fs::open(dir, STEP_FLAGS.difference(OFlags::NOFOLLOW), Mode::empty())?;
+    Ok(open_beneath(dir.as_fd(), name, flags | OFlags::CLOEXEC, Mode::empty())?.into())
+}
+
 /// Opens a directory to read its entries or to sync it.
 pub(super) fn open_dir(path: &Path) -> io::Result<File> {
     open(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)
@@ -170,6 +176,10 @@ impl<'a> Entry<'a> {
 
     pub(super) fn remove_file(&self) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(self.dir(), self.name, AtFlags::empty())?)
+    }
+
+    pub(super) fn remove_empty_dir(&self) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(self.dir(), self.name, AtFlags::REMOVEDIR)?)
     }
 
     pub(super) fn create_dir(&self, mode: u32) -> io::Result<()> {

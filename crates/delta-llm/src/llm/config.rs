@@ -6,6 +6,7 @@ use super::pricing::{PRICING_MAPPING, Pricing};
 use super::script::ScriptFile;
 use delta_base::suggest;
 use delta_base::terminal_text;
+use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
 use serde_json::{Map, Value as Json};
@@ -205,6 +206,17 @@ impl LlmConfig {
     /// Whether the cost of a call is known. A script is free.
     pub fn has_known_cost(&self) -> bool {
         self.pricing.is_some() || matches!(self.provider, ProviderKind::Script(_))
+    }
+
+    /// The model of an agent without the section: `choice`, with every other key at its default. `home` is the agent
+    /// directory; mistakes are reported in `doc`.
+    pub fn from_choice(doc: &YamlDocument, home: &Path, choice: &ModelChoice) -> Option<Self> {
+        let section = YamlDocument::parse("agent.yaml", "{model: the choice replaces it}").ok()?;
+        let config = Self::read(&section, &section.root, home, Some(choice));
+        let mut report = DiagnosticReport::default();
+        section.drain_diagnostics(&mut report);
+        doc.append_report(&mut report);
+        config
     }
 
     /// Reads the section. `choice` is the operator's `--model`, whose file may also be in the current directory; `home` is

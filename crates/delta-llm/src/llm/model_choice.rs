@@ -90,6 +90,32 @@ impl ModelChoice {
     }
 }
 
+/// The models that the operator chose, for one command and for every agent that names none.
+#[derive(Debug, Clone, Default)]
+pub struct ModelSelection {
+    /// `--model`, which takes precedence over agent.yaml.
+    pub option: Option<ModelChoice>,
+    /// The model of agents without `llm`.
+    pub default: Option<ModelChoice>,
+}
+
+impl ModelSelection {
+    /// `--model` alone.
+    pub fn from_option(option: Option<ModelChoice>) -> Self {
+        Self { option, default: None }
+    }
+
+    /// For commands that do not call the LLM: an agent without `llm` is as complete as any other.
+    pub fn without_llm() -> Self {
+        Self { option: None, default: Some(ModelChoice::openai("the operator's model")) }
+    }
+
+    /// The model in place of the one in agent.yaml, or for an agent that names none.
+    pub fn for_agent(&self, names_model: bool) -> Option<&ModelChoice> {
+        self.option.as_ref().or_else(|| self.default.as_ref().filter(|_| !names_model))
+    }
+}
+
 impl fmt::Display for ModelChoice {
     /// As the value of `--model`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,5 @@
 // The page of `delta view`. All text of a run becomes text nodes; data never becomes markup.
-'use strict';
+
 const $ = id => document.getElementById(id);
 const data = JSON.parse($('data').textContent);
 $('data').remove();
@@ -230,8 +230,9 @@ for (const run of data.runs) {
   }
   run.rest.forEach(event => add(event.llm));
 }
+// A call that an interruption ended has no exit code, and did not fail.
 function isFailed(call) {
-  return !!call.result && call.result.exit_code !== 0;
+  return !!call.result && call.result.exit_code !== 0 && !(call.result.exit_code === null && call.io && call.io.ended === 'interrupted');
 }
 // The messages of a request as indexes into run.texts. Each request refers to messages of the previous one.
 function messagesOf(run, place) {
@@ -264,16 +265,27 @@ const config = () => (run.start && run.start.config) || {};
 
 function drawBar() {
   const start = run.start || {};
-  $('where').replaceChildren(h('b', {}, start.agent_name || run.id), h('span', {class: 'dim mono id'}, run.id), chip(run.status));
+  $('where').replaceChildren(h('b', {}, start.agent_name || run.id), idElement(run.id, 'dim mono'), chip(run.status));
   document.title = (start.agent_name ? start.agent_name + ' · ' : '') + run.id + ' · delta';
+}
+
+// Generated ids begin with a time, so they differ at their ends: the end is as long as the runs of this page need it,
+// and stays visible where the id is cut.
+const idEnd = (() => {
+  const ids = [...new Set(data.runs.flatMap(one => [one.id, ...one.children.map(child => child.run_id)]))];
+  for (let length = 6; length <= 12; length++) if (new Set(ids.map(id => id.slice(-length))).size === ids.length) return length;
+  return 6;
+})();
+function idElement(id, kind) {
+  return h('span', {class: 'id ' + (kind || ''), title: id}, h('span', {}, id.slice(0, -idEnd)), h('span', {}, id.slice(-idEnd)));
 }
 
 function tree(list, seen) {
   return h('ul', {}, list.map(one => {
     const other = one.run;
-    if (!other) return h('li', {}, h('span', {class: 'gone dim', title: 'no child run at ' + one.known.run_dir}, h('i', {class: 'dot'}), h('span', {}, one.known.run_id + ' (not found)')));
+    if (!other) return h('li', {}, h('span', {class: 'gone dim', title: 'no child run at ' + one.known.run_dir}, h('i', {class: 'dot'}), idElement(one.known.run_id), h('span', {class: 'why'}, ' (not found)')));
     const known = seen.has(other);
-    const item = h('li', {}, h('a', {href: hash(other, ''), 'aria-current': other === run && 'page', title: other.id + ' · ' + other.status}, h('i', {class: 'dot ' + other.status}), h('span', {}, (other.start ? other.start.agent_name : '?') + ' '), h('span', {class: 'dim'}, other.id)));
+    const item = h('li', {}, h('a', {href: hash(other, ''), 'aria-current': other === run && 'page', title: other.id + ' · ' + other.status}, h('i', {class: 'dot ' + other.status}), h('span', {class: 'agent'}, (other.start ? other.start.agent_name : '?') + ' '), idElement(other.id, 'dim')));
     if (!known) {
       seen.add(other);
       if (other.children.length) item.append(tree(childrenOf(other), seen));
@@ -342,16 +354,21 @@ function drawTop() {
   run.notes.forEach(note => inside.push(h('p', {class: 'banner bad'}, note)));
   if (run.status === 'RUNNING') inside.push(h('p', {class: 'banner RUNNING'}, 'This run is still active. The page shows it as of ' + clock(data.made_at) + '; run `delta view` again for an update.'));
   if (run.hides) inside.push(h('p', {class: 'banner'}, 'Sensitive answers are hidden on this page. The hashes are of the requests as sent.'));
-  if (run.task) inside.push(h('div', {class: 'task'}, text(run.task, {lines: 8, prose: true})));
+  if (run.task) inside.push(h('div', {class: 'task'}, prose(run.task, run.markdown.task, {lines: 8})));
   const result = run.result;
   if (result && run.status !== 'RUNNING') {
     const asks = result.interaction, error = run.status === 'KILLED' ? null : result.error;
-    if (result.result !== undefined) inside.push(h('div', {class: 'task result'}, h('div', {class: 'who'}, 'Result'), text(asText(result.result), {lines: 8, prose: true})));
-    if (asks) {
+    if (result.result !== undefined) inside.push(h('div', {class: 'task result'}, h('div', {class: 'who'}, 'Result'), prose(asText(result.result), run.markdown.result, {lines: 8})));
+    if (asks && asks.kind === 'approval') {
+      const where = ' ' + word(run.id) + ' -w ' + word((run.start || {}).work_dir || '.');
+      const commands = ['delta approve' + where, 'delta deny' + where + " -m 'REASON'"];
+      inside.push(h('div', {class: 'task ask'}, h('div', {class: 'who warn'}, 'Waiting for an approval'), text(asks.prompt, {lines: 8}), ...commands.map((command, k) => part(k ? 'Deny with' : 'Approve with', text(command), copyButton(command)))));
+    } else if (asks) {
       const command = 'delta continue ' + word(run.id) + ' -w ' + word((run.start || {}).work_dir || '.') + (asks.sensitive ? ' -i' : " -m 'YOUR ANSWER'");
-      inside.push(h('div', {class: 'task ask'}, h('div', {class: 'who warn'}, 'Waiting for an answer'), text(asks.prompt, {lines: 8, prose: true}), part(asks.sensitive ? 'Answer at a terminal with' : 'Answer with', text(command), copyButton(command))));
+      inside.push(h('div', {class: 'task ask'}, h('div', {class: 'who warn'}, 'Waiting for an answer'), prose(asks.prompt, run.markdown.prompt, {lines: 8}), part(asks.sensitive ? 'Answer at a terminal with' : 'Answer with', text(command), copyButton(command))));
     }
-    if (error) inside.push(h('div', {class: 'task ' + (run.status === 'FAILED' ? 'bad-box' : 'ask')}, h('div', {class: 'who ' + (run.status === 'FAILED' ? 'bad' : 'warn')}, 'Error', error.type && ' · ' + error.type), text(error.message, {lines: 8}), error.details && h('div', {class: 'row'}, error.details)));
+    if (error && run.status === 'INTERRUPTED') inside.push(h('div', {class: 'task calm'}, h('div', {class: 'who'}, 'Interrupted', error.type && error.type !== 'interrupted' && ' · ' + error.type), text(error.message, {lines: 8}), error.details && h('div', {class: 'row'}, error.details)));
+    else if (error) inside.push(h('div', {class: 'task bad-box'}, h('div', {class: 'who bad'}, 'Error', error.type && ' · ' + error.type), text(error.message, {lines: 8}), error.details && h('div', {class: 'row'}, error.details)));
   }
   if (result) {
     const usage = result.metrics.usage, copied = run.iterations.length - run.own.length, sum = key => run.own.reduce((total, it) => total + ((it.usage && it.usage[key]) || 0), 0);
@@ -484,9 +501,9 @@ function fill(article) {
       run.fork && it.seq < run.fork.seq && h('div', {title: 'from run ' + run.fork.from.run_id}, 'copied'),
       use && h('div', {title: 'tokens in'}, count(use.input_tokens) + ' in'), use && h('div', {title: 'tokens out'}, count(use.output_tokens) + ' out'),
       use && use.cost_usd !== undefined && h('div', {}, usd(use.cost_usd))),
-    h('div', {class: 'body'}, eventList(it.before, 'b'), attempts(it.llm),
+    h('div', {class: 'body'}, eventList(it.before, 'b'), attempts(it.llm, 'tries'),
       it.reasoning && fold('Reasoning · ' + bytes(it.reasoning.length), () => text(it.reasoning, {lines: 4000, prose: true}), {'data-u': 'why'}),
-      it.thought && h('div', {class: 'said' + (isResult(it) ? ' result' : ''), 'data-u': 'said'}, isResult(it) && h('div', {class: 'who'}, 'Result'), text(it.thought, {lines: 60, prose: true})),
+      it.thought && h('div', {class: 'said' + (isResult(it) ? ' result' : ''), 'data-u': 'said'}, isResult(it) && h('div', {class: 'who'}, 'Result'), prose(it.thought, it.markdown, {lines: 60})),
       it.finish_reason === 'length' && h('div', {class: 'row warn'}, 'The answer was cut off at the token limit.'),
       it.left_out > 0 && h('div', {class: 'row warn'}, 'The request left out the oldest ' + plural(it.left_out, 'iteration') + ' to stay within the context budget.'),
       it.calls.map((call, k) => drawCall(it, call, k + 1)),
@@ -495,10 +512,13 @@ function fill(article) {
 }
 
 const isResult = it => !it.calls.length && run.status === 'COMPLETED' && it === run.iterations[run.iterations.length - 1];
-function attempts(llm) {
-  const list = llm && llm.record && llm.record.attempts;
+// The failed tries of a call. A call that did not end with an error had one more, which succeeded.
+function attempts(llm, unit) {
+  const record = llm && llm.record, list = record && record.attempts;
   if (!list || !list.length) return null;
-  return h('div', {class: 'row warn'}, plural(list.length, 'failed attempt') + ' before: ', list.map((one, i) => [i ? '; ' : '', (one.status ? 'HTTP ' + one.status + ' ' : '') + one.error, ' after ' + span(one.duration_ms)]));
+  const all = list.length + (record.error ? 0 : 1), last = list[list.length - 1];
+  const reason = one => (one.status ? 'HTTP ' + one.status + ' ' : '') + one.error;
+  return fold([round(all, 0) + (record.error ? ' failed' : '') + (all === 1 ? ' try' : ' tries'), ' · ', h('span', {class: 'reason'}, oneLine(reason(last), 160))], () => h('ol', {class: 'tries'}, list.map(one => h('li', {}, h('span', {class: 't'}, reason(one)), h('span', {class: 'dim'}, ' · after ' + span(one.duration_ms) + (one.retry_in_ms ? ', the next one ' + span(one.retry_in_ms) + ' later' : '')))), !record.error && h('li', {}, 'answered')), {'data-u': unit, class: 'fold attempts'});
 }
 
 // Events in order; consecutive small ones share a line.
@@ -515,7 +535,7 @@ function eventList(events, prefix) {
   return out;
 }
 
-const STATUS_CLASS = {COMPLETED: 'good', FAILED: 'bad', INTERRUPTED: 'warn', WAITING_FOR_INPUT: 'warn'};
+const STATUS_CLASS = {COMPLETED: 'good', FAILED: 'bad', WAITING_FOR_INPUT: 'warn'};
 function eventElement(event, unit) {
   const time = h('span', {class: 'num', title: 'event ' + event.seq}, clock(event.at).slice(11, 19));
   const row = (...inside) => h('div', {class: 'row'}, time, ' · ', ...inside);
@@ -526,10 +546,10 @@ function eventElement(event, unit) {
       return row(h('span', {class: STATUS_CLASS[event.status] || ''}, event.status.toLowerCase().replaceAll('_', ' ')), ' after ' + plural(event.final_iteration, 'iteration'));
     case 'USER_MESSAGE':
       if (event.content === run.task && event.seq === run.taskSeq) return row('the task (see above)');
-      return h('div', {class: 'said user', 'data-u': unit}, h('div', {class: 'who'}, 'User'), text(event.content, {lines: 24, prose: true}));
+      return h('div', {class: 'said user', 'data-u': unit}, h('div', {class: 'who'}, 'User'), prose(event.content, event.markdown, {lines: 24}));
     case 'ERROR': {
       const more = event.error_details || {};
-      return h('div', {class: 'bad-box', 'data-u': unit}, h('div', {class: 'who bad'}, 'Error', more.type && ' · ' + more.type), text(event.error_message), more.hint && h('div', {class: 'row'}, more.hint), attempts(event.llm), event.llm && requestFold(event.llm, event));
+      return h('div', {class: 'bad-box', 'data-u': unit}, h('div', {class: 'who bad'}, 'Error', more.type && ' · ' + more.type), text(event.error_message), more.hint && h('div', {class: 'row'}, more.hint), attempts(event.llm, unit + 't'), event.llm && requestFold(event.llm, event));
     }
     case 'HOOK_EXECUTION': {
       const io = event.io || {}, bad = event.exit_code !== 0;
@@ -578,9 +598,10 @@ function diffText(diff) {
 
 function callStatus(call) {
   const result = call.result;
-  if (!result) return h('span', {class: 'how warn'}, !call.at ? 'not started' : call.question ? 'waiting for an answer' : run.status === 'RUNNING' ? 'running' : 'no result');
+  const decision = call.approval_decision;
+  if (!result) return h('span', {class: 'how warn'}, call.approval_request && !decision ? 'waiting for an approval' : !call.at ? 'not started' : call.question ? 'waiting for an answer' : run.status === 'RUNNING' ? 'running' : 'no result');
   const code = result.exit_code, io = call.io || {};
-  const ended = io.ended || (code === null && call.argv ? 'no exit code' : code === null ? 'not started' : 'exit ' + code);
+  const ended = io.ended || (code === null && call.argv ? 'no exit code' : code === null ? (decision && !decision.approved ? 'denied' : 'not started') : 'exit ' + code);
   return h('span', {class: 'how'}, h('span', {class: isFailed(call) ? 'bad' : ''}, result.ends ? 'result' : isFailed(call) ? h('b', {}, ended) : call.question ? 'answered' : ended), (call.question ? ' after ' + span(Date.parse(result.at) - Date.parse(call.at)) : ' · ' + span(result.duration_ms)));
 }
 function argsLine(call) {
@@ -596,7 +617,7 @@ function drawCall(it, call, number) {
   const more = h('div', {class: 'more'});
   const details = h('details', {ontoggle: () => { if (details.open) details.fill(); }}, h('summary', {}, h('span', {class: 'name'}, call.tool), h('span', {class: 'args'}, argsLine(call)), callStatus(call)), more);
   details.fill = () => { if (!more.hasChildNodes()) put(more, [callDetails(call, id)]); };
-  const box = h('div', {class: 'call' + (failed ? ' failed' : call.question && !result ? ' waits' : ''), id, 'data-u': 'c' + number}, details);
+  const box = h('div', {class: 'call' + (failed ? ' failed' : (call.question || call.approval_request) && !result ? ' waits' : ''), id, 'data-u': 'c' + number}, details);
   const seen = result ? result.seen : call.io && call.io.stdout;
   if (seen && (seen.text || seen.tail)) {
     const preview = h('div', {class: 'preview'}, text({...seen, note: undefined}, {lines: 6, tail: failed ? 2 : 0}));
@@ -606,23 +627,35 @@ function drawCall(it, call, number) {
   }
   const below = childrenOf(run).filter(child => child.known.call_id === call.id);
   below.forEach(child => box.append(h('div', {class: 'below'}, childRow(child))));
-  if (call.question && !(result && result.seen.text)) box.append(h('div', {class: 'preview question'}, text(call.question.prompt)));
+  if (call.approval_request && !result) box.append(h('div', {class: 'preview question'}, text(call.approval_request.argv.map(word).join(' '))));
+  if (call.question && !(result && result.seen.text)) box.append(h('div', {class: 'preview question'}, prose(call.question.prompt, call.question.markdown, {lines: 16})));
   return box;
 }
 function childRow(child) {
   const other = child.run;
   if (!other) return h('span', {class: 'dim'}, '↳ run ' + child.known.run_id + ' was not found at ' + child.known.run_dir);
   const usage = other.result && other.result.metrics.usage;
-  return h('span', {}, '↳ ', h('a', {href: hash(other, '')}, (other.start ? other.start.agent_name + ' ' : '') + other.id), ' ', chip(other.status), h('span', {class: 'dim'}, ' ' + plural(other.own.length, 'iteration') + (usage && usage.total_cost_usd !== null ? ' · ' + usd(usage.total_cost_usd) : '') + ' · ' + span(other.active_ms)));
+  return h('span', {}, '↳ ', h('a', {href: hash(other, ''), class: 'child'}, h('span', {}, other.start ? other.start.agent_name + ' ' : ''), idElement(other.id)), ' ', chip(other.status), h('span', {class: 'dim'}, ' ' + plural(other.own.length, 'iteration') + (usage && usage.total_cost_usd !== null ? ' · ' + usd(usage.total_cost_usd) : '') + ' · ' + span(other.active_ms)));
 }
 
+function approvalText(call) {
+  const decision = call.approval_decision, approval = call.approval, lines = [];
+  const by = name => ({terminal: 'at the terminal', operator: 'by the operator', rule: 'by a rule of the agent', flag: 'by --approve-all'}[name] || 'by ' + name);
+  if (call.approval_request) lines.push('asked about: ' + call.approval_request.argv.map(word).join(' '));
+  if (call.approval_request && !decision) lines.push('not decided');
+  if (decision && !decision.approved) lines.push('denied ' + by(decision.by) + (decision.reason ? ': ' + decision.reason : ''));
+  if (decision && decision.for_tool) lines.push('and every later call of the tool');
+  if (approval) lines.push('approved ' + by(approval.by) + (approval.rule ? ', rule ' + approval.rule : '') + ', ' + clock(approval.at));
+  return lines.join('\n');
+}
 function callDetails(call, id) {
   const inside = [], io = call.io || {}, result = call.result;
   inside.push(h('div', {class: 'tools'}, h('a', {class: 'row', href: hash(run, id)}, '#' + id), h('span', {class: 'row mono'}, call.id), io.file && h('span', {class: 'row mono'}, io.file)));
   if (call.at) inside.push(part('Arguments', args(call.args), copyButton(() => json(call.args), 'copy JSON')));
   if (call.asked) inside.push(part(call.at ? 'Arguments as the LLM wrote them' : 'Arguments (not started)', text(call.asked)));
   if (call.argv) { const line = call.argv.map(word).join(' '); inside.push(part('Command', text(line, {lines: 12}), copyButton(line))); }
-  if (call.question) inside.push(part('Question · ' + call.question.input_type + (call.question.sensitive ? ', sensitive' : ''), text(call.question.prompt)));
+  if (call.approval_request || call.approval) inside.push(part('Approval', text(approvalText(call))));
+  if (call.question) inside.push(part('Question · ' + call.question.input_type + (call.question.sensitive ? ', sensitive' : ''), prose(call.question.prompt, call.question.markdown, {lines: 16})));
   if (call.answer !== undefined) inside.push(part('Answer', text(call.answer)));
   if (io.stdin) inside.push(part('Standard input', text(io.stdin)));
   if (result) {
@@ -744,10 +777,12 @@ function show(next) {
   articles.shown = run;
   scrollTo(0, 0);
 }
+// The bar has two lines on a phone.
+const barHeight = () => $('bar').offsetHeight;
 function settle(el, tries = 4) {
   el.scrollIntoView({block: 'start'});
   const again = left => requestAnimationFrame(() => {
-    const off = el.getBoundingClientRect().top - 56;
+    const off = el.getBoundingClientRect().top - barHeight() - 8;
     const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
     if (Math.abs(off) > 8 && !atEnd) el.scrollIntoView({block: 'start'});
     if (left) again(left - 1);
@@ -796,9 +831,10 @@ document.addEventListener('click', event => {
 
 function current() {
   let low = 0, high = articles.length - 1;
+  const edge = barHeight() + 42;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (articles[middle].getBoundingClientRect().top <= 90) low = middle; else high = middle - 1;
+    if (articles[middle].getBoundingClientRect().top <= edge) low = middle; else high = middle - 1;
   }
   return low;
 }
@@ -829,20 +865,22 @@ function unitsOf(owner, it) {
   if (it.units) return it.units;
   const units = [], add = (unit, ...texts) => { const one = texts.filter(Boolean).join('\n').toLowerCase(); if (one) units.push([unit, one]); };
   const whole = cut => cut ? cut.text + '\n' + (cut.tail || '') : '';
+  const tries = (unit, llm) => add(unit, ...((llm && llm.record && llm.record.attempts) || []).map(one => (one.status ? 'HTTP ' + one.status + ' ' : '') + one.error));
   const event = (unit, one) => {
-    if (one.type === 'USER_MESSAGE') add(unit, one.content);
-    else if (one.type === 'ERROR') add(unit, one.error_message);
+    if (one.type === 'USER_MESSAGE') add(unit, readText(one.content, one.markdown));
+    else if (one.type === 'ERROR') { add(unit, one.error_message); tries(unit + 't', one.llm); }
     else if (one.type === 'HOOK_EXECUTION') { const io = one.io || {}; add(unit, (io.argv || []).map(word).join(' '), whole(io.stdin), whole(io.stdout), whole(io.stderr), io.failure); }
     else if (one.changes) add(unit, ...(one.changes.files || []).flatMap(file => [file.path, file.diff]));
     else if (one.type !== 'ENGINE_START' && one.type !== 'ENGINE_END') add(unit, json(one));
   };
   (it.before || []).forEach((one, k) => event('b' + k, one));
+  tries('tries', it.llm);
   add('why', it.reasoning);
-  add('said', it.thought);
+  add('said', readText(it.thought, it.markdown));
   (it.calls || []).forEach((call, k) => {
     const io = call.io || {}, given = call.args;
     const list = call.at === null ? [] : given !== null && typeof given === 'object' && !Array.isArray(given) ? Object.entries(given).flatMap(([name, value]) => [name, asText(value)]) : [asText(given)];
-    add('c' + (k + 1), call.tool, ...list, call.asked, (call.argv || []).map(word).join(' '), call.question && call.question.prompt, call.answer, whole(io.stdin), whole(call.result && call.result.seen), whole(io.stdout), whole(io.stderr));
+    add('c' + (k + 1), call.tool, ...list, call.asked, (call.argv || []).map(word).join(' '), call.question && readText(call.question.prompt, call.question.markdown), call.answer, whole(io.stdin), whole(call.result && call.result.seen), whole(io.stdout), whole(io.stderr));
   });
   (it.around || []).forEach((one, k) => event('a' + k, one));
   const request = it.llm && it.llm.request;
@@ -914,9 +952,7 @@ function mark(el, number, article) {
   const ranges = [];
   for (const holder of el.querySelectorAll('.call .name, .t')) {
     if (holder.closest('.preview')) continue;
-    const walker = document.createTreeWalker(holder, NodeFilter.SHOW_TEXT), nodes = [];
-    let whole = '';
-    while (walker.nextNode()) { nodes.push([whole.length, walker.currentNode]); whole += walker.currentNode.data; }
+    const {nodes, whole} = flatten(holder);
     const low = whole.toLowerCase();
     const point = offset => { let i = nodes.length - 1; while (i > 0 && nodes[i][0] > offset) i--; return [nodes[i][1], Math.min(offset - nodes[i][0], nodes[i][1].length)]; };
     for (let from = low.indexOf(needle); from >= 0; from = low.indexOf(needle, from + needle.length)) {
@@ -936,7 +972,7 @@ function mark(el, number, article) {
   }
   const bring = left => {
     const area = (hit || el).getBoundingClientRect();
-    if (area.top < 80 || area.bottom > innerHeight - 40) scrollBy(0, area.top - innerHeight / 3);
+    if (area.top < barHeight() + 32 || area.bottom > innerHeight - 40) scrollBy(0, area.top - innerHeight / 3);
     if (left) requestAnimationFrame(() => bring(left - 1));
   };
   article.scrollIntoView({block: 'nearest'});
@@ -954,14 +990,14 @@ $('previous').addEventListener('click', () => step(-1));
 
 // ---- keys, light, print -----------------------------------------------------------------------------------------
 
-const KEYS = [['/', 'search'], ['Enter, Shift+Enter', 'next and previous match'], ['j, k', 'next and previous iteration'], ['e', 'open or close the calls of the iteration'], ['r', 'open or close its request'], ['g, G', 'top and last iteration'], ['t', 'toggle dark mode'], ['?', 'this list']];
+const KEYS = [['/', 'search'], ['Enter, Shift+Enter', 'next and previous match'], ['j, k', 'next and previous iteration'], ['e', 'open or close the calls of the iteration'], ['r', 'open or close its request'], ['g, G', 'top and last iteration'], ['m', 'messages as Markdown or as they are'], ['t', 'toggle dark mode'], ['?', 'this list']];
 const help = $('help');
 help.append(facts(KEYS.map(([key, what]) => [h('kbd', {}, key), what])), h('p', {class: 'row'}, 'Created by delta ' + data.version + ', ' + clock(data.made_at)));
 help.addEventListener('click', () => help.close());
 $('keys').addEventListener('click', () => help.showModal());
 
 const root = document.documentElement;
-const themeStorage = {get: () => { try { return localStorage.getItem('delta-theme'); } catch { return null; } }, set: value => { try { localStorage.setItem('delta-theme', value); } catch { /* storage is blocked */ } }};
+const themeStorage = remembered('delta-theme');
 if (['dark', 'light'].includes(themeStorage.get())) root.dataset.theme = themeStorage.get();
 function toggleTheme() {
   const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
@@ -969,10 +1005,12 @@ function toggleTheme() {
   themeStorage.set(root.dataset.theme);
 }
 $('theme').addEventListener('click', toggleTheme);
+$('markdown').addEventListener('click', toggleMarkdown);
+showMarkdownSwitch();
 
 function move(by) {
   const place = current(), off = articles[place].getBoundingClientRect().top;
-  const next = by < 0 && off < 30 ? place : by > 0 && off > 90 ? place : place + by;
+  const next = by < 0 && off < 30 ? place : by > 0 && off > barHeight() + 42 ? place : place + by;
   const article = goTo(Math.max(0, Math.min(articles.length - 1, next)));
   if (!article) return;
   settle(article);
@@ -984,7 +1022,7 @@ function toggle(selector) {
 }
 addEventListener('keydown', event => {
   if (event.target.matches('input,textarea') || event.ctrlKey || event.metaKey || event.altKey || help.open) return;
-  const act = {'/': () => $('query').select(), j: () => move(1), k: () => move(-1), t: toggleTheme, '?': () => help.showModal(), e: () => toggle('.call>details'), r: () => toggle('.req'), g: () => scrollTo(0, 0), G: () => { if (articles.length) settle(goTo(articles.length - 1)); }}[event.key];
+  const act = {'/': () => $('query').select(), j: () => move(1), k: () => move(-1), t: toggleTheme, m: toggleMarkdown, '?': () => help.showModal(), e: () => toggle('.call>details'), r: () => toggle('.req'), g: () => scrollTo(0, 0), G: () => { if (articles.length) settle(goTo(articles.length - 1)); }}[event.key];
   if (!act || (!articles.length && 'jker'.includes(event.key))) return;
   event.preventDefault();
   act();

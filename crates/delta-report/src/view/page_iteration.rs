@@ -1,16 +1,16 @@
 //! One iteration on the page: the LLM call, its tool calls and their output, and the events between them.
 
+use super::markdown_tree::MarkdownTree;
 use super::page_redaction::HIDDEN_ANSWER;
 use super::page_requests::{BlockAttribution, PageRequest, PageRequests};
 use super::run_files::{self, PageCapacity, PageText};
 use super::workspace_changes::PageSnapshots;
-use delta_base::durable;
 use delta_base::time::Timestamp;
 use delta_llm::llm::{Attempt, Usage};
 use delta_run::event::Payload;
 use delta_run::history::{CallHistory, EventRef, Iteration};
 use delta_run::record::{
-    ContextBlock, HashedRequest, HookExecutionRecord, LlmCallRecord, ProcessOutcome,
+    ContextBlock, HashedRequest, HookExecutionRecord, LlmCallRecord, ProcessOutcome, RecordFile,
     RecordedStream, ToolExecutionRecord,
 };
 use delta_run::token_estimate::TokenRatio;
@@ -37,8 +37,10 @@ pub struct PageIteration {
     n: u32,
     seq: u64,
     at: Timestamp,
-    before: Vec<Json>,
-    thought: String,
+    pub before: Vec<Json>,
+    pub thought: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub markdown: Option<MarkdownTree>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,8 +50,8 @@ pub struct PageIteration {
     left_out: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     llm: Option<PageLlmCall>,
-    calls: Vec<PageToolCall>,
-    around: Vec<Json>,
+    pub calls: Vec<PageToolCall>,
+    pub around: Vec<Json>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -82,7 +84,7 @@ struct PageLlmRecord {
 }
 
 #[derive(Debug, Serialize)]
-struct PageToolCall {
+pub struct PageToolCall {
     id: String,
     tool: String,
     /// The arguments as the LLM wrote them, when the call was executed with others.
@@ -94,9 +96,17 @@ struct PageToolCall {
     #[serde(skip_serializing_if = "Option::is_none")]
     argv: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    question: Option<Json>,
+    pub question: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<String>,
+    /// What was asked before the call could start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval_request: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval_decision: Option<Json>,
+    /// Who approved the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<Json>,
     result: Option<PageToolResult>,
     #[serde(skip_serializing_if = "Option::is_none")]
     io: Option<PageExecution>,
@@ -161,6 +171,7 @@ impl PageSource<'_> {
             at: iteration.thought.timestamp,
             before,
             thought: thought.content.clone(),
+            markdown: None,
             reasoning: recorded_reasoning.or_else(|| thought.reasoning.clone()),
             finish_reason: thought.finish_reason.clone(),
             usage: thought.usage.clone(),
@@ -258,6 +269,9 @@ impl PageSource<'_> {
             argv: request.and_then(|request| request.argv.clone()),
             question: call.question.map(|event| to_json_value(event.value)),
             answer: call.answer.map(|event| hide(event.value)),
+            approval_request: call.approval_request.map(|event| to_json_value(event.value)),
+            approval_decision: call.approval_decision.map(|event| to_json_value(event.value)),
+            approval: request.and_then(|request| request.approval.as_ref()).map(to_json_value),
             io: record.map(|name| self.build_execution(name, observation.as_deref())),
             result: call.result.map(|event| PageToolResult {
                 at: event.timestamp,
@@ -311,7 +325,7 @@ impl PageSource<'_> {
         let stem = name.strip_suffix(".json").unwrap_or(name);
         let mut stream = |extension: &str| {
             let file = format!("{stem}.{extension}");
-            let is_there = durable::is_file_no_follow(&self.dir.join(&file));
+            let is_there = RecordFile::open(&self.dir, &file).is_ok();
             is_there.then(|| run_files::read_run_file(&self.dir, &file, self.capacity))
         };
         PageExecution {

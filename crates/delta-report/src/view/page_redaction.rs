@@ -1,41 +1,71 @@
 //! Hides sensitive answers everywhere on the page.
 
 use serde_json::Value as Json;
+use std::borrow::Cow;
 
 /// Shorter answers are hidden only where they are given as the answer: elsewhere they would blank out ordinary words.
 const MIN_ANSWER_CHARS: usize = 4;
 /// Replaces a sensitive answer.
 pub const HIDDEN_ANSWER: &str = "[hidden]";
 
-/// Hides `answers` in every string of `value`, also where a string holds JSON, or JSON inside JSON.
-pub fn hide_answers_in_json(value: &mut Json, answers: &[String]) {
-    let mut forms: Vec<String> = Vec::new();
-    for answer in answers.iter().map(|answer| answer.trim()) {
-        if answer.chars().count() >= MIN_ANSWER_CHARS {
-            let escaped = escape_json_text(answer);
-            forms.extend([escape_json_text(&escaped), escaped, answer.to_owned()]);
-        }
-    }
-    // An answer that contains another one is replaced before it.
-    forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
-    forms.dedup();
-    replace_in_texts(value, &forms);
+/// The sensitive answers of all runs of a page, in every form in which a text can hold them.
+#[derive(Debug)]
+pub struct HiddenAnswers {
+    /// Longer forms first: an answer that contains another one is replaced before it.
+    forms: Vec<String>,
+    has_answers: bool,
 }
 
-fn replace_in_texts(value: &mut Json, forms: &[String]) {
-    match value {
-        Json::String(text) => {
-            for form in forms {
-                if text.contains(form.as_str()) {
-                    *text = text.replace(form.as_str(), HIDDEN_ANSWER);
-                }
+impl HiddenAnswers {
+    pub fn new<'a>(answers: impl Iterator<Item = &'a String>) -> Self {
+        let mut forms: Vec<String> = Vec::new();
+        let mut has_answers = false;
+        for answer in answers.map(|answer| answer.trim()) {
+            has_answers = true;
+            if answer.chars().count() >= MIN_ANSWER_CHARS {
+                let escaped = escape_json_text(answer);
+                forms.extend([escape_json_text(&escaped), escaped, answer.to_owned()]);
             }
         }
-        Json::Array(items) => items.iter_mut().for_each(|item| replace_in_texts(item, forms)),
-        Json::Object(fields) => {
-            fields.values_mut().for_each(|field| replace_in_texts(field, forms));
+        forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        forms.dedup();
+        Self { forms, has_answers }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        !self.has_answers
+    }
+
+    /// Whether `text` contains none of the answers.
+    pub fn are_absent_from(&self, text: &str) -> bool {
+        !self.forms.iter().any(|form| text.contains(form.as_str()))
+    }
+
+    /// Hides the answers in a text.
+    pub fn hide<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let mut hidden = Cow::Borrowed(text);
+        for form in &self.forms {
+            if hidden.contains(form.as_str()) {
+                hidden = Cow::Owned(hidden.replace(form.as_str(), HIDDEN_ANSWER));
+            }
         }
-        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+        hidden
+    }
+
+    /// Hides the answers in every string of `value`, also where a string holds JSON, or JSON inside JSON.
+    pub fn hide_in_json(&self, value: &mut Json) {
+        match value {
+            Json::String(text) => {
+                if let Cow::Owned(hidden) = self.hide(text) {
+                    *text = hidden;
+                }
+            }
+            Json::Array(items) => items.iter_mut().for_each(|item| self.hide_in_json(item)),
+            Json::Object(fields) => {
+                fields.values_mut().for_each(|field| self.hide_in_json(field));
+            }
+            Json::Null | Json::Bool(_) | Json::Number(_) => {}
+        }
     }
 }
 
@@ -55,7 +85,7 @@ mod tests {
         let message = json!({"role": "tool", "content": answer}).to_string();
         let nested = json!({"arguments": message}).to_string();
         let mut value = json!({"plain": format!("it is pass\"word!"), "list": [message, nested]});
-        hide_answers_in_json(&mut value, &[answer.to_owned(), "ab".to_owned()]);
+        HiddenAnswers::new([answer.to_owned(), "ab".to_owned()].iter()).hide_in_json(&mut value);
         assert_eq!(value["plain"], "it is [hidden]!");
         assert!(!value.to_string().contains("word"), "{value}");
     }

@@ -2,6 +2,7 @@
 
 use super::PageOptions;
 use super::page_iteration::{PageIteration, PageSource};
+use super::page_markdown::RunMarkdown;
 use super::page_requests::PageRequests;
 use super::run_files::{self, PageCapacity, PageText};
 use super::workspace_changes::PageSnapshots;
@@ -34,7 +35,7 @@ pub struct PageRun {
     /// Problems with the run's files, and facts that the journal does not hold.
     notes: Vec<String>,
     /// The result as `--format json` prints it.
-    result: Option<RunResult>,
+    pub result: Option<RunResult>,
     /// The last ENGINE_START.
     start: Option<Json>,
     parent: Option<ParentRun>,
@@ -42,12 +43,13 @@ pub struct PageRun {
     updated_at: Option<Timestamp>,
     /// How long processes worked on the run.
     active_ms: u64,
-    task: String,
+    pub task: String,
+    pub markdown: RunMarkdown,
     /// The files of agent/ with their names.
     agent: Vec<(String, PageText)>,
-    iterations: Vec<PageIteration>,
+    pub iterations: Vec<PageIteration>,
     /// The events after the last iteration.
-    rest: Vec<Json>,
+    pub rest: Vec<Json>,
     /// The texts that the requests refer to by index.
     texts: Vec<Rc<str>>,
     /// Whether sensitive answers are hidden.

@@ -1,0 +1,325 @@
+//! The operator's configuration: settings for every agent, in a file and in the environment, and `delta config`.
+//!
+//! Only the process's own environment and a file in the operator's home count here, never a `.env` file: a workspace must
+//! not choose the model or the agent.
+
+use super::failure::CommandFailure;
+use super::{operator_state, process_environment};
+use anstream::ColorChoice;
+use clap::{Args, ValueEnum};
+use delta_agent::agent::tool_imports::IMPORT_PATH_VARIABLE;
+use delta_agent::trust_store::{TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
+use delta_base::durable;
+use delta_llm::llm::ModelChoice;
+use delta_llm::llm::ModelSelection;
+use delta_program::stdio;
+use delta_yaml::diagnostic::DiagnosticReport;
+use delta_yaml::yaml::YamlDocument;
+use delta_yaml::yaml::mapping_schema::{KeySchema, MappingFields, MappingSchema, ValueShape};
+use serde_json::{Value as Json, json};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+/// The variable with the model of agents without `llm`.
+const MODEL_VARIABLE: &str = "DELTA_MODEL";
+/// The values of `color`.
+const COLOR_NAMES: [&str; 3] = ["auto", "always", "never"];
+
+/// The operator's configuration file.
+pub static CONFIG_MAPPING: MappingSchema = MappingSchema {
+    label: "config.yaml",
+    description: "The operator's settings, for every agent.",
+    keys: &[
+        KeySchema::optional(
+            "model",
+            ValueShape::Text,
+            "The model of agents without `llm`, as in `--model`: NAME or PROVIDER:NAME. DELTA_MODEL overrides it.",
+        ),
+        KeySchema::optional(
+            "default_agent",
+            ValueShape::Text,
+            "The agent of `delta run` where no `--agent` names one and the current directory has no agent.yaml: the absolute path of its directory, or a name in $XDG_DATA_HOME/delta/agents.",
+        ),
+        KeySchema::optional(
+            "color",
+            ValueShape::Choice(&COLOR_NAMES),
+            "Whether delta prints colors: `auto`, at a terminal only; NO_COLOR and CLICOLOR_FORCE override it.",
+        ),
+        KeySchema::optional(
+            "api_key_command",
+            ValueShape::Text,
+            "A command for `sh` whose output is the API key; used where no variable holds one.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// A value and where it comes from.
+#[derive(Debug, Clone)]
+pub struct OperatorSetting<T> {
+    pub value: T,
+    /// The name of a variable, or file and line.
+    pub origin: String,
+}
+
+/// The settings in the operator's configuration file.
+#[derive(Debug, Default)]
+pub struct OperatorConfig {
+    /// The file, which need not exist; `None` without a home directory.
+    path: Option<PathBuf>,
+    model: Option<OperatorSetting<ModelChoice>>,
+    pub default_agent: Option<OperatorSetting<String>>,
+    color: Option<OperatorSetting<String>>,
+    pub api_key_command: Option<OperatorSetting<String>>,
+}
+
+impl OperatorConfig {
+    /// The path of the file, for messages.
+    pub fn path_text(&self) -> String {
+        self.path.as_deref().map_or_else(String::new, |path| path.display().to_string())
+    }
+
+    fn load() -> Result<Self, CommandFailure> {
+        let Some(path) = config_file() else { return Ok(Self::default()) };
+        let name = path.display().to_string();
+        let text = match durable::read_regular_text(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                return Err(CommandFailure::config(
+                    format!("could not read {name}: {error}"),
+                    None,
+                ));
+            }
+        };
+        let doc = YamlDocument::parse(name, text)?;
+        let mut config = Self { path: Some(path), ..Self::default() };
+        if !doc.root.is_null()
+            && let Some(fields) = doc.fields(&doc.root, &CONFIG_MAPPING)
+        {
+            config.read_fields(&doc, fields);
+        }
+        let mut report = DiagnosticReport::default();
+        doc.drain_diagnostics(&mut report);
+        if report.is_empty() { Ok(config) } else { Err(report.into()) }
+    }
+
+    fn read_fields(&mut self, doc: &YamlDocument, fields: MappingFields<'_>) {
+        let path = self.path_text();
+        let setting = |key: &str| {
+            let node = fields.non_null(key)?;
+            let value = fields.text(key)?.to_owned();
+            if value.trim().is_empty() {
+                doc.report(node, format!("`{key}` is empty"), None);
+                return None;
+            }
+            Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
+        };
+        self.default_agent = setting("default_agent");
+        self.color = setting("color");
+        self.api_key_command = setting("api_key_command");
+        if let Some(OperatorSetting { value, origin }) = setting("model")
+            && let Some(node) = fields.non_null("model")
+        {
+            match ModelChoice::parse(&value) {
+                Ok(value) => self.model = Some(OperatorSetting { value, origin }),
+                Err(message) => doc.report(node, message, None),
+            }
+        }
+    }
+}
+
+/// The path of the configuration file, which need not exist.
+fn config_file() -> Option<PathBuf> {
+    user_directory("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("delta/config.yaml"))
+}
+
+/// The directory of the agents that `--agent NAME` finds in every directory; it need not exist.
+pub fn agents_directory() -> Option<PathBuf> {
+    user_directory("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("delta/agents"))
+}
+
+/// A directory of the XDG base directory specification: a relative path in the variable does not count.
+fn user_directory(variable: &str, in_home: &str) -> Option<PathBuf> {
+    process_environment::path_variable(variable)
+        .or_else(|| Some(process_environment::path_variable("HOME")?.join(in_home)))
+}
+
+/// The configuration, read once.
+///
+/// # Errors
+/// The file cannot be read, or has mistakes.
+pub fn read() -> Result<&'static OperatorConfig, CommandFailure> {
+    static CONFIG: OnceLock<OperatorConfig> = OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(config);
+    }
+    let config = OperatorConfig::load()?;
+    Ok(CONFIG.get_or_init(|| config))
+}
+
+/// The models that the operator chose, `option` being `--model`.
+///
+/// # Errors
+/// The configuration or DELTA_MODEL has a mistake.
+pub fn model_selection(option: Option<ModelChoice>) -> Result<ModelSelection, CommandFailure> {
+    let default = default_model()?.map(|setting| setting.value);
+    Ok(ModelSelection { option, default })
+}
+
+fn default_model() -> Result<Option<OperatorSetting<ModelChoice>>, CommandFailure> {
+    let config = read()?;
+    let Some(text) = process_environment::variable(MODEL_VARIABLE) else {
+        return Ok(config.model.clone());
+    };
+    match ModelChoice::parse(&text) {
+        Ok(value) => Ok(Some(OperatorSetting { value, origin: MODEL_VARIABLE.to_owned() })),
+        Err(message) => Err(CommandFailure::config(format!("{MODEL_VARIABLE}: {message}"), None)),
+    }
+}
+
+/// Applies `color`, before anything is printed. A mistake in the file is for the commands that need the file.
+pub fn apply_color() {
+    if let Ok(OperatorConfig { color: Some(color), .. }) = read()
+        && color_variable().is_none()
+    {
+        match color.value.as_str() {
+            "always" => ColorChoice::Always.write_global(),
+            "never" => ColorChoice::Never.write_global(),
+            _ => {}
+        }
+    }
+}
+
+/// The variable that decides about colors, if one is set, and what it decides.
+fn color_variable() -> Option<(&'static str, &'static str)> {
+    if process_environment::variable("CLICOLOR_FORCE").is_some_and(|value| value != "0") {
+        return Some(("CLICOLOR_FORCE", "always"));
+    }
+    process_environment::variable("NO_COLOR").map(|_| ("NO_COLOR", "never"))
+}
+
+/// Show the operator's settings and where they come from
+///
+/// The settings for every agent are in $XDG_CONFIG_HOME/delta/config.yaml, else ~/.config/delta/config.yaml, and in the
+/// environment. `.env` files of agents and workspaces are not listed.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ConfigArgs {
+    /// Output format
+    #[arg(long, value_enum, default_value_t = ConfigFormat::Text)]
+    format: ConfigFormat,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta config
+  delta config --format json | jq -r '.[] | select(.key == \"model\").value'
+  delta schema config                         # the keys of the file, for editors";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ConfigFormat {
+    /// One line for each setting
+    Text,
+    /// One JSON array
+    Json,
+}
+
+/// A setting as it is listed.
+struct ListedSetting {
+    key: &'static str,
+    value: Option<String>,
+    /// Empty for a default.
+    origin: String,
+}
+
+/// Lists the settings; returns the exit code.
+pub fn config_command(args: &ConfigArgs) -> ExitCode {
+    let settings = match list_settings() {
+        Ok(settings) => settings,
+        Err(failure) => return failure.report(),
+    };
+    match args.format {
+        ConfigFormat::Text => stdio::print_text(&render_settings(&settings)),
+        ConfigFormat::Json => {
+            let list: Vec<Json> = settings
+                .iter()
+                .map(|ListedSetting { key, value, origin }| {
+                    let origin = Some(origin).filter(|origin| !origin.is_empty());
+                    json!({"key": key, "value": value, "from": origin})
+                })
+                .collect();
+            stdio::print_json(&format!("{:#}\n", Json::from(list)))
+        }
+    };
+    ExitCode::SUCCESS
+}
+
+fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
+    let config = read()?;
+    let line = |key, value: Option<String>, origin: &str| ListedSetting {
+        key,
+        value,
+        origin: origin.to_owned(),
+    };
+    let of_file = |key, setting: Option<&OperatorSetting<String>>| {
+        let value = setting.map(|setting| setting.value.clone());
+        line(key, value, setting.map_or("", |setting| &setting.origin))
+    };
+    let of_variable = |key, variable: &str| {
+        let value = process_environment::variable(variable);
+        let origin = if value.is_some() { variable } else { "" };
+        line(key, value, origin)
+    };
+    let model = default_model()?;
+    let model_origin = model.as_ref().map_or("", |model| model.origin.as_str());
+    let color = match color_variable() {
+        Some((variable, value)) => line("color", Some(value.to_owned()), variable),
+        None if config.color.is_none() => line("color", Some("auto".to_owned()), ""),
+        None => of_file("color", config.color.as_ref()),
+    };
+    let is_file_there = config.path.as_deref().is_some_and(Path::exists);
+    let file_origin = if is_file_there || config.path.is_none() { "" } else { "does not exist" };
+    let key = ["DELTA_API_KEY", "OPENAI_API_KEY"]
+        .into_iter()
+        .find(|name| process_environment::variable(name).is_some());
+    let state_dir = operator_state::state_dir_text();
+    Ok(vec![
+        line("config_file", config.path.as_ref().map(|_| config.path_text()), file_origin),
+        line("model", model.as_ref().map(|model| model.value.to_string()), model_origin),
+        of_file("default_agent", config.default_agent.as_ref()),
+        line("agents_dir", agents_directory().map(|dir| dir.display().to_string()), ""),
+        color,
+        line("api_key", key.map(|_| "(set)".to_owned()), key.unwrap_or("")),
+        of_variable("api_key_file", "DELTA_API_KEY_FILE"),
+        match process_environment::variable("DELTA_API_KEY_COMMAND") {
+            Some(_) => of_variable("api_key_command", "DELTA_API_KEY_COMMAND"),
+            None => of_file("api_key_command", config.api_key_command.as_ref()),
+        },
+        match process_environment::variable("DELTA_BASE_URL") {
+            Some(_) => of_variable("base_url", "DELTA_BASE_URL"),
+            None => of_variable("base_url", "OPENAI_BASE_URL"),
+        },
+        line("state_dir", state_dir, ""),
+        of_variable("seal_key_file", operator_state::SEAL_KEY_VARIABLE),
+        of_variable("trust", TRUST_VARIABLE),
+        of_variable("trust_endpoint", TRUSTED_HOSTS_VARIABLE),
+        of_variable("import_path", IMPORT_PATH_VARIABLE),
+    ])
+}
+
+/// Three columns: the key, its value and where it comes from.
+fn render_settings(settings: &[ListedSetting]) -> String {
+    let value = |setting: &ListedSetting| setting.value.clone().unwrap_or_else(|| "-".to_owned());
+    let width = settings.iter().map(|setting| value(setting).chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for setting in settings {
+        let row = format!("{:<16} {:<width$}  {}", setting.key, value(setting), setting.origin);
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+    text
+}
