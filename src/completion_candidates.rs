@@ -5,6 +5,7 @@ use crate::run_argument::LAST;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use delta_program::completions::option_value;
 use delta_run::workspace::Workspace;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ const MAX_RUNS: usize = 100;
 /// The names of runs of the workspace that the command line names: `last`, and the ids, each with its status and task.
 pub fn run_candidates() -> Vec<CompletionCandidate> {
     let workspace = option_value(&["-w", "--work-dir"]).unwrap_or_else(|| PathBuf::from("."));
-    let runs = list_runs::run_summaries(&workspace, MAX_RUNS).unwrap_or_default();
+    let runs = list_runs::suggest_runs(&workspace, MAX_RUNS).unwrap_or_default();
     let last = runs.first().map(|run| (LAST.to_owned(), format!("{} {}", run.id, run.description)));
     let ids = runs.iter().map(|run| (run.id.clone(), run.description.clone()));
     last.into_iter()
@@ -24,6 +25,14 @@ pub fn run_candidates() -> Vec<CompletionCandidate> {
             CompletionCandidate::new(name).help(Some(help.into())).display_order(Some(index))
         })
         .collect()
+}
+
+/// The names of the agents of the workspace's runs.
+pub fn agent_name_candidates() -> Vec<CompletionCandidate> {
+    let workspace = option_value(&["-w", "--work-dir"]).unwrap_or_else(|| PathBuf::from("."));
+    let runs = list_runs::suggest_runs(&workspace, MAX_RUNS).unwrap_or_default();
+    let names: BTreeSet<String> = runs.into_iter().map(|run| run.agent_name).collect();
+    names.into_iter().filter(|name| !name.is_empty()).map(CompletionCandidate::new).collect()
 }
 
 /// The workspaces of the agent that the command line names, and all directories.

@@ -12,7 +12,6 @@ use super::run_preparation::{self, PreparedAgent, RunOptions};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent::Agent;
-use delta_agent::ask_human;
 use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::redact::Secrets;
@@ -20,21 +19,25 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::time;
-use delta_engine::run_result::{ContinueCommand, RunResult};
+use delta_engine::run_result::RunResult;
 use delta_llm::llm::ModelChoice;
 use delta_process::{RunMark, RunProcessFilter};
 use delta_program::stdio;
-use delta_run::event::{EngineStart, HumanQuestion, Payload, RunStatus};
+use delta_run::event::{EngineStart, Payload, RunStatus};
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::{Ownership, OwnershipError};
 use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_tree;
 use delta_run::seal::Sealer;
-use delta_run::state::RunState;
+use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::{self, Workspace};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+mod run_message;
+
+pub use run_message::MissingMessage;
 
 /// Continue a run
 ///
@@ -49,12 +52,19 @@ pub struct ContinueArgs {
     /// The same as an option, without paths
     #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = RunArgument::parse_name, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
     run_id: Option<RunArgument>,
-    /// Workspace of the run
-    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
-    work_dir: PathBuf,
-    /// Next message, or answer to the agent's question; `-` reads it from stdin
+    /// Next message, or answer to what the run waits for; `-` reads it from stdin
     #[arg(short, long, value_name = "TEXT")]
     message: Option<String>,
+    #[command(flatten)]
+    resume: ResumeOptions,
+}
+
+/// The options of every command that continues one run.
+#[derive(Debug, Clone, Args)]
+pub struct ResumeOptions {
+    /// Workspace of the run
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    pub work_dir: PathBuf,
     /// Agent directory, if it has moved
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
@@ -62,7 +72,15 @@ pub struct ContinueArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    options: RunOptions,
+    pub options: RunOptions,
+}
+
+impl ResumeOptions {
+    /// The options of a command that continues a run in `work_dir` for the user at the terminal.
+    pub fn at_terminal(work_dir: PathBuf) -> Self {
+        let options = RunOptions { interactive: true, ..RunOptions::new(None, None) };
+        Self { work_dir, agent: None, force: false, options }
+    }
 }
 
 impl ContinueArgs {
@@ -79,38 +97,49 @@ Examples:
 
 /// Resumes a run and drives it; returns the exit code.
 pub fn continue_command(args: &ContinueArgs) -> ExitCode {
-    let id = args.run().requested_id().map(|id| id.to_string());
-    run_preparation::print_run_result(continue_run(args), args.options.format, id)
+    // Read before the run is locked: stdin can take long.
+    let message = args.message.as_deref().map(message_input::read_message).transpose();
+    continue_with(args.run(), &args.resume, |_, _| message)
 }
 
-fn continue_run(args: &ContinueArgs) -> Result<RunResult, CommandFailure> {
-    let message = args.message.as_deref().map(message_input::read_message).transpose()?;
-    let run = args.run().find(&args.work_dir)?;
-    continue_located_run(args, message, &run).map_err(|failure| failure.with_run_id(&run.id))
+/// Resumes a run with the message that `choose_message` takes for its state, and drives it; returns the exit code.
+pub fn continue_with(
+    run: &RunArgument,
+    resume: &ResumeOptions,
+    choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
+) -> ExitCode {
+    let id = run.requested_id().map(|id| id.to_string());
+    let result = run.find(&resume.work_dir).and_then(|run| {
+        continue_located_run(resume, &run, choose_message)
+            .map_err(|failure| failure.with_run_id(&run.id))
+    });
+    run_preparation::print_run_result(result, resume.options.format, id)
 }
 
 fn continue_located_run(
-    args: &ContinueArgs,
-    message: Option<String>,
+    resume: &ResumeOptions,
     run: &LocatedRun,
+    choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
 ) -> Result<RunResult, CommandFailure> {
     let workspace = &run.workspace;
-    let claimed = ClaimedRun::claim(&run.id, workspace, args.force)?;
-    if args.agent.is_none() {
+    let options = &resume.options;
+    let claimed = ClaimedRun::claim(&run.id, workspace, resume.force)?;
+    if resume.agent.is_none() {
         check_is_own(&run.id, &claimed.dir, &claimed.folded)?;
     }
+    let message = choose_message(&run.id, claimed.state())?;
     let has_message = message.is_some();
-    let interpreted = claimed.interpret_message(message, &args.options, &run.workspace_argument);
+    let interpreted = claimed.interpret_message(message, options, &run.workspace_argument);
     let payload = interpreted.map_err(|missing| {
         // A refused answer leaves the question open, and the run waits as before.
-        let is_waiting = has_message && claimed.state().question().is_some();
+        let is_waiting = has_message && claimed.state().human_request().is_some();
         let result = RunResult::from_state(claimed.state()).filter(|_| is_waiting);
         missing.into_failure().with_run_result(result)
     })?;
-    let agent = load_run_agent(args.agent.as_deref(), &claimed.start, &args.options)?;
-    let agent = PreparedAgent::new(agent, Some(&workspace.root), &args.options)?;
+    let agent = load_run_agent(resume.agent.as_deref(), &claimed.start, options)?;
+    let agent = PreparedAgent::new(agent, Some(&workspace.root), options)?;
     let cancel = run_preparation::install_cancel()?;
-    claimed.resume(workspace, &agent, &args.options, payload, cancel)
+    claimed.resume(workspace, &agent, options, payload, cancel)
 }
 
 /// The result of an existing run, for `run --ensure`: waits for the process that works on the run, and continues the run if
@@ -146,7 +175,7 @@ pub fn ensure_run(
     match claimed.interpret_message(message, options, &workspace.root) {
         Ok(payload) => claimed.resume(workspace, agent, options, payload, cancel.clone()).map(Some),
         Err(_) => {
-            if claimed.state().question().is_some()
+            if matches!(claimed.state().human_request(), Some(HumanRequest::Question(_)))
                 && let Err(refused) = claimed.read_written_answer()
             {
                 options.print_notes(&[format!("Note: {}", refused.message)]);
@@ -166,18 +195,6 @@ pub struct ClaimedRun {
     pub start: EngineStart,
     /// Whether the last process died.
     is_orphaned: bool,
-}
-
-/// The run cannot continue without a message, or not with this one.
-pub struct MissingMessage {
-    message: String,
-    hint: String,
-}
-
-impl MissingMessage {
-    pub fn into_failure(self) -> CommandFailure {
-        CommandFailure::message_required(self.message, self.hint)
-    }
 }
 
 impl ClaimedRun {
@@ -248,121 +265,6 @@ impl ClaimedRun {
         }
     }
 
-    /// The event to record for the message: an answer, a user message, or none. `work_dir` is the workspace as the user named
-    /// it.
-    pub fn interpret_message(
-        &self,
-        message: Option<String>,
-        options: &RunOptions,
-        work_dir: &Path,
-    ) -> Result<Option<Payload>, MissingMessage> {
-        if let Some(question) = self.state().question() {
-            return self.interpret_answer(question, message, options.asks_human());
-        }
-        match (self.state().status, message) {
-            (_, None) if self.state().conversation.task().is_empty() => Err(MissingMessage {
-                message: format!(
-                    "run {} has no task: its process died before it was recorded",
-                    self.id
-                ),
-                hint: "pass the task with -m/--message".to_owned(),
-            }),
-            (_, Some(content)) if content.is_empty() => Err(MissingMessage {
-                message: "the message is empty".to_owned(),
-                hint: "write a message after -m, or omit -m".to_owned(),
-            }),
-            (_, Some(content)) => Ok(Some(Payload::UserMessage { content })),
-            (Some(status @ (RunStatus::Completed | RunStatus::Failed)), None) => {
-                let example = match status {
-                    RunStatus::Failed => "Try again",
-                    _ => "Now do something else",
-                };
-                let next = ContinueCommand::from_state(self.state())
-                    .with_work_dir(work_dir)
-                    .with_model(options.model.as_ref())
-                    .with_message(example);
-                Err(MissingMessage {
-                    message: format!(
-                        "Run is {status}. To continue, provide a message using -m/--message"
-                    ),
-                    hint: next.to_string(),
-                })
-            }
-            (_, None) => Ok(None),
-        }
-    }
-
-    fn interpret_answer(
-        &self,
-        question: &HumanQuestion,
-        message: Option<String>,
-        asks_human: bool,
-    ) -> Result<Option<Payload>, MissingMessage> {
-        let prompt = strip_terminal_controls(&question.prompt);
-        let response = match message {
-            Some(message) => Some(message),
-            None => match self.read_written_answer() {
-                Err(_) if asks_human => None,
-                response => response?,
-            },
-        };
-        match response {
-            Some(answer) if !ask_human::is_valid_answer(question, &answer) => Err(MissingMessage {
-                message: format!("expected `yes` or `no`: {prompt}"),
-                hint: "answer y, yes, n or no; the run is still waiting".to_owned(),
-            }),
-            Some(response) => Ok(Some(Payload::HumanInputReceived {
-                iteration: question.iteration,
-                call_id: question.call_id.clone(),
-                response,
-            })),
-            // The last process may have ended before it showed the question: the engine asks again.
-            None if asks_human || self.state().status != Some(RunStatus::WaitingForInput) => {
-                Ok(None)
-            }
-            None => Err(MissingMessage {
-                message: format!("Run is WAITING_FOR_INPUT: {prompt}"),
-                hint: if self.state().has_left_processes {
-                    "answer with -m/--message".to_owned()
-                } else {
-                    format!(
-                        "answer with -m/--message, or write the answer to {}",
-                        self.dir.join("interaction/response.txt").display()
-                    )
-                },
-            }),
-        }
-    }
-
-    /// The answer in interaction/response.txt. A tool could have written it if it was older than the question, or if
-    /// anything of the run was alive after the question.
-    fn read_written_answer(&self) -> Result<Option<String>, MissingMessage> {
-        let refuse = |reason: &str| MissingMessage {
-            message: format!(
-                "interaction/response.txt is not the answer of a person, because {reason}"
-            ),
-            hint: "answer with -m/--message; the run is still waiting".to_owned(),
-        };
-        let response = ask_human::read_interaction_response(&self.dir).map_err(refuse)?;
-        if response.is_some() {
-            if cfg!(target_os = "linux") && !delta_process::shows_own_processes() {
-                return Err(refuse("/proc does not show whether processes of the run are alive"));
-            }
-            let alive = run_process_filter(&self.id, &self.dir).find_all();
-            if !alive.is_empty() {
-                let pids: Vec<String> = alive.iter().map(ToString::to_string).collect();
-                let reason = format!("processes of the run are still running: {}", pids.join(", "));
-                return Err(refuse(&reason));
-            }
-            if self.state().has_left_processes {
-                return Err(refuse(
-                    "a call of the run left processes running, which could have written it",
-                ));
-            }
-        }
-        Ok(response)
-    }
-
     /// Opens the run and cleans up after a process that died.
     pub fn open_run(
         self,
@@ -394,12 +296,7 @@ impl ClaimedRun {
             let pid = start.process.pid;
             let text = format!("[Janitor] Cleaned up orphaned run: Process {pid} no longer exists");
             run.notify(RunNotice::Warning(&text));
-            run.record(Payload::EngineEnd {
-                run_id: run.id.to_string(),
-                status: RunStatus::Interrupted,
-                final_iteration: run.state().iterations,
-                seal: None,
-            });
+            run.record(run.state().engine_end(&run.id, RunStatus::Interrupted));
         }
         Ok(run)
     }
@@ -424,8 +321,14 @@ impl ClaimedRun {
         workspace::ensure_run_subdirs(&self.dir)?;
         let epoch = self.ownership.epoch();
         let agent_copy = agent.copy_agent_files(&self.dir, epoch, Some(&last_start))?;
+        let is_own_and_unchanged = self.is_own_and_unchanged();
         let mut run = self.open_run(agent.secrets.clone(), observer, &cancel)?;
-        let start = agent.engine_start(&run, workspace, options, agent_copy);
+        let mut start = agent.engine_start(&run, workspace, options, agent_copy);
+        let mut approve = start.config.approve.take().unwrap_or_default();
+        approve.inherit(last_start.config.approve.as_ref());
+        // Others may have written the decisions that it has.
+        approve.renew = !is_own_and_unchanged;
+        start.config.approve = approve.recorded();
         warn_about_lost_hooks(&mut run, &last_start, &start);
         // Also with `-q`: another model is another price and other answers.
         if !options.silent {

@@ -1,29 +1,30 @@
-//! `delta list-runs`: lists the runs of a workspace.
+//! `delta list-runs`: lists the runs of a workspace, or of all workspaces below directories.
 
 use super::completion_candidates;
 use super::failure::CommandFailure;
 use clap::{Args, ValueEnum};
-use clap_complete::engine::ArgValueCompleter;
-use delta_base::durable;
-use delta_base::id::RunId;
-use delta_base::shell_quote::{shell_quote, shell_quote_path};
-use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
-use delta_base::time::{self, Timestamp, format_duration};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_base::quantity::parse_time_ms;
+use delta_base::terminal;
+use delta_base::time::{self, Timestamp};
+use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
-use delta_run::event::{ForkOrigin, RunStatus};
-use delta_run::journal;
-use delta_run::ownership::Ownership;
-use delta_run::run::RunMetadata;
 use delta_run::workspace::Workspace;
-use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
-/// The number of other workspaces that are suggested if the list is empty.
-const MAX_SUGGESTED_WORKSPACES: usize = 5;
-/// The number of runs that are listed for an ambiguous name.
-const MAX_CANDIDATES: usize = 10;
+mod entry;
+mod lookup;
+mod table;
+mod workspaces;
+
+pub use entry::{RunListEntry, RunListStatus, sort_newest_first};
+pub use lookup::{find_active_run, find_last_updated, render_candidates, suggest_runs};
+pub use table::{ListColumns, format_age, render_plain_lines, render_terminal_list};
+pub use workspaces::{find_below, read_runs_of};
+
+use entry::read_workspace_runs;
+use workspaces::suggest_work_dirs;
 
 /// List the runs of a workspace, most recently updated first
 #[derive(Debug, Args)]
@@ -32,15 +33,30 @@ pub struct ListRunsArgs {
     /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
+    /// List the runs of all workspaces in these directories, at any depth [default without DIR: the current directory]
+    #[arg(short, long, value_name = "DIR", num_args = 0.., conflicts_with = "work_dir", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    recursive: Option<Vec<PathBuf>>,
     /// List only runs that can be continued: INTERRUPTED, WAITING_FOR_INPUT, FAILED, COMPLETED
     #[arg(long)]
     resumable: bool,
-    /// List only runs with this status
-    #[arg(long, value_enum, ignore_case = true)]
-    status: Option<RunListStatus>,
-    /// List only the most recently updated run; as text, print only its id
-    #[arg(long)]
+    /// List only runs with one of these statuses, separated by commas
+    #[arg(long, value_enum, ignore_case = true, value_delimiter = ',')]
+    status: Vec<RunListStatus>,
+    /// List only runs updated in this time, such as 12h or 2d, or since this moment, in RFC 3339
+    #[arg(long, value_name = "TIME", value_parser = parse_since)]
+    since: Option<Timestamp>,
+    /// List only runs of the agent with this name
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion_candidates::agent_name_candidates))]
+    agent: Option<String>,
+    /// List only the N most recently updated runs
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_number_in(1..=usize::MAX))]
+    limit: Option<usize>,
+    /// List only the most recently updated run; as text, print only its id, or its directory with -r
+    #[arg(long, conflicts_with = "limit")]
     first: bool,
+    /// Show the tokens and the cost of each run, and the totals
+    #[arg(long)]
+    cost: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = RunListFormat::Text)]
     format: RunListFormat,
@@ -49,6 +65,8 @@ pub struct ListRunsArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta list-runs -w ./work
+  delta list-runs -r ~/agents --since 2d --status FAILED,WAITING_FOR_INPUT
+  delta list-runs -r --cost --since 30d
   delta continue -w ./work --run-id \"$(delta list-runs -w ./work --resumable --first)\"
   delta list-runs --format json | jq -r '.[] | select(.status == \"FAILED\") | .run_id'";
 
@@ -60,305 +78,102 @@ enum RunListFormat {
     Json,
 }
 
-/// The status of a listed run, which may be damaged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-enum RunListStatus {
-    /// A process is working on it, or died while working on it
-    #[value(name = "RUNNING")]
-    Running,
-    /// It waits for an answer
-    #[value(name = "WAITING_FOR_INPUT")]
-    WaitingForInput,
-    /// It has a result
-    #[value(name = "COMPLETED")]
-    Completed,
-    /// It ended without a result
-    #[value(name = "FAILED")]
-    Failed,
-    /// It was stopped
-    #[value(name = "INTERRUPTED")]
-    Interrupted,
-    /// Its files are damaged
-    #[value(name = "DAMAGED")]
-    Damaged,
-}
-
-impl From<RunStatus> for RunListStatus {
-    fn from(status: RunStatus) -> Self {
-        match status {
-            RunStatus::Running => Self::Running,
-            RunStatus::WaitingForInput => Self::WaitingForInput,
-            RunStatus::Completed => Self::Completed,
-            RunStatus::Failed => Self::Failed,
-            RunStatus::Interrupted => Self::Interrupted,
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct RunListEntry {
-    run_id: String,
-    status: RunListStatus,
-    task_summary: String,
-    last_updated: Timestamp,
-    created_at: Timestamp,
-    iterations: u32,
-    agent_name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    origin: Option<ForkOrigin>,
+/// Parses a time before now, or a moment.
+fn parse_since(text: &str) -> Result<Timestamp, String> {
+    let before_now = parse_time_ms(text).and_then(|millis| i64::try_from(millis).ok());
+    let moment = before_now
+        .map(|millis| Timestamp::from_millis(time::current_time().as_millis() - millis))
+        .or_else(|| Timestamp::parse(text));
+    moment.ok_or_else(|| {
+        "expected a time with a unit, such as 90s, 12h or 2d, or a moment such as 2026-11-21T12:30:00Z"
+            .to_owned()
+    })
 }
 
 /// Lists runs; returns the exit code.
 pub fn list_runs_command(args: &ListRunsArgs) -> ExitCode {
-    match render_run_list(args) {
-        Ok(text) => {
-            stdio::print_text(&text);
-            ExitCode::SUCCESS
-        }
+    match print_run_list(args) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
 }
 
-fn render_run_list(args: &ListRunsArgs) -> Result<String, CommandFailure> {
-    let workspace = Workspace::open_existing(&args.work_dir)?;
-    let mut runs = list_newest_first(&workspace)?;
-    if runs.is_empty() && args.format == RunListFormat::Text {
-        suggest_workspaces(&workspace);
-    }
-    if args.resumable {
-        runs.retain(|run| !matches!(run.status, RunListStatus::Running | RunListStatus::Damaged));
-    }
-    if let Some(status) = args.status {
-        runs.retain(|run| run.status == status);
-    }
-    if args.first {
-        runs.truncate(1);
-    }
-    Ok(match (args.format, args.first) {
+fn print_run_list(args: &ListRunsArgs) -> Result<(), CommandFailure> {
+    let mut runs = read_listed_runs(args)?;
+    let count = runs.len();
+    args.select(&mut runs);
+    match (args.format, args.first) {
         (RunListFormat::Json, _) => {
-            serde_json::to_string(&runs).map(|text| text + "\n").unwrap_or_default()
+            let json = serde_json::to_string(&runs).map(|text| text + "\n").unwrap_or_default();
+            stdio::print_text(&json);
         }
-        (RunListFormat::Text, true) => runs.iter().map(|run| format!("{}\n", run.run_id)).collect(),
-        (RunListFormat::Text, false) => render_run_table(&runs),
-    })
+        (RunListFormat::Text, true) => {
+            let lines: String =
+                runs.iter().map(|run| format!("{}\n", args.first_line(run))).collect();
+            stdio::print_text(&lines);
+        }
+        (RunListFormat::Text, false) => args.print_table(&runs, count),
+    }
+    Ok(())
 }
 
-/// Names nested workspaces that have runs: an agent directory has none of its own.
-fn suggest_workspaces(workspace: &Workspace) {
-    let dirs = Workspace::find_with_any_run(&workspace.root);
-    if dirs.is_empty() {
-        return;
+fn read_listed_runs(args: &ListRunsArgs) -> Result<Vec<RunListEntry>, CommandFailure> {
+    if let Some(dirs) = &args.recursive {
+        return Ok(read_runs_of(&find_below(dirs)?));
     }
-    let mut note = "Note: no runs here; these workspaces have runs:".to_owned();
-    for dir in dirs.iter().take(MAX_SUGGESTED_WORKSPACES) {
-        note.push_str(&format!("\n  -w {}", shell_quote(&dir.to_string_lossy())));
+    let workspace = Workspace::open_existing(&args.work_dir)?;
+    let runs = read_workspace_runs(&workspace)?;
+    if runs.is_empty()
+        && args.format == RunListFormat::Text
+        && let Some(options) = suggest_work_dirs(&workspace.root)
+    {
+        // An agent directory has no runs of its own.
+        let options = options.replace('\n', "\n  ");
+        let note = "Note: no runs here; these workspaces have runs:";
+        stdio::print_error_line(&format!("{note}\n  {options}"));
     }
-    let more = dirs.len().saturating_sub(MAX_SUGGESTED_WORKSPACES);
-    if more > 0 {
-        note.push_str(&format!("\n  and {more} more"));
-    }
-    stdio::print_error_line(&note);
-}
-
-fn list_newest_first(workspace: &Workspace) -> Result<Vec<RunListEntry>, CommandFailure> {
-    let mut runs: Vec<RunListEntry> =
-        workspace.run_dirs()?.iter().map(|dir| read_run_entry(dir)).collect();
-    runs.sort_by(|one, other| {
-        (other.last_updated, &other.run_id).cmp(&(one.last_updated, &one.run_id))
-    });
     Ok(runs)
 }
 
-/// A run as completion offers it.
-pub struct RunSummary {
-    pub id: String,
-    /// Its status and task.
-    pub description: String,
-}
-
-/// The most recently updated runs of a workspace, at most `limit`.
-pub fn run_summaries(work_dir: &Path, limit: usize) -> Result<Vec<RunSummary>, CommandFailure> {
-    let runs = list_newest_first(&Workspace::open_existing(work_dir)?)?.into_iter().take(limit);
-    Ok(runs
-        .map(|run| RunSummary {
-            description: format!("{} {}", status_name(run.status), run.task_summary),
-            id: run.run_id,
-        })
-        .collect())
-}
-
-/// The run of the workspace that was updated last: the one whose journal file was modified last. A run without a journal
-/// never began and does not count. No journal is opened.
-///
-/// # Errors
-/// The workspace has no run.
-pub fn find_last_updated(workspace: &Workspace) -> Result<RunId, CommandFailure> {
-    let dirs = workspace.run_dirs()?.into_iter();
-    let runs = dirs.filter_map(|dir| {
-        let id = RunId::parse(dir.file_name()?.to_str()?).ok()?;
-        Some((journal_modified_at(&dir)?, id))
-    });
-    if let Some((_, id)) = runs.max() {
-        return Ok(id);
-    }
-    let message = format!("there is no run in {}", workspace.root.display());
-    let nested = Workspace::find_with_any_run(&workspace.root);
-    let hint = if nested.is_empty() {
-        "`delta run` starts one; `-w DIR` names another workspace".to_owned()
-    } else {
-        let options: Vec<String> = nested
-            .iter()
-            .take(MAX_SUGGESTED_WORKSPACES)
-            .map(|dir| format!("-w {}", shell_quote_path(dir)))
-            .collect();
-        format!("`delta run` starts one; these workspaces have runs:\n{}", options.join("\n"))
-    };
-    Err(CommandFailure::not_found(message, hint))
-}
-
-/// `None` if the run never began, or is a symlink.
-fn journal_modified_at(dir: &Path) -> Option<SystemTime> {
-    let metadata = durable::metadata_no_follow(&dir.join(journal::JOURNAL_FILE)).ok()?;
-    metadata.modified().ok().filter(|_| metadata.is_file() && metadata.len() > 0)
-}
-
-/// Lists runs with status, task and age, the last updated first, at most [`MAX_CANDIDATES`].
-pub fn render_candidates(ids: &[RunId], workspace: &Workspace) -> String {
-    let dirs = ids.iter().map(|id| workspace.run_dir(id));
-    let mut dirs: Vec<(Option<SystemTime>, PathBuf)> =
-        dirs.map(|dir| (journal_modified_at(&dir), dir)).collect();
-    dirs.sort_by(|one, other| other.cmp(one));
-    let runs: Vec<RunListEntry> =
-        dirs.iter().take(MAX_CANDIDATES).map(|(_, dir)| read_run_entry(dir)).collect();
-    let mut table = render_run_table(&runs);
-    let more = dirs.len().saturating_sub(MAX_CANDIDATES);
-    if more > 0 {
-        let root = shell_quote_path(&workspace.root);
-        table.push_str(&format!("and {more} more: delta list-runs -w {root}"));
-    }
-    table.trim_end().to_owned()
-}
-
-/// Finds a run of the workspace, other than `except`, that a process is working on.
-pub fn find_active_run(
-    workspace: &Workspace,
-    except: Option<&RunId>,
-) -> Result<Option<RunId>, CommandFailure> {
-    for dir in workspace.run_dirs()?.iter().filter(|dir| !dir.is_symlink()) {
-        let name = dir.file_name().unwrap_or_default().to_string_lossy();
-        let Ok(id) = RunId::parse(&name) else { continue };
-        // A run with another status has no process, unless it is being continued right now.
-        let may_run = Some(&id) != except && read_run_entry(dir).status == RunListStatus::Running;
-        if may_run && Ownership::claim_from_dying_owner(&id, dir).is_err() {
-            return Ok(Some(id));
-        }
-    }
-    Ok(None)
-}
-
-fn status_name(status: RunListStatus) -> String {
-    status.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-fn read_run_entry(dir: &Path) -> RunListEntry {
-    let run_id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if dir.is_symlink() {
-        return damaged_run_entry(run_id, dir, "it is a symlink");
-    }
-    let metadata = match read_fresh_metadata(dir, &run_id) {
-        Some(metadata) => Ok(Some(metadata)),
-        None => journal::summarize_run_journal(dir).map(|state| RunMetadata::from_state(&state)),
-    };
-    match metadata {
-        Ok(Some(metadata)) => RunListEntry {
-            run_id,
-            status: metadata.status.into(),
-            task_summary: truncate_to_line(&strip_terminal_controls(&metadata.initial_message), 60),
-            last_updated: metadata.updated_at,
-            created_at: metadata.created_at,
-            iterations: metadata.iterations,
-            agent_name: metadata.agent_name,
-            origin: metadata.origin,
-        },
-        Ok(None) => damaged_run_entry(run_id, dir, "its journal has no ENGINE_START"),
-        Err(error) => {
-            // A full path would fill the column and hide the reason.
-            let reason = error.to_string().replace(&format!("{}/", dir.display()), "");
-            damaged_run_entry(run_id, dir, &reason)
-        }
-    }
-}
-
-/// Reads the metadata, if it is as recent as the journal. It may be older during a run and after a crash, and in a copied
-/// directory it may belong to another run.
-fn read_fresh_metadata(dir: &Path, run_id: &str) -> Option<RunMetadata> {
-    let path = dir.join("metadata.json");
-    let metadata: RunMetadata = serde_json::from_slice(
-        &durable::read_no_follow_at_most(&path, durable::MAX_REGULAR_BYTES).ok()?,
-    )
-    .ok()?;
-    // Equal times do not say which file is newer: the clock of the file system ticks slowly.
-    let is_fresh = modified_at(&dir.join(journal::JOURNAL_FILE))? < modified_at(&path)?;
-    (is_fresh && metadata.status != RunStatus::Running && metadata.run_id.as_str() == run_id)
-        .then_some(metadata)
-}
-
-fn modified_at(path: &Path) -> Option<SystemTime> {
-    durable::metadata_no_follow(path).and_then(|metadata| metadata.modified()).ok()
-}
-
-fn damaged_run_entry(run_id: String, dir: &Path, reason: &str) -> RunListEntry {
-    let since_epoch =
-        modified_at(dir).and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
-    let moment = Timestamp::from_millis(
-        since_epoch.map_or(0, |time| i64::try_from(time.as_millis()).unwrap_or(0)),
-    );
-    RunListEntry {
-        run_id,
-        status: RunListStatus::Damaged,
-        task_summary: strip_terminal_controls(reason),
-        last_updated: moment,
-        created_at: moment,
-        iterations: 0,
-        agent_name: String::new(),
-        origin: None,
-    }
-}
-
-fn render_run_table(runs: &[RunListEntry]) -> String {
-    let task = |run: &RunListEntry| match run.status {
-        RunListStatus::Damaged => truncate_to_line(&run.task_summary, 60),
-        _ => format!("\"{}\"", run.task_summary),
-    };
-    let width =
-        |column: &dyn Fn(&RunListEntry) -> usize| runs.iter().map(column).max().unwrap_or(0);
-    let id_width = width(&|run| run.run_id.len());
-    let status_width = width(&|run| status_name(run.status).len());
-    let task_width = width(&|run| task(run).chars().count());
-    let now = time::current_time().as_millis();
-    let mut table = String::new();
-    for run in runs {
-        let origin = run.origin.as_ref().map_or_else(String::new, |from| {
-            format!("  forked from {} at {}", from.run_id, from.iteration)
+impl ListRunsArgs {
+    /// Sorts the runs and drops the ones that are not listed.
+    fn select(&self, runs: &mut Vec<RunListEntry>) {
+        runs.retain(|run| {
+            let is_resumable =
+                !matches!(run.status, RunListStatus::Running | RunListStatus::Damaged);
+            (is_resumable || !self.resumable)
+                && (self.status.is_empty() || self.status.contains(&run.status))
+                && self.since.is_none_or(|since| run.last_updated >= since)
+                && self.agent.as_ref().is_none_or(|name| run.agent_name == *name)
         });
-        let age = format_age(u64::try_from(now - run.last_updated.as_millis()).unwrap_or(0));
-        let status = status_name(run.status);
-        table.push_str(&format!(
-            "{:id_width$}  {status:status_width$}  {:task_width$}  {age} ago{origin}\n",
-            run.run_id,
-            task(run)
-        ));
+        sort_newest_first(runs);
+        let limit = if self.first { Some(1) } else { self.limit };
+        runs.truncate(limit.unwrap_or(usize::MAX));
     }
-    table
-}
 
-/// Formats an age in its largest unit: `2m`, `3h`, `5d`.
-fn format_age(millis: u64) -> String {
-    match millis / 1000 {
-        0..=59 => format_duration(millis / 1000 * 1000).replace(".0s", "s").replace("0ms", "0s"),
-        seconds @ 60..=3599 => format!("{}m", seconds / 60),
-        seconds @ 3600..=86_399 => format!("{}h", seconds / 3600),
-        seconds => format!("{}d", seconds / 86_400),
+    /// What names the run for other commands.
+    fn first_line(&self, run: &RunListEntry) -> String {
+        match &self.recursive {
+            None => run.run_id.clone(),
+            Some(_) => run.dir().display().to_string(),
+        }
+    }
+
+    /// Prints the runs as text; `count` is the number before the selection.
+    fn print_table(&self, runs: &[RunListEntry], count: usize) {
+        let current = self.recursive.as_ref().and_then(|_| PathBuf::from(".").canonicalize().ok());
+        let columns = ListColumns { workspaces_from: current.as_deref(), costs: self.cost };
+        let totals = if self.cost { table::render_totals(runs) } else { String::new() };
+        if terminal::is_stdout_terminal() {
+            let width = terminal::stdout_size().map(|(columns, _)| usize::from(columns));
+            let lines = table::render_terminal_table(runs, columns, width);
+            stdio::print_styled(&format!("{lines}{totals}"));
+            if runs.is_empty() && count > 0 {
+                let count = super::pluralize(count, "run");
+                stdio::print_error_line(&format!("Note: none of {count} matches"));
+            }
+        } else {
+            stdio::print_text(&(table::render_plain_lines(runs, columns) + &totals));
+        }
     }
 }

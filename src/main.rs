@@ -1,7 +1,7 @@
 //! The command line: parses the arguments, prints the result to stdout, and exits with a code. Only these modules read the
 //! environment, print to stdout and decide how the process ends.
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use delta_base::id::RunId;
 use delta_base::signal;
@@ -12,7 +12,9 @@ use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 
 mod agent_tests;
+mod approve_options;
 mod budget;
+mod command_suggestion;
 mod completion_candidates;
 mod context;
 mod diff;
@@ -20,6 +22,7 @@ mod run_preparation;
 mod export;
 mod failure;
 mod fork;
+mod inbox;
 mod init;
 mod lint;
 mod list_runs;
@@ -27,12 +30,14 @@ mod message_input;
 mod operator_config;
 mod operator_state;
 mod migrate;
+mod remove_runs;
 mod run_argument;
 mod terminal_prompt;
 mod operator_key;
 mod process_environment;
 mod restore_point;
 mod replay;
+mod reply;
 mod continue_run;
 mod rollback;
 mod run;
@@ -73,6 +78,14 @@ enum DeltaCommand {
     Run(Box<run::RunArgs>),
     /// Continue a run
     Continue(Box<continue_run::ContinueArgs>),
+    /// Approve the call that a run waits for, and continue the run
+    Approve(Box<reply::ApproveArgs>),
+    /// Deny the call that a run waits for, and continue the run
+    Deny(Box<reply::DenyArgs>),
+    /// Answer what a run waits for, and continue the run
+    Answer(Box<reply::AnswerArgs>),
+    /// List what waits for an answer or an approval
+    Inbox(Box<inbox::InboxArgs>),
     /// List the runs of a workspace, most recently updated first
     ListRuns(Box<list_runs::ListRunsArgs>),
     /// Show a run: its task, its iterations and what it waits for
@@ -81,6 +94,8 @@ enum DeltaCommand {
     Rollback(Box<rollback::RollbackArgs>),
     /// Create a run from the first iterations of another
     Fork(Box<fork::ForkArgs>),
+    /// Remove runs
+    Rm(Box<remove_runs::RemoveArgs>),
     /// Compare the workspace of a run at two iterations, or two runs
     Diff(Box<diff::DiffArgs>),
     /// Export runs as traces, trajectories, chat transcripts or Markdown
@@ -142,7 +157,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         Ok(cli) => cli,
         Err(error) => {
             let error = match error.kind() {
-                ErrorKind::InvalidSubcommand => with_command_tip(error),
+                ErrorKind::InvalidSubcommand => command_suggestion::with_command_tip(error),
                 _ => error,
             };
             // Help and version go to stdout and succeed, everything else is a usage error.
@@ -153,10 +168,15 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
     match cli.command {
         DeltaCommand::Run(args) => run::run_command(&args),
         DeltaCommand::Continue(args) => continue_run::continue_command(&args),
+        DeltaCommand::Approve(args) => reply::approve_command(&args),
+        DeltaCommand::Deny(args) => reply::deny_command(&args),
+        DeltaCommand::Inbox(args) => inbox::inbox_command(&args),
+        DeltaCommand::Answer(args) => reply::answer_command(&args),
         DeltaCommand::Fork(args) => fork::fork_command(&args),
         DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),
         DeltaCommand::Show(args) => show::show_command(&args),
         DeltaCommand::Rollback(args) => rollback::rollback_command(&args),
+        DeltaCommand::Rm(args) => remove_runs::remove_command(&args),
         DeltaCommand::Diff(args) => diff::diff_command(&args),
         DeltaCommand::Export(args) => export::export_command(&args),
         DeltaCommand::View(args) => view::view_command(&args),
@@ -186,55 +206,6 @@ fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
     let mut command = ManuallyDrop::new(DeltaCli::command());
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     DeltaCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
-}
-
-/// Names of commands in other programs, with what to type for delta.
-const COMMAND_ALIASES: [(&str, &str); 17] = [
-    ("check", "delta tool lint"),
-    ("delete", REMOVE_RUN),
-    ("expand", "delta tool expand"),
-    ("lint", "delta tool lint"),
-    ("list", "delta list-runs"),
-    ("log", "delta show"),
-    ("logs", "delta show"),
-    ("ls", "delta list-runs"),
-    ("migrate", "delta tool migrate"),
-    ("new", "delta init"),
-    ("ps", "delta list-runs"),
-    ("remove", REMOVE_RUN),
-    ("resume", "delta continue"),
-    ("rm", REMOVE_RUN),
-    ("start", "delta run"),
-    ("tail", "delta show --follow"),
-    ("verify", "delta replay"),
-];
-
-/// delta has no command that removes a run.
-const REMOVE_RUN: &str = "rm -r DIR/.delta/RUN";
-
-/// Adds the probable command to the error for an unknown one.
-fn with_command_tip(mut error: clap::Error) -> clap::Error {
-    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-    let known = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) if usage.contains("delta <COMMAND>") => {
-            COMMAND_ALIASES.iter().find(|(alias, _)| alias == word)
-        }
-        _ => None,
-    };
-    if let Some((_, command)) = known {
-        let tip = format!("use `{command}`");
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-        return error;
-    }
-    // `tool:lint` and others are hidden old spellings.
-    if let Some(ContextValue::Strings(names)) = error.remove(ContextKind::SuggestedSubcommand) {
-        let names: Vec<String> = names.into_iter().filter(|name| !name.contains(':')).collect();
-        if !names.is_empty() {
-            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
-        }
-    }
-    error
 }
 
 /// Prints a usage error of `command` in the format of clap; returns the exit code.
@@ -277,23 +248,6 @@ mod tests {
             queue.extend(command.get_subcommands().cloned());
         }
         DeltaCli::command().debug_assert();
-    }
-
-    #[test]
-    fn c_25_12_what_is_proposed_for_another_name_can_be_typed() {
-        for (alias, typed) in COMMAND_ALIASES {
-            let Some(words) = typed.strip_prefix("delta ") else {
-                assert_eq!(typed, REMOVE_RUN);
-                continue;
-            };
-            let mut command = DeltaCli::command();
-            assert!(command.find_subcommand(alias).is_none(), "{alias}");
-            for word in words.split(' ').filter(|word| !word.starts_with('-')) {
-                command = command.find_subcommand(word).unwrap().clone();
-                assert!(!command.is_hide_set(), "{typed}");
-                command.build();
-            }
-        }
     }
 
     /// The list of commands is printed before their arguments are described.

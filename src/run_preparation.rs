@@ -1,5 +1,6 @@
 //! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
 
+use super::approve_options::ApproveOptions;
 use super::budget::{self, LimitOptions};
 use super::failure::CommandFailure;
 use super::terminal_prompt::TerminalPrompt;
@@ -36,7 +37,7 @@ use delta_run::ledger::{Budget, Ledger};
 use delta_run::limits::{BudgetAmount, Limits};
 use delta_run::ownership;
 use delta_run::run::{Run, RunNotice, RunObserver};
-use delta_run::state::RunState;
+use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::Workspace;
 use delta_shell::EngineVars;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
@@ -52,6 +53,8 @@ pub struct RunOptions {
     pub max_iterations: Option<u32>,
     #[command(flatten)]
     pub limits: LimitOptions,
+    #[command(flatten)]
+    pub approvals: ApproveOptions,
     #[command(flatten)]
     pub env_files: EnvFileOptions,
     /// Use another LLM: NAME, or PROVIDER:NAME (openai, script, command or recorded)
@@ -91,6 +94,7 @@ impl RunOptions {
         Self {
             max_iterations,
             limits: LimitOptions::default(),
+            approvals: ApproveOptions::default(),
             env_files: EnvFileOptions::default(),
             model,
             snapshots: false,
@@ -135,6 +139,7 @@ impl RunOptions {
             || self.snapshots
             || self.max_iterations.is_some()
             || !self.limits.are_none()
+            || self.approvals.are_set()
     }
 
     /// Whether the agent's questions are asked at this terminal.
@@ -257,6 +262,7 @@ impl PreparedAgent {
         enclosing_ledgers: Vec<Ledger>,
         calls_llm: bool,
     ) -> Result<Self, CommandFailure> {
+        options.approvals.check(&agent)?;
         let bounds = options.limits.bounds().or(agent.bounds);
         let nesting = budget::nesting(&bounds)?;
         let trust = read_operator_trust(workspace);
@@ -318,6 +324,7 @@ impl PreparedAgent {
     ) -> EngineStart {
         let mut config = self.agent.run_config();
         config.kept = Some(agent_copy);
+        config.approve = options.approvals.operator_approval().recorded();
         if let (Some(llm), Some(model)) = (&mut config.llm, &self.agent.model_choice) {
             llm.option = Some(model.to_string());
         }
@@ -374,10 +381,15 @@ impl PreparedAgent {
         let snapshots = self.open_snapshots(run, options)?;
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
             .with_snapshots(snapshots)
+            .with_live_output(shows_live_output(options))
             .drive(run)?;
         print_next_steps(options, run);
-        RunResult::from_state(run.state())
-            .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))
+        let mut result = RunResult::from_state(run.state())
+            .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?;
+        if options.quiet {
+            result.continue_command = None;
+        }
+        Ok(result)
     }
 
     /// The snapshots of the run, if the agent or the operator enables them or the run has some already.
@@ -511,6 +523,12 @@ pub fn print_run_result(
         OutputFormat::Text | OutputFormat::Raw => stdio::print_result(&text),
         OutputFormat::Json | OutputFormat::Jsonl => stdio::print_json_result(&text),
     };
+    // After the summary, so that it is the last line.
+    if prints_summary_to_terminal(format)
+        && let Some(command) = &result.continue_command
+    {
+        print_continue_command(command);
+    }
     if let Err(error) = &written {
         stdio::print_error_line(&format!("error: could not write the result to stdout: {error}"));
     }
@@ -534,6 +552,17 @@ pub fn install_cancel() -> Result<CancelToken, CommandFailure> {
     Ok(CANCEL.get_or_init(|| cancel).clone())
 }
 
+/// Whether delta repaints the end of the terminal on stderr during the run: the terminal can move its cursor, and no
+/// events are printed there at the same time.
+fn shows_live_output(options: &RunOptions) -> bool {
+    let is_dumb = process_environment::variable("TERM").is_some_and(|term| term == "dumb");
+    let prints_events = options.format == OutputFormat::Jsonl && terminal::is_stdout_terminal();
+    terminal::is_stderr_terminal()
+        && !is_dumb
+        && !prints_events
+        && options.verbosity() > Verbosity::Quiet
+}
+
 /// Shows progress on stderr, writes engine.log, and with `jsonl` prints every event to stdout. `before` is the state of the
 /// run so far.
 pub fn open_run_observer(
@@ -546,29 +575,49 @@ pub fn open_run_observer(
         terminal::is_stderr_terminal(),
         time::current_time,
     );
+    if !shows_live_output(options) {
+        progress.disable_live_output();
+    }
     progress.log_to(LogFile::open(&run_dir.join("engine.log"))?);
     progress.load_state(before);
-    if terminal::is_stdout_terminal()
-        && matches!(options.format, OutputFormat::Text | OutputFormat::Raw)
-    {
-        progress.omit_result();
+    if terminal::is_stdout_terminal() {
+        match options.format {
+            OutputFormat::Text => progress.omit_result_and_error(),
+            OutputFormat::Raw => progress.omit_result(),
+            OutputFormat::Json | OutputFormat::Jsonl => {}
+        }
     }
     let mut prints_events = options.format == OutputFormat::Jsonl;
     Ok(Box::new(move |notice| {
-        if let RunNotice::EventDurable(event) = &notice {
+        if let RunNotice::EventDurable(event, _) = &notice {
             prints_events = prints_events && stdio::print_json(&Event::to_line(event));
         }
         progress.show_notice(&notice);
     }))
 }
 
+/// Whether a person sees the summary of the run, which contains the error and how to continue an interrupted run.
+fn prints_summary_to_terminal(format: OutputFormat) -> bool {
+    terminal::is_stdout_terminal() && format == OutputFormat::Text
+}
+
+fn print_continue_command(command: &ContinueCommand) {
+    stdio::print_error_line(&format!("Continue with: {command}"));
+}
+
 /// Prints how to continue a run that has no result yet.
 fn print_next_steps(options: &RunOptions, run: &Run) {
     let state = run.state();
     let next = ContinueCommand::from_state(state);
-    // The result as text on the same terminal says it already.
-    let is_redundant =
-        options.quiet || terminal::is_stdout_terminal() && options.format == OutputFormat::Text;
+    let is_redundant = options.quiet || prints_summary_to_terminal(options.format);
+    if let (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) =
+        (state.status, state.human_request())
+    {
+        stdio::print_error_line("The agent is waiting for your approval:");
+        stdio::print_error_line(&format!("  {}", next.to_reply("approve")));
+        stdio::print_error_line(&format!("  {} -m REASON", next.to_reply("deny")));
+        return;
+    }
     match state.status {
         Some(RunStatus::WaitingForInput) if state.has_left_processes => {
             stdio::print_error_line("The agent is waiting for your answer. Give it with:");
@@ -584,10 +633,10 @@ fn print_next_steps(options: &RunOptions, run: &Run) {
             stdio::print_error_line(&format!("    and then: {next}"));
         }
         Some(RunStatus::Interrupted) if !is_redundant => {
-            stdio::print_error_line(&format!("Continue with: {next}"));
+            print_continue_command(&next);
         }
-        Some(RunStatus::Failed) if !is_redundant && state.question().is_some() => {
-            stdio::print_error_line(&format!("Continue with: {next} -i"));
+        Some(RunStatus::Failed) if !is_redundant => {
+            print_continue_command(&ContinueCommand::for_failed_run(state));
         }
         _ => {}
     }

@@ -9,7 +9,7 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
-use delta_engine::run_result::{ContinueCommand, RunResult};
+use delta_engine::run_result::{ContinueCommand, RunResult, UsageTotal};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_run::event::{Event, RunStatus};
@@ -19,7 +19,7 @@ use delta_run::limits::BudgetAccount;
 use delta_run::ownership::{self, OwnerStatus};
 use delta_run::run::RunNotice;
 use delta_run::run_tree;
-use delta_run::state::RunState;
+use delta_run::state::{HumanRequest, RunState};
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -105,7 +105,7 @@ fn follow_run(
                 ShowFormat::Text => {
                     let notices = [
                         RunNotice::EventsWritten(std::slice::from_ref(event)),
-                        RunNotice::EventDurable(event),
+                        RunNotice::EventDurable(event, &state),
                     ];
                     notices.iter().for_each(|notice| progress.show_notice(notice));
                 }
@@ -142,12 +142,14 @@ fn process_is_gone(state: &RunState) -> bool {
 fn print_summary(progress: &mut ProgressPrinter, state: &RunState, run: &LocatedRun) {
     // The journal and the path of the workspace can contain anything.
     let mut print_line = |text: &str| progress.print_line(&strip_terminal_controls(text));
-    let Some(result) = RunResult::from_state(state) else { return };
-    let usage = &result.metrics.usage;
-    if usage.input_tokens + usage.output_tokens > 0 {
-        let cost = usage.total_cost_usd.map_or(String::new(), |cost| format!(", {cost:.4} USD"));
-        let tokens = format!("{} tokens in, {} out", usage.input_tokens, usage.output_tokens);
-        print_line(&format!("{tokens}{cost}"));
+    if state.start.is_none() {
+        return;
+    }
+    // The last line of a process that has ended says it.
+    if state.status == Some(RunStatus::Running)
+        && let Some(usage) = UsageTotal::from_state(state).describe()
+    {
+        print_line(&usage);
     }
     match Ledger::read_account(&run.dir) {
         Ok(ledger) => {
@@ -163,7 +165,7 @@ fn print_summary(progress: &mut ProgressPrinter, state: &RunState, run: &Located
         return;
     }
     let next = ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument);
-    match (state.status, state.question()) {
+    match (state.status, state.human_request()) {
         (Some(RunStatus::Running), _) => {
             let process = state.start.as_ref().map(|start| &start.process);
             let owner = process.map_or(OwnerStatus::Dead, ownership::owner_status);
@@ -181,7 +183,13 @@ fn print_summary(progress: &mut ProgressPrinter, state: &RunState, run: &Located
             });
         }
         // The question itself is printed above.
-        (_, Some(_)) => print_line(&format!("answer with: {next} -m ANSWER")),
+        (_, Some(HumanRequest::Question(_))) => {
+            print_line(&format!("answer with: {next} -m ANSWER"));
+        }
+        (_, Some(HumanRequest::Approval(_))) => {
+            print_line(&format!("approve with: {}", next.to_reply("approve")));
+            print_line(&format!("deny with: {} -m REASON", next.to_reply("deny")));
+        }
         (Some(RunStatus::Interrupted), None) => print_line(&format!("continue with: {next}")),
         _ => {}
     }
@@ -244,6 +252,7 @@ fn call_json(call: &CallHistory<'_>) -> Option<Json> {
         "tool": request.tool_name,
         "arguments": request.tool_args,
         "argv": request.argv,
+        "approval": request.approval,
         "result": result,
     }))
 }

@@ -1,8 +1,13 @@
-//! Asks the agent's questions at the terminal, for `-i`.
+//! Asks the agent's questions at the terminal, for `-i`, and for the approval of calls.
 
+use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human::{self, HumanPrompt};
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
+use delta_base::terminal_text::escape_terminal_controls;
+use delta_engine::progress;
+use delta_program::stdio;
+use delta_run::approval::ApprovalSource;
 use delta_run::event::{HumanQuestion, InputType};
 use std::io;
 
@@ -24,6 +29,35 @@ impl HumanPrompt for TerminalPrompt {
         };
         answer.map(Some)
     }
+
+    fn approve(&mut self, prompt: &ApprovalPrompt<'_>) -> io::Result<Option<ApprovalAnswer>> {
+        let tool = &prompt.request.tool_name;
+        let keys = format!("y yes, n no, a yes to every {tool}, v view> ");
+        // A line that was typed before the question was shown does not answer it.
+        terminal::discard_input();
+        loop {
+            let line = terminal::prompt_line(&keys, &self.cancel)?;
+            let by = ApprovalSource::Terminal;
+            match line.trim().to_lowercase().as_str() {
+                "a" | "all" | "always" => {
+                    let answer = ApprovalAnswer::new(true, by, None);
+                    return Ok(Some(ApprovalAnswer { for_tool: true, ..answer }));
+                }
+                "v" | "view" => show_all(prompt),
+                "n" | "no" => {
+                    let reason =
+                        terminal::prompt_line("reason, or Enter for none> ", &self.cancel)?;
+                    let reason = Some(reason.trim().to_owned()).filter(|text| !text.is_empty());
+                    return Ok(Some(ApprovalAnswer::new(false, by, reason)));
+                }
+                _ => {
+                    if let Some(answer) = ApprovalAnswer::parse(&line, by) {
+                        return Ok(Some(answer));
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl TerminalPrompt {
@@ -35,5 +69,85 @@ impl TerminalPrompt {
                 return Ok(answer.trim().to_owned());
             }
         }
+    }
+}
+
+/// Prints the change of the file, or else all arguments, and the whole command line.
+fn show_all(prompt: &ApprovalPrompt<'_>) {
+    match prompt.preview_text() {
+        Some(preview) => progress::print_diff_to_stderr(&preview),
+        None => prompt.argument_texts().iter().for_each(|text| stdio::print_error_line(text)),
+    }
+    stdio::print_error_line(&prompt.command_text());
+}
+
+/// What a user does with an entry of the inbox.
+pub enum InboxReply {
+    /// Sends this answer.
+    Message(String),
+    /// Leaves the run waiting.
+    Skip,
+    /// Leaves this run and all others waiting.
+    Quit,
+}
+
+/// Asks a question in the inbox. The end of the input quits.
+pub fn ask_in_inbox(question: &HumanQuestion, cancel: &CancelToken) -> io::Result<InboxReply> {
+    stdio::print_error_line(&format!("? {}", escape_terminal_controls(&question.prompt)));
+    loop {
+        let answer = if question.sensitive {
+            terminal::prompt_hidden_line("answer (hidden), Enter to skip> ", cancel)
+        } else {
+            terminal::prompt_line("answer, Enter to skip> ", cancel)
+        };
+        match end_as_quit(answer)? {
+            None => return Ok(InboxReply::Quit),
+            Some(answer) if answer.is_empty() => return Ok(InboxReply::Skip),
+            Some(answer) if ask_human::is_valid_answer(question, &answer) => {
+                return Ok(InboxReply::Message(answer));
+            }
+            Some(_) => stdio::print_error_line("expected `yes` or `no`"),
+        }
+    }
+}
+
+/// Asks for an approval in the inbox. The end of the input quits.
+pub fn approve_in_inbox(
+    prompt: &ApprovalPrompt<'_>,
+    cancel: &CancelToken,
+) -> io::Result<InboxReply> {
+    stdio::print_error_line(&format!("? approve {}", prompt.request.tool_name));
+    let width = terminal::stderr_width().unwrap_or(80);
+    for line in prompt.summary_lines(width.saturating_sub(4)) {
+        stdio::print_error_line(&format!("    {line}"));
+    }
+    terminal::discard_input();
+    loop {
+        let line = terminal::prompt_line("y yes, n no, v view, s skip, q quit> ", cancel);
+        let Some(line) = end_as_quit(line)? else { return Ok(InboxReply::Quit) };
+        match line.trim().to_lowercase().as_str() {
+            "s" | "skip" => return Ok(InboxReply::Skip),
+            "q" | "quit" => return Ok(InboxReply::Quit),
+            "v" | "view" => show_all(prompt),
+            "n" | "no" => {
+                let reason = terminal::prompt_line("reason, or Enter for none> ", cancel);
+                return Ok(match end_as_quit(reason)? {
+                    None => InboxReply::Quit,
+                    Some(reason) => InboxReply::Message(format!("no: {reason}")),
+                });
+            }
+            _ if ApprovalAnswer::parse(&line, ApprovalSource::Operator).is_some() => {
+                return Ok(InboxReply::Message(line));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `None` at the end of the input.
+fn end_as_quit(line: io::Result<String>) -> io::Result<Option<String>> {
+    match line {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        line => line.map(Some),
     }
 }

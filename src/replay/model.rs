@@ -142,6 +142,7 @@ fn ask_model(
         last_user_message: state.conversation.last_user_message(),
         last_message: request.rebuilt.messages.last().map_or("", |last| last),
         script_turn: state.script_turn,
+        is_live: false,
     };
     provider.complete(&request, cancel, &mut |_| {}).map_err(|error| match error {
         LlmError::Cancelled => CommandFailure::interrupted("interrupted"),

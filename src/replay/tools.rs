@@ -7,6 +7,7 @@ use crate::operator_state;
 use crate::run::{self, NewRun};
 use crate::run_preparation::{self, PreparedAgent, RunOptions};
 use delta_agent::agent::Agent;
+use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human::HumanPrompt;
 use delta_base::id::RunId;
 use delta_base::time;
@@ -15,6 +16,7 @@ use delta_llm::llm::recorded_provider::{RecordedCall, RecordedProvider, RequestC
 use delta_program::stdio;
 use delta_report::replay::{self, ReplayDifference};
 use delta_report::request_breakdown::RequestBreakdown;
+use delta_run::approval::{ApprovalDecision, ApprovalSource, OperatorApproval};
 use delta_run::event::{EngineStart, Event, HumanQuestion, Payload, ReplayOf, RunStatus};
 use delta_run::journal;
 use delta_run::limits::BudgetAmount;
@@ -45,6 +47,8 @@ struct ReplayedSettings {
     was_streamed: bool,
     /// `None` for all calls.
     calls_per_answer: Option<u32>,
+    /// The tools for which the operator asked: other calls were denied than the agent's rules deny.
+    asks_for: Vec<String>,
 }
 
 impl ReplayedSettings {
@@ -52,7 +56,8 @@ impl ReplayedSettings {
         let config = &start.config;
         let model = config.model().map(str::to_owned);
         let calls_per_answer = start.calls_per_answer;
-        Self { model, was_streamed: config.was_streamed(), calls_per_answer }
+        let asks_for = config.approve.as_ref().map_or(Vec::new(), |approve| approve.ask.clone());
+        Self { model, was_streamed: config.was_streamed(), calls_per_answer, asks_for }
     }
 
     /// Makes `agent` build its requests with these settings; `streams` is the setting in agent.yaml.
@@ -64,13 +69,22 @@ impl ReplayedSettings {
     }
 }
 
-/// The recorded answers to questions, by call id.
-struct RecordedHuman(HashMap<String, String>);
+/// What users answered in the recorded run, by call id.
+#[derive(Default)]
+struct RecordedHuman {
+    answers: HashMap<String, String>,
+    approvals: HashMap<String, ApprovalAnswer>,
+}
 
 impl HumanPrompt for RecordedHuman {
     /// The question that the run waits for has no recorded answer.
     fn ask(&mut self, question: &HumanQuestion) -> io::Result<Option<String>> {
-        Ok(self.0.get(&question.call_id).cloned())
+        Ok(self.answers.get(&question.call_id).cloned())
+    }
+
+    /// A call that started in the recorded run is approved.
+    fn approve(&mut self, prompt: &ApprovalPrompt<'_>) -> io::Result<Option<ApprovalAnswer>> {
+        Ok(self.approvals.get(&prompt.request.call_id).cloned())
     }
 }
 
@@ -109,6 +123,8 @@ pub(super) fn replay_tools(
         part.settings.apply_to(&mut agent.agent, streams);
         let mut start = agent.engine_start(&run, &workspace, &options, agent_copy.clone());
         start.epoch = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        let ask = part.settings.asks_for;
+        start.config.approve = OperatorApproval { ask, ..OperatorApproval::default() }.recorded();
         let work_dir = original.start.work_dir.clone();
         start.config.replay = Some(ReplayOf { run_id: original.id.to_string(), work_dir });
         run.record(Payload::EngineStart(Box::new(start)));
@@ -156,13 +172,27 @@ fn recorded_provider(
 }
 
 fn recorded_human(events: &[Event]) -> Box<dyn HumanPrompt> {
-    let answers = events.iter().filter_map(|event| match &event.payload {
-        Payload::HumanInputReceived { call_id, response, .. } => {
-            Some((call_id.clone(), response.clone()))
+    let mut human = RecordedHuman::default();
+    for event in events {
+        match &event.payload {
+            Payload::HumanInputReceived { call_id, response, .. } => {
+                human.answers.insert(call_id.clone(), response.clone());
+            }
+            Payload::ApprovalDecision(decision) => {
+                let ApprovalDecision { approved, by, reason, .. } = (**decision).clone();
+                let answer = ApprovalAnswer::new(approved, by, reason);
+                human.approvals.insert(decision.call_id.clone(), answer);
+            }
+            Payload::ActionRequest(request) if request.argv.is_some() => {
+                let by = request.approval.as_ref().map(|approval| approval.by);
+                let by = by.unwrap_or(ApprovalSource::Operator);
+                let answer = ApprovalAnswer::new(true, by, None);
+                human.approvals.entry(request.call_id.clone()).or_insert(answer);
+            }
+            _ => {}
         }
-        _ => None,
-    });
-    Box::new(RecordedHuman(answers.collect()))
+    }
+    Box::new(human)
 }
 
 /// Splits the events of a run at each user message, and where a process called another LLM.

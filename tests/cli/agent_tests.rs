@@ -133,7 +133,7 @@ fn c_17_1_every_mistake_of_every_test_is_told_at_once() {
             "f.yaml:2:7: agent/tests/nowhere is not a directory",
             "f.yaml:4:21: `a` has `exists: false`, but also expects content",
             "g.yaml:2:16: unknown key `sey` in a turn",
-            "g.yaml:3:27: `type` must be `ENGINE_START`, `USER_MESSAGE`, `THOUGHT`, `ACTION_REQUEST`, `ACTION_RESULT`, `HUMAN_INPUT_REQUEST`, `HUMAN_INPUT_RECEIVED`, `ERROR`, `HOOK_EXECUTION` or `ENGINE_END`",
+            "g.yaml:3:27: `type` must be `ENGINE_START`, `USER_MESSAGE`, `THOUGHT`, `ACTION_REQUEST`, `ACTION_RESULT`, `HUMAN_INPUT_REQUEST`, `HUMAN_INPUT_RECEIVED`, `APPROVAL_REQUEST`, `APPROVAL_DECISION`, `ERROR`, `HOOK_EXECUTION` or `ENGINE_END`",
             "g.yaml:3:46: an expected call has no `tool`",
             "h.yaml:2:7: `a=b` is not the name of an environment variable",
             "h.yaml:3:16: `stderr` is empty",

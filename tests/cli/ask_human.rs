@@ -35,7 +35,7 @@ the LLM is a script (script.yaml); everything else is real
 → ask_human input_type=password
 ? Which key?
 
-WAITING_FOR_INPUT after 1 iteration
+WAITING_FOR_INPUT after 1 iteration, SPAN
 The agent is waiting for your answer. Give it in one of two ways:
   delta continue --run-id r -w DIR/work -m ANSWER
   write it to DIR/work/.delta/r/interaction/response.txt

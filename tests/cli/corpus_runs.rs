@@ -48,7 +48,7 @@ fn unpacked(name: &str) -> Sandbox {
         copy(&corpus().join(name).join(part), &sandbox.path(part));
     }
     fs::rename(sandbox.path("work/delta"), sandbox.path("work/.delta")).unwrap();
-    // `list-runs` believes a metadata.json that is younger than the journal, and git keeps no times.
+    // A metadata.json that is younger than the journal shows `list-runs` that its ends are enough, and git keeps no times.
     for run in runs(name) {
         let path = sandbox.path("work/.delta").join(run).join("metadata.json");
         if let Ok(file) = fs::File::options().write(true).open(path) {

@@ -209,7 +209,7 @@ the LLM is a script (script.yaml); everything else is real
 • last: Denied by the hook pre_tool_execution; the tool was not run.
   Not on Sundays.
 
-COMPLETED after 2 iterations
+COMPLETED after 2 iterations, SPAN
 "
     );
     assert!(!sandbox.path("work/trace").exists());

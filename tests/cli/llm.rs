@@ -127,7 +127,11 @@ fn c_7_3_failed_tries_are_told_recorded_and_repeated() {
         ["429 Too Many Requests: slow down", "503 Service Unavailable: overloaded", "broke off"]
     {
         let count = |text: &str| {
-            text.lines().filter(|line| line.contains(told) && line.contains("retrying")).count()
+            text.lines()
+                .filter(|line| {
+                    line.contains(told) && (line.contains(": try ") || line.starts_with("! try "))
+                })
+                .count()
         };
         assert_eq!((count(&ran.stderr), count(&log)), (1, 1), "{told}");
     }

@@ -38,7 +38,7 @@ the LLM is a script (script.yaml); everything else is real
   │ [exit code: 3]
 → finish result=\"all done\"
 
-COMPLETED after 2 iterations
+COMPLETED after 2 iterations, SPAN
 ";
     ran.expect(0, "all done\n", expected);
 }

@@ -301,9 +301,9 @@ fn c_11_2_every_hint_has_the_model_of_the_last_process() {
         format!("delta continue --run-id {id} -w {place} --model script:other.yaml")
     };
     sandbox.run("go", &["--model", "script:other.yaml"]).expect_code(101);
-    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().normal(&sandbox).stdout;
     let expected = format!(
-        "? Who?\n\nWAITING_FOR_INPUT after 1 iteration\nanswer with: {} -m ANSWER\n",
+        "? Who?\n\nWAITING_FOR_INPUT after 1 iteration, SPAN\nanswer with: {} -m ANSWER\n",
         next("r", "work")
     );
     assert!(shown.ends_with(&expected), "{shown}");

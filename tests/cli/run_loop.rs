@@ -55,7 +55,7 @@ fn c_6_1_events_have_their_fields_to_the_letter() {
         "type seq timestamp iteration call_id tool_name observation_content exit_code duration_ms execution truncated crc"
             .to_owned(),
         "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation crc".to_owned(),
-        "type seq timestamp run_id status final_iteration seal crc".to_owned(),
+        "type seq timestamp run_id status final_iteration agent_name usage seal crc".to_owned(),
     ];
     assert_eq!(journal.iter().map(keys).collect::<Vec<_>>(), expected);
     let expected =
@@ -105,6 +105,8 @@ fn check_values(sandbox: &Sandbox, journal: &[Value]) {
         (text(end, "run_id"), text(end, "status"), &end["final_iteration"]),
         ("r", "COMPLETED", &json!(2))
     );
+    let usage = json!({"input_tokens": 22, "cached_input_tokens": 0, "output_tokens": 14});
+    assert_eq!((text(end, "agent_name"), &end["usage"]), ("test-agent", &usage));
     for (event, field) in [(thought, "invocation"), (request, "execution"), (result, "execution")] {
         let name = text(event, field);
         assert!(sandbox.path("work/.delta/r").join(name).is_file(), "{name}");

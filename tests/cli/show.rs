@@ -3,6 +3,7 @@
 use super::DELTA;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
+use test_support::normal::normal;
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -19,16 +20,12 @@ fn c_11_1_show_gives_a_calm_account() {
     let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
     sandbox.run("the task", &[]).expect_code(101);
     let shown = show(&sandbox, &[]).expect_code(0);
-    let work = sandbox.path("work");
     assert_eq!(
-        shown.stdout,
-        format!(
-            "test-agent r\nworkspace {}\nthe LLM is a script (script.yaml); everything else is real\n\n> the task\n\n\
+        normal(&sandbox, &shown.stdout),
+        "test-agent r\nworkspace DIR/work\nthe LLM is a script (script.yaml); everything else is real\n\n> the task\n\n\
              • looking\n→ note text=a\n  │ noted a\n→ ask_human\n? Really?\n\n\
-             WAITING_FOR_INPUT after 1 iteration\n\
-             answer with: delta continue --run-id r -w work -m ANSWER\n",
-            work.display()
-        )
+             WAITING_FOR_INPUT after 1 iteration, SPAN\n\
+             answer with: delta continue --run-id r -w work -m ANSWER\n"
     );
     assert_eq!(shown.stderr, "");
     let account = show(&sandbox, &["--format", "json"]).expect_code(0).json();

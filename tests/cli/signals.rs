@@ -87,7 +87,7 @@ fn c_13_5_during_a_retry_pause() {
     interrupted(failing, |_, sandbox| {
         let log = sandbox.path("work/.delta/r/engine.log");
         until("the retry", || {
-            std::fs::read_to_string(&log).ok()?.contains("retrying").then_some(())
+            std::fs::read_to_string(&log).ok()?.contains("try 2 of 6").then_some(())
         });
     });
 }

@@ -86,8 +86,12 @@ fn c_25_12_an_unknown_command_gets_what_can_be_typed() {
         ("logs", "use `delta show`"),
         ("resume", "use `delta continue`"),
         ("tail", "use `delta show --follow`"),
-        ("rm", "use `rm -r DIR/.delta/RUN`"),
+        ("remove", "use `delta rm`"),
         ("contnue", "'continue'"),
+        ("runs", "use `delta list-runs`"),
+        ("version", "use `delta --version`"),
+        ("undo", "use `delta rollback`"),
+        ("validat", "use `delta tool lint`"),
     ] {
         let ran = sandbox.delta([typed]).output().expect_code(2);
         assert!(ran.stderr.contains(proposed), "{typed}: {}", ran.stderr);

@@ -158,7 +158,7 @@ fn run(script: &str, dir: &Path, home: &Path) -> String {
 
 /// `text` with everything replaced that differs from run to run, and without blanks at the ends of lines.
 pub fn normalised(text: &str) -> String {
-    const PATTERNS: [(&str, &str); 14] = [
+    const PATTERNS: [(&str, &str); 15] = [
         (r"\b\d{8}_\d{6}_[0-9a-f]{6}\b", "RUN_ID"),
         (r"\d{8}T\d{9}Z", "STAMP"),
         (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIMESTAMP"),
@@ -168,6 +168,10 @@ pub fn normalised(text: &str) -> String {
         (r#"("(?:duration_ms|execution_time_ms|pid|start_time_unix)": ?)\d+"#, "${1}N"),
         (r#"("hostname": ?)"[^"]*""#, "${1}\"HOST\""),
         (r"(?m)^(Duration: +)\S.*$", "${1}TIME"),
+        (
+            r"(?m)\b([A-Z_]+ after \d+ iterations?(?:, .*)?), [\d.]+(?:ms|s|m \d\ds|h \d\dm)$",
+            "$1, TIME",
+        ),
         (r"\bpid \d+\b", "pid N"),
         (r"\(\d+\.\d s\)", "(N s)"),
         (r"\bdelta-test-[0-9a-f]{8}\b", "delta-test-ID"),

@@ -6,6 +6,7 @@ mod budget;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::time::Timestamp;
 use delta_llm::llm::{ToolCall, Usage};
+use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::{
     ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, ForkFiles, ForkOrigin,
     HumanQuestion, InputType, Payload, ProcessInfo, RunConfig, RunFork, RunStatus, Thought,
@@ -96,6 +97,7 @@ impl Simulated {
             tool_args: json!(call.arguments),
             argv,
             execution: None,
+            approval: None,
         })));
     }
 
@@ -138,6 +140,16 @@ impl Simulated {
                     call_id: question.call_id,
                     response: "yes".to_owned(),
                 }),
+                RunStep::AskApproval(request) => {
+                    self.record(Payload::ApprovalDecision(Box::new(ApprovalDecision {
+                        iteration: request.iteration,
+                        call_id: request.call_id,
+                        approved: true,
+                        by: ApprovalSource::Operator,
+                        reason: None,
+                        for_tool: false,
+                    })));
+                }
                 RunStep::Reply { call, response } => self.result(&call, &response, None),
                 RunStep::End(ending) => return ending,
             }
@@ -147,6 +159,22 @@ impl Simulated {
     fn act(&mut self, call: &PendingCall) {
         match call.tool.as_str() {
             "run" => {
+                self.request(call, Some(vec!["true".to_owned()]));
+                self.result(call, "ran", None);
+            }
+            "approved" => {
+                let asked = self.state.asked_approval(&call.id);
+                if asked.is_none_or(|asked| asked.decision.is_none()) {
+                    return self.record(Payload::ApprovalRequest(Box::new(ApprovalRequest {
+                        iteration: call.iteration,
+                        call_id: call.id.clone(),
+                        tool_name: call.tool.clone(),
+                        tool_args: json!({}),
+                        argv: vec!["true".to_owned()],
+                        command_sha256: String::new(),
+                        rule: None,
+                    })));
+                }
                 self.request(call, Some(vec!["true".to_owned()]));
                 self.result(call, "ran", None);
             }
@@ -221,7 +249,7 @@ fn call() -> impl Strategy<Value = ToolCall> {
         Just("../x"),
         Just("a\nb")
     ];
-    let tool = prop_oneof![3 => Just("run"), 1 => Just("finish"), 1 => Just("ask_human"), 1 => Just("../no such"), 1 => Just("")];
+    let tool = prop_oneof![3 => Just("run"), 1 => Just("finish"), 1 => Just("ask_human"), 1 => Just("approved"), 1 => Just("../no such"), 1 => Just("")];
     let arguments = prop_oneof![
         Just("{}"),
         Just("{\"x\": 1}"),
@@ -253,7 +281,7 @@ fn same(one: &RunState, other: &RunState) {
         (&other.start, other.was_cut_off, other.script_turn)
     );
     assert_eq!((one.ratio, one.left_out), (other.ratio, other.left_out));
-    assert_eq!(one.question(), other.question());
+    assert_eq!(one.human_request(), other.human_request());
 }
 
 proptest! {
@@ -370,6 +398,37 @@ fn payload() -> impl Strategy<Value = Payload> {
                 })
             }
         ),
+        (
+            any::<u32>(),
+            text(),
+            json_value(),
+            prop::collection::vec(text(), 0..3),
+            any::<Option<u32>>()
+        )
+            .prop_map(|(iteration, call_id, tool_args, argv, rule)| {
+                Payload::ApprovalRequest(Box::new(ApprovalRequest {
+                    iteration,
+                    tool_name: call_id.clone(),
+                    command_sha256: call_id.clone(),
+                    call_id,
+                    tool_args,
+                    argv,
+                    rule,
+                }))
+            }),
+        (any::<u32>(), text(), any::<[bool; 2]>(), prop::option::of(text())).prop_map(
+            |(iteration, call_id, [approved, for_tool], reason)| {
+                let by = ApprovalSource::Terminal;
+                Payload::ApprovalDecision(Box::new(ApprovalDecision {
+                    iteration,
+                    call_id,
+                    approved,
+                    by,
+                    reason,
+                    for_tool,
+                }))
+            }
+        ),
         (text(), text(), prop::option::of(text()), prop::option::of(any::<u16>())).prop_map(
             |(error_message, kind, hint, status)| Payload::Error {
                 error_message,
@@ -428,6 +487,8 @@ fn payload() -> impl Strategy<Value = Payload> {
             run_id,
             status,
             final_iteration,
+            agent_name: None,
+            usage: None,
             seal: None,
         }),
     ]
@@ -490,6 +551,7 @@ fn requests() -> impl Strategy<Value = Payload> {
                 tool_args,
                 argv,
                 execution,
+                approval: None,
             }))
         },
     )

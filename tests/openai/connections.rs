@@ -104,11 +104,14 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
         last_user_message: "",
         last_message: "",
         script_turn: 0,
+        is_live: false,
     };
     let mut waits = Vec::new();
-    let result = client(&server, true).complete(&request, &cancel, &mut |attempt| {
-        waits.push(attempt.retry_in_ms);
-        cancel.request();
+    let result = client(&server, true).complete(&request, &cancel, &mut |progress| {
+        if let CallProgress::AttemptFailed(attempt, _) = progress {
+            waits.push(attempt.retry_in_ms);
+            cancel.request();
+        }
     });
     assert!(matches!(result, Err(LlmError::Cancelled)), "{result:?}");
     assert_eq!(waits, [Some(600_000)]);

@@ -7,7 +7,7 @@ mod retries;
 
 use delta_base::signal::CancelToken;
 use delta_llm::llm::openai::OpenAiProvider;
-use delta_llm::llm::{Attempt, Endpoint, LlmError, LlmRequest, Provider, Reply};
+use delta_llm::llm::{Attempt, CallProgress, Endpoint, LlmError, LlmRequest, Provider, Reply};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use test_support::server::ScriptedServer;
@@ -61,9 +61,14 @@ fn ask_with(provider: &mut OpenAiProvider, body: &str, cancel: &CancelToken) -> 
         last_user_message: "hi",
         last_message: "{}",
         script_turn: 0,
+        is_live: false,
     };
     let mut attempts = Vec::new();
-    let result = provider.complete(&request, cancel, &mut |attempt| attempts.push(attempt.clone()));
+    let result = provider.complete(&request, cancel, &mut |progress| {
+        if let CallProgress::AttemptFailed(attempt, _) = progress {
+            attempts.push(attempt.clone());
+        }
+    });
     (result, attempts)
 }
 

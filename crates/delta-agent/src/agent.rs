@@ -2,8 +2,10 @@
 
 use crate::context::{ContextManifest, DEFAULT_MANIFEST, SYSTEM_PROMPT_FILE};
 use crate::hook::{self, AgentHooks};
-use crate::tool::{self, Tool};
+use crate::tool::approval::APPROVE_SHAPE;
+use crate::tool::{self, ApprovalPolicy, Tool};
 use delta_base::durable::read_regular_text as read_text;
+use delta_base::suggest;
 use delta_llm::llm::{self, LlmConfig};
 use delta_llm::llm::{ModelChoice, ModelSelection};
 use delta_run::bounds::RunBounds;
@@ -62,6 +64,11 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
             "The commands that the LLM may call.",
         ),
         KeySchema::optional(
+            "defaults",
+            ValueShape::Mapping(&DEFAULTS_MAPPING),
+            "The settings of all tools that do not have their own.",
+        ),
+        KeySchema::optional(
             "env_file",
             ValueShape::List(&ValueShape::Text),
             "The variables that tools get from a trusted `.env` outside of the agent directory.",
@@ -100,6 +107,18 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
         KeySchema::misplaced("base_url", "it belongs under `llm:`"),
         KeySchema::misplaced("temperature", "it belongs under `llm:`"),
     ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static DEFAULTS_MAPPING: MappingSchema = MappingSchema {
+    label: "`defaults`",
+    description: "The settings of all tools that do not have their own.",
+    keys: &[KeySchema::optional(
+        "approve",
+        APPROVE_SHAPE,
+        "Which calls a person has to approve, as in a tool; `finish` and `ask_human` of delta itself are not affected.",
+    )],
     exactly_one_of: &[],
     allows_other_keys: false,
 };
@@ -265,6 +284,33 @@ fn read_variable_names(doc: &YamlDocument, fields: MappingFields<'_>, key: &str)
     fields.texts(key)
 }
 
+/// Gives the tools without `approve` the one in `defaults`.
+fn apply_tool_defaults(doc: &YamlDocument, fields: MappingFields<'_>, tools: &mut [Tool]) {
+    let Some(defaults) = fields.non_null("defaults") else { return };
+    let Some(defaults) = doc.fields(defaults, &DEFAULTS_MAPPING) else { return };
+    let Some(node) = defaults.non_null("approve") else { return };
+    let parameters: Vec<&str> = tools
+        .iter()
+        .filter(|tool| tool.approve.is_none())
+        .flat_map(|tool| &tool.parameters)
+        .map(|parameter| parameter.name.as_str())
+        .collect();
+    let policy = ApprovalPolicy::read(doc, node, &mut |name| {
+        if parameters.contains(&name) {
+            return Ok(());
+        }
+        Err(if parameters.is_empty() {
+            "no tool that takes this default has parameters".to_owned()
+        } else {
+            suggest::did_you_mean(name, parameters.iter().copied())
+        })
+    });
+    let Some(policy) = policy else { return };
+    for tool in tools.iter_mut().filter(|tool| tool.approve.is_none()) {
+        tool.approve = Some(policy.clone());
+    }
+}
+
 fn find_agent_home(home: &Path, report: &mut DiagnosticReport) -> Option<PathBuf> {
     let (message, help) = match home.canonicalize() {
         Ok(path) if path.to_str().is_none() => (
@@ -354,7 +400,8 @@ impl AgentLoader<'_> {
         let choice = models.for_agent(fields.non_null("llm").is_some());
         let llm = self.read_llm(doc, fields, choice);
         self.load_system_prompt(doc, fields);
-        let tools = self.read_tools(doc, fields, imports);
+        let mut tools = self.read_tools(doc, fields, imports);
+        apply_tool_defaults(doc, fields, &mut tools);
         let hooks = self.read_hooks_section(doc, fields);
         let limits = match fields.non_null("limits") {
             None => Some((Limits::default(), RunBounds::default())),

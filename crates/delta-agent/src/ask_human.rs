@@ -3,11 +3,12 @@
 //! Without a terminal the question is written to `interaction/request.json` and the process exits;
 //! the next process delivers the answer.
 
+use crate::approval_prompt::{ApprovalAnswer, ApprovalPrompt, approval_question};
 use crate::tool;
 use delta_base::durable::{self, FileError};
 use delta_base::time::Timestamp;
 use delta_run::event::{HumanQuestion, InputType};
-use delta_run::state::{ASK_HUMAN_TOOL, PendingCall};
+use delta_run::state::{ASK_HUMAN_TOOL, HumanRequest, PendingCall};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use std::fs::{File, Metadata};
@@ -22,6 +23,12 @@ pub trait HumanPrompt {
     /// # Errors
     /// The input ended, or the terminal failed.
     fn ask(&mut self, question: &HumanQuestion) -> std::io::Result<Option<String>>;
+
+    /// Waits for the decision on a call; `None` if another process has to deliver it.
+    ///
+    /// # Errors
+    /// The wait was interrupted, or the terminal failed.
+    fn approve(&mut self, prompt: &ApprovalPrompt<'_>) -> std::io::Result<Option<ApprovalAnswer>>;
 }
 
 /// The tool's entry in the `tools` of a request.
@@ -87,27 +94,73 @@ pub fn is_valid_answer(question: &HumanQuestion, answer: &str) -> bool {
     question.input_type != InputType::Confirmation || yes_or_no
 }
 
-/// Writes `question` to `interaction/request.json` in the run directory, durably.
+/// What a run waits for, as request.json and results describe it.
+#[derive(Debug, Clone, Serialize)]
+pub struct InteractionRequest {
+    /// `approval` for the approval of a call; absent for a question.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// The text of the question.
+    pub prompt: String,
+    /// The kind of answer that is expected.
+    pub input_type: InputType,
+    /// Whether the answer must not be shown.
+    pub sensitive: bool,
+    /// The tool of the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// The arguments of the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Json>,
+    /// The command line of the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+}
+
+impl InteractionRequest {
+    /// Describes what a run waits for.
+    pub fn new(request: HumanRequest<'_>) -> Self {
+        match request {
+            HumanRequest::Question(question) => Self {
+                kind: None,
+                prompt: question.prompt.clone(),
+                input_type: question.input_type,
+                sensitive: question.sensitive,
+                tool: None,
+                arguments: None,
+                argv: None,
+            },
+            HumanRequest::Approval(request) => Self {
+                kind: Some("approval"),
+                prompt: approval_question(request),
+                input_type: InputType::Confirmation,
+                sensitive: false,
+                tool: Some(request.tool_name.clone()),
+                arguments: Some(request.tool_args.clone()),
+                argv: Some(request.argv.clone()),
+            },
+        }
+    }
+}
+
+/// Writes what the run waits for to `interaction/request.json` in the run directory, durably.
 pub fn write_interaction_request(
     run_dir: &Path,
-    question: &HumanQuestion,
+    interaction: &InteractionRequest,
+    preview: Option<&str>,
     now: Timestamp,
 ) -> Result<(), FileError> {
     #[derive(Serialize)]
     struct Request<'a> {
         request_id: String,
         timestamp: Timestamp,
-        prompt: &'a str,
-        input_type: InputType,
-        sensitive: bool,
+        #[serde(flatten)]
+        interaction: &'a InteractionRequest,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        preview: Option<&'a str>,
     }
-    let request = Request {
-        request_id: delta_base::random::random_uuid(),
-        timestamp: now,
-        prompt: &question.prompt,
-        input_type: question.input_type,
-        sensitive: question.sensitive,
-    };
+    let request_id = delta_base::random::random_uuid();
+    let request = Request { request_id, timestamp: now, interaction, preview };
     let dir = run_dir.join("interaction");
     durable::ensure_private_dir(&dir)?;
     let mut text = serde_json::to_string_pretty(&request).unwrap_or_default();

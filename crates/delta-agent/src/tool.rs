@@ -3,6 +3,7 @@
 //! A [`Tool`] holds values only: `invocation` builds the command line of a call, `definition`
 //! describes the tool to the LLM, `expand` prints it as YAML. delta-process runs it.
 
+use delta_base::suggest;
 use delta_process::Background;
 use delta_shell::{
     EngineVariable, Placeholder, ShellScript, StringPart, TemplateError, TemplatePart,
@@ -21,7 +22,9 @@ pub mod migrate;
 mod parameter;
 pub mod definition;
 mod tool_mapping;
+pub mod approval;
 
+pub use approval::{ApprovalPolicy, ToolPreview};
 pub use parameter::{InjectAs, ParameterType, ToolParameter};
 pub use tool_mapping::TOOL_MAPPING;
 
@@ -65,6 +68,10 @@ pub struct Tool {
     pub idempotent: bool,
     /// What becomes of processes that a call leaves running.
     pub background: Background,
+    /// Which calls need an approval; `None` for the policy in `defaults` of agent.yaml.
+    pub approve: Option<ApprovalPolicy>,
+    /// The parameters that say what a call does to a file.
+    pub preview: Option<ToolPreview>,
     /// The file that defines it, as messages name it.
     pub file: String,
     /// The first line of its definition in that file.
@@ -184,6 +191,11 @@ impl Tool {
         let mut layout = TemplateLayout::parse(doc, syntax, template)?;
         layout.add_stdin(doc, stdin, syntax);
         let parameters = parameter::merge_parameters(doc, fields, syntax, &layout);
+        let approve = fields.non_null("approve").and_then(|node| {
+            ApprovalPolicy::read(doc, node, &mut |name| names_parameter(&parameters, name))
+        });
+        let preview =
+            fields.non_null("preview").and_then(|node| ToolPreview::read(doc, node, &parameters));
         Some(Self {
             name: name?.to_owned(),
             description: description.map(str::to_owned),
@@ -197,6 +209,8 @@ impl Tool {
             pass_env,
             idempotent,
             background,
+            approve,
+            preview,
             file: doc.name.clone(),
             line: node.line,
         })
@@ -221,6 +235,18 @@ fn read_tool_name<'a>(doc: &YamlDocument, fields: MappingFields<'a>) -> Option<&
 pub fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+/// Whether one of the parameters has this name; the help of a diagnostic otherwise.
+fn names_parameter(parameters: &[ToolParameter], name: &str) -> Result<(), String> {
+    let mut names = parameters.iter().map(|parameter| parameter.name.as_str());
+    if names.clone().any(|parameter| parameter == name) {
+        return Ok(());
+    }
+    Err(match names.next() {
+        None => "this tool has no parameters".to_owned(),
+        Some(_) => suggest::did_you_mean(name, parameters.iter().map(|one| one.name.as_str())),
+    })
 }
 
 fn read_parameter_name(doc: &YamlDocument, node: &YamlNode) -> Option<String> {

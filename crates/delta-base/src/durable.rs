@@ -21,8 +21,8 @@ pub use append_file::{AppendFile, LogFile, append_line_unsynced};
 pub use beneath::{DirEntry, OtherOwner, add_root, check_root_owner, join_beneath};
 pub use file_lock::{FileLock, read_lock_holder};
 pub use regular_file::{
-    MAX_REGULAR_BYTES, open_no_follow, read_no_follow, read_no_follow_at_most, read_regular,
-    read_regular_text, read_small_no_follow,
+    MAX_REGULAR_BYTES, open_no_follow, read_beneath, read_no_follow, read_no_follow_at_most,
+    read_regular, read_regular_text, read_small_no_follow,
 };
 
 use beneath::Entry;
@@ -423,6 +423,15 @@ impl Drop for DraftFile {
 /// Renames a complete directory to its final name. Fails when `to` is a directory with files. Not synced.
 pub fn rename_dir_unsynced(from: &Path, to: &Path) -> FileResult<()> {
     rename_file(from, to).map_err(file_error("create the directory", to))
+}
+
+/// Renames a directory within its parent directory. Synced: after a crash it has one of the names. Fails when `to` is a
+/// directory with files.
+pub fn rename_dir_synced(from: &Path, to: &Path) -> FileResult<()> {
+    check_failpoint()
+        .and_then(|()| rename_file(from, to))
+        .map_err(file_error("rename the directory", from))?;
+    to.parent().map_or(Ok(()), sync_dir)
 }
 
 /// Replaces a user's file and keeps its permissions; a symlink stays, and its target is replaced. Synced: after a crash

@@ -32,6 +32,15 @@ pub fn parse_count(text: &str) -> Option<u64> {
     round_to_u64(number.parse::<f64>().ok()? * factor)
 }
 
+/// Formats a count for users: `9999`, then `12.3k`, `1.5M`; rounds down.
+pub fn format_count(count: u64) -> String {
+    match count {
+        ..10_000 => count.to_string(),
+        10_000..1_000_000 => format!("{}.{}k", count / 1_000, count % 1_000 / 100),
+        _ => format!("{}.{}M", count / 1_000_000, count % 1_000_000 / 100_000),
+    }
+}
+
 /// Whether the text is digits, perhaps with a decimal point between them.
 fn is_decimal(text: &str) -> bool {
     let is_digits = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
@@ -76,6 +85,12 @@ mod tests {
         {
             assert_eq!(parse_time_ms(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn c_25_5_large_counts_are_short() {
+        let texts = [0, 9_999, 10_000, 12_345, 999_999, 1_000_000, 15_970_000].map(format_count);
+        assert_eq!(texts, ["0", "9999", "10.0k", "12.3k", "999.9k", "1.0M", "15.9M"]);
     }
 
     #[test]

@@ -8,13 +8,26 @@ use std::sync::Arc;
 /// Replaces every sensitive answer of four or more characters in `text` by `[hidden]`. Shorter answers would also match
 /// inside ordinary words.
 pub fn redact_answers(answers: &[String], mut text: String) -> String {
-    for answer in answers.iter().map(|answer| answer.trim()) {
-        if answer.chars().count() >= 4 && text.contains(answer) {
-            text = text.replace(answer, "[hidden]");
+    for answer in redactable_answers(answers) {
+        if text.contains(answer) {
+            text = text.replace(answer, HIDDEN);
         }
     }
     text
 }
+
+fn redactable_answers(answers: &[String]) -> impl Iterator<Item = &str> {
+    answers.iter().map(|answer| answer.trim()).filter(|answer| answer.chars().count() >= 4)
+}
+
+/// As [`redact_answers`], for a stream of bytes.
+pub fn answer_redactor(answers: &[String]) -> StreamRedactor {
+    let patterns = redactable_answers(answers).map(|answer| Finder::new(answer).into_owned());
+    StreamRedactor::new(patterns.collect(), HIDDEN)
+}
+
+/// The replacement for a sensitive answer.
+const HIDDEN: &str = "[hidden]";
 
 /// Values that must never be written, such as API keys. Clones share them.
 #[derive(Clone, Default)]
@@ -85,12 +98,7 @@ impl Secrets {
 
     /// A filter that redacts a stream of bytes.
     pub fn stream_redactor(&self) -> StreamRedactor {
-        let mut first_bytes = [false; 256];
-        for pattern in &*self.patterns {
-            first_bytes[usize::from(pattern.needle()[0])] = true;
-        }
-        let patterns = Arc::clone(&self.patterns);
-        StreamRedactor { patterns, first_bytes, pending: Vec::new(), has_found_secret: false }
+        StreamRedactor::new(Arc::clone(&self.patterns), REDACTED)
     }
 }
 
@@ -116,6 +124,7 @@ pub struct StreamRedactor {
     /// What may be the start of a secret.
     pending: Vec<u8>,
     has_found_secret: bool,
+    replacement: &'static str,
 }
 
 impl fmt::Debug for StreamRedactor {
@@ -125,6 +134,14 @@ impl fmt::Debug for StreamRedactor {
 }
 
 impl StreamRedactor {
+    fn new(patterns: Arc<[Finder<'static>]>, replacement: &'static str) -> Self {
+        let mut first_bytes = [false; 256];
+        for pattern in &*patterns {
+            first_bytes[usize::from(pattern.needle()[0])] = true;
+        }
+        Self { patterns, first_bytes, pending: Vec::new(), has_found_secret: false, replacement }
+    }
+
     /// Takes the next piece and returns the redacted bytes that are final; a possible start of a secret is held back.
     pub fn push<'a>(&mut self, piece: &'a [u8]) -> Cow<'a, [u8]> {
         if self.patterns.is_empty() {
@@ -144,7 +161,7 @@ impl StreamRedactor {
             let rest = &self.pending[at..];
             for secret in self.patterns.iter().map(Finder::needle) {
                 if rest.starts_with(secret) {
-                    out.extend_from_slice(REDACTED.as_bytes());
+                    out.extend_from_slice(self.replacement.as_bytes());
                     self.has_found_secret = true;
                     at += secret.len();
                     continue 'next;
@@ -176,6 +193,19 @@ impl StreamRedactor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c_25_4_sensitive_answers_are_redacted_in_a_stream() {
+        let answers = ["  hunter2 ".to_owned(), "abc".to_owned()];
+        for size in 1..9 {
+            let mut stream = answer_redactor(&answers);
+            let mut out = Vec::new();
+            for piece in b"abc hunt hunter2!".chunks(size) {
+                out.extend_from_slice(&stream.push(piece));
+            }
+            assert_eq!(out, b"abc hunt [hidden]!", "pieces of {size}");
+        }
+    }
 
     #[test]
     fn c_15_3_secrets_are_redacted_however_they_are_split() {

@@ -2,7 +2,10 @@
 
 use crate::signal::CancelToken;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetwinsize,
+    tcsetattr,
+};
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -85,6 +88,23 @@ pub fn stderr_width() -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
+/// The size of the terminal on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StderrSize {
+    /// The number of columns.
+    pub columns: usize,
+    /// The number of lines.
+    pub lines: usize,
+}
+
+/// The size of the terminal on stderr; the usual size where it reports none.
+pub fn stderr_size() -> StderrSize {
+    let (columns, lines) =
+        tcgetwinsize(io::stderr()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
+    let or_usual = |count: u16, usual| if count == 0 { usual } else { usize::from(count) };
+    StderrSize { columns: or_usual(columns, 80), lines: or_usual(lines, 24) }
+}
+
 /// Writes `prompt` to stderr and reads a line from the user, without its line end.
 ///
 /// # Errors
@@ -119,6 +139,12 @@ pub fn prompt_hidden_line(prompt: &str, cancel: &CancelToken) -> io::Result<Stri
         write_prompt("\n")?;
     }
     answer
+}
+
+/// Discards what the user has typed and no prompt has read, so that it does not answer the next one.
+pub fn discard_input() {
+    // Without a terminal there is nothing to discard.
+    let _ = tcflush(KeyboardSource::find().fd(), QueueSelector::IFlush);
 }
 
 fn wait_for_input(keyboard: KeyboardSource, cancel: &CancelToken) -> io::Result<()> {

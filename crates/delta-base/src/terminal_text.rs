@@ -56,6 +56,30 @@ pub fn escape_json_controls(json: &str) -> String {
     out
 }
 
+/// Replaces every control character but line ends and tabs, and every character that hides or reorders text, by an escape
+/// as in Rust, such as `\u{1b}`: nothing is left out, for text on which a person decides.
+pub fn escape_terminal_controls(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    let mut last = None;
+    while let Some(c) = chars.next() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() || misleads_reader(last, c, chars.peek().copied()) => {
+                out.extend(c.escape_unicode());
+            }
+            c => out.push(c),
+        }
+        last = Some(c);
+    }
+    out
+}
+
+/// Whether a character reorders its neighbours or is invisible, whatever is next to it.
+pub(crate) fn misleads_anywhere(c: char) -> bool {
+    misleads_reader(None, c, None)
+}
+
 fn push_json_escape(out: &mut String, c: char) {
     for unit in c.encode_utf16(&mut [0; 2]) {
         out.push_str(&format!("\\u{unit:04x}"));

@@ -28,6 +28,8 @@ mod act;
 mod hooks;
 mod budget;
 pub mod call_plan;
+pub mod approval_plan;
+mod approve;
 mod think;
 
 pub use act::{FINISHED_OBSERVATION, INTERRUPTED_CALL_PREFIX};
@@ -53,6 +55,8 @@ pub struct Engine<'a> {
     reported_cuts: Vec<String>,
     /// The usage of answers that no event has recorded yet.
     unrecorded_usage: RefCell<Vec<Option<Usage>>>,
+    /// Whether the observer of the run gets answers and output as they arrive.
+    is_live: bool,
     /// Where snapshots of the workspace are stored, if they are taken.
     snapshot_store: Option<SnapshotStore>,
 }
@@ -150,8 +154,15 @@ impl<'a> Engine<'a> {
             token_counter: TokenCounter::default(),
             reported_cuts: Vec::new(),
             unrecorded_usage: RefCell::default(),
+            is_live: false,
             snapshot_store: None,
         }
+    }
+
+    /// Passes the text of answers and the output of tools to the observer as they arrive, if `is_live`.
+    pub fn with_live_output(mut self, is_live: bool) -> Self {
+        self.is_live = is_live;
+        self
     }
 
     /// Takes a snapshot of the workspace at each iteration, if there is a store.
@@ -198,12 +209,7 @@ impl<'a> Engine<'a> {
         self.end_background_processes(run);
         // A failure only costs the next process time.
         let _ = self.snapshot_store.as_ref().map(SnapshotStore::save_index);
-        run.record(Payload::EngineEnd {
-            run_id: run.id.to_string(),
-            status: ending.status(),
-            final_iteration: run.state().iterations,
-            seal: None,
-        });
+        run.record(run.state().engine_end(&run.id, ending.status()));
         match run.commit() {
             Ok(()) => Ok(ending),
             // The first error of a lost journal says why it was lost.
@@ -298,6 +304,11 @@ impl<'a> Engine<'a> {
                 }
                 RunStep::Wait(question) => {
                     if !self.wait_for_answer(run, &question)? {
+                        return Ok(RunEnding::Waiting);
+                    }
+                }
+                RunStep::AskApproval(request) => {
+                    if !self.wait_for_approval(run, &request)? {
                         return Ok(RunEnding::Waiting);
                     }
                 }

@@ -3,16 +3,21 @@
 //! Terminal controls are stripped from the text of LLMs and tools. Nothing here can fail a run:
 //! errors of a closed stderr are ignored.
 
+use crate::run_result::UsageTotal;
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use delta_agent::approval_prompt::ApprovalPrompt;
 use delta_agent::tool::value_text;
 use delta_base::durable::LogFile;
 use delta_base::id::SnapshotId;
 use delta_base::redact::redact_answers;
 use delta_base::terminal;
 use delta_base::terminal_text::{format_argument_value, strip_terminal_controls, truncate_to_line};
+use delta_base::text_width::{clip_to_width, display_width};
 use delta_base::time::{Clock, format_duration};
+use delta_llm::llm::{Attempt, TryNumber};
+use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::{
     ActionRequest, ActionResult, EngineStart, Event, HumanQuestion, Payload, RunStatus, Thought,
 };
@@ -21,12 +26,18 @@ use delta_run::state::{ASK_HUMAN_TOOL, PendingCall, RunState};
 use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
+use std::time::{Duration, Instant};
 
+mod diff_lines;
 mod engine_log;
-mod spinner;
+mod live_area;
+mod live_text;
+mod screen_region;
 
+pub use diff_lines::print_diff_to_stderr;
 use engine_log::EngineLog;
-use spinner::Spinner;
+use live_area::{LiveArea, LiveOptions, LiveStatus};
+use live_text::push_block_lines;
 
 /// How much of a run is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +59,11 @@ const MAX_LINE_WIDTH: usize = 160;
 /// The maximum number of characters of an argument's value.
 const MAX_VALUE_WIDTH: usize = 60;
 
+/// The maximum number of characters of the reason for another attempt.
+const MAX_REASON_CHARS: usize = 300;
+/// The start of an error that begins with the status.
+const ENDPOINT_ANSWER_PREFIX: &str = "the endpoint answered ";
+
 const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
 const CALL: Style = AnsiColor::Cyan.on_default();
@@ -59,7 +75,13 @@ const WARN: Style = AnsiColor::Yellow.on_default();
 pub struct ProgressPrinter {
     verbosity: Verbosity,
     is_terminal: bool,
-    spinner: Option<Spinner>,
+    /// Whether the end of the terminal may be repainted.
+    is_live: bool,
+    live: Option<LiveArea>,
+    /// The reasoning that is on the screen since it arrived.
+    live_reasoning: Option<String>,
+    /// The line for the failed attempts of the current call, which follows the repainted one.
+    failed_attempts: Option<String>,
     log: EngineLog,
     /// Calls whose answer is sensitive.
     sensitive_calls: HashSet<String>,
@@ -73,6 +95,8 @@ pub struct ProgressPrinter {
     earlier_calls: HashMap<String, PendingCall>,
     /// Whether the result is printed to the same terminal when the run ends.
     result_follows: bool,
+    /// Whether the error of the run is printed there too.
+    error_follows: bool,
     /// Whether the lines are the output of `show`, on stdout.
     to_stdout: bool,
     colours: bool,
@@ -84,7 +108,10 @@ impl ProgressPrinter {
         Self {
             verbosity,
             is_terminal,
-            spinner: None,
+            is_live: is_terminal,
+            live: None,
+            live_reasoning: None,
+            failed_attempts: None,
             log: EngineLog::disabled(clock),
             sensitive_calls: HashSet::new(),
             sensitive_answers: Vec::new(),
@@ -92,6 +119,7 @@ impl ProgressPrinter {
             pending_hook_failure: None,
             earlier_calls: HashMap::new(),
             result_follows: false,
+            error_follows: false,
             to_stdout: false,
             colours: has_colours(&std::io::stderr()),
         }
@@ -103,10 +131,21 @@ impl ProgressPrinter {
         Self { to_stdout: true, colours, ..Self::new(verbosity, false, clock) }
     }
 
+    /// Prints only whole lines from now on, for a terminal that cannot move its cursor.
+    pub fn disable_live_output(&mut self) {
+        self.is_live = false;
+    }
+
     /// Omits the final answer from now on, because the result is printed to the same terminal when
     /// the run ends.
     pub fn omit_result(&mut self) {
         self.result_follows = true;
+    }
+
+    /// Like [`ProgressPrinter::omit_result`], for a summary that also contains the error of the run.
+    pub fn omit_result_and_error(&mut self) {
+        self.omit_result();
+        self.error_follows = true;
     }
 
     /// Takes the sensitive answers and the unfinished calls of a continued run from `state`.
@@ -130,32 +169,107 @@ impl ProgressPrinter {
                 events.iter().for_each(|event| self.track_sensitive(event));
                 self.log.write_events(events, &self.sensitive_answers);
             }
-            RunNotice::EventDurable(event) => self.show_event(event),
-            RunNotice::LlmCallStarted => self.start_spinner("thinking"),
-            RunNotice::LlmCallEnded => self.stop_spinner(),
+            RunNotice::EventDurable(event, state) => self.show_event(event, state),
+            RunNotice::LlmCallStarted => self.start_live(LiveStatus::Activity("thinking")),
+            RunNotice::AnswerPiece(piece) => self.show_piece(|live| live.push_content(piece)),
+            RunNotice::ReasoningPiece(piece) if self.verbosity == Verbosity::Verbose => {
+                self.show_piece(|live| live.push_reasoning(piece));
+            }
+            RunNotice::ReasoningPiece(_) => {}
+            RunNotice::OutputPiece(piece) => {
+                if let Some(live) = &mut self.live {
+                    live.push_output(piece.is_stderr, piece.bytes);
+                }
+            }
+            RunNotice::LlmCallEnded => self.end_llm_call(),
             RunNotice::Reasoning(text) => {
                 self.log.write_note("reasoning received");
-                if self.verbosity == Verbosity::Verbose {
+                if self.live.as_ref().is_some_and(LiveArea::has_reasoning) {
+                    self.live_reasoning = Some(self.sanitize(text));
+                } else if self.verbosity == Verbosity::Verbose {
                     self.print_block("~", DIM, text, usize::MAX);
                 }
             }
-            RunNotice::AttemptFailed(attempt) => {
-                let next = match attempt.retry_in_ms {
-                    Some(0) => "retrying".to_owned(),
-                    Some(wait) => format!("retrying in {}", format_duration(wait)),
-                    None => "giving up".to_owned(),
-                };
-                self.show_warning(&format!(
-                    "LLM call failed: {}; {next}",
-                    truncate_to_line(&strip_terminal_controls(&attempt.error), 300)
-                ));
-            }
+            RunNotice::AttemptFailed(attempt, next) => self.show_failed_attempt(attempt, *next),
             RunNotice::WaitingForAnswer(question) => {
                 if self.shown_question.as_ref() != Some(&question.call_id) {
                     self.show_question(question);
                 }
             }
+            RunNotice::WaitingForApproval(request) => {
+                if self.shown_question.as_ref() != Some(&request.call_id) {
+                    self.show_approval_request(request);
+                }
+            }
             RunNotice::Warning(text) => self.show_warning(text),
+        }
+    }
+
+    /// Reports a failed attempt that another one follows; the error of the run reports the last.
+    fn show_failed_attempt(&mut self, attempt: &Attempt, next: TryNumber) {
+        let Some(delay_ms) = attempt.retry_in_ms else {
+            self.failed_attempts = None;
+            return;
+        };
+        let TryNumber { number, of } = next;
+        let delay = match delay_ms {
+            0 => "now".to_owned(),
+            delay_ms => format!("in {}", format_duration(delay_ms)),
+        };
+        let reason = self.sanitize(&attempt.error);
+        let reason = reason.strip_prefix(ENDPOINT_ANSWER_PREFIX).unwrap_or(&reason);
+        let reason = truncate_to_line(reason, MAX_REASON_CHARS);
+        let next = format!("try {number} of {of}");
+        if self.live.is_none() {
+            return self.show_warning(&format!("{next} {delay}: {reason}"));
+        }
+        self.log.write_note(&format!("warning: {next} {delay}: {reason}"));
+        if self.live.as_ref().is_some_and(LiveArea::has_answer) {
+            self.print_line(&format!(
+                "{WARN}! this answer broke off and does not count: {reason}{WARN:#}"
+            ));
+            self.failed_attempts = None;
+        } else {
+            self.failed_attempts = match number.saturating_sub(1) {
+                0 => None,
+                1 => Some(format!("{WARN}! 1 try failed: {reason}{WARN:#}")),
+                failed => {
+                    Some(format!("{WARN}! {failed} tries failed, the last: {reason}{WARN:#}"))
+                }
+            };
+        }
+        let at = Instant::now() + Duration::from_millis(delay_ms);
+        let status = LiveStatus::Retry { attempt: next, at, reason };
+        match &mut self.live {
+            Some(live) => live.set_status(status),
+            None => self.start_live(status),
+        }
+    }
+
+    /// Prints the line for the failed attempts before what the next one brings.
+    fn print_failed_attempts(&mut self) {
+        if let Some(line) = self.failed_attempts.take() {
+            self.print_line(&line);
+        }
+    }
+
+    /// Shows a piece of an answer.
+    fn show_piece(&mut self, push: impl FnOnce(&mut LiveArea)) {
+        if self.failed_attempts.is_some() {
+            self.print_failed_attempts();
+            self.start_live(LiveStatus::Activity("thinking"));
+        }
+        if let Some(live) = &mut self.live {
+            push(live);
+        }
+    }
+
+    /// Leaves the text of an answer on the screen until its event is durable.
+    fn end_llm_call(&mut self) {
+        self.print_failed_attempts();
+        match &mut self.live {
+            Some(live) if live.has_answer() => live.stop(),
+            _ => self.close_live(),
         }
     }
 
@@ -173,7 +287,7 @@ impl ProgressPrinter {
         }
     }
 
-    fn show_event(&mut self, event: &Event) {
+    fn show_event(&mut self, event: &Event, state: &RunState) {
         // The observation of a denied call names the hook.
         let denied = matches!(&event.payload, Payload::ActionRequest(call) if call.argv.is_none());
         if let Some(text) = self.pending_hook_failure.take().filter(|_| !denied) {
@@ -190,6 +304,8 @@ impl ProgressPrinter {
             Payload::ActionResult(result) => self.show_observation(result),
             Payload::HumanInputRequest(question) => self.show_question(question),
             Payload::HumanInputReceived { .. } => {}
+            Payload::ApprovalRequest(request) => self.show_approval_request(request),
+            Payload::ApprovalDecision(decision) => self.show_approval_decision(decision),
             Payload::Error { error_message, error_details } => {
                 self.show_error(error_message, error_details.hint.as_deref());
             }
@@ -213,14 +329,30 @@ impl ProgressPrinter {
                 self.print_line(&format!("{DIM}workspace {work_dir}{DIM:#}"));
             }
             Payload::EngineEnd { status, final_iteration, .. } => {
-                let style = if *status == RunStatus::Completed { GOOD } else { WARN };
-                let count = if *final_iteration == 1 { "iteration" } else { "iterations" };
-                self.print_line("");
-                self.print_line(&format!(
-                    "{style}{status}{style:#} {DIM}after {final_iteration} {count}{DIM:#}"
-                ));
+                // After the end that is recorded for a dead process, the state is the one of the next.
+                let duration = state.started_at.filter(|_| state.seq == event.seq).map(|start| {
+                    let millis = event.timestamp.as_millis() - start.as_millis();
+                    format_duration(u64::try_from(millis).unwrap_or(0))
+                });
+                self.show_end(*status, *final_iteration, &UsageTotal::from_state(state), duration);
             }
         }
+    }
+
+    /// Prints the last line of a process of a run: what the run has used so far, and how long the process worked on it.
+    fn show_end(
+        &mut self,
+        status: RunStatus,
+        iterations: u32,
+        usage: &UsageTotal,
+        duration: Option<String>,
+    ) {
+        let style = if status == RunStatus::Completed { GOOD } else { WARN };
+        let count = if iterations == 1 { "iteration" } else { "iterations" };
+        let totals = [Some(format!("after {iterations} {count}")), usage.describe(), duration];
+        let totals: Vec<String> = totals.into_iter().flatten().collect();
+        self.print_line("");
+        self.print_line(&format!("{style}{status}{style:#} {DIM}{}{DIM:#}", totals.join(", ")));
     }
 
     /// Prints a question, even with `-q`: an invisible question is never answered.
@@ -231,6 +363,37 @@ impl ProgressPrinter {
             let lead = if index == 0 { "?" } else { " " };
             self.write_line(&format!("{WARN}{lead}{WARN:#} {line}"));
         }
+    }
+
+    /// Prints a call that waits for approval, even with `-q`.
+    fn show_approval_request(&mut self, request: &ApprovalRequest) {
+        self.shown_question = Some(request.call_id.clone());
+        let hidden = self.sensitive_answers.clone();
+        let prompt = ApprovalPrompt { request, preview: None, hidden: &hidden };
+        let tool = truncate_to_line(&strip_terminal_controls(&request.tool_name), 64);
+        self.print_line("");
+        self.write_line(&format!("{WARN}?{WARN:#} approve {BOLD}{tool}{BOLD:#}"));
+        // The indent takes four columns.
+        let width = self.line_width().saturating_sub(4);
+        for line in prompt.summary_lines(width) {
+            self.write_line(&format!("    {line}"));
+        }
+    }
+
+    /// Prints a decision, except one that was just made at this terminal.
+    fn show_approval_decision(&mut self, decision: &ApprovalDecision) {
+        if decision.by == ApprovalSource::Terminal && !self.to_stdout {
+            return;
+        }
+        let verb = if decision.approved { "approved" } else { "denied" };
+        let by = match decision.by {
+            ApprovalSource::Terminal => "at the terminal",
+            ApprovalSource::Operator => "by the operator",
+            ApprovalSource::Rule => "by a rule",
+            ApprovalSource::Flag => "by --approve-all",
+        };
+        let scope = if decision.for_tool { ", and every later call of the tool" } else { "" };
+        self.print_line(&format!("{DIM}  {verb} {by}{scope}{DIM:#}"));
     }
 
     fn show_start(&mut self, start: &EngineStart) {
@@ -250,7 +413,21 @@ impl ProgressPrinter {
 
     fn show_thought(&mut self, thought: &Thought) {
         let is_result = thought.tool_calls.is_empty();
-        if thought.content.trim().is_empty() || (is_result && self.result_follows) {
+        let is_hidden = is_result && self.result_follows;
+        if thought.content.trim().is_empty() {
+            return;
+        }
+        let reasoning = self.live_reasoning.take();
+        if let Some(live) = self.live.take_if(|live| live.has_answer()) {
+            let content = self.sanitize(&thought.content);
+            if live.finish(reasoning.as_deref(), Some(&*content).filter(|_| !is_hidden)) {
+                return;
+            }
+            if let Some(reasoning) = reasoning {
+                self.print_block("~", DIM, &reasoning, usize::MAX);
+            }
+        }
+        if is_hidden {
             return;
         }
         self.print_line("");
@@ -263,7 +440,7 @@ impl ProgressPrinter {
         let asks = request.argv.is_none() && request.tool_name == ASK_HUMAN_TOOL;
         self.print_call(&request.tool_name, &request.tool_args, asks);
         if request.argv.is_some() {
-            self.start_spinner("running");
+            self.start_live(LiveStatus::Activity("running"));
         }
     }
 
@@ -288,10 +465,10 @@ impl ProgressPrinter {
         };
         let tool = truncate_to_line(&strip_terminal_controls(tool), 64);
         // The arrow and the space after it take two columns.
-        let room = self.line_width().saturating_sub(tool.chars().count() + 2);
+        let room = self.line_width().saturating_sub(display_width(&tool) + 2);
         self.print_line(&format!(
             "{CALL}→ {tool}{CALL:#}{}",
-            clip_line(args.lines().next().unwrap_or_default(), room)
+            clip_to_width(args.lines().next().unwrap_or_default(), room)
         ));
     }
 
@@ -339,6 +516,9 @@ impl ProgressPrinter {
     }
 
     fn show_error(&mut self, message: &str, hint: Option<&str>) {
+        if self.error_follows {
+            return;
+        }
         let message = self.sanitize(message);
         self.write_line(&format!("{BAD}error:{BAD:#} {message}"));
         if let Some(hint) = hint {
@@ -364,7 +544,7 @@ impl ProgressPrinter {
             if left_out > 0 && (limit..limit + left_out).contains(&index) {
                 continue;
             }
-            let line = clip_line(line, room);
+            let line = clip_to_width(line, room);
             let gap = if line.trim().is_empty() { "" } else { " " };
             self.print_line(&format!("{style}  │{gap}{}{style:#}", line.trim_end()));
         }
@@ -374,28 +554,15 @@ impl ProgressPrinter {
     fn print_block(&mut self, mark: &str, style: Style, text: &str, limit: usize) {
         let text = self.sanitize(text.trim_end());
         let count = text.lines().count();
-        let mut lead = mark;
+        // Only a terminal would break the lines elsewhere; the mark and the space after it take two columns.
+        let room = self.is_terminal.then(|| self.line_width().saturating_sub(2));
+        let mut rows = Vec::new();
         for line in text.lines().take(limit) {
-            for piece in self.wrap_line(line) {
-                if piece.trim().is_empty() {
-                    self.print_line("");
-                } else {
-                    self.print_line(&format!("{style}{lead}{style:#} {piece}"));
-                }
-                lead = " ";
-            }
+            push_block_lines(&mut rows, mark, style, line, room);
         }
+        rows.iter().for_each(|row| self.print_line(row));
         if count > limit {
             self.print_line(&format!("{DIM}  … {} more lines{DIM:#}", count - limit));
-        }
-    }
-
-    /// Splits `line` to fit after a mark; only a terminal would break it elsewhere.
-    fn wrap_line<'t>(&self, line: &'t str) -> Vec<&'t str> {
-        if self.is_terminal {
-            wrap_words(line, self.line_width().saturating_sub(2))
-        } else {
-            vec![line]
         }
     }
 
@@ -407,7 +574,7 @@ impl ProgressPrinter {
     /// The maximum number of characters of a line.
     fn line_width(&self) -> usize {
         let terminal = self.is_terminal.then(terminal::stderr_width).flatten();
-        terminal.map_or(MAX_LINE_WIDTH, |columns| columns.clamp(40, MAX_LINE_WIDTH))
+        terminal.map_or(MAX_LINE_WIDTH, text_columns)
     }
 
     /// Prints one line, unless only errors are printed.
@@ -418,7 +585,7 @@ impl ProgressPrinter {
     }
 
     fn write_line(&mut self, text: &str) {
-        self.stop_spinner();
+        self.close_live();
         if self.verbosity == Verbosity::Silent {
             return;
         }
@@ -436,17 +603,27 @@ impl ProgressPrinter {
         };
     }
 
-    fn start_spinner(&mut self, doing: &'static str) {
-        if !self.is_terminal || self.verbosity <= Verbosity::Quiet {
+    fn start_live(&mut self, status: LiveStatus) {
+        self.close_live();
+        if !self.is_live || self.verbosity <= Verbosity::Quiet {
             return;
         }
-        self.stop_spinner();
-        self.spinner = Some(Spinner::start(doing));
+        let options = LiveOptions {
+            is_erasable: self.result_follows,
+            is_verbose: self.verbosity == Verbosity::Verbose,
+            sensitive_answers: &self.sensitive_answers,
+        };
+        self.live = Some(LiveArea::start(status, &options));
     }
 
-    fn stop_spinner(&mut self) {
-        self.spinner = None;
+    fn close_live(&mut self) {
+        self.live = None;
     }
+}
+
+/// The maximum number of columns of a line at a terminal.
+fn text_columns(terminal: usize) -> usize {
+    terminal.clamp(40, MAX_LINE_WIDTH)
 }
 
 /// Whether output to `stream` may be coloured: depends on the environment and on whether it is a
@@ -455,56 +632,11 @@ fn has_colours(stream: &impl RawStream) -> bool {
     !matches!(AutoStream::choice(stream), ColorChoice::Never)
 }
 
-/// At most `room` characters of a line, ending in `…` if truncated.
-fn clip_line(line: &str, room: usize) -> String {
-    if line.chars().count() <= room {
-        return line.to_owned();
-    }
-    line.chars().take(room.saturating_sub(1)).chain(['…']).collect()
-}
-
-/// `line` split at spaces into pieces of at most `room` characters; a longer word stays whole.
-fn wrap_words(line: &str, room: usize) -> Vec<&str> {
-    let mut pieces = Vec::new();
-    let mut rest = line;
-    while let Some((end, _)) = rest.char_indices().nth(room) {
-        let indent = rest.len() - rest.trim_start().len();
-        let fits = rest[..end].rfind(' ').filter(|at| *at > indent);
-        let blank = if rest[end..].starts_with(' ') { Some(end) } else { fits };
-        let Some(at) = blank.or_else(|| rest[end..].find(' ').map(|at| end + at)) else { break };
-        pieces.push(&rest[..at]);
-        rest = rest[at..].trim_start();
-    }
-    pieces.push(rest);
-    pieces
-}
-
 /// The state that a rollback restored, in words.
 fn describe_rollback(to: Option<u32>, tree: SnapshotId) -> String {
     match to {
         Some(0) => "restored to the beginning of the run".to_owned(),
         Some(to) => format!("restored to the end of iteration {to}"),
         None => format!("restored to {tree}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prose_is_cut_at_blanks() {
-        assert_eq!(wrap_words("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrap_words("one two three", 6), ["one", "two", "three"]);
-        assert_eq!(wrap_words("    indented text", 8), ["    indented", "text"]);
-        assert_eq!(wrap_words("https://a.example/long x", 5), ["https://a.example/long", "x"]);
-        assert_eq!(wrap_words("äöü äöü", 3), ["äöü", "äöü"]);
-        assert_eq!(wrap_words("", 3), [""]);
-    }
-
-    #[test]
-    fn a_line_that_is_cut_says_so() {
-        assert_eq!(clip_line("abc", 3), "abc");
-        assert_eq!(clip_line("äöüß", 3), "äö…");
     }
 }

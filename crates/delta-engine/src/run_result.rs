@@ -1,9 +1,11 @@
 //! RunResult v2.0: the result of a run, computed from its state.
 
+use delta_agent::ask_human::InteractionRequest;
+use delta_base::quantity::format_count;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::time::Timestamp;
 use delta_llm::llm::ModelChoice;
-use delta_run::event::{InputType, RunStatus};
+use delta_run::event::{RunStatus, round_usd};
 use delta_run::run::RunMetadata;
 use delta_run::state::RunState;
 use serde::Serialize;
@@ -28,9 +30,9 @@ pub struct RunResult {
     /// The error of a FAILED or INTERRUPTED run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<RunErrorInfo>,
-    /// The open question of a run that is WAITING_FOR_INPUT.
+    /// What a run that is WAITING_FOR_INPUT waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub interaction: Option<PendingInteraction>,
+    pub interaction: Option<InteractionRequest>,
     /// Iterations, time, tokens and cost.
     pub metrics: RunMetrics,
     /// The agent and the workspace.
@@ -38,6 +40,9 @@ pub struct RunResult {
     /// Sensitive answers, which the text format redacts.
     #[serde(skip)]
     pub sensitive: Vec<String>,
+    /// The command that continues a FAILED run.
+    #[serde(skip)]
+    pub continue_command: Option<ContinueCommand>,
 }
 
 /// The error of a run that ended without a result.
@@ -51,17 +56,6 @@ pub struct RunErrorInfo {
     /// How to resolve it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,
-}
-
-/// The question of a run that waits for an answer.
-#[derive(Debug, Clone, Serialize)]
-pub struct PendingInteraction {
-    /// The text of the question.
-    pub prompt: String,
-    /// The kind of answer that is expected.
-    pub input_type: InputType,
-    /// Whether the answer must not be shown.
-    pub sensitive: bool,
 }
 
 /// Iterations, time, tokens and cost.
@@ -90,6 +84,56 @@ pub struct UsageTotal {
     pub output_tokens: u64,
     /// The same by model, with the cached part of the input.
     pub model_usage: Map<String, Json>,
+    /// Tokens that the endpoint read from its cache, a part of `input_tokens`.
+    #[serde(skip)]
+    pub cached_input_tokens: u64,
+    /// Whether the usage of some answer is unknown.
+    #[serde(skip)]
+    pub is_partial: bool,
+}
+
+impl UsageTotal {
+    /// What all answers of a run have used.
+    pub fn from_state(state: &RunState) -> Self {
+        let mut total = Self::default();
+        for usage in &state.usage {
+            total.input_tokens += usage.input_tokens;
+            total.cached_input_tokens += usage.cached_input_tokens;
+            total.output_tokens += usage.output_tokens;
+            total.model_usage.insert(
+                usage.model.clone(),
+                json!({
+                    "input_tokens": usage.input_tokens,
+                    "cached_input_tokens": usage.cached_input_tokens,
+                    "output_tokens": usage.output_tokens,
+                    "cost_usd": usage.cost_usd.map(round_usd),
+                }),
+            );
+        }
+        total.total_cost_usd = state.usage_summary().cost_usd;
+        total.is_partial = state.unmetered;
+        total
+    }
+
+    /// The total in words: `12.3k tokens in (45% cached), 340 out, 0.0123 USD`; `None` without any token.
+    pub fn describe(&self) -> Option<String> {
+        if self.input_tokens + self.output_tokens == 0 {
+            return None;
+        }
+        let bound = if self.is_partial { "at least " } else { "" };
+        let mut text = format!("{bound}{} tokens in", format_count(self.input_tokens));
+        let cached = u128::from(self.cached_input_tokens) * 100;
+        if let Some(share @ 1..) = cached.checked_div(u128::from(self.input_tokens)) {
+            text.push_str(&format!(" ({share}% cached)"));
+        }
+        text.push_str(&format!(", {} out", format_count(self.output_tokens)));
+        match self.total_cost_usd {
+            Some(cost) if cost > 0.0 && cost < 0.0001 => text.push_str(", less than 0.0001 USD"),
+            Some(cost) => text.push_str(&format!(", {cost:.4} USD")),
+            None => {}
+        }
+        Some(text)
+    }
 }
 
 /// The agent and the workspace.
@@ -114,26 +158,25 @@ impl RunResult {
             status,
             result: state.result.clone().filter(|_| status == RunStatus::Completed),
             error: run_error_info(state, status),
-            interaction: state.question().filter(|_| status == RunStatus::WaitingForInput).map(
-                |question| PendingInteraction {
-                    prompt: question.prompt.clone(),
-                    input_type: question.input_type,
-                    sensitive: question.sensitive,
-                },
-            ),
+            interaction: state
+                .human_request()
+                .filter(|_| status == RunStatus::WaitingForInput)
+                .map(InteractionRequest::new),
             metrics: RunMetrics {
                 iterations: state.iterations,
                 duration_ms: u64::try_from(end_time.as_millis() - start_time.as_millis())
                     .unwrap_or(0),
                 start_time,
                 end_time,
-                usage: usage_total(state),
+                usage: UsageTotal::from_state(state),
             },
             metadata: ResultMetadata {
                 agent_name: metadata.agent_name,
                 workspace_path: metadata.work_dir,
             },
             sensitive: state.sensitive_answers.clone(),
+            continue_command: (status == RunStatus::Failed)
+                .then(|| ContinueCommand::for_failed_run(state)),
         })
     }
 
@@ -160,16 +203,17 @@ impl RunResult {
             },
             metadata: ResultMetadata { agent_name: String::new(), workspace_path: String::new() },
             sensitive: Vec::new(),
+            continue_command: None,
         }
     }
 }
 
 fn run_error_info(state: &RunState, status: RunStatus) -> Option<RunErrorInfo> {
-    let next = ContinueCommand::from_state(state).to_string();
     match (status, &state.error) {
         (RunStatus::Failed, Some((message, details))) => {
             // The question is still open.
-            let hint = state.question().map(|_| format!("`{next} -i` asks again"));
+            let next = ContinueCommand::for_failed_run(state);
+            let hint = state.human_request().map(|_| format!("`{next}` asks again"));
             Some(RunErrorInfo {
                 kind: details.kind.clone(),
                 message: message.clone(),
@@ -179,7 +223,7 @@ fn run_error_info(state: &RunState, status: RunStatus) -> Option<RunErrorInfo> {
         (RunStatus::Interrupted, _) => Some(RunErrorInfo {
             kind: "interrupted".to_owned(),
             message: "the run was interrupted".to_owned(),
-            details: Some(format!("`{next}` resumes the run")),
+            details: Some(format!("`{}` resumes the run", ContinueCommand::from_state(state))),
         }),
         _ => None,
     }
@@ -193,6 +237,7 @@ pub struct ContinueCommand {
     work_dir: PathBuf,
     model: Option<String>,
     message: Option<String>,
+    asks_again: bool,
 }
 
 impl ContinueCommand {
@@ -205,6 +250,16 @@ impl ContinueCommand {
             work_dir: start.map_or_else(|| ".".into(), |start| PathBuf::from(&start.work_dir)),
             model: model.map(str::to_owned),
             message: None,
+            asks_again: false,
+        }
+    }
+
+    /// Continues a FAILED run, which needs a message or has an open question.
+    pub fn for_failed_run(state: &RunState) -> Self {
+        let command = Self::from_state(state);
+        match state.human_request() {
+            Some(_) => Self { asks_again: true, ..command },
+            None => command.with_message("Try again"),
         }
     }
 
@@ -220,6 +275,11 @@ impl ContinueCommand {
         Self { model: model.map(ToString::to_string).or(self.model), ..self }
     }
 
+    /// The same run and options for the command `delta NAME RUN`.
+    pub fn to_reply(&self, name: &'static str) -> ReplyCommand {
+        ReplyCommand { name, command: self.clone() }
+    }
+
     /// Adds a message.
     #[must_use]
     pub fn with_message(self, message: &str) -> Self {
@@ -229,14 +289,31 @@ impl ContinueCommand {
 
 impl fmt::Display for ContinueCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "delta continue --run-id {} -w {}",
-            self.run_id,
-            shell_quote_path(&self.work_dir)
-        )?;
+        write!(f, "delta continue --run-id {}", self.run_id)?;
+        self.write_options(f)
+    }
+}
+
+/// A [`ContinueCommand`] under another name, such as `delta approve`.
+#[derive(Debug, Clone)]
+pub struct ReplyCommand {
+    name: &'static str,
+    command: ContinueCommand,
+}
+
+impl fmt::Display for ReplyCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "delta {} {}", self.name, self.command.run_id)?;
+        self.command.write_options(f)
+    }
+}
+
+impl ContinueCommand {
+    fn write_options(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " -w {}", shell_quote_path(&self.work_dir))?;
         self.model.iter().try_for_each(|model| write!(f, " --model {}", shell_quote(model)))?;
-        self.message.iter().try_for_each(|message| write!(f, " -m {}", quote_prose(message)))
+        self.message.iter().try_for_each(|message| write!(f, " -m {}", quote_prose(message)))?;
+        if self.asks_again { f.write_str(" -i") } else { Ok(()) }
     }
 }
 
@@ -246,30 +323,23 @@ fn quote_prose(text: &str) -> String {
     if is_plain && text.contains(' ') { format!("\"{text}\"") } else { shell_quote(text) }
 }
 
-fn usage_total(state: &RunState) -> UsageTotal {
-    let mut total = UsageTotal::default();
-    for usage in &state.usage {
-        total.input_tokens += usage.input_tokens;
-        total.output_tokens += usage.output_tokens;
-        total.model_usage.insert(
-            usage.model.clone(),
-            json!({
-                "input_tokens": usage.input_tokens,
-                "cached_input_tokens": usage.cached_input_tokens,
-                "output_tokens": usage.output_tokens,
-                "cost_usd": usage.cost_usd.map(round_usd),
-            }),
-        );
-    }
-    // The sum is known only if every part is.
-    let costs: Option<Vec<f64>> = state.usage.iter().map(|usage| usage.cost_usd).collect();
-    total.total_cost_usd = costs
-        .filter(|costs| !costs.is_empty() && !state.unmetered)
-        .map(|costs| round_usd(costs.iter().sum()));
-    total
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Removes the noise of binary fractions.
-fn round_usd(amount: f64) -> f64 {
-    (amount * 1e12).round() / 1e12
+    #[test]
+    fn c_25_5_a_total_in_words() {
+        let total = UsageTotal { input_tokens: 12_345, output_tokens: 340, ..Default::default() };
+        let describe = |total: UsageTotal| total.describe().unwrap();
+        assert_eq!(describe(total.clone()), "12.3k tokens in, 340 out");
+        let cached = UsageTotal { cached_input_tokens: 5_600, ..total.clone() };
+        assert_eq!(describe(cached), "12.3k tokens in (45% cached), 340 out");
+        let cost = |cost| UsageTotal { total_cost_usd: Some(cost), ..total.clone() };
+        assert_eq!(describe(cost(0.01234)), "12.3k tokens in, 340 out, 0.0123 USD");
+        assert_eq!(describe(cost(1e-5)), "12.3k tokens in, 340 out, less than 0.0001 USD");
+        assert_eq!(describe(cost(0.0)), "12.3k tokens in, 340 out, 0.0000 USD");
+        let partial = UsageTotal { is_partial: true, ..total };
+        assert_eq!(describe(partial), "at least 12.3k tokens in, 340 out");
+        assert_eq!(UsageTotal::default().describe(), None);
+    }
 }

@@ -168,6 +168,11 @@ impl HttpClient {
         self.uri.host().unwrap_or_default()
     }
 
+    /// Whether the URL has the scheme `http`.
+    pub fn is_plain_http(&self) -> bool {
+        self.uri.scheme_str() == Some("http")
+    }
+
     /// Whether the requests go through a proxy.
     pub fn has_proxy(&self) -> bool {
         self.config.proxy().is_some()
@@ -324,6 +329,7 @@ impl HttpExchange<'_> {
                 let was_reused = !self.client.watch.has_connected();
                 HttpError::NoResponse { error: Error::Io(io), was_reused }
             }
+            Error::Protocol(_) if self.client.watch.has_received_tls() => HttpError::TlsExpected,
             Error::Protocol(_) | Error::LargeResponseHeader(..) | Error::Http(_) => {
                 HttpError::BrokenResponse(error)
             }

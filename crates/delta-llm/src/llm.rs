@@ -128,6 +128,8 @@ pub struct LlmRequest<'a> {
     pub last_message: &'a str,
     /// The index of the next turn of a script or call of a recording, according to the journal.
     pub script_turn: usize,
+    /// Whether the observer of the call gets the text as it arrives.
+    pub is_live: bool,
 }
 
 /// The body of a response, as JSON text: nearly always it is recorded and not parsed.
@@ -274,17 +276,38 @@ impl LlmError {
     }
 }
 
-/// Gets each failed attempt when it fails.
-pub type AttemptObserver<'a> = &'a mut dyn FnMut(&Attempt);
+/// The number of a try, and how many tries a call has at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TryNumber {
+    /// The number, counted from 1.
+    pub number: u32,
+    /// The maximum.
+    pub of: u32,
+}
+
+/// What happens while a provider waits for a reply.
+#[derive(Debug)]
+pub enum CallProgress<'a> {
+    /// An attempt has failed; with the number of the next one, if there is one.
+    AttemptFailed(&'a Attempt, TryNumber),
+    /// The next piece of the reply's text, as it arrives.
+    Text(&'a str),
+    /// The next piece of the reply's reasoning.
+    Reasoning(&'a str),
+}
+
+/// Gets the progress of a call.
+pub type CallObserver<'a> = &'a mut dyn FnMut(CallProgress<'_>);
 
 /// A source of replies.
 pub trait Provider {
-    /// Waits for one complete reply, at most until `cancel` is set.
+    /// Waits for one complete reply, at most until `cancel` is set. A provider that cannot stream passes no text to
+    /// `observe`.
     fn complete(
         &mut self,
         request: &LlmRequest<'_>,
         cancel: &CancelToken,
-        observe_attempt: AttemptObserver<'_>,
+        observe: CallObserver<'_>,
     ) -> Result<Reply, LlmError>;
 }
 

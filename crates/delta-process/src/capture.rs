@@ -2,6 +2,7 @@
 
 use delta_base::durable;
 use delta_base::redact::{Secrets, StreamRedactor};
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -99,9 +100,11 @@ impl OutputRecorder {
         self
     }
 
-    /// Takes the next piece, not yet redacted.
-    pub(super) fn push(&mut self, piece: &[u8]) {
-        self.sink.push(&self.redactor.push(piece));
+    /// Takes the next piece, not yet redacted; returns what is final after it, redacted.
+    pub(super) fn push<'a>(&mut self, piece: &'a [u8]) -> Cow<'a, [u8]> {
+        let redacted = self.redactor.push(piece);
+        self.sink.push(&redacted);
+        redacted
     }
 
     /// When [`OutputRecorder::flush`] is due.
@@ -303,7 +306,7 @@ mod tests {
         for keep in [0, 1, 2, 7, 20, 99, 100, 101, usize::MAX] {
             for size in [1, 3, 10, 64, 100] {
                 let mut recorder = recorder(keep, None);
-                stream.chunks(size).for_each(|piece| recorder.push(piece));
+                stream.chunks(size).for_each(|piece| drop(recorder.push(piece)));
                 let capture = recorder.finish();
                 let half = keep / 2;
                 let expected = if keep < 100 {
@@ -363,7 +366,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut recorder = recorder(4, Some(dir.path().join("x.stdout")));
         recorder.sink.max_spool_bytes = 100_000;
-        (0..3).for_each(|_| recorder.push(&[b'a'; 50_000]));
+        (0..3).for_each(|_| drop(recorder.push(&[b'a'; 50_000])));
         recorder.push(b"end");
         let capture = recorder.finish();
         assert_eq!((capture.bytes, capture.discarded, capture.whole), (150_003, 50_003, None));

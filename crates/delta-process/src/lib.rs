@@ -216,6 +216,18 @@ pub struct PreparedProcess<'a> {
     child: Result<(PathBuf, PreparedChild), ProcessEnd>,
 }
 
+/// A piece of the output of a running process, redacted.
+#[derive(Debug)]
+pub struct OutputPiece<'a> {
+    /// Whether the process printed it to its standard error.
+    pub is_stderr: bool,
+    /// The bytes, which may begin or end inside a character.
+    pub bytes: &'a [u8],
+}
+
+/// Gets the output of a process as it is printed.
+pub type OutputObserver<'a> = &'a mut dyn FnMut(OutputPiece<'_>);
+
 /// Does everything for `command` that can be done before its start.
 pub fn prepare_process<'a>(command: &'a ProcessCommand<'a>) -> PreparedProcess<'a> {
     let containment = command.context.containment.as_ref();
@@ -239,15 +251,29 @@ impl PreparedProcess<'_> {
     /// second at most; then [`LaunchContext::containment`] says what becomes of them. A process that survives SIGKILL (the
     /// kernel waits for a dead disk) is abandoned after another second.
     pub fn run(self, cancel: &CancelToken) -> ProcessResult {
-        self.run_with(cancel, TERMINATION_GRACE)
+        self.run_with(cancel, TERMINATION_GRACE, None)
     }
 
-    fn run_with(self, cancel: &CancelToken, grace: Duration) -> ProcessResult {
+    /// As [`PreparedProcess::run`]; `observer` gets the output as it is printed.
+    pub fn run_observed(
+        self,
+        cancel: &CancelToken,
+        observer: Option<OutputObserver<'_>>,
+    ) -> ProcessResult {
+        self.run_with(cancel, TERMINATION_GRACE, observer)
+    }
+
+    fn run_with(
+        self,
+        cancel: &CancelToken,
+        grace: Duration,
+        observer: Option<OutputObserver<'_>>,
+    ) -> ProcessResult {
         let start = Instant::now();
         let running =
             if cancel.is_requested() { Err(ProcessEnd::Cancelled) } else { self.start(grace) };
         let mut result = match running {
-            Ok(running) => running.finish(cancel),
+            Ok(running) => running.finish(cancel, observer),
             Err(end) => ProcessResult {
                 end,
                 duration: Duration::ZERO,
@@ -366,10 +392,14 @@ impl<'a> PreparedProcess<'a> {
 }
 
 impl RunningProcess<'_> {
-    fn finish(mut self, cancel: &CancelToken) -> ProcessResult {
+    fn finish(
+        mut self,
+        cancel: &CancelToken,
+        mut observer: Option<OutputObserver<'_>>,
+    ) -> ProcessResult {
         // A process group has the id of its leader.
         cancel.set_child_group(self.pid.as_raw_pid());
-        let early_end = self.supervise(cancel);
+        let early_end = self.supervise(cancel, &mut observer);
         cancel.set_child_group(0);
         let left = match &self.call {
             Some(call) if early_end.is_none() => {
@@ -400,20 +430,24 @@ impl RunningProcess<'_> {
     /// Reads what background processes printed when they were ended.
     fn read_rest(&mut self) {
         let mut buffer = [MaybeUninit::uninit(); READ_BUFFER_BYTES];
-        self.stdout.read(&mut buffer);
-        self.stderr.read(&mut buffer);
+        self.stdout.read(&mut buffer, &mut None);
+        self.stderr.read(&mut buffer, &mut None);
     }
 
     /// Runs through the stages; returns the reason if the child was terminated.
-    fn supervise(&mut self, cancel: &CancelToken) -> Option<ProcessEnd> {
+    fn supervise(
+        &mut self,
+        cancel: &CancelToken,
+        observer: &mut Option<OutputObserver<'_>>,
+    ) -> Option<ProcessEnd> {
         // Uninitialised, because most children print less.
         let mut buffer = [MaybeUninit::uninit(); READ_BUFFER_BYTES];
         let mut early_end = None;
         while !self.is_finished() {
             self.wait(cancel);
             self.write_stdin();
-            self.stdout.read(&mut buffer);
-            self.stderr.read(&mut buffer);
+            self.stdout.read(&mut buffer, observer);
+            self.stderr.read(&mut buffer, observer);
             self.reap();
             if let Some(reason) = self.advance(cancel.is_requested()) {
                 early_end = Some(reason);
@@ -571,6 +605,7 @@ struct OutputStream {
     /// `None` after the end of file.
     pipe: Option<PipeReader>,
     recorder: OutputRecorder,
+    is_stderr: bool,
 }
 
 impl OutputStream {
@@ -585,17 +620,22 @@ impl OutputStream {
             file,
         )
         .with_inline_bytes(inline_bytes);
-        Self { pipe: Some(pipe), recorder }
+        Self { pipe: Some(pipe), recorder, is_stderr: name == "stderr" }
     }
 
     /// Reads what is available, and after a short read tries once more, because that is usually the end of file. Flushes
     /// the spool file when it is due.
-    fn read(&mut self, buffer: &mut [MaybeUninit<u8>]) {
+    fn read(&mut self, buffer: &mut [MaybeUninit<u8>], observer: &mut Option<OutputObserver<'_>>) {
         for _ in 0..2 {
             let Some(pipe) = &self.pipe else { break };
             match rustix::io::read(pipe, &mut *buffer) {
                 Ok((piece @ [_, ..], rest)) => {
-                    self.recorder.push(piece);
+                    let bytes = self.recorder.push(piece);
+                    if let Some(observe) = observer
+                        && !bytes.is_empty()
+                    {
+                        observe(OutputPiece { is_stderr: self.is_stderr, bytes: &bytes });
+                    }
                     if rest.is_empty() {
                         break;
                     }

@@ -190,7 +190,7 @@ fn a_tool_that_ignores_sigterm_is_killed() {
         let argv = shell(script);
         let command = ProcessCommand { timeout: 2 * SHORT, marks: &[mark], ..bench.command(&argv) };
         let cancel = CancelToken::manual().unwrap();
-        let finished = prepare_process(&command).run_with(&cancel, SHORT);
+        let finished = prepare_process(&command).run_with(&cancel, SHORT, None);
         assert_eq!((finished.end, text(&finished.stdout)), (ProcessEnd::TimedOut, "deaf\n"));
         assert!(finished.duration >= 3 * SHORT, "{:?}", finished.duration);
         assert!(finished.duration < MINUTE / 2, "{:?}", finished.duration);
@@ -261,7 +261,7 @@ fn the_end_is_detected_without_a_pidfd() {
         prepare_process(&command).start(TERMINATION_GRACE).unwrap_or_else(|end| panic!("{end:?}"));
     running.exit_fd = None;
     let start = Instant::now();
-    assert_eq!(running.finish(&cancel).end, ProcessEnd::Exited(3));
+    assert_eq!(running.finish(&cancel, None).end, ProcessEnd::Exited(3));
     assert!(start.elapsed() < MINUTE / 2);
 }
 
@@ -346,7 +346,7 @@ fn the_process_group_exists_before_the_child_runs() {
             .start(TERMINATION_GRACE)
             .unwrap_or_else(|end| panic!("{end:?}"));
         assert_eq!(rustix::process::getpgid(Some(running.pid)), Ok(running.pid));
-        assert_eq!(running.finish(&cancel).end, ProcessEnd::Exited(0));
+        assert_eq!(running.finish(&cancel, None).end, ProcessEnd::Exited(0));
     }
 }
 

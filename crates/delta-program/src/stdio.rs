@@ -10,6 +10,16 @@ pub fn print_text(text: &str) -> bool {
     print_unchanged(&clean_for_terminal(text, strip_terminal_controls)).is_ok()
 }
 
+/// Prints text with styles on stdout; without them where there is no terminal or the user wants none. The text must have
+/// no other control characters. Returns false when nothing reads stdout.
+pub fn print_styled(text: &str) -> bool {
+    let choice = anstream::AutoStream::choice(&io::stdout());
+    if choice == anstream::ColorChoice::Never {
+        return print_unchanged(&anstream::adapter::strip_str(text).to_string()).is_ok();
+    }
+    print_unchanged(text).is_ok()
+}
+
 /// Prints lines of JSON on stdout, on a terminal with escapes for control characters. Returns false when nothing reads
 /// stdout.
 pub fn print_json(text: &str) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! Pure. An answer can have thousands of calls with several events each, so no event and no step searches all of them.
 
+use crate::approval::ApprovalRequest;
 use crate::event::HumanQuestion;
 use crate::state::{FINISH_TOOL, PendingCall};
 use std::collections::{BTreeSet, HashMap};
@@ -18,6 +19,9 @@ pub(super) enum CallPhase {
     AwaitingReply(HumanQuestion),
     /// A human answered, but the call has no result yet.
     Replied(String),
+    AwaitingApproval(Box<ApprovalRequest>),
+    /// An operator decided, but the call has not started.
+    Decided,
 }
 
 /// The calls of one answer, in its order.

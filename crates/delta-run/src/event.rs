@@ -3,6 +3,7 @@
 //! Reading ignores unknown fields, so that an older delta reads a newer journal as far as it knows the events. Writing is
 //! exact.
 
+use crate::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::time::Timestamp;
 use delta_llm::llm::{ToolCall, Usage};
@@ -82,6 +83,10 @@ pub enum Payload {
         /// The answer, even if it is sensitive.
         response: String,
     },
+    /// The run waits for an operator to approve a call.
+    ApprovalRequest(Box<ApprovalRequest>),
+    /// An operator approved or denied the call.
+    ApprovalDecision(Box<ApprovalDecision>),
     /// The engine reports an error.
     Error {
         /// The message for the user.
@@ -126,6 +131,12 @@ pub enum Payload {
         status: RunStatus,
         /// The number of LLM answers so far.
         final_iteration: u32,
+        /// The name of the agent; absent in runs of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent_name: Option<String>,
+        /// The tokens and the cost of the run so far; absent in runs of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<UsageSummary>,
         /// The seal of the journal up to here: see [`crate::seal`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seal: Option<String>,
@@ -140,6 +151,51 @@ pub enum Payload {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seal: Option<String>,
     },
+}
+
+/// Tokens and cost, of all models together.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct UsageSummary {
+    /// Tokens of the requests.
+    pub input_tokens: u64,
+    /// Tokens of the requests that the endpoint read from its cache; `input_tokens` includes them.
+    pub cached_input_tokens: u64,
+    /// Tokens of the answers.
+    pub output_tokens: u64,
+    /// USD; absent if the cost of any part is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+}
+
+impl UsageSummary {
+    /// Adds up the usage of each model. `unmetered` says that the usage of some answer is unknown.
+    pub fn from_models(models: &[Usage], unmetered: bool) -> Self {
+        let costs: Option<Vec<f64>> = models.iter().map(|usage| usage.cost_usd).collect();
+        Self {
+            input_tokens: models.iter().map(|usage| usage.input_tokens).sum(),
+            cached_input_tokens: models.iter().map(|usage| usage.cached_input_tokens).sum(),
+            output_tokens: models.iter().map(|usage| usage.output_tokens).sum(),
+            cost_usd: costs
+                .filter(|costs| !costs.is_empty() && !unmetered)
+                .map(|costs| round_usd(costs.iter().sum())),
+        }
+    }
+
+    /// Whether both are the same, but for the last digits of the cost, which JSON may change.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let is_same_cost = match (self.cost_usd, other.cost_usd) {
+            (Some(one), Some(other)) => (one - other).abs() <= 1e-9,
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        let tokens =
+            |usage: &Self| (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens);
+        is_same_cost && tokens(self) == tokens(other)
+    }
+}
+
+/// Removes the noise of binary fractions.
+pub fn round_usd(amount: f64) -> f64 {
+    (amount * 1e12).round() / 1e12
 }
 
 /// The process that started or continued the run: see [`Payload::EngineStart`].
@@ -307,6 +363,9 @@ pub struct ActionRequest {
     /// The io/ record that the execution will have, relative to the run directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<String>,
+    /// Who approved the call; absent if it starts nothing or its tool needs no approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<CallApproval>,
 }
 
 /// The result of a call: see [`Payload::ActionResult`].
@@ -429,6 +488,8 @@ impl Payload {
             | Self::UserMessage { .. }
             | Self::HumanInputRequest(_)
             | Self::HumanInputReceived { .. }
+            | Self::ApprovalRequest(_)
+            | Self::ApprovalDecision(_)
             | Self::Snapshot(_)
             | Self::Rollback { .. }
             | Self::Fork(_)
@@ -463,6 +524,8 @@ impl Payload {
             Self::ActionRequest(request) => Some(request.iteration),
             Self::ActionResult(result) => Some(result.iteration),
             Self::HumanInputRequest(question) => Some(question.iteration),
+            Self::ApprovalRequest(request) => Some(request.iteration),
+            Self::ApprovalDecision(decision) => Some(decision.iteration),
             Self::HumanInputReceived { iteration, .. }
             | Self::HookExecution { iteration, .. }
             | Self::Rollback { iteration, .. } => Some(*iteration),

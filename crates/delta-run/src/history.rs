@@ -3,6 +3,7 @@
 //! Pure. The engine decides with [`crate::state`] instead. No event is left out: one that belongs to no call is in
 //! [`Iteration::interleaved_events`] or [`RunHistory::trailing_events`].
 
+use crate::approval::{ApprovalDecision, ApprovalRequest};
 use crate::conversation::Conversation;
 use crate::event::{ActionRequest, ActionResult, Event, HumanQuestion, Payload, Thought};
 use delta_base::time::Timestamp;
@@ -54,6 +55,10 @@ pub struct CallHistory<'a> {
     pub question: Option<EventRef<&'a HumanQuestion>>,
     /// The answer to the question.
     pub answer: Option<EventRef<&'a str>>,
+    /// The approval that was asked for.
+    pub approval_request: Option<EventRef<&'a ApprovalRequest>>,
+    /// The decision on it.
+    pub approval_decision: Option<EventRef<&'a ApprovalDecision>>,
     /// Its ACTION_RESULT.
     pub result: Option<EventRef<&'a ActionResult>>,
 }
@@ -115,6 +120,16 @@ impl<'a> RunHistory<'a> {
                     call.answer = Some(event.with(response));
                 }
             }
+            Payload::ApprovalRequest(request) => {
+                if let Some(call) = self.call_mut(&request.call_id) {
+                    call.approval_request = Some(event.with(request));
+                }
+            }
+            Payload::ApprovalDecision(decision) => {
+                if let Some(call) = self.call_mut(&decision.call_id) {
+                    call.approval_decision = Some(event.with(decision));
+                }
+            }
             _ => match self.iterations.last_mut().filter(|last| !last.is_complete()) {
                 Some(iteration) => iteration.interleaved_events.push(event),
                 None => self.trailing_events.push(event),
@@ -144,7 +159,16 @@ impl<'a> RunHistory<'a> {
 
 impl<'a> CallHistory<'a> {
     fn new(id: String, tool_call: &'a ToolCall) -> Self {
-        Self { id, tool_call, request: None, question: None, answer: None, result: None }
+        Self {
+            id,
+            tool_call,
+            request: None,
+            question: None,
+            answer: None,
+            approval_request: None,
+            approval_decision: None,
+            result: None,
+        }
     }
 }
 
@@ -185,6 +209,8 @@ mod tests {
             run_id: "r".to_owned(),
             status: RunStatus::Interrupted,
             final_iteration: 1,
+            agent_name: None,
+            usage: None,
             seal: None,
         };
         let events = [

@@ -3,6 +3,7 @@
 //! A run changes only through [`Run::record`]. A recorded event is part of the state at once; [`Run::commit`] makes it
 //! durable and notifies the observer. Every action begins with a commit.
 
+use crate::approval::ApprovalRequest;
 use crate::event::{
     Event, ForkOrigin, HumanQuestion, Payload, ProcessInfo, RunStatus, Thought, WorkspaceSnapshot,
 };
@@ -16,11 +17,15 @@ use delta_base::id::{RunId, SnapshotId};
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::time::{Clock, Timestamp};
-use delta_llm::llm::{Attempt, CallArguments};
+use delta_llm::llm::{Attempt, CallArguments, TryNumber};
+use delta_process::OutputPiece;
 use delta_snapshot::{SnapshotError, SnapshotStore};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+
+/// The file in a run directory with its [`RunMetadata`].
+pub const METADATA_FILE: &str = "metadata.json";
 
 /// The least time between two updates of the metadata of a running run, in milliseconds.
 const METADATA_INTERVAL_MS: i64 = 1_000;
@@ -30,18 +35,27 @@ const METADATA_INTERVAL_MS: i64 = 1_000;
 pub enum RunNotice<'a> {
     /// Events were written to the journal. They survive the end of the process, but not yet a power failure.
     EventsWritten(&'a [Event]),
-    /// An event has become durable.
-    EventDurable(&'a Event),
+    /// An event has become durable. The state is the one after all events that became durable with it.
+    EventDurable(&'a Event, &'a RunState),
     /// A call of the LLM has started.
     LlmCallStarted,
+    /// The next piece of the answer's text, as it arrives. Only the live output of a terminal gets these pieces; nothing
+    /// records them.
+    AnswerPiece(&'a str),
+    /// The next piece of the answer's reasoning, likewise.
+    ReasoningPiece(&'a str),
+    /// The next piece of a tool's output, likewise.
+    OutputPiece(&'a OutputPiece<'a>),
     /// The LLM has answered, or the call has failed.
     LlmCallEnded,
     /// The reasoning that came with the answer.
     Reasoning(&'a str),
-    /// An attempt of an LLM call has failed.
-    AttemptFailed(&'a Attempt),
+    /// An attempt of an LLM call has failed; with the number of the next one, if there is one.
+    AttemptFailed(&'a Attempt, TryNumber),
     /// The run waits for the answer to a question, which an earlier process may have asked.
     WaitingForAnswer(&'a HumanQuestion),
+    /// The run waits for the approval of a call, for which an earlier process may have asked.
+    WaitingForApproval(&'a ApprovalRequest),
     /// A warning for the user that is not an event.
     Warning(&'a str),
 }
@@ -124,7 +138,7 @@ impl RunMetadata {
 }
 
 fn metadata_path(run_dir: &Path) -> PathBuf {
-    run_dir.join("metadata.json")
+    run_dir.join(METADATA_FILE)
 }
 
 fn write_metadata(run_dir: &Path, metadata: &RunMetadata) -> Result<(), FileError> {
@@ -316,7 +330,7 @@ impl Run {
             self.notify(RunNotice::Warning(&error.to_string()));
         }
         for event in &events {
-            (self.observer)(RunNotice::EventDurable(event));
+            (self.observer)(RunNotice::EventDurable(event, &self.state));
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ pub fn locate_child_run(run_dir: &Path, child: &ChildRunEntry) -> Option<PathBuf
     let sibling = run_dir.with_file_name(child.run_id.as_str());
     [PathBuf::from(&child.run_dir), sibling].into_iter().find(|dir| {
         dir.file_name().is_some_and(|name| name == child.run_id.as_str())
-            && first_start(dir)
+            && read_first_start(dir)
                 .and_then(|start| start.parent)
                 .is_some_and(|parent| parent.run_id.as_str() == parent_id)
     })
@@ -93,10 +93,11 @@ pub fn locate_child_run(run_dir: &Path, child: &ChildRunEntry) -> Option<PathBuf
 
 /// The id of the run in a directory, as its first event records it. The directory may have another name.
 pub fn recorded_run_id(run_dir: &Path) -> Option<RunId> {
-    Some(first_start(run_dir)?.run_id)
+    Some(read_first_start(run_dir)?.run_id)
 }
 
-fn first_start(run_dir: &Path) -> Option<Box<EngineStart>> {
+/// Reads the first event of a run; `None` if it is not an ENGINE_START. The one of a fork is a copy.
+pub(crate) fn read_first_start(run_dir: &Path) -> Option<Box<EngineStart>> {
     let file = durable::open_no_follow(&run_dir.join(journal::JOURNAL_FILE)).ok()?;
     let mut line = String::new();
     BufReader::new(file.take(MAX_FIRST_EVENT_BYTES)).read_line(&mut line).ok()?;

@@ -281,6 +281,8 @@ mod tests {
                 run_id: "r".to_owned(),
                 status: RunStatus::Completed,
                 final_iteration: 1,
+                agent_name: None,
+                usage: None,
                 seal: None,
             },
         ];

@@ -4,13 +4,17 @@
 //! and asks again. A new run, a continued one and one whose engine was killed differ only in the length of the journal.
 
 use crate::answer_calls::{AnswerCalls, CallPhase};
+use crate::approval::{
+    ApprovalDecision, ApprovalLog, ApprovalRequest, AskedApproval, OperatorApproval,
+};
 use crate::conversation::Conversation;
 use crate::event::{
     EngineStart, ErrorDetails, Event, ForkOrigin, HumanQuestion, Payload, RunFork, RunStatus,
-    Thought,
+    Thought, UsageSummary,
 };
 use crate::snapshot_timeline::SnapshotTimeline;
 use crate::token_estimate::TokenRatio;
+use delta_base::id::RunId;
 use delta_base::time::Timestamp;
 use delta_llm::llm::{CallArguments, Usage};
 use serde_json::Value as Json;
@@ -61,6 +65,8 @@ pub enum RunStep {
     },
     /// Wait for a human to answer a question.
     Wait(HumanQuestion),
+    /// Wait for an operator to approve a call.
+    AskApproval(Box<ApprovalRequest>),
     /// Record the answer of a human as the result of a call.
     Reply {
         /// The call.
@@ -102,6 +108,15 @@ impl RunEnding {
     }
 }
 
+/// What a run waits for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum HumanRequest<'a> {
+    /// The answer to a question of the agent.
+    Question(&'a HumanQuestion),
+    /// The approval of a call.
+    Approval(&'a ApprovalRequest),
+}
+
 /// The state of a run.
 #[derive(Debug, Clone, Default)]
 pub struct RunState {
@@ -141,6 +156,8 @@ pub struct RunState {
     pub ratio: TokenRatio,
     /// The number of oldest iterations that the last request left out because they did not fit.
     pub left_out: usize,
+    /// The approvals of the last answer's calls.
+    approvals: ApprovalLog,
     /// Whether the last answer was cut off at its token limit.
     pub was_cut_off: bool,
     /// The answers of humans that are hidden on the screen.
@@ -202,6 +219,7 @@ impl RunState {
                 self.start = Some((**start).clone());
                 self.started_at = Some(event.timestamp);
                 self.iterations_at_start = self.iterations;
+                self.start_process_approvals(start.config.approve.as_ref());
                 self.error = None;
             }
             Payload::UserMessage { content } => {
@@ -233,6 +251,10 @@ impl RunState {
                 }
                 self.calls.set_phase(call_id, Some(CallPhase::Replied(response.clone())));
             }
+            Payload::ApprovalRequest(request) => self.apply_approval_request(request),
+            Payload::ApprovalDecision(decision) => {
+                self.apply_approval_decision(decision, event.timestamp)
+            }
             Payload::Error { error_message, error_details } => {
                 self.advance_script(error_details.script_turn);
                 self.count_discarded(&error_details.discarded_usage);
@@ -254,6 +276,32 @@ impl RunState {
                 if matches!(status, RunStatus::Completed | RunStatus::Failed) {
                     self.close_iteration();
                 }
+            }
+        }
+    }
+
+    fn apply_approval_request(&mut self, request: &ApprovalRequest) {
+        let phase = self.calls.phase(&request.call_id);
+        let repeats = matches!(phase, Some(CallPhase::Requested { starts: true, .. }));
+        let epoch = self.start.as_ref().map_or(0, |start| start.epoch);
+        self.approvals.add_request(request, epoch, repeats);
+        let phase = CallPhase::AwaitingApproval(Box::new(request.clone()));
+        self.calls.set_phase(&request.call_id, Some(phase));
+    }
+
+    fn apply_approval_decision(&mut self, decision: &ApprovalDecision, at: Timestamp) {
+        if self.approvals.add_decision(decision, at) {
+            self.calls.set_phase(&decision.call_id, Some(CallPhase::Decided));
+        }
+    }
+
+    /// Forgets what only the last process had approved; with `renew` of the operator, what earlier ones had decided, too.
+    fn start_process_approvals(&mut self, operator: Option<&OperatorApproval>) {
+        let renews = operator.is_some_and(|operator| operator.renew);
+        for request in self.approvals.start_process(renews) {
+            let id = request.call_id.clone();
+            if matches!(self.calls.phase(&id), Some(CallPhase::Decided)) {
+                self.calls.set_phase(&id, Some(CallPhase::AwaitingApproval(Box::new(request))));
             }
         }
     }
@@ -314,6 +362,7 @@ impl RunState {
             arguments: call.function.arguments.clone(),
         });
         self.calls = AnswerCalls::new(calls.collect());
+        self.approvals.start_answer();
         self.result = self.calls.is_empty().then(|| Json::from(thought.content.as_str()));
         self.advance_script(thought.script_turn);
         self.left_out = thought.left_out;
@@ -352,6 +401,23 @@ impl RunState {
         known.cost_usd = known.cost_usd.zip(usage.cost_usd).map(|(one, other)| one + other);
     }
 
+    /// The tokens and the cost of the run so far.
+    pub fn usage_summary(&self) -> UsageSummary {
+        UsageSummary::from_models(&self.usage, self.unmetered)
+    }
+
+    /// The event with which a process leaves the run `run_id` with `status`.
+    pub fn engine_end(&self, run_id: &RunId, status: RunStatus) -> Payload {
+        Payload::EngineEnd {
+            run_id: run_id.to_string(),
+            status,
+            final_iteration: self.iterations,
+            agent_name: self.start.as_ref().map(|start| start.agent_name.clone()),
+            usage: Some(self.usage_summary()),
+            seal: None,
+        }
+    }
+
     /// The next step of the engine. It depends on nothing but the events so far.
     pub fn next_step(&self) -> RunStep {
         // `finish` ends the run, so other calls of the answer come first. An agent's own tool of that name is not moved.
@@ -361,11 +427,16 @@ impl RunState {
                 CallPhase::Requested { starts: true, execution } => {
                     return RunStep::Settle { call, execution: execution.clone() };
                 }
-                // A call that starts no process can be repeated.
-                CallPhase::Queued | CallPhase::Requested { starts: false, .. } => {
+                // A call that starts no process can be repeated. What was decided is in the state.
+                CallPhase::Queued
+                | CallPhase::Requested { starts: false, .. }
+                | CallPhase::Decided => {
                     return RunStep::Act(call);
                 }
                 CallPhase::AwaitingReply(question) => return RunStep::Wait(question.clone()),
+                CallPhase::AwaitingApproval(request) => {
+                    return RunStep::AskApproval(request.clone());
+                }
                 CallPhase::Replied(response) => {
                     return RunStep::Reply { call, response: response.clone() };
                 }
@@ -392,6 +463,37 @@ impl RunState {
             CallPhase::AwaitingReply(question) => Some(question),
             _ => None,
         })
+    }
+
+    /// What the run waits for a person to answer.
+    pub fn human_request(&self) -> Option<HumanRequest<'_>> {
+        self.calls.open().find_map(|(_, phase)| match phase {
+            CallPhase::AwaitingReply(question) => Some(HumanRequest::Question(question)),
+            CallPhase::AwaitingApproval(request) => Some(HumanRequest::Approval(request)),
+            _ => None,
+        })
+    }
+
+    /// The approval that was asked for a call of the last answer.
+    pub fn asked_approval(&self, call_id: &str) -> Option<&AskedApproval> {
+        self.approvals.find_asked(call_id)
+    }
+
+    /// The time since which this process approves every call of a tool that would ask.
+    pub fn tool_approved_since(&self, tool: &str) -> Option<Timestamp> {
+        self.approvals.approved_since(tool)
+    }
+
+    /// What the operator said about approvals in the current process.
+    pub fn operator_approval(&self) -> Option<&OperatorApproval> {
+        self.start.as_ref()?.config.approve.as_ref()
+    }
+
+    /// Whether an earlier process had started the call, so that it may have taken effect.
+    pub fn had_started(&self, call_id: &str) -> bool {
+        let phase = self.calls.phase(call_id);
+        matches!(phase, Some(CallPhase::Requested { starts: true, .. }))
+            || self.asked_approval(call_id).is_some_and(|approval| approval.repeats_call)
     }
 
     /// Whether the call was requested and has no result or question yet.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The version of the layout of `.delta/`, as in its VERSION file.
 const LAYOUT_VERSION: &str = "1\n";
 /// The directory of a workspace that contains its runs.
-const CONTROL_DIR: &str = ".delta";
+pub(crate) const CONTROL_DIR: &str = ".delta";
 /// The file with the name of the agent's last used workspace.
 const LAST_USED_FILE: &str = "LAST_USED";
 
@@ -215,7 +215,8 @@ impl Workspace {
         self.control_dir().join(id.as_str())
     }
 
-    fn control_dir(&self) -> PathBuf {
+    /// The directory with all runs, whether it exists or not.
+    pub fn control_dir(&self) -> PathBuf {
         self.root.join(CONTROL_DIR)
     }
 

@@ -8,6 +8,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -28,32 +29,52 @@ pub struct Terminal {
     result: JoinHandle<Vec<u8>>,
 }
 
-#[derive(Default)]
 struct Screen {
     /// Bytes, because one read may end inside a character.
     shown: Vec<u8>,
     /// The number of bytes that the test has already waited for.
     seen: usize,
+    /// What a terminal of this size shows after these bytes.
+    emulator: vt100::Parser,
     ended: bool,
 }
+
+/// The usual size of the terminal.
+const COLUMNS: u16 = 100;
+const LINES: u16 = 40;
 
 impl Delta {
     /// Starts the program on a terminal of 100 columns.
     pub fn at_terminal(self) -> Terminal {
-        self.at_terminal_with(false, None)
+        self.at_terminal_with(false, None, (COLUMNS, LINES))
+    }
+
+    /// The same with another size, in columns and lines.
+    pub fn at_terminal_of(self, columns: u16, lines: u16) -> Terminal {
+        self.at_terminal_with(false, None, (columns, lines))
+    }
+
+    /// As [`Delta::wholly_at_terminal`], with another size.
+    pub fn wholly_at_terminal_of(self, columns: u16, lines: u16) -> Terminal {
+        self.at_terminal_with(true, None, (columns, lines))
     }
 
     /// The same with a file as stdin: the terminal is its stderr and its controlling terminal.
     pub fn at_terminal_reading(self, file: &Path) -> Terminal {
-        self.at_terminal_with(false, Some(file))
+        self.at_terminal_with(false, Some(file), (COLUMNS, LINES))
     }
 
     /// The same with the terminal as stdout too.
     pub fn wholly_at_terminal(self) -> Terminal {
-        self.at_terminal_with(true, None)
+        self.at_terminal_with(true, None, (COLUMNS, LINES))
     }
 
-    fn at_terminal_with(mut self, wholly: bool, stdin: Option<&Path>) -> Terminal {
+    fn at_terminal_with(
+        mut self,
+        wholly: bool,
+        stdin: Option<&Path>,
+        (columns, lines): (u16, u16),
+    ) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
             .expect("a pseudo-terminal");
         grantpt(&master).expect("grantpt");
@@ -64,9 +85,11 @@ impl Delta {
             let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
             File::from(rustix::fs::open(&name, flags, Mode::empty()).expect("the terminal"))
         };
-        resize(&master, 100, 40);
+        resize(&master, columns, lines);
         let command = self.command();
-        command.env("TERM", "xterm-256color");
+        if !command.get_envs().any(|(name, _)| name == "TERM") {
+            command.env("TERM", "xterm-256color");
+        }
         let stdout = if wholly { open().into() } else { Stdio::piped() };
         let stdin = stdin.map_or_else(&open, |path| File::open(path).expect("its stdin"));
         command.stdin(stdin).stderr(open()).stdout(stdout);
@@ -88,7 +111,9 @@ impl Delta {
             bytes
         });
         let keyboard = File::from(master);
-        let screen = Arc::new((Mutex::new(Screen::default()), Condvar::new()));
+        let emulator = vt100::Parser::new(not_zero(lines), not_zero(columns), 0);
+        let screen = Screen { shown: Vec::new(), seen: 0, emulator, ended: false };
+        let screen = Arc::new((Mutex::new(screen), Condvar::new()));
         let reader = std::thread::spawn({
             let (source, screen) = (keyboard.try_clone().expect("a clone"), Arc::clone(&screen));
             move || read(source, &screen)
@@ -109,7 +134,10 @@ fn read(mut source: File, screen: &(Mutex<Screen>, Condvar)) {
         match source.read(&mut buffer) {
             Ok(count @ 1..) => {
                 failed = false;
-                screen.0.lock().expect("the screen").shown.extend(&buffer[..count]);
+                let mut locked = screen.0.lock().expect("the screen");
+                locked.shown.extend(&buffer[..count]);
+                locked.emulator.process(&buffer[..count]);
+                drop(locked);
                 screen.1.notify_all();
             }
             // Reading fails once no process has the terminal open. The kernel checks for output first, and then for open
@@ -143,6 +171,33 @@ impl Terminal {
         }
     }
 
+    /// Waits until the lines on the screen, without the blank ones at its end, are as `matches` wants them.
+    #[track_caller]
+    pub fn expect_screen(&mut self, matches: impl Fn(&[String]) -> bool) -> &mut Self {
+        let shared = Arc::clone(&self.screen);
+        let (screen, changed) = &*shared;
+        let mut screen = screen.lock().expect("the screen");
+        loop {
+            let lines = screen_lines(&screen.emulator);
+            if matches(&lines) {
+                return self;
+            }
+            let lines = lines.join("\n");
+            assert!(!screen.ended, "the program ended with another screen:\n{lines}");
+            let (next, wait) = changed.wait_timeout(screen, EXPECT_TIMEOUT).expect("the screen");
+            assert!(!wait.timed_out(), "the screen is another:\n{lines}");
+            screen = next;
+        }
+    }
+
+    /// The lines on the screen after the program's end, without the blank ones at its end; its exit code is the first value.
+    pub fn end_with_screen(mut self) -> (i32, Vec<String>) {
+        let status = self.child.wait().expect("the program ends");
+        self.reader.join().expect("its screen");
+        let screen = self.screen.0.lock().expect("the screen");
+        (status.code().unwrap_or(-1), screen_lines(&screen.emulator))
+    }
+
     /// Types `text` as it is; `\n` is Enter, `\x04` the end of input, `\x03` an interruption.
     pub fn type_in(&mut self, text: &str) -> &mut Self {
         self.keyboard.write_all(text.as_bytes()).expect("the terminal takes it");
@@ -164,7 +219,10 @@ impl Terminal {
 
     /// Resizes the terminal.
     pub fn resize(&mut self, columns: u16, rows: u16) -> &mut Self {
+        let mut screen = self.screen.0.lock().expect("the screen");
+        screen.emulator.screen_mut().set_size(not_zero(rows), not_zero(columns));
         resize(&self.keyboard, columns, rows);
+        drop(screen);
         self
     }
 
@@ -196,4 +254,18 @@ impl Terminal {
         ran.stderr = ran.stderr.replace("\r\n", "\n");
         ran
     }
+}
+
+fn screen_lines(emulator: &vt100::Parser) -> Vec<String> {
+    let (_, columns) = emulator.screen().size();
+    let rows = emulator.screen().rows(0, columns.get()).map(|row| row.trim_end().to_owned());
+    let mut lines: Vec<String> = rows.collect();
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines
+}
+
+fn not_zero(count: u16) -> NonZero<u16> {
+    NonZero::new(count).expect("a terminal has columns and lines")
 }

@@ -25,6 +25,13 @@ pub struct ToolInvocation {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedArguments(Vec<Option<Json>>);
 
+impl CheckedArguments {
+    /// The values in the order of the tool's parameters.
+    pub(super) fn values(&self) -> &[Option<Json>] {
+        &self.0
+    }
+}
+
 impl Tool {
     /// Checks the arguments of a call.
     ///

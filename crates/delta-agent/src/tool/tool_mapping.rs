@@ -1,5 +1,6 @@
 //! The keys of a tool in a `tools:` list.
 
+use super::approval::{APPROVE_SHAPE, PREVIEW_MAPPING};
 use super::parameter::PARAMETER_MAPPING;
 use delta_yaml::yaml::MappingSchema;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
@@ -80,6 +81,16 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             ValueShape::Choice(&["end", "run", "keep"]),
             DefaultValue::Text("end"),
             "What becomes of processes that a call leaves running: they `end` with the call, `run` until the engine leaves the run, or `keep` running.",
+        ),
+        KeySchema::optional(
+            "approve",
+            APPROVE_SHAPE,
+            "Which calls a person has to approve: `never` (the default), `ask`, or a list of rules.",
+        ),
+        KeySchema::optional(
+            "preview",
+            ValueShape::Mapping(&PREVIEW_MAPPING),
+            "The parameters that say what a call does to a file, so that an approval can show a diff.",
         ),
         KeySchema::optional("__meta", ValueShape::Any, "Written by `delta tool expand`; ignored."),
     ],

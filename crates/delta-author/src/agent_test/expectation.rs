@@ -68,7 +68,7 @@ pub static EXPECT_MAPPING: MappingSchema = MappingSchema {
 /// The statuses of a run on which no process works.
 const RUN_STATUSES: [&str; 4] = ["COMPLETED", "FAILED", "WAITING_FOR_INPUT", "INTERRUPTED"];
 
-const EVENT_TYPES: [&str; 10] = [
+const EVENT_TYPES: [&str; 12] = [
     "ENGINE_START",
     "USER_MESSAGE",
     "THOUGHT",
@@ -76,6 +76,8 @@ const EVENT_TYPES: [&str; 10] = [
     "ACTION_RESULT",
     "HUMAN_INPUT_REQUEST",
     "HUMAN_INPUT_RECEIVED",
+    "APPROVAL_REQUEST",
+    "APPROVAL_DECISION",
     "ERROR",
     "HOOK_EXECUTION",
     "ENGINE_END",

@@ -113,6 +113,12 @@ pub(super) fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
     Ok(open_beneath(root.as_fd(), rest, flags, mode)?.into())
 }
 
+/// Opens the file `name` beneath `dir`, which is a directory of the user.
+pub(super) fn open_in(dir: &Path, name: &Path, flags: OFlags) -> io::Result<File> {
+    let dir = rustix::fs::open(dir, STEP_FLAGS.difference(OFlags::NOFOLLOW), Mode::empty())?;
+    Ok(open_beneath(dir.as_fd(), name, flags | OFlags::CLOEXEC, Mode::empty())?.into())
+}
+
 /// Opens a directory to read its entries or to sync it.
 pub(super) fn open_dir(path: &Path) -> io::Result<File> {
     open(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)

@@ -1,8 +1,9 @@
 //! Locks on files.
 
-use super::{FileResult, file_error, open_private, read_small_no_follow};
+use super::{FileResult, file_error, metadata_no_follow, open_private, read_small_no_follow};
 use std::fs::{File, TryLockError};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// An exclusive lock on a file, released when it is dropped or the process ends.
@@ -16,6 +17,10 @@ impl FileLock {
     pub fn try_acquire(path: &Path) -> FileResult<Option<Self>> {
         let mut file = open_private(path, false).map_err(file_error("open", path))?;
         match file.try_lock() {
+            // The file was removed or replaced after it was opened: this lock excludes no other process.
+            Ok(()) if !is_file_at(&file, path).map_err(file_error("open", path))? => {
+                Self::try_acquire(path)
+            }
             Ok(()) => {
                 // Padded to one length, so that a reader never finds an empty file between two holders.
                 file.write_all(format!("{:<10}\n", std::process::id()).as_bytes())
@@ -25,6 +30,16 @@ impl FileLock {
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(file_error("lock", path)(error)),
         }
+    }
+}
+
+/// Whether `path` still leads to this open file.
+fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
+    let opened = file.metadata()?;
+    match metadata_no_follow(path) {
+        Ok(named) => Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

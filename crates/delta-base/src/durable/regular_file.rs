@@ -70,12 +70,26 @@ pub fn read_small_no_follow(path: &Path) -> io::Result<Vec<u8>> {
     read_no_follow_at_most(path, MAX_SMALL_BYTES)
 }
 
+/// Reads a regular file of at most `limit` bytes beneath a directory of the user: nothing in `name` leads out of it, and
+/// no symlink in it is followed.
+///
+/// # Errors
+/// As for [`read_no_follow_at_most`]; also when the name is absolute or contains `..`.
+pub fn read_beneath(dir: &Path, name: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    beneath::join_beneath(dir, name)?;
+    let file = beneath::open_in(dir, name, OFlags::RDONLY | NO_FOLLOW_NONBLOCK);
+    read_at_most(require_regular_file(file.map_err(explain_file_error)?)?.0, limit)
+}
+
 /// Reads a regular file of at most `limit` bytes, without following a symlink.
 ///
 /// # Errors
 /// As for [`open_no_follow`]; also when the file is larger.
 pub fn read_no_follow_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let file = open_no_follow(path)?;
+    read_at_most(open_no_follow(path)?, limit)
+}
+
+fn read_at_most(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     let mut bytes = Vec::with_capacity(usize::try_from(length.min(limit)).unwrap_or_default());
     if length <= limit {

@@ -3,7 +3,7 @@
 use super::call_plan::{CallPlan, plan_call};
 use super::hooks::HookInput;
 use super::{Engine, EngineError, duration_millis};
-use delta_agent::ask_human;
+use delta_agent::ask_human::{self, InteractionRequest};
 use delta_agent::hook::HookPoint;
 use delta_agent::tool::observation::{Observation, render_observation};
 use delta_agent::tool::{Tool, invocation::ToolInvocation};
@@ -11,10 +11,11 @@ use delta_base::durable;
 use delta_process::{
     self as process, INLINE_BYTES, ProcessCommand, ProcessEnd, ProcessResult, SpoolFiles,
 };
+use delta_run::approval::CallApproval;
 use delta_run::event::{ActionRequest, ActionResult, HumanQuestion, Payload};
 use delta_run::record::{self, ProcessOutcome, RecordedStream, ToolExecutionRecord};
 use delta_run::run::{Run, RunNotice};
-use delta_run::state::PendingCall;
+use delta_run::state::{HumanRequest, PendingCall};
 use serde_json::Value as Json;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -49,8 +50,12 @@ impl Engine<'_> {
         invocation: ToolInvocation,
     ) -> Result<(), EngineError> {
         let Some(tool) = self.agent.tool(&call.tool) else { return Ok(()) };
-        match self.ask_tool_gate(run, call, tool, invocation)? {
-            Ok((call, invocation)) => self.execute_tool(run, &call, tool, &invocation),
+        let gated = match self.passed_gate(run, call, tool) {
+            Some(passed) => Ok(passed),
+            None => self.ask_tool_gate(run, call, tool, invocation)?,
+        };
+        match gated {
+            Ok((call, invocation)) => self.run_approved_call(run, &call, tool, &invocation),
             Err(reason) => {
                 self.refuse_call(run, call, reason);
                 Ok(())
@@ -60,12 +65,13 @@ impl Engine<'_> {
 
     /// Runs a tool: the request is durable before it starts, and the result is recorded when it has
     /// ended.
-    fn execute_tool(
+    pub(super) fn execute_tool(
         &mut self,
         run: &mut Run,
         call: &PendingCall,
         tool: &Tool,
         invocation: &ToolInvocation,
+        approval: Option<CallApproval>,
     ) -> Result<(), EngineError> {
         let started_at = (self.clock)();
         let stem = run
@@ -74,7 +80,12 @@ impl Engine<'_> {
         let execution = format!("io/tool_executions/{stem}.json");
         // If the disk has no room for the record, nothing is requested or started.
         let record = run.records.create_record_file(&execution)?;
-        record_action_request(run, call, Some(invocation.argv.clone()), Some(execution.clone()));
+        run.record(Payload::ActionRequest(Box::new(ActionRequest {
+            argv: Some(invocation.argv.clone()),
+            execution: Some(execution.clone()),
+            approval,
+            ..unstarted_request(call)
+        })));
         run.start_writeback();
         let (cwd, finished) = self.run_tool(run, call, tool, invocation, &stem)?;
         let dir = format!(".delta/{}/io/tool_executions", run.id);
@@ -160,7 +171,12 @@ impl Engine<'_> {
         };
         let prepared = process::prepare_process(&command);
         run.commit()?;
-        let finished = prepared.run(&self.cancel);
+        let observer: Option<process::OutputObserver<'_>> = if self.is_live {
+            Some(&mut |piece| run.notify(RunNotice::OutputPiece(&piece)))
+        } else {
+            None
+        };
+        let finished = prepared.run_observed(&self.cancel, observer);
         Ok((launch.cwd, finished))
     }
 
@@ -198,8 +214,8 @@ impl Engine<'_> {
     }
 
     /// Answers a call without starting anything.
-    fn refuse_call(&self, run: &mut Run, call: &PendingCall, reason: String) {
-        record_action_request(run, call, None, None);
+    pub(super) fn refuse_call(&self, run: &mut Run, call: &PendingCall, reason: String) {
+        record_unstarted_request(run, call);
         let observation = Observation { text: reason, ..Observation::default() };
         record_observation(run, call, observation, 0, None);
     }
@@ -210,7 +226,7 @@ impl Engine<'_> {
         call: &PendingCall,
         result: Json,
     ) -> Result<(), EngineError> {
-        record_action_request(run, call, None, None);
+        record_unstarted_request(run, call);
         let execution = Some(run.records.write_finish((self.clock)(), &call.id, &result)?);
         run.record(Payload::ActionResult(Box::new(ActionResult {
             iteration: call.iteration,
@@ -238,7 +254,7 @@ impl Engine<'_> {
     ) -> Result<(), EngineError> {
         self.environment.processes().end_all(&self.cancel);
         ask_human::remove_old_interaction(&run.dir)?;
-        record_action_request(run, call, None, None);
+        record_unstarted_request(run, call);
         run.record(Payload::HumanInputRequest(question));
         Ok(())
     }
@@ -256,7 +272,8 @@ impl Engine<'_> {
             Some(Ok(Some(response))) => response,
             Some(Ok(None)) | None => {
                 ask_human::remove_old_interaction(&run.dir)?;
-                ask_human::write_interaction_request(&run.dir, question, (self.clock)())?;
+                let interaction = InteractionRequest::new(HumanRequest::Question(question));
+                ask_human::write_interaction_request(&run.dir, &interaction, None, (self.clock)())?;
                 return Ok(false);
             }
             Some(Err(_)) if self.cancel.is_requested() => return Err(EngineError::Cancelled),
@@ -283,25 +300,24 @@ impl Engine<'_> {
     }
 }
 
-/// Records the ACTION_REQUEST of a call, unless it exists: a call that starts nothing may be
+/// Records the ACTION_REQUEST of a call that starts nothing, unless it exists: such a call may be
 /// repeated.
-fn record_action_request(
-    run: &mut Run,
-    call: &PendingCall,
-    argv: Option<Vec<String>>,
-    execution: Option<String>,
-) {
-    if argv.is_none() && run.state().is_requested(&call.id) {
-        return;
+fn record_unstarted_request(run: &mut Run, call: &PendingCall) {
+    if !run.state().is_requested(&call.id) {
+        run.record(Payload::ActionRequest(Box::new(unstarted_request(call))));
     }
-    run.record(Payload::ActionRequest(Box::new(ActionRequest {
+}
+
+fn unstarted_request(call: &PendingCall) -> ActionRequest {
+    ActionRequest {
         iteration: call.iteration,
         call_id: call.id.clone(),
         tool_name: call.tool.clone(),
         tool_args: call.arguments.to_value(),
-        argv,
-        execution,
-    })));
+        argv: None,
+        execution: None,
+        approval: None,
+    }
 }
 
 fn record_observation(

@@ -448,7 +448,12 @@ impl<'a> Engine<'a> {
 
 /// The observation of a call denied in a run at `state`.
 pub fn denied_observation(state: &RunState, reason: &str) -> String {
-    let not_run = if matches!(state.next_step(), RunStep::Settle { .. }) {
+    let had_started = match state.next_step() {
+        RunStep::Settle { .. } => true,
+        RunStep::Act(call) => state.had_started(&call.id),
+        _ => false,
+    };
+    let not_run = if had_started {
         "the tool was not run again; whether it took effect before is unknown"
     } else {
         "the tool was not run"

@@ -6,9 +6,9 @@ use delta_agent::agent::Agent;
 use delta_agent::context::{self, ContextInputs, ContextProgram};
 use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookFailure, RequestReplacement};
-use delta_base::redact::Secrets;
+use delta_base::redact::{Secrets, StreamRedactor};
 use delta_base::time::Timestamp;
-use delta_llm::llm::{self, Attempt, LlmError, LlmRequest, Reply, ResponseBody};
+use delta_llm::llm::{self, Attempt, CallProgress, LlmError, LlmRequest, Reply, ResponseBody};
 use delta_run::event::{Payload, Thought};
 use delta_run::message_buffer::MessageSlice;
 use delta_run::record::{ContextBlock, LlmCallRecord, RequestBody};
@@ -252,15 +252,32 @@ impl Engine<'_> {
             last_user_message: &prepared.last_user_message,
             last_message: prepared.body.last_message(),
             script_turn: run.state().script_turn,
+            is_live: self.is_live,
         };
+        let new_redactors = |run: &Run| self.is_live.then(|| AnswerRedactors::new(run.secrets()));
+        let mut redactors = new_redactors(run);
         let started_at = (self.clock)();
         let timer = Instant::now();
         let mut attempts = Vec::new();
         run.notify(RunNotice::LlmCallStarted);
-        let result = self.provider.complete(&request, &self.cancel, &mut |attempt| {
-            run.notify(RunNotice::AttemptFailed(attempt));
-            attempts.push(attempt.clone());
-        });
+        let result =
+            self.provider.complete(&request, &self.cancel, &mut |progress| match progress {
+                CallProgress::AttemptFailed(attempt, next) => {
+                    run.notify(RunNotice::AttemptFailed(attempt, next));
+                    attempts.push(attempt.clone());
+                    redactors = new_redactors(run);
+                }
+                CallProgress::Text(piece) => {
+                    if let Some(AnswerRedactors { content, .. }) = &mut redactors {
+                        run.notify(RunNotice::AnswerPiece(&redact_piece(content, piece)));
+                    }
+                }
+                CallProgress::Reasoning(piece) => {
+                    if let Some(AnswerRedactors { reasoning, .. }) = &mut redactors {
+                        run.notify(RunNotice::ReasoningPiece(&redact_piece(reasoning, piece)));
+                    }
+                }
+            });
         run.notify(RunNotice::LlmCallEnded);
         let result = result.map(|reply| self.price_reply(reply));
         LlmExchange { started_at, duration: timer.elapsed(), attempts, result }
@@ -306,6 +323,25 @@ impl Engine<'_> {
         };
         let sent = reply.and_then(|reply| reply.sent_body.as_ref()).map(|sent| sent.as_str());
         Ok(run.records.write_invocation(&record, &mut prepared.body, sent)?)
+    }
+}
+
+/// Redact the texts of an answer as they arrive; a secret may be split over two pieces.
+struct AnswerRedactors {
+    content: StreamRedactor,
+    reasoning: StreamRedactor,
+}
+
+impl AnswerRedactors {
+    fn new(secrets: &Secrets) -> Self {
+        Self { content: secrets.stream_redactor(), reasoning: secrets.stream_redactor() }
+    }
+}
+
+fn redact_piece<'a>(redactor: &mut StreamRedactor, piece: &'a str) -> Cow<'a, str> {
+    match redactor.push(piece.as_bytes()) {
+        Cow::Borrowed(_) => Cow::Borrowed(piece),
+        Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
     }
 }
 

@@ -82,6 +82,13 @@ fn describe_event(payload: &Payload, hidden: &[String]) -> String {
         }
         Payload::HumanInputRequest(_) => "question asked".to_owned(),
         Payload::HumanInputReceived { .. } => "answer received".to_owned(),
+        Payload::ApprovalRequest(request) => {
+            format!("approval of {} requested", request.call_id)
+        }
+        Payload::ApprovalDecision(decision) => {
+            let verb = if decision.approved { "approved" } else { "denied" };
+            format!("{verb} {} by {:?}", decision.call_id, decision.by)
+        }
         Payload::Error { error_message, error_details } => {
             let message = redact_answers(hidden, strip_terminal_controls(error_message));
             format!("error {}: {message}", error_details.kind)

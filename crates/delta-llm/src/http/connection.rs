@@ -25,6 +25,8 @@ use ureq::unversioned::transport::{
 
 /// ureq fills a buffer of this size with zeroes before the first request.
 const OUTPUT_BUFFER_BYTES: usize = 64 * 1024;
+/// The first bytes of an alert record, of every version of TLS.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 /// Also the longest head of a response.
 const INPUT_BUFFER_BYTES: usize = 32 * 1024;
 
@@ -62,6 +64,8 @@ struct ExchangeState {
     has_connected: bool,
     /// The head of the request has been passed to the system.
     is_head_sent: bool,
+    /// The response to plain HTTP begins as an alert of TLS does.
+    has_received_tls: bool,
     /// The addresses of the current connection, for as long as it exists.
     connected_addresses: Option<(Weak<()>, ResolvedSocketAddrs)>,
 }
@@ -78,6 +82,7 @@ impl ExchangeWatch {
             stop_reason: None,
             has_connected: false,
             is_head_sent: false,
+            has_received_tls: false,
             connected_addresses: None,
         })))
     }
@@ -92,6 +97,7 @@ impl ExchangeWatch {
         state.stop_reason = None;
         state.has_connected = false;
         state.is_head_sent = false;
+        state.has_received_tls = false;
     }
 
     pub(super) fn set_idle_timeout(&self, idle_timeout: Duration) {
@@ -106,6 +112,11 @@ impl ExchangeWatch {
     /// Whether the exchange opened its connection itself: the endpoint cannot have closed it before the exchange.
     pub(super) fn has_connected(&self) -> bool {
         self.state().has_connected
+    }
+
+    /// Whether the server answered plain HTTP with a record of TLS.
+    pub(super) fn has_received_tls(&self) -> bool {
+        self.state().has_received_tls
     }
 
     /// Fails if the exchange must stop. Called before anything that does not wait.
@@ -367,6 +378,10 @@ impl Transport for WatchedConnection {
             match self.stream.read(self.buffers.input_append_buf()) {
                 Ok(count) => {
                     self.watch.restart_idle_timeout();
+                    if self.is_plain_http && self.buffers.input_append_buf().starts_with(&TLS_ALERT)
+                    {
+                        self.watch.state().has_received_tls = true;
+                    }
                     self.buffers.input_appended(count);
                     return Ok(count > 0);
                 }

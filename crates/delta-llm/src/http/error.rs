@@ -26,6 +26,8 @@ pub enum HttpError {
         /// An earlier exchange opened the connection. The endpoint may close such a connection at any time.
         was_reused: bool,
     },
+    /// The server answered plain HTTP with a record of TLS.
+    TlsExpected,
     /// The connection broke off within the response, or the response is not HTTP.
     BrokenResponse(Error),
 }
@@ -48,7 +50,7 @@ impl HttpClient {
             HttpError::Connect(error) => {
                 let route = if self.has_proxy() { " through the proxy" } else { "" };
                 let reason = if is_not_tls(error) {
-                    "the server does not speak TLS".to_owned()
+                    "the address begins with https, but the server speaks plain HTTP".to_owned()
                 } else {
                     format_with_sources(error)
                 };
@@ -59,6 +61,9 @@ impl HttpClient {
                     "{url} closed the connection without a response: {}",
                     format_with_sources(error)
                 )
+            }
+            HttpError::TlsExpected => {
+                format!("{url} is an address of plain HTTP, but the server speaks TLS")
             }
             HttpError::BrokenResponse(error) => {
                 format!("the response of {url} broke off: {}", format_with_sources(error))
@@ -72,7 +77,7 @@ impl HttpError {
     pub fn retry_decision(&self) -> RetryDecision {
         match self {
             Self::NoResponse { was_reused: true, .. } => RetryDecision::Immediately,
-            Self::Cancelled => RetryDecision::Never,
+            Self::Cancelled | Self::TlsExpected => RetryDecision::Never,
             Self::Connect(error) if tls_error(error).is_some_and(is_permanent_tls_error) => {
                 RetryDecision::Never
             }

@@ -1,6 +1,6 @@
 //! The `command` provider: a command that reads the request body from standard input and prints the response body.
 
-use super::{AttemptObserver, COMMAND_MARK, LlmError, LlmRequest, Provider, Reply, parse_reply};
+use super::{COMMAND_MARK, CallObserver, LlmError, LlmRequest, Provider, Reply, parse_reply};
 use delta_base::json_repair;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text;
@@ -78,7 +78,7 @@ impl Provider for CommandProvider {
         &mut self,
         request: &LlmRequest<'_>,
         cancel: &CancelToken,
-        _: AttemptObserver<'_>,
+        _: CallObserver<'_>,
     ) -> Result<Reply, LlmError> {
         let run_dir = self.launch.env.get("RUN_DIR").map(|dir| dir.to_string_lossy());
         let run_dir = run_dir.unwrap_or_default();

@@ -4,10 +4,12 @@
 //! It returns complete replies only, reports each failed attempt at once, and stops every wait at cancellation.
 
 mod attempt_failure;
+mod html_page;
 
 use super::reply_assembler::ReplyAssembler;
 use super::{
-    Attempt, AttemptObserver, Endpoint, LlmError, LlmRequest, Provider, Reply, parse_reply,
+    Attempt, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider, Reply,
+    TryNumber, parse_reply,
 };
 use crate::http::retry::RetryDecision;
 use crate::http::{self, HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead};
@@ -62,12 +64,14 @@ impl OpenAiProvider {
         }
     }
 
-    /// Sends the body once, and reads the response. `status` gets the HTTP status as soon as it is known.
+    /// Sends the body once, and reads the response. `status` gets the HTTP status as soon as it is known, `live` the text
+    /// as it arrives.
     fn send_once(
         &mut self,
         body: &Arc<String>,
         cancel: &CancelToken,
         status: &mut Option<u16>,
+        live: Option<CallObserver<'_>>,
     ) -> Result<Reply, AttemptError> {
         let mut exchange = self.client.post(Arc::<String>::clone(body), cancel);
         let head = exchange.send()?;
@@ -83,7 +87,7 @@ impl OpenAiProvider {
         let content_type = head.header_text("content-type");
         let is_streamed = content_type.is_some_and(|kind| kind.contains("event-stream"));
         let mut reply = if is_streamed {
-            read_stream(&mut exchange, &self.model)?
+            read_stream(&mut exchange, &self.model, live)?
         } else {
             read_unstreamed(&mut exchange, &self.model)?
         };
@@ -111,7 +115,7 @@ impl Provider for OpenAiProvider {
         &mut self,
         request: &LlmRequest<'_>,
         cancel: &CancelToken,
-        observe_attempt: AttemptObserver<'_>,
+        observe: CallObserver<'_>,
     ) -> Result<Reply, LlmError> {
         let mut failures = 0;
         loop {
@@ -127,7 +131,9 @@ impl Provider for OpenAiProvider {
             let started_at = time::current_time();
             let timer = Instant::now();
             let mut status = None;
-            let error = match self.send_once(body, cancel, &mut status) {
+            let live: Option<CallObserver<'_>> =
+                if request.is_live { Some(&mut *observe) } else { None };
+            let error = match self.send_once(body, cancel, &mut status, live) {
                 Ok(reply) => return Ok(Reply { sent_body: shorter_body, ..reply }),
                 Err(AttemptError::Http(HttpError::Cancelled)) => return Err(LlmError::Cancelled),
                 Err(error) => error,
@@ -142,13 +148,16 @@ impl Provider for OpenAiProvider {
             let retry =
                 if stops_stream_options { RetryDecision::Immediately } else { failure.retry };
             let delay = retry.next_delay(&mut failures, self.endpoint.max_retries);
-            observe_attempt(&Attempt {
+            let attempt = Attempt {
                 started_at,
                 duration_ms: to_millis(timer.elapsed()),
                 status,
                 error: failure.message.clone(),
                 retry_in_ms: delay.map(to_millis),
-            });
+            };
+            let next =
+                TryNumber { number: failures + 1, of: self.endpoint.max_retries.saturating_add(1) };
+            observe(CallProgress::AttemptFailed(&attempt, next));
             match delay {
                 None => return Err(failure.into_error(status)),
                 Some(delay) if cancel.wait(delay) => return Err(LlmError::Cancelled),
@@ -216,7 +225,11 @@ fn read_unstreamed(exchange: &mut HttpExchange<'_>, model: &str) -> Result<Reply
     parse_reply(&response, model).map_err(AttemptError::InvalidResponse)
 }
 
-fn read_stream(exchange: &mut HttpExchange<'_>, model: &str) -> Result<Reply, AttemptError> {
+fn read_stream(
+    exchange: &mut HttpExchange<'_>,
+    model: &str,
+    mut live: Option<CallObserver<'_>>,
+) -> Result<Reply, AttemptError> {
     let mut assembler = ReplyAssembler::default();
     let mut size = 0;
     loop {
@@ -226,7 +239,11 @@ fn read_stream(exchange: &mut HttpExchange<'_>, model: &str) -> Result<Reply, At
                 if size > MAX_RESPONSE_BYTES {
                     return Err(AttemptError::TooLarge);
                 }
-                assembler.push(chunk)?;
+                let pushed = assembler.push(chunk);
+                if let Some(observe) = &mut live {
+                    assembler.pass_new_text(observe);
+                }
+                pushed?;
             }
             Ok(None) => {
                 assembler.finish()?;

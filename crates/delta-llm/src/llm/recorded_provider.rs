@@ -3,7 +3,7 @@
 //! It knows no runs: its caller lists the calls. As for a script, the journal determines the next one. The caller gets
 //! each request with the hash of the recorded one, and decides what a difference means.
 
-use super::{AttemptObserver, LlmError, LlmRequest, Provider, Reply};
+use super::{CallObserver, LlmError, LlmRequest, Provider, Reply};
 use delta_base::hex::sha256_hex;
 use delta_base::signal::CancelToken;
 
@@ -57,7 +57,7 @@ impl Provider for RecordedProvider<'_> {
         &mut self,
         request: &LlmRequest<'_>,
         cancel: &CancelToken,
-        _: AttemptObserver<'_>,
+        _: CallObserver<'_>,
     ) -> Result<Reply, LlmError> {
         if cancel.is_requested() {
             return Err(LlmError::Cancelled);
@@ -100,8 +100,14 @@ mod tests {
         script_turn: usize,
     ) -> Result<Reply, String> {
         let body = &Arc::new(body.to_owned());
-        let request =
-            LlmRequest { body, task: "", last_user_message: "", last_message: "", script_turn };
+        let request = LlmRequest {
+            body,
+            task: "",
+            last_user_message: "",
+            last_message: "",
+            script_turn,
+            is_live: false,
+        };
         let result = provider.complete(&request, &CancelToken::manual().unwrap(), &mut |_| {});
         result.map_err(|error| error.to_string())
     }

@@ -4,7 +4,7 @@
 //! its deltas differently; but a stream without a sign of its end is never complete.
 
 use super::sse_parser::SseParser;
-use super::{Reply, ResponseBody, ToolCall, Usage};
+use super::{CallObserver, CallProgress, Reply, ResponseBody, ToolCall, Usage};
 use delta_base::json_repair::replace_lone_surrogates;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -40,6 +40,8 @@ pub struct ReplyAssembler {
     /// A chunk of the first choice has arrived.
     has_choice: bool,
     is_done: bool,
+    /// The bytes of the content and of the reasoning that an observer has.
+    observed_bytes: (usize, usize),
 }
 
 #[derive(Debug, Default)]
@@ -90,6 +92,23 @@ impl ReplyAssembler {
     /// Whether the reply is complete: it has a finish reason, or the stream sent `[DONE]`.
     pub fn is_complete(&self) -> bool {
         self.has_choice && (self.is_done || self.finish_reason.is_some())
+    }
+
+    /// Passes on the text and the reasoning that have arrived since the last time.
+    pub fn pass_new_text(&mut self, observe: CallObserver<'_>) {
+        let (content_bytes, reasoning_bytes) = &mut self.observed_bytes;
+        if let Some((_, reasoning)) = &self.reasoning
+            && reasoning.len() > *reasoning_bytes
+        {
+            observe(CallProgress::Reasoning(&reasoning[*reasoning_bytes..]));
+            *reasoning_bytes = reasoning.len();
+        }
+        if let Some(content) = &self.content
+            && content.len() > *content_bytes
+        {
+            observe(CallProgress::Text(&content[*content_bytes..]));
+            *content_bytes = content.len();
+        }
     }
 
     fn add_event(&mut self, data: &str) -> Result<(), StreamError> {

@@ -4,7 +4,7 @@
 //! the turn after it.
 
 use super::{
-    AttemptObserver, LlmError, LlmRequest, Provider, Reply, ToolCall, message_text, parse_reply,
+    CallObserver, LlmError, LlmRequest, Provider, Reply, ToolCall, message_text, parse_reply,
 };
 use delta_base::error_text;
 use delta_base::signal::CancelToken;
@@ -226,7 +226,7 @@ impl Provider for ScriptProvider {
         &mut self,
         request: &LlmRequest<'_>,
         cancel: &CancelToken,
-        _: AttemptObserver<'_>,
+        _: CallObserver<'_>,
     ) -> Result<Reply, LlmError> {
         let last_message = serde_json::from_str(request.last_message).unwrap_or_default();
         let last_message = message_text(&last_message);

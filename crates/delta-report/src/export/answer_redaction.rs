@@ -75,6 +75,13 @@ impl SensitiveAnswers {
             Payload::HumanInputReceived { call_id, response, .. } => {
                 self.redact_observation(call_id, response);
             }
+            Payload::ApprovalRequest(request) => {
+                self.redact_json(&mut request.tool_args);
+                request.argv.iter_mut().for_each(|word| self.redact_text(word));
+            }
+            Payload::ApprovalDecision(decision) => {
+                decision.reason.iter_mut().for_each(|reason| self.redact_text(reason));
+            }
             Payload::Error { error_message, .. } => self.redact_text(error_message),
             Payload::EngineStart(_)
             | Payload::HookExecution { .. }

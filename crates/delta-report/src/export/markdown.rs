@@ -8,6 +8,7 @@ use delta_base::id::SnapshotId;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time::format_duration;
 use delta_engine::run_result::RunResult;
+use delta_run::approval::ApprovalSource;
 use delta_run::event::{Payload, RunStatus, WorkspaceSnapshot};
 use delta_run::history::{CallHistory, EventRef, Iteration, RunHistory};
 use delta_run::state::FINISH_TOOL;
@@ -124,6 +125,16 @@ impl MarkdownDocument {
         if let Some(question) = call.question {
             self.push_paragraph("Question to the user:");
             self.push_fenced("text", &question.value.prompt);
+        }
+        if let Some(EventRef { value: decision, .. }) = call.approval_decision {
+            let verb = if decision.approved { "Approved" } else { "Denied" };
+            let by = match decision.by {
+                ApprovalSource::Terminal => "at the terminal",
+                ApprovalSource::Operator => "by the operator",
+                ApprovalSource::Rule => "by a rule",
+                ApprovalSource::Flag => "by `--approve-all`",
+            };
+            self.push_paragraph(&format!("{verb} {by}."));
         }
         let Some(result) = call.result else {
             let is_started = call.request.is_some();
@@ -242,7 +253,9 @@ impl MarkdownDocument {
             }
         }
         if let Some(question) = &result.interaction {
-            self.push_paragraph("## Waiting for an answer");
+            let is_approval = question.kind.is_some();
+            let noun = if is_approval { "approval" } else { "answer" };
+            self.push_paragraph(&format!("## Waiting for an {noun}"));
             self.push_fenced("text", &question.prompt);
         }
         self.push_cost(run, result);

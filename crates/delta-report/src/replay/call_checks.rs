@@ -3,14 +3,17 @@
 use super::verifier::RunVerifier;
 use delta_agent::hook::answer::{self, GateVerdict};
 use delta_agent::hook::{HookFailurePolicy, HookPoint};
-use delta_agent::tool::invocation::ToolInvocation;
 use delta_agent::tool::observation::render_observation;
+use delta_agent::tool::{Tool, invocation::ToolInvocation};
+use delta_engine::engine::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
 use delta_engine::engine::call_plan::{CallPlan, plan_call};
 use delta_engine::engine::{self, FINISHED_OBSERVATION};
 use delta_llm::llm::CallArguments;
+use delta_run::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::record::ToolExecutionRecord;
-use delta_run::state::PendingCall;
+use delta_run::state::{HumanRequest, PendingCall};
+use delta_shell::EngineVars;
 use serde_json::{Value as Json, json};
 
 /// What a call should lead to.
@@ -28,6 +31,20 @@ pub(super) enum ExpectedOutcome {
     Interrupted,
     /// It cannot be computed.
     Unknown,
+}
+
+/// A call that has passed pre_tool_execution.
+struct GatedCall {
+    call: PendingCall,
+    invocation: ToolInvocation,
+}
+
+/// The members of an approval that are compared.
+fn approval_summary(approval: Option<&CallApproval>) -> Json {
+    approval.map_or(
+        Json::Null,
+        |approval| json!({"by": approval.by, "at": approval.at, "rule": approval.rule}),
+    )
 }
 
 impl ExpectedOutcome {
@@ -49,7 +66,7 @@ impl RunVerifier<'_> {
             self.report.add_mismatch(iteration, subject, &request.tool_name, expected);
             return;
         };
-        let (expected, arguments) = self.expected_outcome(request, &call);
+        let (expected, arguments, approval) = self.expected_outcome(request, &call);
         let argv = match &expected {
             ExpectedOutcome::Executed { argv, .. } => Some(argv.clone()),
             ExpectedOutcome::Interrupted | ExpectedOutcome::Unknown => request.argv.clone(),
@@ -62,6 +79,7 @@ impl RunVerifier<'_> {
             ("tool_name", json!(request.tool_name), json!(call.tool)),
             ("tool_args", request.tool_args.clone(), arguments.to_value()),
             ("argv", json!(request.argv), json!(argv)),
+            ("approval", approval_summary(request.approval.as_ref()), approval),
         ];
         for (member, recorded, expected) in members {
             let subject = format!("the {member} of call {} ({})", call.id, call.tool);
@@ -70,53 +88,153 @@ impl RunVerifier<'_> {
         self.expected_outcomes.insert(call.id, expected);
     }
 
-    /// The outcome of a call, and the arguments it is executed with.
+    /// The outcome of a call, the arguments it is executed with, and its approval.
     fn expected_outcome(
         &mut self,
         request: &ActionRequest,
         call: &PendingCall,
-    ) -> (ExpectedOutcome, CallArguments) {
-        let arguments = call.arguments.clone();
-        let Some(config) = &self.config else { return (ExpectedOutcome::Unknown, arguments) };
+    ) -> (ExpectedOutcome, CallArguments, Json) {
+        let gated = match self.gated_call(call) {
+            Ok(gated) => gated,
+            Err((ExpectedOutcome::Unknown, _)) => {
+                // The recorded arguments may be the hook's.
+                let arguments = match &self.config {
+                    Some(_) => CallArguments::new(request.tool_args.to_string()),
+                    None => call.arguments.clone(),
+                };
+                let approval = approval_summary(request.approval.as_ref());
+                return (ExpectedOutcome::Unknown, arguments, approval);
+            }
+            Err((outcome, arguments)) => return (outcome, arguments, Json::Null),
+        };
+        let GatedCall { call, invocation } = gated;
+        let Some((tool, vars)) = self.tool_and_vars(&call.tool) else {
+            return (ExpectedOutcome::Unknown, call.arguments, Json::Null);
+        };
+        let plan = plan_approval(tool, &self.state, &call, &invocation, vars);
+        let approval = match plan {
+            ApprovalPlan::NotRequired => Json::Null,
+            ApprovalPlan::Approved { by, at, rule } => {
+                // The time of an approval without a decision is in no other event.
+                let at = at.or(request.approval.as_ref().map(|approval| approval.at));
+                json!({"by": by, "at": at, "rule": rule})
+            }
+            ApprovalPlan::Deny(text) => {
+                return (ExpectedOutcome::Observation(text), call.arguments, Json::Null);
+            }
+            ApprovalPlan::Ask { .. } => json!("an approval"),
+        };
+        let ToolInvocation { argv, stdin } = invocation;
         let execution = request.execution.clone();
-        let executed =
-            |ToolInvocation { argv, stdin }| ExpectedOutcome::Executed { execution, argv, stdin };
+        (ExpectedOutcome::Executed { execution, argv, stdin }, call.arguments, approval)
+    }
+
+    fn tool_and_vars(&self, name: &str) -> Option<(&Tool, &EngineVars)> {
+        let config = self.config.as_ref()?;
+        Some((config.agent.tool(name)?, &config.vars))
+    }
+
+    /// The call as pre_tool_execution left it; the outcome of a call that does not get so far, with its arguments.
+    fn gated_call(
+        &mut self,
+        call: &PendingCall,
+    ) -> Result<GatedCall, (ExpectedOutcome, CallArguments)> {
+        let arguments = call.arguments.clone();
+        let Some(config) = &self.config else { return Err((ExpectedOutcome::Unknown, arguments)) };
         let invocation = match plan_call(&config.agent, &self.state, call, &config.vars) {
             CallPlan::Start(invocation) => invocation,
-            CallPlan::Finish(result) => return (ExpectedOutcome::Finish(result), arguments),
-            CallPlan::Ask(_) => return (ExpectedOutcome::AskHuman, arguments),
-            CallPlan::Refuse(text) => return (ExpectedOutcome::Observation(text), arguments),
+            CallPlan::Finish(result) => return Err((ExpectedOutcome::Finish(result), arguments)),
+            CallPlan::Ask(_) => return Err((ExpectedOutcome::AskHuman, arguments)),
+            CallPlan::Refuse(text) => return Err((ExpectedOutcome::Observation(text), arguments)),
         };
+        if let Some(call) = call_after_gate(&self.state, call) {
+            return self.replaced_call(call);
+        }
         if config.agent.hooks.get(HookPoint::PreToolExecution).is_none() {
-            return (executed(invocation), arguments);
+            return Ok(GatedCall { call: call.clone(), invocation });
         }
         match self.hook_verdict(call) {
             None => {
                 let id = &call.id;
                 self.report
                     .add_not_checked(format!("call {id}: the verdict of its hook is missing"));
-                // The recorded arguments may be the hook's.
-                (ExpectedOutcome::Unknown, CallArguments::new(request.tool_args.to_string()))
+                Err((ExpectedOutcome::Unknown, arguments))
             }
-            Some(GateVerdict::Proceed) => (executed(invocation), arguments),
+            Some(GateVerdict::Proceed) => Ok(GatedCall { call: call.clone(), invocation }),
             Some(GateVerdict::Deny(reason)) => {
                 let text = engine::denied_observation(&self.state, &reason);
-                (ExpectedOutcome::Observation(text), arguments)
+                Err((ExpectedOutcome::Observation(text), arguments))
             }
-            Some(GateVerdict::Replace(replacement)) => {
-                let config = self.config.as_ref();
-                let tool =
-                    config.and_then(|config| Some((config.agent.tool(&call.tool)?, &config.vars)));
-                let Some((tool, vars)) = tool else { return (ExpectedOutcome::Unknown, arguments) };
-                match tool.check_arguments(&replacement) {
-                    Ok(checked) => (executed(tool.invocation(&checked, vars)), replacement),
-                    Err(error) => {
-                        let reason = format!("the hook gave arguments that do not fit.\n{error}");
-                        let text = engine::denied_observation(&self.state, &reason);
-                        (ExpectedOutcome::Observation(text), arguments)
-                    }
-                }
+            Some(GateVerdict::Replace(replacement)) => self
+                .replaced_call(PendingCall { arguments: replacement, ..call.clone() })
+                .map_err(|(outcome, _)| (outcome, arguments)),
+        }
+    }
+
+    /// A call with the arguments of the hook.
+    fn replaced_call(
+        &self,
+        call: PendingCall,
+    ) -> Result<GatedCall, (ExpectedOutcome, CallArguments)> {
+        let Some((tool, vars)) = self.tool_and_vars(&call.tool) else {
+            return Err((ExpectedOutcome::Unknown, call.arguments));
+        };
+        match tool.check_arguments(&call.arguments) {
+            Ok(checked) => {
+                let invocation = tool.invocation(&checked, vars);
+                Ok(GatedCall { call, invocation })
             }
+            Err(error) => {
+                let reason = format!("the hook gave arguments that do not fit.\n{error}");
+                let text = engine::denied_observation(&self.state, &reason);
+                Err((ExpectedOutcome::Observation(text), call.arguments))
+            }
+        }
+    }
+
+    /// Checks what a person was asked to approve: the person must have seen what the agent would have started.
+    pub(super) fn check_approval_request(&mut self, request: &ApprovalRequest) {
+        let iteration = Some(request.iteration);
+        let Some(call) = self.state.call(&request.call_id).cloned() else {
+            let subject = format!("the approval of call {}", request.call_id);
+            let expected = "a call of the last answer";
+            self.report.add_mismatch(iteration, subject, &request.tool_name, expected);
+            return;
+        };
+        let Ok(GatedCall { call, invocation }) = self.gated_call(&call) else { return };
+        let Some((tool, vars)) = self.tool_and_vars(&call.tool) else { return };
+        let sha256 = tool.command_sha256(&invocation, vars);
+        let plan = plan_approval(tool, &self.state, &call, &invocation, vars);
+        let asks = |rule: Option<u32>| json!({"asks": true, "rule": rule});
+        let plan = match plan {
+            ApprovalPlan::Ask { rule } => asks(rule),
+            _ => json!({"asks": false}),
+        };
+        let members = [
+            ("tool_name", json!(request.tool_name), json!(call.tool)),
+            ("tool_args", request.tool_args.clone(), call.arguments.to_value()),
+            ("argv", json!(request.argv), json!(invocation.argv)),
+            ("command_sha256", json!(request.command_sha256), json!(sha256)),
+            ("rule", asks(request.rule), plan),
+        ];
+        for (member, recorded, expected) in members {
+            let subject =
+                format!("the {member} in the approval request of call {} ({})", call.id, call.tool);
+            self.report.compare_json(iteration, subject, recorded, expected);
+        }
+    }
+
+    /// Checks that a decision belongs to a question that was open.
+    pub(super) fn check_approval_decision(&mut self, decision: &ApprovalDecision) {
+        let is_open = matches!(
+            self.state.human_request(),
+            Some(HumanRequest::Approval(request)) if request.call_id == decision.call_id
+        );
+        if !is_open {
+            let subject = format!("the decision on call {}", decision.call_id);
+            let expected = "an APPROVAL_REQUEST before it";
+            let iteration = Some(decision.iteration);
+            self.report.add_mismatch(iteration, subject, "an APPROVAL_DECISION", expected);
         }
     }
 

@@ -12,7 +12,7 @@ use delta_base::redact::REDACTED;
 use delta_engine::engine;
 use delta_llm::llm::ModelChoice;
 use delta_process::ProcessResult;
-use delta_run::event::{AgentCopy, EngineStart, Event, Payload, RunStatus};
+use delta_run::event::{AgentCopy, EngineStart, Event, Payload, RunStatus, UsageSummary};
 use delta_run::journal;
 use delta_run::record::{HookExecutionRecord, RecordedRequests};
 use delta_run::run::RunMetadata;
@@ -89,13 +89,16 @@ impl RunVerifier<'_> {
                     self.check_request(self.state.iterations + 1, name);
                 }
             }
-            Payload::EngineEnd { status, final_iteration, .. } => {
+            Payload::EngineEnd { status, final_iteration, agent_name, usage, .. } => {
                 self.check_engine_end(event.seq, *status, *final_iteration);
+                self.check_end_summary(event.seq, agent_name.as_deref(), usage.as_ref());
             }
             Payload::HumanInputReceived { call_id, response, .. } => {
                 self.expected_outcomes
                     .insert(call_id.clone(), ExpectedOutcome::Observation(response.clone()));
             }
+            Payload::ApprovalRequest(request) => self.check_approval_request(request),
+            Payload::ApprovalDecision(decision) => self.check_approval_decision(decision),
             Payload::UserMessage { .. }
             | Payload::HumanInputRequest(_)
             | Payload::Snapshot(_)
@@ -216,7 +219,7 @@ impl RunVerifier<'_> {
         let subject = format!("the ENGINE_END in event {seq}");
         let is_possible = match status {
             RunStatus::Completed => self.state.result.is_some(),
-            RunStatus::WaitingForInput => self.state.question().is_some(),
+            RunStatus::WaitingForInput => self.state.human_request().is_some(),
             RunStatus::Failed => self.state.error.is_some(),
             RunStatus::Interrupted => true,
             RunStatus::Running => false,
@@ -227,6 +230,26 @@ impl RunVerifier<'_> {
         }
         let subject = format!("{subject}, final_iteration");
         self.report.compare_json(iteration, subject, final_iteration, self.state.iterations);
+    }
+
+    /// Checks what an ENGINE_END repeats from the events before it, for readers that read only the end of a journal.
+    fn check_end_summary(
+        &mut self,
+        seq: u64,
+        agent_name: Option<&str>,
+        usage: Option<&UsageSummary>,
+    ) {
+        let subject = format!("the ENGINE_END in event {seq}");
+        // A key of the process may be a part of the name, which ENGINE_START keeps.
+        let recorded = agent_name.filter(|name| !name.contains(REDACTED));
+        if let Some((recorded, start)) = recorded.zip(self.state.start.as_ref()) {
+            let expected = &start.agent_name;
+            self.report.compare(None, format!("{subject}, agent_name"), recorded, expected);
+        }
+        let expected = self.state.usage_summary();
+        if let Some(recorded) = usage.filter(|usage| !usage.is_same(&expected)) {
+            self.report.compare_json(None, format!("{subject}, usage"), recorded, expected);
+        }
     }
 
     fn check_metadata(&mut self) {

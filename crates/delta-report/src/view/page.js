@@ -359,7 +359,11 @@ function drawTop() {
   if (result && run.status !== 'RUNNING') {
     const asks = result.interaction, error = run.status === 'KILLED' ? null : result.error;
     if (result.result !== undefined) inside.push(h('div', {class: 'task result'}, h('div', {class: 'who'}, 'Result'), prose(asText(result.result), run.markdown.result, {lines: 8})));
-    if (asks) {
+    if (asks && asks.kind === 'approval') {
+      const where = ' ' + word(run.id) + ' -w ' + word((run.start || {}).work_dir || '.');
+      const commands = ['delta approve' + where, 'delta deny' + where + " -m 'REASON'"];
+      inside.push(h('div', {class: 'task ask'}, h('div', {class: 'who warn'}, 'Waiting for an approval'), text(asks.prompt, {lines: 8}), ...commands.map((command, k) => part(k ? 'Deny with' : 'Approve with', text(command), copyButton(command)))));
+    } else if (asks) {
       const command = 'delta continue ' + word(run.id) + ' -w ' + word((run.start || {}).work_dir || '.') + (asks.sensitive ? ' -i' : " -m 'YOUR ANSWER'");
       inside.push(h('div', {class: 'task ask'}, h('div', {class: 'who warn'}, 'Waiting for an answer'), prose(asks.prompt, run.markdown.prompt, {lines: 8}), part(asks.sensitive ? 'Answer at a terminal with' : 'Answer with', text(command), copyButton(command))));
     }
@@ -594,9 +598,10 @@ function diffText(diff) {
 
 function callStatus(call) {
   const result = call.result;
-  if (!result) return h('span', {class: 'how warn'}, !call.at ? 'not started' : call.question ? 'waiting for an answer' : run.status === 'RUNNING' ? 'running' : 'no result');
+  const decision = call.approval_decision;
+  if (!result) return h('span', {class: 'how warn'}, call.approval_request && !decision ? 'waiting for an approval' : !call.at ? 'not started' : call.question ? 'waiting for an answer' : run.status === 'RUNNING' ? 'running' : 'no result');
   const code = result.exit_code, io = call.io || {};
-  const ended = io.ended || (code === null && call.argv ? 'no exit code' : code === null ? 'not started' : 'exit ' + code);
+  const ended = io.ended || (code === null && call.argv ? 'no exit code' : code === null ? (decision && !decision.approved ? 'denied' : 'not started') : 'exit ' + code);
   return h('span', {class: 'how'}, h('span', {class: isFailed(call) ? 'bad' : ''}, result.ends ? 'result' : isFailed(call) ? h('b', {}, ended) : call.question ? 'answered' : ended), (call.question ? ' after ' + span(Date.parse(result.at) - Date.parse(call.at)) : ' · ' + span(result.duration_ms)));
 }
 function argsLine(call) {
@@ -612,7 +617,7 @@ function drawCall(it, call, number) {
   const more = h('div', {class: 'more'});
   const details = h('details', {ontoggle: () => { if (details.open) details.fill(); }}, h('summary', {}, h('span', {class: 'name'}, call.tool), h('span', {class: 'args'}, argsLine(call)), callStatus(call)), more);
   details.fill = () => { if (!more.hasChildNodes()) put(more, [callDetails(call, id)]); };
-  const box = h('div', {class: 'call' + (failed ? ' failed' : call.question && !result ? ' waits' : ''), id, 'data-u': 'c' + number}, details);
+  const box = h('div', {class: 'call' + (failed ? ' failed' : (call.question || call.approval_request) && !result ? ' waits' : ''), id, 'data-u': 'c' + number}, details);
   const seen = result ? result.seen : call.io && call.io.stdout;
   if (seen && (seen.text || seen.tail)) {
     const preview = h('div', {class: 'preview'}, text({...seen, note: undefined}, {lines: 6, tail: failed ? 2 : 0}));
@@ -622,6 +627,7 @@ function drawCall(it, call, number) {
   }
   const below = childrenOf(run).filter(child => child.known.call_id === call.id);
   below.forEach(child => box.append(h('div', {class: 'below'}, childRow(child))));
+  if (call.approval_request && !result) box.append(h('div', {class: 'preview question'}, text(call.approval_request.argv.map(word).join(' '))));
   if (call.question && !(result && result.seen.text)) box.append(h('div', {class: 'preview question'}, prose(call.question.prompt, call.question.markdown, {lines: 16})));
   return box;
 }
@@ -632,12 +638,23 @@ function childRow(child) {
   return h('span', {}, '↳ ', h('a', {href: hash(other, ''), class: 'child'}, h('span', {}, other.start ? other.start.agent_name + ' ' : ''), idElement(other.id)), ' ', chip(other.status), h('span', {class: 'dim'}, ' ' + plural(other.own.length, 'iteration') + (usage && usage.total_cost_usd !== null ? ' · ' + usd(usage.total_cost_usd) : '') + ' · ' + span(other.active_ms)));
 }
 
+function approvalText(call) {
+  const decision = call.approval_decision, approval = call.approval, lines = [];
+  const by = name => ({terminal: 'at the terminal', operator: 'by the operator', rule: 'by a rule of the agent', flag: 'by --approve-all'}[name] || 'by ' + name);
+  if (call.approval_request) lines.push('asked about: ' + call.approval_request.argv.map(word).join(' '));
+  if (call.approval_request && !decision) lines.push('not decided');
+  if (decision && !decision.approved) lines.push('denied ' + by(decision.by) + (decision.reason ? ': ' + decision.reason : ''));
+  if (decision && decision.for_tool) lines.push('and every later call of the tool');
+  if (approval) lines.push('approved ' + by(approval.by) + (approval.rule ? ', rule ' + approval.rule : '') + ', ' + clock(approval.at));
+  return lines.join('\n');
+}
 function callDetails(call, id) {
   const inside = [], io = call.io || {}, result = call.result;
   inside.push(h('div', {class: 'tools'}, h('a', {class: 'row', href: hash(run, id)}, '#' + id), h('span', {class: 'row mono'}, call.id), io.file && h('span', {class: 'row mono'}, io.file)));
   if (call.at) inside.push(part('Arguments', args(call.args), copyButton(() => json(call.args), 'copy JSON')));
   if (call.asked) inside.push(part(call.at ? 'Arguments as the LLM wrote them' : 'Arguments (not started)', text(call.asked)));
   if (call.argv) { const line = call.argv.map(word).join(' '); inside.push(part('Command', text(line, {lines: 12}), copyButton(line))); }
+  if (call.approval_request || call.approval) inside.push(part('Approval', text(approvalText(call))));
   if (call.question) inside.push(part('Question · ' + call.question.input_type + (call.question.sensitive ? ', sensitive' : ''), prose(call.question.prompt, call.question.markdown, {lines: 16})));
   if (call.answer !== undefined) inside.push(part('Answer', text(call.answer)));
   if (io.stdin) inside.push(part('Standard input', text(io.stdin)));

@@ -100,6 +100,14 @@ pub struct PageToolCall {
     pub question: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<String>,
+    /// What was asked before the call could start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval_request: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval_decision: Option<Json>,
+    /// Who approved the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<Json>,
     result: Option<PageToolResult>,
     #[serde(skip_serializing_if = "Option::is_none")]
     io: Option<PageExecution>,
@@ -262,6 +270,9 @@ impl PageSource<'_> {
             argv: request.and_then(|request| request.argv.clone()),
             question: call.question.map(|event| to_json_value(event.value)),
             answer: call.answer.map(|event| hide(event.value)),
+            approval_request: call.approval_request.map(|event| to_json_value(event.value)),
+            approval_decision: call.approval_decision.map(|event| to_json_value(event.value)),
+            approval: request.and_then(|request| request.approval.as_ref()).map(to_json_value),
             io: record.map(|name| self.build_execution(name, observation.as_deref())),
             result: call.result.map(|event| PageToolResult {
                 at: event.timestamp,

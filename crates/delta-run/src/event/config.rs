@@ -3,6 +3,7 @@
 //! It is written once per process, and every reader takes its fields from here. What an older or newer delta wrote can be
 //! read: a key that is absent or has another shape is `None`, and unknown keys are kept.
 
+use crate::approval::OperatorApproval;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value as Json};
@@ -26,6 +27,9 @@ pub struct RunConfig {
     /// The copy of the agent's files.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub kept: Option<AgentCopy>,
+    /// What the operator said about approvals, if anything.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub approve: Option<OperatorApproval>,
     /// The run that this one repeats, for `delta replay --mode tools`.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayOf>,
@@ -135,7 +139,7 @@ mod tests {
             // Of the first versions, which kept no files and named no builtins.
             r#"{}"#,
             r#"{"llm":{"provider":"openai","model":"m"},"tools":["a"]}"#,
-            r#"{"llm":{"provider":"recorded","model":"m","recorded":"openai","option":"m2"},"tools":[],"builtins":["finish"],"hooks":["post_run"],"kept":{"dir":"agent","crc":{"agent.yaml":"0123abcd"}},"replay":{"run_id":"r","work_dir":"/w"}}"#,
+            r#"{"llm":{"provider":"recorded","model":"m","recorded":"openai","option":"m2"},"tools":[],"builtins":["finish"],"hooks":["post_run"],"kept":{"dir":"agent","crc":{"agent.yaml":"0123abcd"}},"approve":{"ask":["*"],"all":true},"replay":{"run_id":"r","work_dir":"/w"}}"#,
             // Of a later version.
             r#"{"llm":{"provider":"openai","model":"m","effort":{"a":[1,2.5]}},"tools":["a"],"skills":["b"]}"#,
         ];
@@ -173,12 +177,13 @@ mod tests {
         fn a_configuration_reads_back_as_it_was_written(
             llm in prop::option::of(llm()), tools in names(), builtins in names(), hooks in names(),
             dir in any::<String>(), crc in prop::collection::btree_map(any::<String>(), any::<String>(), 0..3),
-            replay in any::<Option<(String, String)>>(), later in any::<Option<i64>>(),
+            replay in any::<Option<(String, String)>>(), ask in names(), all in any::<bool>(), later in any::<Option<i64>>(),
         ) {
             let kept = Some(AgentCopy { dir, crc });
             let replay = replay.map(|(run_id, work_dir)| ReplayOf { run_id, work_dir });
+            let approve = ask.map(|ask| OperatorApproval { ask, all, renew: !all });
             let unknown = later.map(|value| ("later".to_owned(), Json::from(value))).into_iter().collect();
-            let config = RunConfig { llm, tools, builtins, hooks, kept, replay, unknown };
+            let config = RunConfig { llm, tools, builtins, hooks, kept, approve, replay, unknown };
             let text = written(&config);
             prop_assert_eq!(written(&read(&text)), text.clone());
             prop_assert_eq!(read(&text), config);

@@ -4,6 +4,7 @@
 use super::super::endpoint::is_loopback_host;
 use super::super::reply_assembler::StreamError;
 use super::super::{Endpoint, LlmError};
+use super::html_page::describe_html;
 use crate::http::error::{is_connection_refused, is_not_tls, tls_error};
 use crate::http::retry::RetryDecision;
 use crate::http::{HttpClient, HttpError, ResponseHead};
@@ -30,6 +31,16 @@ const CONTEXT_LENGTH_PHRASES: [&str; 11] = [
     "input is too long",
     "reduce the length",
 ];
+
+/// Parts of the messages with which servers of TLS answer plain HTTP.
+const TLS_EXPECTED_PHRASES: [&str; 3] = [
+    "plain http request was sent to https port",
+    "sent an http request to an https server",
+    "speaking plain http to an ssl-enabled server port",
+];
+
+const TLS_EXPECTED_HINT: &str =
+    "if the server speaks TLS, write `https://` in `llm.base_url` or DELTA_BASE_URL";
 
 /// Why an attempt has no reply.
 #[derive(Debug)]
@@ -166,6 +177,11 @@ fn describe_http_error(error: &HttpError, target: &AttemptTarget<'_>) -> Attempt
             Some(hint.to_owned())
         }
         HttpError::Connect(error) => connect_hint(error, target),
+        HttpError::TlsExpected => Some(TLS_EXPECTED_HINT.to_owned()),
+        // Some servers of TLS close a connection of plain HTTP without a word.
+        HttpError::NoResponse { was_reused: false, .. } if target.client.is_plain_http() => {
+            Some(TLS_EXPECTED_HINT.to_owned())
+        }
         HttpError::Cancelled | HttpError::NoResponse { .. } | HttpError::BrokenResponse(_) => None,
     };
     AttemptFailure {
@@ -242,6 +258,7 @@ fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option
             "check `llm.base_url` ({}) and the model name ({})",
             target.endpoint.base_url, target.model
         ),
+        400 if is_tls_expected(&lower_body, target) => TLS_EXPECTED_HINT.to_owned(),
         400 | 413 if is_context_length_error(&lower_body) => {
             "the conversation exceeds the model's context: in context.yaml, lower `max_iterations` of the journal, \
              or the budgets `max_tokens` and `total_max_tokens`"
@@ -254,6 +271,12 @@ fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option
         _ => return None,
     };
     Some(hint)
+}
+
+/// Whether a server of TLS rejects a request of plain HTTP.
+fn is_tls_expected(lower_body: &str, target: &AttemptTarget<'_>) -> bool {
+    target.client.is_plain_http()
+        && TLS_EXPECTED_PHRASES.iter().any(|phrase| lower_body.contains(phrase))
 }
 
 fn is_context_length_error(lower_body: &str) -> bool {
@@ -277,8 +300,11 @@ fn error_message(body: &Value) -> Option<String> {
     })
 }
 
-/// The first characters of a body without a message.
+/// The first characters of a body without a message; the title of an HTML page.
 fn body_excerpt(text: &str) -> String {
+    if let Some(description) = describe_html(text) {
+        return description;
+    }
     text.trim().chars().take(MAX_EXCERPT_CHARS).collect()
 }
 

@@ -1,0 +1,201 @@
+//! What a person is shown who approves a call, and what the person can answer.
+
+use crate::tool::value_text;
+use delta_base::redact::redact_answers;
+use delta_base::shell_quote::shell_quote_visibly;
+use delta_base::terminal_text::{escape_terminal_controls, format_argument_value};
+use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
+use serde_json::Value as Json;
+
+/// The number of characters of a command line in the short form.
+const MAX_COMMAND_CHARS: usize = 1000;
+/// The number of lines of a command line in the short form.
+const MAX_COMMAND_LINES: usize = 12;
+
+/// A call to approve.
+#[derive(Debug, Clone, Copy)]
+pub struct ApprovalPrompt<'a> {
+    /// The call.
+    pub request: &'a ApprovalRequest,
+    /// What the call would do to a file, for a tool with `preview`.
+    pub preview: Option<&'a str>,
+    /// Sensitive answers, which are not shown.
+    pub hidden: &'a [String],
+}
+
+/// The answer of a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovalAnswer {
+    /// Whether the call may start.
+    pub approved: bool,
+    /// Who decided.
+    pub by: ApprovalSource,
+    /// The reason of a denial.
+    pub reason: Option<String>,
+    /// Whether later calls of the tool are approved, too, while the process works on the run.
+    pub for_tool: bool,
+}
+
+impl ApprovalAnswer {
+    /// A yes, or a no with its reason.
+    pub fn new(approved: bool, by: ApprovalSource, reason: Option<String>) -> Self {
+        Self { approved, by, reason, for_tool: false }
+    }
+
+    /// The decision on `request` that the journal records.
+    pub fn decision_on(self, request: &ApprovalRequest) -> ApprovalDecision {
+        ApprovalDecision {
+            iteration: request.iteration,
+            call_id: request.call_id.clone(),
+            approved: self.approved,
+            by: self.by,
+            reason: self.reason,
+            for_tool: self.for_tool,
+        }
+    }
+
+    /// Parses `yes`, `no` and `no: REASON`; `None` for any other text.
+    pub fn parse(text: &str, by: ApprovalSource) -> Option<Self> {
+        let text = text.trim();
+        let (word, reason) = match text.split_once(':') {
+            Some((word, reason)) => (word.trim_end(), Some(reason.trim())),
+            None => (text, None),
+        };
+        let is_word =
+            |long: &str| word.eq_ignore_ascii_case(long) || word.eq_ignore_ascii_case(&long[..1]);
+        if is_word("yes") && reason.is_none() {
+            return Some(Self::new(true, by, None));
+        }
+        let reason = reason.filter(|reason| !reason.is_empty()).map(str::to_owned);
+        is_word("no").then(|| Self::new(false, by, reason))
+    }
+}
+
+/// The question in one text, for request.json and results: the tool and its command line.
+pub fn approval_question(request: &ApprovalRequest) -> String {
+    format!("Approve {}: {}", request.tool_name, command_line(request))
+}
+
+/// The command line, each word quoted as a shell needs it, with control characters escaped.
+pub fn command_line(request: &ApprovalRequest) -> String {
+    let words = request.argv.iter().map(|word| shell_quote_visibly(word));
+    words.collect::<Vec<String>>().join(" ")
+}
+
+impl ApprovalPrompt<'_> {
+    /// The call in a few lines of about `width` characters: its arguments, and its command line.
+    pub fn summary_lines(&self, width: usize) -> Vec<String> {
+        let arguments = self.arguments();
+        let name_width = arguments.iter().map(|(name, _)| name.chars().count()).max();
+        let name_width = name_width.unwrap_or_default().min(24);
+        let room = width.saturating_sub(name_width + 4).max(20);
+        let mut lines = Vec::new();
+        let mut is_cut = false;
+        for (name, value) in &arguments {
+            // Two characters are quotes.
+            is_cut |= value.chars().count() > room - 3;
+            let value = format_argument_value(value, room - 3);
+            lines.push(format!("{name:name_width$}  {value}"));
+        }
+        let command = self.visible(&command_line(self.request));
+        let (command, is_command_cut) = cut_command(&command);
+        is_cut |= is_command_cut;
+        for (index, line) in command.lines().enumerate() {
+            lines.push(format!("{} {line}", if index == 0 { "$" } else { " " }));
+        }
+        if is_cut {
+            lines.push("… cut; v shows all of it".to_owned());
+        }
+        lines
+    }
+
+    /// The arguments in full, each with its name in a line before it.
+    pub fn argument_texts(&self) -> Vec<String> {
+        let arguments = self.arguments().into_iter();
+        arguments
+            .map(|(name, value)| format!("{name}:\n  {}", value.replace('\n', "\n  ")))
+            .collect()
+    }
+
+    /// The whole command line.
+    pub fn command_text(&self) -> String {
+        format!("$ {}", self.visible(&command_line(self.request)))
+    }
+
+    /// The change of the file, safe for a terminal.
+    pub fn preview_text(&self) -> Option<String> {
+        self.preview.map(|preview| self.visible(preview))
+    }
+
+    fn arguments(&self) -> Vec<(String, String)> {
+        match &self.request.tool_args {
+            Json::Object(arguments) => arguments
+                .iter()
+                .map(|(name, value)| (self.visible(name), self.visible(&value_text(value))))
+                .collect(),
+            other => vec![("arguments".to_owned(), self.visible(&value_text(other)))],
+        }
+    }
+
+    fn visible(&self, text: &str) -> String {
+        redact_answers(self.hidden, escape_terminal_controls(text))
+    }
+}
+
+/// The beginning of a command line, and whether that is not all.
+fn cut_command(command: &str) -> (String, bool) {
+    let mut text: String = command.chars().take(MAX_COMMAND_CHARS).collect();
+    let mut is_cut = text.len() < command.len();
+    if let Some((end, _)) = text.match_indices('\n').nth(MAX_COMMAND_LINES - 1) {
+        text.truncate(end);
+        is_cut = true;
+    }
+    (text, is_cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn c_21_2_what_counts_as_yes_and_no() {
+        let parse = |text: &str| {
+            let answer = ApprovalAnswer::parse(text, ApprovalSource::Operator)?;
+            Some((answer.approved, answer.reason))
+        };
+        for yes in ["yes", "y", " YES\n", "Y"] {
+            assert_eq!(parse(yes), Some((true, None)), "{yes}");
+        }
+        for no in ["no", "n", "No", "no:", "n : "] {
+            assert_eq!(parse(no), Some((false, None)), "{no}");
+        }
+        let reason = Some("too risky: think again".to_owned());
+        assert_eq!(parse("no: too risky: think again"), Some((false, reason)));
+        for other in ["", "ye", "yes please", "yes: do", "ok", "nope", "no way", ":", "y n"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn c_21_2_nothing_in_a_call_controls_the_terminal_or_is_cut_in_silence() {
+        let long = "x".repeat(500);
+        let request = ApprovalRequest {
+            iteration: 1,
+            call_id: "c".to_owned(),
+            tool_name: "t".to_owned(),
+            tool_args: json!({"a": "one\u{1b}[2Jtwo\u{202e}", "long": long}),
+            argv: vec!["p".into(), "it's".into(), "\u{1b}[2K\r".into(), "two\nlines".into()],
+            command_sha256: String::new(),
+            rule: None,
+        };
+        let prompt = ApprovalPrompt { request: &request, preview: None, hidden: &[] };
+        let lines = prompt.summary_lines(60);
+        assert_eq!(lines[0], r"a     one\u{1b}[2Jtwo\u{202e}");
+        assert!(lines[1].ends_with('…') && lines[1].chars().count() <= 60, "{}", lines[1]);
+        assert_eq!(lines[2], r#"$ p "it's" $'\x1b[2K\r' 'two"#);
+        assert_eq!(lines[3], "  lines'");
+        assert_eq!(lines[4], "… cut; v shows all of it");
+        assert_eq!(prompt.argument_texts()[1], format!("long:\n  {long}"));
+    }
+}

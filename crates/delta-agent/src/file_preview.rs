@@ -1,0 +1,56 @@
+//! What a call would do to a file of the workspace, as a unified diff for the person who approves the call.
+
+use crate::tool::ToolPreview;
+use delta_base::durable;
+use serde_json::Value as Json;
+use similar::TextDiff;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// The largest file that is compared.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+/// How long the comparison may take; after that it is still right, but not the shortest.
+const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The change that a call with these arguments would make, or why it cannot be shown. The file is read now, beneath
+/// `workspace` and without following a symlink.
+pub fn preview_file_change(preview: &ToolPreview, arguments: &Json, workspace: &Path) -> String {
+    let argument = |name: &str| arguments.get(name).and_then(Json::as_str);
+    let Some((path, content)) = argument(&preview.path).zip(argument(&preview.content)) else {
+        return "no preview: the call has no path or no content\n".to_owned();
+    };
+    let name = Path::new(path);
+    let name = name.strip_prefix(workspace).unwrap_or(name);
+    let before = match durable::read_beneath(workspace, name, MAX_FILE_BYTES) {
+        Ok(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Some(text),
+            Err(_) => return format!("no preview: {path} is not UTF-8 text\n"),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return format!("no preview: could not read {path}: {error}\n"),
+    };
+    let old = before.as_deref().unwrap_or_default();
+    let new = match preview.replaces.as_deref() {
+        None => content.to_owned(),
+        Some(replaces) => {
+            let Some(replaced) = argument(replaces) else {
+                return format!("no preview: the call has no `{replaces}`\n");
+            };
+            match old.matches(replaced).count() {
+                1 if !replaced.is_empty() => old.replacen(replaced, content, 1),
+                count => {
+                    return format!(
+                        "no preview: {path} has the text of `{replaces}` {count} times\n"
+                    );
+                }
+            }
+        }
+    };
+    if before.is_some() && old == new {
+        return format!("{path} does not change\n");
+    }
+    let from = if before.is_some() { format!("a/{path}") } else { "/dev/null".to_owned() };
+    let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(old, &new);
+    diff.unified_diff().header(&from, &format!("b/{path}")).to_string()
+}

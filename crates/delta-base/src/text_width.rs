@@ -1,0 +1,137 @@
+//! The columns that text takes in a terminal, where some characters take two and some none.
+
+use unicode_width::UnicodeWidthChar;
+
+/// The distance of the tab stops.
+const TAB_COLUMNS: usize = 8;
+
+/// The column after `c` at `column`.
+fn column_after(column: usize, c: char) -> usize {
+    match c {
+        '\t' => (column / TAB_COLUMNS + 1) * TAB_COLUMNS,
+        c => column + c.width().unwrap_or(0),
+    }
+}
+
+/// The columns of a line without control sequences.
+pub fn display_width(line: &str) -> usize {
+    line.chars().fold(0, column_after)
+}
+
+/// The lines of a terminal of `columns` that a line takes: a terminal breaks a line that does not fit.
+pub fn wrapped_height(line: &str, columns: usize) -> usize {
+    let mut height = 1;
+    let mut column = 0;
+    for c in line.chars() {
+        let next = column_after(column, c);
+        if next <= columns {
+            column = next;
+        } else if c == '\t' {
+            // A tab stops at the edge.
+            column = columns;
+        } else {
+            height += 1;
+            column = column_after(0, c);
+        }
+    }
+    height
+}
+
+/// At most `room` columns of a line, ending in `…` if truncated.
+pub fn clip_to_width(line: &str, room: usize) -> String {
+    match offset_at(line, room) {
+        None => line.to_owned(),
+        Some(_) if room == 0 => String::new(),
+        Some(_) => {
+            let end = offset_at(line, room.saturating_sub(1)).unwrap_or(line.len());
+            format!("{}…", &line[..end])
+        }
+    }
+}
+
+/// The end of a line that fits `width` columns; starts with `…` when something is left out.
+pub fn clip_start_to_width(text: &str, width: usize) -> String {
+    if display_width(text) <= width {
+        return text.to_owned();
+    }
+    let boundaries = text.char_indices().map(|(index, _)| index).chain([text.len()]);
+    let end = boundaries.map(|start| &text[start..]).find(|end| display_width(end) < width);
+    end.map_or_else(String::new, |end| format!("…{end}"))
+}
+
+/// The offset of the first character that does not fit into `room` columns.
+fn offset_at(line: &str, room: usize) -> Option<usize> {
+    let mut column = 0;
+    line.char_indices().find_map(|(offset, c)| {
+        column = column_after(column, c);
+        (column > room).then_some(offset)
+    })
+}
+
+/// `line` split at spaces into pieces of at most `room` columns; a longer word stays whole.
+pub fn wrap_words(line: &str, room: usize) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = line;
+    while let Some(end) = offset_at(rest, room) {
+        let indent = rest.len() - rest.trim_start().len();
+        let fits = rest[..end].rfind(' ').filter(|at| *at > indent);
+        let blank = if rest[end..].starts_with(' ') { Some(end) } else { fits };
+        let Some(at) = blank.or_else(|| rest[end..].find(' ').map(|at| end + at)) else { break };
+        pieces.push(&rest[..at]);
+        rest = rest[at..].trim_start();
+    }
+    pieces.push(rest);
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_is_cut_at_blanks() {
+        assert_eq!(wrap_words("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap_words("one two three", 6), ["one", "two", "three"]);
+        assert_eq!(wrap_words("    indented text", 8), ["    indented", "text"]);
+        assert_eq!(wrap_words("https://a.example/long x", 5), ["https://a.example/long", "x"]);
+        assert_eq!(wrap_words("äöü äöü", 3), ["äöü", "äöü"]);
+        assert_eq!(wrap_words("日本 日本", 5), ["日本", "日本"]);
+        assert_eq!(wrap_words("", 3), [""]);
+    }
+
+    #[test]
+    fn a_line_that_is_cut_ends_with_an_ellipsis() {
+        assert_eq!(clip_to_width("abc", 3), "abc");
+        assert_eq!(clip_to_width("äöüß", 3), "äö…");
+        assert_eq!(clip_to_width("日本語", 6), "日本語");
+        assert_eq!(clip_to_width("日本語", 5), "日本…");
+        assert_eq!(clip_to_width("日本語", 4), "日…");
+    }
+
+    #[test]
+    fn c_25_7_a_line_is_cut_to_columns_and_not_to_characters() {
+        assert_eq!(display_width("aé漢字"), 6);
+        assert_eq!(clip_to_width("abc", 3), "abc");
+        assert_eq!(clip_to_width("abcd", 3), "ab…");
+        assert_eq!(clip_to_width("漢字漢字", 6), "漢字…");
+        assert_eq!(clip_to_width("漢字漢字", 5), "漢字…");
+        assert_eq!(clip_to_width("漢字漢字", 4), "漢…");
+        assert_eq!((&*clip_to_width("ab", 1), &*clip_to_width("ab", 0)), ("…", ""));
+        assert_eq!(clip_start_to_width("a/b/W001", 8), "a/b/W001");
+        assert_eq!(clip_start_to_width("a/b/W001", 6), "…/W001");
+        assert_eq!(clip_start_to_width("漢字漢字", 4), "…字");
+        assert_eq!(clip_start_to_width("ab", 0), "");
+    }
+
+    #[test]
+    fn a_terminal_breaks_lines_that_do_not_fit() {
+        assert_eq!(wrapped_height("", 4), 1);
+        assert_eq!(wrapped_height("abcd", 4), 1);
+        assert_eq!(wrapped_height("abcde", 4), 2);
+        // A wide character is not split.
+        assert_eq!(wrapped_height("a日日", 4), 2);
+        assert_eq!(wrapped_height("日日", 3), 2);
+        assert_eq!(wrapped_height("a\tb", 4), 2);
+        assert_eq!(wrapped_height("a\tb", 16), 1);
+    }
+}

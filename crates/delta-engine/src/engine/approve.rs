@@ -1,0 +1,116 @@
+//! Approvals in the loop: a call that needs one is asked about, and starts only as it was approved.
+//!
+//! The question is durable before it is asked, and the decision before the tool starts. What was decided is applied by
+//! the step that runs the call, so that a process that continues the run does the same.
+
+use super::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
+use super::{Engine, EngineError};
+use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
+use delta_agent::ask_human::{self, InteractionRequest};
+use delta_agent::file_preview::preview_file_change;
+use delta_agent::tool::{Tool, invocation::ToolInvocation};
+use delta_run::approval::{ApprovalRequest, ApprovalSource, CallApproval};
+use delta_run::event::Payload;
+use delta_run::run::{Run, RunNotice};
+use delta_run::state::{HumanRequest, PendingCall};
+use std::io;
+
+impl Engine<'_> {
+    /// The call and its command line, if this process has already passed them through pre_tool_execution.
+    pub(super) fn passed_gate(
+        &self,
+        run: &Run,
+        call: &PendingCall,
+        tool: &Tool,
+    ) -> Option<(PendingCall, ToolInvocation)> {
+        let call = call_after_gate(run.state(), call)?;
+        let arguments = tool.check_arguments(&call.arguments).ok()?;
+        let invocation = tool.invocation(&arguments, self.environment.vars());
+        Some((call, invocation))
+    }
+
+    /// Runs a call that has passed its gate, if it is approved or needs no approval; asks otherwise.
+    pub(super) fn run_approved_call(
+        &mut self,
+        run: &mut Run,
+        call: &PendingCall,
+        tool: &Tool,
+        invocation: &ToolInvocation,
+    ) -> Result<(), EngineError> {
+        let is_decided = run.state().asked_approval(&call.id).is_some();
+        if is_decided {
+            // The decision is durable, so its files are no longer needed.
+            run.commit()?;
+            ask_human::clear_interaction(&run.dir);
+        }
+        let vars = self.environment.vars();
+        match plan_approval(tool, run.state(), call, invocation, vars) {
+            ApprovalPlan::NotRequired => self.execute_tool(run, call, tool, invocation, None),
+            ApprovalPlan::Approved { by, at, rule } => {
+                let at = at.unwrap_or_else(|| (self.clock)());
+                let approval = Some(CallApproval { by, at, rule });
+                self.execute_tool(run, call, tool, invocation, approval)
+            }
+            ApprovalPlan::Ask { rule } => {
+                let request = ApprovalRequest {
+                    iteration: call.iteration,
+                    call_id: call.id.clone(),
+                    tool_name: call.tool.clone(),
+                    tool_args: call.arguments.to_value(),
+                    argv: invocation.argv.clone(),
+                    command_sha256: tool.command_sha256(invocation, vars),
+                    rule,
+                };
+                run.record(Payload::ApprovalRequest(Box::new(request)));
+                Ok(())
+            }
+            ApprovalPlan::Deny(reason) => {
+                self.refuse_call(run, call, reason);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits for a decision at the terminal; returns false if another process has to deliver it.
+    pub(super) fn wait_for_approval(
+        &mut self,
+        run: &mut Run,
+        request: &ApprovalRequest,
+    ) -> Result<bool, EngineError> {
+        run.commit()?;
+        if run.state().operator_approval().is_some_and(|operator| operator.all) {
+            let answer = ApprovalAnswer::new(true, ApprovalSource::Flag, None);
+            record_decision(run, request, answer);
+            return Ok(true);
+        }
+        run.notify(RunNotice::WaitingForApproval(request));
+        let preview = self.agent.tool(&request.tool_name).and_then(|tool| tool.preview.as_ref());
+        let preview = preview.map(|preview| {
+            preview_file_change(preview, &request.tool_args, &self.environment.vars().cwd)
+        });
+        let hidden = run.state().sensitive_answers.clone();
+        let prompt = ApprovalPrompt { request, preview: preview.as_deref(), hidden: &hidden };
+        match self.human.as_mut().map(|human| human.approve(&prompt)) {
+            Some(Ok(Some(answer))) => {
+                record_decision(run, request, answer);
+                return Ok(true);
+            }
+            Some(Err(_)) if self.cancel.is_requested() => return Err(EngineError::Cancelled),
+            Some(Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                return Err(EngineError::Human(error));
+            }
+            // Without an answer the run waits, as without a terminal.
+            Some(Err(_) | Ok(None)) | None => {}
+        }
+        ask_human::remove_old_interaction(&run.dir)?;
+        let interaction = InteractionRequest::new(HumanRequest::Approval(request));
+        let preview = preview.map(|preview| run.secrets().redact(&preview).into_owned());
+        let now = (self.clock)();
+        ask_human::write_interaction_request(&run.dir, &interaction, preview.as_deref(), now)?;
+        Ok(false)
+    }
+}
+
+fn record_decision(run: &mut Run, request: &ApprovalRequest, answer: ApprovalAnswer) {
+    run.record(Payload::ApprovalDecision(Box::new(answer.decision_on(request))));
+}

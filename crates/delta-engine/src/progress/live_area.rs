@@ -1,0 +1,305 @@
+//! The end of the terminal while delta waits: the text of an answer and the output of a tool as they arrive, and a line
+//! that shows what delta waits for. A thread keeps it up to date; every update is one write.
+
+use super::live_text::{OutputTail, TextBlock};
+use super::screen_region::{ScreenRegion, row_height};
+use super::{BOLD, DIM, WARN, has_colours, text_columns};
+use delta_base::redact::answer_redactor;
+use delta_base::terminal::{self, StderrSize};
+use delta_base::text_width::clip_to_width;
+use std::io::Write;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+const FRAME_MS: u128 = 120;
+/// The least time between two updates, except for the first text.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(50);
+/// How long after the last piece of an answer the status line appears again.
+const STATUS_DELAY: Duration = Duration::from_secs(1);
+/// The number of lines shown of the output of a running tool.
+const OUTPUT_LINES: usize = 5;
+
+/// What delta waits for.
+#[derive(Debug, Clone)]
+pub(super) enum LiveStatus {
+    /// A call that has started.
+    Activity(&'static str),
+    /// The next attempt of a call.
+    Retry {
+        /// Its number: `try 2 of 6`.
+        attempt: String,
+        /// When it starts.
+        at: Instant,
+        /// Why the last one failed.
+        reason: String,
+    },
+}
+
+/// How the area shows what arrives.
+pub(super) struct LiveOptions<'a> {
+    /// Whether everything fits on the screen and can be erased again: the result is printed to the same terminal.
+    pub(super) is_erasable: bool,
+    /// Whether output has more than its last lines.
+    pub(super) is_verbose: bool,
+    /// Answers of the user that are redacted.
+    pub(super) sensitive_answers: &'a [String],
+}
+
+/// The live end of the terminal on stderr. It must be dropped before anything else is printed.
+pub(super) struct LiveArea {
+    screen: Arc<Mutex<LiveScreen>>,
+    stop_sender: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct LiveScreen {
+    region: ScreenRegion,
+    reasoning: TextBlock,
+    content: TextBlock,
+    output: OutputTail,
+    status: Option<LiveStatus>,
+    started: Instant,
+    last_paint: Option<Instant>,
+    /// When the last piece of an answer arrived.
+    last_piece: Option<Instant>,
+    is_erasable: bool,
+    has_colours: bool,
+}
+
+impl LiveArea {
+    /// Starts on stderr, which must be a terminal.
+    pub(super) fn start(status: LiveStatus, options: &LiveOptions<'_>) -> Self {
+        let redactor = || answer_redactor(options.sensitive_answers);
+        let lines = if options.is_verbose { usize::MAX } else { OUTPUT_LINES };
+        let screen = Arc::new(Mutex::new(LiveScreen {
+            region: ScreenRegion::default(),
+            reasoning: TextBlock::new("~", DIM, redactor()),
+            content: TextBlock::new("•", BOLD, redactor()),
+            output: OutputTail::new(
+                lines.min(terminal::stderr_size().lines.saturating_sub(2)),
+                [redactor(), redactor()],
+            ),
+            status: Some(status),
+            started: Instant::now(),
+            last_paint: None,
+            last_piece: None,
+            is_erasable: options.is_erasable,
+            has_colours: has_colours(&std::io::stderr()),
+        }));
+        lock_screen(&screen).paint();
+        let (stop_sender, stopped) = mpsc::channel::<()>();
+        let painted = Arc::clone(&screen);
+        let thread = thread::Builder::new().spawn(move || {
+            while stopped.recv_timeout(UPDATE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                lock_screen(&painted).paint_if_due();
+            }
+        });
+        // Without a thread only the arrival of text updates the area, which is harmless.
+        Self { screen, stop_sender: Some(stop_sender), thread: thread.ok() }
+    }
+
+    pub(super) fn set_status(&mut self, status: LiveStatus) {
+        let mut screen = lock_screen(&self.screen);
+        screen.status = Some(status);
+        screen.started = Instant::now();
+        screen.paint();
+    }
+
+    pub(super) fn push_content(&mut self, piece: &str) {
+        let mut screen = lock_screen(&self.screen);
+        screen.content.push(piece);
+        screen.show_piece();
+    }
+
+    pub(super) fn push_reasoning(&mut self, piece: &str) {
+        let mut screen = lock_screen(&self.screen);
+        screen.reasoning.push(piece);
+        screen.show_piece();
+    }
+
+    pub(super) fn push_output(&mut self, is_stderr: bool, bytes: &[u8]) {
+        let mut screen = lock_screen(&self.screen);
+        screen.output.push(is_stderr, bytes);
+        screen.paint_if_due();
+    }
+
+    /// Whether an answer is on the screen.
+    pub(super) fn has_answer(&self) -> bool {
+        let screen = lock_screen(&self.screen);
+        !(screen.content.is_blank() && screen.reasoning.is_blank())
+    }
+
+    /// Whether reasoning is on the screen.
+    pub(super) fn has_reasoning(&self) -> bool {
+        !lock_screen(&self.screen).reasoning.is_blank()
+    }
+
+    /// Removes the status line, and leaves the text of an answer.
+    pub(super) fn stop(&mut self) {
+        self.stop_thread();
+        let mut screen = lock_screen(&self.screen);
+        screen.status = None;
+        screen.paint();
+    }
+
+    /// Ends the area with the complete texts of the answer, or without its content. Returns whether they are on the screen
+    /// now; otherwise they have to be printed.
+    pub(super) fn finish(mut self, reasoning: Option<&str>, content: Option<&str>) -> bool {
+        self.stop_thread();
+        let mut screen = lock_screen(&self.screen);
+        screen.status = None;
+        reasoning.iter().for_each(|text| screen.reasoning.set_text(text));
+        screen.content.set_text(content.unwrap_or_default());
+        let is_shown = screen.finish();
+        screen.reasoning.set_text("");
+        screen.content.set_text("");
+        is_shown
+    }
+
+    fn stop_thread(&mut self) {
+        self.stop_sender = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The text of an answer stays, everything else is erased.
+impl Drop for LiveArea {
+    fn drop(&mut self) {
+        self.stop_thread();
+        let mut screen = lock_screen(&self.screen);
+        screen.status = None;
+        screen.output.clear();
+        screen.paint();
+        screen.settle();
+    }
+}
+
+fn lock_screen(screen: &Mutex<LiveScreen>) -> MutexGuard<'_, LiveScreen> {
+    screen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LiveScreen {
+    /// Paints the first piece of an answer at once, and others when an update is due.
+    fn show_piece(&mut self) {
+        let is_first = self.last_piece.replace(Instant::now()).is_none();
+        if is_first {
+            self.paint();
+        } else {
+            self.paint_if_due();
+        }
+    }
+
+    fn paint_if_due(&mut self) {
+        if self.last_paint.is_none_or(|last| last.elapsed() >= UPDATE_INTERVAL) {
+            self.paint();
+        }
+    }
+
+    fn paint(&mut self) {
+        let size = terminal::stderr_size();
+        let mut rows = self.text_rows(size);
+        if self.is_erasable {
+            let hidden = rows.len() - self.count_fitting(&rows, size);
+            rows.drain(..hidden);
+        }
+        rows.extend(self.status_row(size));
+        let sequence = self.region.repaint(&rows, size);
+        self.write(&sequence);
+    }
+
+    /// Paints the complete answer; returns whether it is on the screen.
+    fn finish(&mut self) -> bool {
+        let size = terminal::stderr_size();
+        let rows = self.text_rows(size);
+        if self.is_erasable && self.count_fitting(&rows, size) < rows.len() {
+            let erased = self.region.repaint(&[], size);
+            self.write(&erased);
+            return false;
+        }
+        let is_shown = self.region.can_show(&rows, size);
+        if is_shown {
+            let sequence = self.region.repaint(&rows, size);
+            self.write(&sequence);
+        }
+        self.settle();
+        is_shown
+    }
+
+    fn settle(&mut self) {
+        let end = self.region.settle();
+        self.write(end);
+    }
+
+    /// The lines of the texts, without the status line.
+    fn text_rows(&mut self, size: StderrSize) -> Vec<String> {
+        let columns = text_columns(size.columns);
+        // The mark and the space after it take two columns.
+        let room = columns.saturating_sub(2);
+        let mut rows = self.reasoning.layout(room);
+        let content = self.content.layout(room);
+        if !content.is_empty() {
+            rows.push(String::new());
+            rows.extend(content);
+        }
+        rows.extend(self.output.layout(columns));
+        self.finish_rows(rows)
+    }
+
+    fn status_row(&self, size: StderrSize) -> Option<String> {
+        let is_streaming = self.last_piece.is_some_and(|last| last.elapsed() < STATUS_DELAY);
+        let status = self.status.as_ref().filter(|_| !is_streaming)?;
+        let elapsed = self.started.elapsed();
+        let frame = FRAMES[usize::try_from(elapsed.as_millis() / FRAME_MS % 10).unwrap_or(0)];
+        // The cursor stays after the text: at the edge, an echoed ^C would start a new line.
+        let room = size.columns.saturating_sub(4);
+        let row = match status {
+            LiveStatus::Activity(activity) => {
+                format!("{DIM}{frame} {activity} {}s{DIM:#}", elapsed.as_secs())
+            }
+            LiveStatus::Retry { attempt, at, reason } => {
+                let left = at.saturating_duration_since(Instant::now());
+                let when = if left.is_zero() {
+                    String::new()
+                } else {
+                    format!(" in {} s", left.as_millis().div_ceil(1000))
+                };
+                let line = clip_to_width(&format!("{attempt}{when}: {reason}"), room);
+                let mark = if left.is_zero() { frame } else { '!' };
+                format!("{WARN}{mark} {line}{WARN:#}")
+            }
+        };
+        self.finish_rows(vec![row]).pop()
+    }
+
+    /// The number of last lines that fit on the screen with the status line.
+    fn count_fitting(&self, rows: &[String], size: StderrSize) -> usize {
+        let mut height = 0;
+        let fitting = rows.iter().rev().take_while(|row| {
+            height += row_height(row, size);
+            height + 2 <= size.lines
+        });
+        fitting.count()
+    }
+
+    /// The rows, without colours unless the terminal gets them.
+    fn finish_rows(&self, rows: Vec<String>) -> Vec<String> {
+        if self.has_colours {
+            return rows;
+        }
+        rows.iter().map(|row| anstream::adapter::strip_str(row).to_string()).collect()
+    }
+
+    fn write(&mut self, sequence: &str) {
+        if sequence.is_empty() {
+            return;
+        }
+        self.last_paint = Some(Instant::now());
+        // stderr is not buffered: one write.
+        let _ = std::io::stderr().write_all(sequence.as_bytes());
+    }
+}

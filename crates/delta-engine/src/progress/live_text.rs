@@ -1,0 +1,175 @@
+//! Text that arrives in pieces, as lines for the terminal.
+
+use super::DIM;
+use anstyle::Style;
+use delta_base::redact::StreamRedactor;
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_base::text_width::{clip_to_width, wrap_words};
+use std::collections::VecDeque;
+
+/// The most bytes of a line of output that are kept until it ends.
+const MAX_PARTIAL_BYTES: usize = 16 * 1024;
+
+/// Adds the lines of `line` after a mark, which only the first line of a block has. `room` is the width of the text after
+/// the mark; `None` to break no line.
+pub(super) fn push_block_lines(
+    rows: &mut Vec<String>,
+    mark: &str,
+    style: Style,
+    line: &str,
+    room: Option<usize>,
+) {
+    let pieces = room.map_or_else(|| vec![line], |room| wrap_words(line, room));
+    for piece in pieces {
+        let lead = if rows.is_empty() { mark } else { " " };
+        rows.push(if piece.trim().is_empty() {
+            String::new()
+        } else {
+            format!("{style}{lead}{style:#} {piece}")
+        });
+    }
+}
+
+/// A text after a mark, as far as it has arrived.
+pub(super) struct TextBlock {
+    mark: &'static str,
+    style: Style,
+    redactor: StreamRedactor,
+    text: String,
+    /// The lines of the first `laid_out` bytes of the text, which end with a newline, for this room.
+    rows: Vec<String>,
+    laid_out: usize,
+    room: usize,
+}
+
+impl TextBlock {
+    pub(super) fn new(mark: &'static str, style: Style, redactor: StreamRedactor) -> Self {
+        Self { mark, style, redactor, text: String::new(), rows: Vec::new(), laid_out: 0, room: 0 }
+    }
+
+    pub(super) fn push(&mut self, piece: &str) {
+        self.text.push_str(&String::from_utf8_lossy(&self.redactor.push(piece.as_bytes())));
+    }
+
+    /// Replaces the text by the complete one, which is redacted already.
+    pub(super) fn set_text(&mut self, text: &str) {
+        self.laid_out = 0;
+        self.rows.clear();
+        text.clone_into(&mut self.text);
+    }
+
+    pub(super) fn is_blank(&self) -> bool {
+        self.text.trim().is_empty()
+    }
+
+    /// The lines of the block, without blank lines at its end.
+    pub(super) fn layout(&mut self, room: usize) -> Vec<String> {
+        if self.is_blank() {
+            return Vec::new();
+        }
+        if self.room != room {
+            self.room = room;
+            self.laid_out = 0;
+            self.rows.clear();
+        }
+        let mut lines = self.text[self.laid_out..].split_inclusive('\n').peekable();
+        while let Some(line) = lines.next_if(|line| line.ends_with('\n')) {
+            self.laid_out += line.len();
+            let line = strip_terminal_controls(line.trim_end_matches(['\n', '\r']));
+            push_block_lines(&mut self.rows, self.mark, self.style, &line, Some(room));
+        }
+        let mut rows = self.rows.clone();
+        let rest = strip_terminal_controls(self.text[self.laid_out..].trim_end());
+        if !rest.is_empty() {
+            push_block_lines(&mut rows, self.mark, self.style, &rest, Some(room));
+        }
+        while rows.last().is_some_and(String::is_empty) {
+            rows.pop();
+        }
+        rows
+    }
+}
+
+/// The last lines of the output of a running tool.
+pub(super) struct OutputTail {
+    lines: VecDeque<String>,
+    max_lines: usize,
+    /// The unfinished lines of stdout and stderr.
+    streams: [PartialLine; 2],
+}
+
+impl OutputTail {
+    /// `redactors` are for stdout and stderr.
+    pub(super) fn new(max_lines: usize, redactors: [StreamRedactor; 2]) -> Self {
+        let streams = redactors.map(|redactor| PartialLine { redactor, bytes: Vec::new() });
+        Self { lines: VecDeque::new(), max_lines, streams }
+    }
+
+    pub(super) fn push(&mut self, is_stderr: bool, bytes: &[u8]) {
+        let Self { lines, max_lines, streams } = self;
+        streams[usize::from(is_stderr)].push(bytes, |line| {
+            lines.push_back(line);
+            if lines.len() > *max_lines {
+                lines.pop_front();
+            }
+        });
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.lines.clear();
+        self.streams.iter_mut().for_each(|stream| stream.bytes.clear());
+    }
+
+    /// The last lines, dimmed, at most `columns` wide.
+    pub(super) fn layout(&self, columns: usize) -> Vec<String> {
+        let partial = self.streams.iter().filter_map(PartialLine::line);
+        let lines: Vec<String> = self.lines.iter().cloned().chain(partial).collect();
+        let skipped = lines.len().saturating_sub(self.max_lines);
+        let rows = lines[skipped..].iter().map(|line| {
+            let gap = if line.is_empty() { "" } else { " " };
+            // The bar and the spaces around it take four columns.
+            format!("{DIM}  │{gap}{}{DIM:#}", clip_to_width(line, columns.saturating_sub(4)))
+        });
+        rows.collect()
+    }
+}
+
+/// The line of a stream that has not ended yet.
+struct PartialLine {
+    redactor: StreamRedactor,
+    bytes: Vec<u8>,
+}
+
+impl PartialLine {
+    fn push(&mut self, bytes: &[u8], mut add_line: impl FnMut(String)) {
+        let bytes = self.redactor.push(bytes);
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = MAX_PARTIAL_BYTES.saturating_sub(self.bytes.len());
+            let ends = piece.ends_with(b"\n");
+            let text = piece.strip_suffix(b"\n").unwrap_or(piece);
+            // A progress bar writes its line again after a carriage return.
+            match text.iter().rposition(|byte| *byte == b'\r').filter(|at| at + 1 < text.len()) {
+                Some(at) => {
+                    self.bytes.clear();
+                    self.bytes.extend(text[at + 1..].iter().take(MAX_PARTIAL_BYTES));
+                }
+                None if self.bytes.ends_with(b"\r") && !text.is_empty() => {
+                    self.bytes.clear();
+                    self.bytes.extend(text.iter().take(MAX_PARTIAL_BYTES));
+                }
+                None => self.bytes.extend(text.iter().take(room)),
+            }
+            if ends {
+                add_line(self.line().unwrap_or_default());
+                self.bytes.clear();
+            }
+        }
+    }
+
+    /// The text of the line; `None` if it has none.
+    fn line(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.bytes);
+        let line = strip_terminal_controls(&text).trim_end().to_owned();
+        (!line.is_empty()).then_some(line)
+    }
+}

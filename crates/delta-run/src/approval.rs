@@ -1,0 +1,179 @@
+//! Approvals: what an operator is asked before a tool starts, what the answer was, and who approved a call.
+//!
+//! Pure. [`RunState`](crate::state::RunState) folds these events; whether a call needs an approval is decided by its
+//! caller, from the agent and this state.
+
+use delta_base::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use std::collections::HashMap;
+
+/// Stands for every tool in [`OperatorApproval::ask`]; no tool has this name.
+pub const EVERY_TOOL: &str = "*";
+
+/// A call that an operator is asked to approve.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ApprovalRequest {
+    /// The LLM answer that contains the call.
+    pub iteration: u32,
+    /// The id of the call in the run.
+    pub call_id: String,
+    /// The name of the tool.
+    pub tool_name: String,
+    /// The arguments, as pre_tool_execution left them.
+    pub tool_args: Json,
+    /// The command line to approve.
+    pub argv: Vec<String>,
+    /// The SHA-256 of everything that determines what starts: command line, standard input, directory, environment.
+    pub command_sha256: String,
+    /// The number of the rule that asks, from 1; absent if no rule does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<u32>,
+}
+
+/// The decision on an [`ApprovalRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalDecision {
+    /// The LLM answer that contains the call.
+    pub iteration: u32,
+    /// The id of the call in the run.
+    pub call_id: String,
+    /// Whether the call may start.
+    pub approved: bool,
+    /// Who decided.
+    pub by: ApprovalSource,
+    /// The reason of a denial, for the LLM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whether the process approves every later call of the tool, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub for_tool: bool,
+}
+
+/// Who approved a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ApprovalSource {
+    /// A person at the terminal of the process.
+    Terminal,
+    /// An operator, with the command that continued the run.
+    Operator,
+    /// A rule of the agent.
+    Rule,
+    /// The option `--approve-all`.
+    Flag,
+}
+
+/// The approval of a call that starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallApproval {
+    /// Who approved it.
+    pub by: ApprovalSource,
+    /// When it was approved.
+    pub at: Timestamp,
+    /// The number of the rule that allowed it, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<u32>,
+}
+
+/// What an operator says about approvals when a process starts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OperatorApproval {
+    /// The tools that ask for every call that no rule denies; [`EVERY_TOOL`] for all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ask: Vec<String>,
+    /// Whether the process approves every call that would ask.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+    /// Whether decisions of earlier processes do not count, because others may have written them into the journal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub renew: bool,
+}
+
+impl OperatorApproval {
+    /// Whether every call of the tool asks that no rule denies.
+    pub fn asks_for(&self, tool: &str) -> bool {
+        self.ask.iter().any(|name| name == EVERY_TOOL || name == tool)
+    }
+
+    /// Adds the tools that ask in an earlier process of the run: that holds until the end of the run.
+    pub fn inherit(&mut self, earlier: Option<&Self>) {
+        for name in earlier.iter().flat_map(|earlier| &earlier.ask) {
+            if !self.ask.contains(name) {
+                self.ask.push(name.clone());
+            }
+        }
+    }
+
+    /// The value for the journal: nothing if there is nothing to say.
+    pub fn recorded(self) -> Option<Self> {
+        (self != Self::default()).then_some(self)
+    }
+}
+
+/// An approval that was asked for, and its decision.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AskedApproval {
+    /// What was asked.
+    pub request: ApprovalRequest,
+    /// The decision and its time.
+    pub decision: Option<(ApprovalDecision, Timestamp)>,
+    /// The process that asked.
+    pub epoch: u32,
+    /// Whether an earlier process had started the call when it died.
+    pub repeats_call: bool,
+}
+
+/// The approvals of the last answer and of the current process.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ApprovalLog {
+    requested: HashMap<String, AskedApproval>,
+    /// The tools that the process approves without asking, and since when.
+    approved_tools: HashMap<String, Timestamp>,
+}
+
+impl ApprovalLog {
+    /// Forgets the approved tools, and with `renews` the decisions; returns the requests that lost theirs.
+    pub(crate) fn start_process(&mut self, renews: bool) -> Vec<ApprovalRequest> {
+        self.approved_tools.clear();
+        let decided = self.requested.values_mut().filter(|one| renews && one.decision.is_some());
+        decided
+            .map(|approval| {
+                approval.decision = None;
+                approval.request.clone()
+            })
+            .collect()
+    }
+
+    pub(crate) fn start_answer(&mut self) {
+        self.requested.clear();
+    }
+
+    pub(crate) fn add_request(&mut self, request: &ApprovalRequest, epoch: u32, repeats: bool) {
+        let id = request.call_id.clone();
+        let request = request.clone();
+        let approval = AskedApproval { request, decision: None, epoch, repeats_call: repeats };
+        self.requested.insert(id, approval);
+    }
+
+    /// Adds a decision, unless it belongs to no request or the request has one already.
+    pub(crate) fn add_decision(&mut self, decision: &ApprovalDecision, at: Timestamp) -> bool {
+        let Some(approval) = self.requested.get_mut(&decision.call_id) else { return false };
+        if approval.decision.is_some() {
+            return false;
+        }
+        approval.decision = Some((decision.clone(), at));
+        if decision.approved && decision.for_tool {
+            self.approved_tools.insert(approval.request.tool_name.clone(), at);
+        }
+        true
+    }
+
+    pub(crate) fn find_asked(&self, call_id: &str) -> Option<&AskedApproval> {
+        self.requested.get(call_id)
+    }
+
+    pub(crate) fn approved_since(&self, tool: &str) -> Option<Timestamp> {
+        self.approved_tools.get(tool).copied()
+    }
+}

@@ -1,0 +1,175 @@
+//! The summary of a run for a list of runs: from the ends of its journal if nothing has changed it since its process left,
+//! else from all of it.
+//!
+//! Only the journal is believed. Of metadata.json only the time counts: an engine writes it after the last event, so a
+//! journal that is older than it ends with the event that the engine wrote last, and is not read for damage in its middle.
+
+use crate::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
+use crate::journal::{self, JOURNAL_FILE, JournalError};
+use crate::run::METADATA_FILE;
+use crate::run_tree;
+use crate::state::RunState;
+use delta_base::durable;
+use delta_base::id::RunId;
+use delta_base::time::Timestamp;
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// The most bytes that are read at the beginning of a journal: enough for an ENGINE_START and a task of usual lengths.
+const MAX_HEAD_BYTES: u64 = 8 * 1024;
+/// The most bytes that are read at the end of a journal. An ENGINE_END has some 300.
+const MAX_TAIL_BYTES: u64 = 2 * 1024;
+
+/// What a list shows of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunSummary {
+    /// The status of the run.
+    pub status: RunStatus,
+    /// The first user message; a very long one may be cut.
+    pub task: String,
+    /// The name of the agent.
+    pub agent_name: String,
+    /// The absolute path of the agent directory, as one of the processes recorded it.
+    pub agent_home: String,
+    /// The time when the run was created.
+    pub created_at: Timestamp,
+    /// The time of the last event.
+    pub updated_at: Timestamp,
+    /// The number of LLM answers.
+    pub iterations: u32,
+    /// The tokens and the cost of the run, without the runs that it started.
+    pub usage: UsageSummary,
+    /// The run that was forked to create this one.
+    pub origin: Option<ForkOrigin>,
+    /// The run whose tool or hook started this one.
+    pub parent: Option<ParentRun>,
+}
+
+/// Reads the summary of the run in `run_dir`; `None` if its journal has no ENGINE_START.
+///
+/// # Errors
+/// The journal cannot be read, contains no event, or is found to be damaged.
+pub fn summarize_run(run_dir: &Path) -> Result<Option<RunSummary>, JournalError> {
+    if let Some(summary) = JournalEnds::read(run_dir).and_then(|ends| ends.summarize(run_dir)) {
+        return Ok(Some(summary));
+    }
+    let state = journal::summarize_run_journal(run_dir)?;
+    Ok(RunSummary::from_state(&state, run_dir))
+}
+
+impl RunSummary {
+    fn from_state(state: &RunState, run_dir: &Path) -> Option<Self> {
+        let start = state.start.as_ref()?;
+        let first_start = run_tree::read_first_start(run_dir);
+        Some(Self {
+            status: state.status?,
+            task: state.conversation.task().to_owned(),
+            agent_name: start.agent_name.clone(),
+            agent_home: start.agent_home.clone(),
+            created_at: state.created_at?,
+            updated_at: state.updated_at?,
+            iterations: state.iterations,
+            usage: state.usage_summary(),
+            origin: state.origin.clone(),
+            // The first ENGINE_START of a fork is a copy: its parent is the one of the original run.
+            parent: first_start
+                .filter(|start| is_named(run_dir, &start.run_id))
+                .and_then(|start| start.parent),
+        })
+    }
+}
+
+fn is_named(run_dir: &Path, id: &RunId) -> bool {
+    run_dir.file_name().is_some_and(|name| name == id.as_str())
+}
+
+/// The first and the last bytes of a journal that was not changed after its process left the run.
+struct JournalEnds {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+impl JournalEnds {
+    /// `None` if the journal may have been changed since, or cannot be read in parts.
+    fn read(run_dir: &Path) -> Option<Self> {
+        let file = durable::open_no_follow(&run_dir.join(JOURNAL_FILE)).ok()?;
+        let metadata = file.metadata().ok()?;
+        // Equal times do not say which file is newer: the clock of the file system ticks slowly.
+        if metadata.modified().ok()? >= modified_at(&run_dir.join(METADATA_FILE))? {
+            return None;
+        }
+        let length = metadata.len();
+        let head = read_range(&file, 0, length.min(MAX_HEAD_BYTES)).ok()?;
+        let tail = if length <= MAX_HEAD_BYTES {
+            head.clone()
+        } else {
+            read_range(&file, length - MAX_TAIL_BYTES, MAX_TAIL_BYTES).ok()?
+        };
+        Some(Self { head, tail })
+    }
+
+    /// `None` if the ends of the journal do not have everything.
+    fn summarize(&self, run_dir: &Path) -> Option<RunSummary> {
+        let tail = self.tail.strip_suffix(b"\n")?;
+        let start = memchr::memrchr(b'\n', tail)? + 1;
+        let end: SummaryLine<'_> = serde_json::from_slice(&tail[start..]).ok()?;
+        let head = &self.head[..=memchr::memrchr(b'\n', &self.head)?];
+        let mut lines = head.split_inclusive(|byte| *byte == b'\n');
+        let first: SummaryLine<'_> = serde_json::from_slice(lines.next()?).ok()?;
+        // A fork begins with copied events, whose run is another one.
+        let is_first = first.kind == "ENGINE_START" && first.seq == 1;
+        if !is_first || end.kind != "ENGINE_END" || !is_named(run_dir, first.run_id.as_ref()?) {
+            return None;
+        }
+        let task = lines.find_map(|line| {
+            let line: SummaryLine<'_> = serde_json::from_slice(line).ok()?;
+            line.content.filter(|_| line.kind == "USER_MESSAGE")
+        })?;
+        Some(RunSummary {
+            status: end.status?,
+            task,
+            agent_name: end.agent_name?,
+            agent_home: first.agent_home?,
+            created_at: first.timestamp,
+            updated_at: end.timestamp,
+            iterations: end.final_iteration?,
+            usage: end.usage?,
+            origin: None,
+            parent: first.parent,
+        })
+    }
+}
+
+/// The fields of an ENGINE_START, USER_MESSAGE or ENGINE_END that a summary needs. Reading only these takes a tenth of the
+/// time that the whole event takes, which a list of thousands of runs shows.
+#[derive(Deserialize)]
+struct SummaryLine<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    seq: u64,
+    timestamp: Timestamp,
+    run_id: Option<RunId>,
+    content: Option<String>,
+    status: Option<RunStatus>,
+    final_iteration: Option<u32>,
+    agent_name: Option<String>,
+    agent_home: Option<String>,
+    usage: Option<UsageSummary>,
+    parent: Option<ParentRun>,
+}
+
+fn read_range(file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+/// The time when a file was changed last.
+pub fn modified_at(path: &Path) -> Option<SystemTime> {
+    durable::metadata_no_follow(path).and_then(|metadata| metadata.modified()).ok()
+}

@@ -1,0 +1,173 @@
+//! What a message means for a run: the answer to a question, the decision on a call, or the next message of the user.
+
+use super::{ClaimedRun, run_process_filter};
+use crate::failure::CommandFailure;
+use crate::run_preparation::RunOptions;
+use delta_agent::approval_prompt::{ApprovalAnswer, approval_question};
+use delta_agent::ask_human;
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_engine::run_result::ContinueCommand;
+use delta_run::approval::{ApprovalRequest, ApprovalSource};
+use delta_run::event::{HumanQuestion, Payload, RunStatus};
+use delta_run::state::HumanRequest;
+use std::path::Path;
+
+/// The run cannot continue without a message, or not with this one.
+pub struct MissingMessage {
+    pub(super) message: String,
+    hint: String,
+}
+
+impl MissingMessage {
+    pub fn into_failure(self) -> CommandFailure {
+        CommandFailure::message_required(self.message, self.hint)
+    }
+}
+
+impl ClaimedRun {
+    /// The event to record for the message: an answer, a user message, or none. `work_dir` is the workspace as the user named
+    /// it.
+    pub fn interpret_message(
+        &self,
+        message: Option<String>,
+        options: &RunOptions,
+        work_dir: &Path,
+    ) -> Result<Option<Payload>, MissingMessage> {
+        match self.state().human_request() {
+            Some(HumanRequest::Question(question)) => {
+                return self.interpret_answer(question, message, options.asks_human());
+            }
+            Some(HumanRequest::Approval(request)) => {
+                return self.interpret_decision(request, message, options);
+            }
+            None => {}
+        }
+        match (self.state().status, message) {
+            (_, None) if self.state().conversation.task().is_empty() => Err(MissingMessage {
+                message: format!(
+                    "run {} has no task: its process died before it was recorded",
+                    self.id
+                ),
+                hint: "pass the task with -m/--message".to_owned(),
+            }),
+            (_, Some(content)) if content.is_empty() => Err(MissingMessage {
+                message: "the message is empty".to_owned(),
+                hint: "write a message after -m, or omit -m".to_owned(),
+            }),
+            (_, Some(content)) => Ok(Some(Payload::UserMessage { content })),
+            (Some(status @ (RunStatus::Completed | RunStatus::Failed)), None) => {
+                let example = match status {
+                    RunStatus::Failed => "Try again",
+                    _ => "Now do something else",
+                };
+                let next = ContinueCommand::from_state(self.state())
+                    .with_work_dir(work_dir)
+                    .with_model(options.model.as_ref())
+                    .with_message(example);
+                Err(MissingMessage {
+                    message: format!(
+                        "Run is {status}. To continue, provide a message using -m/--message"
+                    ),
+                    hint: next.to_string(),
+                })
+            }
+            (_, None) => Ok(None),
+        }
+    }
+
+    fn interpret_answer(
+        &self,
+        question: &HumanQuestion,
+        message: Option<String>,
+        asks_human: bool,
+    ) -> Result<Option<Payload>, MissingMessage> {
+        let prompt = strip_terminal_controls(&question.prompt);
+        let response = match message {
+            Some(message) => Some(message),
+            None => match self.read_written_answer() {
+                Err(_) if asks_human => None,
+                response => response?,
+            },
+        };
+        match response {
+            Some(answer) if !ask_human::is_valid_answer(question, &answer) => Err(MissingMessage {
+                message: format!("expected `yes` or `no`: {prompt}"),
+                hint: "answer y, yes, n or no; the run is still waiting".to_owned(),
+            }),
+            Some(response) => Ok(Some(Payload::HumanInputReceived {
+                iteration: question.iteration,
+                call_id: question.call_id.clone(),
+                response,
+            })),
+            // The last process may have ended before it showed the question: the engine asks again.
+            None if asks_human || self.state().status != Some(RunStatus::WaitingForInput) => {
+                Ok(None)
+            }
+            None => Err(MissingMessage {
+                message: format!("Run is WAITING_FOR_INPUT: {prompt}"),
+                hint: if self.state().has_left_processes {
+                    "answer with -m/--message".to_owned()
+                } else {
+                    format!(
+                        "answer with -m/--message, or write the answer to {}",
+                        self.dir.join("interaction/response.txt").display()
+                    )
+                },
+            }),
+        }
+    }
+
+    /// The decision in the message. Nothing but a message counts: what a tool can write must not approve its own call.
+    fn interpret_decision(
+        &self,
+        request: &ApprovalRequest,
+        message: Option<String>,
+        options: &RunOptions,
+    ) -> Result<Option<Payload>, MissingMessage> {
+        let question = strip_terminal_controls(&approval_question(request));
+        let hint = "answer with `-m yes`, `-m no` or `-m \"no: REASON\"`; the run is still waiting";
+        let Some(message) = message else {
+            let decides = options.asks_human() || options.approvals.approve_all;
+            // The last process may have ended before it showed the question: the engine asks again.
+            if decides || self.state().status != Some(RunStatus::WaitingForInput) {
+                return Ok(None);
+            }
+            let message = format!("Run is WAITING_FOR_INPUT: {question}");
+            return Err(MissingMessage { message, hint: hint.to_owned() });
+        };
+        let Some(answer) = ApprovalAnswer::parse(&message, ApprovalSource::Operator) else {
+            let message = format!("expected `yes`, `no` or `no: REASON`: {question}");
+            return Err(MissingMessage { message, hint: hint.to_owned() });
+        };
+        Ok(Some(Payload::ApprovalDecision(Box::new(answer.decision_on(request)))))
+    }
+
+    /// The answer in interaction/response.txt. A tool could have written it if it was older than the question, or if
+    /// anything of the run was alive after the question.
+    pub(super) fn read_written_answer(&self) -> Result<Option<String>, MissingMessage> {
+        let refuse = |reason: &str| MissingMessage {
+            message: format!(
+                "interaction/response.txt is not the answer of a person, because {reason}"
+            ),
+            hint: "answer with -m/--message; the run is still waiting".to_owned(),
+        };
+        let response = ask_human::read_interaction_response(&self.dir).map_err(refuse)?;
+        if response.is_some() {
+            if cfg!(target_os = "linux") && !delta_process::shows_own_processes() {
+                return Err(refuse("/proc does not show whether processes of the run are alive"));
+            }
+            let alive = run_process_filter(&self.id, &self.dir).find_all();
+            if !alive.is_empty() {
+                let pids: Vec<String> = alive.iter().map(ToString::to_string).collect();
+                let reason = format!("processes of the run are still running: {}", pids.join(", "));
+                return Err(refuse(&reason));
+            }
+            if self.state().has_left_processes {
+                return Err(refuse(
+                    "a call of the run left processes running, which could have written it",
+                ));
+            }
+        }
+        Ok(response)
+    }
+}

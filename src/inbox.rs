@@ -1,0 +1,257 @@
+//! `delta inbox`: what waits for an answer or an approval in all workspaces below some directories.
+
+use super::completion_candidates;
+use super::continue_run::{self, ResumeOptions};
+use super::failure::CommandFailure;
+use super::list_runs::{self, RunListEntry, RunListStatus};
+use super::run_argument::RunArgument;
+use super::run_preparation;
+use super::terminal_prompt::{self, InboxReply};
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+use delta_agent::agent::Agent;
+use delta_agent::approval_prompt::{ApprovalPrompt, command_line};
+use delta_agent::ask_human::InteractionRequest;
+use delta_agent::file_preview::preview_file_change;
+use delta_base::shell_quote::shell_quote_path;
+use delta_base::terminal;
+use delta_base::terminal_text::{escape_terminal_controls, strip_terminal_controls};
+use delta_base::time::{self, Timestamp};
+use delta_engine::run_result::ContinueCommand;
+use delta_llm::llm::ModelChoice;
+use delta_program::stdio;
+use delta_run::journal;
+use delta_run::state::{HumanRequest, RunState};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The number of lines of a question or a command line in the list.
+const MAX_QUESTION_LINES: usize = 12;
+
+/// List what waits for an answer or an approval
+///
+/// Lists every run that waits, in all workspaces below the directories, the longest wait first: the question, or the command
+/// line to approve, and how to answer.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct InboxArgs {
+    /// Directories to search [default: .]
+    #[arg(value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    dirs: Vec<PathBuf>,
+    /// Answer at this terminal, one after the other; each run continues at once
+    #[arg(short, long, conflicts_with = "json")]
+    interactive: bool,
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta inbox
+  delta inbox ~/projects -i
+  delta inbox --json | jq -r '.[] | select(.kind == \"approval\") | .run_id'";
+
+/// A run that waits.
+struct WaitingRun {
+    entry: RunListEntry,
+    state: RunState,
+}
+
+/// A waiting run as JSON.
+#[derive(Serialize)]
+struct InboxEntry<'a> {
+    run_id: &'a str,
+    workspace: &'a PathBuf,
+    agent_name: &'a str,
+    task_summary: &'a str,
+    waiting_since: Timestamp,
+    #[serde(flatten)]
+    interaction: InteractionRequest,
+    /// The commands that answer.
+    commands: Vec<String>,
+}
+
+/// Lists waiting runs, or asks about them; returns the exit code.
+pub fn inbox_command(args: &InboxArgs) -> ExitCode {
+    match open_inbox(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn open_inbox(args: &InboxArgs) -> Result<(), CommandFailure> {
+    if args.interactive && !terminal::can_prompt() {
+        let hint = "without `-i` it lists what waits, with the commands that answer";
+        return Err(CommandFailure::usage("`-i` needs a terminal", hint.to_owned()));
+    }
+    let runs = find_waiting_runs(&args.dirs)?;
+    if args.json {
+        let entries: Vec<InboxEntry<'_>> = runs.iter().filter_map(WaitingRun::to_json).collect();
+        let text = serde_json::to_string(&entries).unwrap_or_default();
+        stdio::print_json(&format!("{text}\n"));
+        return Ok(());
+    }
+    if runs.is_empty() {
+        stdio::print_error_line("Note: no run waits here");
+        return Ok(());
+    }
+    if args.interactive {
+        return answer_all(&runs);
+    }
+    let texts: Vec<String> = runs.iter().map(WaitingRun::render).collect();
+    stdio::print_text(&texts.join("\n"));
+    Ok(())
+}
+
+/// Finds the runs that wait, the longest wait first. A note reports runs that cannot be read.
+fn find_waiting_runs(dirs: &[PathBuf]) -> Result<Vec<WaitingRun>, CommandFailure> {
+    let mut entries = list_runs::read_runs_of(&list_runs::find_below(dirs)?);
+    entries.retain(|entry| entry.status == RunListStatus::WaitingForInput);
+    entries.sort_by(|one, other| {
+        (one.last_updated, &one.run_id).cmp(&(other.last_updated, &other.run_id))
+    });
+    let mut runs = Vec::new();
+    for entry in entries {
+        match journal::fold_run_journal(&entry.dir()) {
+            Ok(folded) if folded.state.human_request().is_some() => {
+                runs.push(WaitingRun { entry, state: folded.state });
+            }
+            // It was continued since its end was read.
+            Ok(_) => {}
+            Err(error) => stdio::print_error_line(&format!("Note: {error}")),
+        }
+    }
+    Ok(runs)
+}
+
+impl WaitingRun {
+    fn to_json(&self) -> Option<InboxEntry<'_>> {
+        let mut interaction = InteractionRequest::new(self.state.human_request()?);
+        interaction.kind.get_or_insert("question");
+        Some(InboxEntry {
+            run_id: &self.entry.run_id,
+            workspace: &self.entry.workspace,
+            agent_name: &self.entry.agent_name,
+            task_summary: &self.entry.task_summary,
+            waiting_since: self.entry.last_updated,
+            interaction,
+            commands: self.commands(),
+        })
+    }
+
+    /// The commands that answer.
+    fn commands(&self) -> Vec<String> {
+        let next = ContinueCommand::from_state(&self.state).with_work_dir(&self.entry.workspace);
+        match self.state.human_request() {
+            Some(HumanRequest::Question(question)) if question.sensitive => {
+                vec![format!("{next} -i")]
+            }
+            Some(HumanRequest::Question(_)) => vec![format!("{} TEXT", next.to_reply("answer"))],
+            Some(HumanRequest::Approval(_)) => vec![
+                next.to_reply("approve").to_string(),
+                format!("{} -m REASON", next.to_reply("deny")),
+            ],
+            None => Vec::new(),
+        }
+    }
+
+    /// The run, its agent and workspace, and for how long it waits.
+    fn heading(&self) -> String {
+        let now = time::current_time().as_millis();
+        let age = u64::try_from(now - self.entry.last_updated.as_millis()).unwrap_or(0);
+        let agent = strip_terminal_controls(&self.entry.agent_name);
+        let root = shell_quote_path(&self.entry.workspace);
+        let age = list_runs::format_age(age);
+        format!("{}  {agent}  {root}  waits {age}", self.entry.run_id)
+    }
+
+    fn render(&self) -> String {
+        let mut text = format!("{}\n  \"{}\"\n", self.heading(), self.entry.task_summary);
+        let question = match self.state.human_request() {
+            Some(HumanRequest::Question(question)) => question.prompt.clone(),
+            Some(HumanRequest::Approval(request)) => {
+                format!("approve {}: {}", request.tool_name, command_line(request))
+            }
+            None => String::new(),
+        };
+        let question = escape_terminal_controls(&question);
+        for (index, line) in question.lines().take(MAX_QUESTION_LINES).enumerate() {
+            text.push_str(&format!("  {} {line}\n", if index == 0 { "?" } else { " " }));
+        }
+        let more = question.lines().count().saturating_sub(MAX_QUESTION_LINES);
+        if more > 0 {
+            text.push_str(&format!("    … {more} more lines\n"));
+        }
+        self.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));
+        text
+    }
+
+    /// The change of the file that the call would make. The run's copy of the agent has the `preview` of the tool.
+    fn preview(&self) -> Option<String> {
+        let HumanRequest::Approval(request) = self.state.human_request()? else { return None };
+        let copy = self.state.start.as_ref()?.config.kept.as_ref()?;
+        let dir = copy.is_plausible().then(|| self.entry.dir().join(&copy.dir))?;
+        let agent = Agent::load_copy(&dir, &ModelChoice::openai("")).ok()?;
+        let preview = agent.tool(&request.tool_name)?.preview.as_ref()?;
+        Some(preview_file_change(preview, &request.tool_args, &self.entry.workspace))
+    }
+}
+
+/// Asks about each run, and continues it with the answer.
+fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
+    let cancel = run_preparation::install_cancel()?;
+    for (run, number) in runs.iter().zip(1..) {
+        let count = runs.len();
+        stdio::print_error_line(&format!("\n[{number}/{count}] {}", run.heading()));
+        stdio::print_error_line(&format!("\"{}\"", run.entry.task_summary));
+        let reply = match run.state.human_request() {
+            Some(HumanRequest::Question(question)) => {
+                terminal_prompt::ask_in_inbox(question, &cancel)
+            }
+            Some(HumanRequest::Approval(request)) => {
+                let preview = run.preview();
+                let hidden = &run.state.sensitive_answers;
+                let prompt = ApprovalPrompt { request, preview: preview.as_deref(), hidden };
+                terminal_prompt::approve_in_inbox(&prompt, &cancel)
+            }
+            None => continue,
+        };
+        let hint = "what was not answered still waits";
+        let reply = reply
+            .map_err(|error| CommandFailure::unanswered("no answer was given", &error, hint))?;
+        match reply {
+            InboxReply::Quit => return Ok(()),
+            InboxReply::Skip => {}
+            InboxReply::Message(message) => continue_waiting_run(run, message)?,
+        }
+        if cancel.is_requested() {
+            return Err(CommandFailure::interrupted("interrupted"));
+        }
+    }
+    Ok(())
+}
+
+/// Continues a run, if it still waits for what the user was shown. Its failure does not keep the others waiting.
+fn continue_waiting_run(run: &WaitingRun, message: String) -> Result<(), CommandFailure> {
+    let argument = RunArgument::Dir(run.entry.dir());
+    let shown = call_id(&run.state);
+    let resume = ResumeOptions::at_terminal(run.entry.workspace.clone());
+    let _ = continue_run::continue_with(&argument, &resume, |id, state| {
+        if call_id(state) == shown {
+            return Ok(Some(message));
+        }
+        let text = format!("run {id} no longer waits for this");
+        Err(CommandFailure::nothing_found(text, "`delta show` shows where it is"))
+    });
+    Ok(())
+}
+
+/// The call that the run waits for.
+fn call_id(state: &RunState) -> Option<String> {
+    Some(match state.human_request()? {
+        HumanRequest::Question(question) => question.call_id.clone(),
+        HumanRequest::Approval(request) => request.call_id.clone(),
+    })
+}

@@ -1,0 +1,220 @@
+//! A run as a list shows it.
+
+use crate::failure::CommandFailure;
+use clap::ValueEnum;
+use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_base::time::Timestamp;
+use delta_run::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
+use delta_run::run_summary::{self, RunSummary};
+use delta_run::workspace::{Workspace, WorkspaceError};
+use serde::{Serialize, Serializer};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::SystemTime;
+
+/// The most threads that read runs. Most of the time they wait for the disk.
+const MAX_THREADS: usize = 32;
+/// A thread is worth its start from this number of runs on.
+const MIN_RUNS_PER_THREAD: usize = 32;
+/// The most characters of a task or a reason in a list.
+pub const MAX_TASK_CHARS: usize = 60;
+
+/// The status of a listed run, which may be damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum RunListStatus {
+    /// A process is working on it, or died while working on it
+    #[value(name = "RUNNING")]
+    Running,
+    /// It waits for an answer
+    #[value(name = "WAITING_FOR_INPUT")]
+    WaitingForInput,
+    /// It has a result
+    #[value(name = "COMPLETED")]
+    Completed,
+    /// It ended without a result
+    #[value(name = "FAILED")]
+    Failed,
+    /// It was stopped
+    #[value(name = "INTERRUPTED")]
+    Interrupted,
+    /// Its files are damaged
+    #[value(name = "DAMAGED")]
+    Damaged,
+}
+
+impl RunListStatus {
+    /// Its name, as a run has it.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+impl From<RunStatus> for RunListStatus {
+    fn from(status: RunStatus) -> Self {
+        match status {
+            RunStatus::Running => Self::Running,
+            RunStatus::WaitingForInput => Self::WaitingForInput,
+            RunStatus::Completed => Self::Completed,
+            RunStatus::Failed => Self::Failed,
+            RunStatus::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+/// A run in a list; as JSON, an element of the array that `list-runs` prints.
+#[derive(Debug, Serialize)]
+pub struct RunListEntry {
+    pub run_id: String,
+    pub status: RunListStatus,
+    pub task_summary: String,
+    pub last_updated: Timestamp,
+    pub created_at: Timestamp,
+    pub iterations: u32,
+    pub agent_name: String,
+    pub workspace: PathBuf,
+    #[serde(flatten, serialize_with = "serialize_usage")]
+    pub usage: UsageSummary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<ForkOrigin>,
+    #[serde(skip)]
+    pub parent: Option<ParentRun>,
+    /// The absolute path of the agent directory; empty if the run is damaged.
+    #[serde(skip)]
+    pub agent_home: String,
+}
+
+/// The usage with a null for an unknown cost, so that each element has the same fields.
+fn serialize_usage<S: Serializer>(usage: &UsageSummary, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct UsageFields {
+        input_tokens: u64,
+        cached_input_tokens: u64,
+        output_tokens: u64,
+        cost_usd: Option<f64>,
+    }
+    let UsageSummary { input_tokens, cached_input_tokens, output_tokens, cost_usd } = *usage;
+    UsageFields { input_tokens, cached_input_tokens, output_tokens, cost_usd }.serialize(serializer)
+}
+
+impl RunListEntry {
+    /// Reads the run in `dir`, a run directory of `workspace`.
+    pub fn read(workspace: &Workspace, dir: &Path) -> Self {
+        let run_id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match run_summary::summarize_run(dir) {
+            Ok(Some(summary)) => Self::from_summary(run_id, workspace, summary),
+            _ if dir.is_symlink() => Self::damaged(run_id, workspace, dir, "it is a symlink"),
+            Ok(None) => Self::damaged(run_id, workspace, dir, "its journal has no ENGINE_START"),
+            Err(error) => {
+                // A full path would fill the column and hide the reason.
+                let reason = error.to_string().replace(&format!("{}/", dir.display()), "");
+                Self::damaged(run_id, workspace, dir, &reason)
+            }
+        }
+    }
+
+    /// The run directory.
+    pub fn dir(&self) -> PathBuf {
+        Workspace { root: self.workspace.clone() }.control_dir().join(&self.run_id)
+    }
+
+    fn from_summary(run_id: String, workspace: &Workspace, summary: RunSummary) -> Self {
+        let task = strip_terminal_controls(&summary.task);
+        Self {
+            run_id,
+            status: summary.status.into(),
+            task_summary: truncate_to_line(&task, MAX_TASK_CHARS),
+            last_updated: summary.updated_at,
+            created_at: summary.created_at,
+            iterations: summary.iterations,
+            agent_name: summary.agent_name,
+            workspace: workspace.root.clone(),
+            usage: summary.usage,
+            origin: summary.origin,
+            parent: summary.parent,
+            agent_home: summary.agent_home,
+        }
+    }
+
+    fn damaged(run_id: String, workspace: &Workspace, dir: &Path, reason: &str) -> Self {
+        let since_epoch = run_summary::modified_at(dir)
+            .and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let moment = Timestamp::from_millis(
+            since_epoch.map_or(0, |time| i64::try_from(time.as_millis()).unwrap_or(0)),
+        );
+        Self {
+            run_id,
+            status: RunListStatus::Damaged,
+            task_summary: strip_terminal_controls(reason),
+            last_updated: moment,
+            created_at: moment,
+            iterations: 0,
+            agent_name: String::new(),
+            workspace: workspace.root.clone(),
+            usage: UsageSummary::default(),
+            origin: None,
+            parent: None,
+            agent_home: String::new(),
+        }
+    }
+}
+
+/// The directory of a run, with its workspace.
+struct RunLocation<'a> {
+    workspace: &'a Workspace,
+    dir: PathBuf,
+}
+
+/// Reads all runs of a workspace, in no order.
+pub fn read_workspace_runs(workspace: &Workspace) -> Result<Vec<RunListEntry>, CommandFailure> {
+    let dirs = workspace.run_dirs()?;
+    let locations: Vec<RunLocation<'_>> =
+        dirs.into_iter().map(|dir| RunLocation { workspace, dir }).collect();
+    Ok(read_locations(&locations))
+}
+
+/// Reads the runs of all workspaces, in no order; also why workspaces could not be read.
+pub fn read_all_runs(workspaces: &[Workspace]) -> (Vec<RunListEntry>, Vec<WorkspaceError>) {
+    let mut locations = Vec::new();
+    let mut errors = Vec::new();
+    for workspace in workspaces {
+        match workspace.run_dirs() {
+            Ok(dirs) => {
+                locations.extend(dirs.into_iter().map(|dir| RunLocation { workspace, dir }));
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    (read_locations(&locations), errors)
+}
+
+/// Reads many runs on several threads, which wait for the disk at the same time.
+fn read_locations(locations: &[RunLocation<'_>]) -> Vec<RunListEntry> {
+    let thread_count = (locations.len() / MIN_RUNS_PER_THREAD).clamp(1, MAX_THREADS);
+    let next = AtomicUsize::new(0);
+    let read_rest = || {
+        let mut runs = Vec::new();
+        while let Some(location) = locations.get(next.fetch_add(1, Ordering::Relaxed)) {
+            runs.push(RunListEntry::read(location.workspace, &location.dir));
+        }
+        runs
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..thread_count).map(|_| scope.spawn(read_rest)).collect();
+        let mut runs = read_rest();
+        runs.extend(others.into_iter().flat_map(|other| other.join().unwrap_or_default()));
+        runs
+    })
+}
+
+/// Sorts runs by the time of their last event, newest first; at the same time the greater id is first.
+pub fn sort_newest_first(runs: &mut [RunListEntry]) {
+    runs.sort_by(|one, other| {
+        (other.last_updated, &other.run_id, &one.workspace).cmp(&(
+            one.last_updated,
+            &one.run_id,
+            &other.workspace,
+        ))
+    });
+}

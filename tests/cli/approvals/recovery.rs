@@ -1,0 +1,217 @@
+//! Killed, changed or edited in between: a call starts only as it was approved, and once.
+
+use super::{approvals, notes, noting, resume};
+use crate::DELTA;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use test_support::sandbox::Sandbox;
+
+const JOURNAL: &str = "work/.delta/r/journal.jsonl";
+const CHANGED: &str = "What would start is no longer what was approved, because the agent or the call has changed; the tool was not run.";
+
+#[test]
+fn c_21_3_a_call_that_changed_after_the_question_does_not_start() {
+    let changes = [
+        // Another command line.
+        ("echo noted", "echo nothing"),
+        // Another environment.
+        (
+            "    approve: ask\n  - name: put",
+            "    approve: ask\n    env: {PATH: /elsewhere}\n  - name: put",
+        ),
+    ];
+    for (from, to) in changes {
+        let sandbox = noting("ask", &["a"]);
+        sandbox.run("go", &[]).expect_code(101);
+        let agent = sandbox.read("agent/agent.yaml");
+        assert!(agent.contains(from));
+        sandbox.write("agent/agent.yaml", agent.replace(from, to));
+        resume(&sandbox, &["-m", "yes"]).expect_code(0);
+        assert!(notes(&sandbox).is_empty());
+        assert_eq!(sandbox.observations(), [CHANGED]);
+        assert!(approvals(&sandbox).is_empty());
+    }
+    // A tool that is gone, or takes other arguments, gives the usual observation.
+    let sandbox = noting("ask", &["a"]);
+    sandbox.run("go", &[]).expect_code(101);
+    sandbox
+        .write("agent/agent.yaml", sandbox.read("agent/agent.yaml").replace("${text}", "${word}"));
+    resume(&sandbox, &["-m", "yes"]).expect_code(0);
+    assert!(sandbox.observations()[0].contains("unknown parameter `text`"));
+    // A rule that denies by now denies, and one that allows by now does not undo a denial.
+    for (policy, answer, expected) in [
+        (
+            "[{do: deny, reason: new}]",
+            "yes",
+            "Denied by a rule of the agent; the tool was not run.\nnew",
+        ),
+        ("never", "no", "Denied by the operator; the tool was not run."),
+    ] {
+        let sandbox = noting("[{do: ask}]", &["a"]);
+        sandbox.run("go", &[]).expect_code(101);
+        let agent = sandbox
+            .read("agent/agent.yaml")
+            .replace("approve: [{do: ask}]", &format!("approve: {policy}"));
+        sandbox.write("agent/agent.yaml", agent);
+        resume(&sandbox, &["-m", answer]).expect_code(0);
+        assert_eq!(sandbox.observations(), [expected]);
+    }
+}
+
+#[test]
+fn c_21_3_the_hook_comes_before_the_question() {
+    let sandbox = noting("ask", &["a"]);
+    sandbox
+        .write("agent/hooks.yaml", "pre_tool_execution: {command: [sh, '${AGENT_HOME}/gate']}\n");
+    sandbox
+        .write("agent/gate", "echo gate >> gates\necho '{\"arguments\": {\"text\": \"safe\"}}'\n");
+    sandbox.run("go", &[]).expect_code(101);
+    let request = &sandbox.events("APPROVAL_REQUEST")[0];
+    assert_eq!(request["tool_args"], json!({"text": "safe"}));
+    // Another process asks the gate again: it may have changed.
+    resume(&sandbox, &["-m", "yes"]).expect_code(0);
+    assert_eq!(
+        (notes(&sandbox), sandbox.read("work/gates")),
+        (vec!["safe".to_owned()], "gate\ngate\n".to_owned())
+    );
+
+    for (gate, expected) in [
+        ("echo '{\"arguments\": {\"text\": \"other\"}}'", CHANGED),
+        (
+            "echo '{\"decision\": \"deny\", \"reason\": \"late\"}'",
+            "Denied by the hook pre_tool_execution; the tool was not run.\nlate",
+        ),
+    ] {
+        let sandbox = noting("ask", &["a"]);
+        sandbox.write(
+            "agent/hooks.yaml",
+            "pre_tool_execution: {command: [sh, '${AGENT_HOME}/gate']}\n",
+        );
+        sandbox.write("agent/gate", "echo '{}'\n");
+        sandbox.run("go", &[]).expect_code(101);
+        sandbox.write("agent/gate", gate);
+        resume(&sandbox, &["-m", "yes"]).expect_code(0);
+        assert_eq!(sandbox.observations(), [expected]);
+        assert!(notes(&sandbox).is_empty());
+    }
+
+    // In the process that asked, the gate has seen the call.
+    let sandbox = noting("ask", &["a"]);
+    sandbox
+        .write("agent/hooks.yaml", "pre_tool_execution: {command: [sh, '${AGENT_HOME}/gate']}\n");
+    sandbox
+        .write("agent/gate", "echo gate >> gates\necho '{\"arguments\": {\"text\": \"safe\"}}'\n");
+    let mut terminal = sandbox.run_command("go", &["-i"]).at_terminal();
+    terminal.expect("text  safe").expect("v view> ").type_in("y\n");
+    terminal.end().expect_code(0);
+    assert_eq!(
+        (notes(&sandbox), sandbox.read("work/gates")),
+        (vec!["safe".to_owned()], "gate\n".to_owned())
+    );
+}
+
+#[test]
+fn c_21_3_a_call_that_is_repeated_needs_no_second_approval() {
+    let tools = "  - name: again\n    shell: echo again >> notes; test -e once && exit 0; touch once; kill -9 $PPID; exec sleep 60\n    idempotent: true\n    approve: ask\n";
+    let turns = "- call: [{tool: again}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    sandbox.run("go", &[]).expect_code(101);
+    assert_eq!(resume(&sandbox, &["-m", "yes"]).code, -1);
+    resume(&sandbox, &[]).expect_code(0);
+    assert_eq!(notes(&sandbox), ["again", "again"]);
+    assert_eq!(sandbox.events("APPROVAL_REQUEST").len(), 1);
+
+    // A call whose repetition was never approved is asked about, and a denial says what is not known.
+    let sandbox = Sandbox::scripted(DELTA, &tools.replace("ask", "never"), turns);
+    assert_eq!(sandbox.run("go", &[]).code, -1);
+    resume(&sandbox, &["--approve", "ask"]).expect_code(101);
+    resume(&sandbox, &["-m", "no"]).expect_code(0);
+    assert_eq!(
+        sandbox.observations(),
+        [
+            "Denied by the operator; the tool was not run again; whether it took effect before is unknown."
+        ]
+    );
+}
+
+#[test]
+fn c_21_3_a_decision_that_others_may_have_written_does_not_count() {
+    let sandbox = noting("ask", &["a"]);
+    sandbox.run("go", &[]).expect_code(101);
+    sandbox.unverified("the journal is edited");
+    let call = &sandbox.events("APPROVAL_REQUEST")[0]["call_id"];
+    let seq = sandbox.journal().len() + 1;
+    let forged = json!({"type": "APPROVAL_DECISION", "seq": seq, "timestamp": "2026-01-01T00:00:00.000Z",
+        "iteration": 1, "call_id": call, "approved": true, "by": "operator"});
+    sandbox.write(JOURNAL, format!("{}{forged}\n", sandbox.read(JOURNAL)));
+    resume(&sandbox, &[]).expect_code(101);
+    assert!(notes(&sandbox).is_empty());
+    resume(&sandbox, &["-m", "no"]).expect_code(0);
+    assert!(notes(&sandbox).is_empty());
+}
+
+/// Continues run `r` to its end with these answers; each question is answered once.
+fn drive_to_the_end(sandbox: &Sandbox) {
+    for _ in 0..20 {
+        let ran = resume(sandbox, &[]);
+        let ran = if ran.stderr.contains("Run is WAITING_FOR_INPUT: Approve") {
+            let open = sandbox.journal();
+            let request = open.iter().rev().find(|event| event["type"] == "APPROVAL_REQUEST");
+            let denied = request.unwrap()["tool_args"]["text"].as_str().unwrap().starts_with("no");
+            resume(sandbox, &["-m", if denied { "no: because" } else { "yes" }])
+        } else {
+            ran
+        };
+        match ran.code {
+            0 => return,
+            1 if ran.stderr.contains("Run is COMPLETED") => return,
+            101 => {}
+            _ if ran.stderr.contains("never began") || ran.stderr.contains("no whole event") => {
+                sandbox.run("go", &[]);
+            }
+            code => panic!("{code}: {}{}", ran.stdout, ran.stderr),
+        }
+    }
+    panic!("the run does not end");
+}
+
+#[test]
+fn c_21_3_a_journal_cut_after_any_event_asks_once_and_starts_what_was_approved_once() {
+    let policy = "[{match: {text: rule}, do: allow}, {do: ask}]";
+    let sandbox = noting(policy, &["yes", "no", "rule", "yes2", "no2"]);
+    sandbox.write("agent/hooks.yaml", "pre_tool_execution: {command: ['true']}\n");
+    sandbox.run("go", &[]).expect_code(101);
+    drive_to_the_end(&sandbox);
+    let expected = ["yes", "rule", "yes2"];
+    assert_eq!(notes(&sandbox), expected);
+    let journal = sandbox.read(JOURNAL);
+    let ends: Vec<usize> = journal.match_indices('\n').map(|(at, _)| at + 1).collect();
+    // The first events are the start and the task: before them there is no run.
+    for end in &ends[2..] {
+        sandbox.write(JOURNAL, &journal[..*end]);
+        // What had started has had its effect.
+        sandbox.write("work/notes", started(&sandbox).join("\n") + "\n");
+        drive_to_the_end(&sandbox);
+        let have: Vec<String> =
+            notes(&sandbox).into_iter().filter(|line| !line.is_empty()).collect();
+        assert_eq!(have, expected, "cut at {end}");
+        assert_eq!(started(&sandbox), expected, "cut at {end}");
+        for kind in ["APPROVAL_REQUEST", "APPROVAL_DECISION"] {
+            let events = sandbox.events(kind);
+            let calls: BTreeSet<&str> =
+                events.iter().map(|event| event["call_id"].as_str().unwrap()).collect();
+            assert_eq!((events.len(), calls.len()), (4, 4), "{kind}, cut at {end}");
+        }
+        assert_eq!(approvals(&sandbox).len(), 3);
+        assert!(approvals(&sandbox).iter().all(Value::is_array), "each says who approved it");
+    }
+}
+
+/// The texts of the calls that have started.
+fn started(sandbox: &Sandbox) -> Vec<String> {
+    let requests = sandbox.events("ACTION_REQUEST").into_iter();
+    requests
+        .filter(|event| event["argv"].is_array())
+        .map(|event| event["tool_args"]["text"].as_str().unwrap().to_owned())
+        .collect()
+}

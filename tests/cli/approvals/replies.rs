@@ -1,0 +1,195 @@
+//! Without a terminal a run waits, and any command that continues it decides.
+
+use super::{approvals, notes, noting, resume};
+use crate::DELTA;
+use serde_json::{Value, json};
+use test_support::normal::normal;
+use test_support::sandbox::Sandbox;
+
+#[test]
+fn c_21_2_the_run_waits_and_a_file_says_for_what() {
+    let sandbox = noting("ask", &["it's"]);
+    let ran = sandbox.run("go", &["--format", "json"]).expect_code(101);
+    let interaction = json!({
+        "kind": "approval",
+        "prompt": "Approve note: sh -c 'echo \"$1\" >> notes; echo noted \"$1\"' -- \"it's\"",
+        "input_type": "confirmation",
+        "sensitive": false,
+        "tool": "note",
+        "arguments": {"text": "it's"},
+        "argv": ["sh", "-c", "echo \"$1\" >> notes; echo noted \"$1\"", "--", "it's"],
+    });
+    assert_eq!(ran.json()["interaction"], interaction);
+    let stderr = normal(&sandbox, &ran.stderr);
+    assert!(
+        stderr.ends_with(
+            "WAITING_FOR_INPUT after 1 iteration\nThe agent is waiting for your approval:\n  \
+             delta approve r -w DIR/work\n  delta deny r -w DIR/work -m REASON\n"
+        ),
+        "{stderr}"
+    );
+    let request = sandbox.read("work/.delta/r/interaction/request.json");
+    let mut request: Value = serde_json::from_str(&request).unwrap();
+    let fields = request.as_object_mut().unwrap();
+    assert!(fields.remove("request_id").unwrap().is_string());
+    assert!(fields.remove("timestamp").unwrap().is_string());
+    assert_eq!(request, interaction);
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().normal(&sandbox);
+    assert!(shown.stdout.contains("? approve note\n"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("approve with: delta approve r -w work\n"), "{}", shown.stdout);
+}
+
+#[test]
+fn c_21_2_yes_no_and_the_reason_and_nothing_else() {
+    let sandbox = noting("ask", &["a", "b", "c"]);
+    sandbox.run("go", &[]).expect_code(101);
+    for other in ["", "maybe", "yes please", "no way"] {
+        let ran = resume(&sandbox, &["-m", other, "--format", "json"]).expect_code(1);
+        assert!(
+            ran.stderr.contains("expected `yes`, `no` or `no: REASON`: Approve note:"),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(ran.json()["status"], "WAITING_FOR_INPUT");
+    }
+    let ran = resume(&sandbox, &[]).expect_code(1);
+    assert!(ran.stderr.contains("Run is WAITING_FOR_INPUT: Approve note:"), "{}", ran.stderr);
+    assert!(notes(&sandbox).is_empty() && sandbox.events("APPROVAL_DECISION").is_empty());
+    resume(&sandbox, &["-m", "Yes"]).expect_code(101);
+    assert_eq!(notes(&sandbox), ["a"]);
+    resume(&sandbox, &["-m", "no: not b"]).expect_code(101);
+    resume(&sandbox, &["-m", "n"]).expect_code(0);
+    assert_eq!(notes(&sandbox), ["a"]);
+    assert_eq!(sandbox.observations()[1], "Denied by the operator; the tool was not run.\nnot b");
+    assert_eq!(approvals(&sandbox), [json!(["operator", null])]);
+    assert!(!sandbox.path("work/.delta/r/interaction").exists());
+}
+
+#[test]
+fn c_21_2_a_file_that_a_tool_can_write_approves_nothing() {
+    let sandbox = noting("ask", &["a"]);
+    sandbox.run("go", &[]).expect_code(101);
+    sandbox.write("work/.delta/r/interaction/response.txt", "yes\n");
+    let ran = resume(&sandbox, &[]).expect_code(1);
+    assert!(!ran.stderr.contains("response.txt"), "{}", ran.stderr);
+    assert!(notes(&sandbox).is_empty());
+}
+
+#[test]
+fn c_21_2_request_json_has_the_change_of_the_file() {
+    let turns = "- call: [{tool: put, args: {path: f, content: \"b\\n\"}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, &super::TOOLS.replace("APPROVE", "ask"), turns);
+    sandbox.write("work/f", "a\n");
+    sandbox.run("go", &[]).expect_code(101);
+    let request = sandbox.read("work/.delta/r/interaction/request.json");
+    let request: Value = serde_json::from_str(&request).unwrap();
+    assert_eq!(request["preview"], "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n");
+}
+
+#[test]
+fn c_21_3_a_replay_repeats_what_was_decided() {
+    let sandbox = noting("ask", &["a", "b"]);
+    sandbox.run("go", &[]).expect_code(101);
+    resume(&sandbox, &["-m", "yes"]).expect_code(101);
+    resume(&sandbox, &["-m", "no: b is enough"]).expect_code(0);
+    let replay = |mode: &str| {
+        sandbox.delta(["replay", "r", "-w", "work", "--mode", mode, "--into", "again"]).output()
+    };
+    let ran = replay("tools").expect_code(0);
+    assert!(ran.stdout.contains("did the same: 2 answers, 2 calls"), "{}", ran.stdout);
+    assert_eq!(sandbox.read("again/notes"), "a\n");
+
+    // What an operator denied although no rule asks is denied again.
+    let sandbox = noting("never", &["a"]);
+    sandbox.run("go", &["--approve", "ask"]).expect_code(101);
+    resume(&sandbox, &["-m", "no"]).expect_code(0);
+    let replay = ["replay", "r", "-w", "work", "--mode", "tools", "--into", "again"];
+    sandbox.delta(replay).output().expect_code(0);
+    assert!(!sandbox.path("again/notes").exists());
+}
+
+#[test]
+fn c_21_3_a_replay_finds_a_call_that_nobody_approved() {
+    let sandbox = noting("ask", &["a"]);
+    sandbox.run("go", &["--approve-all"]).expect_code(0);
+    sandbox.unverified("the journal is edited");
+    let journal = "work/.delta/r/journal.jsonl";
+    let text = sandbox.read(journal).replace(",\"approve\":{\"all\":true}", "");
+    sandbox.write(journal, text);
+    let ran = sandbox.delta(["replay", "r", "-w", "work"]).output().expect_code(3);
+    assert!(ran.stdout.contains("the approval of call call_1_1 (note)"), "{}", ran.stdout);
+}
+
+#[test]
+fn c_21_2_readers_know_a_run_that_waits_for_approval() {
+    let sandbox = noting("ask", &["a", "b"]);
+    sandbox.run("go", &[]).expect_code(101);
+    resume(&sandbox, &["-m", "yes"]).expect_code(101);
+    let shown = sandbox.delta(["show", "r", "-w", "work", "--format", "json"]).output();
+    let calls = &shown.json()["iterations"][0]["calls"];
+    assert_eq!(calls[0]["approval"]["by"], "operator");
+    for to in ["otlp", "atif", "openai", "markdown"] {
+        sandbox.delta(["export", "r", "-w", "work", "--to", to]).output().expect_code(0);
+    }
+    let markdown =
+        sandbox.delta(["export", "r", "-w", "work", "--to", "markdown"]).output().expect_code(0);
+    assert!(markdown.stdout.contains("Approved by the operator."), "{}", markdown.stdout);
+    assert!(markdown.stdout.contains("## Waiting for an approval"), "{}", markdown.stdout);
+    let page = sandbox.delta(["view", "r", "-w", "work", "-o", "-"]).output().expect_code(0);
+    assert!(page.stdout.contains("\"approval\""), "the page has it");
+    let listed = sandbox.delta(["list-runs", "-w", "work"]).output().expect_code(0);
+    assert!(listed.stdout.contains("WAITING_FOR_INPUT"), "{}", listed.stdout);
+    // A fork has the iterations whose calls have their results.
+    let fork = ["fork", "r", "-w", "work", "--at", "0", "--into", "forked", "--run-id", "f"];
+    sandbox.delta(fork).output().expect_code(0);
+    let ran = sandbox.delta(["continue", "f", "-w", "forked"]).output().expect_code(101);
+    assert!(ran.stderr.contains("? approve note"), "{}", ran.stderr);
+}
+
+#[test]
+fn c_21_2_a_test_answers_an_approval_as_a_question() {
+    let sandbox = noting("ask", &["a"]);
+    let asks = "llm: {turns: [{call: [{tool: note, args: {text: a}}]}]}\n";
+    let script = "llm: {turns: [{call: [{tool: note, args: {text: a}}]}, {say: done}]}\n";
+    sandbox.write(
+        "agent/tests/yes.yaml",
+        format!("task: go\nanswers: ['yes']\n{script}expect: {{files: {{notes: \"a\\n\"}}}}\n"),
+    );
+    sandbox.write("agent/tests/no.yaml", format!("task: go\nanswers: ['no: stop']\n{script}expect: {{journal: [{{type: APPROVAL_DECISION}}]}}\n"));
+    sandbox.write(
+        "agent/tests/open.yaml",
+        format!("task: go\n{asks}expect: {{question: {{contains: 'Approve note: sh -c'}}}}\n"),
+    );
+    let ran = sandbox.delta(["test", "agent"]).output();
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+}
+
+#[test]
+fn c_21_2_approve_and_deny_continue_a_run_that_waits_for_them() {
+    let sandbox = noting("ask", &["a", "b", "c"]);
+    let reply = |arguments: &[&str]| sandbox.delta([arguments, &["-w", "work"]].concat()).output();
+    sandbox.run("go", &[]).expect_code(101);
+    reply(&["approve", "r"]).expect_code(101);
+    reply(&["deny", "r", "-m", "not: b"]).expect_code(101);
+    let ran = reply(&["answer", "r", "maybe"]).expect_code(1);
+    assert!(ran.stderr.contains("expected `yes`, `no` or `no: REASON`"), "{}", ran.stderr);
+    reply(&["deny"]).expect_code(0);
+    assert_eq!(notes(&sandbox), ["a"]);
+    assert_eq!(sandbox.observations()[1], "Denied by the operator; the tool was not run.\nnot: b");
+    assert_eq!(sandbox.observations()[2], "Denied by the operator; the tool was not run.");
+    // A run that waits for nothing gets no message from them.
+    let before = sandbox.journal();
+    for command in [&["approve", "r"][..], &["deny", "r"], &["answer", "r", "yes"]] {
+        let ran = reply(command).expect_code(1);
+        assert!(ran.stderr.contains("run r does not wait for an"), "{}", ran.stderr);
+    }
+    assert_eq!(sandbox.journal(), before);
+    let turns = "- call: [{tool: ask_human, args: {prompt: Who?}}]\n- say: 'I heard ${last}'\n";
+    let sandbox = Sandbox::scripted(DELTA, "", turns);
+    let reply = |arguments: &[&str]| sandbox.delta([arguments, &["-w", "work"]].concat()).output();
+    sandbox.run("go", &[]).expect_code(101);
+    let ran = reply(&["approve", "r"]).expect_code(1);
+    assert!(ran.stderr.contains("help: it waits for the answer to a question"), "{}", ran.stderr);
+    let ran = reply(&["answer", "r", "--format", "raw", "-x"]).expect_code(0);
+    assert_eq!(ran.stdout, "I heard -x\n");
+}

@@ -1,0 +1,186 @@
+//! How a run ends for the person at the terminal: its last line, failed tries of the LLM, and what to type next.
+
+use super::DELTA;
+use super::output::scripted;
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+use test_support::normal::normal;
+use test_support::sandbox::Sandbox;
+use test_support::server::{Answer, ScriptedServer};
+
+/// The last line of the process on stderr.
+fn end_line(sandbox: &Sandbox, stderr: &str) -> String {
+    let stderr = normal(sandbox, stderr);
+    stderr.lines().rfind(|line| line.contains(" after ")).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn c_25_5_the_last_line_has_tokens_cost_and_time() {
+    let answers = || {
+        vec![Answer::call("say", json!({})).usage(12_000, 400), Answer::text("ok").usage(500, 20)]
+    };
+    let server = ScriptedServer::start([answers(), answers()].concat());
+    let sandbox = Sandbox::asking(DELTA, &server.url(), "  - name: say\n    shell: echo\n");
+    let ran = sandbox.run("hi", &[]).expect_code(0);
+    let expected = "COMPLETED after 2 iterations, 12.5k tokens in, 420 out, SPAN";
+    assert_eq!(end_line(&sandbox, &ran.stderr), expected);
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0);
+    assert_eq!(normal(&sandbox, &shown.stdout).lines().last(), Some(expected));
+
+    let priced = "model: test-model\n  pricing: {input: 2, output: 10}\n  base_url: ";
+    sandbox.agent(&format!("{priced}{}", server.url()), "  - name: say\n    shell: echo\n");
+    let arguments = ["run", "--agent", "agent", "-w", "work", "--run-id", "p", "-m", "hi"];
+    let ran = sandbox.delta(arguments).output().expect_code(0);
+    let expected = "COMPLETED after 2 iterations, 12.5k tokens in, 420 out, 0.0292 USD, SPAN";
+    assert_eq!(end_line(&sandbox, &ran.stderr), expected);
+}
+
+#[test]
+fn c_25_5_the_cached_share_and_unknown_usage_are_named() {
+    let usage = json!({"prompt_tokens": 2000, "completion_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 1500}});
+    let cached = json!({"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}], "usage": usage});
+    let call = Answer::call("say", json!({})).no_usage();
+    let server = ScriptedServer::start(vec![
+        Answer::raw(200, cached.to_string()),
+        call,
+        Answer::raw(200, cached.to_string()),
+    ]);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), "  - name: say\n    shell: echo\n");
+    let ran = sandbox.run("hi", &[]).expect_code(0);
+    let expected = "COMPLETED after 1 iteration, 2000 tokens in (75% cached), 5 out, SPAN";
+    assert_eq!(end_line(&sandbox, &ran.stderr), expected);
+    let arguments = ["run", "--agent", "agent", "-w", "work", "-m", "hi"];
+    let ran = sandbox.delta(arguments).output().expect_code(0);
+    let expected =
+        "COMPLETED after 2 iterations, at least 2000 tokens in (75% cached), 5 out, SPAN";
+    assert_eq!(end_line(&sandbox, &ran.stderr), expected);
+    // A script reports no tokens.
+    let sandbox = scripted("- say: ok\n");
+    let ran = sandbox.run("hi", &[]).expect_code(0);
+    assert_eq!(end_line(&sandbox, &ran.stderr), "COMPLETED after 1 iteration, SPAN");
+}
+
+#[test]
+fn c_25_6_in_a_log_each_failed_try_is_a_line_and_the_last_error_is_told_once() {
+    let soon = |text: &str| Answer::error(429, text, None).header("Retry-After", "0");
+    let server = ScriptedServer::start(vec![soon("one"), soon("two"), soon("three")]);
+    let sandbox = Sandbox::new(DELTA);
+    sandbox
+        .agent(&format!("model: test-model\n  max_retries: 2\n  base_url: {}", server.url()), "");
+    let ran = sandbox.run("hi", &["--format", "raw"]).normal(&sandbox);
+    let expected = "\
+test-agent r
+workspace DIR/work
+model test-model
+
+> hi
+! try 2 of 3 now: 429 Too Many Requests: one
+! try 3 of 3 now: 429 Too Many Requests: two
+error: the endpoint answered 429 Too Many Requests: three
+
+FAILED after 0 iterations, SPAN
+Continue with: delta continue --run-id r -w DIR/work -m \"Try again\"
+";
+    ran.expect(1, "", expected);
+    let log = sandbox.read("work/.delta/r/engine.log");
+    assert_eq!(log.matches("three").count(), 1, "{log}");
+}
+
+#[test]
+fn c_25_6_the_command_after_a_failure_continues_the_run() {
+    let server = ScriptedServer::start(vec![Answer::error(400, "bad", None), Answer::text("good")]);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), "");
+    let ran = sandbox.run("hi", &[]).expect_code(1);
+    let (_, command) = ran.stderr.trim_end().rsplit_once("Continue with: delta ").unwrap();
+    let words = command.replace("\"Try again\"", "again");
+    let continued = sandbox.delta(words.split(' ')).output().expect_code(0);
+    assert!(continued.stdout.contains("good"), "{}", continued.stdout);
+    let quiet = ScriptedServer::start(vec![Answer::error(400, "bad", None)]);
+    let sandbox = Sandbox::asking(DELTA, &quiet.url(), "");
+    let ran = sandbox.run("hi", &["-q"]).expect_code(1);
+    assert_eq!(ran.stderr, "error: the endpoint answered 400 Bad Request: bad\n");
+}
+
+#[test]
+fn c_25_6_at_a_terminal_the_error_is_told_once_and_the_command_comes_last() {
+    let server = ScriptedServer::start(vec![Answer::error(400, "so bad", None)]);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), "");
+    let ran = sandbox.run_command("hi", &[]).wholly_at_terminal().end().expect_code(1);
+    let shown = normal(&sandbox, &ran.stderr);
+    assert_eq!(shown.matches("so bad").count(), 1, "{shown}");
+    let last = "Continue with: delta continue --run-id r -w DIR/work -m \"Try again\"\n";
+    assert!(shown.ends_with(last), "{shown}");
+}
+
+#[test]
+fn c_25_6_an_html_error_is_told_as_its_title() {
+    let page = "<!DOCTYPE html>\n<html><head><title>Bad gateway | proxy.example</title></head>\n<body>long</body></html>";
+    let html = |status| Answer::raw(status, page).header("Content-Type", "text/html");
+    for (status, expected) in [
+        (404, "the endpoint answered 404 Not Found: an HTML page, \"Bad gateway | proxy.example\""),
+        (200, "the endpoint's response is not JSON: an HTML page, \"Bad gateway | proxy.example\""),
+    ] {
+        let server = ScriptedServer::start(vec![html(status)]);
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.agent(
+            &format!("model: test-model\n  max_retries: 0\n  base_url: {}", server.url()),
+            "",
+        );
+        let ran = sandbox.run("hi", &["--format", "json"]).expect_code(1);
+        assert_eq!(ran.json()["error"]["message"], expected);
+        assert!(ran.stderr.contains(&format!("error: {expected}\n")), "{}", ran.stderr);
+    }
+}
+
+/// A server that sends these bytes to the first connection, whatever it receives, and closes it.
+fn answer_once(bytes: &'static [u8]) -> (String, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // The request is read, so that the connection is closed and not reset.
+        let _ = stream.read(&mut [0; 65536]);
+        let _ = stream.write_all(bytes);
+    });
+    (url, server)
+}
+
+#[test]
+fn c_25_6_plain_http_on_an_https_address_is_named_and_the_reverse() {
+    let (url, server) = answer_once(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    let sandbox = Sandbox::asking(DELTA, &url.replace("http://", "https://"), "");
+    let ran = sandbox.run_command("hi", &[]).env("DELTA_API_KEY", "unused-key").output();
+    let stderr = &ran.expect_code(1).stderr;
+    assert!(stderr.contains("begins with https, but the server speaks plain HTTP\n"), "{stderr}");
+    assert!(stderr.contains("help: if the server speaks plain HTTP, write `http://`"), "{stderr}");
+    assert!(!stderr.contains("! try"), "a retry would change nothing: {stderr}");
+    server.join().unwrap();
+
+    // What a server of TLS sends in answer to plain HTTP: an alert, decode_error.
+    let alert = Answer::garbage([0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x32]);
+    let words = Answer::raw(400, "The plain HTTP request was sent to HTTPS port");
+    for (answer, message) in [
+        (alert, "is an address of plain HTTP, but the server speaks TLS"),
+        (words, "400 Bad Request: The plain HTTP request was sent to HTTPS port"),
+    ] {
+        let server = ScriptedServer::start(vec![answer]);
+        let ran = Sandbox::asking(DELTA, &server.url(), "").run("hi", &[]).expect_code(1);
+        assert!(ran.stderr.contains(message), "{}", ran.stderr);
+        let help = "help: if the server speaks TLS, write `https://` in `llm.base_url`";
+        assert!(ran.stderr.contains(help), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn c_25_6_a_server_that_closes_plain_http_without_a_word_may_speak_tls() {
+    let (url, server) = answer_once(b"");
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent(&format!("model: test-model\n  max_retries: 0\n  base_url: {url}"), "");
+    let ran = sandbox.run("hi", &[]).expect_code(1);
+    assert!(ran.stderr.contains("closed the connection without a response"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("help: if the server speaks TLS"), "{}", ran.stderr);
+    server.join().unwrap();
+}
