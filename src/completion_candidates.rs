@@ -1,12 +1,15 @@
 //! The completions for arguments of delta: runs, workspaces and agents.
 
 use crate::list_runs;
+use crate::operator_config;
 use crate::run_argument::LAST;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use delta_program::completions::option_value;
 use delta_run::workspace::Workspace;
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// The number of runs that completion offers.
@@ -58,13 +61,28 @@ impl ValueCompleter for WorkspaceCompleter {
     }
 }
 
-/// All directories, agent directories first.
+/// The names of the operator's agents that begin with `prefix`.
+fn installed_agents(prefix: &OsStr) -> Vec<OsString> {
+    let entries = operator_config::agents_directory().and_then(|dir| fs::read_dir(dir).ok());
+    let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let mut names: Vec<OsString> =
+        names.filter(|name| name.as_bytes().starts_with(prefix.as_bytes())).collect();
+    names.sort();
+    names
+}
+
+/// The operator's agents and all directories, agent directories first.
 #[derive(Clone)]
 pub struct AgentCompleter;
 
 impl ValueCompleter for AgentCompleter {
     fn complete(&self, current: &OsStr) -> Vec<CompletionCandidate> {
         let directories = PathCompleter::dir().complete(current).into_iter();
+        let installed = installed_agents(current).into_iter().map(|name| {
+            CompletionCandidate::new(name)
+                .help(Some("installed agent".into()))
+                .display_order(Some(0))
+        });
         directories
             .map(|directory| {
                 if PathBuf::from(directory.get_value()).join("agent.yaml").is_file() {
@@ -73,6 +91,7 @@ impl ValueCompleter for AgentCompleter {
                     directory.display_order(Some(1))
                 }
             })
+            .chain(installed)
             .collect()
     }
 }

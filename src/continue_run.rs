@@ -26,6 +26,7 @@ use delta_program::stdio;
 use delta_run::event::{EngineStart, Payload, RunStatus};
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::{Ownership, OwnershipError};
+use delta_run::record;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_tree;
 use delta_run::seal::Sealer;
@@ -180,8 +181,22 @@ pub fn ensure_run(
             {
                 options.print_notes(&[format!("Note: {}", refused.message)]);
             }
-            claimed.stored_result()
+            let result = claimed.stored_result()?;
+            result.iter().for_each(print_stored_error);
+            Ok(result)
         }
+    }
+}
+
+/// Prints the error of a run that FAILED earlier, whatever the verbosity: the run itself printed it in another process.
+fn print_stored_error(result: &RunResult) {
+    let Some(error) = result.error.as_ref().filter(|_| result.status == RunStatus::Failed) else {
+        return;
+    };
+    let id = result.run_id.as_deref().unwrap_or_default();
+    stdio::print_error_line(&format!("error: run {id} FAILED earlier: {}", error.message));
+    if let Some(details) = &error.details {
+        stdio::print_error_line(&format!("help: {details}"));
     }
 }
 
@@ -310,6 +325,7 @@ impl ClaimedRun {
         payload: Option<Payload>,
         cancel: CancelToken,
     ) -> Result<RunResult, CommandFailure> {
+        record::unpack_records(&self.dir)?;
         if !self.folded.end.is_sealed()
             && let Err(missing) = operator_state::seal_key()
         {

@@ -2,6 +2,7 @@
 //!
 //! A fork that continues at once does so in the same way as `delta continue`.
 
+use super::agent_choice;
 use super::completion_candidates;
 use super::continue_run::{self, ClaimedRun, MissingMessage};
 use super::failure::CommandFailure;
@@ -202,7 +203,8 @@ impl ForkDestination {
     fn choose(args: &ForkArgs, source: &ForkSource) -> Result<Self, CommandFailure> {
         let Some(dir) = &args.into else {
             let home = Path::new(&source.start.agent_home);
-            let home = args.agent.as_deref().unwrap_or(home);
+            let named = args.agent.as_deref().map(agent_choice::resolve_agent_dir);
+            let home = named.as_deref().unwrap_or(home);
             if !home.is_dir() {
                 let message = format!("the agent is no longer in {}", home.display());
                 let hint = "name the workspace of the new run with `--into DIR`";

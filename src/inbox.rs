@@ -236,10 +236,10 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
 /// Continues a run, if it still waits for what the user was shown. Its failure does not keep the others waiting.
 fn continue_waiting_run(run: &WaitingRun, message: String) -> Result<(), CommandFailure> {
     let argument = RunArgument::Dir(run.entry.dir());
-    let shown = call_id(&run.state);
+    let expected = call_id(&run.state);
     let resume = ResumeOptions::at_terminal(run.entry.workspace.clone());
     let _ = continue_run::continue_with(&argument, &resume, |id, state| {
-        if call_id(state) == shown {
+        if call_id(state) == expected {
             return Ok(Some(message));
         }
         let text = format!("run {id} no longer waits for this");

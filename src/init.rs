@@ -1,8 +1,8 @@
 //! `delta init`: creates an agent from a template. Never changes an existing file.
 
+use super::agent_template::AgentTemplate;
 use super::failure::CommandFailure;
 use super::run_preparation;
-use super::schema::SchemaName as Schema;
 use clap::{Args, ValueEnum};
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote;
@@ -38,78 +38,6 @@ Examples:
   delta init my-agent                 # asks for the template
   delta init -t file-ops agents/editor
   cd \"$(delta init -y my-agent)\" && delta run --model script:script.yaml -m \"What is here?\"";
-
-/// The template of a new agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum AgentTemplate {
-    /// One tool, a starting point
-    Minimal,
-    /// One tool of each form
-    HelloWorld,
-    /// Read, write, list and search files
-    FileOps,
-    /// Test an HTTP API with curl
-    ApiTester,
-}
-
-/// The path and the content of a file of a template.
-type TemplateFile = (&'static str, &'static str);
-
-/// The files of a template in `templates/`.
-macro_rules! files {
-    ($dir:literal: $($path:literal),* $(,)?) => {
-        &[$(($path, include_str!(concat!("../templates/", $dir, "/", $path)))),*]
-    };
-}
-
-/// The files that every template has.
-const COMMON_FILES: &[TemplateFile] = &[
-    ("context.yaml", include_str!("../templates/common/context.yaml")),
-    (".gitignore", include_str!("../templates/common/gitignore")),
-    ("tools/inside", include_str!("../templates/common/inside")),
-];
-
-/// Stands for the agent's name in the templates.
-const AGENT_NAME_PLACEHOLDER: &str = "my-agent";
-
-impl AgentTemplate {
-    fn files(self) -> &'static [TemplateFile] {
-        match self {
-            Self::Minimal => {
-                files!(
-                    "minimal": "agent.yaml", "system_prompt.md", "script.yaml", "README.md",
-                    "tests/looks.yaml",
-                )
-            }
-            Self::HelloWorld => files!(
-                "hello-world": "agent.yaml", "system_prompt.md", "script.yaml", "README.md",
-                "tools/greet.sh", "tests/greets.yaml",
-            ),
-            Self::FileOps => files!(
-                "file-ops": "agent.yaml", "system_prompt.md", "script.yaml", "README.md",
-                "tools/save", "tools/search", "tests/stays-inside.yaml",
-            ),
-            Self::ApiTester => files!(
-                "api-tester": "agent.yaml", "system_prompt.md", "script.yaml", "README.md",
-                "tools/request", "tools/check-status", "tests/only-http.yaml",
-            ),
-        }
-    }
-
-    /// The message of the example command.
-    fn example_task(self) -> &'static str {
-        match self {
-            Self::Minimal => "What is here?",
-            Self::HelloWorld => "Ada",
-            Self::FileOps => "Water the plants",
-            Self::ApiTester => "http://127.0.0.1:8000/",
-        }
-    }
-
-    fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
 
 /// Creates an agent; returns the exit code.
 pub fn init_command(args: &InitArgs) -> ExitCode {
@@ -158,12 +86,19 @@ fn create_agent(
         "Created agent `{name}` from template `{}`.",
         template.name()
     ));
+    // The coding agent has no model, and asks before it runs commands.
+    let (heading, asks, model) = match template {
+        AgentTemplate::Coding => ("Run it with a model:", " -i", " --model gpt-4o"),
+        _ => ("Run it with the model in agent.yaml:", "", ""),
+    };
     stdio::print_error_line("Try it without an API key:");
     stdio::print_error_line(&format!(
-        "  delta run --agent {agent} --model script:script.yaml -m {task}"
+        "  delta run --agent {agent} --model script:script.yaml{asks} -m {task}"
     ));
-    stdio::print_error_line("Run it with the model in agent.yaml:");
-    stdio::print_error_line(&format!("  DELTA_API_KEY=... delta run --agent {agent} -m {task}"));
+    stdio::print_error_line(heading);
+    stdio::print_error_line(&format!(
+        "  DELTA_API_KEY=... delta run --agent {agent}{model}{asks} -m {task}"
+    ));
     Ok(())
 }
 
@@ -263,31 +198,13 @@ fn write_template(
     template: AgentTemplate,
     created: &mut CreatedPaths,
 ) -> Result<(), durable::FileError> {
-    let files = template.files().iter().chain(COMMON_FILES);
-    let files = files.map(|(path, text)| ((*path).to_owned(), template_content(path, text, name)));
-    let schemas = Schema::value_variants()
-        .iter()
-        .filter(|schema| **schema != Schema::Config)
-        .map(|schema| (schema.path(), schema.render()));
-    for (path, text) in files.chain(schemas) {
-        let file = dir.join(&path);
-        created.ensure_parents(&file)?;
-        durable::create_shared_unsynced(&file, text.as_bytes(), path.starts_with("tools/"))?;
-        created.0.push(file);
+    for file in template.render(name) {
+        let path = dir.join(&file.path);
+        created.ensure_parents(&path)?;
+        durable::create_shared_unsynced(&path, file.text.as_bytes(), file.is_executable())?;
+        created.0.push(path);
     }
     Ok(())
-}
-
-/// The content of a file for the agent `name`. The first line of a YAML file names the schema for editors.
-fn template_content(path: &str, text: &str, name: &str) -> String {
-    let text = text.replace(AGENT_NAME_PLACEHOLDER, name);
-    match Schema::for_file(path) {
-        Some(schema) => {
-            let up = "../".repeat(path.matches('/').count());
-            format!("# yaml-language-server: $schema={up}{}\n{text}", schema.path())
-        }
-        None => text,
-    }
 }
 
 /// The files and directories that were created, outer ones first.
@@ -319,46 +236,6 @@ impl CreatedPaths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use delta_agent::context::DEFAULT_MANIFEST;
-    use std::collections::BTreeSet;
-
-    /// The files below `dir`, relative to `root`.
-    fn files_below(root: &Path, dir: &Path) -> BTreeSet<String> {
-        let mut found = BTreeSet::new();
-        for entry in fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => found.extend(files_below(root, &path)),
-                false => {
-                    found.insert(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
-                }
-            }
-        }
-        found
-    }
-
-    #[test]
-    fn c_11_4_every_file_of_a_template_is_written() {
-        let templates = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates");
-        let mut dirs = BTreeSet::from(["common".to_owned()]);
-        for template in AgentTemplate::value_variants() {
-            let dir = templates.join(template.name());
-            let listed = template.files().iter().map(|(path, _)| (*path).to_owned()).collect();
-            assert_eq!(files_below(&dir, &dir), listed);
-            dirs.insert(template.name());
-        }
-        let there = fs::read_dir(&templates).unwrap();
-        let there = there.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        assert_eq!(dirs, there);
-    }
-
-    #[test]
-    fn c_11_4_the_context_is_the_default_one() {
-        let (name, text) = COMMON_FILES[0];
-        let plain = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with('#');
-        let lines: Vec<&str> = text.lines().filter(plain).collect();
-        assert_eq!((name, lines), ("context.yaml", DEFAULT_MANIFEST.lines().collect()));
-    }
 
     #[test]
     fn c_11_4_names_are_plain() {

@@ -11,9 +11,12 @@ use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 
+mod agent_choice;
+mod agent_template;
 mod agent_tests;
 mod approve_options;
 mod budget;
+mod builtin_agent;
 mod command_suggestion;
 mod completion_candidates;
 mod context;
@@ -30,6 +33,7 @@ mod live_view;
 mod message_input;
 mod operator_config;
 mod operator_state;
+mod pack;
 mod migrate;
 mod remove_runs;
 mod run_argument;
@@ -44,6 +48,7 @@ mod rollback;
 mod run;
 mod schema;
 mod show;
+mod stop;
 mod tool;
 mod trust;
 mod view;
@@ -95,8 +100,14 @@ enum DeltaCommand {
     Rollback(Box<rollback::RollbackArgs>),
     /// Create a run from the first iterations of another
     Fork(Box<fork::ForkArgs>),
+    /// Stop the processes that work on runs
+    Stop(Box<stop::StopArgs>),
     /// Remove runs
     Rm(Box<remove_runs::RemoveArgs>),
+    /// Pack the records of runs that have ended into one file per run
+    Pack(Box<pack::PackArgs>),
+    /// Unpack the records of packed runs
+    Unpack(Box<pack::UnpackArgs>),
     /// Compare the workspace of a run at two iterations, or two runs
     Diff(Box<diff::DiffArgs>),
     /// Export runs as traces, trajectories, chat transcripts or Markdown
@@ -177,7 +188,10 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),
         DeltaCommand::Show(args) => show::show_command(&args),
         DeltaCommand::Rollback(args) => rollback::rollback_command(&args),
+        DeltaCommand::Stop(args) => stop::stop_command(&args),
         DeltaCommand::Rm(args) => remove_runs::remove_command(&args),
+        DeltaCommand::Pack(args) => pack::pack_command(&args),
+        DeltaCommand::Unpack(args) => pack::unpack_command(&args),
         DeltaCommand::Diff(args) => diff::diff_command(&args),
         DeltaCommand::Export(args) => export::export_command(&args),
         DeltaCommand::View(args) => view::view_command(&args),

@@ -95,7 +95,7 @@ pub fn own_trust_store() -> Result<TrustStore, String> {
 
 /// The state directory in which this user may create files. Never in a directory of another user: with `sudo`, HOME may be
 /// the caller's.
-fn own_state_dir() -> Result<PathBuf, MissingKey> {
+pub fn own_state_dir() -> Result<PathBuf, MissingKey> {
     let dir = find_state_dir().map_err(MissingKey::Nowhere)?;
     let existing = dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
     if !existing.metadata().is_ok_and(|metadata| durable::is_own_or_roots(&metadata)) {

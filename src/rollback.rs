@@ -15,6 +15,7 @@ use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
 use delta_program::stdio;
 use delta_run::event::Payload;
+use delta_run::record;
 use delta_run::run::{RunNotice, RunObserver};
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
@@ -135,6 +136,7 @@ fn rollback_run(
         let diff = store.plan_restore(saved, tree, Some(&cancel))?.diff;
         return Ok(RollbackOutcome { diff, tree, saved });
     }
+    record::unpack_records(&claimed.dir)?;
     let observer = open_rollback_observer(&claimed.dir, claimed.state())?;
     let mut run = claimed.open_run(secrets, observer, &cancel)?;
     let saved = run.take_snapshot(&mut store, &workspace.root, Some(&cancel))?;

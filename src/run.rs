@@ -1,5 +1,6 @@
 //! `delta run`: creates a run and drives it.
 
+use super::agent_choice;
 use super::completion_candidates;
 use super::continue_run;
 use super::failure::CommandFailure;
@@ -39,13 +40,15 @@ pub struct RunArgs {
     /// Task for the agent, as one argument; `-` reads it from stdin. What is piped into stdin is added below an empty line
     #[arg(value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     words: Vec<String>,
-    /// Agent directory
-    #[arg(long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
-    agent: PathBuf,
+    /// Agent directory, or the name of an installed agent [default: the current directory if it is an agent, else the
+    /// operator's `default_agent`, else the built-in coding agent]
+    #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
+    agent: Option<PathBuf>,
     /// TEXT as an option
     #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     message: Option<String>,
-    /// Workspace, created if missing [default: a new one in the agent's workspaces/]
+    /// Workspace, created if missing [default: a new one in the agent's workspaces/; the current directory for an agent
+    /// that is installed, the default or built in]
     #[arg(short, long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: Option<PathBuf>,
     /// Id of the new run [default: generated]
@@ -68,6 +71,7 @@ pub struct RunArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta run --agent ./my-agent \"Summarise the logs\"
+  delta run -i \"Fix the failing test\"       # the built-in agent, in this directory
   git diff | delta run \"Review this\"        # stdin is added to the task
   delta run - < task.md                      # read the task from a file
   delta run -w . \"Fix the test\"              # work in this directory
@@ -115,9 +119,17 @@ pub fn run_command(args: &RunArgs) -> ExitCode {
 
 fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     let message = message_input::read_task(task, &args.options)?;
-    let agent = run_preparation::load_agent(&args.agent, &args.options)?;
+    let chosen = agent_choice::choose_agent(args.agent.as_deref(), args.options.model.as_ref())?;
+    let agent = run_preparation::load_agent(&chosen.home, &args.options)?;
     let cancel = run_preparation::install_cancel()?;
-    let choice = choose_workspace(args, &agent, &cancel)?;
+    let choice = match (&args.work_dir, &chosen.origin) {
+        (Some(dir), _) => WorkspaceChoice::Directory(dir.clone()),
+        (None, Some(_)) => WorkspaceChoice::Directory(PathBuf::from(".")),
+        (None, None) => choose_workspace(args, &agent, &cancel)?,
+    };
+    if let Some(origin) = &chosen.origin {
+        args.options.print_notes(&[format!("Agent: {origin}")]);
+    }
     let agent = PreparedAgent::new(agent, choice.path(), &args.options)?;
     let workspace = choice.open(&agent.agent)?;
     loop {
@@ -243,9 +255,6 @@ fn choose_workspace(
     agent: &Agent,
     cancel: &CancelToken,
 ) -> Result<WorkspaceChoice, CommandFailure> {
-    if let Some(dir) = &args.work_dir {
-        return Ok(WorkspaceChoice::Directory(dir.clone()));
-    }
     let names = Workspace::list_names(&agent.home);
     if args.yes || names.is_empty() || !terminal::can_prompt() {
         return Ok(WorkspaceChoice::New);

@@ -1,5 +1,6 @@
 //! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
 
+use super::agent_choice;
 use super::approve_options::ApproveOptions;
 use super::budget::{self, LimitOptions};
 use super::failure::CommandFailure;
@@ -12,6 +13,7 @@ use delta_agent::agent::tool_imports::{IMPORT_PATH_VARIABLE, ImportPath};
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::trust_store::{OperatorTrust, TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
+use delta_author::lint::find_missing_programs;
 use delta_base::api_key_names::{API_KEY_VARIABLES, api_key_variables};
 use delta_base::durable::{FileError, LogFile};
 use delta_base::id::RunId;
@@ -41,6 +43,7 @@ use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::Workspace;
 use delta_shell::EngineVars;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
+use delta_yaml::diagnostic::Diagnostic;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -150,6 +153,7 @@ impl RunOptions {
 
 /// Loads the agent in `home` and prints its warnings. Creates and changes nothing.
 pub fn load_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFailure> {
+    let home = &agent_choice::resolve_agent_dir(home);
     let models = operator_config::model_selection(options.model.clone())?;
     let agent = Agent::load(home, &models, &read_import_path())?;
     options.print_notes(&agent.warnings);
@@ -376,6 +380,9 @@ impl PreparedAgent {
         if cfg!(target_os = "linux") && !process::shows_own_processes() {
             options.print_notes(&[UNSEEN_PROCESSES.to_owned()]);
         }
+        if run.epoch() == 1 && !options.quiet {
+            self.warn_of_missing_programs(run, &environment);
+        }
         let provider = self.connect_llm(&environment)?;
         let human = options.human_prompt(&cancel);
         let snapshots = self.open_snapshots(run, options)?;
@@ -390,6 +397,17 @@ impl PreparedAgent {
             result.continue_command = None;
         }
         Ok(result)
+    }
+
+    /// Warns of each program that a tool needs and that the run would not find.
+    fn warn_of_missing_programs(&self, run: &mut Run, environment: &ChildEnvironment) {
+        let launch = environment.launch(0, &[], []);
+        for missing in find_missing_programs(&self.agent, &read_import_path(), &launch) {
+            let Diagnostic { file, line, message, help, .. } = missing;
+            let file = Path::new(&file).file_name().unwrap_or_default().to_string_lossy();
+            let help = help.map_or_else(String::new, |help| format!("; {help}"));
+            run.notify(RunNotice::Warning(&format!("{message} ({file}:{line}){help}")));
+        }
     }
 
     /// The snapshots of the run, if the agent or the operator enables them or the run has some already.

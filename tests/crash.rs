@@ -573,6 +573,58 @@ mod failpoints {
         sweep_of_fork("enospc");
     }
 
+    /// A run that has ended, and its files.
+    fn ended() -> (Sandbox, Vec<(String, Vec<u8>)>) {
+        let turns = "- call: [{tool: note, args: {text: a}}]\n- say: done\n";
+        let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+        sandbox.run("go", &[]).expect_code(0);
+        let files = of_the_source(&sandbox);
+        (sandbox, files)
+    }
+
+    /// `delta pack` or `delta unpack`.
+    fn change(sandbox: &Sandbox, command: &str) -> Delta {
+        sandbox.delta([command, "r", "-w", "work", "-q"])
+    }
+
+    fn sweep_of_packing(mode: &str) {
+        for command in ["pack", "unpack"] {
+            let before = || {
+                let (sandbox, files) = ended();
+                if command == "unpack" {
+                    change(&sandbox, "pack").output().expect_code(0);
+                }
+                (sandbox, files)
+            };
+            let (sandbox, _) = before();
+            let count = sandbox.path("count");
+            change(&sandbox, command).env("DELTA_FAILPOINT_COUNT", &count).output().expect_code(0);
+            let count = fs::read(count).unwrap().len();
+            assert!(count > 8, "only {count} operations");
+            each((1..=count).collect(), |number| {
+                let (sandbox, files) = before();
+                let fault = format!("{mode}:{number}");
+                let ran = change(&sandbox, command).env("DELTA_FAILPOINT", &fault).output();
+                assert!([-1, 0, 1, 126].contains(&ran.code), "{fault}: {ran:?}");
+                // Everything can be read; doing it again completes it; the same bytes come back.
+                sandbox.verify();
+                change(&sandbox, command).output().expect_code(0);
+                sandbox.verify();
+                assert_eq!(sandbox.path("work/.delta/r/io.pack").exists(), command == "pack");
+                assert_eq!(sandbox.path("work/.delta/r/io").exists(), command == "unpack");
+                change(&sandbox, "unpack").output().expect_code(0);
+                assert!(of_the_source(&sandbox) == files, "{fault} of {command} changed a file");
+            });
+            println!("{mode} in {command}: {count} operations");
+        }
+    }
+
+    #[test]
+    fn c_25_8_packing_and_unpacking_may_die_anywhere() {
+        sweep_of_packing("abort");
+        sweep_of_packing("enospc");
+    }
+
     #[test]
     fn c_6_6_the_engine_may_die_before_any_durable_operation() {
         sweep("abort", Victim::Run);

@@ -1,6 +1,7 @@
 //! `delta context preview`: builds the first request of a run without creating the run.
 
 use super::RequestViewOptions;
+use crate::agent_choice;
 use crate::failure::CommandFailure;
 use crate::message_input;
 use crate::run_preparation::EnvFileOptions;
@@ -83,7 +84,8 @@ struct PreviewSetup {
 pub fn preview_request(args: &PreviewArgs) -> Result<String, CommandFailure> {
     let message = message_input::read_message(&args.message)?;
     let models = operator_config::model_selection(args.model.clone())?;
-    let agent = Agent::load(&args.agent, &models, &run_preparation::read_import_path())?;
+    let home = agent_choice::resolve_agent_dir(&args.agent);
+    let agent = Agent::load(&home, &models, &run_preparation::read_import_path())?;
     agent.warnings.iter().for_each(|warning| stdio::print_error_line(warning));
     let setup = PreviewSetup::prepare(agent, args)?;
     let FirstRequest { body, blocks, ratio } = setup.first_request(&message)?;

@@ -184,3 +184,27 @@ fn c_25_6_a_server_that_closes_plain_http_without_a_word_may_speak_tls() {
     assert!(ran.stderr.contains("help: if the server speaks TLS"), "{}", ran.stderr);
     server.join().unwrap();
 }
+
+#[test]
+fn c_25_10_a_run_begins_with_a_warning_for_each_missing_program() {
+    let tools = "  - name: one\n    exec: surely-not-installed ${x}\n  - name: two\n    shell: cd . && surely-not-installed | also-not-there\n  - name: three\n    x-lint-allow: [program-not-found]\n    exec: allowed-to-be-missing\n  - name: four\n    shell: echo ok\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- say: ok\n- say: again\n");
+    let ran = sandbox.run("hi", &[]).normal(&sandbox).expect_code(0);
+    let warnings: Vec<&str> = ran.stderr.lines().filter(|line| line.starts_with("! ")).collect();
+    let help = "install it on the machine that runs the agent, or write its path";
+    assert_eq!(
+        warnings,
+        [
+            format!(
+                "! program `surely-not-installed` was not found in PATH (agent.yaml:7); {help}"
+            ),
+            format!("! program `also-not-there` was not found in PATH (agent.yaml:9); {help}"),
+        ]
+    );
+    // Only the first process of a run begins it.
+    let continued = ["continue", "--run-id", "r", "-w", "work", "-m", "more"];
+    let ran = sandbox.delta(continued).output().expect_code(0);
+    assert!(!ran.stderr.contains("not found in PATH"), "{}", ran.stderr);
+    let quiet = ["run", "--agent", "agent", "-w", "work", "-q", "-m", "hi"];
+    assert_eq!(sandbox.delta(quiet).output().expect_code(0).stderr, "");
+}

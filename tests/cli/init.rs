@@ -13,6 +13,7 @@ const QUESTION: &str = "Template?\r
   2) hello-world  One tool of each form\r
   3) file-ops     Read, write, list and search files\r
   4) api-tester   Test an HTTP API with curl\r
+  5) coding       Work on a repository: search, read, edit, run commands\r
 choose [1]> ";
 
 /// A sandbox in which `made` is an agent of that template.
@@ -336,7 +337,7 @@ fn c_11_4_a_person_chooses_the_template() {
     assert!(!has(chosen(&[(QUESTION, "\n")]), "tools/save"));
     assert!(has(chosen(&[(QUESTION, " 3 \n")]), "tools/save"));
     assert!(has(
-        chosen(&[(QUESTION, "5\n"), ("expected a number or a name, found `5`> ", "API-tester\n")]),
+        chosen(&[(QUESTION, "6\n"), ("expected a number or a name, found `6`> ", "API-tester\n")]),
         "tools/request"
     ));
     // Who says what is wanted is not asked.
@@ -351,7 +352,7 @@ fn c_11_5_init_asks_nobody_without_a_terminal() {
     let before = sandbox.files("");
     let ran = sandbox.delta(["init", "made"]).stdin("1\n").output().expect_code(2);
     assert!(
-        ran.stderr.starts_with("error: delta cannot ask for the template without a terminal: pass `-t TEMPLATE` (minimal, hello-world, file-ops, api-tester), or `-y` for minimal\n"),
+        ran.stderr.starts_with("error: delta cannot ask for the template without a terminal: pass `-t TEMPLATE` (minimal, hello-world, file-ops, api-tester, coding), or `-y` for minimal\n"),
         "{}",
         ran.stderr
     );

@@ -249,7 +249,7 @@ fn c_11_8_the_examples_are_clean() {
 #[test]
 fn c_11_4_what_init_writes_is_clean() {
     let sandbox = Sandbox::new(DELTA);
-    for template in ["minimal", "hello-world", "file-ops", "api-tester"] {
+    for template in ["minimal", "hello-world", "file-ops", "api-tester", "coding"] {
         sandbox.delta(["init", "-t", template, template]).output().expect_code(0);
         sandbox.delta(["tool", "lint", template]).output().expect(0, "", "");
     }

@@ -282,9 +282,7 @@ fn c_25_4_a_resized_terminal_wraps_the_text_anew() {
     let words = "word ".repeat(30);
     let (_server, sandbox) = asking(vec![stalled(&[&words, "end"])], "");
     let mut terminal = sandbox.run_command("hi", &[]).env("NO_COLOR", "1").at_terminal_of(60, 30);
-    terminal.expect_screen(|lines| {
-        has(lines, &format!("• {}", "word ".repeat(11)).trim_end().to_owned())
-    });
+    terminal.expect_screen(|lines| has(lines, format!("• {}", "word ".repeat(11)).trim_end()));
     terminal.resize(120, 30);
     terminal.expect_screen(|lines| {
         lines.iter().filter(|line| line.contains("word")).count() == 2 && has_part(lines, "end")

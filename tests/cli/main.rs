@@ -7,12 +7,15 @@
     reason = "tests may, start real processes, and say what could not be proven"
 )]
 
+mod agent_choice;
 mod agent_loading;
 mod agent_sections;
 mod agent_tests;
 mod approvals;
 mod ask_human;
 mod budget;
+mod coding_agent;
+mod coding_projects;
 mod context;
 mod context_budget;
 mod context_command;
@@ -50,6 +53,7 @@ mod nested;
 mod operator_config;
 mod order;
 mod output;
+mod pack;
 mod ownership;
 mod piped_task;
 mod progress;
@@ -67,6 +71,7 @@ mod shells;
 mod show;
 mod signals;
 mod smoke;
+mod stop;
 mod snapshots;
 mod tool_expand;
 mod units;

@@ -111,8 +111,8 @@ fn c_12_2_json_is_one_object_however_the_run_ends() {
 #[test]
 fn c_12_2_json_is_one_object_for_a_broken_agent_too() {
     let sandbox = Sandbox::new(DELTA);
-    sandbox.write("agent/agent.yaml", "name: t\n");
-    let message = "error: agent.yaml has no `llm`\\n  --> DIR/agent/agent.yaml:1:1\\n   |\\n 1 | name: t\\n   | ^^^^\\n  = help: write `llm: {model: gpt-4o}`";
+    sandbox.write("agent/agent.yaml", "llm: {model: t}\n");
+    let message = "error: agent.yaml has no `name`\\n  --> DIR/agent/agent.yaml:1:1\\n   |\\n 1 | llm: {model: t}\\n   | ^^^\\n  = help: write `name: my-agent`";
     let metrics =
         METRICS.replace("ITERATIONS", "0").replace("test-agent", "").replace("DIR/work", "");
     let expected = |id: &str| {

@@ -260,6 +260,27 @@ fn c_13_5_waiting_for_another_process_can_be_stopped() {
 }
 
 #[test]
+fn c_25_9_ensure_reports_the_stored_error_of_a_failed_run() {
+    let sandbox = in_state("FAILED");
+    for more in [&["-q"][..], &["-q", "--format", "raw"], &["--format", "json"], &[]] {
+        let ran = sandbox.run("task", &[&["--ensure"], more].concat()).expect_code(1);
+        assert_eq!(ran.stderr, "error: run r FAILED earlier: broken\n", "{more:?}");
+    }
+    // With the hint of the error.
+    let turns = "- call: [{tool: note, args: {text: a}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    sandbox.run("task", &["--max-iterations", "1"]).expect_code(1);
+    let ran = sandbox.run("task", &["--ensure", "-q"]).expect_code(1);
+    let expected = "error: run r FAILED earlier: the task is not finished after 1 iteration\nhelp: continue with `-m`";
+    assert!(ran.stderr.starts_with(expected), "{}", ran.stderr);
+    // Of other runs there is nothing to report.
+    for (state, code) in [("COMPLETED", 0), ("WAITING_FOR_INPUT", 101)] {
+        let sandbox = in_state(state);
+        assert_eq!(sandbox.run("task", &["--ensure", "-q"]).expect_code(code).stderr, "");
+    }
+}
+
+#[test]
 fn c_11_2_ensure_in_every_state() {
     for (state, code) in [
         ("COMPLETED", 0),

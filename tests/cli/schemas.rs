@@ -125,9 +125,10 @@ fn c_1_3_every_example_is_valid() {
 fn c_11_4_every_template_is_valid() {
     let sandbox = Sandbox::new(DELTA);
     let schemas = schemas(&sandbox);
-    for template in ["minimal", "hello-world", "file-ops", "api-tester"] {
+    for template in ["minimal", "hello-world", "file-ops", "api-tester", "coding"] {
         sandbox.delta(["init", "-t", template, template]).output().expect_code(0);
-        assert_eq!(check_valid(&schemas, &sandbox.path(template)), 4, "{template}");
+        let files = if template == "coding" { 6 } else { 4 };
+        assert_eq!(check_valid(&schemas, &sandbox.path(template)), files, "{template}");
         sandbox.delta(["test", template]).output().expect_code(0);
     }
 }

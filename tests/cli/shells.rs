@@ -85,7 +85,10 @@ fn c_11_6_bash_completes_what_delta_knows() {
     assert_eq!(offered(&["co"]), ["continue", "context", "completions"]);
     assert_eq!(offered(&["run", "--a"]), ["--agent"]);
     assert_eq!(offered(&["run", "--format", ""]), ["text", "json", "raw", "jsonl"]);
-    assert_eq!(offered(&["init", "-t", ""]), ["minimal", "hello-world", "file-ops", "api-tester"]);
+    assert_eq!(
+        offered(&["init", "-t", ""]),
+        ["minimal", "hello-world", "file-ops", "api-tester", "coding"]
+    );
     assert_eq!(offered(&["tool", "expand", "agent/a"]), ["agent/agent.yaml"]);
     assert_eq!(offered(&["t"]), ["test", "tool", "trust"]);
     assert_eq!(offered(&["man", "co"]), ["continue", "context", "completions"]);
@@ -119,6 +122,8 @@ fn c_11_6_bash_completes_runs_workspaces_and_agents() {
     );
     assert_eq!(offered(&["run", "--agent", ""])[0], "agent/");
     assert_eq!(offered(&["run", "--agent", "ho"]), ["home/"]);
+    sandbox.write("home/.local/share/delta/agents/honest/agent.yaml", "");
+    assert_eq!(offered(&["run", "--agent", "ho"]), ["honest", "home/"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use delta_llm::llm::CallProgress;
 use test_support::server::{Answer, Gate, RecordedRequest};
 
 #[test]
@@ -108,7 +109,8 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
     };
     let mut waits = Vec::new();
     let result = client(&server, true).complete(&request, &cancel, &mut |progress| {
-        if let CallProgress::AttemptFailed(attempt, _) = progress {
+        if let CallProgress::AttemptFailed(attempt, next) = progress {
+            assert_eq!(next.number, 2);
             waits.push(attempt.retry_in_ms);
             cancel.request();
         }
@@ -211,8 +213,9 @@ fn c_7_6_a_server_of_plain_http_at_an_https_address_is_named() {
     let outcome = ask(&mut provider(endpoint(&base, true)));
     assert_eq!(outcome.1.len(), 1, "another try would end in the same way");
     let (message, hint, _) = failure(outcome);
-    let said =
-        format!("could not connect to {base}/chat/completions: the server does not speak TLS");
+    let said = format!(
+        "could not connect to {base}/chat/completions: the address begins with https, but the server speaks plain HTTP"
+    );
     assert_eq!(message, said);
     assert!(hint.contains("write `http://`") && !hint.contains("certificate"), "{hint}");
     server.join().unwrap().unwrap();

@@ -61,14 +61,23 @@ fn ask_with(provider: &mut OpenAiProvider, body: &str, cancel: &CancelToken) -> 
         last_user_message: "hi",
         last_message: "{}",
         script_turn: 0,
-        is_live: false,
+        is_live: true,
     };
     let mut attempts = Vec::new();
-    let result = provider.complete(&request, cancel, &mut |progress| {
-        if let CallProgress::AttemptFailed(attempt, _) = progress {
+    let mut pieces = String::new();
+    let result = provider.complete(&request, cancel, &mut |progress| match progress {
+        CallProgress::Text(piece) => pieces.push_str(piece),
+        CallProgress::Reasoning(_) => {}
+        CallProgress::AttemptFailed(attempt, _) => {
+            pieces.clear();
             attempts.push(attempt.clone());
         }
     });
+    if let Ok(reply) = &result
+        && !pieces.is_empty()
+    {
+        assert_eq!(Some(&pieces), reply.content.as_ref(), "C-25.4: the pieces are the text");
+    }
     (result, attempts)
 }
 

@@ -133,7 +133,7 @@ fn c_7_3_an_answer_that_is_none_is_tried_again() {
         assert_eq!(content(&outcome), "ok", "{expected}");
         assert!(outcome.1[0].error.contains(expected), "{:?}", outcome.1[0].error);
     };
-    check(Answer::raw(200, "<html>hello"), "is not JSON: <html>hello");
+    check(Answer::raw(200, "<html>hello"), "is not JSON: an HTML page, \"hello\"");
     check(Answer::raw(200, r#"{"object":"list"}"#), "no choices[0].message");
     check(
         Answer::raw(200, r#"{"error":{"message":"overloaded"}}"#),
@@ -211,12 +211,14 @@ fn c_7_3_errors_carry_the_words_of_the_provider() {
     check(Answer::raw(403, r#"{"detail":"no"}"#), "the endpoint answered 403 Forbidden: no", &keys);
     let unknown = "the endpoint answered 404 Not Found: model not found";
     check(Answer::raw(404, r#"{"error":"model not found"}"#), unknown, &["llm.base_url", "(m)"]);
-    let html = format!("<html>{}", "x".repeat(1000));
+    let text = "x".repeat(1000);
     check(
-        Answer::raw(400, &*html),
-        &format!("the endpoint answered 400 Bad Request: {}", &html[..500]),
+        Answer::raw(400, &*text),
+        &format!("the endpoint answered 400 Bad Request: {}", &text[..500]),
         &[],
     );
+    let html = Answer::raw(400, "<html><title>Not here</title><p>More");
+    check(html, "the endpoint answered 400 Bad Request: an HTML page, \"Not here\"", &[]);
     check(Answer::raw(418, ""), "the endpoint answered 418 I'm a teapot", &[]);
     let server = ScriptedServer::start(vec![Answer::error(400, "no", Some("c"))]);
     assert_eq!(failure(ask(&mut single(&server, true))).2["error"]["code"], "c");

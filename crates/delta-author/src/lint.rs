@@ -18,6 +18,7 @@ use delta_yaml::yaml::{YamlDocument, YamlNode};
 use program_location::KnownPrograms;
 use std::path::{Path, PathBuf};
 
+mod approval_rules;
 mod command_options;
 mod command_view;
 mod context_sources;
@@ -32,6 +33,7 @@ mod program_text;
 mod proposed_line;
 mod shell_script;
 mod tool_definition;
+mod unset_variable;
 mod wrapper_program;
 
 /// The key that lists the rules to ignore in a tool, a source, a hook or a whole file.
@@ -70,7 +72,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 34] = [
+pub const LINT_RULES: [&str; 37] = [
     "load",
     "outdated",
     "option-injection",
@@ -85,6 +87,7 @@ pub const LINT_RULES: [&str; 34] = [
     "not-expanded",
     "shell-arguments",
     "environment-placeholder",
+    "unset-variable",
     "engine-variable",
     "not-filled",
     "undescribed-tool",
@@ -93,6 +96,8 @@ pub const LINT_RULES: [&str; 34] = [
     "no-key",
     "lost-session",
     "timeout",
+    "unused-approval",
+    "loose-approval",
     "llm-key",
     "endpoint",
     "env-file",
@@ -148,7 +153,10 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
     let main = load_document(&home, "agent.yaml").or_else(|| load_document(&home, "config.yaml"));
     if let Some(main) = &main {
         linter.lint_llm(main);
-        linter.with_allowances(main, &main.root, |linter| env_file::check_env_file(main, linter));
+        linter.with_allowances(main, &main.root, |linter| {
+            env_file::check_env_file(main, linter);
+            approval_rules::check_default_approval(main, linter);
+        });
         linter.lint_tools(main);
         for doc in load_imported_documents(&home, main) {
             linter.lint_tools(&doc);
@@ -168,6 +176,29 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
     });
     findings.dedup();
     findings
+}
+
+/// The missing programs of the tools of `agent`, as [`lint_agent`] finds them, each once.
+pub fn find_missing_programs(
+    agent: &Agent,
+    allowed: &ImportPath,
+    launch: &LaunchContext,
+) -> Vec<Diagnostic> {
+    let mut tools = agent.tools.iter();
+    if !tools.any(|tool| program_location::may_lack_program(tool, launch, &agent.home)) {
+        return Vec::new();
+    }
+    let mut missing: Vec<Diagnostic> = Vec::new();
+    for LintFinding { rule, diagnostic, .. } in lint_agent(&agent.home, allowed, launch) {
+        // The engine reports hooks that cannot start, with what follows from that.
+        let is_tool =
+            !["hooks.yaml", "context.yaml"].iter().any(|name| diagnostic.file.ends_with(name));
+        let is_new = !missing.iter().any(|other| other.message == diagnostic.message);
+        if rule == "program-not-found" && is_tool && is_new {
+            missing.push(diagnostic);
+        }
+    }
+    missing
 }
 
 /// The finding for an error of the loader.
@@ -365,6 +396,7 @@ impl Linter<'_> {
         program_text::check_program_text(&subject, self);
         command_options::check_started_programs(&subject, self);
         shell_script::check_script(&subject, self);
+        unset_variable::check_variables(&subject, self);
     }
 
     /// Checks hooks.yaml, or `lifecycle_hooks` of the main file if hooks.yaml does not exist.

@@ -191,9 +191,14 @@ pub fn create_shared_unsynced(path: &Path, bytes: &[u8], executable: bool) -> Fi
 /// Copies a regular file to a new private file. Fails when `to` exists. Not synced.
 pub fn copy_private_unsynced(from: &Path, to: &Path) -> FileResult<()> {
     let mut source = open_no_follow(from).map_err(file_error("read", from))?;
+    create_private_from_unsynced(to, &mut source)
+}
+
+/// Creates a private file with everything that `source` yields. Fails when the path exists. Not synced.
+pub fn create_private_from_unsynced(to: &Path, source: &mut impl io::Read) -> FileResult<()> {
     let mut target = NewPrivateFile::create(to.to_owned())?;
     check_failpoint()
-        .and_then(|()| io::copy(&mut source, &mut target.file))
+        .and_then(|()| io::copy(source, &mut target.file))
         .map_err(file_error("write", to))?;
     target.is_written = true;
     Ok(())
@@ -346,6 +351,14 @@ pub fn remove_dir_all_no_follow(path: &Path) -> io::Result<()> {
     Entry::find(path)?.remove_dir_all()
 }
 
+/// Removes an empty directory. Not synced.
+///
+/// # Errors
+/// The directory is not empty, or cannot be removed.
+pub fn remove_empty_dir_no_follow(path: &Path) -> io::Result<()> {
+    Entry::find(path)?.remove_empty_dir()
+}
+
 /// Gives a file a second name. Fails when `to` exists. Not synced.
 ///
 /// # Errors
@@ -410,6 +423,16 @@ impl DraftFile {
         self.is_renamed = true;
         Ok(())
     }
+
+    /// Renames the complete file to `path`, replacing a file there. Synced: after a crash `path` is as before or has all
+    /// of the content.
+    pub fn rename_synced(self, path: &Path) -> FileResult<()> {
+        check_failpoint()
+            .and_then(|()| self.file.sync_all())
+            .map_err(file_error("sync", &self.path))?;
+        self.rename_unsynced(path)?;
+        path.parent().map_or(Ok(()), sync_dir)
+    }
 }
 
 impl Drop for DraftFile {
@@ -463,11 +486,14 @@ pub fn create_shared_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
     finish_synced(result, &temporary, path)
 }
 
+/// Removes a file. Not synced.
+pub fn remove_file_unsynced(path: &Path) -> FileResult<()> {
+    check_failpoint().and_then(|()| remove_file_no_follow(path)).map_err(file_error("remove", path))
+}
+
 /// Removes a file and syncs its directory.
 pub fn remove_file_synced(path: &Path) -> FileResult<()> {
-    check_failpoint()
-        .and_then(|()| remove_file_no_follow(path))
-        .map_err(file_error("remove", path))?;
+    remove_file_unsynced(path)?;
     path.parent().map_or(Ok(()), sync_dir)
 }
 

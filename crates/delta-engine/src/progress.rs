@@ -14,7 +14,7 @@ use delta_base::id::SnapshotId;
 use delta_base::redact::redact_answers;
 use delta_base::terminal;
 use delta_base::terminal_text::{format_argument_value, strip_terminal_controls, truncate_to_line};
-use delta_base::text_width::{clip_to_width, display_width};
+use delta_base::text_width::{clip_to_width, display_width, wrap_words};
 use delta_base::time::{Clock, format_duration};
 use delta_llm::llm::{Attempt, TryNumber};
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
@@ -225,18 +225,17 @@ impl ProgressPrinter {
         }
         self.log.write_note(&format!("warning: {next} {delay}: {reason}"));
         if self.live.as_ref().is_some_and(LiveArea::has_answer) {
-            self.print_line(&format!(
-                "{WARN}! this answer broke off and does not count: {reason}{WARN:#}"
-            ));
+            let line = format!("this answer broke off and does not count: {reason}");
+            self.print_block("!", WARN, &line, usize::MAX);
             self.failed_attempts = None;
         } else {
-            self.failed_attempts = match number.saturating_sub(1) {
+            let line = match number.saturating_sub(1) {
                 0 => None,
-                1 => Some(format!("{WARN}! 1 try failed: {reason}{WARN:#}")),
-                failed => {
-                    Some(format!("{WARN}! {failed} tries failed, the last: {reason}{WARN:#}"))
-                }
+                1 => Some(format!("! 1 try failed: {reason}")),
+                failed => Some(format!("! {failed} tries failed, the last: {reason}")),
             };
+            let line = line.map(|line| clip_to_width(&line, self.line_width()));
+            self.failed_attempts = line.map(|line| format!("{WARN}{line}{WARN:#}"));
         }
         let at = Instant::now() + Duration::from_millis(delay_ms);
         let status = LiveStatus::Retry { attempt: next, at, reason };
@@ -351,8 +350,15 @@ impl ProgressPrinter {
         let count = if iterations == 1 { "iteration" } else { "iterations" };
         let totals = [Some(format!("after {iterations} {count}")), usage.describe(), duration];
         let totals: Vec<String> = totals.into_iter().flatten().collect();
+        let totals = totals.join(", ");
+        let room = self.line_width().saturating_sub(status.to_string().len() + 1);
+        let pieces = if self.is_terminal { wrap_words(&totals, room) } else { vec![&*totals] };
         self.print_line("");
-        self.print_line(&format!("{style}{status}{style:#} {DIM}{}{DIM:#}", totals.join(", ")));
+        for (index, piece) in pieces.iter().enumerate() {
+            let lead =
+                if index == 0 { format!("{style}{status}{style:#}") } else { " ".to_owned() };
+            self.print_line(&format!("{lead} {DIM}{piece}{DIM:#}"));
+        }
     }
 
     /// Prints a question, even with `-q`: an invisible question is never answered.

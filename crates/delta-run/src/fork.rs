@@ -6,7 +6,7 @@
 use crate::event::{Event, Payload, RunFork};
 use crate::history::{Iteration, RunHistory};
 use crate::journal::{self, JournalError};
-use crate::record;
+use crate::record::{self, RecordFile};
 use crate::state::ON_ITERATION_END;
 use delta_base::durable::{self, FileError};
 use delta_base::time::Clock;
@@ -133,13 +133,12 @@ pub fn copy_records(from: &Path, to: &Path, events: &[Event]) -> Result<(), File
     copy_dir_files(from, to, Path::new(AGENT_DIR))?;
     let stems = referenced_stems(from, events);
     for dir in RECORD_DIRS {
-        for entry in durable::read_dir_no_follow(&from.join(dir)).unwrap_or_default() {
-            let name = &entry.name;
+        for (name, length) in record::list_record_files(from, dir) {
             // A stream that is too large for a record is in a file next to it with the same stem.
-            let stem = name.to_str().and_then(|name| name.rsplit_once('.')).map(|(stem, _)| stem);
+            let stem = name.rsplit_once('.').map(|(stem, _)| stem);
             let is_referenced = stem.is_some_and(|stem| stems.contains(&format!("{dir}/{stem}")));
-            if is_referenced && entry.is_file() {
-                copy_record_file(&from.join(dir).join(name), &to.join(dir).join(name))?;
+            if is_referenced && length.is_some() {
+                copy_record(from, to, &format!("{dir}/{name}"))?;
             }
         }
     }
@@ -158,6 +157,19 @@ fn copy_dir_files(from: &Path, to: &Path, dir: &Path) -> Result<(), FileError> {
         }
     }
     Ok(())
+}
+
+/// Copies the file `name` of io/.
+fn copy_record(from: &Path, to: &Path, name: &str) -> Result<(), FileError> {
+    let mut source = RecordFile::open(from, name).map_err(|source| FileError {
+        action: "read",
+        path: from.join(name),
+        source,
+    })?;
+    let target = to.join(name);
+    // An earlier attempt that was killed may have left a part of the file.
+    let _ = durable::remove_file_no_follow(&target);
+    durable::create_private_from_unsynced(&target, &mut source)
 }
 
 fn copy_record_file(from: &Path, to: &Path) -> Result<(), FileError> {

@@ -21,6 +21,7 @@ pub mod workspace;
 pub mod workspace_search;
 pub mod fork;
 pub mod run_tree;
+pub mod run_process;
 pub mod run_removal;
 pub mod run_summary;
 pub mod agent_copy;

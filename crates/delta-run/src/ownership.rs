@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The file in a run directory that its owner keeps locked.
-const OWNER_LOCK_FILE: &str = "lock";
+pub(crate) const OWNER_LOCK_FILE: &str = "lock";
 
 /// The flag of an exiting process (include/linux/sched.h).
 const PF_EXITING: u64 = 0x4;
@@ -149,6 +149,12 @@ impl Ownership {
         }
         self.epoch = last.epoch + 1;
         Ok(())
+    }
+
+    /// Removes the lock file of the run in `run_dir` and gives up the run. A process that has opened the file before cannot
+    /// own the run with it, and creates a new one.
+    pub fn remove_lock_file(self, run_dir: &Path) -> Result<(), FileError> {
+        durable::remove_file_unsynced(&run_dir.join(OWNER_LOCK_FILE))
     }
 
     /// The number of processes that have owned the run, including this one.

@@ -16,6 +16,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 mod formats;
+mod pack;
+mod record_files;
 mod recorded_answers;
 mod recorded_request;
 mod request_body;
@@ -25,6 +27,8 @@ pub use formats::{
     ContextBlock, FinishRecord, HashedRequest, HookExecutionRecord, LlmCallRecord,
     MessagesReference, ProcessOutcome, RecordedStream, RequestMessages, ToolExecutionRecord,
 };
+pub use pack::{PACK_FILE, PackSummary, pack_records, unpack_records};
+pub use record_files::{RecordFile, list_record_files, read_record_bytes};
 pub use recorded_answers::{read_recording, read_recordings};
 pub use recorded_request::{
     RecordError, RecordedRequests, base_record, read_context_blocks, read_request,

@@ -66,7 +66,8 @@ fn attack(sandbox: &Sandbox, agent: &str, work: &str, calls: &[serde_json::Value
     sandbox.write("turns.yaml", turns.to_string());
     let model = format!("script:{}", sandbox.path("turns.yaml").display());
     let run = ["run", "--agent", agent, "-w", work, "--run-id", "attack", "-q", "-m", "go"];
-    sandbox.delta(run).args(["--model", &model]).output().expect_code(0);
+    let options = ["--model", &model, "--max-calls-per-answer", "128"];
+    sandbox.delta(run).args(options).output().expect_code(0);
     let journal = sandbox.read(&format!("{work}/.delta/attack/journal.jsonl"));
     let events = journal.lines().map(|line| serde_json::from_str(line).unwrap());
     let results = events.filter(|event: &serde_json::Value| event["type"] == "ACTION_RESULT");
@@ -149,6 +150,51 @@ fn c_11_4_file_ops_searches_only_what_it_may_read() {
     let seen = attack(&sandbox, "work/made", "moved", &[search("."), read]);
     assert_eq!(seen[0], "./notes.md:1:guarded=4\n");
     assert!(seen[1].ends_with("[exit code: 1]"), "{}", seen[1]);
+}
+
+#[test]
+fn c_11_4_coding_keeps_out_of_git_env_delta_and_the_agent() {
+    let sandbox = workspace("coding");
+    let mut calls = Vec::new();
+    for path in all_paths() {
+        calls.push(json!({"tool": "read", "args": {"path": path}}));
+        calls.push(json!({"tool": "write", "args": {"path": path, "content": "x"}}));
+        calls.push(json!({"tool": "edit", "args": {"path": path, "old": "1", "new": "2"}}));
+        calls.push(json!({"tool": "list", "args": {"dir": path}}));
+        calls.push(json!({"tool": "search", "args": {"pattern": "=", "path": path}}));
+    }
+    for path in
+        [".git/hooks/post-checkout", "new/.git/config", "new/.env", "made/tools/new", ".env/x"]
+    {
+        calls.push(json!({"tool": "write", "args": {"path": path, "content": "x"}}));
+    }
+    all_refused(&sandbox, &calls);
+}
+
+#[test]
+fn c_11_4_coding_shows_only_what_it_may_read() {
+    let sandbox = workspace("coding");
+    sandbox.write("work/sub/notes.md", "guarded=2\n");
+    sandbox.write("work/(", "guarded=3\n");
+    let search =
+        |path: &str| json!({"tool": "search", "args": {"pattern": "guarded", "path": path}});
+    let list = |dir: &str| json!({"tool": "list", "args": {"dir": dir, "depth": 9}});
+    let calls = [search("."), search("sub"), search("("), list("."), list("sub")];
+    let seen = attack(&sandbox, "work/made", "work", &calls);
+    assert_eq!(
+        seen,
+        [
+            "(:1:guarded=3\nsub/notes.md:1:guarded=2\n",
+            "sub/notes.md:1:guarded=2\n",
+            "(:1:guarded=3\n",
+            "(\nagentlink\nenvlink\ngitlink\nmoved\nsub/notes.md\nsub/up\n",
+            "sub/notes.md\nsub/up\n",
+        ]
+    );
+    // The directory that `.git` is a symlink to.
+    sandbox.write("moved/notes.md", "guarded=4\n");
+    let seen = attack(&sandbox, "work/made", "moved", &[search("."), list(".")]);
+    assert_eq!(seen, ["notes.md:1:guarded=4\n", "notes.md\n"]);
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub const DOTENV_FILE: &str = ".env";
 
 /// Whether a variable counts only in the environment of the process: it is how the operator speaks to delta.
 pub fn is_process_only(name: &str) -> bool {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 9] = [
         IMPORT_PATH_VARIABLE,
         ledger::BUDGET_VARIABLE,
         DEPTH_VARIABLE,
@@ -39,6 +39,7 @@ pub fn is_process_only(name: &str) -> bool {
         TRUSTED_HOSTS_VARIABLE,
         "DELTA_STATE_DIR",
         "DELTA_SEAL_KEY_FILE",
+        "DELTA_MODEL",
     ];
     NAMES.contains(&name) || KEY_SOURCE_VARIABLES.contains(&name)
 }

@@ -1,11 +1,12 @@
 //! `program-not-found`, `program-not-executable`, `relative-program`: programs that a command cannot start.
 
-use super::command_view::{LintWord, WordPart};
+use super::command_view::{self, LintWord, WordPart};
 use super::program_table::SHELL_BUILTINS;
 use super::wrapper_program::strip_path_wrappers;
 use super::{Linter, ToolSubject, shell_script};
+use delta_agent::tool::{Tool, ToolSyntax};
 use delta_process::{self as process, LaunchContext, ProgramDefect, ProgramError};
-use delta_shell::{EngineVariable, StringPart, parse_plain_string};
+use delta_shell::{EngineVariable, ShellOutline, StringPart, parse_plain_string};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -37,6 +38,35 @@ fn is_handled_by_script(subject: &ToolSubject<'_>, name: &str) -> bool {
         || is_probed
         || SHELL_BUILTINS.contains(&name)
         || shell_script::is_bash_command(name)
+}
+
+/// Whether a command of the tool may need a program that is missing. Cheaper than a lint, which decides.
+pub(super) fn may_lack_program(tool: &Tool, launch: &LaunchContext, home: &Path) -> bool {
+    let outline = match tool.syntax {
+        ToolSyntax::Shell => ShellOutline::from_template(&tool.template).ok(),
+        ToolSyntax::Exec | ToolSyntax::Command => None,
+    };
+    let commands = match &outline {
+        Some(outline) => command_view::outline_commands(outline, tool),
+        None if tool.syntax == ToolSyntax::Shell => return false,
+        None => vec![command_view::argv_command(tool)],
+    };
+    let programs = commands
+        .iter()
+        .flat_map(|command| [command.words.first(), strip_path_wrappers(&command.words).first()]);
+    programs.flatten().any(|program| {
+        let path = match ProgramLocation::from_parts(&program.parts) {
+            Some(ProgramLocation::Fixed(name)) => name,
+            Some(ProgramLocation::AgentHome(path)) => home.join(path).display().to_string(),
+            Some(ProgramLocation::Relative(_)) | None => return false,
+        };
+        let is_in_script = outline.as_ref().is_some_and(|outline| {
+            outline.functions.contains(&path)
+                || SHELL_BUILTINS.contains(&&*path)
+                || shell_script::is_bash_command(&path)
+        });
+        !is_in_script && process::find_program(&path, launch).is_err()
+    })
 }
 
 fn check_program(subject: &ToolSubject<'_>, program: &LintWord, linter: &mut Linter<'_>) {

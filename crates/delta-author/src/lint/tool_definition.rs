@@ -1,5 +1,6 @@
 //! The rules for the definition of a tool: descriptions, names, placeholders, the API key and timeouts.
 
+use super::approval_rules::check_approval;
 use super::command_view::{LintWord, WordPart};
 use super::{LintLevel, Linter, ToolSubject};
 use delta_agent::tool::{InjectAs, ParameterType, RUN_VARIABLES, ToolParameter, ToolSyntax};
@@ -25,6 +26,9 @@ pub(super) fn check_definition(subject: &ToolSubject<'_>, linter: &mut Linter<'_
     check_session_start(subject, linter);
     if let Some(node) = subject.item.get("timeout_ms") {
         check_timeout(subject.doc, node, linter);
+    }
+    if let Some(node) = subject.item.get("approve") {
+        check_approval(subject.doc, node, linter);
     }
 }
 

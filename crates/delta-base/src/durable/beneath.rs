@@ -178,6 +178,10 @@ impl<'a> Entry<'a> {
         Ok(rustix::fs::unlinkat(self.dir(), self.name, AtFlags::empty())?)
     }
 
+    pub(super) fn remove_empty_dir(&self) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(self.dir(), self.name, AtFlags::REMOVEDIR)?)
+    }
+
     pub(super) fn create_dir(&self, mode: u32) -> io::Result<()> {
         Ok(rustix::fs::mkdirat(self.dir(), self.name, Mode::from_raw_mode(mode))?)
     }

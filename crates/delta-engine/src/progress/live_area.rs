@@ -186,6 +186,9 @@ fn lock_screen(screen: &Mutex<LiveScreen>) -> MutexGuard<'_, LiveScreen> {
 impl LiveScreen {
     /// Paints the first piece of an answer at once, and others when an update is due.
     fn show_piece(&mut self) {
+        if let Some(LiveStatus::Retry { .. }) = self.status {
+            self.status = Some(LiveStatus::Activity("thinking"));
+        }
         let is_first = self.last_piece.replace(Instant::now()).is_none();
         if is_first {
             self.paint();

@@ -178,8 +178,7 @@ pub struct SystemContext {
 }
 
 fn read_record_metadata(dir: &Path, name: &str) -> Option<Json> {
-    let path = durable::join_beneath(dir, name).ok()?;
-    let bytes = durable::read_no_follow(&path).ok()?;
+    let bytes = record::read_record_bytes(dir, name).ok()?;
     let mut record: Json = serde_json::from_slice(&bytes).ok().filter(Json::is_object)?;
     for name in ["context", "stdin", "stdout", "stderr", "argv", "command"] {
         record.as_object_mut()?.shift_remove(name);

@@ -2,9 +2,8 @@
 
 use super::ReplayReport;
 use delta_base::checksum::{self, LineChecksum};
-use delta_base::durable;
 use delta_process::{self as process, LeftProcesses, OutputCapture, ProcessEnd, ProcessResult};
-use delta_run::record::{ProcessOutcome, RecordedStream};
+use delta_run::record::{self, ProcessOutcome, RecordedStream};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::io;
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The directories of io/.
-const RECORD_DIRS: [&str; 3] = ["invocations", "tool_executions", "hooks"];
+const RECORD_DIRS: [&str; 3] = ["io/invocations", "io/tool_executions", "io/hooks"];
 
 /// The io/ directory of one run.
 #[derive(Debug)]
@@ -144,8 +143,7 @@ impl<'a> IoFiles<'a> {
     /// Reads a file of io/. A missing or empty file is not a difference: a power failure can cause it.
     fn read_bytes(&self, name: &str, report: &mut ReplayReport) -> Option<Vec<u8>> {
         let bytes = if name.starts_with("io/") {
-            durable::join_beneath(self.run_dir, name)
-                .and_then(|path| durable::read_no_follow(&path))
+            record::read_record_bytes(self.run_dir, name)
         } else {
             Err(io::Error::other("it is not in io/"))
         };
@@ -161,38 +159,21 @@ impl<'a> IoFiles<'a> {
     }
 
     pub(super) fn has_records(&self) -> bool {
-        RECORD_DIRS.iter().any(|dir| {
-            let entries = durable::read_dir_no_follow(&self.run_dir.join("io").join(dir));
-            entries.is_ok_and(|entries| !entries.is_empty())
-        })
+        RECORD_DIRS.iter().any(|dir| !record::list_record_files(self.run_dir, dir).is_empty())
     }
 
     /// Checks the records that no event names: records of repeated calls, and of an engine that was killed.
     pub(super) fn check_unnamed_records(&mut self, report: &mut ReplayReport) {
         for dir in RECORD_DIRS {
-            let path = self.run_dir.join("io").join(dir);
-            let entries = durable::read_dir_no_follow(&path).unwrap_or_default();
-            let mut names: Vec<String> = entries
-                .into_iter()
-                .filter(|entry| !is_empty_file(&path.join(&entry.name)))
-                .filter_map(|entry| entry.name.into_string().ok())
-                .filter(|name| name.ends_with(".json"))
-                .map(|name| format!("io/{dir}/{name}"))
-                .collect();
-            names.sort();
-            for name in names {
-                if !self.checked.contains(&name) {
+            for (name, length) in record::list_record_files(self.run_dir, dir) {
+                let name = format!("{dir}/{name}");
+                // The record of a tool that did not end is empty: it is created before the tool starts.
+                if length != Some(0) && name.ends_with(".json") && !self.checked.contains(&name) {
                     self.check_record_text(&name, None, report);
                 }
             }
         }
     }
-}
-
-/// Whether this is the record of a tool that did not end: it is created before the tool starts.
-fn is_empty_file(path: &Path) -> bool {
-    durable::metadata_no_follow(path)
-        .is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
 }
 
 /// Parses how a process ended.

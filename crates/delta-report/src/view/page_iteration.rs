@@ -5,13 +5,12 @@ use super::page_redaction::HIDDEN_ANSWER;
 use super::page_requests::{BlockAttribution, PageRequest, PageRequests};
 use super::run_files::{self, PageCapacity, PageText};
 use super::workspace_changes::PageSnapshots;
-use delta_base::durable;
 use delta_base::time::Timestamp;
 use delta_llm::llm::{Attempt, Usage};
 use delta_run::event::Payload;
 use delta_run::history::{CallHistory, EventRef, Iteration};
 use delta_run::record::{
-    ContextBlock, HashedRequest, HookExecutionRecord, LlmCallRecord, ProcessOutcome,
+    ContextBlock, HashedRequest, HookExecutionRecord, LlmCallRecord, ProcessOutcome, RecordFile,
     RecordedStream, ToolExecutionRecord,
 };
 use delta_run::token_estimate::TokenRatio;
@@ -326,7 +325,7 @@ impl PageSource<'_> {
         let stem = name.strip_suffix(".json").unwrap_or(name);
         let mut stream = |extension: &str| {
             let file = format!("{stem}.{extension}");
-            let is_there = durable::is_file_no_follow(&self.dir.join(&file));
+            let is_there = RecordFile::open(&self.dir, &file).is_ok();
             is_there.then(|| run_files::read_run_file(&self.dir, &file, self.capacity))
         };
         PageExecution {

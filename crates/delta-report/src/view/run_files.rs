@@ -2,11 +2,10 @@
 //! written, and the files may have any size.
 
 use delta_base::durable;
-use delta_run::record::RecordedStream;
+use delta_run::record::{RecordFile, RecordedStream};
 use serde::Serialize;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 /// Longer texts are cut in the middle.
 const MAX_WHOLE_BYTES: usize = 256 * 1024;
@@ -109,9 +108,9 @@ pub fn read_run_file(run_dir: &Path, name: &str, capacity: &mut PageCapacity) ->
 }
 
 fn read_excerpt(run_dir: &Path, name: &str, capacity: &mut PageCapacity) -> io::Result<PageText> {
-    let path = resolve_run_path(run_dir, name)?;
-    let mut file = durable::open_no_follow(&path)?;
-    let length = file.metadata()?.len();
+    check_run_path(name)?;
+    let mut file = RecordFile::open(run_dir, name)?;
+    let length = file.length();
     let is_long = length > MAX_WHOLE_BYTES as u64;
     let (head, tail) = if !is_long && capacity.reserve(length as usize) {
         (length, 0)
@@ -137,7 +136,7 @@ fn read_excerpt(run_dir: &Path, name: &str, capacity: &mut PageCapacity) -> io::
 }
 
 /// Reads up to `bytes` bytes as text, with a note when they are not UTF-8. A character cut off at either end is dropped.
-fn read_text(file: &mut File, bytes: u64) -> io::Result<(String, Option<String>)> {
+fn read_text(file: &mut RecordFile, bytes: u64) -> io::Result<(String, Option<String>)> {
     let mut buffer = Vec::new();
     file.take(bytes).read_to_end(&mut buffer)?;
     let start = buffer.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
@@ -156,12 +155,17 @@ fn read_text(file: &mut File, bytes: u64) -> io::Result<(String, Option<String>)
 
 /// Reads a record file of the run, or says why it cannot be read.
 pub fn read_run_record(run_dir: &Path, name: &str) -> io::Result<String> {
-    let path = resolve_run_path(run_dir, name)?;
-    durable::read_regular_text(&path)
+    check_run_path(name)?;
+    let file = RecordFile::open(run_dir, name)?;
+    if file.length() > durable::MAX_REGULAR_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is larger than 64 MiB"));
+    }
+    String::from_utf8(file.read_bytes()?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-/// Resolves the name of a file in io/ or agent/; refuses a name that leads elsewhere.
-fn resolve_run_path(run_dir: &Path, name: &str) -> io::Result<PathBuf> {
+/// Checks that a name is one of a file in io/ or agent/.
+fn check_run_path(name: &str) -> io::Result<()> {
     let mut parts = Path::new(name).components();
     let is_known_dir = parts.next().is_some_and(|part| {
         ["io", "agent"].iter().any(|dir| part == Component::Normal(dir.as_ref()))
@@ -169,7 +173,7 @@ fn resolve_run_path(run_dir: &Path, name: &str) -> io::Result<PathBuf> {
     if !is_known_dir || !parts.all(|part| matches!(part, Component::Normal(_))) {
         return Err(io::Error::other("the path leads out of the run directory"));
     }
-    Ok(run_dir.join(name))
+    Ok(())
 }
 
 #[cfg(test)]

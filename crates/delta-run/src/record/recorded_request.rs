@@ -2,8 +2,8 @@
 
 use super::{
     ContextBlock, HashedRequest, LlmCallRecord, MessagesReference, RequestBody, RequestMessages,
+    read_record_bytes,
 };
-use delta_base::durable;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -157,9 +157,7 @@ pub(super) fn parse_sent_request<'a>(
 }
 
 pub(super) fn read_record_file(run_dir: &Path, name: &str) -> Result<String, RecordError> {
-    let bytes = durable::join_beneath(run_dir, name)
-        .and_then(|path| durable::read_no_follow(&path))
-        .map_err(|error| unreadable_record(name, error))?;
+    let bytes = read_record_bytes(run_dir, name).map_err(|error| unreadable_record(name, error))?;
     String::from_utf8(bytes).map_err(|error| unreadable_record(name, error))
 }
 

@@ -1,4 +1,4 @@
-//! The title of an HTML page that a proxy or a wrong address sends in place of JSON.
+//! The title of an HTML page that a proxy or a wrong address sends in place of JSON; without one, its first words.
 
 use delta_base::terminal_text::truncate_to_line;
 
@@ -17,8 +17,8 @@ pub fn describe_html(body: &str) -> Option<String> {
         return None;
     }
     let title = ["title", "h1"].iter().find_map(|tag| element_text(start, &lower, tag));
-    Some(title.map_or_else(
-        || "an HTML page without a title".to_owned(),
+    Some(title.or_else(|| plain_text(start)).map_or_else(
+        || "an HTML page without text".to_owned(),
         |title| format!("an HTML page, \"{title}\""),
     ))
 }
@@ -28,7 +28,12 @@ fn element_text(page: &str, lower: &str, tag: &str) -> Option<String> {
     let open = lower.find(&format!("<{tag}"))?;
     let start = open + lower[open..].find('>')? + 1;
     let end = start + lower[start..].find(&format!("</{tag}"))?;
-    let text = decode_entities(&strip_tags(&page[start..end]));
+    plain_text(&page[start..end])
+}
+
+/// The start of the text of `html`, on one line.
+fn plain_text(html: &str) -> Option<String> {
+    let text = decode_entities(&strip_tags(html));
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = truncate_to_line(&words.join(" "), MAX_TITLE_CHARS);
     (!text.is_empty()).then_some(text)
@@ -71,8 +76,9 @@ mod tests {
         );
         check("<html><TITLE lang=en>a &amp;lt; b &lt; ß</TITLE>", "an HTML page, \"a &lt; b < ß\"");
         check("<html><title></title><h1>So <b>sorry</b></h1>", "an HTML page, \"So sorry\"");
-        check("<!-- x --><html><p>hi", "an HTML page without a title");
-        check("<html><title>never ends", "an HTML page without a title");
+        check("<!-- x --><html><p>hi", "an HTML page, \"hi\"");
+        check("<html><title>never ends", "an HTML page, \"never ends\"");
+        check("<html><body></body>", "an HTML page without text");
         check(
             &format!("<html><title>{}</title>", "x".repeat(500)),
             &format!("an HTML page, \"{}…\"", "x".repeat(120)),

@@ -1,0 +1,95 @@
+//! Which agent `delta run` runs: one that is named, the one in the current directory, the operator's default, or the
+//! built-in one.
+
+use super::builtin_agent::{self, BUILTIN_AGENT};
+use super::failure::CommandFailure;
+use super::operator_config::{self, OperatorSetting};
+use delta_llm::llm::ModelChoice;
+use std::path::{Component, Path, PathBuf};
+
+/// The agent of a run.
+pub struct ChosenAgent {
+    pub home: PathBuf,
+    /// Where it comes from, unless the path or the current directory shows it. Such an agent works in the current directory
+    /// if no workspace is named.
+    pub origin: Option<String>,
+}
+
+/// Chooses the agent. `named` is the value of `--agent`, `model` the one of `--model`.
+///
+/// # Errors
+/// The operator's configuration has errors, or the built-in agent has no model or cannot be written.
+pub fn choose_agent(
+    named: Option<&Path>,
+    model: Option<&ModelChoice>,
+) -> Result<ChosenAgent, CommandFailure> {
+    let current = Path::new(".");
+    match named {
+        Some(path) => Ok(find_named_agent(path)),
+        None if is_agent_dir(current) => Ok(ChosenAgent { home: current.to_owned(), origin: None }),
+        None => match &operator_config::read()?.default_agent {
+            Some(setting) => find_default_agent(setting),
+            None => {
+                check_has_model(model)?;
+                let origin = Some(format!("{BUILTIN_AGENT} (built in)"));
+                Ok(ChosenAgent { home: builtin_agent::ensure_builtin_agent()?, origin })
+            }
+        },
+    }
+}
+
+/// The built-in agent has the operator's model. The general error would propose to change its files.
+fn check_has_model(option: Option<&ModelChoice>) -> Result<(), CommandFailure> {
+    let models = operator_config::model_selection(option.cloned())?;
+    if models.option.is_some() || models.default.is_some() {
+        return Ok(());
+    }
+    let file = operator_config::read()?.path_text();
+    let file = if file.is_empty() { file } else { format!(", or write `model: gpt-4o` in {file}") };
+    let hint = format!("pass `--model gpt-4o`, or set DELTA_MODEL=gpt-4o{file}");
+    Err(CommandFailure::config("no model is chosen for the built-in agent", hint))
+}
+
+fn find_named_agent(path: &Path) -> ChosenAgent {
+    let home = resolve_agent_dir(path);
+    let origin = (home != path).then(|| home.display().to_string());
+    ChosenAgent { home, origin }
+}
+
+/// The directory that `--agent` names: an installed agent, if its name is not the one of an agent in the current directory,
+/// or else the path as it is.
+pub fn resolve_agent_dir(path: &Path) -> PathBuf {
+    let installed = installed_agent(path).filter(|_| !is_agent_dir(path));
+    installed.filter(|home| home.is_dir()).unwrap_or_else(|| path.to_owned())
+}
+
+/// Never an agent in the current directory, which may be a cloned repository.
+fn find_default_agent(setting: &OperatorSetting<String>) -> Result<ChosenAgent, CommandFailure> {
+    let OperatorSetting { value, origin } = setting;
+    let path = Path::new(value);
+    let home = if path.is_absolute() { Some(path.to_owned()) } else { installed_agent(path) };
+    match home {
+        Some(home) => Ok(ChosenAgent { origin: Some(home.display().to_string()), home }),
+        None => {
+            let message = format!(
+                "expected an absolute path or the name of an agent as `default_agent`, found `{value}`"
+            );
+            Err(CommandFailure::config(message, format!("change it in {origin}")))
+        }
+    }
+}
+
+/// The directory of the installed agent `name`, which need not exist.
+fn installed_agent(name: &Path) -> Option<PathBuf> {
+    let is_name = matches!(name.components().next(), Some(Component::Normal(_)));
+    if !is_name || name.components().count() > 1 {
+        return None;
+    }
+    operator_config::agents_directory().map(|dir| dir.join(name))
+}
+
+/// Whether a directory is an agent. A `config.yaml` alone, the old name of agent.yaml, is too common a name.
+fn is_agent_dir(dir: &Path) -> bool {
+    let has = |name: &str| dir.join(name).is_file();
+    has("agent.yaml") || has("config.yaml") && (has("system_prompt.md") || has("system_prompt.txt"))
+}

@@ -1,0 +1,116 @@
+//! `delta pack` and `delta unpack`: the io/ of a run as one file, and back.
+
+use super::completion_candidates;
+use super::continue_run;
+use super::failure::CommandFailure;
+use super::run_argument::{LocatedRun, RunArgument};
+use clap::Args;
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_program::stdio;
+use delta_run::event::RunStatus;
+use delta_run::ownership::Ownership;
+use delta_run::record::{self, PackSummary};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Pack the records of runs that have ended into one file per run
+///
+/// Puts all files of io/ and engine.log of each run into its file io.pack. Every command reads a packed run as before;
+/// `delta continue` and `delta rollback` unpack it first.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  delta pack RUN1 RUN2 -w ./work
+  delta pack $(delta list-runs -w ./work --format json | jq -r '.[] | select(.status == \"COMPLETED\") | .run_id') -w ./work")]
+pub struct PackArgs {
+    #[command(flatten)]
+    runs: PackedRuns,
+}
+
+/// Unpack the records of packed runs
+///
+/// Writes the files of io.pack back to io/ and engine.log, byte for byte, and removes io.pack.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  delta unpack RUN -w ./work")]
+pub struct UnpackArgs {
+    #[command(flatten)]
+    runs: PackedRuns,
+}
+
+/// The runs of `pack` and `unpack`.
+#[derive(Debug, Args)]
+struct PackedRuns {
+    /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    runs: Vec<RunArgument>,
+    /// Workspace of the runs
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Print errors only
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Packs runs; returns the exit code.
+pub fn pack_command(args: &PackArgs) -> ExitCode {
+    args.runs.change_each(|run, ownership| {
+        let fold = continue_run::fold_journal(&run.id, &run.dir)?;
+        let id = &run.id;
+        match fold.state.status {
+            Some(RunStatus::Running | RunStatus::WaitingForInput) | None => {
+                let status = fold
+                    .state
+                    .status
+                    .map_or_else(|| "has not started".to_owned(), |status| format!("is {status}"));
+                let message = format!("run {id} {status}; only a run that has ended is packed");
+                let hint = format!("`delta continue {id} -w {}`", run.quoted_workspace());
+                return Err(CommandFailure::run_active(message, hint));
+            }
+            Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Interrupted) => {}
+        }
+        let summary = record::pack_records(&run.dir)?;
+        // One file less, and nothing needs it: the next process that claims the run creates it.
+        ownership.remove_lock_file(&run.dir)?;
+        Ok(format!("Packed {} of run {id}", describe_files(summary)))
+    })
+}
+
+/// Unpacks runs; returns the exit code.
+pub fn unpack_command(args: &UnpackArgs) -> ExitCode {
+    args.runs.change_each(|run, _ownership| {
+        let id = &run.id;
+        Ok(match record::unpack_records(&run.dir)? {
+            Some(summary) => format!("Unpacked {} of run {id}", describe_files(summary)),
+            None => format!("Run {id} is not packed"),
+        })
+    })
+}
+
+fn describe_files(summary: PackSummary) -> String {
+    format!("{} ({} bytes)", super::pluralize(summary.files, "file"), summary.bytes)
+}
+
+impl PackedRuns {
+    /// Changes each run while this process owns it, and prints what was done. Runs that fail do not keep the others from
+    /// being changed.
+    fn change_each(
+        &self,
+        change: impl Fn(&LocatedRun, Ownership) -> Result<String, CommandFailure>,
+    ) -> ExitCode {
+        let mut code = ExitCode::SUCCESS;
+        for name in &self.runs {
+            let done = name.find(&self.work_dir).and_then(|run| {
+                let ownership = Ownership::claim_from_dying_owner(&run.id, &run.dir)?;
+                change(&run, ownership)
+            });
+            match done {
+                Ok(line) if !self.quiet => stdio::print_error_line(&line),
+                Ok(_) => {}
+                Err(failure) => code = failure.report(),
+            }
+        }
+        code
+    }
+}

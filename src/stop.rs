@@ -1,0 +1,181 @@
+//! `delta stop`: makes the processes that work on runs leave them, as SIGINT does, and waits until they have.
+
+use super::completion_candidates;
+use super::continue_run;
+use super::failure::CommandFailure;
+use super::run_argument::{LocatedRun, RunArgument};
+use super::run_preparation;
+use clap::Args;
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_base::signal::CancelToken;
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_program::number_argument::parse_time_in;
+use delta_program::stdio;
+use delta_run::event::{EngineStart, RunStatus};
+use delta_run::ownership::{self, OwnerStatus, Ownership};
+use delta_run::run_process::{ProcessWait, RunProcess};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// The exit code if a process has not left its run in time, as of timeout(1).
+const EXIT_TIMEOUT: u8 = 124;
+/// The time between two looks at a run whose process is just starting or ending.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Stop the processes that work on runs
+///
+/// Interrupts the process of each run as Ctrl-C does, waits until it has left the run, and prints the run with its status.
+/// The run is INTERRUPTED then, or has ended otherwise in the meantime; `delta continue` resumes it. A run that no process
+/// works on stays as it is.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct StopArgs {
+    /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    runs: Vec<RunArgument>,
+    /// Workspace of the runs
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Wait at most this long
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time_in(0..=u64::MAX))]
+    timeout: u64,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta stop -w ./work
+  delta stop RUN1 RUN2 -w ./work --timeout 1m
+
+Exit codes: 0 no process works on the runs, 1 a run cannot be stopped from here, 2 usage error, 124 a process has not left its run in time, 130 interrupted";
+
+/// Stops runs; returns the exit code.
+pub fn stop_command(args: &StopArgs) -> ExitCode {
+    match stop_runs(args) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn stop_runs(args: &StopArgs) -> Result<ExitCode, CommandFailure> {
+    let cancel = run_preparation::install_cancel()?;
+    let timeout = Duration::from_millis(args.timeout);
+    let deadline = Instant::now().checked_add(timeout);
+    // A time that no clock reaches is as good as a day.
+    let deadline = deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
+    let mut stopping = Vec::new();
+    for name in &args.runs {
+        let mut run = StoppingRun { run: name.find(&args.work_dir)?, process: None };
+        run.interrupt(deadline, &cancel)?;
+        stopping.push(run);
+    }
+    let mut has_timed_out = false;
+    for run in &stopping {
+        match run.wait(deadline, &cancel) {
+            ProcessWait::Ended => stdio::print_text(&run.describe()?),
+            ProcessWait::TimedOut => {
+                has_timed_out = true;
+                stdio::print_error_line(&run.describe_timeout());
+                true
+            }
+            ProcessWait::Cancelled => return Err(CommandFailure::interrupted("interrupted")),
+        };
+    }
+    Ok(if has_timed_out { ExitCode::from(EXIT_TIMEOUT) } else { ExitCode::SUCCESS })
+}
+
+/// A run whose process was interrupted, if it had one.
+struct StoppingRun {
+    run: LocatedRun,
+    process: Option<RunProcess>,
+}
+
+impl StoppingRun {
+    /// Interrupts the process that works on the run. A process that has only claimed the run is given time to begin.
+    fn interrupt(&mut self, deadline: Instant, cancel: &CancelToken) -> Result<(), CommandFailure> {
+        loop {
+            let fold = continue_run::fold_journal(&self.run.id, &self.run.dir)?;
+            let is_running = fold.state.status == Some(RunStatus::Running);
+            if let Some(start) = fold.state.start.filter(|_| is_running) {
+                self.open_process(&start)?;
+            }
+            if let Some(process) = &self.process {
+                return process.interrupt().map_err(|error| self.signal_failure(process, &error));
+            }
+            // Without a process in its journal, only the lock shows whether one works on the run.
+            let is_free = Ownership::claim(&self.run.id, &self.run.dir).is_ok();
+            if is_free || Instant::now() >= deadline || cancel.wait(POLL_INTERVAL) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn open_process(&mut self, start: &EngineStart) -> Result<(), CommandFailure> {
+        let LocatedRun { id, dir, .. } = &self.run;
+        if ownership::owner_status(&start.process) == OwnerStatus::OnOtherHost {
+            let host = strip_terminal_controls(&start.process.hostname);
+            let message = format!("the process of run {id} is on host '{host}'");
+            let hint = format!("stop it there: `delta stop {id} -w DIR`");
+            return Err(CommandFailure::run_active(message, hint));
+        }
+        self.process = RunProcess::open(&start.process, dir).map_err(|error| {
+            CommandFailure::config(
+                format!("could not open process {}: {error}", start.process.pid),
+                None,
+            )
+        })?;
+        Ok(())
+    }
+
+    fn signal_failure(&self, process: &RunProcess, error: &std::io::Error) -> CommandFailure {
+        let message =
+            format!("could not interrupt process {} of run {}: {error}", process.pid, self.run.id);
+        CommandFailure::config(message, None)
+    }
+
+    /// Waits until the process has ended and its lock is free.
+    fn wait(&self, deadline: Instant, cancel: &CancelToken) -> ProcessWait {
+        if let Some(process) = &self.process {
+            let wait = process.wait(deadline, cancel);
+            if wait != ProcessWait::Ended {
+                return wait;
+            }
+        }
+        // The lock of a dead process can be held a moment longer, by a child that it was about to start.
+        loop {
+            if Ownership::claim(&self.run.id, &self.run.dir).is_ok() {
+                return ProcessWait::Ended;
+            }
+            if Instant::now() >= deadline {
+                return ProcessWait::TimedOut;
+            }
+            if cancel.wait(POLL_INTERVAL) {
+                return ProcessWait::Cancelled;
+            }
+        }
+    }
+
+    /// The line for stdout: the run and its status.
+    fn describe(&self) -> Result<String, CommandFailure> {
+        let id = &self.run.id;
+        let status = continue_run::fold_journal(id, &self.run.dir)?.state.status;
+        let status = status.map_or_else(|| "not started".to_owned(), |status| status.to_string());
+        if status == RunStatus::Running.to_string() {
+            let command = format!("delta continue {id} -w {}", self.run.quoted_workspace());
+            let reason = "its process died without leaving it; continue it with";
+            stdio::print_error_line(&format!("Note: run {id} is RUNNING: {reason} `{command}`"));
+        }
+        Ok(format!("{id}  {status}\n"))
+    }
+
+    fn describe_timeout(&self) -> String {
+        let id = &self.run.id;
+        let process = self.process.as_ref();
+        let process = process
+            .map_or_else(|| "a process".to_owned(), |process| format!("process {}", process.pid));
+        format!(
+            "error: {process} has not left run {id} in time\n\
+             help: wait longer with --timeout, or end the process with `kill -9`; `delta continue` cleans up"
+        )
+    }
+}

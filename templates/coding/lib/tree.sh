@@ -1,0 +1,34 @@
+# What the tools that walk through directories share. They source it.
+# They show nothing that `tools/inside` keeps from the agent.
+
+# A directory of the workspace can look like a repository whose configuration starts programs. Without an update of the
+# index, git starts no hook.
+export GIT_OPTIONAL_LOCKS=0 GIT_CONFIG_COUNT=2
+export GIT_CONFIG_KEY_0=safe.bareRepository GIT_CONFIG_VALUE_0=explicit
+export GIT_CONFIG_KEY_1=core.fsmonitor GIT_CONFIG_VALUE_1=false
+
+# print_kept_paths: prints the paths below the workspace that the agent must not use, one on a line. `.env`, `.git` and
+# `.delta` can be symlinks to other names.
+print_kept_paths() {
+    here=$(pwd -P)
+    for name in .git .env .delta "$AGENT_HOME"; do
+        real=$(realpath -m -- "$name")
+        case "$real" in
+            "$here"/*) printf '%s\n' "${real#"$here"/}" ;;
+        esac
+    done
+}
+
+# enter_directory DIR: changes to it, sets `walker`, git or plain for what git does not know or ignores, and exports what
+# lib/tree.awk needs.
+enter_directory() {
+    KEPT=$(print_kept_paths)
+    PREFIX=$(realpath -m --relative-to=. -- "$1")/
+    [ "$PREFIX" != ./ ] || PREFIX=
+    export KEPT PREFIX
+    cd -- "$1"
+    walker=plain
+    if [ "$(git rev-parse --is-inside-work-tree 2> /dev/null)" = true ] && ! git check-ignore -q .; then
+        walker=git
+    fi
+}

@@ -1,0 +1,550 @@
+//! The template `coding`: its tools keep every byte, and a scripted LLM repairs three small projects with them as a real one
+//! would, wrong turns included.
+
+use super::DELTA;
+use serde_json::{Value, json};
+use std::process::Command;
+use test_support::sandbox::Sandbox;
+
+/// A sandbox in which `made` is the coding agent.
+fn coding() -> Sandbox {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.delta(["init", "-t", "coding", "made"]).output().expect_code(0);
+    sandbox
+}
+
+/// Runs the answers of the LLM, each a list of `(tool, arguments)`, in `work/`; returns the observations.
+#[track_caller]
+fn run_calls(sandbox: &Sandbox, answers: &[&[(&str, Value)]]) -> Vec<String> {
+    let mut turns: Vec<Value> = answers
+        .iter()
+        .map(|calls| {
+            let calls = calls.iter().map(|(tool, args)| json!({"tool": tool, "args": args}));
+            json!({"call": calls.collect::<Vec<_>>()})
+        })
+        .collect();
+    turns.push(json!({"say": "done"}));
+    sandbox.write("made/turns.yaml", json!({"turns": turns}).to_string());
+    let ran = sandbox
+        .delta(["run", "--agent", "made", "--model", "script:turns.yaml", "-w", "work"])
+        .args(["--run-id", "r", "-q", "--format", "raw", "-m", "go"])
+        .args(["--approve-all", "--max-calls-per-answer", "100"])
+        .output()
+        .expect_code(0);
+    assert_eq!(ran.stdout, "done\n", "{}", ran.stderr);
+    sandbox.observations()
+}
+
+/// The same for the calls of one answer.
+#[track_caller]
+fn run_answer(sandbox: &Sandbox, calls: &[(&str, Value)]) -> Vec<String> {
+    run_calls(sandbox, &[calls])
+}
+
+/// Makes `work/` a repository with everything in it committed.
+fn commit_all(sandbox: &Sandbox) {
+    for args in [
+        vec!["init", "-q", "-b", "main"],
+        vec!["add", "-A"],
+        vec!["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "-m", "first"],
+    ] {
+        let mut git = Command::new("git");
+        git.args(args).current_dir(sandbox.path("work")).env("HOME", sandbox.path("home"));
+        assert!(git.status().unwrap().success());
+    }
+}
+
+fn bytes(sandbox: &Sandbox, file: &str) -> Vec<u8> {
+    std::fs::read(sandbox.path("work").join(file)).unwrap()
+}
+
+fn failed(message: &str) -> String {
+    format!("[stderr]\n{message}\n[exit code: 1]")
+}
+
+#[test]
+fn c_25_3_an_edit_changes_its_text_and_no_other_byte() {
+    let sandbox = coding();
+    // The file, its content, `old`, `new`, the content afterwards.
+    type EditCase<'a> = (&'a str, &'a [u8], &'a str, &'a str, &'a [u8]);
+    let cases: [EditCase<'_>; 13] = [
+        ("plain", b"one\ntwo\nthree\n", "two\n", "2\n2b\n", b"one\n2\n2b\nthree\n"),
+        ("no-end", b"one\ntwo", "two", "2", b"one\n2"),
+        ("end-added", b"one\ntwo", "two", "two\n", b"one\ntwo\n"),
+        ("end-removed", b"one\ntwo\n", "two\n", "two", b"one\ntwo"),
+        ("all", b"one", "one", "", b""),
+        ("dos", b"one\r\ntwo\r\nthree", "one\ntwo", "1\n2\n3", b"1\r\n2\r\n3\r\nthree"),
+        ("mixed", b"one\r\ntwo\nthree\r\n", "two\nthree", "2\n3", b"one\r\n2\n3\r\n"),
+        ("carriage", b"a\rb\n\r\n", "b\n", "c\n", b"a\rc\n\r\n"),
+        ("umlaut-ä", "größe\n\u{1f980}\n".as_bytes(), "ö", "oe", "groeße\n\u{1f980}\n".as_bytes()),
+        ("latin1", b"caf\xe9 one\n", "one", "two", b"caf\xe9 two\n"),
+        ("-rf", b"--help\n", "--help", "-n\\n\\\\1 & $1", b"-n\\n\\\\1 & $1\n"),
+        ("a b's \"c\"", b"x\\ty\n", "\\t", "\\\\", b"x\\\\y\n"),
+        ("deep/er/number", b"10\n1e1\n", "1e1", "010", b"10\n010\n"),
+    ];
+    let mut calls = Vec::new();
+    for (file, before, old, new, _) in &cases {
+        sandbox.write(&format!("work/{file}"), before);
+        calls.push(("edit", json!({"path": file, "old": old, "new": new})));
+    }
+    let observations = run_answer(&sandbox, &calls);
+    for ((file, .., after), observation) in cases.iter().zip(&observations) {
+        assert_eq!(bytes(&sandbox, file), *after, "{file}: {observation}");
+        assert!(observation.starts_with(&format!("{file}, line ")), "{observation}");
+    }
+    assert_eq!(observations[0], "plain, line 2:\n-two\n+2\n+2b\n");
+    let left: Vec<_> =
+        sandbox.files("work").into_iter().filter(|file| file.contains(".delta-write")).collect();
+    assert_eq!(left, [""; 0]);
+}
+
+#[test]
+fn c_25_3_an_edit_that_fails_says_why_and_changes_nothing() {
+    let sandbox = coding();
+    let text = "fn one() {\n\tcall(1);\n}\n\nfn two() {\n\tcall(1);\n}\n";
+    sandbox.write("work/a.rs", text);
+    sandbox.write("work/binary", b"\x7fELF\0\0");
+    sandbox.write("work/dir/file", "");
+    let edit = |old: &str, new: &str| ("edit", json!({"path": "a.rs", "old": old, "new": new}));
+    let cases = [
+        (
+            edit("\tcall(1);", "x"),
+            "the text is 2 times in a.rs, at lines 2, 6; add lines around it to `old`, or set `replace_all`",
+        ),
+        (
+            edit("fn two() {\n    call(1);\n}", "x"),
+            "the text is not in a.rs; line 6 differs in its white space:\nfile: \\tcall(1);\nold:      call(1);",
+        ),
+        (
+            edit("fn two() {\n\tcall(1);\n\tcall(2);\n", "x"),
+            "the text is not in a.rs; line 7 is the first that differs:\nfile: }\nold:  \\tcall(2);",
+        ),
+        (edit("fn two(x)", "x"), "the text is not in a.rs. The nearest line is 5:\nfn two() {"),
+        (edit("nothing like it", "x"), "the text is not in a.rs"),
+        (
+            edit("     2\t\tcall(1);", "x"),
+            "the text is not in a.rs; leave out the line numbers, which `read` adds",
+        ),
+        (edit("", "x"), "`old` is empty; `write` replaces a whole file"),
+        (edit("}", "}"), "`old` and `new` are the same text"),
+        (
+            ("edit", json!({"path": "binary", "old": "ELF", "new": "x"})),
+            "binary is a binary file of 6 bytes",
+        ),
+        (
+            ("edit", json!({"path": "dir", "old": "a", "new": "x"})),
+            "dir is a directory; `list` shows what is in it",
+        ),
+        (("edit", json!({"path": "none", "old": "a", "new": "x"})), "there is no file none"),
+        (("write", json!({"path": "dir", "content": "x"})), "dir is a directory"),
+    ];
+    let calls: Vec<_> = cases.iter().map(|(call, _)| call.clone()).collect();
+    let observations = run_answer(&sandbox, &calls);
+    for ((call, message), observation) in cases.iter().zip(observations) {
+        assert_eq!(observation, failed(message), "{call:?}");
+    }
+    assert_eq!(sandbox.read("work/a.rs"), text);
+}
+
+#[test]
+fn c_25_3_replace_all_replaces_each_occurrence_once() {
+    let sandbox = coding();
+    sandbox.write("work/a", "aXXXa\naXa\n\nX");
+    sandbox.write("work/lines", "x\nx\nx\ny\nx\nx");
+    let all = |path: &str, old: &str, new: &str| {
+        ("edit", json!({"path": path, "old": old, "new": new, "replace_all": true}))
+    };
+    let observations =
+        run_answer(&sandbox, &[all("a", "X", "XX"), all("lines", "x\nx", "x"), all("a", "Y", "")]);
+    assert_eq!(observations[0], "a: replaced 5 times, at lines 1, 2, 4\n");
+    assert_eq!(observations[1], "lines: replaced 2 times, at lines 1, 5\n");
+    assert_eq!(observations[2], failed("the text is not in a"));
+    assert_eq!(sandbox.read("work/a"), "aXXXXXXa\naXXa\n\nXX");
+    assert_eq!(sandbox.read("work/lines"), "x\nx\ny\nx");
+}
+
+#[test]
+fn c_25_3_files_of_10_mb_come_out_right() {
+    let sandbox = coding();
+    let context = sandbox.read("made/context.yaml");
+    sandbox.write("made/context.yaml", context.replace("total_max_tokens: 100k", ""));
+    let mut text: String = (1..=500_000).map(|number| format!("{number:>8} grüße\r\n")).collect();
+    text.push_str("the last line");
+    assert!(text.len() > 8 << 20);
+    sandbox.write("work/lines", &text);
+    let one_line = "0123456789".repeat(1 << 20);
+    sandbox.write("work/one", &one_line);
+    let observations = run_answer(
+        &sandbox,
+        &[
+            ("edit", json!({"path": "lines", "old": "499999 grüße\n  500000", "new": "x"})),
+            ("edit", json!({"path": "one", "old": "90", "new": "-", "replace_all": true})),
+            ("read", json!({"path": "lines", "offset": 499_998, "limit": 5})),
+            ("read", json!({"path": "one"})),
+            ("write", json!({"path": "copy", "content": text.as_str()})),
+        ],
+    );
+    let expected = text.replace("499999 grüße\r\n  500000", "x");
+    assert!(bytes(&sandbox, "lines") == expected.as_bytes(), "{}", observations[0]);
+    let expected = one_line.replace("90", "-");
+    assert!(bytes(&sandbox, "one") == expected.as_bytes(), "{}", observations[1]);
+    assert_eq!(
+        observations[2],
+        "499998\t  499998 grüße\n499999\t  x grüße\n500000\tthe last line\n\
+         [no newline at the end of the file]\n[the line ends are CRLF]\n"
+    );
+    assert!(observations[3].contains(" more bytes in this line]\n"), "{}", observations[3]);
+    assert!(observations[3].len() < 3000);
+    assert!(bytes(&sandbox, "copy") == text.as_bytes(), "{}", observations[4]);
+}
+
+#[test]
+fn c_25_3_a_write_keeps_the_mode_and_follows_symlinks_inside() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let sandbox = coding();
+    sandbox.write_program("work/tool.sh", "#!/bin/sh\necho 1\n");
+    symlink("tool.sh", sandbox.path("work/link")).unwrap();
+    symlink("new/there", sandbox.path("work/dangling")).unwrap();
+    let observations = run_answer(
+        &sandbox,
+        &[
+            ("edit", json!({"path": "link", "old": "1", "new": "2"})),
+            ("write", json!({"path": "dangling", "content": ""})),
+            ("write", json!({"path": "-n", "content": "ä\r\n\n"})),
+            ("write", json!({"path": "-n", "content": "-e \\n"})),
+            ("read", json!({"path": "-n"})),
+            ("read", json!({"path": "dangling"})),
+        ],
+    );
+    assert_eq!(sandbox.read("work/tool.sh"), "#!/bin/sh\necho 2\n");
+    let mode = |path: &str| std::fs::metadata(sandbox.path(path)).unwrap().permissions().mode();
+    assert_eq!(mode("work/tool.sh") & 0o777, 0o755);
+    assert!(sandbox.path("work/link").is_symlink());
+    assert_eq!(bytes(&sandbox, "new/there"), b"");
+    // As the umask says.
+    assert_eq!(mode("work/-n"), mode("made/agent.yaml"));
+    assert_eq!(
+        observations[1..],
+        [
+            "created dangling: 0 lines, 0 bytes\n",
+            "created -n: 2 lines, 5 bytes\n",
+            "replaced -n: 0 lines, 5 bytes\n",
+            "     1\t-e \\n\n[no newline at the end of the file]\n",
+            "[the file is empty]\n",
+        ]
+    );
+}
+
+#[test]
+fn c_25_3_long_results_say_what_is_left_out() {
+    let sandbox = coding();
+    for number in 0..600 {
+        sandbox.write(&format!("work/many/{number:03}.txt"), "needle\n");
+    }
+    sandbox.write("work/src/deep/a.c", "int x;\n".repeat(3));
+    let observations = run_answer(
+        &sandbox,
+        &[
+            ("list", json!({})),
+            ("list", json!({"dir": "many"})),
+            ("list", json!({"glob": "*.{c,h}"})),
+            ("search", json!({"pattern": "needle"})),
+            ("search", json!({"pattern": "NEEDLE", "ignore_case": true, "glob": "many/00*"})),
+            ("search", json!({"pattern": "int.x", "literal": true})),
+            ("search", json!({"pattern": "(", "path": "src"})),
+            ("read", json!({"path": "src/deep/a.c", "offset": 2, "limit": 1})),
+            ("read", json!({"path": "src/deep/a.c", "offset": 4})),
+        ],
+    );
+    assert_eq!(
+        observations[0],
+        "many/ (600 files)\nsrc/ (1 file)\n[depth 1, because 2 has too many lines; name a directory or a glob]\n"
+    );
+    assert!(observations[1].starts_with("many/000.txt\nmany/001.txt\n"), "{}", observations[1]);
+    assert!(
+        observations[1]
+            .ends_with("many/399.txt\n[... 200 more lines; name a directory or a glob]\n"),
+        "{}",
+        observations[1]
+    );
+    assert_eq!(observations[2], "src/deep/a.c\n");
+    assert!(observations[3].ends_with("many/199.txt:1:needle\n[... 400 more matches; 600 in all, in 600 files; narrow the pattern, the path or the glob]\n"), "{}", observations[3]);
+    assert_eq!(observations[4].lines().count(), 10);
+    assert_eq!(observations[5], "no match\n");
+    assert!(observations[6].ends_with("[exit code: 2]"), "{}", observations[6]);
+    assert_eq!(observations[7], "     2\tint x;\n[lines 2 to 2 of 3; to continue: offset 3]\n");
+    assert_eq!(observations[8], failed("src/deep/a.c has only 3 lines"));
+}
+
+/// git, and programs that look at the environment, must not wait for a key.
+#[test]
+fn c_25_3_commands_run_without_a_terminal_and_end_in_time() {
+    let sandbox = coding();
+    sandbox.write("work/a", "1\n");
+    commit_all(&sandbox);
+    let run =
+        |command: &str, timeout: u32| ("run", json!({"command": command, "timeout": timeout}));
+    let observations = run_answer(
+        &sandbox,
+        &[
+            run("git log --format=%s; echo \"$CI $PAGER $TERM\"; cat; read x || echo end", 60),
+            run("echo out; echo err >&2; echo out; exit 3", 60),
+            run("echo begins; sleep 1000", 1),
+            run("-x", 0),
+            run("seq 1 100000", 60),
+            run("cd /; x=1", 60),
+            run("pwd; echo \"[$x]\"", 60),
+        ],
+    );
+    assert_eq!(observations[0], "first\n1 cat dumb\nend\n");
+    assert_eq!(observations[1], "out\nerr\nout\n[exit code: 3]");
+    assert_eq!(observations[2], "begins\n[timed out after 1 s]\n[exit code: 124]");
+    assert!(observations[3].contains("timeout must be 1 to 1800 seconds"), "{}", observations[3]);
+    assert!(observations[4].contains("bytes left out"), "{}", observations[4]);
+    assert!(observations[4].len() < 26_000, "{}", observations[4].len());
+    assert_eq!(observations[6], format!("{}\n[]\n", sandbox.path("work").display()));
+}
+
+/// A directory that looks like a repository has a configuration of its own, which could start programs.
+#[test]
+fn c_25_3_what_looks_like_a_repository_starts_nothing() {
+    let sandbox = coding();
+    sandbox.write("work/.keep", "");
+    commit_all(&sandbox);
+    sandbox.write("work/bare/HEAD", "ref: refs/heads/main\n");
+    sandbox.write("work/bare/refs/x", "");
+    sandbox.write("work/bare/objects/x", "");
+    let config =
+        "[core]\n\tbare = false\n\tworktree = .\n\tfsmonitor = \"touch ../PWNED; false\"\n";
+    sandbox.write("work/bare/config", config);
+    let observations = run_answer(
+        &sandbox,
+        &[
+            ("list", json!({"dir": "bare"})),
+            ("search", json!({"pattern": "fsmonitor", "path": "bare"})),
+            ("run", json!({"command": "cd bare && git status"})),
+        ],
+    );
+    assert!(observations[1].starts_with("bare/config:4:"), "{}", observations[1]);
+    assert!(!sandbox.path("work/PWNED").exists(), "{observations:?}");
+}
+
+/// A hook that `core.hooksPath` puts into the workspace could have been edited.
+#[test]
+fn c_25_3_commands_that_start_unasked_start_no_hook() {
+    let sandbox = coding();
+    sandbox.write("work/a", "1\n");
+    commit_all(&sandbox);
+    let mut config = Command::new("git");
+    config.args(["config", "core.hooksPath", "hooks"]).current_dir(sandbox.path("work"));
+    assert!(config.status().unwrap().success());
+    std::fs::create_dir(sandbox.path("work/hooks")).unwrap();
+    sandbox.write_program("work/hooks/post-index-change", "#!/bin/sh\ntouch PWNED\n");
+    // The time in the index differs from the time of the file.
+    let touch = ("write", json!({"path": "a", "content": "1\n"}));
+    let run = |command: &str| ("run", json!({"command": command}));
+    run_answer(
+        &sandbox,
+        &[
+            touch.clone(),
+            run("git status"),
+            touch.clone(),
+            run("git diff"),
+            touch,
+            ("list", json!({})),
+        ],
+    );
+    for request in sandbox.events("ACTION_REQUEST") {
+        assert_ne!(request["approval"]["by"], "flag", "{request}");
+    }
+    assert!(!sandbox.path("work/PWNED").exists());
+}
+
+/// With rg, git grep and grep, the same search has the same result.
+#[test]
+fn c_25_3_every_search_program_finds_the_same() {
+    let sandbox = coding();
+    sandbox.write("work/src/a.c", "int a1;\nint  b;\n");
+    sandbox.write("work/src/é x.h", "int a22;\r\n");
+    sandbox.write("work/.hidden", "int a3;\n");
+    sandbox.write("work/binary", b"int a4;\0\n");
+    sandbox.write("work/ignored/b.c", "int a5;\n");
+    sandbox.write("work/.gitignore", "ignored\n");
+    let calls = [
+        ("search", json!({"pattern": r"\bint\s+a\d+"})),
+        ("search", json!({"pattern": "a5", "path": "ignored"})),
+        ("search", json!({"pattern": "a1", "path": "src/a.c"})),
+    ];
+    let tracked = ".hidden:1:int a3;\nsrc/a.c:1:int a1;\nsrc/é x.h:1:int a22;\n";
+    let outside =
+        ".hidden:1:int a3;\nignored/b.c:1:int a5;\nsrc/a.c:1:int a1;\nsrc/é x.h:1:int a22;\n";
+    let plain = run_answer(&sandbox, &calls);
+    assert_eq!(plain, [outside, "ignored/b.c:1:int a5;\n", "src/a.c:1:int a1;\n"]);
+    std::fs::remove_dir_all(sandbox.path("work/.delta")).unwrap();
+    commit_all(&sandbox);
+    let with_git = run_answer(&sandbox, &calls);
+    assert_eq!(with_git, [tracked, "ignored/b.c:1:int a5;\n", "src/a.c:1:int a1;\n"]);
+}
+
+/// Which commands start without a question. `--approve-all` approves the others, and the journal says who did.
+#[test]
+fn c_25_3_only_plain_commands_that_look_start_unasked() {
+    let sandbox = coding();
+    sandbox.write("work/src/a.c", "int x;\n");
+    sandbox.write("work/.env", "KEY=secret\n");
+    commit_all(&sandbox);
+    let harmless = [
+        "pwd",
+        "ls",
+        "ls -la -R",
+        "git status",
+        "git status --short -b",
+        "git diff",
+        "git diff --stat HEAD -- src/a.c",
+        "git diff HEAD~1..HEAD",
+        "git diff main...main -- src",
+        "git diff -U5 -- src/a.c",
+        "git diff --cached",
+        "git log --oneline -5 --graph main",
+        "git log -n 5 -p src/a.c",
+        "git show HEAD:src/a.c",
+        "git show HEAD^",
+        "git blame -L 1,2 src/a.c",
+        "git branch -a",
+        "git branch --show-current",
+        "git rev-parse --abbrev-ref HEAD",
+        "git ls-files src",
+    ];
+    let asked = [
+        // Other programs, and options of git that write, run or read something else.
+        "touch PWNED",
+        "git -c core.pager=touch log",
+        "git -c alias.log=!touch log",
+        "git --exec-path=src log",
+        "git -C src status",
+        "git --git-dir=src status",
+        "git log --output=PWNED",
+        "git diff --output PWNED",
+        "git diff --outp=PWNED",
+        "git diff --ext-diff",
+        "git diff --textconv",
+        "git diff -OPWNED",
+        "git diff -O PWNED",
+        "git show --show-signature",
+        "git blame --contents PWNED src/a.c",
+        "git grep -Otouch x",
+        "git branch new",
+        "git branch -D main",
+        "git branch -a new",
+        "git tag new",
+        "git stash",
+        "git stash list -p",
+        "git reflog delete HEAD@",
+        "git status --ignore-submodules=x",
+        "git config --list",
+        "ls --color=auto",
+        "ls --hyperlink",
+        "find . -name x -exec touch PWNED",
+        "env touch PWNED",
+        "date -s now",
+        "uname -a PWNED",
+        // Outside of a repository, two paths are two files.
+        "git diff src/a.c src/b.c",
+        "git diff -- src/a.c src/b.c",
+        "git diff --stat src/a.c src/b.c",
+        "git diff --no-index src/a.c",
+        "ls src",
+        // What a shell reads as more than words.
+        "git status; touch PWNED",
+        "git status && touch PWNED",
+        "git status || touch PWNED",
+        "git status | touch PWNED",
+        "git status & touch PWNED",
+        "git status\ntouch PWNED",
+        "git status\r\ntouch PWNED",
+        "pwd\n",
+        "git log $(touch PWNED)",
+        "git log `touch PWNED`",
+        "git log <(touch PWNED)",
+        "git log > PWNED",
+        "git log >PWNED",
+        "git log 2>&1",
+        "git log ${x}",
+        "git log $x",
+        "git log \"a\"",
+        "git log 'a'",
+        "git log \\a",
+        "git log src/*",
+        "git log src/?.c",
+        "git log [a-z]",
+        "git log {a,--output=PWNED}",
+        "git log #",
+        "git log !!",
+        "git log a\ttouch",
+        "git log a\u{a0}b",
+        "x=1 git log",
+        "ls x=~root",
+        " pwd",
+        "pwd ",
+        "git  status",
+        "GIT status",
+        // Paths to what the other tools do not show.
+        "ls /etc",
+        "ls ~",
+        "ls ~root",
+        "ls ..",
+        "ls src/..",
+        "ls src/../..",
+        "ls .git",
+        "ls src/.env",
+        "git diff /etc/passwd src/a.c",
+        "git diff ../x src/a.c",
+        "git show HEAD:.env",
+        "git show HEAD:../x",
+        "git diff .env src/a.c",
+        "./ls",
+        "src/a.c",
+        "/bin/ls",
+        "",
+    ];
+    let calls: Vec<_> = harmless
+        .iter()
+        .chain(&asked)
+        .map(|command| ("run", json!({"command": command, "timeout": 20})))
+        .collect();
+    let answers: Vec<&[(&str, Value)]> = calls.chunks(50).collect();
+    run_calls(&sandbox, &answers);
+    let requests = sandbox.events("ACTION_REQUEST");
+    assert_eq!(requests.len(), calls.len());
+    for (index, request) in requests.iter().enumerate() {
+        let by = if index < harmless.len() { "rule" } else { "flag" };
+        assert_eq!(request["approval"]["by"], by, "{}", request["argv"]);
+    }
+}
+
+#[test]
+fn c_25_3_a_command_waits_for_an_approval_and_an_edit_shows_its_diff() {
+    let sandbox = coding();
+    sandbox.write("work/a.txt", "one\ntwo\n");
+    let turns = json!({"turns": [
+        {"call": [{"tool": "run", "args": {"command": "echo hello > b.txt"}}]},
+        {"call": [{"tool": "edit", "args": {"path": "a.txt", "old": "two", "new": "2"}}]},
+        {"say": "done"},
+    ]});
+    sandbox.write("made/turns.yaml", turns.to_string());
+    let delta = |args: &[&str]| {
+        let model = ["--model", "script:turns.yaml", "-q", "--format", "raw"];
+        sandbox.delta(args.iter().chain(&model).copied())
+    };
+    let run =
+        ["run", "--agent", "made", "-w", "work", "--run-id", "r", "--approve", "edit=ask", "go"];
+    assert_eq!(delta(&run).output().code, 101);
+    assert!(!sandbox.path("work/b.txt").exists());
+    assert_eq!(delta(&["deny", "r", "-w", "work", "-m", "not here"]).output().code, 101);
+    assert!(!sandbox.path("work/b.txt").exists());
+    assert!(sandbox.observations()[0].contains("not here"), "{:?}", sandbox.observations());
+    let request = sandbox.read("work/.delta/r/interaction/request.json");
+    assert!(request.contains("-two") && request.contains("+2"), "{request}");
+    delta(&["approve", "r", "-w", "work"]).output().expect(0, "done\n", "");
+    assert_eq!(sandbox.read("work/a.txt"), "one\n2\n");
+}
