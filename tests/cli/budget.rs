@@ -110,10 +110,9 @@ fn c_12_9_fifty_runs_of_a_tree_never_exceed_the_budget_together() {
             message.starts_with(&format!("the limit of {limit} tokens of run root does not allow")),
             "{message}"
         );
-        assert_eq!(
-            refused["error"]["details"],
-            "continue run root with `-m` and a higher `--max-tokens`"
-        );
+        let details = refused["error"]["details"].as_str().unwrap();
+        let begin = "continue run root with `-m` and `--max-tokens ";
+        assert!(details.starts_with(begin), "{details}");
     }
 }
 

@@ -56,8 +56,11 @@ fn c_12_8_the_call_that_could_exceed_the_tokens_is_not_made() {
         assert!(message.starts_with(begin), "{message}");
         assert!(message.ends_with("for the request and 50 for the answer)"), "{message}");
         let error = &sandbox.events("ERROR")[0]["error_details"];
-        let hint = "continue with `-m` and a higher `--max-tokens`, which counts for the whole run";
-        assert_eq!(error, &json!({"type": "limit", "hint": hint}));
+        let option = error["limit_option"].as_str().unwrap();
+        let hint = format!("continue with `-m` and `{option}`; the limit counts for the whole run");
+        assert_eq!(error, &json!({"type": "limit", "hint": hint, "limit_option": option}));
+        let (flag, proposed) = option.split_once(' ').unwrap();
+        assert_eq!((flag, proposed.parse::<u64>().unwrap() > 3000), ("--max-tokens", true));
         // Without a higher limit it fails again at once, and a lower one than what is used is no other.
         assert!(limit(again(&sandbox, &[])).starts_with("the limit of 3000 tokens does not"));
         assert!(
@@ -113,6 +116,22 @@ fn c_12_8_the_call_that_could_exceed_the_cost_is_not_made() {
         used,
         json!({"type": "settle", "call": 6, "run_id": "r", "tokens": 1110, "cost_usd": 0.021})
     );
+}
+
+#[test]
+fn c_12_8_the_command_after_a_refused_call_raises_the_limit_enough() {
+    let pricing = "\n  pricing: {input: 10, cached_input: 1, output: 1000}";
+    let cases = [("--max-tokens", "3000", "", 2600), ("--max-cost", "0.08", pricing, 1000)];
+    for (flag, value, pricing, used) in cases {
+        let answers = vec![echo().usage(used, 20), Answer::text("done").usage(1100, 10)];
+        let (server, sandbox) = served(answers, pricing, "");
+        let ran = sandbox.run("hello", &[flag, value]).expect_code(1);
+        let (_, command) = ran.stderr.trim_end().rsplit_once("Continue with: delta ").unwrap();
+        assert!(command.contains(&format!(" {flag} ")), "{command}");
+        let words = command.replace("\"Try again\"", "again");
+        sandbox.delta(words.split(' ')).output().expect_code(0);
+        assert_eq!(server.requests().len(), 2);
+    }
 }
 
 #[test]

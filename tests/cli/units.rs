@@ -90,6 +90,7 @@ fn c_25_12_an_unknown_command_gets_what_can_be_typed() {
         ("contnue", "'continue'"),
         ("runs", "use `delta list-runs`"),
         ("version", "use `delta --version`"),
+        ("kill", "use `delta stop`"),
         ("undo", "use `delta rollback`"),
         ("validat", "use `delta tool lint`"),
     ] {

@@ -115,6 +115,7 @@ impl EngineError {
         }
         if let Self::Limit(error) = self {
             details.hint = budget::limit_hint(error);
+            details.limit_option = budget::limit_option(error);
         }
         if let Self::Hook { record, .. } = self {
             details.hint =

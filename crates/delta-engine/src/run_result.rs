@@ -237,6 +237,8 @@ pub struct ContinueCommand {
     work_dir: PathBuf,
     model: Option<String>,
     message: Option<String>,
+    /// An option with its value, such as `--max-cost 0.52`.
+    limit_option: Option<String>,
     asks_again: bool,
 }
 
@@ -250,13 +252,16 @@ impl ContinueCommand {
             work_dir: start.map_or_else(|| ".".into(), |start| PathBuf::from(&start.work_dir)),
             model: model.map(str::to_owned),
             message: None,
+            limit_option: None,
             asks_again: false,
         }
     }
 
     /// Continues a FAILED run, which needs a message or has an open question.
     pub fn for_failed_run(state: &RunState) -> Self {
-        let command = Self::from_state(state);
+        let details = state.error.as_ref().map(|(_, details)| details);
+        let limit_option = details.and_then(|details| details.limit_option.clone());
+        let command = Self { limit_option, ..Self::from_state(state) };
         match state.human_request() {
             Some(_) => Self { asks_again: true, ..command },
             None => command.with_message("Try again"),
@@ -312,6 +317,9 @@ impl ContinueCommand {
     fn write_options(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " -w {}", shell_quote_path(&self.work_dir))?;
         self.model.iter().try_for_each(|model| write!(f, " --model {}", shell_quote(model)))?;
+        // From a journal, which could contain anything.
+        let words = self.limit_option.iter().flat_map(|option| option.split(' '));
+        words.into_iter().try_for_each(|word| write!(f, " {}", shell_quote(word)))?;
         self.message.iter().try_for_each(|message| write!(f, " -m {}", quote_prose(message)))?;
         if self.asks_again { f.write_str(" -i") } else { Ok(()) }
     }

@@ -461,6 +461,9 @@ pub struct ErrorDetails {
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The option whose limit would have let the call pass, such as `--max-cost 0.52`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_option: Option<String>,
     /// The HTTP status of the last response of the LLM's endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,

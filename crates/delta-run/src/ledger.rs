@@ -68,6 +68,8 @@ pub enum LedgerError {
         message: String,
         /// The command-line option that raises the limit.
         flag: &'static str,
+        /// A value of the option that would have admitted the call.
+        proposed: Option<String>,
         /// The run that owns the limit, if it is not the run itself.
         of: Option<String>,
     },
@@ -336,6 +338,7 @@ impl Budget {
         LedgerError::LimitReached {
             message: format!("the time limit of {limit}{budget} has expired"),
             flag: MAX_DURATION_OPTION,
+            proposed: None,
             of: ledger.and_then(|ledger| self.foreign_run_id(ledger)),
         }
     }
@@ -382,9 +385,10 @@ impl Budget {
                 Admission::Now => {}
                 Admission::Later(_) if self.waits_for_calls => is_admitted = false,
                 Admission::Later(refusal) | Admission::Never(refusal) => {
-                    let LimitRefusal { message, option: flag } = refusal;
+                    let LimitRefusal { message, option: flag, proposed } = refusal;
                     let of = self.foreign_run_id(ledger);
-                    return Err(LedgerError::LimitReached { message, flag, of });
+                    let proposed = Some(proposed);
+                    return Err(LedgerError::LimitReached { message, flag, proposed, of });
                 }
             }
             locked_ledgers.push(locked);

@@ -23,7 +23,7 @@ fn c_21_2_the_run_waits_and_a_file_says_for_what() {
     let stderr = normal(&sandbox, &ran.stderr);
     assert!(
         stderr.ends_with(
-            "WAITING_FOR_INPUT after 1 iteration\nThe agent is waiting for your approval:\n  \
+            "WAITING_FOR_INPUT after 1 iteration, SPAN\nThe agent is waiting for your approval:\n  \
              delta approve r -w DIR/work\n  delta deny r -w DIR/work -m REASON\n"
         ),
         "{stderr}"

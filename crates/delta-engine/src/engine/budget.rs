@@ -124,14 +124,28 @@ fn estimate_usage(reply: &Reply, input_tokens: u64) -> Usage {
 
 /// How to continue when a budget does not allow a call.
 pub(super) fn limit_hint(error: &LedgerError) -> Option<String> {
-    let LedgerError::LimitReached { flag, of, .. } = error else { return None };
+    let LedgerError::LimitReached { flag, proposed, of, .. } = error else { return None };
+    let option = match proposed {
+        Some(proposed) => format!("`{flag} {proposed}`"),
+        None => format!("a higher `{flag}`"),
+    };
     Some(match of {
-        Some(run) => format!("continue run {run} with `-m` and a higher `{flag}`"),
+        Some(run) => format!("continue run {run} with `-m` and {option}"),
         None if *flag == MAX_DURATION_OPTION => {
             format!(
                 "continue with `-m`: the time starts again with each process; `{flag}` sets the limit"
             )
         }
-        None => format!("continue with `-m` and a higher `{flag}`, which counts for the whole run"),
+        None => format!("continue with `-m` and {option}; the limit counts for the whole run"),
     })
+}
+
+/// The option with which the run itself continues when its own budget does not allow a call.
+pub(super) fn limit_option(error: &LedgerError) -> Option<String> {
+    match error {
+        LedgerError::LimitReached { flag, proposed: Some(proposed), of: None, .. } => {
+            Some(format!("{flag} {proposed}"))
+        }
+        _ => None,
+    }
 }

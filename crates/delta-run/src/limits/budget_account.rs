@@ -105,6 +105,8 @@ pub struct LimitRefusal {
     pub message: String,
     /// The command-line option that raises the limit.
     pub option: &'static str,
+    /// A value of the option that would have admitted the call, and one that is a little larger.
+    pub proposed: String,
 }
 
 impl BudgetAccount {
@@ -246,8 +248,17 @@ impl LimitMeasure {
             bound.input_tokens,
             bound.output_tokens
         );
-        LimitRefusal { message, option: self.option }
+        // A message that continues the run makes the next request larger.
+        let needed = self.used.saturating_add(self.reserved).saturating_add(self.upper_bound);
+        let proposed = format(round_up(needed.saturating_add(self.upper_bound / 8)));
+        LimitRefusal { message, option: self.option, proposed }
     }
+}
+
+/// `amount` rounded up to two significant digits.
+fn round_up(amount: u64) -> u64 {
+    let unit = 10_u64.pow(amount.checked_ilog10().unwrap_or(0).saturating_sub(1));
+    amount.div_ceil(unit).saturating_mul(unit)
 }
 
 #[cfg(test)]
@@ -353,6 +364,13 @@ mod tests {
     }
 
     #[test]
+    fn c_12_8_a_proposed_limit_has_two_digits() {
+        let rounded = [0, 9, 10, 99, 100, 101, 1_234, 513_500_000_000, u64::MAX].map(round_up);
+        assert_eq!(rounded[..8], [0, 9, 10, 99, 100, 110, 1_300, 520_000_000_000]);
+        assert_eq!(rounded[8], u64::MAX);
+    }
+
+    #[test]
     fn c_12_8_a_refusal_says_every_number() {
         let limits = Limits { max_tokens: Some(1000), ..Limits::default() };
         let mut account = account(limits);
@@ -360,6 +378,7 @@ mod tests {
         let Admission::Later(refusal) = account.admission(worst(700, 50), " of run r") else {
             panic!("the call was not refused for now")
         };
+        assert_eq!(refusal.proposed, "1200");
         assert_eq!(
             refusal.message,
             "the limit of 1000 tokens of run r does not allow another call: 0 are used, 300 are reserved for other calls, 700 are left, and the call could take 750 (with 700 tokens for the request and 50 for the answer)"
