@@ -29,6 +29,7 @@ mod inbox;
 mod init;
 mod lint;
 mod list_runs;
+mod live_view;
 mod message_input;
 mod operator_config;
 mod operator_state;

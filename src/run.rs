@@ -4,6 +4,7 @@ use super::agent_choice;
 use super::completion_candidates;
 use super::continue_run;
 use super::failure::CommandFailure;
+use super::live_view;
 use super::message_input;
 use super::operator_state;
 use super::process_environment;
@@ -60,6 +61,9 @@ pub struct RunArgs {
     /// Do not ask which workspace to use; create a new one
     #[arg(short, long)]
     yes: bool,
+    /// Open the page of the run in a browser, where it updates itself until the run ends
+    #[arg(long, conflicts_with = "ensure")]
+    open: bool,
     #[command(flatten)]
     options: RunOptions,
 }
@@ -186,7 +190,20 @@ fn start_run(
             parent.run_id
         )));
     }
+    if args.open {
+        open_page(&mut run, options, &cancel);
+    }
     agent.drive(&mut run, workspace, options, budget, cancel)
+}
+
+/// Opens the page of the run. No run fails because of its page.
+fn open_page(run: &mut Run, options: &RunOptions, cancel: &CancelToken) {
+    match live_view::start_in_background(&run.dir, cancel) {
+        Ok(address) => options.print_notes(&[format!("page: {address}")]),
+        Err(reason) => {
+            run.notify(RunNotice::Warning(&format!("could not open the page: {reason}")))
+        }
+    }
 }
 
 /// The run that started this process as a tool, hook or generator.

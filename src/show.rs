@@ -133,7 +133,7 @@ fn follow_run(
 }
 
 /// Whether the last process of the run has died on this host.
-fn process_is_gone(state: &RunState) -> bool {
+pub fn process_is_gone(state: &RunState) -> bool {
     let process = state.start.as_ref().map(|start| &start.process);
     process.is_some_and(|process| ownership::owner_status(process) == OwnerStatus::Dead)
 }

@@ -1,6 +1,7 @@
 //! `delta view`: renders runs as an HTML page.
 
 use super::failure::CommandFailure;
+use super::live_view::{self, AddressOutput};
 use super::run_argument::{LocatedRun, RunArgument};
 use super::{completion_candidates, process_environment, run_preparation};
 use clap::Args;
@@ -10,7 +11,7 @@ use delta_base::redact::Secrets;
 use delta_base::time;
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_program::stdio;
-use delta_report::view::{self, PageOptions};
+use delta_report::view::{self, PageEnd, PageOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -43,12 +44,23 @@ pub struct ViewArgs {
     /// Open the page in a browser
     #[arg(long)]
     open: bool,
+    /// Serve the page of an active run on a loopback port, where it updates itself, until the run ends; then write the file.
+    /// The address goes to stderr
+    #[arg(short, long)]
+    follow: bool,
+    /// Start the server of one run in the background, and print its address
+    #[arg(long, hide = true, requires = "follow")]
+    start_page_server: bool,
+    /// Print the address to stdout, and write no file
+    #[arg(long, hide = true, requires = "follow")]
+    page_server: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   delta view RUN -w ./work                    # write RUN.html
   delta view RUN -w ./work --open             # and open it
+  delta view --follow --open                  # watch the last run until it ends
   delta view ONE OTHER -w ./work -o both.html
   delta view RUN -w ./work -o - | gzip > run.html.gz";
 
@@ -68,6 +80,15 @@ fn write_page(args: &ViewArgs) -> Result<(), CommandFailure> {
         .collect::<Result<_, CommandFailure>>()?;
     let run_dirs = runs.iter().map(|run| run.dir.clone()).collect();
     let options = PageOptions { run_dirs, with_requests: !args.no_requests };
+    if args.start_page_server {
+        return live_view::start_page_server(&runs[0].dir);
+    }
+    if args.page_server {
+        let server =
+            live_view::serve_active_runs(&runs, &options, args.open, AddressOutput::Stdout)?;
+        server.inspect(|server| server.finish(PageEnd { saved: None }));
+        return Ok(());
+    }
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     let file = match &args.output {
         Some(file) => file.clone(),
@@ -76,16 +97,29 @@ fn write_page(args: &ViewArgs) -> Result<(), CommandFailure> {
     if !to_stdout {
         check_output_file(&file, args.output.is_some())?;
     }
+    let server = if args.follow {
+        live_view::serve_active_runs(&runs, &options, args.open, AddressOutput::Stderr)?
+    } else {
+        None
+    };
     let page = view::render_page(&options, time::current_time());
     if to_stdout {
         // The page is written unchanged, even to a terminal.
-        return stdio::print_result(&page).map_err(|error| {
+        let printed = stdio::print_result(&page);
+        server.inspect(|server| server.finish(PageEnd { saved: None }));
+        return printed.map_err(|error| {
             CommandFailure::config(format!("could not write the page to stdout: {error}"), None)
         });
     }
     durable::replace_private_unsynced(&file, page.as_bytes())?;
     stdio::print_text(&format!("{}\n", file.display()));
-    if args.open { open_in_browser(&file) } else { Ok(()) }
+    let path = file.canonicalize().unwrap_or(file).to_string_lossy().into_owned();
+    match server {
+        Some(server) => server.finish(PageEnd { saved: Some(path) }),
+        None if args.open => open_in_browser(&path)?,
+        None => {}
+    }
+    Ok(())
 }
 
 /// Refuses to replace a file that is not a page, unless the user named it.
@@ -110,22 +144,20 @@ fn is_page(file: &Path) -> io::Result<bool> {
     Ok(start == view::PAGE_MARK.as_bytes())
 }
 
-/// Opens the page with the default application.
-fn open_in_browser(file: &Path) -> Result<(), CommandFailure> {
-    let path = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+/// Opens the page, a file or an address, with the default application.
+pub fn open_in_browser(page: &str) -> Result<(), CommandFailure> {
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let env = process_environment::variables().clone().into();
     let launch = LaunchContext { cwd, env, secrets: Secrets::default(), containment: None };
     let opener = OPENERS.iter().find(|name| process::find_program(name, &launch).is_ok());
-    let hint = || Some(format!("open {} yourself", path.display()));
+    let hint = || Some(format!("open {page} yourself"));
     let Some(opener) = opener else {
         let message = format!("could not find {} to open the page", OPENERS.join(" or "));
         return Err(CommandFailure::config(message, hint()));
     };
     // An opener may be the browser itself, which outlives this process.
     let script = "\"$1\" \"$2\" </dev/null >/dev/null 2>&1 &";
-    let path_text = path.to_string_lossy();
-    let argv = ["sh", "-c", script, "sh", opener, &path_text].map(str::to_owned);
+    let argv = ["sh", "-c", script, "sh", opener, page].map(str::to_owned);
     let command = ProcessCommand {
         argv: &argv,
         context: &launch,

@@ -329,6 +329,37 @@ fn c_25_3_what_looks_like_a_repository_starts_nothing() {
     assert!(!sandbox.path("work/PWNED").exists(), "{observations:?}");
 }
 
+/// A hook that `core.hooksPath` puts into the workspace could have been edited.
+#[test]
+fn c_25_3_commands_that_start_unasked_start_no_hook() {
+    let sandbox = coding();
+    sandbox.write("work/a", "1\n");
+    commit_all(&sandbox);
+    let mut config = Command::new("git");
+    config.args(["config", "core.hooksPath", "hooks"]).current_dir(sandbox.path("work"));
+    assert!(config.status().unwrap().success());
+    std::fs::create_dir(sandbox.path("work/hooks")).unwrap();
+    sandbox.write_program("work/hooks/post-index-change", "#!/bin/sh\ntouch PWNED\n");
+    // The time in the index differs from the time of the file.
+    let touch = ("write", json!({"path": "a", "content": "1\n"}));
+    let run = |command: &str| ("run", json!({"command": command}));
+    run_answer(
+        &sandbox,
+        &[
+            touch.clone(),
+            run("git status"),
+            touch.clone(),
+            run("git diff"),
+            touch,
+            ("list", json!({})),
+        ],
+    );
+    for request in sandbox.events("ACTION_REQUEST") {
+        assert_ne!(request["approval"]["by"], "flag", "{request}");
+    }
+    assert!(!sandbox.path("work/PWNED").exists());
+}
+
 /// With rg, git grep and grep, the same search has the same result.
 #[test]
 fn c_25_3_every_search_program_finds_the_same() {
@@ -365,13 +396,15 @@ fn c_25_3_only_plain_commands_that_look_start_unasked() {
     let harmless = [
         "pwd",
         "ls",
-        "ls -la src",
+        "ls -la -R",
         "git status",
         "git status --short -b",
         "git diff",
         "git diff --stat HEAD -- src/a.c",
         "git diff HEAD~1..HEAD",
-        "git diff main...main src",
+        "git diff main...main -- src",
+        "git diff -U5 -- src/a.c",
+        "git diff --cached",
         "git log --oneline -5 --graph main",
         "git log -n 5 -p src/a.c",
         "git show HEAD:src/a.c",
@@ -415,6 +448,12 @@ fn c_25_3_only_plain_commands_that_look_start_unasked() {
         "env touch PWNED",
         "date -s now",
         "uname -a PWNED",
+        // Outside of a repository, two paths are two files.
+        "git diff src/a.c src/b.c",
+        "git diff -- src/a.c src/b.c",
+        "git diff --stat src/a.c src/b.c",
+        "git diff --no-index src/a.c",
+        "ls src",
         // What a shell reads as more than words.
         "git status; touch PWNED",
         "git status && touch PWNED",

@@ -9,6 +9,7 @@ use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
 mod browser;
+mod follow;
 mod forks;
 mod markdown;
 mod phone;

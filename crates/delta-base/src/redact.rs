@@ -190,6 +190,20 @@ impl StreamRedactor {
     }
 }
 
+/// Whether `redacted` can be `text` with its secrets replaced by [`REDACTED`].
+pub fn is_redaction_of(redacted: &str, text: &str) -> bool {
+    let mut pieces = redacted.split(REDACTED);
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut pieces: Vec<&str> = pieces.collect();
+    let Some(last) = pieces.pop() else { return rest.is_empty() };
+    for piece in pieces {
+        let Some(start) = rest.find(piece) else { return false };
+        rest = &rest[start + piece.len()..];
+    }
+    rest.ends_with(last)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,6 +239,28 @@ mod tests {
                 text, "1 sk-abc [redacted] sk-[redacted][redacted] sk-ab",
                 "pieces of {size}"
             );
+        }
+    }
+
+    #[test]
+    fn c_21_3_a_text_is_compared_with_its_redaction() {
+        for (redacted, text) in [
+            ("", ""),
+            ("plain", "plain"),
+            ("[redacted]", "secret"),
+            ("a=[redacted]&b=[redacted]!", "a=one&b=two!"),
+        ] {
+            assert!(is_redaction_of(redacted, text), "{redacted} {text}");
+        }
+        for (redacted, text) in [
+            ("", "x"),
+            ("plain", "plainer"),
+            ("a[redacted]b", "a"),
+            ("a[redacted]b", "axc"),
+            ("a[redacted]b[redacted]c", "axc"),
+            ("ab[redacted]b", "ab"),
+        ] {
+            assert!(!is_redaction_of(redacted, text), "{redacted} {text}");
         }
     }
 }

@@ -7,30 +7,40 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use delta_base::time::Timestamp;
 use page_redaction::HiddenAnswers;
+use page_run::PageRun;
 use serde::Serialize;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
+mod live_page;
 mod markdown_tree;
 mod page_iteration;
 mod page_markdown;
 mod page_redaction;
 mod page_requests;
 mod page_run;
+mod page_server;
 mod run_collection;
 mod run_files;
 mod workspace_changes;
+
+pub use live_page::{LivePage, PageEnd};
+pub use page_server::PageServer;
 
 /// The first bytes of every page: a file that begins otherwise was not written by `delta view`.
 pub const PAGE_MARK: &str = "<!doctype html><!-- delta view -->";
 
 const STYLE: &str = include_str!("view/page.css");
-const SCRIPT: &str = concat!(include_str!("view/page_markdown.js"), include_str!("view/page.js"));
+const SCRIPT: &str = concat!(
+    include_str!("view/page_markdown.js"),
+    include_str!("view/page.js"),
+    include_str!("view/page_live.js")
+);
 const BODY: &str = include_str!("view/page.html");
 
 /// The runs of a page and how much of them it shows.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PageOptions {
     /// The absolute run directories; their child runs are added.
     pub run_dirs: Vec<PathBuf>,
@@ -44,17 +54,13 @@ struct PageData {
     made_at: Timestamp,
     /// The requested runs, as indexes into `runs`.
     roots: Vec<usize>,
-    runs: Vec<page_run::PageRun>,
+    runs: Vec<PageRun>,
 }
 
 /// Renders the runs and their child runs. Sensitive answers are hidden. What cannot be read is a note on the page,
 /// never an error.
 pub fn render_page(options: &PageOptions, now: Timestamp) -> String {
-    let (mut runs, roots) = run_collection::collect_page_runs(options);
-    let answers = HiddenAnswers::new(runs.iter().flat_map(|run| &run.sensitive_answers));
-    for run in &mut runs {
-        page_markdown::add_markdown(run, &answers);
-    }
+    let (runs, roots, answers) = collect_runs(options);
     let data = PageData { version: env!("CARGO_PKG_VERSION"), made_at: now, roots, runs };
     let json = if answers.is_empty() {
         serde_json::to_string(&data).unwrap_or_default()
@@ -64,7 +70,17 @@ pub fn render_page(options: &PageOptions, now: Timestamp) -> String {
         value.to_string()
     };
     let title = data.runs.first().map_or("delta", |run| run.id.as_str());
-    assemble_page(title, &escape_json_for_html(&json))
+    assemble_page(title, &escape_json_for_html(&json), "")
+}
+
+/// Reads the runs, with the indexes of the requested ones and the answers to hide.
+fn collect_runs(options: &PageOptions) -> (Vec<PageRun>, Vec<usize>, HiddenAnswers) {
+    let (mut runs, roots) = run_collection::collect_page_runs(options);
+    let answers = HiddenAnswers::new(runs.iter().flat_map(|run| &run.sensitive_answers));
+    for run in &mut runs {
+        page_markdown::add_markdown(run, &answers);
+    }
+    (runs, roots, answers)
 }
 
 /// Escapes every character that could end the data element or change how the file is parsed.
@@ -87,10 +103,11 @@ fn csp_hash(text: &str) -> String {
     BASE64_STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
 
-/// Builds the file. `title` is a run id, whose characters need no escapes.
-fn assemble_page(title: &str, data: &str) -> String {
+/// Builds the file. `title` is a run id, whose characters need no escapes; `connections` is the part of the policy that
+/// allows the page to ask for more.
+fn assemble_page(title: &str, data: &str, connections: &str) -> String {
     let policy = format!(
-        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'",
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}';{connections} base-uri 'none'; form-action 'none'",
         csp_hash(SCRIPT),
         csp_hash(STYLE)
     );
@@ -122,7 +139,7 @@ mod tests {
 
     #[test]
     fn c_18_3_the_policy_names_the_script_and_the_style_that_are_there() {
-        let page = assemble_page("r", "{}");
+        let page = assemble_page("r", "{}", "");
         let between = |from: &str, to: &str| {
             let (_, rest) = page.rsplit_once(from).unwrap();
             rest.split_once(to).unwrap().0.to_owned()

@@ -1,8 +1,9 @@
 # What the tools that walk through directories share. They source it.
 # They show nothing that `tools/inside` keeps from the agent.
 
-# A directory of the workspace can look like a repository whose configuration starts programs.
-export GIT_CONFIG_COUNT=2
+# A directory of the workspace can look like a repository whose configuration starts programs. Without an update of the
+# index, git starts no hook.
+export GIT_OPTIONAL_LOCKS=0 GIT_CONFIG_COUNT=2
 export GIT_CONFIG_KEY_0=safe.bareRepository GIT_CONFIG_VALUE_0=explicit
 export GIT_CONFIG_KEY_1=core.fsmonitor GIT_CONFIG_VALUE_1=false
 

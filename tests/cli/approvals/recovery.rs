@@ -150,6 +150,27 @@ fn c_21_3_a_decision_that_others_may_have_written_does_not_count() {
     assert!(notes(&sandbox).is_empty());
 }
 
+#[test]
+fn c_21_3_a_question_that_showed_something_else_approves_nothing() {
+    for (from, to) in [
+        ("\"--\",\"rm -r .\"]", "\"--\",\"ls\"]"),
+        (
+            "\"tool_args\":{\"text\":\"rm -r .\"},\"argv\"",
+            "\"tool_args\":{\"text\":\"ls\"},\"argv\"",
+        ),
+    ] {
+        let sandbox = noting("ask", &["rm -r ."]);
+        sandbox.run("go", &[]).expect_code(101);
+        sandbox.unverified("the journal is edited");
+        let journal = sandbox.read(JOURNAL);
+        assert!(journal.contains(from), "{journal}");
+        sandbox.write(JOURNAL, journal.replace(from, to));
+        resume(&sandbox, &["-m", "yes"]).expect_code(0);
+        assert_eq!(sandbox.observations(), [CHANGED]);
+        assert!(notes(&sandbox).is_empty());
+    }
+}
+
 /// Continues run `r` to its end with these answers; each question is answered once.
 fn drive_to_the_end(sandbox: &Sandbox) {
     for _ in 0..20 {
@@ -214,4 +235,46 @@ fn started(sandbox: &Sandbox) -> Vec<String> {
         .filter(|event| event["argv"].is_array())
         .map(|event| event["tool_args"]["text"].as_str().unwrap().to_owned())
         .collect()
+}
+
+#[test]
+fn c_21_2_an_approval_in_a_run_inside_of_a_run_is_the_exit_code_of_its_call() {
+    let sandbox = noting("ask", &["a"]);
+    let program = DELTA;
+    let outer = format!(
+        "  - name: helper\n    shell: {program} run --agent ${{AGENT_HOME}}/../agent -w inner --run-id i -q -m go\n"
+    );
+    sandbox.write(
+        "outer/agent.yaml",
+        format!("name: outer\nllm: {{provider: script, model: script.yaml}}\ntools:\n{outer}"),
+    );
+    sandbox.write("outer/script.yaml", "turns:\n- call: [{tool: helper}]\n- say: done\n");
+    for file in ["context.yaml", "system_prompt.md"] {
+        sandbox.write(&format!("outer/{file}"), sandbox.read(&format!("agent/{file}")));
+    }
+    let run = ["run", "--agent", "outer", "-w", "work", "--run-id", "r", "-q", "-m", "go"];
+    // What the operator says of the outer run does not hold inside.
+    sandbox.delta(run).args(["--approve-all"]).output().expect_code(0);
+    assert_eq!(sandbox.events("ACTION_RESULT")[0]["exit_code"], 101);
+    assert!(sandbox.observations()[0].contains("? approve note"));
+    let listed = sandbox.delta(["inbox", "--json"]).output().expect_code(0).json();
+    assert_eq!(listed[0]["run_id"], "i");
+    sandbox.delta(["approve", "i", "-w", "work/inner"]).output().expect_code(0);
+    assert_eq!(sandbox.read("work/inner/notes"), "a\n");
+}
+
+#[test]
+fn c_21_3_a_rollback_keeps_the_question() {
+    let tools = super::TOOLS.replace("APPROVE", "ask");
+    let turns = "- call: [{tool: free}]\n- call: [{tool: note, args: {text: a}}]\n- say: done\n";
+    let tools = format!("{tools}  - {{name: free, exec: touch made}}\nsnapshots: true\n");
+    let sandbox = Sandbox::scripted(DELTA, &tools, turns);
+    sandbox.run("go", &[]).expect_code(101);
+    sandbox.delta(["rollback", "r", "-w", "work", "--to", "0"]).output().expect_code(0);
+    assert!(!sandbox.path("work/made").exists());
+    let ran = resume(&sandbox, &[]).expect_code(1);
+    assert!(ran.stderr.contains("Run is WAITING_FOR_INPUT: Approve note"), "{}", ran.stderr);
+    resume(&sandbox, &["-m", "yes"]).expect_code(0);
+    assert_eq!(notes(&sandbox), ["a"]);
+    assert_eq!(sandbox.events("APPROVAL_REQUEST").len(), 1);
 }

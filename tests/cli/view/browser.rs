@@ -70,8 +70,12 @@ impl Browser {
 
     /// Opens a file, and waits until it is loaded.
     pub fn open(&mut self, file: &Path, hash: &str) {
+        self.open_address(&format!("file://{}{hash}", file.display()));
+    }
+
+    /// Opens an address, and waits until it is loaded.
+    pub fn open_address(&mut self, url: &str) {
         self.events.clear();
-        let url = format!("file://{}{hash}", file.display());
         self.call("Page.navigate", json!({"url": url}));
         while !self.events.iter().any(|event| event["method"] == "Page.loadEventFired") {
             let message = self.message();
@@ -86,6 +90,15 @@ impl Browser {
         let answer = self.call("Runtime.evaluate", asked);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].clone()
+    }
+
+    /// Waits until an expression in the page is true.
+    #[track_caller]
+    pub fn wait_for(&mut self, expression: &str) {
+        let waiting = format!(
+            "new Promise(done => {{ const look = () => ({expression}) ? done(true) : setTimeout(look, 20); look(); }})"
+        );
+        self.value(&waiting);
     }
 
     /// Waits until the page has been drawn a few times.

@@ -3,11 +3,13 @@
 
 use delta_agent::tool::approval::{ApprovalAction, ApprovalPolicy};
 use delta_agent::tool::{Tool, invocation::ToolInvocation};
+use delta_base::redact::is_redaction_of;
 use delta_base::time::Timestamp;
 use delta_llm::llm::CallArguments;
-use delta_run::approval::{ApprovalDecision, ApprovalSource, AskedApproval};
+use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource, AskedApproval};
 use delta_run::state::{PendingCall, RunState};
 use delta_shell::EngineVars;
+use serde_json::Value as Json;
 
 /// Whether a call may start.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,7 +68,8 @@ pub fn plan_approval(
         ApprovalAction::Allow | ApprovalAction::Ask => {}
     }
     if let Some(AskedApproval { request, decision: Some((decision, at)), .. }) = approval {
-        let is_same = request.command_sha256 == tool.command_sha256(invocation, vars);
+        let is_same = request.command_sha256 == tool.command_sha256(invocation, vars)
+            && is_as_shown(request, call, invocation);
         return apply_decision(state, call, decision, *at, is_same);
     }
     if operator.is_some_and(|operator| operator.all) {
@@ -98,6 +101,33 @@ fn apply_decision(
             let first = not_started(state, call, "Denied by the operator; ");
             ApprovalPlan::Deny(with_reason(first, decision.reason.as_deref()))
         }
+    }
+}
+
+/// Whether the person was shown this call: the journal may have been changed.
+fn is_as_shown(request: &ApprovalRequest, call: &PendingCall, invocation: &ToolInvocation) -> bool {
+    let words = request.argv.iter().zip(&invocation.argv);
+    request.tool_name == call.tool
+        && request.argv.len() == invocation.argv.len()
+        && words.into_iter().all(|(shown, word)| is_redaction_of(shown, word))
+        && is_redacted_json(&request.tool_args, &call.arguments.to_value())
+}
+
+/// Whether `redacted` is `value`, but for secrets in its strings.
+fn is_redacted_json(redacted: &Json, value: &Json) -> bool {
+    match (redacted, value) {
+        (Json::String(redacted), Json::String(text)) => is_redaction_of(redacted, text),
+        (Json::Array(redacted), Json::Array(items)) => {
+            redacted.len() == items.len()
+                && redacted.iter().zip(items).all(|(one, other)| is_redacted_json(one, other))
+        }
+        (Json::Object(redacted), Json::Object(fields)) => {
+            redacted.len() == fields.len()
+                && redacted.iter().all(|(name, one)| {
+                    fields.get(name).is_some_and(|other| is_redacted_json(one, other))
+                })
+        }
+        _ => redacted == value,
     }
 }
 

@@ -186,20 +186,34 @@ const fold = (caption, fill, props) => {
 // ---- a run, prepared --------------------------------------------------------------------------------------------
 
 const keys = new Map();
-for (const run of data.runs) {
-  let key = run.id, number = 2;
-  while (keys.has(key)) key = run.id + '~' + number++;
-  keys.set(key, run);
-  run.key = key;
-}
 const home = data.runs[data.roots[0]];
-for (const run of data.runs) {
-  for (const child of run.children) {
-    if (child.run === null) continue;
-    const other = data.runs[child.run];
-    if (!other.above && other !== run && !data.roots.includes(child.run)) other.above = run;
+// Computes what the page needs of its runs; again after an update.
+function prepareRuns() {
+  keys.clear();
+  for (const run of data.runs) {
+    let key = run.id, number = 2;
+    while (keys.has(key)) key = run.id + '~' + number++;
+    keys.set(key, run);
+    run.key = key;
   }
+  for (const run of data.runs) {
+    for (const child of run.children) {
+      if (child.run === null) continue;
+      const other = data.runs[child.run];
+      if (!other.above && other !== run && !data.roots.includes(child.run)) other.above = run;
+    }
+    prepareRun(run);
+  }
+}
+function prepareRun(run) {
   run.requests = [];
+  run.all_rest = run.all_rest || run.rest;
+  run.rest = [...run.all_rest];
+  for (const it of run.iterations) {
+    it.recorded = it.recorded || {before: it.before, around: it.around};
+    it.before = [...it.recorded.before];
+    it.around = [...it.recorded.around];
+  }
   const events = run.iterations.flatMap(it => [...it.before, ...it.around]).concat(run.rest);
   run.fork = events.filter(event => event.type === 'FORK').pop();
   // Everything before the fork was copied from another run.
@@ -230,6 +244,7 @@ for (const run of data.runs) {
   }
   run.rest.forEach(event => add(event.llm));
 }
+prepareRuns();
 // A call that an interruption ended has no exit code, and did not fail.
 function isFailed(call) {
   return !!call.result && call.result.exit_code !== 0 && !(call.result.exit_code === null && call.io && call.io.ended === 'interrupted');
@@ -271,11 +286,13 @@ function drawBar() {
 
 // Generated ids begin with a time, so they differ at their ends: the end is as long as the runs of this page need it,
 // and stays visible where the id is cut.
-const idEnd = (() => {
+let idEnd = 6;
+function measureIds() {
   const ids = [...new Set(data.runs.flatMap(one => [one.id, ...one.children.map(child => child.run_id)]))];
-  for (let length = 6; length <= 12; length++) if (new Set(ids.map(id => id.slice(-length))).size === ids.length) return length;
-  return 6;
-})();
+  for (let length = 6; length <= 12; length++) if (new Set(ids.map(id => id.slice(-length))).size === ids.length) { idEnd = length; return; }
+  idEnd = 6;
+}
+measureIds();
 function idElement(id, kind) {
   return h('span', {class: 'id ' + (kind || ''), title: id}, h('span', {}, id.slice(0, -idEnd)), h('span', {}, id.slice(-idEnd)));
 }
@@ -352,7 +369,8 @@ function drawSide() {
 function drawTop() {
   const top = $('top'), inside = [];
   run.notes.forEach(note => inside.push(h('p', {class: 'banner bad'}, note)));
-  if (run.status === 'RUNNING') inside.push(h('p', {class: 'banner RUNNING'}, 'This run is still active. The page shows it as of ' + clock(data.made_at) + '; run `delta view` again for an update.'));
+  if (data.live !== undefined) inside.push(liveBanner());
+  else if (run.status === 'RUNNING') inside.push(h('p', {class: 'banner RUNNING'}, 'This run is still active. The page shows it as of ' + clock(data.made_at) + '; run `delta view` again for an update.'));
   if (run.hides) inside.push(h('p', {class: 'banner'}, 'Sensitive answers are hidden on this page. The hashes are of the requests as sent.'));
   if (run.task) inside.push(h('div', {class: 'task'}, prose(run.task, run.markdown.task, {lines: 8})));
   const result = run.result;
@@ -466,27 +484,30 @@ function drawTimeline() {
   const timeline = $('timeline');
   if (watcher) watcher.disconnect();
   watcher = new IntersectionObserver(entries => { for (const entry of entries) if (entry.isIntersecting) fill(entry.target); }, {rootMargin: '1200px 0px'});
-  const list = document.createDocumentFragment();
-  articles = run.iterations.map((it, i) => {
-    const article = h('article', {id: 'i' + it.n, tabindex: '-1', 'aria-label': 'Iteration ' + it.n});
-    article.it = it;
-    article.place = i;
-    const lines = Math.min(it.thought.length / 90 + (it.thought ? 1 : 0), 40) + it.before.length * 2;
-    const calls = it.calls.reduce((sum, call) => sum + 50 + 18 * Math.min(((call.result && call.result.seen.text) || '').split('\n', 8).length, 7), 0);
-    article.style.containIntrinsicSize = 'auto ' + Math.round(70 + lines * 22 + calls) + 'px';
-    list.append(article);
-    return article;
-  });
-  if (run.rest.length || !articles.length) {
-    const end = h('div', {class: 'end', id: 'end'});
-    put(end, eventList(run.rest, 'a'));
-    if (!articles.length && !run.rest.length) end.append(h('p', {class: 'empty'}, 'Nothing to show.'));
-    list.append(end);
-  }
-  timeline.replaceChildren(list);
+  articles = run.iterations.map(newArticle);
+  timeline.replaceChildren(...articles);
+  drawEnd();
   articles.forEach(article => watcher.observe(article));
   // Fill the first screen at once, so that nothing moves.
   articles.slice(0, 8).forEach(fill);
+}
+function newArticle(it, i) {
+  const article = h('article', {id: 'i' + it.n, tabindex: '-1', 'aria-label': 'Iteration ' + it.n});
+  article.it = it;
+  article.place = i;
+  const lines = Math.min(it.thought.length / 90 + (it.thought ? 1 : 0), 40) + it.before.length * 2;
+  const calls = it.calls.reduce((sum, call) => sum + 50 + 18 * Math.min(((call.result && call.result.seen.text) || '').split('\n', 8).length, 7), 0);
+  article.style.containIntrinsicSize = 'auto ' + Math.round(70 + lines * 22 + calls) + 'px';
+  return article;
+}
+function drawEnd() {
+  const before = $('end');
+  if (before) before.remove();
+  if (!run.rest.length && articles.length) return;
+  const end = h('div', {class: 'end', id: 'end'});
+  put(end, eventList(run.rest, 'a'));
+  if (!articles.length && !run.rest.length) end.append(h('p', {class: 'empty'}, 'Nothing to show.'));
+  $('timeline').append(end);
 }
 
 function fill(article) {
@@ -892,10 +913,14 @@ function unitsOf(owner, it) {
   return it.units = units;
 }
 function search() {
+  clearMarks();
+  findMatches();
+  at = -1;
+  updateCount();
+}
+function findMatches() {
   needle = $('query').value.toLowerCase();
   matches = [];
-  at = -1;
-  clearMarks();
   if (needle.length > 1 || (needle && needle.charCodeAt(0) > 127)) {
     const order = [run, ...data.runs.filter(other => other !== run)];
     all: for (const owner of order) {
@@ -909,7 +934,6 @@ function search() {
       }
     }
   }
-  updateCount();
 }
 // Goes to the first match if it is in this run. Matches in other runs are only counted.
 function seek() {
@@ -1029,4 +1053,3 @@ addEventListener('keydown', event => {
 });
 addEventListener('beforeprint', () => articles.forEach(fill));
 
-if (home) { show(home); if (location.hash) followHash(); }
