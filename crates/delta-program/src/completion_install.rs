@@ -81,7 +81,7 @@ fn write_script(dir: &Path, path: &Path, script: &str) -> Result<(), String> {
 /// A directory of the user: the variable if it is an absolute path, else `default` in the home directory.
 fn base_dir(variable: &str, default: &str) -> Option<PathBuf> {
     let mut variables = std::env::vars_os();
-    let value = variables.find(|(name, _)| *name == OsString::from(variable));
+    let value = variables.find(|(name, _)| name == variable);
     let chosen = value.map(|(_, value)| PathBuf::from(value)).filter(|path| path.is_absolute());
     chosen.or_else(|| Some(std::env::home_dir()?.join(default)))
 }
