@@ -3,7 +3,6 @@
 use crate::completions::CompletionShell;
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote_path;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// A completion script that was written.
@@ -81,7 +80,7 @@ fn write_script(dir: &Path, path: &Path, script: &str) -> Result<(), String> {
 /// A directory of the user: the variable if it is an absolute path, else `default` in the home directory.
 fn base_dir(variable: &str, default: &str) -> Option<PathBuf> {
     let mut variables = std::env::vars_os();
-    let value = variables.find(|(name, _)| *name == OsString::from(variable));
+    let value = variables.find(|(name, _)| name == variable);
     let chosen = value.map(|(_, value)| PathBuf::from(value)).filter(|path| path.is_absolute());
     chosen.or_else(|| Some(std::env::home_dir()?.join(default)))
 }
