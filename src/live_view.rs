@@ -1,4 +1,4 @@
-//! The page of runs that go on: served on a loopback port until they end.
+//! The page of active runs: served on a loopback port until they end.
 
 use super::continue_run;
 use super::failure::CommandFailure;
@@ -57,7 +57,7 @@ pub fn serve_active_runs(
         AddressOutput::Stdout => drop(stdio::print_text(&format!("{address}\n"))),
     }
     if opens_browser && let Err(failure) = view::open_in_browser(&server.entry_address()) {
-        // The page is served whether somebody looks at it or not.
+        // The page is served without a browser too.
         failure.with_hint(Some(format!("open {address} yourself"))).report();
     }
     while watches.iter_mut().any(RunWatch::is_active) {

@@ -1,4 +1,4 @@
-//! The page of a run that goes on: `delta view --follow` and `delta run --open`.
+//! The page of an active run: `delta view --follow` and `delta run --open`.
 
 use super::super::DELTA;
 use super::browser::Browser;

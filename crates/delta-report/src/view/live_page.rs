@@ -1,10 +1,11 @@
-//! The page of runs that go on: what has changed since a browser last asked.
+//! The page of active runs: what has changed since a browser last asked.
 //!
 //! Each part of the page, an iteration or a message of a request, has the version in which it last changed. So an update
 //! has only what is new, for any number of browsers.
 
 use super::page_redaction::HiddenAnswers;
 use super::{PageOptions, assemble_page, collect_runs, escape_json_for_html};
+use delta_base::json;
 use delta_base::time::Timestamp;
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -15,7 +16,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(400);
 /// Reading the runs takes at most one part in this many of the time.
 const PACE: u32 = 10;
 
-/// A page that is read again as its runs go on.
+/// A page of runs that are read again as they grow.
 #[derive(Debug)]
 pub struct LivePage {
     options: PageOptions,
@@ -78,8 +79,8 @@ impl LivePage {
         let runs: Vec<String> = self.runs.iter().map(LiveRun::to_json).collect();
         let data = format!(
             "{{\"version\":{},\"made_at\":{},\"roots\":{},\"runs\":[{}],\"live\":{}}}",
-            to_json(env!("CARGO_PKG_VERSION")),
-            to_json(self.made_at),
+            json::to_json(env!("CARGO_PKG_VERSION")),
+            json::to_json(&self.made_at),
             self.roots,
             runs.join(","),
             self.version
@@ -97,10 +98,10 @@ impl LivePage {
         Some(format!(
             "{{\"version\":{},\"made_at\":{},\"roots\":{},\"runs\":[{}],\"end\":{}}}",
             self.version,
-            to_json(self.made_at),
+            json::to_json(&self.made_at),
             self.roots,
             runs.join(","),
-            to_json(&self.end)
+            json::to_json(&self.end)
         ))
     }
 
@@ -117,7 +118,7 @@ impl LivePage {
         let next = self.version + 1;
         let now = (self.clock)();
         let (runs, roots, answers) = collect_runs(&self.options);
-        let roots = to_json(roots);
+        let roots = json::to_json(&roots);
         let mut has_changed = self.roots != roots || self.runs.len() != runs.len();
         self.roots = roots;
         self.runs.resize_with(runs.len(), LiveRun::default);
@@ -155,7 +156,8 @@ impl LiveRun {
             let parts: Vec<&str> = parts.iter().map(|part| part.json.as_str()).collect();
             parts.join(",")
         };
-        let (iterations, texts) = (list(&self.iterations), list(&self.texts));
+        let iterations = list(&self.iterations);
+        let texts = list(&self.texts);
         format!("{head},\"iterations\":[{iterations}],\"texts\":[{texts}]}}")
     }
 
@@ -196,10 +198,6 @@ fn list_changes(parts: &[LivePart], version: u64) -> String {
         .map(|(index, part)| format!("[{index},{}]", part.json))
         .collect();
     format!("[{},[{}]]", parts.len(), changed.join(","))
-}
-
-fn to_json(value: impl Serialize) -> String {
-    serde_json::to_string(&value).unwrap_or_default()
 }
 
 #[cfg(test)]

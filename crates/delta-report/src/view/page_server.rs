@@ -1,4 +1,4 @@
-//! Serves one page on a loopback port, to whoever knows its address.
+//! Serves one page on a loopback port, at an address that cannot be guessed.
 //!
 //! The address has a random token. A page of another site cannot read anything here: it does not know the token, and with a
 //! name that it resolved to this host (DNS rebinding) the `Host` header is another one. Requests are small, so HTTP is a
@@ -25,7 +25,7 @@ const UPDATE_TIME: Duration = Duration::from_secs(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the last update is served to browsers that have the page open.
 const END_TIME: Duration = Duration::from_secs(1);
-/// Nobody else frames, caches or reads the answers, and the address goes nowhere.
+/// No other site frames or reads the answers, nothing caches them, and the address goes nowhere.
 const HEADERS: &str = "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nX-Content-Type-Options: nosniff\r\n\
     X-Frame-Options: DENY\r\nCross-Origin-Resource-Policy: same-origin\r\nConnection: close\r\n";
 
@@ -120,7 +120,7 @@ impl ServedPage {
     }
 
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
-        let request = read_request(&mut stream)?;
+        let request = read_http_request(&mut stream)?;
         let HttpAnswer { status, headers, body } = self.respond(&request);
         let length = body.len();
         stream.set_write_timeout(Some(ANSWER_TIME))?;
@@ -132,10 +132,8 @@ impl ServedPage {
 
     fn respond(&self, request: &str) -> HttpAnswer {
         let mut lines = request.split("\r\n");
-        let mut words = lines.next().unwrap_or_default().split(' ');
-        let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0"), None) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
+        let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+        let [method, target, "HTTP/1.1" | "HTTP/1.0"] = words[..] else {
             return refuse("400 Bad Request");
         };
         let hosts: Vec<&str> = lines
@@ -209,7 +207,7 @@ fn refuse(status: &'static str) -> HttpAnswer {
 }
 
 /// Reads a request up to the empty line; none of them has a body.
-fn read_request(stream: &mut TcpStream) -> io::Result<String> {
+fn read_http_request(stream: &mut TcpStream) -> io::Result<String> {
     let deadline = Instant::now() + REQUEST_TIME;
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
