@@ -9,6 +9,7 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod diff_painter;
 mod runs;
 mod workspace;
 

@@ -2,6 +2,7 @@
 
 use super::tool::find_agent_dir;
 use super::{process_environment, run_preparation};
+use anstyle::{AnsiColor, Style};
 use clap::{Args, ValueEnum};
 use delta_author::lint::{LintFinding, LintLevel, lint_agent};
 use delta_base::redact::Secrets;
@@ -33,6 +34,9 @@ pub struct LintArgs {
     #[arg(long, value_enum, default_value_t = LintFormat::Text)]
     format: LintFormat,
 }
+
+const BOLD: Style = Style::new().bold();
+const HELP: Style = AnsiColor::Cyan.on_default().bold();
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum LintThreshold {
@@ -67,12 +71,44 @@ pub fn lint_command(args: &LintArgs) -> ExitCode {
     let allowed = run_preparation::read_import_path();
     let mut findings = lint_agent(&dir, &allowed, &launch);
     findings.retain(|finding| finding.level >= level);
-    let text = match args.format {
-        LintFormat::Text => render_findings_text(&findings),
-        LintFormat::Json => render_findings_json(&findings),
+    match args.format {
+        LintFormat::Text => stdio::print_painted(&render_findings_text(&findings), paint_finding),
+        LintFormat::Json => stdio::print_text(&render_findings_json(&findings)),
     };
-    stdio::print_text(&text);
     if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A line of a finding with colours: the level, the marks below the source, and the word `help`.
+fn paint_finding(line: &str) -> String {
+    let levels = [LintLevel::Error, LintLevel::Warning, LintLevel::Info];
+    for level in levels {
+        let Some(rest) = line.strip_prefix(level.name()).filter(|rest| rest.starts_with('['))
+        else {
+            continue;
+        };
+        if let Some((rule, message)) = rest.split_once("]: ") {
+            let style = level_style(level);
+            let head = format!("{style}{}{rule}]{style:#}", level.name());
+            return format!("{head}{BOLD}: {message}{BOLD:#}");
+        }
+    }
+    let (gutter, marks) = line.split_at(line.find('^').unwrap_or(line.len()));
+    let is_below_source = gutter.trim() == "|" && marks.bytes().all(|byte| byte == b'^');
+    if is_below_source && !marks.is_empty() {
+        return format!("{gutter}{HELP}{marks}{HELP:#}");
+    }
+    match line.strip_prefix("  = help:") {
+        Some(rest) => format!("  = {HELP}help{HELP:#}:{rest}"),
+        None => line.to_owned(),
+    }
+}
+
+fn level_style(level: LintLevel) -> Style {
+    match level {
+        LintLevel::Error => AnsiColor::Red.on_default().bold(),
+        LintLevel::Warning => AnsiColor::Yellow.on_default().bold(),
+        LintLevel::Info => AnsiColor::Blue.on_default().bold(),
+    }
 }
 
 fn render_findings_text(findings: &[LintFinding]) -> String {

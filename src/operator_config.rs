@@ -88,6 +88,11 @@ impl OperatorConfig {
         let text = match durable::read_regular_text(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error)
+                if error.kind() == io::ErrorKind::PermissionDenied && is_of_other_user(&path) =>
+            {
+                String::new()
+            }
             Err(error) => {
                 return Err(CommandFailure::config(
                     format!("could not read {name}: {error}"),
@@ -130,6 +135,12 @@ impl OperatorConfig {
             }
         }
     }
+}
+
+/// Whether the file lies in the directory of another user, as with `sudo` and the HOME of the caller.
+fn is_of_other_user(path: &Path) -> bool {
+    let owner = path.ancestors().skip(1).find(|dir| dir.exists()).map(durable::owner_if_other);
+    owner.flatten().is_some()
 }
 
 /// The path of the configuration file, which need not exist.

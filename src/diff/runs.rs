@@ -1,5 +1,6 @@
 //! `delta diff RUN_A RUN_B`: shows where two runs diverge and what each did from there.
 
+use super::diff_painter::DiffPainter;
 use super::{DiffArgs, EXIT_TROUBLE, RunDiffFormat};
 use crate::continue_run;
 use crate::failure::CommandFailure;
@@ -37,7 +38,11 @@ const STATUS_PREFIX: &str = "= ";
 pub fn diff_runs(args: &DiffArgs, other: &RunArgument) -> ExitCode {
     match render_run_diff(args, other) {
         Ok((text, is_equal)) => {
-            stdio::print_text(&text);
+            let mut painter = DiffPainter::default();
+            match args.format {
+                Some(RunDiffFormat::Json) => stdio::print_text(&text),
+                _ => stdio::print_painted(&text, |line| painter.paint(line)),
+            };
             ExitCode::from(u8::from(!is_equal))
         }
         Err(failure) => {

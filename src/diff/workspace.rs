@@ -1,5 +1,6 @@
 //! `delta diff RUN N M`: compares a workspace at two iterations, as a unified diff in the format of git.
 
+use super::diff_painter::DiffPainter;
 use super::{DiffArgs, EXIT_TROUBLE};
 use crate::failure::CommandFailure;
 use crate::restore_point::{self, RestorePoint};
@@ -22,7 +23,8 @@ pub fn diff_workspace(args: &DiffArgs, from: &RestorePoint, to: &RestorePoint) -
     match render_workspace_diff(args, from, to) {
         Ok(text) if text.is_empty() => ExitCode::SUCCESS,
         Ok(text) => {
-            stdio::print_text(&text);
+            let mut painter = DiffPainter::default();
+            stdio::print_painted(&text, |line| painter.paint(line));
             ExitCode::FAILURE
         }
         Err(failure) => match failure.report() {

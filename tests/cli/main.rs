@@ -16,6 +16,7 @@ mod ask_human;
 mod budget;
 mod coding_agent;
 mod coding_projects;
+mod colours;
 mod context;
 mod context_budget;
 mod context_command;

@@ -82,8 +82,8 @@ fn with_sessions() -> (Sandbox, [String; 2]) {
 fn c_11_6_bash_completes_what_delta_knows() {
     let sandbox = sandbox();
     let offered = |words: &[&str]| offered(&sandbox, words);
-    assert_eq!(offered(&["co"]), ["continue", "context", "completions"]);
-    assert_eq!(offered(&["run", "--a"]), ["--agent"]);
+    assert_eq!(offered(&["co"]), ["continue", "context", "config", "completions"]);
+    assert_eq!(offered(&["run", "--ag"]), ["--agent"]);
     assert_eq!(offered(&["run", "--format", ""]), ["text", "json", "raw", "jsonl"]);
     assert_eq!(
         offered(&["init", "-t", ""]),
@@ -91,8 +91,8 @@ fn c_11_6_bash_completes_what_delta_knows() {
     );
     assert_eq!(offered(&["tool", "expand", "agent/a"]), ["agent/agent.yaml"]);
     assert_eq!(offered(&["t"]), ["test", "tool", "trust"]);
-    assert_eq!(offered(&["man", "co"]), ["continue", "context", "completions"]);
-    assert_eq!(offered(&["man", "tool", ""]), ["expand", "lint", "migrate", "--help"]);
+    assert_eq!(offered(&["man", "co"]), ["continue", "context", "config", "completions"]);
+    assert_eq!(offered(&["man", "tool", ""]), ["expand", "lint", "migrate", "--all", "--help"]);
     assert_eq!(offered(&["continue", "-w", "my\\ work", "f"]), ["first"]);
 }
 
@@ -303,13 +303,94 @@ fn c_11_7_every_command_of_sessions_at_a_terminal_has_a_manual_page() {
 }
 
 #[test]
+fn c_11_7_all_pages_are_written_to_a_directory() {
+    let sandbox = Sandbox::new(DELTA);
+    let dir = "home/.local/share/man/man1";
+    let write = || sandbox.delta(["man", "--all", dir]).output().expect_code(0);
+    let ran = write();
+    let files = sandbox.files(dir);
+    assert_eq!(ran.stderr, format!("Wrote {} pages to {dir}\n", files.len()));
+    assert!(files.len() > 25 && !files.iter().any(|file| file.contains("help")), "{files:?}");
+    for name in ["delta", "delta-run", "delta-tool-lint", "delta-rm"] {
+        let words: Vec<&str> = name.split('-').skip(1).collect();
+        let page = sandbox.delta(["man"].iter().chain(&words).copied()).output().stdout;
+        assert_eq!(sandbox.read(&format!("{dir}/{name}.1")), page, "{name}");
+    }
+    // A newer version replaces them.
+    sandbox.write(&format!("{dir}/delta.1"), "older");
+    write();
+    assert_ne!(sandbox.read(&format!("{dir}/delta.1")), "older");
+    sandbox.delta(["man", "run", "--all", dir]).output().expect_code(2);
+    sandbox.write("file", "");
+    let refused = sandbox.delta(["man", "--all", "file/x"]).output().expect_code(1).stderr;
+    assert!(refused.starts_with("error: could not create the directory file/x: "), "{refused}");
+    if has("man") {
+        let path = sandbox.path("home/.local/share/man").display().to_string();
+        let output = Command::new("man").args(["-M", &path, "delta-rm"]).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(shown.contains("Remove runs"), "{shown}");
+    }
+}
+
+#[test]
+fn c_11_6_completions_are_installed_where_the_shell_looks() {
+    let sandbox = sandbox();
+    let install =
+        |more: &[&str]| sandbox.delta(["completions", "--install"].iter().chain(more).copied());
+    let ran = install(&["bash"]).output().normal(&sandbox);
+    let note = "Note: bash loads it with the package bash-completion, in new shells\n";
+    ran.expect(0, "DIR/home/.local/share/bash-completion/completions/delta\n", note);
+    let script = sandbox.delta(["completions", "bash"]).output().stdout;
+    let file = "home/.local/share/bash-completion/completions/delta";
+    assert_eq!(sandbox.read(file), script);
+    sandbox.write(file, "older");
+    install(&[]).env("SHELL", "/bin/bash").output().expect_code(0);
+    assert_eq!(sandbox.read(file), script);
+    let data = sandbox.path("data");
+    let ran = install(&["zsh"]).env("XDG_DATA_HOME", &data).output().normal(&sandbox);
+    let note = "Note: zsh loads it if ~/.zshrc has this line before compinit: fpath=(DIR/data/zsh/site-functions $fpath)\n";
+    ran.expect(0, "DIR/data/zsh/site-functions/_delta\n", note);
+    install(&["fish"]).output().normal(&sandbox).expect(
+        0,
+        "DIR/home/.config/fish/completions/delta.fish\n",
+        "",
+    );
+    for shell in ["/bin/tcsh", ""] {
+        let refused = install(&[]).env("SHELL", shell).output().expect_code(2).stderr;
+        assert!(
+            refused.ends_with("help: name the shell: `delta completions bash --install`\n"),
+            "{refused}"
+        );
+    }
+    sandbox.delta(["completions"]).output().expect_code(2);
+    if has("zsh") {
+        // The first completion loads the file and answers.
+        let script = r#"
+            fpath=(data/zsh/site-functions $fpath)
+            autoload -Uz compinit && compinit -u -d dump
+            _describe() { print -rl -- "${(P@)3}" }
+            words=(delta continue -w 'my work' --run-id '') CURRENT=6
+            $_comps[delta]"#;
+        let ran = shell(&sandbox, "zsh", &["-f", "-c", script]).expect_code(0);
+        assert_eq!(ran.stdout, "last:first COMPLETED a: b\nfirst:COMPLETED a: b\n");
+    }
+    if has("fish") {
+        let script = "complete -C \"delta continue -w 'my work' --run-id \"";
+        let ran = shell(&sandbox, "fish", &["-c", script]).expect_code(0);
+        assert_eq!(ran.stdout, "last\tfirst COMPLETED a: b\nfirst\tCOMPLETED a: b\n");
+    }
+}
+
+#[test]
 fn c_11_7_a_page_that_is_not_there_is_a_usage_error() {
     let sandbox = Sandbox::new(DELTA);
     let ran = sandbox.delta(["man", "tool", "nope"]).output().expect_code(2);
-    let error = "error: there is no command `tool nope`\n\nUsage: delta man [COMMAND]...\n";
+    let error =
+        "error: there is no command `tool nope`\n\nUsage: delta man [OPTIONS] [COMMAND]...\n";
     assert!(ran.stderr.starts_with(error), "{}", ran.stderr);
     let sandbox = Sandbox::new(&SESSIONS);
     let ran = sandbox.delta(["man", "nope"]).output().expect_code(2);
-    let error = "error: there is no command `nope`\n\nUsage: delta-sessions man [COMMAND]...\n";
+    let error =
+        "error: there is no command `nope`\n\nUsage: delta-sessions man [OPTIONS] [COMMAND]...\n";
     assert!(ran.stderr.starts_with(error), "{}", ran.stderr);
 }

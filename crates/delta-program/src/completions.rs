@@ -4,7 +4,7 @@
 //! The script calls the program with an environment variable set, so the candidates are what this program knows: its
 //! options, and the runs and workspaces that exist.
 
-use crate::stdio;
+use crate::{completion_install, stdio};
 use clap::{Args, ValueEnum};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
@@ -32,8 +32,12 @@ static CURRENT_PROGRAM: OnceLock<CliProgram> = OnceLock::new();
 /// Print the completion script for a shell
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// Shell to print the script for
-    shell: CompletionShell,
+    /// Shell to print the script for [default with --install: the one in $SHELL]
+    #[arg(required_unless_present = "install")]
+    shell: Option<CompletionShell>,
+    /// Write the script to the file from which the shell loads it, and print the path of the file
+    #[arg(long)]
+    install: bool,
 }
 
 /// The installation instructions at the end of the help of `completions`.
@@ -41,7 +45,9 @@ pub struct CompletionsArgs {
 macro_rules! installation {
     ($program:literal) => {
         concat!(
-            "Load it when the shell starts:\n  bash  echo 'source <(",
+            "Install it:\n  ",
+            $program,
+            " completions --install\n\nOr load it when the shell starts:\n  bash  echo 'source <(",
             $program,
             " completions bash)' >> ~/.bashrc\n  zsh   echo 'source <(",
             $program,
@@ -53,7 +59,7 @@ macro_rules! installation {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum CompletionShell {
+pub(crate) enum CompletionShell {
     Bash,
     Zsh,
     Fish,
@@ -62,17 +68,44 @@ enum CompletionShell {
 /// The script for bash. The one of clap_complete neither handles how bash splits `--option=value` nor quotes candidates.
 const BASH_SCRIPT: &str = include_str!("completions.bash");
 
-/// Prints the completion script of `program`. Returns the exit code.
+/// Prints the completion script of `program`, or installs it. Returns the exit code.
 pub fn print_completions(args: &CompletionsArgs, program: &CliProgram) -> ExitCode {
+    let Some(shell) = args.shell.or_else(completion_install::users_shell) else {
+        let name = program.name;
+        stdio::print_error_line("error: SHELL names no shell with completions: bash, zsh or fish");
+        stdio::print_error_line(&format!(
+            "help: name the shell: `{name} completions bash --install`"
+        ));
+        return ExitCode::from(2);
+    };
+    let script = completion_script(shell, program);
+    if !args.install {
+        stdio::print_text(&script);
+        return ExitCode::SUCCESS;
+    }
+    match completion_install::install_script(shell, program.name, &script) {
+        Ok(installed) => {
+            stdio::print_text(&format!("{}\n", installed.path.display()));
+            if let Some(note) = installed.note {
+                stdio::print_error_line(&format!("Note: {note}"));
+            }
+            ExitCode::SUCCESS
+        }
+        Err(reason) => {
+            stdio::print_error_line(&format!("error: {reason}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn completion_script(shell: CompletionShell, program: &CliProgram) -> String {
     let CliProgram { name, completion_variable, .. } = program;
-    let shell: &dyn EnvCompleter = match args.shell {
+    let shell: &dyn EnvCompleter = match shell {
         CompletionShell::Bash => {
-            let script = BASH_SCRIPT
+            return BASH_SCRIPT
                 .replace("@PROGRAM@", name)
                 .replace("@VARIABLE@", completion_variable)
                 .replace("@NAME@", &name.replace('-', "_"));
-            stdio::print_text(&script);
-            return ExitCode::SUCCESS;
         }
         CompletionShell::Zsh => &Zsh,
         CompletionShell::Fish => &Fish,
@@ -81,8 +114,7 @@ pub fn print_completions(args: &CompletionsArgs, program: &CliProgram) -> ExitCo
     shell
         .write_registration(completion_variable, name, name, name, &mut script)
         .expect("writing to memory does not fail");
-    stdio::print_text(&String::from_utf8_lossy(&script));
-    ExitCode::SUCCESS
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 /// Answers a completion request of the shell. Returns false for an ordinary call, which the caller then handles.

@@ -1,6 +1,7 @@
 //! Code that every program of delta shares: standard streams, numbers in arguments, completions, manual pages and
 //! panics.
 
+mod completion_install;
 pub mod completions;
 pub mod environment_block;
 pub mod man;

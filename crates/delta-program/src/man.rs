@@ -3,10 +3,12 @@
 use crate::completions::{self, CliProgram};
 use crate::stdio;
 use clap::error::ErrorKind;
-use clap::{Args, Command};
+use clap::{Args, Command, ValueHint};
 use clap_complete::engine::ArgValueCandidates;
 use clap_mangen::Man;
+use delta_base::durable::{self, FileError};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Print a manual page
@@ -15,6 +17,9 @@ pub struct ManArgs {
     /// Command to document [default: the program itself]
     #[arg(add = ArgValueCandidates::new(completions::manual_page_candidates))]
     command: Vec<String>,
+    /// Write the pages of all commands to files in DIR, such as ~/.local/share/man/man1
+    #[arg(long, value_name = "DIR", conflicts_with = "command", value_hint = ValueHint::DirPath)]
+    all: Option<PathBuf>,
 }
 
 /// The examples at the end of the help of `man`, for a program and one of its commands.
@@ -30,21 +35,29 @@ macro_rules! pages {
             $command,
             " | man -l -\n  ",
             $program,
-            " man ",
-            $command,
-            " > ~/.local/share/man/man1/",
+            " man --all ~/.local/share/man/man1   # then `man ",
             $program,
-            "-",
-            $command,
-            ".1"
+            "` shows it"
         )
     };
 }
 
-/// Prints the manual page of a command in roff. Returns the exit code: 2 when there is no such command.
+/// Prints the manual page of a command in roff, or writes the pages of all commands. Returns the exit code: 2 when there is no such command.
 pub fn print_manual_page(args: &ManArgs, program: &CliProgram) -> ExitCode {
     let mut root = (program.command)();
     root.build();
+    if let Some(dir) = &args.all {
+        return match write_all_pages(program, &root, dir) {
+            Ok(count) => {
+                stdio::print_error_line(&format!("Wrote {count} pages to {}", dir.display()));
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                stdio::print_error_line(&format!("error: {error}"));
+                ExitCode::FAILURE
+            }
+        };
+    }
     let mut command = &root;
     for name in &args.command {
         match command.find_subcommand(name) {
@@ -62,6 +75,33 @@ pub fn print_manual_page(args: &ManArgs, program: &CliProgram) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes the pages of the program and of all its commands to files in `dir`; returns their number.
+fn write_all_pages(program: &CliProgram, root: &Command, dir: &Path) -> Result<usize, FileError> {
+    durable::ensure_shared_dir(dir)?;
+    let mut remaining = vec![root];
+    let mut count = 0;
+    while let Some(command) = remaining.pop() {
+        let name = command.get_display_name().unwrap_or(command.get_name());
+        let path = dir.join(format!("{name}.1"));
+        let page = render_manual_page(program, command).map_err(|source| FileError {
+            action: "render",
+            path: path.clone(),
+            source,
+        })?;
+        if path.exists() {
+            durable::replace_shared_synced(&path, &page)?;
+        } else {
+            durable::create_shared_synced(&path, &page)?;
+        }
+        count += 1;
+        let subcommands = command.get_subcommands();
+        remaining.extend(
+            subcommands.filter(|command| !command.is_hide_set() && command.get_name() != "help"),
+        );
+    }
+    Ok(count)
 }
 
 fn report_unknown_command(mut root: Command, name: &str) -> ExitCode {

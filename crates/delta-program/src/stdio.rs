@@ -20,6 +20,22 @@ pub fn print_styled(text: &str) -> bool {
     print_unchanged(text).is_ok()
 }
 
+/// Prints text on stdout as [`print_text`] does; at a terminal with colours, as `paint` shows each line.
+pub fn print_painted(text: &str, mut paint: impl FnMut(&str) -> String) -> bool {
+    if anstream::AutoStream::choice(&io::stdout()) == anstream::ColorChoice::Never {
+        return print_text(text);
+    }
+    let text = clean_for_terminal(text, strip_terminal_controls);
+    let painted: String = text
+        .split_inclusive('\n')
+        .map(|line| match line.strip_suffix('\n') {
+            Some(line) => paint(line) + "\n",
+            None => paint(line),
+        })
+        .collect();
+    print_unchanged(&painted).is_ok()
+}
+
 /// Prints lines of JSON on stdout, on a terminal with escapes for control characters. Returns false when nothing reads
 /// stdout.
 pub fn print_json(text: &str) -> bool {

@@ -109,7 +109,7 @@ fn is_as_shown(request: &ApprovalRequest, call: &PendingCall, invocation: &ToolI
     let words = request.argv.iter().zip(&invocation.argv);
     request.tool_name == call.tool
         && request.argv.len() == invocation.argv.len()
-        && words.into_iter().all(|(shown, word)| is_redaction_of(shown, word))
+        && words.into_iter().all(|(recorded, word)| is_redaction_of(recorded, word))
         && is_redacted_json(&request.tool_args, &call.arguments.to_value())
 }
 

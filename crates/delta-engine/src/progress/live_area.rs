@@ -89,7 +89,7 @@ impl LiveArea {
             is_erasable: options.is_erasable,
             has_colours: has_colours(&std::io::stderr()),
         }));
-        lock_screen(&screen).paint();
+        // Nothing is painted yet: the line of a call that ends at once would only flicker.
         let (stop_sender, stopped) = mpsc::channel::<()>();
         let painted = Arc::clone(&screen);
         let thread = thread::Builder::new().spawn(move || {

@@ -168,8 +168,62 @@ impl PartialLine {
 
     /// The text of the line; `None` if it has none.
     fn line(&self) -> Option<String> {
-        let text = String::from_utf8_lossy(&self.bytes);
+        // The rest of a character that is cut off at the end is still to come.
+        let complete = match str::from_utf8(&self.bytes) {
+            Err(error) if error.error_len().is_none() => &self.bytes[..error.valid_up_to()],
+            _ => &self.bytes,
+        };
+        let text = String::from_utf8_lossy(complete);
         let line = strip_terminal_controls(&text).trim_end().to_owned();
         (!line.is_empty()).then_some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anstream::adapter::strip_str;
+    use delta_base::redact::answer_redactor;
+
+    fn tail(pieces: &[&[u8]], max_lines: usize, columns: usize) -> Vec<String> {
+        let mut tail = OutputTail::new(max_lines, [(); 2].map(|()| answer_redactor(&[])));
+        pieces.iter().for_each(|piece| tail.push(false, piece));
+        tail.layout(columns).iter().map(|row| strip_str(row).to_string()).collect()
+    }
+
+    #[test]
+    fn c_25_4_the_last_lines_of_output_are_shown_however_it_is_split() {
+        let output = "one\ntwo ä日\r\n\nfour\x1b[31m\n10%\r50%\r100%".as_bytes();
+        for size in 1..output.len() {
+            let pieces: Vec<&[u8]> = output.chunks(size).collect();
+            let expected = ["  │ two ä日", "  │", "  │ four", "  │ 100%"];
+            assert_eq!(tail(&pieces, 4, 80), expected, "pieces of {size}");
+        }
+        assert_eq!(tail(&[b"a\nb\n"], 1, 80), ["  │ b"]);
+        assert_eq!(tail(&["日本語".as_bytes()], 1, 9), ["  │ 日本…"]);
+        assert_eq!(tail(&[&"ä".as_bytes()[..1]], 1, 80), [""; 0]);
+        let long = vec![b'x'; 3 * MAX_PARTIAL_BYTES];
+        assert_eq!(tail(&[&long, b"\nnext"], 2, 8), ["  │ xxx…", "  │ next"]);
+    }
+
+    #[test]
+    fn c_25_4_a_block_grows_as_if_it_was_complete_from_the_start() {
+        let text = "\nFirst words, that wrap.\r\n\n  - 日本語の テキスト\x1b[2J\n- b\n\n";
+        for room in [8, 20, 78] {
+            let mut whole = TextBlock::new("•", Style::new(), answer_redactor(&[]));
+            whole.push(text);
+            for size in 1..9 {
+                let mut block = TextBlock::new("•", Style::new(), answer_redactor(&[]));
+                let mut chars = text.chars().peekable();
+                while chars.peek().is_some() {
+                    let piece: String = chars.by_ref().take(size).collect();
+                    block.push(&piece);
+                    block.layout(room);
+                }
+                assert_eq!(block.layout(room), whole.layout(room), "{room} columns, by {size}");
+            }
+            let rows = whole.layout(room);
+            assert!(rows.last().is_some_and(|row| row.contains("- b")), "{rows:?}");
+        }
     }
 }

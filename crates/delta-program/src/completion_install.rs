@@ -1,0 +1,98 @@
+//! Where each shell looks for completion scripts of programs, and the file that makes it load ours.
+
+use crate::completions::CompletionShell;
+use delta_base::durable;
+use delta_base::shell_quote::shell_quote_path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// A completion script that was written.
+pub struct InstalledScript {
+    /// Its file.
+    pub path: PathBuf,
+    /// What the shell needs besides, if that cannot be taken for granted.
+    pub note: Option<String>,
+}
+
+/// Writes `script`, the completion script of the program `name`, to the file from which `shell` loads it.
+///
+/// # Errors
+/// The reason why it could not be written.
+pub fn install_script(
+    shell: CompletionShell,
+    name: &str,
+    script: &str,
+) -> Result<InstalledScript, String> {
+    let data = base_dir("XDG_DATA_HOME", ".local/share");
+    let (dir, file_name, script) = match shell {
+        CompletionShell::Bash => (
+            data.map(|data| data.join("bash-completion/completions")),
+            name.to_owned(),
+            script.into(),
+        ),
+        CompletionShell::Zsh => (
+            data.map(|data| data.join("zsh/site-functions")),
+            format!("_{name}"),
+            autoloaded(script, name),
+        ),
+        CompletionShell::Fish => {
+            let config = base_dir("XDG_CONFIG_HOME", ".config");
+            (
+                config.map(|config| config.join("fish/completions")),
+                format!("{name}.fish"),
+                script.into(),
+            )
+        }
+    };
+    let dir = dir.ok_or("HOME is not set")?;
+    let path = dir.join(file_name);
+    write_script(&dir, &path, &script)?;
+    let note = match shell {
+        CompletionShell::Bash => {
+            Some("bash loads it with the package bash-completion, in new shells".to_owned())
+        }
+        CompletionShell::Zsh => {
+            let dir = shell_quote_path(&dir);
+            Some(format!(
+                "zsh loads it if ~/.zshrc has this line before compinit: fpath=({dir} $fpath)"
+            ))
+        }
+        CompletionShell::Fish => None,
+    };
+    Ok(InstalledScript { path, note })
+}
+
+/// The script as the function that zsh loads at the first completion, which it then has to answer, too.
+fn autoloaded(script: &str, name: &str) -> String {
+    let completer = format!("_clap_dynamic_completer_{}", name.replace('-', "_"));
+    format!("{script}\nif [ \"$funcstack[1]\" = \"_{name}\" ]; then {completer} \"$@\"; fi\n")
+}
+
+fn write_script(dir: &Path, path: &Path, script: &str) -> Result<(), String> {
+    durable::ensure_shared_dir(dir).map_err(|error| error.to_string())?;
+    let written = if path.exists() {
+        durable::replace_shared_synced(path, script.as_bytes())
+    } else {
+        durable::create_shared_synced(path, script.as_bytes())
+    };
+    written.map_err(|error| error.to_string())
+}
+
+/// A directory of the user: the variable if it is an absolute path, else `default` in the home directory.
+fn base_dir(variable: &str, default: &str) -> Option<PathBuf> {
+    let mut variables = std::env::vars_os();
+    let value = variables.find(|(name, _)| name == variable);
+    let chosen = value.map(|(_, value)| PathBuf::from(value)).filter(|path| path.is_absolute());
+    chosen.or_else(|| Some(std::env::home_dir()?.join(default)))
+}
+
+/// The shell of the user, from the variable SHELL.
+pub fn users_shell() -> Option<CompletionShell> {
+    let (_, shell) = std::env::vars_os().find(|(name, _)| name == "SHELL")?;
+    match Path::new(&shell).file_name()?.to_str()? {
+        "bash" => Some(CompletionShell::Bash),
+        "zsh" => Some(CompletionShell::Zsh),
+        "fish" => Some(CompletionShell::Fish),
+        _ => None,
+    }
+}
