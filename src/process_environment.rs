@@ -30,6 +30,15 @@ pub fn variables() -> &'static EnvMap {
     VARIABLES.get_or_init(|| std::env::vars_os().collect())
 }
 
+/// The variables without keys, for programs that show a page.
+pub fn variables_without_keys() -> EnvMap {
+    let mut rest = variables().clone();
+    for name in api_key_variables(variables(), None) {
+        rest.remove(OsStr::new(&name));
+    }
+    rest
+}
+
 /// A variable that is set, not empty, and UTF-8.
 pub fn variable(name: &str) -> Option<String> {
     let value = variables().get(OsStr::new(name))?.to_str()?;

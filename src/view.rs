@@ -147,7 +147,7 @@ fn is_page(file: &Path) -> io::Result<bool> {
 /// Opens the page, a file or an address, with the default application.
 pub fn open_in_browser(page: &str) -> Result<(), CommandFailure> {
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    let env = process_environment::variables().clone().into();
+    let env = process_environment::variables_without_keys().into();
     let launch = LaunchContext { cwd, env, secrets: Secrets::default(), containment: None };
     let opener = OPENERS.iter().find(|name| process::find_program(name, &launch).is_ok());
     let hint = || Some(format!("open {page} yourself"));

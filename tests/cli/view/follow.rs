@@ -190,13 +190,18 @@ fn c_18_10_run_opens_its_page_and_neither_waits_for_it_nor_fails_with_it() {
     );
     sandbox.write_program(
         "bin/xdg-open",
-        "#!/bin/sh\nprintf %s \"$1\" > opened.part; mv opened.part opened\n",
+        "#!/bin/sh\nprintf %s \"$1$OPENAI_API_KEY\" > opened.part; mv opened.part opened\n",
     );
     let path = format!("{}:{}", sandbox.path("bin").display(), std::env::var("PATH").unwrap());
-    let run = sandbox.run_command("task", &["--open"]).env("PATH", path).spawn();
+    let run = sandbox
+        .run_command("task", &["--open"])
+        .env("PATH", path)
+        .env("OPENAI_API_KEY", "sk-123456789")
+        .spawn();
     wait_for_request(&sandbox, 1);
     wait::until("the opener", || sandbox.path("opened").exists().then_some(()));
     let entry = sandbox.read("opened");
+    assert!(!entry.contains("sk-"), "a browser needs no key");
     let mut browser = Browser::start();
     browser.open_address(&entry);
     browser.settle();

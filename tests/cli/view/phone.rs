@@ -30,7 +30,7 @@ fn c_18_1_a_phone_shows_status_and_id_and_nothing_overflows() {
         .value("[document.documentElement.scrollWidth, innerWidth, Math.round(scrollY) > 300]");
     assert_eq!(sizes, json!([390, 390, true]));
     // Wherever the page is scrolled to, the parts of the bar are inside the screen and not cut to nothing.
-    let visible = "[...document.querySelectorAll('#bar .chip, #bar .id, #bar b, #query, #theme')].map(one => { const area = one.getBoundingClientRect(); return area.top >= 0 && area.bottom <= 100 && area.left >= 0 && area.right <= 390 && area.width > 10; })";
+    let visible = "[...document.querySelectorAll('#bar .chip, #bar .id, #bar b, #query, #theme')].map(one => { const area = one.getBoundingClientRect(); return area.top >= 0 && area.bottom <= 100 && area.left >= 0 && area.right <= 390 && area.width > 6; })";
     assert_eq!(browser.value(visible), json!([true, true, true, true, true]));
     let covered = "document.querySelector('#i2').getBoundingClientRect().top >= document.querySelector('#bar').offsetHeight - 1";
     browser.value("location.hash = ''; location.hash = '#i2'");

@@ -294,7 +294,9 @@ function measureIds() {
 }
 measureIds();
 function idElement(id, kind) {
-  return h('span', {class: 'id ' + (kind || ''), title: id}, h('span', {}, id.slice(0, -idEnd)), h('span', {}, id.slice(-idEnd)));
+  const el = h('span', {class: 'id ' + (kind || ''), title: id}, h('span', {}, id.slice(0, -idEnd)), h('span', {}, id.slice(-idEnd)));
+  el.style.setProperty('--chars', Math.min(id.length, idEnd + 4));
+  return el;
 }
 
 function tree(list, seen) {
