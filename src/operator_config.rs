@@ -137,7 +137,7 @@ impl OperatorConfig {
     }
 }
 
-/// Whether the file lies in the directory of another user, as with `sudo` and the HOME of the caller.
+/// Whether the file is in the directory of another user, as with `sudo` and the HOME of the caller.
 fn is_of_other_user(path: &Path) -> bool {
     let owner = path.ancestors().skip(1).find(|dir| dir.exists()).map(durable::owner_if_other);
     owner.flatten().is_some()

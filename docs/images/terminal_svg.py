@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Draw the output of a terminal session as an SVG: `terminal_svg.py < terminal.bytes > run.svg`.
 
-It understands what delta prints: text, carriage returns, line feeds, "erase line" and SGR attributes.
+It understands what delta prints: text, carriage returns, line feeds, "erase line", "erase below", "cursor up" and SGR
+attributes.
 """
 
 import re
@@ -45,23 +46,35 @@ def apply_sgr(style, parameters):
 def read_screen(text):
     """The lines of the screen, each a list of (character, style)."""
     lines = [[]]
+    row = 0
     column = 0
     style = PLAIN
+
+    def next_line():
+        nonlocal row, column
+        row += 1
+        column = 0
+        if row == len(lines):
+            lines.append([])
+
     for parameters, command, control, printed in TOKEN.findall(text):
         if command == "m":
             style = apply_sgr(style, parameters)
         elif command == "K":
-            lines[-1] = []
+            lines[row] = []
+        elif command == "J":
+            lines[row] = lines[row][:column]
+            del lines[row + 1:]
+        elif command == "A":
+            row = max(0, row - int(parameters or 1))
         elif control == "\r":
             column = 0
         elif control == "\n":
-            lines.append([])
-            column = 0
+            next_line()
         for character in printed:
             if column == COLUMNS:
-                lines.append([])
-                column = 0
-            line = lines[-1]
+                next_line()
+            line = lines[row]
             line.extend([(" ", PLAIN)] * (column - len(line)))
             line[column:column + 1] = [(character, style)]
             column += 1

@@ -3,7 +3,6 @@
 use crate::completions::CompletionShell;
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote_path;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// A completion script that was written.

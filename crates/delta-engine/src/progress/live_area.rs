@@ -62,7 +62,8 @@ struct LiveScreen {
     output: OutputTail,
     status: Option<LiveStatus>,
     started: Instant,
-    last_paint: Option<Instant>,
+    /// When the area was painted last, or started.
+    last_update: Instant,
     /// When the last piece of an answer arrived.
     last_piece: Option<Instant>,
     is_erasable: bool,
@@ -84,12 +85,12 @@ impl LiveArea {
             ),
             status: Some(status),
             started: Instant::now(),
-            last_paint: None,
+            // The line of a call that ends at once would only flicker.
+            last_update: Instant::now(),
             last_piece: None,
             is_erasable: options.is_erasable,
             has_colours: has_colours(&std::io::stderr()),
         }));
-        // Nothing is painted yet: the line of a call that ends at once would only flicker.
         let (stop_sender, stopped) = mpsc::channel::<()>();
         let painted = Arc::clone(&screen);
         let thread = thread::Builder::new().spawn(move || {
@@ -198,7 +199,7 @@ impl LiveScreen {
     }
 
     fn paint_if_due(&mut self) {
-        if self.last_paint.is_none_or(|last| last.elapsed() >= UPDATE_INTERVAL) {
+        if self.last_update.elapsed() >= UPDATE_INTERVAL {
             self.paint();
         }
     }
@@ -301,7 +302,7 @@ impl LiveScreen {
         if sequence.is_empty() {
             return;
         }
-        self.last_paint = Some(Instant::now());
+        self.last_update = Instant::now();
         // stderr is not buffered: one write.
         let _ = std::io::stderr().write_all(sequence.as_bytes());
     }
