@@ -309,7 +309,12 @@ impl ClaimedRun {
         }
         if is_orphaned {
             let pid = start.process.pid;
-            let text = format!("[Janitor] Cleaned up orphaned run: Process {pid} no longer exists");
+            let iteration = run.state().iterations;
+            // Scripts may look for the first line.
+            let text = format!(
+                "[Janitor] Cleaned up orphaned run: Process {pid} no longer exists\n\
+                 the last process of the run died after iteration {iteration}"
+            );
             run.notify(RunNotice::Warning(&text));
             run.record(run.state().engine_end(&run.id, RunStatus::Interrupted));
         }
@@ -332,7 +337,7 @@ impl ClaimedRun {
             operator_state::print_unsealed_note(options, &missing.reason());
         }
         let budget = agent.open_budget(&self.id, &self.dir, options, self.folded.spent, &cancel)?;
-        let observer = run_preparation::open_run_observer(options, &self.dir, self.state())?;
+        let observer = run_preparation::open_run_observer(options, &self.dir, self.state(), &cancel)?;
         let last_start = self.start.clone();
         workspace::ensure_run_subdirs(&self.dir)?;
         let epoch = self.ownership.epoch();

@@ -384,6 +384,10 @@ impl PreparedAgent {
             self.warn_of_missing_programs(run, &environment);
         }
         let provider = self.connect_llm(&environment)?;
+        if !options.quiet && terminal::is_stderr_terminal() {
+            let next = ContinueCommand::from_state(run.state());
+            cancel.set_last_words(format!("\nStopped at once. Continue with: {next}\n"));
+        }
         let human = options.human_prompt(&cancel);
         let snapshots = self.open_snapshots(run, options)?;
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
@@ -587,6 +591,7 @@ pub fn open_run_observer(
     options: &RunOptions,
     run_dir: &Path,
     before: &RunState,
+    cancel: &CancelToken,
 ) -> Result<RunObserver, CommandFailure> {
     let mut progress = ProgressPrinter::new(
         options.verbosity(),
@@ -598,6 +603,7 @@ pub fn open_run_observer(
     }
     progress.log_to(LogFile::open(&run_dir.join("engine.log"))?);
     progress.load_state(before);
+    progress.report_stopping(cancel);
     if terminal::is_stdout_terminal() {
         match options.format {
             OutputFormat::Text => progress.omit_result_and_error(),
@@ -628,34 +634,53 @@ fn print_next_steps(options: &RunOptions, run: &Run) {
     let state = run.state();
     let next = ContinueCommand::from_state(state);
     let is_redundant = options.quiet || prints_summary_to_terminal(options.format);
-    if let (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) =
-        (state.status, state.human_request())
-    {
-        stdio::print_error_line("The agent is waiting for your approval:");
-        stdio::print_error_line(&format!("  {}", next.to_reply("approve")));
-        stdio::print_error_line(&format!("  {} -m REASON", next.to_reply("deny")));
-        return;
-    }
-    match state.status {
-        Some(RunStatus::WaitingForInput) if state.has_left_processes => {
-            stdio::print_error_line("The agent is waiting for your answer. Give it with:");
-            stdio::print_error_line(&format!("  {next} -m ANSWER"));
+    match (state.status, state.human_request()) {
+        (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) => {
+            stdio::print_error_line("The agent is waiting for your approval:");
+            print_approval_commands(&next, terminal::can_prompt_person());
         }
-        Some(RunStatus::WaitingForInput) => {
-            let response = run.dir.join("interaction/response.txt");
-            stdio::print_error_line(
-                "The agent is waiting for your answer. Give it in one of two ways:",
-            );
-            stdio::print_error_line(&format!("  {next} -m ANSWER"));
-            stdio::print_error_line(&format!("  write it to {}", response.display()));
-            stdio::print_error_line(&format!("    and then: {next}"));
-        }
-        Some(RunStatus::Interrupted) if !is_redundant => {
-            print_continue_command(&next);
-        }
-        Some(RunStatus::Failed) if !is_redundant => {
+        (Some(RunStatus::WaitingForInput), _) => print_answer_commands(&next, run),
+        (Some(RunStatus::Interrupted), Some(request)) if !is_redundant => match request {
+            HumanRequest::Approval(_) => {
+                stdio::print_error_line("The agent still waits for your approval:");
+                print_approval_commands(&next, true);
+            }
+            HumanRequest::Question(question) => {
+                stdio::print_error_line("The agent still waits for your answer:");
+                if !question.sensitive {
+                    stdio::print_error_line(&format!("  {} TEXT", next.to_reply("answer")));
+                }
+                stdio::print_error_line(&format!("  {}", next.asking_again()));
+            }
+        },
+        (Some(RunStatus::Interrupted), None) if !is_redundant => print_continue_command(&next),
+        (Some(RunStatus::Failed), _) if !is_redundant => {
             print_continue_command(&ContinueCommand::for_failed_run(state));
         }
         _ => {}
     }
+}
+
+/// Prints the commands that decide about a call; the last one needs a terminal.
+fn print_approval_commands(next: &ContinueCommand, can_ask: bool) {
+    stdio::print_error_line(&format!("  {}", next.to_reply("approve")));
+    stdio::print_error_line(&format!("  {} -m REASON", next.to_reply("deny")));
+    if can_ask {
+        let command = next.clone().asking_again();
+        stdio::print_error_line(&format!("  {command}   # decide here, call by call"));
+    }
+}
+
+/// Prints how to answer the question of a run that waits.
+fn print_answer_commands(next: &ContinueCommand, run: &Run) {
+    if run.state().has_left_processes {
+        stdio::print_error_line("The agent is waiting for your answer. Give it with:");
+        stdio::print_error_line(&format!("  {next} -m ANSWER"));
+        return;
+    }
+    let response = run.dir.join("interaction/response.txt");
+    stdio::print_error_line("The agent is waiting for your answer. Give it in one of two ways:");
+    stdio::print_error_line(&format!("  {next} -m ANSWER"));
+    stdio::print_error_line(&format!("  write it to {}", response.display()));
+    stdio::print_error_line(&format!("    and then: {next}"));
 }

@@ -25,14 +25,14 @@ impl HumanPrompt for TerminalPrompt {
             (InputType::Password, _) | (_, true) => {
                 terminal::prompt_hidden_line("answer (hidden)> ", &self.cancel)
             }
-            (InputType::Text, false) => terminal::prompt_line("answer> ", &self.cancel),
+            (InputType::Text, false) => self.ask_text(),
         };
         answer.map(Some)
     }
 
     fn approve(&mut self, prompt: &ApprovalPrompt<'_>) -> io::Result<Option<ApprovalAnswer>> {
         let tool = &prompt.request.tool_name;
-        let keys = format!("y yes, n no, a yes to every {tool}, v view> ");
+        let keys = format!("y yes, n no, a yes to every call of {tool} in this process, v view> ");
         // A line that was typed before the question was shown does not answer it.
         terminal::discard_input();
         loop {
@@ -54,6 +54,7 @@ impl HumanPrompt for TerminalPrompt {
                     if let Some(answer) = ApprovalAnswer::parse(&line, by) {
                         return Ok(Some(answer));
                     }
+                    print_known_keys("`y`, `n`, `a` or `v`");
                 }
             }
         }
@@ -61,6 +62,17 @@ impl HumanPrompt for TerminalPrompt {
 }
 
 impl TerminalPrompt {
+    /// Asks until there is a text: Enter alone is more often a slip than an answer.
+    fn ask_text(&self) -> io::Result<String> {
+        loop {
+            let answer = terminal::prompt_line("answer> ", &self.cancel)?;
+            if !answer.trim().is_empty() {
+                return Ok(answer);
+            }
+            stdio::print_error_line("expected an answer; Ctrl-C leaves the question open");
+        }
+    }
+
     /// Asks until the answer is yes or no.
     fn confirm(&self, question: &HumanQuestion) -> io::Result<String> {
         loop {
@@ -70,6 +82,11 @@ impl TerminalPrompt {
             }
         }
     }
+}
+
+/// Reports a key that means nothing here.
+fn print_known_keys(keys: &str) {
+    stdio::print_error_line(&format!("expected {keys}, and Enter"));
 }
 
 /// Prints the change of the file, or else all arguments, and the whole command line.
@@ -139,7 +156,7 @@ pub fn approve_in_inbox(
             _ if ApprovalAnswer::parse(&line, ApprovalSource::Operator).is_some() => {
                 return Ok(InboxReply::Message(line));
             }
-            _ => {}
+            _ => print_known_keys("`y`, `n`, `v`, `s` or `q`"),
         }
     }
 }

@@ -345,8 +345,13 @@ fn c_10_1_the_commands_that_are_shown_name_the_llm_that_was_chosen() {
     let mut terminal = sandbox.delta([&again, &chosen[..]].concat()).at_terminal();
     terminal.expect("answer> ").type_in("\x03");
     let ran = terminal.end().normal(&sandbox).expect_code(130);
-    assert!(ran.stderr.ends_with(&format!("Continue with: {next}\n")), "{}", ran.stderr);
-    assert_eq!(ran.json()["error"]["details"], format!("`{next}` resumes the run"));
+    let replies = format!("{} TEXT\n  {next} -i\n", next.replace("continue --run-id", "answer"));
+    assert!(
+        ran.stderr.ends_with(&format!("The agent still waits for your answer:\n  {replies}")),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(ran.json()["error"]["details"], format!("`{next} -i` asks again"));
 }
 
 // With the message on stdin, `-i` had no effect at a real terminal: "no effect without a terminal", exit 101.

@@ -7,7 +7,7 @@ use delta_base::time::Timestamp;
 use delta_llm::llm::ModelChoice;
 use delta_run::event::{RunStatus, round_usd};
 use delta_run::run::RunMetadata;
-use delta_run::state::RunState;
+use delta_run::state::{HumanRequest, RunState};
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 use std::fmt;
@@ -223,9 +223,24 @@ fn run_error_info(state: &RunState, status: RunStatus) -> Option<RunErrorInfo> {
         (RunStatus::Interrupted, _) => Some(RunErrorInfo {
             kind: "interrupted".to_owned(),
             message: "the run was interrupted".to_owned(),
-            details: Some(format!("`{}` resumes the run", ContinueCommand::from_state(state))),
+            details: Some(interruption_hint(state)),
         }),
         _ => None,
+    }
+}
+
+/// How to continue an interrupted run, or to answer what it still waits for.
+fn interruption_hint(state: &RunState) -> String {
+    let next = ContinueCommand::from_state(state);
+    match state.human_request() {
+        None => format!("`{next}` resumes the run"),
+        Some(HumanRequest::Question(_)) => format!("`{}` asks again", next.asking_again()),
+        Some(HumanRequest::Approval(_)) => format!(
+            "`{}` or `{}` decides; `{}` asks again",
+            next.to_reply("approve"),
+            next.to_reply("deny"),
+            next.clone().asking_again()
+        ),
     }
 }
 
@@ -263,7 +278,7 @@ impl ContinueCommand {
         let limit_option = details.and_then(|details| details.limit_option.clone());
         let command = Self { limit_option, ..Self::from_state(state) };
         match state.human_request() {
-            Some(_) => Self { asks_again: true, ..command },
+            Some(_) => command.asking_again(),
             None => command.with_message("Try again"),
         }
     }
@@ -283,6 +298,12 @@ impl ContinueCommand {
     /// The same run and options for the command `delta NAME RUN`.
     pub fn to_reply(&self, name: &'static str) -> ReplyCommand {
         ReplyCommand { name, command: self.clone() }
+    }
+
+    /// Asks at the terminal what is open.
+    #[must_use]
+    pub fn asking_again(self) -> Self {
+        Self { asks_again: true, ..self }
     }
 
     /// Adds a message.

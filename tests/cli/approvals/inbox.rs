@@ -2,6 +2,7 @@
 
 use super::{TOOLS, noting};
 use crate::DELTA;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use test_support::normal::normal;
 use test_support::sandbox::Sandbox;
@@ -77,6 +78,38 @@ fn c_21_4_an_empty_inbox_and_a_directory_that_is_missing() {
     let ran = sandbox.delta(["inbox", "-i"]).output().expect_code(2);
     assert!(ran.stderr.contains("`-i` needs a terminal"), "{}", ran.stderr);
     sandbox.delta(["inbox", "-i", "--json"]).output().expect_code(2);
+}
+
+/// A run whose process ended at the question, in each way, was missing from the inbox, although it could be answered.
+#[test]
+fn c_21_4_a_question_of_a_process_that_was_interrupted_or_killed_is_listed() {
+    let ids = |sandbox: &Sandbox| -> Vec<Value> {
+        let ran = sandbox.delta(["inbox", "--json"]).output().expect_code(0);
+        let runs: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+        runs.iter().map(|run| run["run_id"].clone()).collect()
+    };
+    for (signal, status) in [(Signal::INT, "INTERRUPTED"), (Signal::KILL, "RUNNING")] {
+        let sandbox = noting("ask", &["a"]);
+        let mut terminal = sandbox.run_command("go", &["-i"]).at_terminal();
+        terminal.expect("v view> ");
+        assert_eq!(ids(&sandbox), Vec::<Value>::new(), "a process asks at a terminal");
+        terminal.signal(signal).wait();
+        assert_eq!(sandbox.metadata()["status"], status);
+        assert_eq!(ids(&sandbox), [json!("r")], "{status}");
+        sandbox.delta(["approve", "r", "-w", "work"]).output().expect_code(0);
+        assert_eq!(sandbox.read("work/notes"), "a\n");
+        assert_eq!(ids(&sandbox), Vec::<Value>::new());
+    }
+    // The end of input at a question makes the run fail, and the question stays open.
+    let sandbox = waiting();
+    let again = ["continue", "asks", "-w", "a", "-i"];
+    let mut terminal = sandbox.delta(again).at_terminal();
+    terminal.expect("answer> ").type_in("\x04");
+    terminal.end().expect_code(1);
+    assert_eq!(ids(&sandbox), ["calls", "asks"].map(|id| json!(id)));
+    let mut terminal = sandbox.delta(["inbox", "-i", "a"]).at_terminal();
+    terminal.expect("red or blue").expect("answer").type_in("red\n").expect("I heard red");
+    terminal.end().expect_code(0);
 }
 
 #[test]
