@@ -8,7 +8,7 @@ use super::list_runs::{self, RunListEntry, RunListStatus};
 use super::run_argument::RunArgument;
 use super::run_preparation;
 use super::show::process_is_gone;
-use super::terminal_prompt::{self, InboxReply};
+use super::terminal_prompt::{self, InboxExit, InboxReply};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
@@ -111,9 +111,8 @@ fn open_inbox(args: &InboxArgs) -> Result<(), CommandFailure> {
 /// Finds the runs that wait, the longest wait first. A note reports runs that cannot be read.
 fn find_waiting_runs(dirs: &[PathBuf]) -> Result<Vec<WaitingRun>, CommandFailure> {
     let mut entries = list_runs::read_runs_of(&list_runs::find_below(dirs)?);
-    entries.retain(|entry| {
-        !matches!(entry.status, RunListStatus::Completed | RunListStatus::Damaged)
-    });
+    entries
+        .retain(|entry| !matches!(entry.status, RunListStatus::Completed | RunListStatus::Damaged));
     entries.sort_by(|one, other| {
         (one.last_updated, &one.run_id).cmp(&(other.last_updated, &other.run_id))
     });
@@ -212,6 +211,7 @@ impl WaitingRun {
 /// Asks about each run, and continues it with the answer.
 fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
     let cancel = run_preparation::install_cancel()?;
+    let exit = InboxExit::default();
     for (run, number) in runs.iter().zip(1..) {
         let count = runs.len();
         stdio::print_error_line(&format!("\n[{number}/{count}] {}", run.heading()));
@@ -234,20 +234,27 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
         match reply {
             InboxReply::Quit => return Ok(()),
             InboxReply::Skip => {}
-            InboxReply::Message(message) => continue_waiting_run(run, message)?,
+            InboxReply::Message(message) => continue_waiting_run(run, message, &exit)?,
         }
         if cancel.is_requested() {
             return Err(CommandFailure::interrupted("interrupted"));
+        }
+        if exit.is_requested() {
+            return Ok(());
         }
     }
     Ok(())
 }
 
 /// Continues a run, if it still waits for what the user was shown. Its failure does not keep the others waiting.
-fn continue_waiting_run(run: &WaitingRun, message: String) -> Result<(), CommandFailure> {
+fn continue_waiting_run(
+    run: &WaitingRun,
+    message: String,
+    exit: &InboxExit,
+) -> Result<(), CommandFailure> {
     let argument = RunArgument::Dir(run.entry.dir());
     let expected = call_id(&run.state);
-    let resume = ResumeOptions::at_terminal(run.entry.workspace.clone());
+    let resume = ResumeOptions::in_inbox(run.entry.workspace.clone(), exit);
     let _ = continue_run::continue_with(&argument, &resume, |id, state| {
         if call_id(state) == expected {
             return Ok(Some(message));

@@ -4,7 +4,7 @@ use super::agent_choice;
 use super::approve_options::ApproveOptions;
 use super::budget::{self, LimitOptions};
 use super::failure::CommandFailure;
-use super::terminal_prompt::TerminalPrompt;
+use super::terminal_prompt::{InboxExit, TerminalPrompt};
 use super::{operator_config, operator_key, operator_state, process_environment, restore_point};
 use clap::Args;
 use delta_agent::agent::Agent;
@@ -24,7 +24,7 @@ use delta_base::time;
 use delta_engine::engine::Engine;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
 use delta_engine::result_output::{self, OutputFormat};
-use delta_engine::run_result::{ContinueCommand, RunResult};
+use delta_engine::run_result::{ContinueCommand, RunResult, open_request_hint};
 use delta_llm::llm::ModelChoice;
 use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
 use delta_llm::llm::openai::OpenAiProvider;
@@ -81,6 +81,9 @@ pub struct RunOptions {
     /// Print nothing, not even errors; the caller reports them.
     #[arg(skip)]
     pub silent: bool,
+    /// The inbox that asks, if one does.
+    #[arg(skip)]
+    pub inbox: Option<InboxExit>,
 }
 
 /// The option for files of variables.
@@ -106,6 +109,7 @@ impl RunOptions {
             verbose: false,
             quiet: false,
             silent: false,
+            inbox: None,
         }
     }
 
@@ -132,8 +136,10 @@ impl RunOptions {
                 "Note: `-i` has no effect without a terminal; questions wait for `delta continue`",
             );
         }
-        self.asks_human()
-            .then(|| Box::new(TerminalPrompt { cancel: cancel.clone() }) as Box<dyn HumanPrompt>)
+        self.asks_human().then(|| {
+            let inbox = self.inbox.clone();
+            Box::new(TerminalPrompt { cancel: cancel.clone(), inbox }) as Box<dyn HumanPrompt>
+        })
     }
 
     /// Whether an option is set that has an effect only while the engine works.
@@ -637,37 +643,22 @@ fn print_next_steps(options: &RunOptions, run: &Run) {
     match (state.status, state.human_request()) {
         (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) => {
             stdio::print_error_line("The agent is waiting for your approval:");
-            print_approval_commands(&next, terminal::can_prompt_person());
+            stdio::print_error_line(&format!("  {}", next.to_reply("approve")));
+            stdio::print_error_line(&format!("  {} -m REASON", next.to_reply("deny")));
+            if terminal::can_prompt_person() {
+                let command = next.asking_again();
+                stdio::print_error_line(&format!("  {command}   # decide here, call by call"));
+            }
         }
         (Some(RunStatus::WaitingForInput), _) => print_answer_commands(&next, run),
-        (Some(RunStatus::Interrupted), Some(request)) if !is_redundant => match request {
-            HumanRequest::Approval(_) => {
-                stdio::print_error_line("The agent still waits for your approval:");
-                print_approval_commands(&next, true);
-            }
-            HumanRequest::Question(question) => {
-                stdio::print_error_line("The agent still waits for your answer:");
-                if !question.sensitive {
-                    stdio::print_error_line(&format!("  {} TEXT", next.to_reply("answer")));
-                }
-                stdio::print_error_line(&format!("  {}", next.asking_again()));
-            }
+        (Some(RunStatus::Interrupted), _) if !is_redundant => match open_request_hint(state) {
+            Some(hint) => stdio::print_error_line(&hint),
+            None => print_continue_command(&next),
         },
-        (Some(RunStatus::Interrupted), None) if !is_redundant => print_continue_command(&next),
         (Some(RunStatus::Failed), _) if !is_redundant => {
             print_continue_command(&ContinueCommand::for_failed_run(state));
         }
         _ => {}
-    }
-}
-
-/// Prints the commands that decide about a call; the last one needs a terminal.
-fn print_approval_commands(next: &ContinueCommand, can_ask: bool) {
-    stdio::print_error_line(&format!("  {}", next.to_reply("approve")));
-    stdio::print_error_line(&format!("  {} -m REASON", next.to_reply("deny")));
-    if can_ask {
-        let command = next.clone().asking_again();
-        stdio::print_error_line(&format!("  {command}   # decide here, call by call"));
     }
 }
 

@@ -7,8 +7,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::os::raw::c_int;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The exit code of an interrupted run.

@@ -223,25 +223,27 @@ fn run_error_info(state: &RunState, status: RunStatus) -> Option<RunErrorInfo> {
         (RunStatus::Interrupted, _) => Some(RunErrorInfo {
             kind: "interrupted".to_owned(),
             message: "the run was interrupted".to_owned(),
-            details: Some(interruption_hint(state)),
+            details: open_request_hint(state).or_else(|| {
+                Some(format!("`{}` resumes the run", ContinueCommand::from_state(state)))
+            }),
         }),
         _ => None,
     }
 }
 
-/// How to continue an interrupted run, or to answer what it still waits for.
-fn interruption_hint(state: &RunState) -> String {
+/// The lines that say how to answer what an interrupted run still waits for; `None` if nothing is open.
+pub fn open_request_hint(state: &RunState) -> Option<String> {
     let next = ContinueCommand::from_state(state);
-    match state.human_request() {
-        None => format!("`{next}` resumes the run"),
-        Some(HumanRequest::Question(_)) => format!("`{}` asks again", next.asking_again()),
-        Some(HumanRequest::Approval(_)) => format!(
-            "`{}` or `{}` decides; `{}` asks again",
-            next.to_reply("approve"),
-            next.to_reply("deny"),
-            next.clone().asking_again()
-        ),
-    }
+    let (reply, commands) = match state.human_request()? {
+        HumanRequest::Question(question) if question.sensitive => ("answer", String::new()),
+        HumanRequest::Question(_) => ("answer", format!("\n  {} TEXT", next.to_reply("answer"))),
+        HumanRequest::Approval(_) => {
+            let [approve, deny] = ["approve", "deny"].map(|name| next.to_reply(name));
+            ("approval", format!("\n  {approve}\n  {deny} -m REASON"))
+        }
+    };
+    let next = next.asking_again();
+    Some(format!("The agent still waits for your {reply}:{commands}\n  {next}"))
 }
 
 /// The command that continues a run as its last process did. Every hint that continues a run is

@@ -166,7 +166,7 @@ fn c_21_2_an_interrupt_keeps_the_question() {
         ran.stderr.ends_with(
             "The agent still waits for your approval:\n  delta approve r -w DIR/work\n  \
              delta deny r -w DIR/work -m REASON\n  \
-             delta continue --run-id r -w DIR/work -i   # decide here, call by call\n"
+             delta continue --run-id r -w DIR/work -i\n"
         ),
         "{}",
         ran.stderr
