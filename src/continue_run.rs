@@ -9,6 +9,7 @@ use super::message_input;
 use super::operator_state;
 use super::run_argument::{LocatedRun, RunArgument};
 use super::run_preparation::{self, PreparedAgent, RunOptions};
+use super::terminal_prompt::InboxExit;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent::Agent;
@@ -77,9 +78,10 @@ pub struct ResumeOptions {
 }
 
 impl ResumeOptions {
-    /// The options of a command that continues a run in `work_dir` for the user at the terminal.
-    pub fn at_terminal(work_dir: PathBuf) -> Self {
-        let options = RunOptions { interactive: true, ..RunOptions::new(None, None) };
+    /// The options of an inbox that continues a run in `work_dir` for the user at the terminal.
+    pub fn in_inbox(work_dir: PathBuf, exit: &InboxExit) -> Self {
+        let inbox = Some(exit.clone());
+        let options = RunOptions { interactive: true, inbox, ..RunOptions::new(None, None) };
         Self { work_dir, agent: None, force: false, options }
     }
 }
@@ -309,7 +311,12 @@ impl ClaimedRun {
         }
         if is_orphaned {
             let pid = start.process.pid;
-            let text = format!("[Janitor] Cleaned up orphaned run: Process {pid} no longer exists");
+            let iteration = run.state().iterations;
+            // Scripts may look for the first line.
+            let text = format!(
+                "[Janitor] Cleaned up orphaned run: Process {pid} no longer exists\n\
+                 the last process of the run died after iteration {iteration}"
+            );
             run.notify(RunNotice::Warning(&text));
             run.record(run.state().engine_end(&run.id, RunStatus::Interrupted));
         }
@@ -332,7 +339,8 @@ impl ClaimedRun {
             operator_state::print_unsealed_note(options, &missing.reason());
         }
         let budget = agent.open_budget(&self.id, &self.dir, options, self.folded.spent, &cancel)?;
-        let observer = run_preparation::open_run_observer(options, &self.dir, self.state())?;
+        let observer =
+            run_preparation::open_run_observer(options, &self.dir, self.state(), &cancel)?;
         let last_start = self.start.clone();
         workspace::ensure_run_subdirs(&self.dir)?;
         let epoch = self.ownership.epoch();

@@ -1,4 +1,5 @@
-//! `delta inbox`: what waits for an answer or an approval in all workspaces below some directories.
+//! `delta inbox`: what waits for an answer or an approval in all workspaces below some directories. A question stays open when
+//! the process that asked it is interrupted, fails or dies, so such runs wait too.
 
 use super::completion_candidates;
 use super::continue_run::{self, ResumeOptions};
@@ -6,7 +7,8 @@ use super::failure::CommandFailure;
 use super::list_runs::{self, RunListEntry, RunListStatus};
 use super::run_argument::RunArgument;
 use super::run_preparation;
-use super::terminal_prompt::{self, InboxReply};
+use super::show::process_is_gone;
+use super::terminal_prompt::{self, InboxExit, InboxReply};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
@@ -20,6 +22,7 @@ use delta_base::time::{self, Timestamp};
 use delta_engine::run_result::ContinueCommand;
 use delta_llm::llm::ModelChoice;
 use delta_program::stdio;
+use delta_run::event::RunStatus;
 use delta_run::journal;
 use delta_run::state::{HumanRequest, RunState};
 use serde::Serialize;
@@ -32,7 +35,7 @@ const MAX_QUESTION_LINES: usize = 12;
 /// List what waits for an answer or an approval
 ///
 /// Lists every run that waits, in all workspaces below the directories, the longest wait first: the question, or the command
-/// line to approve, and how to answer.
+/// line to approve, and how to answer. A run that was interrupted, failed or killed while it waited is listed too.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct InboxArgs {
@@ -108,22 +111,28 @@ fn open_inbox(args: &InboxArgs) -> Result<(), CommandFailure> {
 /// Finds the runs that wait, the longest wait first. A note reports runs that cannot be read.
 fn find_waiting_runs(dirs: &[PathBuf]) -> Result<Vec<WaitingRun>, CommandFailure> {
     let mut entries = list_runs::read_runs_of(&list_runs::find_below(dirs)?);
-    entries.retain(|entry| entry.status == RunListStatus::WaitingForInput);
+    entries
+        .retain(|entry| !matches!(entry.status, RunListStatus::Completed | RunListStatus::Damaged));
     entries.sort_by(|one, other| {
         (one.last_updated, &one.run_id).cmp(&(other.last_updated, &other.run_id))
     });
     let mut runs = Vec::new();
     for entry in entries {
         match journal::fold_run_journal(&entry.dir()) {
-            Ok(folded) if folded.state.human_request().is_some() => {
+            Ok(folded) if waits(&folded.state) => {
                 runs.push(WaitingRun { entry, state: folded.state });
             }
-            // It was continued since its end was read.
             Ok(_) => {}
             Err(error) => stdio::print_error_line(&format!("Note: {error}")),
         }
     }
     Ok(runs)
+}
+
+/// Whether something is open, and no process works on the run: the process that asks at a terminal gets the answer there.
+fn waits(state: &RunState) -> bool {
+    let is_active = state.status == Some(RunStatus::Running) && !process_is_gone(state);
+    state.human_request().is_some() && !is_active
 }
 
 impl WaitingRun {
@@ -202,6 +211,7 @@ impl WaitingRun {
 /// Asks about each run, and continues it with the answer.
 fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
     let cancel = run_preparation::install_cancel()?;
+    let exit = InboxExit::default();
     for (run, number) in runs.iter().zip(1..) {
         let count = runs.len();
         stdio::print_error_line(&format!("\n[{number}/{count}] {}", run.heading()));
@@ -224,20 +234,27 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
         match reply {
             InboxReply::Quit => return Ok(()),
             InboxReply::Skip => {}
-            InboxReply::Message(message) => continue_waiting_run(run, message)?,
+            InboxReply::Message(message) => continue_waiting_run(run, message, &exit)?,
         }
         if cancel.is_requested() {
             return Err(CommandFailure::interrupted("interrupted"));
+        }
+        if exit.is_requested() {
+            return Ok(());
         }
     }
     Ok(())
 }
 
 /// Continues a run, if it still waits for what the user was shown. Its failure does not keep the others waiting.
-fn continue_waiting_run(run: &WaitingRun, message: String) -> Result<(), CommandFailure> {
+fn continue_waiting_run(
+    run: &WaitingRun,
+    message: String,
+    exit: &InboxExit,
+) -> Result<(), CommandFailure> {
     let argument = RunArgument::Dir(run.entry.dir());
     let expected = call_id(&run.state);
-    let resume = ResumeOptions::at_terminal(run.entry.workspace.clone());
+    let resume = ResumeOptions::in_inbox(run.entry.workspace.clone(), exit);
     let _ = continue_run::continue_with(&argument, &resume, |id, state| {
         if call_id(state) == expected {
             return Ok(Some(message));

@@ -4,11 +4,13 @@ use super::completion_candidates;
 use super::continue_run::{self, ResumeOptions};
 use super::failure::CommandFailure;
 use super::message_input;
-use super::run_argument::RunArgument;
+use super::run_argument::{self, RunArgument};
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use delta_base::id::RunId;
 use delta_run::state::{HumanRequest, RunState};
+use delta_run::workspace::Workspace;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Approve the call that a run waits for, and continue the run
@@ -57,21 +59,21 @@ Examples:
 ///
 /// The same as `delta continue RUN -m TEXT`, but only for a run that waits.
 #[derive(Debug, Args)]
-#[command(after_long_help = ANSWER_EXAMPLES)]
+#[command(after_long_help = ANSWER_EXAMPLES, override_usage = "delta answer [OPTIONS] [RUN] <TEXT>")]
 pub struct AnswerArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
-    run: RunArgument,
+    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last` [default: last]
+    #[arg(value_name = "RUN", add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    run_or_text: Option<String>,
     /// Answer to the question, or `yes`, `no` or `no: REASON` for an approval; `-` reads it from stdin
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
-    text: String,
+    text: Option<String>,
     #[command(flatten)]
     resume: ResumeOptions,
 }
 
 const ANSWER_EXAMPLES: &str = "\
 Examples:
-  delta answer last \"the blue one\"
+  delta answer \"the blue one\"                  # the run of this workspace that was updated last
   delta answer RUN -w ./work yes
   delta answer RUN - < answer.txt";
 
@@ -94,8 +96,12 @@ pub fn deny_command(args: &DenyArgs) -> ExitCode {
 
 /// Answers a question or an approval; returns the exit code.
 pub fn answer_command(args: &AnswerArgs) -> ExitCode {
-    let text = message_input::read_message(&args.text);
-    continue_run::continue_with(&args.run, &args.resume, |id, state| {
+    let (run, text) = match split_answer(args) {
+        Ok(parts) => parts,
+        Err(failure) => return failure.report(),
+    };
+    let text = message_input::read_message(&text);
+    continue_run::continue_with(&run, &args.resume, |id, state| {
         if state.human_request().is_none() {
             let message = format!("run {id} does not wait for an answer");
             let hint = "`delta continue` with `-m` sends the next message";
@@ -103,6 +109,30 @@ pub fn answer_command(args: &AnswerArgs) -> ExitCode {
         }
         text.map(Some)
     })
+}
+
+/// The run and the answer: a single argument is the answer, unless it names a run, whose answer is missing then.
+fn split_answer(args: &AnswerArgs) -> Result<(RunArgument, String), CommandFailure> {
+    let Some(first) = &args.run_or_text else {
+        let hint = "`delta answer TEXT` answers the run that was updated last".to_owned();
+        return Err(CommandFailure::usage("the answer is missing", hint));
+    };
+    if let Some(text) = &args.text {
+        let run = RunArgument::parse(first).map_err(|error| CommandFailure::usage(error, None))?;
+        return Ok((run, text.clone()));
+    }
+    if first == run_argument::LAST || is_run_in(first, &args.resume.work_dir) {
+        let message = format!("the answer for the run `{first}` is missing");
+        return Err(CommandFailure::usage(message, format!("`delta answer {first} TEXT`")));
+    }
+    Ok((RunArgument::Last, first.clone()))
+}
+
+/// Whether `text` is the id of a run in the workspace.
+fn is_run_in(text: &str, work_dir: &Path) -> bool {
+    let Ok(id) = RunId::parse(text) else { return false };
+    let workspace = Workspace::open_existing(work_dir);
+    workspace.is_ok_and(|workspace| matches!(workspace.find_run(&id), Ok(Some(_))))
 }
 
 /// Refuses a run that waits for nothing or for the answer to a question: `yes` would be a message to the LLM.

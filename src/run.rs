@@ -171,7 +171,8 @@ fn start_run(
     let NewRun { id, dir, ownership } = new_run;
     let options = &args.options;
     let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;
-    let observer = run_preparation::open_run_observer(options, &dir, &RunState::default())?;
+    let observer =
+        run_preparation::open_run_observer(options, &dir, &RunState::default(), &cancel)?;
     let budget = agent.open_budget(&id, &dir, options, BudgetAmount::default(), &cancel)?;
     let secrets = agent.secrets.clone();
     let sealer = operator_state::new_sealer(&id, options)?;

@@ -4,7 +4,7 @@ use super::agent_choice;
 use super::approve_options::ApproveOptions;
 use super::budget::{self, LimitOptions};
 use super::failure::CommandFailure;
-use super::terminal_prompt::TerminalPrompt;
+use super::terminal_prompt::{InboxExit, TerminalPrompt};
 use super::{operator_config, operator_key, operator_state, process_environment, restore_point};
 use clap::Args;
 use delta_agent::agent::Agent;
@@ -24,7 +24,7 @@ use delta_base::time;
 use delta_engine::engine::Engine;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
 use delta_engine::result_output::{self, OutputFormat};
-use delta_engine::run_result::{ContinueCommand, RunResult};
+use delta_engine::run_result::{ContinueCommand, RunResult, open_request_hint};
 use delta_llm::llm::ModelChoice;
 use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
 use delta_llm::llm::openai::OpenAiProvider;
@@ -81,6 +81,9 @@ pub struct RunOptions {
     /// Print nothing, not even errors; the caller reports them.
     #[arg(skip)]
     pub silent: bool,
+    /// The inbox that asks, if one does.
+    #[arg(skip)]
+    pub inbox: Option<InboxExit>,
 }
 
 /// The option for files of variables.
@@ -106,6 +109,7 @@ impl RunOptions {
             verbose: false,
             quiet: false,
             silent: false,
+            inbox: None,
         }
     }
 
@@ -132,8 +136,10 @@ impl RunOptions {
                 "Note: `-i` has no effect without a terminal; questions wait for `delta continue`",
             );
         }
-        self.asks_human()
-            .then(|| Box::new(TerminalPrompt { cancel: cancel.clone() }) as Box<dyn HumanPrompt>)
+        self.asks_human().then(|| {
+            let inbox = self.inbox.clone();
+            Box::new(TerminalPrompt { cancel: cancel.clone(), inbox }) as Box<dyn HumanPrompt>
+        })
     }
 
     /// Whether an option is set that has an effect only while the engine works.
@@ -399,6 +405,10 @@ impl PreparedAgent {
             self.warn_of_missing_programs(run, &environment);
         }
         let provider = self.connect_llm(&environment)?;
+        if !options.quiet && terminal::is_stderr_terminal() {
+            let next = ContinueCommand::from_state(run.state());
+            cancel.set_last_words(format!("\nStopped at once. Continue with: {next}\n"));
+        }
         let human = options.human_prompt(&cancel);
         let snapshots = self.open_snapshots(run, options)?;
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
@@ -602,6 +612,7 @@ pub fn open_run_observer(
     options: &RunOptions,
     run_dir: &Path,
     before: &RunState,
+    cancel: &CancelToken,
 ) -> Result<RunObserver, CommandFailure> {
     let mut progress = ProgressPrinter::new(
         options.verbosity(),
@@ -613,6 +624,7 @@ pub fn open_run_observer(
     }
     progress.log_to(LogFile::open(&run_dir.join("engine.log"))?);
     progress.load_state(before);
+    progress.report_stopping(cancel);
     if terminal::is_stdout_terminal() {
         match options.format {
             OutputFormat::Text => progress.omit_result_and_error(),
@@ -643,34 +655,38 @@ fn print_next_steps(options: &RunOptions, run: &Run) {
     let state = run.state();
     let next = ContinueCommand::from_state(state);
     let is_redundant = options.quiet || prints_summary_to_terminal(options.format);
-    if let (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) =
-        (state.status, state.human_request())
-    {
-        stdio::print_error_line("The agent is waiting for your approval:");
-        stdio::print_error_line(&format!("  {}", next.to_reply("approve")));
-        stdio::print_error_line(&format!("  {} -m REASON", next.to_reply("deny")));
-        return;
-    }
-    match state.status {
-        Some(RunStatus::WaitingForInput) if state.has_left_processes => {
-            stdio::print_error_line("The agent is waiting for your answer. Give it with:");
-            stdio::print_error_line(&format!("  {next} -m ANSWER"));
+    match (state.status, state.human_request()) {
+        (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) => {
+            stdio::print_error_line("The agent is waiting for your approval:");
+            stdio::print_error_line(&format!("  {}", next.to_reply("approve")));
+            stdio::print_error_line(&format!("  {} -m REASON", next.to_reply("deny")));
+            if terminal::can_prompt_person() {
+                let command = next.asking_again();
+                stdio::print_error_line(&format!("  {command}   # decide here, call by call"));
+            }
         }
-        Some(RunStatus::WaitingForInput) => {
-            let response = run.dir.join("interaction/response.txt");
-            stdio::print_error_line(
-                "The agent is waiting for your answer. Give it in one of two ways:",
-            );
-            stdio::print_error_line(&format!("  {next} -m ANSWER"));
-            stdio::print_error_line(&format!("  write it to {}", response.display()));
-            stdio::print_error_line(&format!("    and then: {next}"));
-        }
-        Some(RunStatus::Interrupted) if !is_redundant => {
-            print_continue_command(&next);
-        }
-        Some(RunStatus::Failed) if !is_redundant => {
+        (Some(RunStatus::WaitingForInput), _) => print_answer_commands(&next, run),
+        (Some(RunStatus::Interrupted), _) if !is_redundant => match open_request_hint(state) {
+            Some(hint) => stdio::print_error_line(&hint),
+            None => print_continue_command(&next),
+        },
+        (Some(RunStatus::Failed), _) if !is_redundant => {
             print_continue_command(&ContinueCommand::for_failed_run(state));
         }
         _ => {}
     }
+}
+
+/// Prints how to answer the question of a run that waits.
+fn print_answer_commands(next: &ContinueCommand, run: &Run) {
+    if run.state().has_left_processes {
+        stdio::print_error_line("The agent is waiting for your answer. Give it with:");
+        stdio::print_error_line(&format!("  {next} -m ANSWER"));
+        return;
+    }
+    let response = run.dir.join("interaction/response.txt");
+    stdio::print_error_line("The agent is waiting for your answer. Give it in one of two ways:");
+    stdio::print_error_line(&format!("  {next} -m ANSWER"));
+    stdio::print_error_line(&format!("  write it to {}", response.display()));
+    stdio::print_error_line(&format!("    and then: {next}"));
 }

@@ -10,29 +10,58 @@ use delta_program::stdio;
 use delta_run::approval::ApprovalSource;
 use delta_run::event::{HumanQuestion, InputType};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Prompts for answers at the terminal.
 pub struct TerminalPrompt {
     /// Ends the wait for an answer.
     pub cancel: CancelToken,
+    /// In an inbox, whose user can skip and quit at every question.
+    pub inbox: Option<InboxExit>,
+}
+
+/// Whether the user of an inbox has quit, at a question of a run that the inbox continued.
+#[derive(Debug, Clone, Default)]
+pub struct InboxExit(Arc<AtomicBool>);
+
+impl InboxExit {
+    pub fn is_requested(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn request(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 impl HumanPrompt for TerminalPrompt {
     fn ask(&mut self, question: &HumanQuestion) -> io::Result<Option<String>> {
+        if let Some(exit) = &self.inbox {
+            let reply = read_inbox_answer(question, &self.cancel)?;
+            return Ok(exit.take_message(reply));
+        }
         // The engine has printed the question itself.
         let answer = match (question.input_type, question.sensitive) {
             (InputType::Confirmation, _) => self.confirm(question),
             (InputType::Password, _) | (_, true) => {
                 terminal::prompt_hidden_line("answer (hidden)> ", &self.cancel)
             }
-            (InputType::Text, false) => terminal::prompt_line("answer> ", &self.cancel),
+            (InputType::Text, false) => self.ask_text(),
         };
         answer.map(Some)
     }
 
     fn approve(&mut self, prompt: &ApprovalPrompt<'_>) -> io::Result<Option<ApprovalAnswer>> {
+        if let Some(exit) = &self.inbox {
+            let reply = read_inbox_decision(prompt, &self.cancel)?;
+            let message = exit.take_message(reply);
+            return Ok(
+                message.and_then(|text| ApprovalAnswer::parse(&text, ApprovalSource::Terminal))
+            );
+        }
         let tool = &prompt.request.tool_name;
-        let keys = format!("y yes, n no, a yes to every {tool}, v view> ");
+        let keys = format!("y yes, n no, a yes to every call of {tool} in this process, v view> ");
         // A line that was typed before the question was shown does not answer it.
         terminal::discard_input();
         loop {
@@ -54,13 +83,37 @@ impl HumanPrompt for TerminalPrompt {
                     if let Some(answer) = ApprovalAnswer::parse(&line, by) {
                         return Ok(Some(answer));
                     }
+                    print_known_keys("`y`, `n`, `a` or `v`");
                 }
             }
         }
     }
 }
 
+impl InboxExit {
+    /// The message of a reply; without one, the run waits as before.
+    fn take_message(&self, reply: InboxReply) -> Option<String> {
+        match reply {
+            InboxReply::Message(message) => return Some(message),
+            InboxReply::Skip => {}
+            InboxReply::Quit => self.request(),
+        }
+        None
+    }
+}
+
 impl TerminalPrompt {
+    /// Asks until there is a text: Enter alone is more often a slip than an answer.
+    fn ask_text(&self) -> io::Result<String> {
+        loop {
+            let answer = terminal::prompt_line("answer> ", &self.cancel)?;
+            if !answer.trim().is_empty() {
+                return Ok(answer);
+            }
+            stdio::print_error_line("expected an answer; Ctrl-C leaves the question open");
+        }
+    }
+
     /// Asks until the answer is yes or no.
     fn confirm(&self, question: &HumanQuestion) -> io::Result<String> {
         loop {
@@ -70,6 +123,11 @@ impl TerminalPrompt {
             }
         }
     }
+}
+
+/// Reports a key that means nothing here.
+fn print_known_keys(keys: &str) {
+    stdio::print_error_line(&format!("expected {keys}, and Enter"));
 }
 
 /// Prints the change of the file, or else all arguments, and the whole command line.
@@ -94,11 +152,15 @@ pub enum InboxReply {
 /// Asks a question in the inbox. The end of the input quits.
 pub fn ask_in_inbox(question: &HumanQuestion, cancel: &CancelToken) -> io::Result<InboxReply> {
     stdio::print_error_line(&format!("? {}", escape_terminal_controls(&question.prompt)));
+    read_inbox_answer(question, cancel)
+}
+
+fn read_inbox_answer(question: &HumanQuestion, cancel: &CancelToken) -> io::Result<InboxReply> {
     loop {
         let answer = if question.sensitive {
-            terminal::prompt_hidden_line("answer (hidden), Enter to skip> ", cancel)
+            terminal::prompt_hidden_line("answer (hidden), Enter skips, Ctrl-D quits> ", cancel)
         } else {
-            terminal::prompt_line("answer, Enter to skip> ", cancel)
+            terminal::prompt_line("answer, Enter skips, Ctrl-D quits> ", cancel)
         };
         match end_as_quit(answer)? {
             None => return Ok(InboxReply::Quit),
@@ -121,6 +183,13 @@ pub fn approve_in_inbox(
     for line in prompt.summary_lines(width.saturating_sub(4)) {
         stdio::print_error_line(&format!("    {line}"));
     }
+    read_inbox_decision(prompt, cancel)
+}
+
+fn read_inbox_decision(
+    prompt: &ApprovalPrompt<'_>,
+    cancel: &CancelToken,
+) -> io::Result<InboxReply> {
     terminal::discard_input();
     loop {
         let line = terminal::prompt_line("y yes, n no, v view, s skip, q quit> ", cancel);
@@ -139,7 +208,7 @@ pub fn approve_in_inbox(
             _ if ApprovalAnswer::parse(&line, ApprovalSource::Operator).is_some() => {
                 return Ok(InboxReply::Message(line));
             }
-            _ => {}
+            _ => print_known_keys("`y`, `n`, `v`, `s` or `q`"),
         }
     }
 }

@@ -68,6 +68,8 @@ impl From<RunStatus> for RunListStatus {
 pub struct RunListEntry {
     pub run_id: String,
     pub status: RunListStatus,
+    /// Whether a process works on it.
+    pub active: bool,
     pub task_summary: String,
     pub last_updated: Timestamp,
     pub created_at: Timestamp,
@@ -114,6 +116,17 @@ impl RunListEntry {
         }
     }
 
+    /// Its status in a list as text: also whether the process of a RUNNING run has died.
+    pub fn status_text(&self) -> String {
+        let name = self.status.name();
+        if self.is_orphaned() { format!("{name} (died)") } else { name }
+    }
+
+    /// Whether its process died while it worked on it.
+    pub fn is_orphaned(&self) -> bool {
+        self.status == RunListStatus::Running && !self.active
+    }
+
     /// The run directory.
     pub fn dir(&self) -> PathBuf {
         Workspace { root: self.workspace.clone() }.control_dir().join(&self.run_id)
@@ -124,6 +137,7 @@ impl RunListEntry {
         Self {
             run_id,
             status: summary.status.into(),
+            active: summary.is_active,
             task_summary: truncate_to_line(&task, MAX_TASK_CHARS),
             last_updated: summary.updated_at,
             created_at: summary.created_at,
@@ -146,6 +160,7 @@ impl RunListEntry {
         Self {
             run_id,
             status: RunListStatus::Damaged,
+            active: false,
             task_summary: strip_terminal_controls(reason),
             last_updated: moment,
             created_at: moment,

@@ -49,11 +49,11 @@ pub fn render_plain_lines(runs: &[RunListEntry], columns: ListColumns<'_>) -> St
     let width =
         |column: &dyn Fn(&RunListEntry) -> usize| runs.iter().map(column).max().unwrap_or(0);
     let id_width = width(&|run| run.run_id.len());
-    let status_width = width(&|run| run.status.name().len());
+    let status_width = width(&|run| run.status_text().len());
     let task_width = width(&|run| task_cell(run).chars().count());
     let mut lines = String::new();
     for run in runs {
-        let status = run.status.name();
+        let status = run.status_text();
         let task = task_cell(run);
         let age = format_age(age_millis(run));
         let _ = write!(
@@ -222,7 +222,7 @@ impl Table {
             |cell: &dyn Fn(&RunListEntry) -> String| runs.iter().map(cell).collect::<Vec<_>>();
         let mut all = vec![
             TableColumn::new("RUN", NarrowRank::Keep, cells(&|run| run.run_id.clone())),
-            TableColumn::new("STATUS", NarrowRank::Keep, cells(&|run| run.status.name())),
+            TableColumn::new("STATUS", NarrowRank::Keep, cells(&|run| run.status_text())),
             TableColumn::numbers("AGE", 2, cells(&|run| format_age(age_millis(run)))),
         ];
         if columns.costs {
@@ -299,7 +299,7 @@ impl Table {
             let cells: Vec<String> =
                 self.columns.iter().map(|column| column.fit_text(&column.cells[row])).collect();
             let line = join_cells(&cells, width);
-            text.push_str(&style_status(&line, cells[0].len() + GAP, run.status));
+            text.push_str(&style_status(&line, cells[0].len() + GAP, run));
             text.push('\n');
         }
         text
@@ -313,15 +313,16 @@ fn join_cells(cells: &[String], width: Option<usize>) -> String {
 }
 
 /// Colours the status that begins at byte `start` of the line, unless it was cut.
-fn style_status(line: &str, start: usize, status: RunListStatus) -> String {
-    let style = match status {
+fn style_status(line: &str, start: usize, run: &RunListEntry) -> String {
+    let style = match run.status {
         RunListStatus::Failed | RunListStatus::Damaged => BAD,
         RunListStatus::WaitingForInput => WAITING,
+        RunListStatus::Running if run.is_orphaned() => WAITING,
         RunListStatus::Running | RunListStatus::Completed | RunListStatus::Interrupted => {
             return line.to_owned();
         }
     };
-    let name = status.name();
+    let name = run.status_text();
     match line.get(start..).and_then(|rest| rest.strip_prefix(&*name)) {
         Some(rest) => format!("{}{style}{name}{style:#}{rest}", &line[..start]),
         None => line.to_owned(),

@@ -110,7 +110,8 @@ pub(super) fn replay_tools(
     let files = ReplayFiles::prepare(original, &dir, &workspace, &agent.secrets)?;
     stdio::print_error_line(&files.beginning_note);
     let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;
-    let observer = run_preparation::open_run_observer(&options, &dir, &RunState::default())?;
+    let observer =
+        run_preparation::open_run_observer(&options, &dir, &RunState::default(), &cancel)?;
     let secrets = agent.secrets.clone();
     let clock = time::current_time;
     let sealer = operator_state::new_sealer(&id, &options)?;

@@ -185,12 +185,23 @@ fn c_10_1_an_answer_at_the_terminal() {
     assert_eq!(statuses, ["COMPLETED"]);
 }
 
+/// Enter alone, pressed by mistake, was an answer, and the run continued with it.
 #[test]
-fn c_10_1_an_empty_answer_is_an_answer() {
+fn c_10_1_a_text_is_asked_again_until_it_is_not_empty() {
     let sandbox = asking("{prompt: 'Anything else?'}");
     let mut terminal = interactive(&sandbox, &[]).at_terminal();
-    terminal.expect("answer> ").type_in("\n");
+    for empty in ["\n", "  \n"] {
+        terminal.expect("answer> ").type_in(empty).expect("expected an answer; Ctrl-C leaves");
+    }
+    terminal.expect("answer> ").type_in("no\n");
     terminal.end().expect_code(0);
+    assert_eq!(sandbox.observations(), ["no"]);
+
+    // An option cannot be empty by mistake.
+    let sandbox = asking("{prompt: 'Anything else?'}");
+    sandbox.run("hi", &["-q"]).expect_code(101);
+    let answer = ["continue", "--run-id", "r", "-w", "work", "-q", "-m", ""];
+    sandbox.delta(answer).output().expect_code(0);
     assert_eq!(sandbox.observations(), [""]);
 }
 
@@ -345,8 +356,10 @@ fn c_10_1_the_commands_that_are_shown_name_the_llm_that_was_chosen() {
     let mut terminal = sandbox.delta([&again, &chosen[..]].concat()).at_terminal();
     terminal.expect("answer> ").type_in("\x03");
     let ran = terminal.end().normal(&sandbox).expect_code(130);
-    assert!(ran.stderr.ends_with(&format!("Continue with: {next}\n")), "{}", ran.stderr);
-    assert_eq!(ran.json()["error"]["details"], format!("`{next}` resumes the run"));
+    let answer = next.replace("continue --run-id", "answer");
+    let hint = format!("The agent still waits for your answer:\n  {answer} TEXT\n  {next} -i");
+    assert!(ran.stderr.ends_with(&format!("{hint}\n")), "{}", ran.stderr);
+    assert_eq!(ran.json()["error"]["details"], hint);
 }
 
 // With the message on stdin, `-i` had no effect at a real terminal: "no effect without a terminal", exit 101.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 use test_support::sandbox::{Ran, Sandbox};
+use test_support::wait::until;
 
 /// A workspace with a run in every state, named after it, and a damaged one. The last updated one is `RUNNING`.
 fn every_state() -> Sandbox {
@@ -83,7 +84,7 @@ fn c_11_3_a_directory_without_runs_names_the_workspaces_below_it() {
 fn c_11_3_json_and_text_say_the_same() {
     let sandbox = every_state();
     let all = list(&sandbox, &["--format", "json"]).json();
-    let fields = "run_id status task_summary last_updated created_at iterations agent_name \
+    let fields = "run_id status active task_summary last_updated created_at iterations agent_name \
                   workspace input_tokens cached_input_tokens output_tokens cost_usd";
     for run in all.as_array().unwrap() {
         let keys: Vec<&str> = run.as_object().unwrap().keys().map(String::as_str).collect();
@@ -103,6 +104,27 @@ fn c_11_3_json_and_text_say_the_same() {
     }
     assert!(text.contains("WAITING_FOR_INPUT  WAITING_FOR_INPUT  \"a task…\""), "{text}");
     assert_eq!(text.lines().count(), 6);
+    // A run whose process was killed was listed like one on which a process works.
+    assert_eq!((&all[1]["status"], &all[1]["active"]), (&json!("RUNNING"), &json!(false)));
+    assert!(text.contains("RUNNING            RUNNING (died)     \"a task…\""), "{text}");
+}
+
+#[test]
+fn c_11_3_a_run_is_active_while_its_process_works() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- {say: late, delay_ms: 1000000}");
+    sandbox.write("work/x", "");
+    let mut child = sandbox.run_command("task", &["-q"]).spawn();
+    let listed = until("the run", || {
+        let runs = list(&sandbox, &["--format", "json"]).json();
+        runs.get(0).filter(|run| run["status"] == "RUNNING").cloned()
+    });
+    assert_eq!(listed["active"], true);
+    assert!(list(&sandbox, &[]).stdout.contains("r  RUNNING  \"task\""));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let shown = sandbox.delta(["list-runs", "-w", "work"]).wholly_at_terminal();
+    let shown = shown.end().stderr;
+    assert!(shown.contains("\x1b[33mRUNNING (died)\x1b[0m"), "{shown:?}");
 }
 
 #[test]

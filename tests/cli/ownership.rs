@@ -99,8 +99,12 @@ fn c_13_2_a_dead_process_leaves_an_interrupted_run() {
     let pid = sandbox.metadata()["pid"].clone();
     assert_eq!(sandbox.metadata()["status"], "RUNNING");
     let ran = resume(&sandbox, &[]).expect_code(0);
-    let line = format!("! [Janitor] Cleaned up orphaned run: Process {pid} no longer exists\n");
+    let line = format!(
+        "! [Janitor] Cleaned up orphaned run: Process {pid} no longer exists\n  \
+         the last process of the run died after iteration 1\n"
+    );
     assert!(ran.stderr.contains(&line), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("INTERRUPTED"), "its end is not the one of this process");
     let ends: Vec<Value> =
         sandbox.events("ENGINE_END").iter().map(|event| event["status"].clone()).collect();
     assert_eq!(ends, [json!("INTERRUPTED"), json!("COMPLETED")]);

@@ -30,11 +30,11 @@ the LLM is a script (script.yaml); everything else is real
 → fail
   │ 1
   │ 2
-  │ 3
-  │ 4
-  │ 5
-  │ 6
-  │ … 24 more lines
+  │ … 24 more lines, -v shows all
+  │ 27
+  │ 28
+  │ 29
+  │ 30
   │ [exit code: 3]
 → finish result=\"all done\"
 
@@ -71,6 +71,20 @@ fn c_12_5_quiet_and_verbose() {
         .expect_code(0)
         .stderr;
     assert!(!normal.contains("first I think"), "{normal}");
+}
+
+/// A tab went to the next stop of the terminal, so that a line of 80 columns broke; `10%\r20%` was `10%20%`.
+#[test]
+fn c_12_5_tabs_and_lines_that_a_tool_writes_again() {
+    let tool = "  - name: t\n    shell: |-\n      printf 'a\\tb\\n10%%\\r20%%\\r100%%\\r\\nx\\t%078d\\n' 1\n";
+    let sandbox = Sandbox::scripted(DELTA, tool, "- call: [{tool: t}]\n- say: ok\n");
+    let (code, lines) =
+        sandbox.run_command("hi", &["--format", "json"]).at_terminal_of(80, 24).end_with_screen();
+    assert_eq!(code, 0);
+    let start = lines.iter().position(|line| line == "→ t").unwrap() + 1;
+    let long = format!("  │ x       {}…", "0".repeat(67));
+    assert_eq!(lines[start..start + 4], ["  │ a       b", "  │ 100%", &*long, ""]);
+    assert_eq!(sandbox.observations()[0].lines().next(), Some("a\tb"), "the LLM gets all of it");
 }
 
 const HOSTILE: &str = "a\\e[31mred\\e[0m \\e]0;title\\a\\u009b2Jb\\rc\\bd\\u202e";

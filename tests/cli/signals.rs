@@ -152,6 +152,23 @@ fn c_13_5_a_second_signal_ends_at_once() {
     assert_eq!(sandbox.events("ENGINE_END").len(), 0);
 }
 
+/// The first Ctrl-C seemed to have no effect while a tool ignored it.
+#[test]
+fn c_13_5_a_terminal_says_how_to_stop_at_once() {
+    // The tool reports the first signal later than a burst of signals takes.
+    let deaf = DEAF.replace("trap '", "trap 'sleep 0.3; ");
+    let sandbox = Sandbox::scripted(DELTA, &deaf, "- call: [{tool: t}]\n- say: done");
+    let mut terminal = sandbox.run_command("hello", &["--format", "json"]).at_terminal();
+    until_line(&sandbox.path("work/pid"));
+    terminal.type_in("\x03").expect("stopping; Ctrl-C again to stop at once");
+    until_line(&sandbox.path("work/heard"));
+    terminal.type_in("\x03");
+    let ran = terminal.end().expect_code(130).normal(&sandbox);
+    let last = "\nStopped at once. Continue with: delta continue --run-id r -w DIR/work\n";
+    assert!(ran.stderr.ends_with(last), "{}", ran.stderr);
+    until("the end of the tool", || left_of(&sandbox).is_empty().then_some(()));
+}
+
 #[test]
 fn c_13_5_signals_in_one_moment_are_one_request() {
     // As `timeout` and closing terminals send them.

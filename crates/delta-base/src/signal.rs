@@ -7,8 +7,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::os::raw::c_int;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The exit code of an interrupted run.
@@ -50,6 +50,8 @@ struct CancelState {
     expired_at: AtomicU64,
     /// The process group that a second signal kills; 0 for none.
     child_group: AtomicI32,
+    /// What a second signal prints.
+    last_words: OnceLock<String>,
     wake_read: OwnedFd,
     wake_write: OwnedFd,
 }
@@ -81,6 +83,7 @@ impl CancelToken {
             requested_at: AtomicU64::new(0),
             expired_at: AtomicU64::new(0),
             child_group: AtomicI32::new(0),
+            last_words: OnceLock::new(),
             wake_read,
             wake_write,
         };
@@ -103,7 +106,7 @@ impl CancelToken {
                 continue;
             }
             let state = Arc::clone(&cancel.state);
-            // SAFETY: the handler only touches atomics and calls clock_gettime, kill, write and _exit, which are all
+            // SAFETY: the handler only touches atomics (a `OnceLock` is read as one) and calls clock_gettime, kill, write and _exit, which are all
             // async-signal-safe.
             unsafe { signal_hook::low_level::register(signal, move || state.on_signal()) }?;
         }
@@ -173,6 +176,11 @@ impl CancelToken {
     /// Sets the process group that a second signal kills; 0 for none.
     pub fn set_child_group(&self, group: i32) {
         self.state.child_group.store(group, Ordering::SeqCst);
+    }
+
+    /// Sets the text that a second signal prints to stderr before it ends the process. Only the first text counts.
+    pub fn set_last_words(&self, text: String) {
+        let _ = self.state.last_words.set(text);
     }
 
     /// A descriptor to poll: readable after a signal or a wake-up until [`CancelToken::drain`].
@@ -247,6 +255,10 @@ impl CancelState {
         if self.request(now).is_some_and(|first| now.saturating_sub(first) >= BURST_MILLIS) {
             if let Some(group) = Pid::from_raw(self.child_group.load(Ordering::SeqCst)) {
                 let _ = kill_process_group(group, Signal::KILL);
+            }
+            // Reading a value that is set takes no lock.
+            if let Some(text) = self.last_words.get() {
+                let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
             }
             signal_hook::low_level::exit(INTERRUPTED_EXIT_CODE);
         }

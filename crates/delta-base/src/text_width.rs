@@ -1,5 +1,6 @@
 //! The columns that text takes in a terminal, where some characters take two and some none.
 
+use std::borrow::Cow;
 use unicode_width::UnicodeWidthChar;
 
 /// The distance of the tab stops.
@@ -11,6 +12,31 @@ fn column_after(column: usize, c: char) -> usize {
         '\t' => (column / TAB_COLUMNS + 1) * TAB_COLUMNS,
         c => column + c.width().unwrap_or(0),
     }
+}
+
+/// `line` with spaces in place of its tabs, for text that does not start in the first column of the terminal.
+pub fn expand_tabs(line: &str) -> Cow<'_, str> {
+    if !line.contains('\t') {
+        return Cow::Borrowed(line);
+    }
+    let mut column = 0;
+    let mut out = String::with_capacity(line.len() + TAB_COLUMNS);
+    for c in line.chars() {
+        let next = column_after(column, c);
+        if c == '\t' {
+            out.extend(std::iter::repeat_n(' ', next - column));
+        } else {
+            out.push(c);
+        }
+        column = next;
+    }
+    Cow::Owned(out)
+}
+
+/// What a progress bar wrote last in a line: the text after the last carriage return that text follows.
+pub fn last_overwrite(line: &str) -> &str {
+    let line = line.trim_end_matches('\r');
+    line.rfind('\r').map_or(line, |at| &line[at + 1..])
 }
 
 /// The columns of a line without control sequences.
@@ -121,6 +147,23 @@ mod tests {
         assert_eq!(clip_start_to_width("a/b/W001", 6), "…/W001");
         assert_eq!(clip_start_to_width("漢字漢字", 4), "…字");
         assert_eq!(clip_start_to_width("ab", 0), "");
+    }
+
+    #[test]
+    fn c_25_7_tabs_are_columns_of_the_text_and_not_of_the_terminal() {
+        assert_eq!(expand_tabs("ab"), "ab");
+        assert_eq!(expand_tabs("\ta\tb"), "        a       b");
+        assert_eq!(expand_tabs("日本\tx"), "日本    x");
+        assert_eq!(expand_tabs("12345678\tx"), "12345678        x");
+    }
+
+    #[test]
+    fn a_line_that_is_written_again_has_its_last_text() {
+        for (line, expected) in
+            [("ab", "ab"), ("ab\r", "ab"), ("10%\r50%\r99%", "99%"), ("a\rb\r\r", "b"), ("\r", "")]
+        {
+            assert_eq!(last_overwrite(line), expected, "{line:?}");
+        }
     }
 
     #[test]

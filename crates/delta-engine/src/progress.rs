@@ -12,9 +12,12 @@ use delta_agent::tool::value_text;
 use delta_base::durable::LogFile;
 use delta_base::id::SnapshotId;
 use delta_base::redact::redact_answers;
+use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::terminal_text::{format_argument_value, strip_terminal_controls, truncate_to_line};
-use delta_base::text_width::{clip_to_width, display_width, wrap_words};
+use delta_base::text_width::{
+    clip_to_width, display_width, expand_tabs, last_overwrite, wrap_words,
+};
 use delta_base::time::{Clock, format_duration};
 use delta_llm::llm::{Attempt, TryNumber};
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
@@ -52,8 +55,11 @@ pub enum Verbosity {
     Verbose,
 }
 
-/// The number of lines printed of a result.
-const MAX_RESULT_LINES: usize = 6;
+/// The number of lines printed of a message of the user.
+const MAX_MESSAGE_LINES: usize = 6;
+/// The number of lines printed of the beginning and of the end of a result, where a test log has its failures.
+const RESULT_HEAD_LINES: usize = 2;
+const RESULT_TAIL_LINES: usize = 4;
 /// The maximum number of characters of a line.
 const MAX_LINE_WIDTH: usize = 160;
 /// The maximum number of characters of an argument's value.
@@ -100,6 +106,7 @@ pub struct ProgressPrinter {
     /// Whether the lines are the output of `show`, on stdout.
     to_stdout: bool,
     colours: bool,
+    cancel: Option<CancelToken>,
 }
 
 impl ProgressPrinter {
@@ -122,6 +129,7 @@ impl ProgressPrinter {
             error_follows: false,
             to_stdout: false,
             colours: has_colours(&std::io::stderr()),
+            cancel: None,
         }
     }
 
@@ -134,6 +142,11 @@ impl ProgressPrinter {
     /// Prints only whole lines from now on, for a terminal that cannot move its cursor.
     pub fn disable_live_output(&mut self) {
         self.is_live = false;
+    }
+
+    /// Reports from now on that delta is stopping, while a tool has not ended.
+    pub fn report_stopping(&mut self, cancel: &CancelToken) {
+        self.cancel = Some(cancel.clone());
     }
 
     /// Omits the final answer from now on, because the result is printed to the same terminal when
@@ -296,7 +309,7 @@ impl ProgressPrinter {
             Payload::EngineStart(start) => self.show_start(start),
             Payload::UserMessage { content } => {
                 self.print_line("");
-                self.print_block(">", BOLD, content, MAX_RESULT_LINES);
+                self.print_block(">", BOLD, content, MAX_MESSAGE_LINES);
             }
             Payload::Thought(thought) => self.show_thought(thought),
             Payload::ActionRequest(request) => self.show_call(request),
@@ -328,8 +341,11 @@ impl ProgressPrinter {
                 self.print_line(&format!("{DIM}workspace {work_dir}{DIM:#}"));
             }
             Payload::EngineEnd { status, final_iteration, .. } => {
-                // After the end that is recorded for a dead process, the state is the one of the next.
-                let duration = state.started_at.filter(|_| state.seq == event.seq).map(|start| {
+                // The end that is recorded for a dead process: a warning has reported it, and the next one begins.
+                if state.seq != event.seq {
+                    return;
+                }
+                let duration = state.started_at.map(|start| {
                     let millis = event.timestamp.as_millis() - start.as_millis();
                     format_duration(u64::try_from(millis).unwrap_or(0))
                 });
@@ -490,9 +506,7 @@ impl ProgressPrinter {
         let hidden = self.sensitive_calls.remove(&result.call_id);
         let text = if hidden { "[hidden]" } else { &result.observation_content };
         let failed = result.exit_code != Some(0);
-        let lines =
-            if self.verbosity == Verbosity::Verbose { usize::MAX } else { MAX_RESULT_LINES };
-        self.print_result_lines(text, failed, lines);
+        self.print_result_lines(text, failed);
     }
 
     /// Prints a hook that changed something and, for a recorded run, one that failed: during a run,
@@ -532,27 +546,33 @@ impl ProgressPrinter {
         }
     }
 
-    fn print_result_lines(&mut self, text: &str, failed: bool, limit: usize) {
+    /// Prints the first and the last lines of a result, or all with `-v`.
+    fn print_result_lines(&mut self, text: &str, failed: bool) {
         let style = if failed { WARN } else { DIM };
-        let text = self.sanitize(text);
+        let last_texts: Vec<&str> = text.split('\n').map(last_overwrite).collect();
+        let text = self.sanitize(&last_texts.join("\n"));
         let lines: Vec<&str> = text.lines().collect();
         // The bar and the spaces around it take four columns.
         let room = self.line_width().saturating_sub(4);
         // The last line of a failed call says how it ended.
-        let tail = usize::from(failed);
-        // The line itself says more than "1 more line".
-        let left_out = lines.len().saturating_sub(limit.saturating_add(tail));
-        let left_out = if left_out == 1 { 0 } else { left_out };
+        let tail = RESULT_TAIL_LINES + usize::from(failed);
+        let left_out = match lines.len().saturating_sub(RESULT_HEAD_LINES + tail) {
+            // The line itself says more than "1 more line".
+            0 | 1 => 0,
+            _ if self.verbosity == Verbosity::Verbose => 0,
+            count => count,
+        };
         for (index, line) in lines.iter().enumerate() {
-            if left_out > 0 && index == limit {
-                self.print_line(&format!("{style}  │ … {left_out} more lines{style:#}"));
+            if left_out > 0 && index == RESULT_HEAD_LINES {
+                let note = format!("… {left_out} more lines, -v shows all");
+                self.print_line(&format!("{style}  │ {note}{style:#}"));
             }
-            if left_out > 0 && (limit..limit + left_out).contains(&index) {
+            if (RESULT_HEAD_LINES..RESULT_HEAD_LINES + left_out).contains(&index) {
                 continue;
             }
-            let line = clip_to_width(line, room);
-            let gap = if line.trim().is_empty() { "" } else { " " };
-            self.print_line(&format!("{style}  │{gap}{}{style:#}", line.trim_end()));
+            let line = expand_tabs(line.trim_end());
+            let gap = if line.is_empty() { "" } else { " " };
+            self.print_line(&format!("{style}  │{gap}{}{style:#}", clip_to_width(&line, room)));
         }
     }
 
@@ -618,6 +638,7 @@ impl ProgressPrinter {
             is_erasable: self.result_follows,
             is_verbose: self.verbosity == Verbosity::Verbose,
             sensitive_answers: &self.sensitive_answers,
+            cancel: self.cancel.as_ref(),
         };
         self.live = Some(LiveArea::start(status, &options));
     }

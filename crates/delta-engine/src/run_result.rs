@@ -7,7 +7,7 @@ use delta_base::time::Timestamp;
 use delta_llm::llm::ModelChoice;
 use delta_run::event::{RunStatus, round_usd};
 use delta_run::run::RunMetadata;
-use delta_run::state::RunState;
+use delta_run::state::{HumanRequest, RunState};
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 use std::fmt;
@@ -223,10 +223,27 @@ fn run_error_info(state: &RunState, status: RunStatus) -> Option<RunErrorInfo> {
         (RunStatus::Interrupted, _) => Some(RunErrorInfo {
             kind: "interrupted".to_owned(),
             message: "the run was interrupted".to_owned(),
-            details: Some(format!("`{}` resumes the run", ContinueCommand::from_state(state))),
+            details: open_request_hint(state).or_else(|| {
+                Some(format!("`{}` resumes the run", ContinueCommand::from_state(state)))
+            }),
         }),
         _ => None,
     }
+}
+
+/// The lines that say how to answer what an interrupted run still waits for; `None` if nothing is open.
+pub fn open_request_hint(state: &RunState) -> Option<String> {
+    let next = ContinueCommand::from_state(state);
+    let (reply, commands) = match state.human_request()? {
+        HumanRequest::Question(question) if question.sensitive => ("answer", String::new()),
+        HumanRequest::Question(_) => ("answer", format!("\n  {} TEXT", next.to_reply("answer"))),
+        HumanRequest::Approval(_) => {
+            let [approve, deny] = ["approve", "deny"].map(|name| next.to_reply(name));
+            ("approval", format!("\n  {approve}\n  {deny} -m REASON"))
+        }
+    };
+    let next = next.asking_again();
+    Some(format!("The agent still waits for your {reply}:{commands}\n  {next}"))
 }
 
 /// The command that continues a run as its last process did. Every hint that continues a run is
@@ -263,7 +280,7 @@ impl ContinueCommand {
         let limit_option = details.and_then(|details| details.limit_option.clone());
         let command = Self { limit_option, ..Self::from_state(state) };
         match state.human_request() {
-            Some(_) => Self { asks_again: true, ..command },
+            Some(_) => command.asking_again(),
             None => command.with_message("Try again"),
         }
     }
@@ -283,6 +300,12 @@ impl ContinueCommand {
     /// The same run and options for the command `delta NAME RUN`.
     pub fn to_reply(&self, name: &'static str) -> ReplyCommand {
         ReplyCommand { name, command: self.clone() }
+    }
+
+    /// Asks at the terminal what is open.
+    #[must_use]
+    pub fn asking_again(self) -> Self {
+        Self { asks_again: true, ..self }
     }
 
     /// Adds a message.

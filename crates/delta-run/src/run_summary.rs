@@ -6,6 +6,7 @@
 
 use crate::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
 use crate::journal::{self, JOURNAL_FILE, JournalError};
+use crate::ownership::{self, OwnerStatus};
 use crate::run::METADATA_FILE;
 use crate::run_tree;
 use crate::state::RunState;
@@ -30,6 +31,8 @@ const MAX_TAIL_BYTES: u64 = 2 * 1024;
 pub struct RunSummary {
     /// The status of the run.
     pub status: RunStatus,
+    /// Whether the run is RUNNING and its process has not died, as far as this host can tell.
+    pub is_active: bool,
     /// The first user message; a very long one may be cut.
     pub task: String,
     /// The name of the agent.
@@ -66,8 +69,11 @@ impl RunSummary {
     fn from_state(state: &RunState, run_dir: &Path) -> Option<Self> {
         let start = state.start.as_ref()?;
         let first_start = run_tree::read_first_start(run_dir);
+        let status = state.status?;
         Some(Self {
-            status: state.status?,
+            status,
+            is_active: status == RunStatus::Running
+                && ownership::owner_status(&start.process) != OwnerStatus::Dead,
             task: state.conversation.task().to_owned(),
             agent_name: start.agent_name.clone(),
             agent_home: start.agent_home.clone(),
@@ -132,6 +138,7 @@ impl JournalEnds {
         })?;
         Some(RunSummary {
             status: end.status?,
+            is_active: false,
             task,
             agent_name: end.agent_name?,
             agent_home: first.agent_home?,

@@ -2,6 +2,7 @@
 
 use super::{TOOLS, noting};
 use crate::DELTA;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use test_support::normal::normal;
 use test_support::sandbox::Sandbox;
@@ -79,6 +80,38 @@ fn c_21_4_an_empty_inbox_and_a_directory_that_is_missing() {
     sandbox.delta(["inbox", "-i", "--json"]).output().expect_code(2);
 }
 
+/// A run whose process ended at the question, in each way, was missing from the inbox, although it could be answered.
+#[test]
+fn c_21_4_a_question_of_a_process_that_was_interrupted_or_killed_is_listed() {
+    let ids = |sandbox: &Sandbox| -> Vec<Value> {
+        let ran = sandbox.delta(["inbox", "--json"]).output().expect_code(0);
+        let runs: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+        runs.iter().map(|run| run["run_id"].clone()).collect()
+    };
+    for (signal, status) in [(Signal::INT, "INTERRUPTED"), (Signal::KILL, "RUNNING")] {
+        let sandbox = noting("ask", &["a"]);
+        let mut terminal = sandbox.run_command("go", &["-i"]).at_terminal();
+        terminal.expect("v view> ");
+        assert_eq!(ids(&sandbox), Vec::<Value>::new(), "a process asks at a terminal");
+        terminal.signal(signal).wait();
+        assert_eq!(sandbox.metadata()["status"], status);
+        assert_eq!(ids(&sandbox), [json!("r")], "{status}");
+        sandbox.delta(["approve", "r", "-w", "work"]).output().expect_code(0);
+        assert_eq!(sandbox.read("work/notes"), "a\n");
+        assert_eq!(ids(&sandbox), Vec::<Value>::new());
+    }
+    // The end of input at a question makes the run fail, and the question stays open.
+    let sandbox = waiting();
+    let again = ["continue", "asks", "-w", "a", "-i"];
+    let mut terminal = sandbox.delta(again).at_terminal();
+    terminal.expect("answer> ").type_in("\x04");
+    terminal.end().expect_code(1);
+    assert_eq!(ids(&sandbox), ["calls", "asks"].map(|id| json!(id)));
+    let mut terminal = sandbox.delta(["inbox", "-i", "a"]).at_terminal();
+    terminal.expect("red or blue").expect("answer").type_in("red\n").expect("I heard red");
+    terminal.end().expect_code(0);
+}
+
 #[test]
 fn c_21_4_the_inbox_is_answered_one_after_the_other() {
     let sandbox = waiting();
@@ -86,7 +119,10 @@ fn c_21_4_the_inbox_is_answered_one_after_the_other() {
     let keys = "y yes, n no, v view, s skip, q quit> ";
     terminal.expect("[1/2] calls").expect("approve note").expect(keys).type_in("v\n");
     terminal.expect("text:").expect("$ sh -c").expect(keys).type_in("s\n");
-    terminal.expect("[2/2] asks").expect("red or blue").expect("answer, Enter to skip> ");
+    terminal
+        .expect("[2/2] asks")
+        .expect("red or blue")
+        .expect("answer, Enter skips, Ctrl-D quits> ");
     terminal.type_in("red\n").expect("I heard red");
     terminal.end().expect_code(0);
     assert!(!sandbox.path("b/deep/notes").exists());
@@ -108,6 +144,30 @@ fn c_21_4_the_inbox_is_answered_one_after_the_other() {
         let ran = terminal.end().expect_code(code);
         assert!(!ran.stderr.contains("[2/2]"), "{}", ran.stderr);
         assert!(!sandbox.path("b/deep/notes").exists());
+    }
+}
+
+/// The questions that came after the first one of a run had no keys to skip and to quit.
+#[test]
+fn c_21_4_skip_and_quit_work_at_every_question_of_a_run() {
+    let keys = "y yes, n no, v view, s skip, q quit> ";
+    for (typed, has_next) in [("s\n", true), ("q\n", false), ("\x04", false)] {
+        let sandbox = noting("ask", &["a", "b"]);
+        sandbox.run("go", &[]).expect_code(101);
+        let other =
+            ["run", "--agent", "agent", "-w", "work", "--run-id", "later", "-q", "-m", "go"];
+        sandbox.delta(other).output().expect_code(101);
+        let mut terminal = sandbox.delta(["inbox", "-i"]).at_terminal();
+        terminal.expect("[1/2] r").expect(keys).type_in("x\n");
+        terminal.expect("expected `y`, `n`, `v`, `s` or `q`, and Enter").expect(keys);
+        terminal.type_in("y\n").expect("text  b").expect(keys).type_in(typed);
+        if has_next {
+            terminal.expect("[2/2] later").expect(keys).type_in("q\n");
+        }
+        let ran = terminal.end().expect_code(0);
+        assert_eq!(ran.stderr.contains("[2/2]"), has_next, "{}", ran.stderr);
+        assert_eq!(sandbox.read("work/notes"), "a\n");
+        assert_eq!(sandbox.metadata()["status"], "WAITING_FOR_INPUT");
     }
 }
 

@@ -193,3 +193,18 @@ fn c_21_2_approve_and_deny_continue_a_run_that_waits_for_them() {
     let ran = reply(&["answer", "r", "--format", "raw", "-x"]).expect_code(0);
     assert_eq!(ran.stdout, "I heard -x\n");
 }
+
+#[test]
+fn c_21_4_an_answer_without_a_run_is_for_the_last_one() {
+    let turns = "- call: [{tool: ask_human, args: {prompt: Who?}}]\n- say: 'I heard ${last}'\n";
+    let sandbox = Sandbox::scripted(DELTA, "", turns);
+    sandbox.run("go", &[]).expect_code(101);
+    for missing in ["r", "last"] {
+        let ran = sandbox.delta(["answer", missing, "-w", "work"]).output().expect_code(2);
+        let message = format!("the answer for the run `{missing}` is missing");
+        assert!(ran.stderr.contains(&message), "{}", ran.stderr);
+    }
+    sandbox.delta(["answer", "-w", "work"]).output().expect_code(2);
+    let ran = sandbox.delta(["answer", "-w", "work", "--format", "raw", "me"]).output();
+    assert_eq!(ran.expect_code(0).stdout, "I heard me\n");
+}

@@ -5,7 +5,7 @@ use crate::DELTA;
 use serde_json::json;
 use test_support::sandbox::{Delta, Sandbox};
 
-const KEYS: &str = "y yes, n no, a yes to every note, v view> ";
+const KEYS: &str = "y yes, n no, a yes to every call of note in this process, v view> ";
 
 fn interactive(sandbox: &Sandbox) -> Delta {
     sandbox.run_command("go", &["-i", "--format", "raw"])
@@ -22,7 +22,8 @@ fn c_21_2_yes_and_no_and_the_reason() {
         .expect(KEYS);
     assert!(notes(&sandbox).is_empty());
     for other in ["", "maybe", "yess"] {
-        terminal.type_in(&format!("{other}\n")).expect(KEYS);
+        terminal.type_in(&format!("{other}\n"));
+        terminal.expect("expected `y`, `n`, `a` or `v`, and Enter").expect(KEYS);
     }
     terminal.type_in("y\n").expect("text  b").expect(KEYS).type_in("n\n");
     terminal.expect("reason, or Enter for none> ").type_in("not b, please\n");
@@ -66,7 +67,7 @@ fn c_21_2_view_shows_the_change_of_a_file() {
         let turns = format!("- call: [{{tool: put, args: {args}}}]\n- say: done\n");
         Sandbox::scripted(DELTA, &super::TOOLS.replace("APPROVE", "ask"), &turns)
     };
-    let keys = "y yes, n no, a yes to every put, v view> ";
+    let keys = "y yes, n no, a yes to every call of put in this process, v view> ";
     let sandbox = put("{path: list, content: \"milk\\nbread\\n\"}");
     sandbox.write("work/list", "milk\nbutter\n");
     let mut terminal = interactive(&sandbox).at_terminal();
@@ -105,7 +106,7 @@ fn c_21_2_view_shows_a_replacement_and_whole_values() {
     let tools =
         "  - name: edit\n    shell: 'true'\n    parameters: [{name: path, inject_as: argument}]\n";
     let tools = tools.replace("    shell: 'true'\n    parameters: [{name: path, inject_as: argument}]\n", "    exec: \"true ${path} ${old} ${new}\"\n    approve: ask\n    preview: {path: path, content: new, replaces: old}\n");
-    let keys = "y yes, n no, a yes to every edit, v view> ";
+    let keys = "y yes, n no, a yes to every call of edit in this process, v view> ";
     let turns = "- call: [{tool: edit, args: {path: f, old: two, new: '2'}}, {tool: edit, args: {path: f, old: o, new: '0'}}]\n- say: done\n";
     let sandbox = Sandbox::scripted(DELTA, &tools, turns);
     sandbox.write("work/f", "one two three\n");
@@ -160,12 +161,30 @@ fn c_21_2_an_interrupt_keeps_the_question() {
     let sandbox = noting("ask", &["a"]);
     let mut terminal = interactive(&sandbox).at_terminal();
     terminal.expect(KEYS).type_in("\x03");
-    terminal.end().expect_code(130);
+    let ran = terminal.end().expect_code(130).normal(&sandbox);
+    assert!(
+        ran.stderr.ends_with(
+            "The agent still waits for your approval:\n  delta approve r -w DIR/work\n  \
+             delta deny r -w DIR/work -m REASON\n  \
+             delta continue --run-id r -w DIR/work -i\n"
+        ),
+        "{}",
+        ran.stderr
+    );
     assert_eq!(sandbox.metadata()["status"], "INTERRUPTED");
     let ran = resume(&sandbox, &[]).expect_code(101);
     assert!(ran.stderr.contains("? approve note\n"), "{}", ran.stderr);
     resume(&sandbox, &["-m", "y"]).expect_code(0);
     assert_eq!(sandbox.events("APPROVAL_REQUEST").len(), 1);
+}
+
+#[test]
+fn c_21_2_where_a_person_can_be_asked_the_hint_names_the_option_that_asks() {
+    let sandbox = noting("ask", &["a"]);
+    let ran = sandbox.run_command("go", &["--format", "raw"]).at_terminal().end();
+    let ran = ran.expect_code(101).normal(&sandbox);
+    let end = "delta continue --run-id r -w DIR/work -i   # decide here, call by call\n";
+    assert!(ran.stderr.ends_with(end), "{}", ran.stderr);
 }
 
 #[test]

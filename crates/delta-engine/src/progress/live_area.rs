@@ -5,6 +5,7 @@ use super::live_text::{OutputTail, TextBlock};
 use super::screen_region::{ScreenRegion, row_height};
 use super::{BOLD, DIM, WARN, has_colours, text_columns};
 use delta_base::redact::answer_redactor;
+use delta_base::signal::CancelToken;
 use delta_base::terminal::{self, StderrSize};
 use delta_base::text_width::clip_to_width;
 use std::io::Write;
@@ -21,6 +22,9 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(50);
 const STATUS_DELAY: Duration = Duration::from_secs(1);
 /// The number of lines shown of the output of a running tool.
 const OUTPUT_LINES: usize = 5;
+
+/// The status after the first signal, while a tool has not ended yet.
+const STOPPING: &str = "stopping; Ctrl-C again to stop at once";
 
 /// What delta waits for.
 #[derive(Debug, Clone)]
@@ -46,6 +50,8 @@ pub(super) struct LiveOptions<'a> {
     pub(super) is_verbose: bool,
     /// Answers of the user that are redacted.
     pub(super) sensitive_answers: &'a [String],
+    /// Says when the user wants delta to stop.
+    pub(super) cancel: Option<&'a CancelToken>,
 }
 
 /// The live end of the terminal on stderr. It must be dropped before anything else is printed.
@@ -68,6 +74,7 @@ struct LiveScreen {
     last_piece: Option<Instant>,
     is_erasable: bool,
     has_colours: bool,
+    cancel: Option<CancelToken>,
 }
 
 impl LiveArea {
@@ -90,6 +97,7 @@ impl LiveArea {
             last_piece: None,
             is_erasable: options.is_erasable,
             has_colours: has_colours(&std::io::stderr()),
+            cancel: options.cancel.cloned(),
         }));
         let (stop_sender, stopped) = mpsc::channel::<()>();
         let painted = Arc::clone(&screen);
@@ -261,7 +269,12 @@ impl LiveScreen {
         let frame = FRAMES[usize::try_from(elapsed.as_millis() / FRAME_MS % 10).unwrap_or(0)];
         // The cursor stays after the text: at the edge, an echoed ^C would start a new line.
         let room = size.columns.saturating_sub(4);
+        let is_stopping = self
+            .cancel
+            .as_ref()
+            .is_some_and(|cancel| cancel.is_requested() && !cancel.is_expired());
         let row = match status {
+            _ if is_stopping => format!("{WARN}{frame} {STOPPING}{WARN:#}"),
             LiveStatus::Activity(activity) => {
                 format!("{DIM}{frame} {activity} {}s{DIM:#}", elapsed.as_secs())
             }

@@ -4,7 +4,7 @@ use super::DIM;
 use anstyle::Style;
 use delta_base::redact::StreamRedactor;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_base::text_width::{clip_to_width, wrap_words};
+use delta_base::text_width::{clip_to_width, expand_tabs, wrap_words};
 use std::collections::VecDeque;
 
 /// The most bytes of a line of output that are kept until it ends.
@@ -175,7 +175,7 @@ impl PartialLine {
         };
         let text = String::from_utf8_lossy(complete);
         let line = strip_terminal_controls(&text).trim_end().to_owned();
-        (!line.is_empty()).then_some(line)
+        (!line.is_empty()).then(|| expand_tabs(&line).into_owned())
     }
 }
 
@@ -201,6 +201,8 @@ mod tests {
         }
         assert_eq!(tail(&[b"a\nb\n"], 1, 80), ["  │ b"]);
         assert_eq!(tail(&["日本語".as_bytes()], 1, 9), ["  │ 日本…"]);
+        assert_eq!(tail(&[b"a\tbc"], 1, 14), ["  │ a       bc"]);
+        assert_eq!(tail(&[b"a\tbc"], 1, 13), ["  │ a       …"]);
         assert_eq!(tail(&[&"ä".as_bytes()[..1]], 1, 80), [""; 0]);
         let long = vec![b'x'; 3 * MAX_PARTIAL_BYTES];
         assert_eq!(tail(&[&long, b"\nnext"], 2, 8), ["  │ xxx…", "  │ next"]);
