@@ -148,6 +148,11 @@ fn config_file() -> Option<PathBuf> {
     user_directory("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("delta/config.yaml"))
 }
 
+/// The path of the configuration file for messages, also where the file has mistakes; empty without a home directory.
+pub fn file_path_text() -> String {
+    config_file().map_or_else(String::new, |path| path.display().to_string())
+}
+
 /// The directory of the agents that `--agent NAME` finds in every directory; it need not exist.
 pub fn agents_directory() -> Option<PathBuf> {
     user_directory("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("delta/agents"))
