@@ -74,7 +74,7 @@ pub fn resolve_agent_dir(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// There is no agent of that name in the current directory, nor an installed one.
-pub fn find_agent_dir(path: &Path) -> Result<PathBuf, CommandFailure> {
+pub fn find_existing_agent(path: &Path) -> Result<PathBuf, CommandFailure> {
     let home = resolve_agent_dir(path);
     let Some(installed) = installed_agent(path).filter(|_| !home.exists()) else { return Ok(home) };
     let mut names: Vec<String> = list_agent_names(Path::new("."));

@@ -122,8 +122,10 @@ fn with_argument_tip(error: clap::Error, command: &str) -> clap::Error {
         let tip = format!("write `model: gpt-4o` or another setting into {}", config_file_path());
         return with_tip(error, tip);
     }
-    let is_meant = |of: &str| of == command || of.is_empty() && DRIVING_COMMANDS.contains(&command);
-    let tip = ARGUMENT_TIPS.iter().find(|(name, of, _)| name == argument && is_meant(of));
+    let drives_run = DRIVING_COMMANDS.contains(&command);
+    let tip = ARGUMENT_TIPS
+        .iter()
+        .find(|(name, of, _)| name == argument && (*of == command || of.is_empty() && drives_run));
     match tip {
         Some((_, _, tip)) => with_tip(error, (*tip).to_owned()),
         None => error,

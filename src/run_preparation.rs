@@ -156,7 +156,7 @@ impl RunOptions {
 
 /// Loads the agent in `home` and prints its warnings. Creates and changes nothing.
 pub fn load_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFailure> {
-    let home = &agent_choice::find_agent_dir(home)?;
+    let home = &agent_choice::find_existing_agent(home)?;
     let models = operator_config::model_selection(options.model.clone())?;
     let agent = Agent::load(home, &models, &read_import_path())?;
     options.print_notes(&agent.warnings);
