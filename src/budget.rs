@@ -213,12 +213,14 @@ fn unix_ms_after(millis: u64) -> i64 {
 /// Says which length the limits assume for answers that have no `max_tokens`.
 fn answer_length_note(agent: &Agent, budget: &Budget) -> Option<String> {
     let body = &agent.llm.body;
-    let is_bounded = body.contains_key("max_tokens") || body.contains_key("max_completion_tokens");
+    let is_bounded = body.contains_key("max_tokens")
+        || body.contains_key("max_completion_tokens")
+        || agent.llm.pricing.is_some_and(|pricing| pricing.max_output.is_some());
     let is_script = matches!(agent.llm.provider, ProviderKind::Script(_));
     if is_bounded || is_script || !budget.limits_calls() {
         return None;
     }
     Some(format!(
-        "Note: without `llm.max_tokens`, the limits assume answers of at most {DEFAULT_ANSWER_TOKENS} tokens; a longer answer may exceed them"
+        "Note: without `llm.max_tokens` or `max_output` in `llm.pricing`, the limits assume answers of at most {DEFAULT_ANSWER_TOKENS} tokens; a longer answer may exceed them"
     ))
 }

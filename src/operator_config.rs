@@ -13,6 +13,7 @@ use delta_base::durable;
 use delta_llm::llm::ModelChoice;
 use delta_llm::llm::ModelSelection;
 use delta_program::stdio;
+use delta_run::approval::EVERY_TOOL;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::YamlDocument;
 use delta_yaml::yaml::mapping_schema::{KeySchema, MappingFields, MappingSchema, ValueShape};
@@ -41,6 +42,11 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema {
             "default_agent",
             ValueShape::Text,
             "The agent of `delta run` where no `--agent` names one and the current directory has no agent.yaml: the absolute path of its directory, or a name in $XDG_DATA_HOME/delta/agents.",
+        ),
+        KeySchema::optional(
+            "approve",
+            ValueShape::OneOf(&[ValueShape::Choice(&["ask"]), ValueShape::List(&ValueShape::Text)]),
+            "Asks before every call: `ask`, of all tools of all agents, or the names of tools. What an agent's rules ask or deny holds too.",
         ),
         KeySchema::optional(
             "color",
@@ -72,6 +78,8 @@ pub struct OperatorConfig {
     path: Option<PathBuf>,
     model: Option<OperatorSetting<ModelChoice>>,
     pub default_agent: Option<OperatorSetting<String>>,
+    /// The tools that ask before every call, [`EVERY_TOOL`] for all.
+    approve: Option<OperatorSetting<Vec<String>>>,
     color: Option<OperatorSetting<String>>,
     pub api_key_command: Option<OperatorSetting<String>>,
 }
@@ -125,6 +133,13 @@ impl OperatorConfig {
         };
         self.default_agent = setting("default_agent");
         self.color = setting("color");
+        self.approve = fields.non_null("approve").map(|node| OperatorSetting {
+            value: match node.scalar() {
+                Some(_) => vec![EVERY_TOOL.to_owned()],
+                None => fields.texts("approve"),
+            },
+            origin: format!("{path}:{}", node.line),
+        });
         self.api_key_command = setting("api_key_command");
         if let Some(OperatorSetting { value, origin }) = setting("model")
             && let Some(node) = fields.non_null("model")
@@ -195,6 +210,14 @@ fn default_model() -> Result<Option<OperatorSetting<ModelChoice>>, CommandFailur
         Ok(value) => Ok(Some(OperatorSetting { value, origin: MODEL_VARIABLE.to_owned() })),
         Err(message) => Err(CommandFailure::config(format!("{MODEL_VARIABLE}: {message}"), None)),
     }
+}
+
+/// The tools that ask before every call, [`EVERY_TOOL`] for all.
+///
+/// # Errors
+/// The configuration has a mistake: a call that should ask must not start without.
+pub fn approve() -> Result<Vec<String>, CommandFailure> {
+    Ok(read()?.approve.as_ref().map_or_else(Vec::new, |setting| setting.value.clone()))
 }
 
 /// Applies `color`, before anything is printed. A mistake in the file is for the commands that need the file.
@@ -297,6 +320,8 @@ fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
         None if config.color.is_none() => line("color", Some("auto".to_owned()), ""),
         None => of_file("color", config.color.as_ref()),
     };
+    let approve = config.approve.as_ref().map(|setting| setting.value.join(" "));
+    let approve = approve.map(|names| if names == EVERY_TOOL { "ask".to_owned() } else { names });
     let is_file_there = config.path.as_deref().is_some_and(Path::exists);
     let file_origin = if is_file_there || config.path.is_none() { "" } else { "does not exist" };
     let key = ["DELTA_API_KEY", "OPENAI_API_KEY"]
@@ -309,6 +334,7 @@ fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
         of_file("default_agent", config.default_agent.as_ref()),
         line("agents_dir", agents_directory().map(|dir| dir.display().to_string()), ""),
         color,
+        line("approve", approve, config.approve.as_ref().map_or("", |setting| &setting.origin)),
         line("api_key", key.map(|_| "(set)".to_owned()), key.unwrap_or("")),
         of_variable("api_key_file", "DELTA_API_KEY_FILE"),
         match process_environment::variable("DELTA_API_KEY_COMMAND") {

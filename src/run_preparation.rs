@@ -222,6 +222,8 @@ pub struct PreparedAgent {
     key_names: Vec<String>,
     /// The ledgers of the runs that started this process, innermost first.
     enclosing_ledgers: Vec<Ledger>,
+    /// The tools that ask before every call, by the operator's configuration.
+    asking_tools: Vec<String>,
     bounds: RunBounds,
     nesting: Nesting,
     /// Created early, so that a wrong address or proxy is reported before anything is written.
@@ -302,7 +304,18 @@ impl PreparedAgent {
         options.print_notes(&agent.context.unmatched_patterns(&vars, has_workspace));
         options.print_notes(&layers.describe_origins(&endpoint_variables, options.verbose));
         let secrets = layers.secrets(&key_names);
-        Ok(Self { agent, secrets, key_names, enclosing_ledgers, bounds, nesting, endpoint, layers })
+        let asking_tools = if calls_llm { operator_config::approve()? } else { Vec::new() };
+        Ok(Self {
+            agent,
+            secrets,
+            key_names,
+            enclosing_ledgers,
+            asking_tools,
+            bounds,
+            nesting,
+            endpoint,
+            layers,
+        })
     }
 
     /// Copies the agent's files into the run directory, unless `before`, the previous process, has copied the same files.
@@ -331,7 +344,9 @@ impl PreparedAgent {
     ) -> EngineStart {
         let mut config = self.agent.run_config();
         config.kept = Some(agent_copy);
-        config.approve = options.approvals.operator_approval().recorded();
+        let mut approval = options.approvals.operator_approval();
+        approval.add_asking(&self.asking_tools);
+        config.approve = approval.recorded();
         if let (Some(llm), Some(model)) = (&mut config.llm, &self.agent.model_choice) {
             llm.option = Some(model.to_string());
         }

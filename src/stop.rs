@@ -12,7 +12,7 @@ use delta_base::terminal_text::strip_terminal_controls;
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
 use delta_run::event::{EngineStart, RunStatus};
-use delta_run::ownership::{self, OwnerStatus, Ownership};
+use delta_run::ownership::{self, OwnerStatus, Ownership, OwnershipError};
 use delta_run::run_process::{ProcessWait, RunProcess};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -103,8 +103,11 @@ impl StoppingRun {
                 return process.interrupt().map_err(|error| self.signal_failure(process, &error));
             }
             // Without a process in its journal, only the lock shows whether one works on the run.
-            let is_free = Ownership::claim(&self.run.id, &self.run.dir).is_ok();
-            if is_free || Instant::now() >= deadline || cancel.wait(POLL_INTERVAL) {
+            match Ownership::claim(&self.run.id, &self.run.dir) {
+                Err(OwnershipError::Active { .. }) => {}
+                claimed => return Ok(claimed.map(drop)?),
+            }
+            if Instant::now() >= deadline || cancel.wait(POLL_INTERVAL) {
                 return Ok(());
             }
         }
@@ -143,7 +146,8 @@ impl StoppingRun {
         }
         // The lock of a dead process can be held a moment longer, by a child that it was about to start.
         loop {
-            if Ownership::claim(&self.run.id, &self.run.dir).is_ok() {
+            let claimed = Ownership::claim(&self.run.id, &self.run.dir);
+            if !matches!(claimed, Err(OwnershipError::Active { .. })) {
                 return ProcessWait::Ended;
             }
             if Instant::now() >= deadline {

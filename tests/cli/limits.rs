@@ -135,6 +135,26 @@ fn c_12_8_the_command_after_a_refused_call_raises_the_limit_enough() {
 }
 
 #[test]
+fn c_12_8_an_answer_is_not_longer_than_the_model_can_make_it() {
+    let bound = |llm: &str| {
+        let server = ScriptedServer::start(vec![]);
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.agent(&format!("model: m\n  base_url: {}{llm}", server.url()), "");
+        let ran = sandbox.run("hello", &["--max-tokens", "10", "--format", "json"]);
+        let has_note = ran.stderr.contains("Note: without `llm.max_tokens`");
+        let message = limit(ran);
+        let (_, answer) = message.rsplit_once(" and ").unwrap();
+        (answer.split(' ').next().unwrap().parse::<u64>().unwrap(), has_note)
+    };
+    let pricing =
+        |max_output| format!("\n  pricing: {{input: 1, output: 2, max_output: {max_output}}}");
+    assert_eq!(bound(""), (4096, true));
+    assert_eq!(bound(&pricing("32k")), (32_000, false));
+    assert_eq!(bound(&format!("\n  max_tokens: 200000{}", pricing("8192"))), (8192, false));
+    assert_eq!(bound(&format!("\n  max_tokens: 50{}", pricing("8192"))), (50, false));
+}
+
+#[test]
 fn c_12_8_a_run_that_had_no_limit_counts_from_its_journal() {
     let (server, sandbox) = served(vec![Answer::text("one").usage(900, 50)], "", "");
     sandbox.run("hello", &[]).expect_code(0);
@@ -236,7 +256,7 @@ fn c_12_8_an_answer_without_a_limit_of_its_own_is_taken_to_be_4096_tokens_long()
     let server = ScriptedServer::start(vec![Answer::text("done")]);
     let sandbox = Sandbox::asking(DELTA, &server.url(), "");
     let ran = sandbox.run("hello", &["--max-tokens", "4000", "--format", "json"]);
-    let note = "Note: without `llm.max_tokens`, the limits assume answers of at most 4096 tokens; a longer answer may exceed them\n";
+    let note = "Note: without `llm.max_tokens` or `max_output` in `llm.pricing`, the limits assume answers of at most 4096 tokens; a longer answer may exceed them\n";
     assert!(ran.stderr.contains(note), "{}", ran.stderr);
     assert!(limit(ran).ends_with("and 4096 for the answer)"));
     assert_eq!(server.requests().len(), 0);

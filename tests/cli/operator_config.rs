@@ -154,3 +154,29 @@ fn c_23_4_config_lists_what_counts_and_where_it_comes_from() {
     assert!(!text.contains("very-secret"), "{text}");
     assert!(text.contains("\nmodel            gpt-x "), "{text}");
 }
+
+#[test]
+fn c_21_1_the_operators_configuration_tightens_approvals() {
+    let tools = "  - {name: t, shell: echo ran >> log}\n  - {name: u, shell: echo ran >> log}\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: u}, {tool: t}]\n- say: done\n");
+    sandbox.write(CONFIG, "approve: [t, a_tool_of_another_agent]\n");
+    sandbox.run("go", &[]).expect_code(101);
+    assert_eq!(sandbox.read("work/log"), "ran\n");
+    assert_eq!(sandbox.events("APPROVAL_REQUEST")[0]["tool_name"], "t");
+    // What the run began with holds until it ends.
+    sandbox.write(CONFIG, "");
+    sandbox.delta(["continue", "r", "-w", "work"]).output().expect_code(101);
+    sandbox.delta(["approve", "r", "-w", "work"]).output().expect_code(0);
+    assert_eq!(sandbox.read("work/log"), "ran\nran\n");
+
+    sandbox.write(CONFIG, "approve: ask\n");
+    let again = |more: &[&str]| {
+        let args = ["run", "--agent", "agent", "-w", "again", "-m", "go", "-q"];
+        sandbox.delta(args.iter().chain(more)).output()
+    };
+    again(&[]).expect_code(101);
+    again(&["--approve-all"]).expect_code(0);
+    sandbox.write(CONFIG, "approve: always\n");
+    let refused = again(&[]).expect_code(126);
+    assert!(refused.stderr.contains("approve"), "{}", refused.stderr);
+}

@@ -98,7 +98,12 @@ impl OperatorApproval {
 
     /// Adds the tools that ask in an earlier process of the run: that holds until the end of the run.
     pub fn inherit(&mut self, earlier: Option<&Self>) {
-        for name in earlier.iter().flat_map(|earlier| &earlier.ask) {
+        self.add_asking(earlier.map_or(&[], |earlier| &earlier.ask));
+    }
+
+    /// Adds tools that ask.
+    pub fn add_asking(&mut self, tools: &[String]) {
+        for name in tools {
             if !self.ask.contains(name) {
                 self.ask.push(name.clone());
             }

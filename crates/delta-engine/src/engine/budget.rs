@@ -22,11 +22,12 @@ struct AnswerLength {
 }
 
 impl AnswerLength {
-    /// The maximum number of tokens of the answer to a request.
-    fn max_answer_tokens(body: &str) -> u64 {
-        let Ok(length) = serde_json::from_str::<Self>(body) else { return DEFAULT_ANSWER_TOKENS };
-        let one =
-            length.max_completion_tokens.or(length.max_tokens).unwrap_or(DEFAULT_ANSWER_TOKENS);
+    /// The maximum number of tokens of the answer to a request. `max_output` is the maximum of the model, if it is known.
+    fn max_answer_tokens(body: &str, max_output: Option<u64>) -> u64 {
+        let default = max_output.unwrap_or(DEFAULT_ANSWER_TOKENS);
+        let Ok(length) = serde_json::from_str::<Self>(body) else { return default };
+        let one = length.max_completion_tokens.or(length.max_tokens).unwrap_or(default);
+        let one = one.min(max_output.unwrap_or(u64::MAX));
         one.saturating_mul(length.n.unwrap_or(1).max(1))
     }
 }
@@ -39,8 +40,9 @@ impl Engine<'_> {
         }
         let last = self.last_measured.as_ref().map(|(body, tokens)| (body.as_str(), *tokens));
         let input_tokens = limits::max_request_tokens(body, last);
-        let output_tokens = AnswerLength::max_answer_tokens(body);
         let cost = self.agent.llm.pricing;
+        let max_output = cost.and_then(|pricing| pricing.max_output);
+        let output_tokens = AnswerLength::max_answer_tokens(body, max_output);
         let cost = cost.map_or(0.0, |pricing| pricing.max_call_cost(input_tokens, output_tokens));
         let bound = CallUpperBound { input_tokens, output_tokens, cost: Usd::new(cost) };
         let result = self.budget.reserve(bound, &self.cancel, &mut || {

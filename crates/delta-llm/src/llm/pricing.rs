@@ -15,6 +15,11 @@ pub(super) static PRICING_MAPPING: MappingSchema = MappingSchema {
             "Input tokens that the endpoint reads from its cache; as `input` by default.",
         ),
         KeySchema::required("output", USD_SHAPE, "Output tokens."),
+        KeySchema::optional(
+            "max_output",
+            ValueShape::TokenCount(1..1 << 53),
+            "The most tokens that the model generates for an answer; a limit assumes them where `llm.max_tokens` is missing or larger.",
+        ),
     ],
     exactly_one_of: &[],
     allows_other_keys: false,
@@ -31,6 +36,8 @@ pub struct Pricing {
     input: f64,
     cached_input: f64,
     output: f64,
+    /// The most tokens that the model generates for an answer.
+    pub max_output: Option<u64>,
 }
 
 impl Pricing {
@@ -42,7 +49,12 @@ impl Pricing {
         let input = require("input");
         let output = require("output");
         let cached_input = number("cached_input");
-        Some(Self { input: input?, cached_input: cached_input.unwrap_or(input?), output: output? })
+        Some(Self {
+            input: input?,
+            cached_input: cached_input.unwrap_or(input?),
+            output: output?,
+            max_output: fields.integer("max_output"),
+        })
     }
 
     /// The prices in the text of an agent.yaml that delta loaded earlier; `None` if it has none.

@@ -11,10 +11,11 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use std::time::{Duration, Instant};
 
-/// The shortest time between two readings of the runs.
+/// The shortest and the longest time between two readings of the runs.
 const MIN_INTERVAL: Duration = Duration::from_millis(400);
-/// Reading the runs takes at most one part in this many of the time.
-const PACE: u32 = 10;
+const MAX_INTERVAL: Duration = Duration::from_secs(4);
+/// Between these, reading the runs takes at most one part in this many of the time.
+const PACE: u32 = 5;
 
 /// A page of runs that are read again as they grow.
 #[derive(Debug)]
@@ -110,7 +111,8 @@ impl LivePage {
         let started = Instant::now();
         if self.end.is_none() && self.next_reading.is_none_or(|next| next <= started) {
             self.read_runs();
-            self.next_reading = Some(started + MIN_INTERVAL.max(started.elapsed() * PACE));
+            let interval = (started.elapsed() * PACE).clamp(MIN_INTERVAL, MAX_INTERVAL);
+            self.next_reading = Some(Instant::now() + interval);
         }
     }
 
