@@ -4,6 +4,8 @@
 use super::builtin_agent::{self, BUILTIN_AGENT};
 use super::failure::CommandFailure;
 use super::operator_config::{self, OperatorSetting};
+use super::operator_key;
+use delta_base::suggest;
 use delta_llm::llm::ModelChoice;
 use std::path::{Component, Path, PathBuf};
 
@@ -46,7 +48,12 @@ fn check_has_model(option: Option<&ModelChoice>) -> Result<(), CommandFailure> {
     }
     let file = operator_config::read()?.path_text();
     let file = if file.is_empty() { file } else { format!(", or write `model: gpt-4o` in {file}") };
-    let hint = format!("pass `--model gpt-4o`, or set DELTA_MODEL=gpt-4o{file}");
+    let mut hint = format!("pass `--model gpt-4o`, or set DELTA_MODEL=gpt-4o{file}");
+    if !operator_key::is_configured()? {
+        hint.push_str(
+            "\nthe environment has no API key either: export DELTA_API_KEY=..., or for a local server DELTA_BASE_URL=http://localhost:11434/v1",
+        );
+    }
     Err(CommandFailure::config("no model is chosen for the built-in agent", hint))
 }
 
@@ -61,6 +68,48 @@ fn find_named_agent(path: &Path) -> ChosenAgent {
 pub fn resolve_agent_dir(path: &Path) -> PathBuf {
     let installed = installed_agent(path).filter(|_| !is_agent_dir(path));
     installed.filter(|home| home.is_dir()).unwrap_or_else(|| path.to_owned())
+}
+
+/// The same directory, for a command that loads the agent. A path with a slash is checked when it is loaded.
+///
+/// # Errors
+/// There is no agent of that name in the current directory, nor an installed one.
+pub fn find_existing_agent(path: &Path) -> Result<PathBuf, CommandFailure> {
+    let home = resolve_agent_dir(path);
+    let Some(installed) = installed_agent(path).filter(|_| !home.exists()) else { return Ok(home) };
+    let mut names: Vec<String> = list_agent_names(Path::new("."));
+    names.extend(installed.parent().map(list_agent_names).unwrap_or_default());
+    let name = path.display().to_string();
+    let similar = suggest::nearest_names(&name, names.iter().map(String::as_str));
+    let similar = match similar.first() {
+        Some(similar) => format!("did you mean `{similar}`? "),
+        None => String::new(),
+    };
+    let hint = format!(
+        "{similar}delta searched ./{name} and {}; name another directory with `--agent DIR`",
+        installed.display()
+    );
+    Err(CommandFailure::config(format!("there is no agent `{name}`"), hint))
+}
+
+/// The names of the agents directly in a directory.
+fn list_agent_names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let agents = entries.filter(|entry| is_agent_dir(&entry.path()));
+    agents.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Whether the agent in `home` is the built-in one, the operator's default or an installed one: such an agent has no
+/// workspaces of its own. `home` is absolute and without symlinks.
+pub fn works_in_current_dir(home: &Path) -> bool {
+    let contains_home = |dir: PathBuf| dir.canonicalize().is_ok_and(|dir| home.starts_with(dir));
+    let default = operator_config::read().ok().and_then(|config| config.default_agent.as_ref());
+    builtin_agent::builtin_directory().is_some_and(contains_home)
+        || operator_config::agents_directory().is_some_and(contains_home)
+        || default.is_some_and(|setting| {
+            let dir = PathBuf::from(&setting.value);
+            dir.is_absolute() && contains_home(dir)
+        })
 }
 
 /// Never an agent in the current directory, which may be a cloned repository.

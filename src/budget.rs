@@ -142,7 +142,17 @@ pub fn check_limits(
         (None, None) => return Ok(()),
     };
     let message = format!("{limit} requires the price of {}", agent.llm.model);
-    Err(CommandFailure::config(message, PRICING_HELP.to_owned()))
+    // The agent of an operator's model may have no `llm` to write a price into.
+    let hint = match &agent.model_choice {
+        None => PRICING_HELP.to_owned(),
+        Some(_) => {
+            let model = &agent.llm.model;
+            format!(
+                "limit the tokens: `--max-tokens 500k`; or write the price into the agent: `llm: {{model: {model}, pricing: {{input: 2.5, output: 10}}}}` in agent.yaml, in USD per million tokens"
+            )
+        }
+    };
+    Err(CommandFailure::config(message, hint))
 }
 
 /// A budget, with notes on it for the user.

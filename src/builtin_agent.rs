@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// The name of the built-in agent.
 pub const BUILTIN_AGENT: &str = "coding";
+/// Its place in the state directory.
+const BUILTIN_DIR: &str = "builtin";
 
 /// The directory of the built-in agent, `builtin/HASH/coding` in the state directory; the hash is over its files. They
 /// are written once; a directory that misses a file or has another content is written again.
@@ -24,13 +26,18 @@ pub fn ensure_builtin_agent() -> Result<PathBuf, CommandFailure> {
         let hint = "set DELTA_STATE_DIR, or write the agent elsewhere: `delta init -t coding DIR`, and run it with `--agent DIR`";
         CommandFailure::config(message, hint.to_owned())
     })?;
-    let parent = state.join("builtin");
+    let parent = state.join(BUILTIN_DIR);
     let version = parent.join(hash_files(&files));
     let home = version.join(BUILTIN_AGENT);
     if !is_complete(&home, &files) {
         write_files(&parent, &version, &files)?;
     }
     Ok(home)
+}
+
+/// The directory of all versions of the built-in agent, which need not exist.
+pub fn builtin_directory() -> Option<PathBuf> {
+    operator_state::own_state_dir().ok().map(|state| state.join(BUILTIN_DIR))
 }
 
 /// The first 16 digits of the SHA-256 of the paths and contents, each prefixed with its length. The path is in every command

@@ -1,7 +1,11 @@
-//! What the error for an unknown command proposes: names that can be typed.
+//! What the error for an unknown command or argument proposes: what can be typed.
 
-use clap::error::{ContextKind, ContextValue};
+use super::operator_config;
+use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
+use std::ffi::OsString;
 
 /// Names of commands in other programs, with what to type for delta.
 const COMMAND_ALIASES: [(&str, &str); 67] = [
@@ -74,8 +78,86 @@ const COMMAND_ALIASES: [(&str, &str); 67] = [
     ("web", "delta view"),
 ];
 
+/// Arguments of other programs, with the command of delta before them and the tip; an empty command is any that runs.
+const ARGUMENT_TIPS: [(&str, &str, &str); 13] = [
+    ("--resume", "run", "use `delta continue`, which continues the last run of the workspace"),
+    ("--continue", "run", "use `delta continue`, which continues the last run of the workspace"),
+    ("-c", "run", "use `delta continue`, which continues the last run of the workspace"),
+    ("--last", "continue", "use `delta continue`, which continues the last run of the workspace"),
+    ("--latest", "continue", "use `delta continue`, which continues the last run of the workspace"),
+    ("--yolo", "", "use `--approve-all`"),
+    ("--yes", "", "use `--approve-all`"),
+    ("--auto-approve", "", "use `--approve-all`"),
+    ("--dangerously-skip-permissions", "", "use `--approve-all`"),
+    ("-p", "run", PROMPT_TIP),
+    ("--print", "run", PROMPT_TIP),
+    ("--prompt", "run", PROMPT_TIP),
+    ("--task", "run", PROMPT_TIP),
+];
+const PROMPT_TIP: &str =
+    "the task is an argument: `delta run \"TASK\"`; stdout gets only its result";
+
+/// The commands that drive a run.
+const DRIVING_COMMANDS: [&str; 6] = ["run", "continue", "approve", "deny", "answer", "fork"];
+
+/// Adds what to type to a usage error about the command, its arguments or a missing run.
+pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let command = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => with_command_tip(error),
+        ErrorKind::UnknownArgument => with_argument_tip(error, command),
+        ErrorKind::MissingRequiredArgument if command == "fork" => with_tip(
+            error,
+            "`delta fork last` forks the run of the workspace that was updated last".to_owned(),
+        ),
+        _ => error,
+    }
+}
+
+fn with_argument_tip(error: clap::Error, command: &str) -> clap::Error {
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    if command == "config" && !argument.starts_with('-') {
+        let tip = format!("write `model: gpt-4o` or another setting into {}", config_file_path());
+        return with_tip(error, tip);
+    }
+    let drives_run = DRIVING_COMMANDS.contains(&command);
+    let tip = ARGUMENT_TIPS
+        .iter()
+        .find(|(name, of, _)| name == argument && (*of == command || of.is_empty() && drives_run));
+    match tip {
+        Some((_, _, tip)) => with_tip(error, (*tip).to_owned()),
+        None => error,
+    }
+}
+
+/// The operator's configuration, as it is called in a tip.
+fn config_file_path() -> String {
+    let path = operator_config::file_path_text();
+    if path.is_empty() { "~/.config/delta/config.yaml".to_owned() } else { path }
+}
+
+/// What to type instead of a command that delta does not have and that needs more than another name.
+fn advice_for(word: &str) -> Option<String> {
+    if word.contains(char::is_whitespace) {
+        return Some(format!("a task is an argument of `run`: `delta run {}`", shell_quote(word)));
+    }
+    match word {
+        "login" | "auth" | "logout" => Some(format!(
+            "delta has no accounts: set DELTA_API_KEY to the key of your endpoint, or `api_key_command` in {}",
+            config_file_path()
+        )),
+        "models" | "model" => Some(format!(
+            "choose a model with `delta run --model NAME`, DELTA_MODEL, or `model` in {}",
+            config_file_path()
+        )),
+        _ => None,
+    }
+}
+
 /// Adds what to type to the error for an unknown command, and removes what cannot be typed.
-pub fn with_command_tip(mut error: clap::Error) -> clap::Error {
+fn with_command_tip(mut error: clap::Error) -> clap::Error {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     let word = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) if usage.contains("delta <COMMAND>") => word.clone(),
@@ -83,7 +165,10 @@ pub fn with_command_tip(mut error: clap::Error) -> clap::Error {
     };
     let find_alias = |word: &str| COMMAND_ALIASES.iter().find(|(alias, _)| *alias == word);
     if let Some((_, typed)) = find_alias(&word) {
-        return with_tip(error, typed);
+        return with_tip(error, format!("use `{typed}`"));
+    }
+    if let Some(advice) = advice_for(&word) {
+        return with_tip(error, advice);
     }
     // `tool:lint` and others are hidden old spellings.
     let similar = match error.remove(ContextKind::SuggestedSubcommand) {
@@ -95,18 +180,24 @@ pub fn with_command_tip(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(similar));
         return error;
     }
+    let command = crate::DeltaCli::command();
+    let names = command.get_subcommands().filter(|command| !command.is_hide_set());
+    let names = names.map(clap::Command::get_name);
+    if let Some(name) = suggest::nearest_names(&word, names).first().filter(|_| word.len() > 2) {
+        return with_tip(error, format!("use `delta {name}`"));
+    }
     let aliases = COMMAND_ALIASES.iter().map(|(alias, _)| *alias);
     let nearest = suggest::nearest_names(&word, aliases);
     // A short word is similar to everything.
     match nearest.first().filter(|_| word.len() > 3).and_then(|alias| find_alias(alias)) {
-        Some((_, typed)) => with_tip(error, typed),
+        Some((_, typed)) => with_tip(error, format!("use `{typed}`")),
         None => error,
     }
 }
 
-fn with_tip(mut error: clap::Error, typed: &str) -> clap::Error {
-    let tip = format!("use `{typed}`");
+fn with_tip(mut error: clap::Error, tip: String) -> clap::Error {
     error.remove(ContextKind::SuggestedSubcommand);
+    error.remove(ContextKind::SuggestedArg);
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     error
 }
@@ -114,7 +205,6 @@ fn with_tip(mut error: clap::Error, typed: &str) -> clap::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn c_25_12_what_is_proposed_for_another_name_can_be_typed() {

@@ -70,11 +70,11 @@ pub struct ResumeOptions {
     /// Agent directory, if it has moved
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
-    /// Continue a run whose last process was on another host and cannot be checked
-    #[arg(long)]
-    force: bool,
     #[command(flatten)]
     pub options: RunOptions,
+    /// Continue a run whose last process was on another host and cannot be checked
+    #[arg(long, help_heading = run_preparation::OTHER_HEADING)]
+    force: bool,
 }
 
 impl ResumeOptions {

@@ -43,7 +43,7 @@ use initial_files::SourceSnapshots;
 #[command(after_long_help = EXAMPLES)]
 pub struct ForkArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
     run: RunArgument,
     /// Copy the first N iterations; 0 copies only the task [default: all complete ones]
     #[arg(long, value_name = "N", value_parser = parse_number_in(0..=u32::MAX))]
@@ -52,7 +52,8 @@ pub struct ForkArgs {
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Workspace of the new run: a new or empty directory, or RUN's workspace, whose files stay unchanged [default: a new
-    /// one in the agent's workspaces/]
+    /// one in the agent's workspaces/; for an agent that is installed, the default or built in, NAME-fork next to RUN's
+    /// workspace NAME]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     into: Option<PathBuf>,
     /// Id of the new run [default: generated]
@@ -197,6 +198,8 @@ enum ForkDestination {
     Directory(PathBuf),
     /// A new one of the workspaces of the agent in this directory.
     NextWorkspace(PathBuf),
+    /// A new directory next to the workspace of the source.
+    Sibling,
 }
 
 impl ForkDestination {
@@ -211,6 +214,9 @@ impl ForkDestination {
                 return Err(CommandFailure::config(message, hint.to_owned()));
             }
             let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+            if agent_choice::works_in_current_dir(&home) {
+                return Ok(Self::Sibling);
+            }
             return Ok(Self::NextWorkspace(home));
         };
         if dir.canonicalize().is_ok_and(|dir| dir == source.run.workspace.root) {
@@ -239,6 +245,10 @@ impl ForkDestination {
                 workspace.mark_last_used(home);
                 workspace
             }
+            Self::Sibling => source.run.workspace.create_sibling().map_err(|error| {
+                let hint = "name the workspace of the new run with `--into DIR`";
+                CommandFailure::from(error).with_hint(Some(hint.to_owned()))
+            })?,
         })
     }
 }

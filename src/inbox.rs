@@ -12,7 +12,7 @@ use super::terminal_prompt::{self, InboxExit, InboxReply};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
-use delta_agent::approval_prompt::{ApprovalPrompt, command_line};
+use delta_agent::approval_prompt::{ApprovalPrompt, short_command_line};
 use delta_agent::ask_human::InteractionRequest;
 use delta_agent::file_preview::preview_file_change;
 use delta_base::shell_quote::shell_quote_path;
@@ -176,12 +176,18 @@ impl WaitingRun {
         format!("{}  {agent}  {root}  waits {age}", self.entry.run_id)
     }
 
+    /// The agent directory that the journal names.
+    fn agent_home(&self) -> &str {
+        self.state.start.as_ref().map_or("", |start| &start.agent_home)
+    }
+
     fn render(&self) -> String {
         let mut text = format!("{}\n  \"{}\"\n", self.heading(), self.entry.task_summary);
+        let home = if terminal::is_stdout_terminal() { self.agent_home() } else { "" };
         let question = match self.state.human_request() {
             Some(HumanRequest::Question(question)) => question.prompt.clone(),
             Some(HumanRequest::Approval(request)) => {
-                format!("approve {}: {}", request.tool_name, command_line(request))
+                format!("approve {}: {}", request.tool_name, short_command_line(request, home))
             }
             None => String::new(),
         };
@@ -223,7 +229,12 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
             Some(HumanRequest::Approval(request)) => {
                 let preview = run.preview();
                 let hidden = &run.state.sensitive_answers;
-                let prompt = ApprovalPrompt { request, preview: preview.as_deref(), hidden };
+                let prompt = ApprovalPrompt {
+                    request,
+                    preview: preview.as_deref(),
+                    hidden,
+                    agent_home: run.agent_home(),
+                };
                 terminal_prompt::approve_in_inbox(&prompt, &cancel)
             }
             None => continue,

@@ -46,6 +46,9 @@ pub fn init_command(args: &InitArgs) -> ExitCode {
         Ok(name) => name,
         Err(message) => return super::print_usage_error("init", &message),
     };
+    if let Err(failure) = check_directory_is_empty(&dir) {
+        return failure.report();
+    }
     let default = args.yes.then_some(AgentTemplate::Minimal);
     let template = args.template.or(default);
     if template.is_none() && !terminal::can_prompt() {
@@ -67,7 +70,6 @@ fn create_agent(
     name: &str,
     template: Option<AgentTemplate>,
 ) -> Result<(), CommandFailure> {
-    check_directory_is_empty(dir)?;
     let template = match template {
         Some(template) => template,
         None => choose_template(&run_preparation::install_cancel()?)?,

@@ -168,10 +168,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
     let cli = match parse_arguments(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            let error = match error.kind() {
-                ErrorKind::InvalidSubcommand => command_suggestion::with_command_tip(error),
-                _ => error,
-            };
+            let error = command_suggestion::with_tip_for(error, &arguments);
             // Help and version go to stdout and succeed, everything else is a usage error.
             stdio::print_clap_message(&error);
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));

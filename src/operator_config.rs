@@ -133,12 +133,17 @@ impl OperatorConfig {
         };
         self.default_agent = setting("default_agent");
         self.color = setting("color");
-        self.approve = fields.non_null("approve").map(|node| OperatorSetting {
-            value: match node.scalar() {
-                Some(_) => vec![EVERY_TOOL.to_owned()],
+        self.approve = fields.non_null("approve").and_then(|node| {
+            let value = match node.scalar() {
+                Some("ask") => vec![EVERY_TOOL.to_owned()],
+                Some(other) => {
+                    let message = format!("expected `ask` or a list of tools, found `{other}`");
+                    doc.report(node, message, Some("write `approve: ask`".to_owned()));
+                    return None;
+                }
                 None => fields.texts("approve"),
-            },
-            origin: format!("{path}:{}", node.line),
+            };
+            Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
         });
         self.api_key_command = setting("api_key_command");
         if let Some(OperatorSetting { value, origin }) = setting("model")
@@ -161,6 +166,11 @@ fn is_of_other_user(path: &Path) -> bool {
 /// The path of the configuration file, which need not exist.
 fn config_file() -> Option<PathBuf> {
     user_directory("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("delta/config.yaml"))
+}
+
+/// The path of the configuration file for messages, also where the file has mistakes; empty without a home directory.
+pub fn file_path_text() -> String {
+    config_file().map_or_else(String::new, |path| path.display().to_string())
 }
 
 /// The directory of the agents that `--agent NAME` finds in every directory; it need not exist.

@@ -2,7 +2,9 @@
 
 use super::failure::CommandFailure;
 use super::{operator_config, process_environment, run_preparation};
+use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_SOURCE_VARIABLES};
 use delta_base::redact::Secrets;
+use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_run::record::describe_process_end;
 use std::fs::File;
@@ -58,6 +60,17 @@ pub fn read_operator_key() -> Result<Option<OperatorKey>, CommandFailure> {
     })?;
     let key = OperatorKey { value: check_key(&text, &source_name)?, description: source_name };
     Ok(Some(KEY.get_or_init(|| key).clone()))
+}
+
+/// Whether the environment has a key, the source of one or another endpoint, or the configuration a command for the key.
+///
+/// # Errors
+/// The operator's configuration has errors.
+pub fn is_configured() -> Result<bool, CommandFailure> {
+    let names = API_KEY_VARIABLES.iter().chain(&KEY_SOURCE_VARIABLES).chain(&ADDRESS_VARIABLES);
+    let mut names = names.copied();
+    Ok(names.any(|name| process_environment::variable(name).is_some())
+        || operator_config::read()?.api_key_command.is_some())
 }
 
 /// Reads a file that may also be a pipe: the operator chose it.

@@ -48,36 +48,39 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
+/// The heading of options that few commands need, at the end of the help.
+pub const OTHER_HEADING: &str = "Other options";
+
 /// The options of `run` and `continue`.
 #[derive(Debug, Clone, Args)]
 pub struct RunOptions {
-    /// Stop after N LLM calls [default: `max_iterations` in agent.yaml]
-    #[arg(long, value_name = "N", value_parser = parse_number_in(1..=u32::MAX))]
-    pub max_iterations: Option<u32>,
-    #[command(flatten)]
-    pub limits: LimitOptions,
-    #[command(flatten)]
-    pub approvals: ApproveOptions,
-    #[command(flatten)]
-    pub env_files: EnvFileOptions,
-    /// Use another LLM: NAME, or PROVIDER:NAME (openai, script, command or recorded)
-    #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
-    pub model: Option<ModelChoice>,
-    /// Take a snapshot of the workspace at each iteration, for `delta rollback` and `delta diff`
-    #[arg(long)]
-    pub snapshots: bool,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
-    pub format: OutputFormat,
     /// Answer the agent's questions at this terminal
     #[arg(short, long)]
     pub interactive: bool,
-    /// Show reasoning and complete results
-    #[arg(short, long, conflicts_with = "quiet")]
-    pub verbose: bool,
     /// Show errors only
     #[arg(short, long)]
     pub quiet: bool,
+    /// Show reasoning and complete results
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    pub format: OutputFormat,
+    /// Use another LLM: NAME, or PROVIDER:NAME (openai, script, command or recorded)
+    #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
+    pub model: Option<ModelChoice>,
+    #[command(flatten, next_help_heading = "Approvals")]
+    pub approvals: ApproveOptions,
+    /// Stop after N LLM calls [default: `max_iterations` in agent.yaml]
+    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = parse_number_in(1..=u32::MAX))]
+    pub max_iterations: Option<u32>,
+    #[command(flatten, next_help_heading = "Limits")]
+    pub limits: LimitOptions,
+    /// Take a snapshot of the workspace at each iteration, for `delta rollback` and `delta diff`
+    #[arg(long, help_heading = OTHER_HEADING)]
+    pub snapshots: bool,
+    #[command(flatten, next_help_heading = OTHER_HEADING)]
+    pub env_files: EnvFileOptions,
     /// Print nothing, not even errors; the caller reports them.
     #[arg(skip)]
     pub silent: bool,
@@ -159,7 +162,7 @@ impl RunOptions {
 
 /// Loads the agent in `home` and prints its warnings. Creates and changes nothing.
 pub fn load_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFailure> {
-    let home = &agent_choice::resolve_agent_dir(home);
+    let home = &agent_choice::find_existing_agent(home)?;
     let models = operator_config::model_selection(options.model.clone())?;
     let agent = Agent::load(home, &models, &read_import_path())?;
     options.print_notes(&agent.warnings);
@@ -305,7 +308,7 @@ impl PreparedAgent {
         };
         let has_workspace = workspace.is_some_and(Path::is_dir);
         options.print_notes(&agent.context.unmatched_patterns(&vars, has_workspace));
-        options.print_notes(&layers.describe_origins(&endpoint_variables));
+        options.print_notes(&layers.describe_origins(&endpoint_variables, options.verbose));
         let secrets = layers.secrets(&key_names);
         let asking_tools = if calls_llm { operator_config::approve()? } else { Vec::new() };
         Ok(Self {

@@ -155,7 +155,12 @@ fn c_25_3_the_current_directory_then_the_operator_chooses_the_agent() {
         ran.stderr
     );
     let ran = run_here(&sandbox, &["--agent", "nothing", "go"]).output().expect_code(126);
-    assert!(ran.stderr.contains("could not open the agent directory"), "{}", ran.stderr);
+    let data = sandbox.path("home/.local/share/delta/agents");
+    let searched = format!("delta searched ./nothing and {}/nothing;", data.display());
+    assert!(ran.stderr.starts_with("error: there is no agent `nothing`\nhelp: delta searched"));
+    assert!(ran.stderr.contains(&searched), "{}", ran.stderr);
+    let ran = run_here(&sandbox, &["--agent", "mien", "go"]).output().expect_code(126);
+    assert!(ran.stderr.contains("help: did you mean `mine`? delta searched"), "{}", ran.stderr);
 }
 
 #[test]
@@ -167,6 +172,10 @@ fn c_25_3_without_a_model_the_error_says_what_to_type() {
          help: pass `--model gpt-4o`, or set DELTA_MODEL=gpt-4o, or write `model: gpt-4o` in {}\n",
         config.display()
     );
+    let key = "      the environment has no API key either: export DELTA_API_KEY=..., or for a local server DELTA_BASE_URL=http://localhost:11434/v1\n";
+    let with_key = run_here(&sandbox, &["look"]).env("DELTA_API_KEY", "sk-test").output();
+    with_key.expect(126, "", &error);
+    let error = error + key;
     run_here(&sandbox, &["look"]).output().expect(126, "", &error);
     assert_eq!(sandbox.files("project"), ["a.txt"]);
     let ran = run_here(&sandbox, &["look"]).env("DELTA_MODEL", "gpt-4o").output().expect_code(126);
@@ -175,4 +184,23 @@ fn c_25_3_without_a_model_the_error_says_what_to_type() {
         "{}",
         ran.stderr
     );
+}
+
+// The fork copied the project into the operator's state directory.
+#[test]
+fn c_16_6_a_fork_of_an_agent_without_workspaces_is_next_to_the_run() {
+    let sandbox = project();
+    write_agent(&sandbox, "home/.local/share/delta/agents/mine", "mine");
+    let model = format!("script:{}", sandbox.path("turns.yaml").display());
+    for (agent, fork) in [(&[][..], "project-fork"), (&["--agent", "mine"], "project-fork-2")] {
+        let model = ["--model", if agent.is_empty() { &model } else { "script:../say.yaml" }];
+        sandbox.write("say.yaml", "turns:\n  - say: done\n");
+        run_here(&sandbox, &[agent, &model, &["-q", "look"]].concat()).output().expect_code(0);
+        let forked = sandbox.delta(["fork", "last"]).cwd(sandbox.path("project")).output();
+        let expected = format!("to {}; the run", sandbox.path(fork).display());
+        assert!(forked.expect_code(0).stderr.contains(&expected), "{expected}");
+        assert_eq!(sandbox.read(&format!("{fork}/a.txt")), "hello\n");
+    }
+    let home = format!("{STATE}/{}/coding", versions(&sandbox)[0]);
+    assert!(!sandbox.path(&home).join("workspaces").exists());
 }

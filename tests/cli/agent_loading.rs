@@ -119,7 +119,7 @@ fn c_1_1_no_directory_no_agent() {
     let sandbox = agent(GOOD);
     let run =
         |dir: &str| sandbox.delta(["run", "--agent", dir, "-m", "hi"]).output().normal(&sandbox);
-    run("nowhere").expect(126, "", "error: could not open the agent directory: No such file or directory (os error 2)\n  --> nowhere\n  = help: name an agent directory with `--agent DIR`\n");
+    run("./nowhere").expect(126, "", "error: could not open the agent directory: No such file or directory (os error 2)\n  --> ./nowhere\n  = help: name an agent directory with `--agent DIR`\n");
     run("agent/agent.yaml").expect(126, "", "error: expected an agent directory, found a file\n  --> agent/agent.yaml\n  = help: name the directory that contains agent.yaml\n");
     run("home").expect(
         126,

@@ -296,8 +296,8 @@ help: set a key:                   export DELTA_API_KEY=... (or OPENAI_API_KEY)
       or use a local server:       export DELTA_BASE_URL=http://localhost:11434/v1   (Ollama)
                                    export DELTA_BASE_URL=http://localhost:8080/v1    (llama.cpp)
                                    export DELTA_BASE_URL=http://localhost:8000/v1    (vLLM)
-      or run without an LLM:       llm: {provider: script, model: script.yaml} in agent.yaml
-      or select another provider:  --model script:FILE or --model command:NAME   (`m` is a model of openai)
+      or run without an LLM:       --model script:FILE
+      or select another provider:  --model command:NAME   (`m` is a model of openai)
 "
     );
     let ran = sandbox.run_command("hi", &[]).env("DELTA_BASE_URL", "localhost:1").output();

@@ -333,13 +333,13 @@ fn c_10_1_a_question_stands_once_above_the_prompt_of_whoever_is_asked() {
 }
 
 #[test]
-fn c_10_1_the_commands_that_are_shown_name_the_llm_that_was_chosen() {
+fn c_7_10_the_commands_that_are_shown_leave_out_the_llm_that_was_recorded() {
     let sandbox = Sandbox::new(DELTA);
     sandbox.agent("model: m", "");
     sandbox.write("a script.yaml", "turns:\n- call: [{tool: ask_human, args: {prompt: Who?}}]\n- {say: late, delay_ms: 3600000}\n");
     let chosen = ["--model", "script:a script.yaml"];
     let ran = sandbox.run("hi", &[&["-q"], &chosen[..]].concat()).normal(&sandbox);
-    let next = "delta continue --run-id r -w DIR/work --model 'script:a script.yaml'";
+    let next = "delta continue --run-id r -w DIR/work";
     assert_eq!(
         ran.expect_code(101).stderr,
         format!(

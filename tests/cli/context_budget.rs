@@ -136,7 +136,7 @@ fn c_8_4_the_journal_takes_what_the_other_sources_leave() {
     let end = sandbox.metadata();
     assert_eq!(
         end["error"],
-        "context: the task and the last iteration take 153 tokens, but only 77 are available; raise `total_max_tokens` or `max_tokens` in context.yaml, or lower `max_output_bytes` of the tools"
+        "context: the task and the last iteration take 153 tokens, but only 77 are available; shorten the task, raise `total_max_tokens` or `max_tokens` in context.yaml, or lower `max_output_bytes` of the tools"
     );
 }
 
@@ -257,7 +257,7 @@ fn c_8_4_what_does_not_fit_at_all_fails_the_run() {
     );
     refused(
         "sources:\n  - {type: journal, max_tokens: 5}\n",
-        "context: the task and the last iteration take 6 tokens, but only 5 are available; raise `total_max_tokens` or `max_tokens` in context.yaml, or lower `max_output_bytes` of the tools",
+        "context: the task and the last iteration take 6 tokens, but only 5 are available; shorten the task, raise `total_max_tokens` or `max_tokens` in context.yaml, or lower `max_output_bytes` of the tools",
     );
 }
 

@@ -61,16 +61,20 @@ fn c_1_7_the_nearer_file_wins_for_run_and_continue_alike() {
             };
             let ran = surrounded(sandbox.delta(args)).output().normal(&sandbox).expect_code(0);
             assert_eq!(key(&server).as_deref(), Some(expected), "{again}");
-            let mut said = vec![
-                format!("DELTA_API_KEY is from {from}"),
-                "DELTA_BASE_URL is from the environment".to_owned(),
-            ];
+            let mut said = Vec::new();
+            said.extend((!file.is_empty()).then(|| format!("DELTA_API_KEY is from {from}")));
             let has_agent = sandbox.path("agent/.env").exists();
             said.extend(has_agent.then(|| "OPENAI_ORG is from DIR/agent/.env".to_owned()));
             assert_eq!(notes(&ran), said);
             assert!(!ran.stderr.contains("sk-"), "{}", ran.stderr);
         }
-        if !file.is_empty() {
+        if file.is_empty() {
+            let args = ["continue", "-w", "work", "--run-id", "r", "-m", "more", "-v"];
+            let ran = surrounded(sandbox.delta(args)).output().normal(&sandbox).expect_code(0);
+            let process =
+                ["DELTA_API_KEY", "DELTA_BASE_URL"].map(|name| format!("{name} is from {from}"));
+            assert_eq!(notes(&ran), process);
+        } else {
             fs::remove_file(sandbox.path(file)).unwrap();
         }
     }

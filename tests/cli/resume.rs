@@ -293,13 +293,11 @@ fn c_11_2_the_agent_has_changed_between() {
 }
 
 #[test]
-fn c_11_2_every_hint_has_the_model_of_the_last_process() {
+fn c_7_10_no_hint_repeats_the_model_of_the_last_process() {
     let asks = "- call: [{tool: ask_human, args: {prompt: Who?}}]\n- say: bye\n";
     let sandbox = Sandbox::scripted(DELTA, "", "- say: not asked\n");
     sandbox.write("agent/other.yaml", format!("turns:\n{asks}"));
-    let next = |id: &str, place: &str| {
-        format!("delta continue --run-id {id} -w {place} --model script:other.yaml")
-    };
+    let next = |id: &str, place: &str| format!("delta continue --run-id {id} -w {place}");
     sandbox.run("go", &["--model", "script:other.yaml"]).expect_code(101);
     let shown = sandbox.delta(["show", "r", "-w", "work"]).output().normal(&sandbox).stdout;
     let expected = format!(

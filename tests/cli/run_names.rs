@@ -77,12 +77,17 @@ fn c_25_1_every_command_that_takes_a_run_takes_the_names() {
     ];
     for command in commands {
         for name in [None, Some("last"), Some("r")] {
+            if command[0] == "fork" && name.is_none() {
+                continue;
+            }
             let args = [command, &["-w", "work"], name.as_slice()].concat();
             let ran = sandbox.delta(args.clone()).output();
             assert_eq!(ran.code, 0, "{args:?}: {}{}", ran.stdout, ran.stderr);
             touch(&sandbox, "r");
         }
     }
+    let forked = sandbox.delta(["fork", "--into", "work", "-w", "work"]).output().expect_code(2);
+    assert!(forked.stderr.contains("tip: `delta fork last` forks the run"), "{}", forked.stderr);
     for args in [&["1", "1"][..], &["last", "1", "1"], &["r", "1", "1"]] {
         let ran = sandbox.delta([&["context", "diff", "-w", "work"], args].concat()).output();
         assert!(ran.expect_code(0).stdout.starts_with("r iteration 1"));

@@ -93,10 +93,27 @@ fn c_25_12_an_unknown_command_gets_what_can_be_typed() {
         ("kill", "use `delta stop`"),
         ("undo", "use `delta rollback`"),
         ("validat", "use `delta tool lint`"),
+        ("rnu", "use `delta run`"),
+        ("fix the test", "`delta run 'fix the test'`"),
+        ("login", "set DELTA_API_KEY"),
+        ("models", "`delta run --model NAME`"),
     ] {
         let ran = sandbox.delta([typed]).output().expect_code(2);
         assert!(ran.stderr.contains(proposed), "{typed}: {}", ran.stderr);
         assert!(!ran.stderr.contains("tool:"), "{typed}: {}", ran.stderr);
+    }
+    for (typed, proposed) in [
+        (&["run", "--resume", "x"][..], "tip: use `delta continue`"),
+        (&["run", "-c", "x"], "tip: use `delta continue`"),
+        (&["continue", "--last"], "tip: use `delta continue`"),
+        (&["run", "--yolo", "x"], "tip: use `--approve-all`"),
+        (&["run", "-p", "x"], "tip: the task is an argument"),
+        (&["config", "set", "model", "x"], "home/.config/delta/config.yaml"),
+        (&["--verson"], "'--version'"),
+    ] {
+        let ran = sandbox.delta(typed.iter().copied()).output().expect_code(2);
+        assert!(ran.stderr.contains(proposed), "{typed:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.matches("tip:").count(), 1, "{typed:?}: {}", ran.stderr);
     }
     let hidden = sandbox.delta(["tool:lnt"]).output().expect_code(2);
     assert!(!hidden.stderr.contains("tool:lint"), "{}", hidden.stderr);

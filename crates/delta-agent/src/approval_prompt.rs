@@ -21,6 +21,8 @@ pub struct ApprovalPrompt<'a> {
     pub preview: Option<&'a str>,
     /// Sensitive answers, which are not shown.
     pub hidden: &'a [String],
+    /// The agent directory, which the short form replaces by its name; empty to keep it.
+    pub agent_home: &'a str,
 }
 
 /// The answer of a person.
@@ -77,8 +79,19 @@ pub fn approval_question(request: &ApprovalRequest) -> String {
 }
 
 /// The command line, each word quoted as a shell needs it, with control characters escaped.
-pub fn command_line(request: &ApprovalRequest) -> String {
-    let words = request.argv.iter().map(|word| shell_quote_visibly(word));
+fn command_line(request: &ApprovalRequest) -> String {
+    short_command_line(request, "")
+}
+
+/// The command line with the directory `agent_home` replaced by its name, unless it is empty.
+pub fn short_command_line(request: &ApprovalRequest, agent_home: &str) -> String {
+    // `/` before the name stays outside of it.
+    let parent_length = agent_home.rfind('/').map_or(0, |slash| slash + 1);
+    let words = request.argv.iter().map(|word| {
+        let is_of_agent = !agent_home.is_empty()
+            && word.strip_prefix(agent_home).is_some_and(|rest| rest.starts_with('/'));
+        shell_quote_visibly(if is_of_agent { &word[parent_length..] } else { word })
+    });
     words.collect::<Vec<String>>().join(" ")
 }
 
@@ -97,7 +110,7 @@ impl ApprovalPrompt<'_> {
             let value = format_argument_value(value, room - 3);
             lines.push(format!("{name:name_width$}  {value}"));
         }
-        let command = self.visible(&command_line(self.request));
+        let command = self.visible(&short_command_line(self.request, self.agent_home));
         let (command, is_command_cut) = cut_command(&command);
         is_cut |= is_command_cut;
         for (index, line) in command.lines().enumerate() {
@@ -189,13 +202,20 @@ mod tests {
             command_sha256: String::new(),
             rule: None,
         };
-        let prompt = ApprovalPrompt { request: &request, preview: None, hidden: &[] };
+        let prompt =
+            ApprovalPrompt { request: &request, preview: None, hidden: &[], agent_home: "" };
         let lines = prompt.summary_lines(60);
         assert_eq!(lines[0], r"a     one\u{1b}[2Jtwo\u{202e}");
         assert!(lines[1].ends_with('…') && lines[1].chars().count() <= 60, "{}", lines[1]);
         assert_eq!(lines[2], r#"$ p "it's" $'\x1b[2K\r' 'two"#);
         assert_eq!(lines[3], "  lines'");
         assert_eq!(lines[4], "… cut; v shows all of it");
+        let argv =
+            ["/state/coding/tools/run", "/state/coding-2/x", "go"].map(str::to_owned).to_vec();
+        let request = ApprovalRequest { argv, ..request.clone() };
+        let prompt = ApprovalPrompt { request: &request, agent_home: "/state/coding", ..prompt };
+        assert_eq!(prompt.summary_lines(60)[2], "$ coding/tools/run /state/coding-2/x go");
+        assert_eq!(prompt.command_text(), "$ /state/coding/tools/run /state/coding-2/x go");
         assert_eq!(prompt.argument_texts()[1], format!("long:\n  {long}"));
     }
 }

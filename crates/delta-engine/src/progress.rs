@@ -91,6 +91,8 @@ pub struct ProgressPrinter {
     log: EngineLog,
     /// Calls whose answer is sensitive.
     sensitive_calls: HashSet<String>,
+    /// The agent directory of the last ENGINE_START.
+    agent_home: String,
     /// Answers that are redacted wherever they occur.
     sensitive_answers: Vec<String>,
     /// The call whose question was printed last.
@@ -121,6 +123,7 @@ impl ProgressPrinter {
             failed_attempts: None,
             log: EngineLog::disabled(clock),
             sensitive_calls: HashSet::new(),
+            agent_home: String::new(),
             sensitive_answers: Vec::new(),
             shown_question: None,
             pending_hook_failure: None,
@@ -391,7 +394,11 @@ impl ProgressPrinter {
     fn show_approval_request(&mut self, request: &ApprovalRequest) {
         self.shown_question = Some(request.call_id.clone());
         let hidden = self.sensitive_answers.clone();
-        let prompt = ApprovalPrompt { request, preview: None, hidden: &hidden };
+        // Only in a run at a terminal, where `v` can show the whole command line.
+        let is_short = self.is_terminal && !self.to_stdout;
+        let agent_home = if is_short { self.agent_home.clone() } else { String::new() };
+        let prompt =
+            ApprovalPrompt { request, preview: None, hidden: &hidden, agent_home: &agent_home };
         let tool = truncate_to_line(&strip_terminal_controls(&request.tool_name), 64);
         self.print_line("");
         self.write_line(&format!("{WARN}?{WARN:#} approve {BOLD}{tool}{BOLD:#}"));
@@ -419,6 +426,7 @@ impl ProgressPrinter {
     }
 
     fn show_start(&mut self, start: &EngineStart) {
+        self.agent_home.clone_from(&start.agent_home);
         let model = strip_terminal_controls(start.config.model().unwrap_or_default());
         let name = strip_terminal_controls(&start.agent_name);
         let work_dir = strip_terminal_controls(&start.work_dir);

@@ -260,14 +260,13 @@ pub struct ContinueCommand {
 }
 
 impl ContinueCommand {
-    /// Continues the run in the workspace and with the `--model` of its last process.
+    /// Continues the run in its workspace. The next process keeps the model that the journal records.
     pub fn from_state(state: &RunState) -> Self {
         let start = state.start.as_ref();
-        let model = start.and_then(|start| start.config.model_option());
         Self {
             run_id: start.map_or_else(|| "RUN".to_owned(), |start| start.run_id.to_string()),
             work_dir: start.map_or_else(|| ".".into(), |start| PathBuf::from(&start.work_dir)),
-            model: model.map(str::to_owned),
+            model: None,
             message: None,
             limit_option: None,
             asks_again: false,
@@ -291,10 +290,10 @@ impl ContinueCommand {
         Self { work_dir: work_dir.to_owned(), ..self }
     }
 
-    /// Replaces `--model`, if `model` is given.
+    /// Adds the `--model` of a process that does not record it.
     #[must_use]
     pub fn with_model(self, model: Option<&ModelChoice>) -> Self {
-        Self { model: model.map(ToString::to_string).or(self.model), ..self }
+        Self { model: model.map(ToString::to_string), ..self }
     }
 
     /// The same run and options for the command `delta NAME RUN`.

@@ -160,6 +160,26 @@ impl Workspace {
         }
     }
 
+    /// Creates a directory next to the workspace: `NAME-fork`, else `NAME-fork-2` and so on. Two processes never get the
+    /// same one.
+    pub fn create_sibling(&self) -> Result<Self, WorkspaceError> {
+        let Some(parent) = self.root.parent() else {
+            return Err(unusable(&self.root, "it has no directory next to it"));
+        };
+        let mut name = format!("{}-fork", self.name());
+        let mut number = 1;
+        loop {
+            let path = parent.join(&name);
+            match durable::create_private_dir_synced(&path) {
+                Ok(()) => return Self::open(&path),
+                Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+            number += 1;
+            name = format!("{}-fork-{number}", self.name());
+        }
+    }
+
     /// The path of the agent's next numbered workspace, which is not created.
     pub fn next_path(agent_home: &Path) -> PathBuf {
         agent_home.join("workspaces").join(format!("W{:03}", Self::highest_number(agent_home) + 1))

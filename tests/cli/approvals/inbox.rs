@@ -44,7 +44,7 @@ fn c_21_4_the_inbox_lists_what_waits_and_how_to_answer() {
     assert_eq!(
         rest,
         "  \"task\"\n  ? Which\\u{1b}[2J colour?\n    red or blue\n  \
-         delta answer asks -w DIR/a --model script:agent/question.yaml TEXT\n"
+         delta answer asks -w DIR/a TEXT\n"
     );
 
     let listed = |dirs: &[&str]| -> Vec<String> {

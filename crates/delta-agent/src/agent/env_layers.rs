@@ -241,15 +241,16 @@ impl EnvLayers {
     }
 
     /// One line for each `DELTA_...` and `OPENAI_...` variable, saying which layer it comes from.
-    /// Of the environment of the process, only variables in `used` are listed.
-    pub fn describe_origins(&self, used: &[&str]) -> Vec<String> {
+    /// Variables in `used` are listed from every layer; the environment of the process is listed only if `with_process`.
+    pub fn describe_origins(&self, used: &[&str], with_process: bool) -> Vec<String> {
         let names = self.files.iter().flat_map(|layer| layer.values.keys().map(String::as_str));
         let names = names.filter(|name| name.starts_with("DELTA_") || name.starts_with("OPENAI_"));
         let names: BTreeSet<&str> = names.chain(used.iter().copied()).collect();
         let settings = names
             .into_iter()
             .filter(|name| !is_process_only(name))
-            .filter_map(|name| self.settings(name).into_iter().next());
+            .filter_map(|name| self.settings(name).into_iter().next())
+            .filter(|setting| with_process || !matches!(setting.origin, EnvOrigin::Process));
         settings.map(|setting| format!("{} is from {}", setting.name, setting.origin)).collect()
     }
 

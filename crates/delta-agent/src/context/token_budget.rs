@@ -127,7 +127,7 @@ pub(super) fn select_iterations(
 
 fn budget_too_small(tokens: u64, room: u64) -> ContextError {
     ContextError::Budget(format!(
-        "the task and the last iteration take {tokens} tokens, but only {room} are available; raise `total_max_tokens` or `max_tokens` in context.yaml, or lower `max_output_bytes` of the tools"
+        "the task and the last iteration take {tokens} tokens, but only {room} are available; shorten the task, raise `total_max_tokens` or `max_tokens` in context.yaml, or lower `max_output_bytes` of the tools"
     ))
 }
 

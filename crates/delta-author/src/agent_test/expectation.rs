@@ -315,7 +315,9 @@ impl Expectation {
         failures.sort_by_key(|failure| failure.line);
         // One list of the calls is enough for all failures.
         if let Some(last) = failures.last_mut() {
-            last.message.push_str(&list_calls(actual));
+            // A quoted text ends the message so far: its last line must stay as it is.
+            let separator = if last.message.contains('\n') { "\n" } else { "; " };
+            last.message.push_str(&format!("{separator}{}", list_calls(actual)));
         }
         failures
     }
@@ -436,10 +438,10 @@ impl ActualCall {
 /// The end of a message, which lists the calls of the run.
 fn list_calls(actual: &[ActualCall]) -> String {
     if actual.is_empty() {
-        return "; the LLM made no call".to_owned();
+        return "the LLM made no call".to_owned();
     }
     let lines: Vec<String> = actual.iter().map(ActualCall::to_line).collect();
-    format!("; the calls were:{}", quote_block(&lines.join("\n")))
+    format!("the calls were:{}", quote_block(&lines.join("\n")))
 }
 
 /// Compares all calls in their order; returns the first mismatch.

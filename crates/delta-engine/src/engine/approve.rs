@@ -89,7 +89,13 @@ impl Engine<'_> {
             preview_file_change(preview, &request.tool_args, &self.environment.vars().cwd)
         });
         let hidden = run.state().sensitive_answers.clone();
-        let prompt = ApprovalPrompt { request, preview: preview.as_deref(), hidden: &hidden };
+        let agent_home = self.agent.home.to_string_lossy();
+        let prompt = ApprovalPrompt {
+            request,
+            preview: preview.as_deref(),
+            hidden: &hidden,
+            agent_home: &agent_home,
+        };
         match self.human.as_mut().map(|human| human.approve(&prompt)) {
             Some(Ok(Some(answer))) => {
                 record_decision(run, request, answer);

@@ -308,8 +308,8 @@ fn missing_key_error(config: &LlmConfig, base_url: &str) -> EndpointError {
              or use a local server:       export DELTA_BASE_URL=http://localhost:11434/v1   (Ollama)\n\
              \x20                            export DELTA_BASE_URL=http://localhost:8080/v1    (llama.cpp)\n\
              \x20                            export DELTA_BASE_URL=http://localhost:8000/v1    (vLLM)\n\
-             or run without an LLM:       llm: {{provider: script, model: script.yaml}} in agent.yaml\n\
-             or select another provider:  --model script:FILE or --model command:NAME   (`{}` is a model of openai)",
+             or run without an LLM:       --model script:FILE\n\
+             or select another provider:  --model command:NAME   (`{}` is a model of openai)",
             config.model
         ),
         needs_key: true,
