@@ -93,13 +93,16 @@ impl OperatorConfig {
     fn load() -> Result<Self, CommandFailure> {
         let Some(path) = config_file() else { return Ok(Self::default()) };
         let name = path.display().to_string();
+        let mut config = Self::default();
         let text = match durable::read_regular_text(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error)
-                if error.kind() == io::ErrorKind::PermissionDenied && is_of_other_user(&path) =>
+                if error.kind() == io::ErrorKind::NotFound
+                    || error.kind() == io::ErrorKind::PermissionDenied
+                        && is_of_other_user(&path) =>
             {
-                String::new()
+                config.path = Some(path);
+                return Ok(config);
             }
             Err(error) => {
                 return Err(CommandFailure::config(
@@ -109,7 +112,7 @@ impl OperatorConfig {
             }
         };
         let doc = YamlDocument::parse(name, text)?;
-        let mut config = Self { path: Some(path), ..Self::default() };
+        config.path = Some(path);
         if !doc.root.is_null()
             && let Some(fields) = doc.fields(&doc.root, &CONFIG_MAPPING)
         {
