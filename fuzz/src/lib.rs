@@ -4,6 +4,7 @@ use delta_agent::agent::Agent;
 use delta_agent::agent::tool_imports::ImportPath;
 use delta_yaml::diagnostic::Diagnostic;
 use delta_author::lint;
+use delta_llm::llm::ModelSelection;
 use delta_process::LaunchContext;
 use delta_base::redact::Secrets;
 use delta_yaml::yaml::{YamlDocument, MappingSchema};
@@ -64,7 +65,7 @@ impl Fuzzed {
     pub fn check(&self, text: &str) {
         fs::write(&self.file, text).expect("the file cannot be written");
         let allowed = ImportPath::default();
-        let loaded = Agent::load(&self.home, None, &allowed);
+        let loaded = Agent::load(&self.home, &ModelSelection::without_llm(), &allowed);
         if let Err(report) = &loaded {
             assert!(!report.is_empty(), "refused without a reason");
             report.diagnostics.iter().for_each(|it| self.has_a_place(it, text));
