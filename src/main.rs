@@ -160,7 +160,7 @@ fn main() -> ExitCode {
     }
     signal::ignore_io_signals();
     operator_config::apply_color();
-    run_with_arguments(std::env::args_os())
+    stdio::finish_output(run_with_arguments(std::env::args_os()))
 }
 
 fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

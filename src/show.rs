@@ -129,6 +129,7 @@ fn follow_run(
     if args.format == ShowFormat::Text {
         print_summary(&mut progress, &state, run);
     }
+    progress.take_stdout_failure().into_iter().for_each(stdio::remember_write_failure);
     Ok(())
 }
 

@@ -157,6 +157,33 @@ fn c_12_6_closed_and_full_streams_leave_the_run_unharmed() {
 }
 
 #[test]
+fn c_12_6_output_that_a_full_disk_loses_is_an_error() {
+    let sandbox = Sandbox::scripted(DELTA, NOTE, "- say: done\n");
+    sandbox.run_command("task", &["-q"]).output().expect_code(0);
+    let commands: [&[&str]; 11] = [
+        &["list-runs", "-w", "work"],
+        &["list-runs", "-w", "work", "--format", "json"],
+        &["show", "r", "-w", "work"],
+        &["show", "r", "-w", "work", "--format", "json"],
+        &["config"],
+        &["stop", "r", "-w", "work"],
+        &["rm", "r", "-w", "work", "--dry-run"],
+        &["man"],
+        &["completions", "bash"],
+        &["--version"],
+        &["rm", "--help"],
+    ];
+    for arguments in commands {
+        let full = through_shell(&sandbox, "exec \"$0\" \"$@\" >/dev/full", arguments);
+        let error = "error: could not write to stdout: No space left on device (os error 28)\n";
+        assert!(full.stderr.ends_with(error), "{arguments:?}: {}", full.stderr);
+        assert_eq!(full.code, 1, "{arguments:?}");
+        // A reader that has gone away is none.
+        through_shell(&sandbox, "\"$0\" \"$@\" | true", arguments).expect(0, "", "");
+    }
+}
+
+#[test]
 fn c_13_6_directories_that_vanish_under_the_run() {
     let removals = [
         "rm -rf ${CWD}",

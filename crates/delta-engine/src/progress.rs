@@ -107,6 +107,8 @@ pub struct ProgressPrinter {
     error_follows: bool,
     /// Whether the lines are the output of `show`, on stdout.
     to_stdout: bool,
+    /// The first line that could not be written to stdout.
+    stdout_failure: Option<std::io::Error>,
     colours: bool,
     cancel: Option<CancelToken>,
 }
@@ -131,6 +133,7 @@ impl ProgressPrinter {
             result_follows: false,
             error_follows: false,
             to_stdout: false,
+            stdout_failure: None,
             colours: has_colours(&std::io::stderr()),
             cancel: None,
         }
@@ -140,6 +143,11 @@ impl ProgressPrinter {
     pub fn for_stdout(verbosity: Verbosity, clock: Clock) -> Self {
         let colours = has_colours(&std::io::stdout());
         Self { to_stdout: true, colours, ..Self::new(verbosity, false, clock) }
+    }
+
+    /// Returns why the first missing line could not be written to stdout.
+    pub fn take_stdout_failure(&mut self) -> Option<std::io::Error> {
+        self.stdout_failure.take()
     }
 
     /// Prints only whole lines from now on, for a terminal that cannot move its cursor.
@@ -630,11 +638,12 @@ impl ProgressPrinter {
         };
         line.push('\n');
         // In one write, so that lines of processes sharing a terminal do not mix.
-        let _ = if self.to_stdout {
-            std::io::stdout().write_all(line.as_bytes())
+        if self.to_stdout {
+            let written = std::io::stdout().write_all(line.as_bytes());
+            self.stdout_failure = self.stdout_failure.take().or(written.err());
         } else {
-            std::io::stderr().write_all(line.as_bytes())
-        };
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
     }
 
     fn start_live(&mut self, status: LiveStatus) {

@@ -1,23 +1,46 @@
-//! Output on stdout and stderr. A reader that has gone away (`| head`) is not an error.
+//! Output on stdout and stderr. A reader that has gone away (`| head`) is not an error. Any other failed write to stdout is
+//! remembered, and [`finish_output`] makes the program report it and fail: a script must not take missing output for the
+//! result.
 
 use delta_base::terminal;
 use delta_base::terminal_text::{escape_json_controls, strip_terminal_controls};
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
-/// Prints text on stdout, on a terminal without control characters. Returns false when nothing reads stdout.
+/// The first failed write to stdout that nobody has reported.
+static UNREPORTED_FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// The exit code of a program that is about to end with `code`: 1 with an error on stderr if output is missing.
+pub fn finish_output(code: ExitCode) -> ExitCode {
+    let failure = UNREPORTED_FAILURE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(error) = failure else { return code };
+    print_error_line(&format!("error: could not write to stdout: {error}"));
+    ExitCode::FAILURE
+}
+
+/// Remembers a failed write to stdout for [`finish_output`].
+pub fn remember_write_failure(error: io::Error) {
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        let mut failure = UNREPORTED_FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert(error);
+    }
+}
+
+/// Prints text on stdout, on a terminal without control characters. Returns false when it could not be written.
 pub fn print_text(text: &str) -> bool {
-    print_unchanged(&clean_for_terminal(text, strip_terminal_controls)).is_ok()
+    print_or_remember(&clean_for_terminal(text, strip_terminal_controls))
 }
 
 /// Prints text with styles on stdout; without them where there is no terminal or the user wants none. The text must have
-/// no other control characters. Returns false when nothing reads stdout.
+/// no other control characters. Returns false when it could not be written.
 pub fn print_styled(text: &str) -> bool {
     let choice = anstream::AutoStream::choice(&io::stdout());
     if choice == anstream::ColorChoice::Never {
-        return print_unchanged(&anstream::adapter::strip_str(text).to_string()).is_ok();
+        return print_or_remember(&anstream::adapter::strip_str(text).to_string());
     }
-    print_unchanged(text).is_ok()
+    print_or_remember(text)
 }
 
 /// Prints text on stdout as [`print_text`] does; at a terminal with colours, as `paint` shows each line.
@@ -33,13 +56,13 @@ pub fn print_painted(text: &str, mut paint: impl FnMut(&str) -> String) -> bool 
             None => paint(line),
         })
         .collect();
-    print_unchanged(&painted).is_ok()
+    print_or_remember(&painted)
 }
 
-/// Prints lines of JSON on stdout, on a terminal with escapes for control characters. Returns false when nothing reads
-/// stdout.
+/// Prints lines of JSON on stdout, on a terminal with escapes for control characters. Returns false when it could
+/// not be written.
 pub fn print_json(text: &str) -> bool {
-    print_unchanged(&clean_for_terminal(text, escape_json_controls)).is_ok()
+    print_or_remember(&clean_for_terminal(text, escape_json_controls))
 }
 
 /// Prints the result on stdout, on a terminal without control characters.
@@ -68,9 +91,20 @@ fn print_unchanged(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
+fn print_or_remember(text: &str) -> bool {
+    let printed = print_unchanged(text);
+    let is_printed = printed.is_ok();
+    let _ = printed.map_err(remember_write_failure);
+    is_printed
+}
+
+/// The caller reports the failure, also of the output before.
 fn ignore_closed_pipe(result: io::Result<()>) -> io::Result<()> {
     match result {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            UNREPORTED_FAILURE.lock().unwrap_or_else(PoisonError::into_inner).take();
+            Err(error)
+        }
         _ => Ok(()),
     }
 }
@@ -83,7 +117,10 @@ pub fn print_clap_message(message: &clap::Error) {
         // The styles of clap are sequences like those in an argument.
         return print_error_line(message.render().to_string().trim_end());
     }
-    let _ = message.print();
+    let printed = message.print();
+    if !message.use_stderr() {
+        let _ = printed.and_then(|()| io::stdout().flush()).map_err(remember_write_failure);
+    }
 }
 
 /// Prints a line on stderr without control characters: it may quote what an agent wrote.

@@ -1,7 +1,8 @@
 //! The program `delta-sessions-pty`.
 
+use delta_program::stdio;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    delta_sessions::pty_cli::main()
+    stdio::finish_output(delta_sessions::pty_cli::main())
 }
