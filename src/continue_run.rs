@@ -29,6 +29,7 @@ use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::{Ownership, OwnershipError};
 use delta_run::record;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
+use delta_run::run_process;
 use delta_run::run_tree;
 use delta_run::seal::Sealer;
 use delta_run::state::{HumanRequest, RunState};
@@ -248,6 +249,7 @@ impl ClaimedRun {
             }
             _ => run_in_use_failure(error, id, &dir),
         })?;
+        run_process::remove_stop_request(&start.process, &dir);
         Ok(Self { id: id.clone(), dir, ownership, folded, start, is_orphaned })
     }
 
@@ -303,11 +305,8 @@ impl ClaimedRun {
         if is_edited {
             run.notify(RunNotice::Warning(EDITED_JOURNAL));
         }
-        let count = run_process_filter(&run.id, &dir).end_processes(cancel);
-        if count > 0 {
-            run.notify(RunNotice::Warning(&format!(
-                "ended {count} processes that an earlier call had left running"
-            )));
+        if let Some(text) = end_left_processes(&run.id, &dir, cancel) {
+            run.notify(RunNotice::Warning(&text));
         }
         if is_orphaned {
             let pid = start.process.pid;
@@ -367,6 +366,12 @@ impl ClaimedRun {
         run.commit()?;
         agent.drive(&mut run, workspace, options, budget, cancel)
     }
+}
+
+/// Ends the processes that calls of a run left running. Returns a warning about them. The caller owns the run.
+pub fn end_left_processes(id: &RunId, dir: &Path, cancel: &CancelToken) -> Option<String> {
+    let count = run_process_filter(id, dir).end_processes(cancel);
+    (count > 0).then(|| format!("ended {count} processes that an earlier call had left running"))
 }
 
 /// Selects the processes that calls of a run left running, also in the runs that its calls started.

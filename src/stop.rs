@@ -13,7 +13,7 @@ use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
 use delta_run::event::{EngineStart, RunStatus};
 use delta_run::ownership::{self, OwnerStatus, Ownership, OwnershipError};
-use delta_run::run_process::{ProcessWait, RunProcess};
+use delta_run::run_process::{self, ProcessWait, RunProcess};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -27,7 +27,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 ///
 /// Interrupts the process of each run as Ctrl-C does, waits until it has left the run, and prints the run with its status.
 /// The run is INTERRUPTED then, or has ended otherwise in the meantime; `delta continue` resumes it. A run that no process
-/// works on stays as it is.
+/// works on stays as it is, but what its last process has left running is ended. A process that was asked to leave is not
+/// asked again: a second signal would end it at once, without leaving the run.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct StopArgs {
@@ -40,6 +41,9 @@ pub struct StopArgs {
     /// Wait at most this long
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time_in(0..=u64::MAX))]
     timeout: u64,
+    /// Also signal a process that an earlier `delta stop` has signalled, which ends it at once
+    #[arg(long)]
+    force: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -47,7 +51,7 @@ Examples:
   delta stop -w ./work
   delta stop RUN1 RUN2 -w ./work --timeout 1m
 
-Exit codes: 0 no process works on the runs, 1 a run cannot be stopped from here, 2 usage error, 124 a process has not left its run in time, 130 interrupted";
+Exit codes: 0 no process works on the runs, 1 a run cannot be stopped from here or its process died without leaving it, 2 usage error, 124 a process has not left its run in time, 130 interrupted";
 
 /// Stops runs; returns the exit code.
 pub fn stop_command(args: &StopArgs) -> ExitCode {
@@ -66,22 +70,26 @@ fn stop_runs(args: &StopArgs) -> Result<ExitCode, CommandFailure> {
     let mut stopping = Vec::new();
     for name in &args.runs {
         let mut run = StoppingRun { run: name.find(&args.work_dir)?, process: None };
-        run.interrupt(deadline, &cancel)?;
+        run.interrupt(args.force, deadline, &cancel)?;
         stopping.push(run);
     }
+    let mut code = ExitCode::SUCCESS;
     let mut has_timed_out = false;
     for run in &stopping {
         match run.wait(deadline, &cancel) {
-            ProcessWait::Ended => stdio::print_text(&run.describe()?),
+            ProcessWait::Ended => {
+                if !run.report_end(&cancel)? {
+                    code = ExitCode::FAILURE;
+                }
+            }
             ProcessWait::TimedOut => {
                 has_timed_out = true;
                 stdio::print_error_line(&run.describe_timeout());
-                true
             }
             ProcessWait::Cancelled => return Err(CommandFailure::interrupted("interrupted")),
-        };
+        }
     }
-    Ok(if has_timed_out { ExitCode::from(EXIT_TIMEOUT) } else { ExitCode::SUCCESS })
+    Ok(if has_timed_out { ExitCode::from(EXIT_TIMEOUT) } else { code })
 }
 
 /// A run whose process was interrupted, if it had one.
@@ -92,7 +100,12 @@ struct StoppingRun {
 
 impl StoppingRun {
     /// Interrupts the process that works on the run. A process that has only claimed the run is given time to begin.
-    fn interrupt(&mut self, deadline: Instant, cancel: &CancelToken) -> Result<(), CommandFailure> {
+    fn interrupt(
+        &mut self,
+        is_forced: bool,
+        deadline: Instant,
+        cancel: &CancelToken,
+    ) -> Result<(), CommandFailure> {
         loop {
             let fold = continue_run::fold_journal(&self.run.id, &self.run.dir)?;
             let is_running = fold.state.status == Some(RunStatus::Running);
@@ -100,7 +113,8 @@ impl StoppingRun {
                 self.open_process(&start)?;
             }
             if let Some(process) = &self.process {
-                return process.interrupt().map_err(|error| self.signal_failure(process, &error));
+                let sent = process.interrupt(is_forced);
+                return sent.map_err(|error| self.signal_failure(process, &error));
             }
             // Without a process in its journal, only the lock shows whether one works on the run.
             match Ownership::claim(&self.run.id, &self.run.dir) {
@@ -159,17 +173,31 @@ impl StoppingRun {
         }
     }
 
-    /// The line for stdout: the run and its status.
-    fn describe(&self) -> Result<String, CommandFailure> {
-        let id = &self.run.id;
-        let status = continue_run::fold_journal(id, &self.run.dir)?.state.status;
-        let status = status.map_or_else(|| "not started".to_owned(), |status| status.to_string());
-        if status == RunStatus::Running.to_string() {
-            let command = format!("delta continue {id} -w {}", self.run.quoted_workspace());
-            let reason = "its process died without leaving it; continue it with";
-            stdio::print_error_line(&format!("Note: run {id} is RUNNING: {reason} `{command}`"));
+    /// Prints the run and its status. Returns whether its process has left it; if it died, ends what it has left running.
+    fn report_end(&self, cancel: &CancelToken) -> Result<bool, CommandFailure> {
+        let LocatedRun { id, dir, .. } = &self.run;
+        let state = continue_run::fold_journal(id, dir)?.state;
+        if let Some(start) = &state.start {
+            run_process::remove_stop_request(&start.process, dir);
         }
-        Ok(format!("{id}  {status}\n"))
+        let status =
+            state.status.map_or_else(|| "not started".to_owned(), |status| status.to_string());
+        stdio::print_text(&format!("{id}  {status}\n"));
+        if state.status != Some(RunStatus::Running) {
+            return Ok(true);
+        }
+        // A process that has claimed the run in the meantime takes care of it.
+        if let Ok(_ownership) = Ownership::claim(id, dir)
+            && let Some(text) = continue_run::end_left_processes(id, dir, cancel)
+        {
+            stdio::print_error_line(&format!("Note: {text}"));
+        }
+        let command = format!("delta continue {id} -w {}", self.run.quoted_workspace());
+        stdio::print_error_line(&format!(
+            "error: run {id} is RUNNING: its process died without leaving it\n\
+             help: continue it with `{command}`"
+        ));
+        Ok(false)
     }
 
     fn describe_timeout(&self) -> String {
@@ -179,7 +207,7 @@ impl StoppingRun {
             .map_or_else(|| "a process".to_owned(), |process| format!("process {}", process.pid));
         format!(
             "error: {process} has not left run {id} in time\n\
-             help: wait longer with --timeout, or end the process with `kill -9`; `delta continue` cleans up"
+             help: wait longer with --timeout, or end the process at once with --force; `delta continue` cleans up"
         )
     }
 }

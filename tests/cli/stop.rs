@@ -100,8 +100,48 @@ fn c_25_8_a_process_that_does_not_leave_in_time_is_reported() {
 fn c_25_8_a_killed_process_is_not_looked_for_elsewhere() {
     let sandbox = in_state("RUNNING");
     let ran = stop(&sandbox, &["r"]).normal(&sandbox);
-    let note = "Note: run r is RUNNING: its process died without leaving it; continue it with `delta continue r -w DIR/work`\n";
-    ran.expect(0, "r  RUNNING\n", note);
+    let error = "error: run r is RUNNING: its process died without leaving it\n\
+                 help: continue it with `delta continue r -w DIR/work`\n";
+    ran.expect(1, "r  RUNNING\n", error);
+}
+
+/// The files in the run directory that say that a process was asked to leave.
+fn stop_requests(sandbox: &Sandbox) -> usize {
+    let entries = fs::read_dir(sandbox.path("work/.delta/r")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("stop-")).count()
+}
+
+#[test]
+fn c_25_8_a_process_is_asked_once() {
+    let sandbox = holding("stubborn");
+    let child = sandbox.run_command("task", &["-q"]).spawn();
+    until_line(&sandbox.path("work/held"));
+    let start = || sandbox.delta(["stop", "r", "-w", "work", "--timeout", "1m"]).spawn();
+    // Longer than signals count as one.
+    stop(&sandbox, &["r", "--timeout", "200ms"]).expect_code(124);
+    assert_eq!(stop_requests(&sandbox), 1);
+    let others = [start(), start(), start()];
+    for other in others {
+        end(other).expect(0, "r  INTERRUPTED\n", "");
+    }
+    end(child).expect_code(130);
+    assert_eq!(stop_requests(&sandbox), 0);
+}
+
+#[test]
+fn c_25_8_force_ends_a_process_that_was_asked() {
+    let sandbox = holding("stubborn");
+    let child = sandbox.run_command("task", &["-q"]).spawn();
+    until_line(&sandbox.path("work/held"));
+    // Longer than signals count as one.
+    stop(&sandbox, &["r", "--timeout", "200ms"]).expect_code(124);
+    let forced = stop(&sandbox, &["r", "--force"]).expect_code(1);
+    assert_eq!(forced.stdout, "r  RUNNING\n");
+    assert!(forced.stderr.contains("its process died without leaving it\n"), "{}", forced.stderr);
+    end(child).expect_code(130);
+    assert_eq!(stop_requests(&sandbox), 0);
+    resume(&sandbox, &["-q"]).expect_code(0);
 }
 
 /// Changes the process that the journal names.
@@ -133,14 +173,14 @@ fn c_25_8_no_other_process_gets_the_signal() {
         edit_process(&sandbox, |event| {
             (event["pid"], event["start_time_unix"]) = (json!(pid), json!(started));
         });
-        assert_eq!(stop(&sandbox, &["r"]).expect_code(0).stdout, "r  RUNNING\n");
+        assert_eq!(stop(&sandbox, &["r"]).expect_code(1).stdout, "r  RUNNING\n");
     }
     let sandbox = in_state("RUNNING");
     edit_process(&sandbox, |event| {
         (event["pid"], event["start_time_unix"]) = (json!(delta.id()), json!(start));
     });
     // The lock names the dead process.
-    assert_eq!(stop(&sandbox, &["r"]).expect_code(0).stdout, "r  RUNNING\n");
+    assert_eq!(stop(&sandbox, &["r"]).expect_code(1).stdout, "r  RUNNING\n");
     assert!(wait::is_alive(i32::try_from(stranger.id()).unwrap()));
     assert!(wait::is_alive(i32::try_from(delta.id()).unwrap()));
     stop(&other, &["r"]).expect_code(0);

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-/// The first failed write to stdout that nobody has reported.
+/// The first failed write to stdout that is not reported yet.
 static UNREPORTED_FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// The exit code of a program that is about to end with `code`: 1 with an error on stderr if output is missing.

@@ -9,7 +9,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, Signal};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// A process that works, or has worked, on a run.
@@ -18,6 +18,7 @@ pub struct RunProcess {
     /// The process id.
     pub pid: u32,
     pidfd: OwnedFd,
+    stop_request_file: PathBuf,
 }
 
 /// Why a wait for the end of a process is over.
@@ -44,15 +45,34 @@ impl RunProcess {
         let is_recorded = ownership::owner_status(process) == OwnerStatus::Alive;
         let holder = durable::read_lock_holder(&run_dir.join(ownership::OWNER_LOCK_FILE));
         let has_lock = holder.is_none_or(|holder| holder == pid);
-        Ok((is_recorded && has_lock).then_some(Self { pid, pidfd }))
+        let stop_request_file = stop_request_file(process, run_dir);
+        Ok((is_recorded && has_lock).then_some(Self { pid, pidfd, stop_request_file }))
     }
 
     /// Asks the process to leave the run: with SIGINT, or with SIGTERM if it ignores SIGINT, as the background job of a
-    /// script does.
+    /// script does. A second signal would end the process before it has left the run, so it gets one only once, unless
+    /// `is_forced`.
     ///
     /// # Errors
     /// The process belongs to another user.
-    pub fn interrupt(&self) -> io::Result<()> {
+    pub fn interrupt(&self, is_forced: bool) -> io::Result<()> {
+        // Exclusive creation lets one of several commands send the signal. Where the file cannot be created, as on a full
+        // disk, the process must still be stopped.
+        let is_requested = matches!(
+            durable::create_private_file(&self.stop_request_file),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists
+        );
+        if is_requested && !is_forced {
+            return Ok(());
+        }
+        let sent = self.send_interrupt();
+        if sent.is_err() {
+            let _ = durable::remove_file_no_follow(&self.stop_request_file);
+        }
+        sent
+    }
+
+    fn send_interrupt(&self) -> io::Result<()> {
         let signal = if ignores_sigint(self.pid) { Signal::TERM } else { Signal::INT };
         match send_signal(&self.pidfd, signal) {
             Err(error) if error.raw_os_error() == Some(ESRCH) => Ok(()),
@@ -82,6 +102,17 @@ impl RunProcess {
             }
         }
     }
+}
+
+/// Removes what [`RunProcess::interrupt`] has left of the recorded process of the run in `run_dir`, which has ended.
+pub fn remove_stop_request(process: &ProcessInfo, run_dir: &Path) {
+    // A file that stays is harmless: it names a process that no longer exists.
+    let _ = durable::remove_file_no_follow(&stop_request_file(process, run_dir));
+}
+
+/// The file that says that the process was asked to leave the run.
+fn stop_request_file(process: &ProcessInfo, run_dir: &Path) -> PathBuf {
+    run_dir.join(format!("stop-{}-{}", process.pid, process.start_time_unix))
 }
 
 /// No such process.
