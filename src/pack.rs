@@ -8,7 +8,7 @@ use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
-use delta_run::ownership::Ownership;
+use delta_run::ownership::{Ownership, OwnershipError};
 use delta_run::record::{self, PackSummary};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -88,6 +88,14 @@ pub fn unpack_command(args: &UnpackArgs) -> ExitCode {
     })
 }
 
+fn active_run_failure(error: OwnershipError, run: &LocatedRun) -> CommandFailure {
+    let OwnershipError::Active { pid, .. } = error else { return error.into() };
+    let id = &run.id;
+    let process = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+    let hint = format!("stop it with `delta stop {id} -w {}`", run.quoted_workspace());
+    CommandFailure::run_active(format!("run {id} is active{process}"), hint)
+}
+
 fn describe_files(summary: PackSummary) -> String {
     format!("{} ({} bytes)", super::pluralize(summary.files, "file"), summary.bytes)
 }
@@ -102,7 +110,8 @@ impl PackedRuns {
         let mut code = ExitCode::SUCCESS;
         for name in &self.runs {
             let done = name.find(&self.work_dir).and_then(|run| {
-                let ownership = Ownership::claim_from_dying_owner(&run.id, &run.dir)?;
+                let ownership = Ownership::claim_from_dying_owner(&run.id, &run.dir)
+                    .map_err(|error| active_run_failure(error, &run))?;
                 change(&run, ownership)
             });
             match done {

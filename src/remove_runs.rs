@@ -1,6 +1,7 @@
 //! `delta rm`: removes runs that nothing works on and nothing refers to.
 
 use super::completion_candidates;
+use super::continue_run;
 use super::failure::CommandFailure;
 use super::list_runs::{
     self, ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, render_plain_lines,
@@ -10,6 +11,7 @@ use super::run_preparation;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::id::RunId;
+use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
 use delta_base::time;
 use delta_program::number_argument::parse_time_in;
@@ -102,6 +104,21 @@ impl RemoveArgs {
         self.runs.is_empty()
     }
 
+    /// A selected run that stays is no failure, a named one is.
+    fn exit_code(
+        &self,
+        error_codes: &[ExitCode],
+        refusals: &[RunRefusal],
+        removed_count: usize,
+    ) -> ExitCode {
+        match error_codes {
+            [] if self.selects_by_filter() || refusals.is_empty() => ExitCode::SUCCESS,
+            // Where an error is all that happened, its own code says more.
+            [code] if refusals.is_empty() && removed_count == 0 => *code,
+            _ => ExitCode::FAILURE,
+        }
+    }
+
     /// Reports a run that stays: for a named run an error, for a selected one a note.
     fn print_refusal(&self, refusal: &RunRefusal) {
         let RunRefusal { run_id, reason, hint } = refusal;
@@ -117,15 +134,28 @@ impl RemoveArgs {
 }
 
 fn remove_selected(args: &RemoveArgs) -> Result<ExitCode, CommandFailure> {
-    let selected = select_runs(args)?;
-    let workspaces = workspaces_of(&selected);
-    let RemovalPlan { removable, mut refusals } = plan_removal(args, selected);
+    let (workspaces, selected) = select_runs(args)?;
+    let RemovalPlan { mut removable, mut refusals } = plan_removal(args, selected);
+    let mut error_codes = Vec::new();
+    if args.dry_run {
+        removable.retain(|run| match check_removable(args, run) {
+            Ok(None) => true,
+            Ok(Some(refusal)) => {
+                refusals.push(refusal);
+                false
+            }
+            Err(failure) => {
+                error_codes.push(failure.report());
+                false
+            }
+        });
+    }
     refusals.iter().for_each(|refusal| args.print_refusal(refusal));
     if args.dry_run {
         let current = args.recursive.as_ref().and_then(|_| PathBuf::from(".").canonicalize().ok());
         let columns = ListColumns { workspaces_from: current.as_deref(), costs: false };
         stdio::print_text(&render_plain_lines(&removable, columns));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(args.exit_code(&error_codes, &refusals, removable.len()));
     }
     if !removable.is_empty() && !confirm_removal(args, &removable)? {
         stdio::print_error_line("Nothing was removed");
@@ -133,27 +163,30 @@ fn remove_selected(args: &RemoveArgs) -> Result<ExitCode, CommandFailure> {
     }
     let mut removed_count = 0;
     for run in &removable {
-        match remove_run_if_unchanged(args, run)? {
-            None => removed_count += 1,
-            Some(refusal) => {
+        match remove_run_if_unchanged(args, run) {
+            Ok(None) => removed_count += 1,
+            Ok(Some(refusal)) => {
                 args.print_refusal(&refusal);
                 refusals.push(refusal);
             }
+            // It does not keep the other runs from being removed.
+            Err(failure) => error_codes.push(failure.report()),
         }
     }
     for workspace in &workspaces {
-        run_removal::delete_removed_runs(workspace)?;
+        if let Err(error) = run_removal::delete_removed_runs(workspace) {
+            error_codes.push(CommandFailure::from(error).report());
+        }
     }
     if !args.quiet {
         let count = super::pluralize(removed_count, "run");
         stdio::print_error_line(&format!("Removed {count}"));
     }
-    let has_failed = !args.selects_by_filter() && !refusals.is_empty();
-    Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(args.exit_code(&error_codes, &refusals, removed_count))
 }
 
-/// The named runs, or the ones that the filters select.
-fn select_runs(args: &RemoveArgs) -> Result<Vec<RunListEntry>, CommandFailure> {
+/// The named runs, or the ones that the filters select, and the workspaces that were searched.
+fn select_runs(args: &RemoveArgs) -> Result<(Vec<Workspace>, Vec<RunListEntry>), CommandFailure> {
     if !args.selects_by_filter() {
         let mut dirs = BTreeSet::new();
         let mut runs = Vec::new();
@@ -163,7 +196,7 @@ fn select_runs(args: &RemoveArgs) -> Result<Vec<RunListEntry>, CommandFailure> {
                 runs.push(RunListEntry::read(&run.workspace, &run.dir));
             }
         }
-        return Ok(runs);
+        return Ok((workspaces_of(&runs), runs));
     }
     let workspaces = match &args.recursive {
         Some(dirs) => find_below(dirs)?,
@@ -177,7 +210,7 @@ fn select_runs(args: &RemoveArgs) -> Result<Vec<RunListEntry>, CommandFailure> {
             && oldest_age.is_none_or(|age| now - run.last_updated.as_millis() > age)
     });
     list_runs::sort_newest_first(&mut runs);
-    Ok(runs)
+    Ok((workspaces, runs))
 }
 
 /// The workspaces of runs, each once.
@@ -246,17 +279,65 @@ fn remove_run_if_unchanged(
 ) -> Result<Option<RunRefusal>, CommandFailure> {
     let dir = run.dir();
     let workspace = Workspace { root: run.workspace.clone() };
-    let refuse = |reason: String, hint: Option<String>| {
-        Ok(Some(RunRefusal { run_id: run.run_id.clone(), reason, hint }))
-    };
     let Ok(id) = RunId::parse(&run.run_id) else { return Ok(None) };
-    let mut ownership = match Ownership::claim_from_dying_owner(&id, &dir) {
-        Ok(ownership) => ownership,
-        Err(OwnershipError::Active { pid, .. }) => {
-            let pid = pid.map_or_else(String::new, |pid| format!(" (PID {pid})"));
-            let hint = format!("stop it with `delta stop {id}`");
-            return refuse(format!("a process works on it{pid}"), Some(hint));
+    let (ownership, status) = match claim_for_removal(args, run, &id)? {
+        RemovalClaim::Claimed(ownership, status) => (ownership, status),
+        RemovalClaim::Refused(refusal) => return Ok(Some(refusal)),
+    };
+    if status == RunListStatus::Running {
+        // Nothing but the run leads to them.
+        let cancel = run_preparation::install_cancel()?;
+        if let Some(text) = continue_run::end_left_processes(&id, &dir, &cancel)
+            && !args.quiet
+        {
+            stdio::print_error_line(&format!("Note: run {id}: {text}"));
         }
+    }
+    run_removal::remove_run(&workspace, &dir, ownership)?;
+    Ok(None)
+}
+
+/// Checks for `--dry-run` whether a run could be removed. Returns why not.
+fn check_removable(
+    args: &RemoveArgs,
+    run: &RunListEntry,
+) -> Result<Option<RunRefusal>, CommandFailure> {
+    let Ok(id) = RunId::parse(&run.run_id) else { return Ok(None) };
+    // Without a lock file, no process works on the run, and a claim would create one.
+    if !Ownership::has_lock_file(&run.dir()) {
+        return Ok(None);
+    }
+    Ok(match claim_for_removal(args, run, &id)? {
+        RemovalClaim::Claimed(..) => None,
+        RemovalClaim::Refused(refusal) => Some(refusal),
+    })
+}
+
+/// The right to remove a run, with its present status, or why it stays.
+enum RemovalClaim {
+    Claimed(Ownership, RunListStatus),
+    Refused(RunRefusal),
+}
+
+fn claim_for_removal(
+    args: &RemoveArgs,
+    run: &RunListEntry,
+    id: &RunId,
+) -> Result<RemovalClaim, CommandFailure> {
+    let dir = run.dir();
+    let workspace = Workspace { root: run.workspace.clone() };
+    let refuse = |reason: String, hint: Option<String>| {
+        Ok(RemovalClaim::Refused(RunRefusal { run_id: run.run_id.clone(), reason, hint }))
+    };
+    let refuse_active = |pid: Option<u32>| {
+        let pid = pid.map_or_else(String::new, |pid| format!(" (PID {pid})"));
+        let work_dir = shell_quote_path(&run.workspace);
+        let hint = format!("stop it with `delta stop {id} -w {work_dir}`");
+        refuse(format!("a process works on it{pid}"), Some(hint))
+    };
+    let mut ownership = match Ownership::claim_from_dying_owner(id, &dir) {
+        Ok(ownership) => ownership,
+        Err(OwnershipError::Active { pid, .. }) => return refuse_active(pid),
         Err(error) => return Err(error.into()),
     };
     let current = RunListEntry::read(&workspace, &dir);
@@ -268,11 +349,14 @@ fn remove_run_if_unchanged(
         && let Some(start) = &fold.state.start
     {
         let has_left = fold.state.status != Some(RunStatus::Running);
-        if let Err(error) = ownership.take_over(start, has_left, args.force) {
-            let hint = "if that process is dead, add --force".to_owned();
-            return refuse(error.to_string().replace('\n', " "), Some(hint));
+        match ownership.take_over(start, has_left, args.force) {
+            Ok(()) => {}
+            Err(OwnershipError::Active { pid, .. }) => return refuse_active(pid),
+            Err(error) => {
+                let hint = "if that process is dead, add --force".to_owned();
+                return refuse(error.to_string().replace('\n', " "), Some(hint));
+            }
         }
     }
-    run_removal::remove_run(&workspace, &dir, ownership)?;
-    Ok(None)
+    Ok(RemovalClaim::Claimed(ownership, current.status))
 }

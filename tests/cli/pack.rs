@@ -197,7 +197,9 @@ fn c_25_8_only_a_run_that_has_ended_is_packed() {
     until_line(&sandbox.path("work/held"));
     let refused = pack(&sandbox, &["r", "nosuch"]).expect_code(1).stderr;
     assert!(
-        refused.contains("Run r is still active") && refused.contains("no run nosuch"),
+        refused.contains("error: run r is active (process ")
+            && refused.contains("help: stop it with `delta stop r -w ")
+            && refused.contains("no run nosuch"),
         "{refused}"
     );
     unpack(&sandbox, &["r"]).expect_code(1);

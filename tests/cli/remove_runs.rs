@@ -118,9 +118,15 @@ fn c_25_8_a_run_that_a_process_works_on_stays() {
         "{refused}"
     );
     assert!(
-        refused.ends_with("help: stop it with `delta stop going`\nRemoved 1 run\n"),
+        refused.contains("help: stop it with `delta stop going -w /")
+            && refused.ends_with("/work`\nRemoved 1 run\n"),
         "{refused}"
     );
+    let all = ["-w", "work", "--older-than", "0s"];
+    let tried = remove(&sandbox, &[&all[..], &["--dry-run"]].concat()).expect_code(0);
+    assert!(tried.stderr.starts_with("Note: run going is not removed: a process works on it"));
+    assert!(!tried.stdout.contains("going") && tried.stdout.lines().count() == 4);
+    remove(&sandbox, &["-w", "work", "going", "--dry-run"]).expect_code(1);
     let note = remove(&sandbox, &["-w", "work", "--older-than", "0s", "-y"]).expect_code(0).stderr;
     assert!(note.starts_with("Note: run going is not removed: a process works on it"), "{note}");
     assert!(note.ends_with("Removed 4 runs\n"), "{note}");
@@ -193,6 +199,53 @@ fn c_25_8_what_a_crash_left_is_no_run_and_the_next_removal_deletes_it() {
     sandbox.delta(["show", "FAILED", "-w", "work"]).output().expect_code(1);
     remove(&sandbox, &["-w", "work", "COMPLETED"]).expect(0, "", "Removed 1 run\n");
     assert_eq!(entries(&sandbox, "work"), ["INTERRUPTED", "RUNNING", "WAITING_FOR_INPUT"]);
+}
+
+#[test]
+fn c_25_8_leftovers_are_deleted_by_a_removal_that_removes_no_run() {
+    let sandbox = every_state();
+    let removed = sandbox.path("work/.delta/.removed-FAILED-0011aabb");
+    fs::rename(sandbox.path("work/.delta/FAILED"), &removed).unwrap();
+    let filter = ["-w", "work", "--status", "FAILED"];
+    remove(&sandbox, &[&filter[..], &["--dry-run"]].concat()).expect(0, "", "");
+    assert!(removed.exists());
+    remove(&sandbox, &filter).expect(0, "", "Removed 0 runs\n");
+    assert!(!removed.exists());
+}
+
+#[test]
+fn c_25_8_a_run_that_cannot_be_removed_does_not_keep_the_others() {
+    let sandbox = every_state();
+    // A lock that is a directory cannot be opened, by root either.
+    let lock = sandbox.path("work/.delta/COMPLETED/lock");
+    fs::remove_file(&lock).unwrap();
+    fs::create_dir(&lock).unwrap();
+    let filter = ["-w", "work", "--older-than", "0s"];
+    let tried = remove(&sandbox, &[&filter[..], &["--dry-run"]].concat()).expect_code(1);
+    assert_eq!(tried.stdout.lines().count(), 4, "{}", tried.stdout);
+    let ran = remove(&sandbox, &[&filter[..], &["--yes"]].concat()).expect_code(1);
+    assert!(ran.stderr.contains("error: could not open "), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("Removed 4 runs\n"), "{}", ran.stderr);
+    assert_eq!(entries(&sandbox, "work"), ["COMPLETED"]);
+    remove(&sandbox, &["-w", "work", "COMPLETED"]).expect_code(126);
+    fs::remove_dir(&lock).unwrap();
+    remove(&sandbox, &["-w", "work", "COMPLETED"]).expect_code(0);
+}
+
+#[test]
+fn c_25_8_what_a_killed_run_left_running_is_ended_before_it_is_removed() {
+    let tools = "  - name: hold\n    shell: |\n      setsid sh -c 'echo $$ > held; exec sleep 1000' > /dev/null 2>&1 &\n      exec sleep 1000\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: hold}]\n");
+    let mut child = sandbox.run_command("task", &["-q"]).spawn();
+    let tool: i32 = wait::until_line(&sandbox.path("work/held")).parse().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(wait::is_alive(tool));
+    let stderr = remove(&sandbox, &["-w", "work", "r"]).expect_code(0).stderr;
+    // The tool itself dies with its engine, sooner or later.
+    assert!(stderr.starts_with("Note: run r: ended "), "{stderr}");
+    assert!(stderr.ends_with(" had left running\nRemoved 1 run\n"), "{stderr}");
+    assert!(!wait::is_alive(tool));
 }
 
 #[test]

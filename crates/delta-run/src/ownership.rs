@@ -151,6 +151,11 @@ impl Ownership {
         Ok(())
     }
 
+    /// Whether the run in `run_dir` has a lock file: without one, it has no owner.
+    pub fn has_lock_file(run_dir: &Path) -> bool {
+        run_dir.join(OWNER_LOCK_FILE).exists()
+    }
+
     /// Removes the lock file of the run in `run_dir` and gives up the run. A process that has opened the file before cannot
     /// own the run with it, and creates a new one.
     pub fn remove_lock_file(self, run_dir: &Path) -> Result<(), FileError> {
