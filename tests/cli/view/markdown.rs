@@ -71,10 +71,13 @@ fn c_18_9_messages_are_rendered_and_a_switch_shows_them_as_they_are() {
     assert_eq!(hits(&mut browser, "**bold"), "1 / 1");
     assert_eq!(browser.value(hit), "**bold");
     assert_eq!(text_of(&mut browser, "#top .task .t"), "Do *this*:\n\n- now");
-    // The page remembers it.
-    browser.open(&sandbox.path("r.html"), "");
-    browser.settle();
-    assert_eq!(browser.value(shown), answer);
+    // The page remembers it. Chromium hands what a page stores to the next page a little later.
+    let is_remembered = (0..20).any(|_| {
+        browser.open(&sandbox.path("r.html"), "");
+        browser.settle();
+        browser.value(shown) == answer
+    });
+    assert!(is_remembered);
     browser.value("document.getElementById('markdown').click()");
     assert_eq!(browser.value("document.querySelectorAll('#i2 .said strong').length"), 1);
 }
