@@ -104,7 +104,7 @@ impl RemoveArgs {
         self.runs.is_empty()
     }
 
-    /// A selected run that stays is no failure, a named one is.
+    /// A named run that stays is a failure, a selected one is not.
     fn exit_code(
         &self,
         error_codes: &[ExitCode],
