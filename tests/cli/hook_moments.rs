@@ -124,7 +124,9 @@ fn c_13_5_what_a_hook_leaves_running_is_ended_when_the_run_goes_on() {
     sandbox.write_program("agent/pre_tool_execution.sh", "#!/bin/sh\nexit 0\n");
     let ran = resume(&sandbox, &[]).output().expect_code(0);
     assert!(!test_support::wait::is_alive(stray));
-    assert!(ran.stderr.contains("ended 1 processes"), "{}", ran.stderr);
+    // The hook itself may still be dying.
+    let counts = ["ended 1 processes", "ended 2 processes"];
+    assert!(counts.iter().any(|count| ran.stderr.contains(count)), "{}", ran.stderr);
 }
 
 #[test]
