@@ -371,7 +371,9 @@ impl ClaimedRun {
 /// Ends the processes that calls of a run left running. Returns a warning about them. The caller owns the run.
 pub fn end_left_processes(id: &RunId, dir: &Path, cancel: &CancelToken) -> Option<String> {
     let count = run_process_filter(id, dir).end_processes(cancel);
-    (count > 0).then(|| format!("ended {count} processes that an earlier call had left running"))
+    let plural = if count == 1 { "" } else { "es" };
+    (count > 0)
+        .then(|| format!("ended {count} process{plural} that an earlier call had left running"))
 }
 
 /// Selects the processes that calls of a run left running, also in the runs that its calls started.
