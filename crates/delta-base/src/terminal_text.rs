@@ -40,25 +40,16 @@ fn strip_controls(text: &str, is_at_terminal: bool) -> String {
 /// Replaces every control character in lines of JSON, and every character that hides or reorders text, by its `\u` escape,
 /// so that the values stay the same.
 pub fn escape_json_controls(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    let mut chars = json.chars().peekable();
-    let mut last = None;
-    while let Some(c) = chars.next() {
-        match c {
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() || misleads_reader(last, c, chars.peek().copied()) => {
-                push_json_escape(&mut out, c);
-            }
-            c => out.push(c),
-        }
-        last = Some(c);
-    }
-    out
+    escape_controls(json, push_json_escape)
 }
 
 /// Replaces every control character but line ends and tabs, and every character that hides or reorders text, by an escape
 /// as in Rust, such as `\u{1b}`: nothing is left out, for text on which a person decides.
 pub fn escape_terminal_controls(text: &str) -> String {
+    escape_controls(text, |out, c| out.extend(c.escape_unicode()))
+}
+
+fn escape_controls(text: &str, push_escape: impl Fn(&mut String, char)) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     let mut last = None;
@@ -66,7 +57,7 @@ pub fn escape_terminal_controls(text: &str) -> String {
         match c {
             '\n' | '\t' => out.push(c),
             c if c.is_control() || misleads_reader(last, c, chars.peek().copied()) => {
-                out.extend(c.escape_unicode());
+                push_escape(&mut out, c);
             }
             c => out.push(c),
         }
