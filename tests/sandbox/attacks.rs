@@ -1,7 +1,7 @@
 //! What must fail in a sandbox, in both grades, as root and as an ordinary user.
 
 use crate::place::{Place, SandboxCase, in_every_case};
-use delta_sandbox::{HostRule, NetAccess, SandboxGrade};
+use delta_sandbox::{HostRule, NetAccess, SandboxGrade, SandboxProfile};
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
@@ -154,6 +154,9 @@ fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
         ] {
             place.fail(&sandbox, &script);
         }
+        // The network as it is opens none of that.
+        let online = case.prepare(&SandboxProfile { net: NetAccess::All, ..place.profile() });
+        place.fail(&online, &format!("prlimit --pid {pid} --nofile=3:3"));
         // What one call has left running, another cannot end.
         assert!(other.try_wait().unwrap().is_none());
         other.kill().unwrap();

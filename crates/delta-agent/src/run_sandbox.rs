@@ -222,6 +222,11 @@ impl RunSandbox {
         &self.record
     }
 
+    /// Whether a tool could change the journal, so that the engine has to find out.
+    pub fn watches_journal(&self) -> bool {
+        self.record.profiles.values().any(|profile| !profile.watched.is_empty())
+    }
+
     /// What does not hold although a profile says it, for the user.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = Vec::new();
@@ -424,7 +429,6 @@ fn prepare_use(
     let visible = [setup.vars.agent_home.clone()];
     let context = PrepareContext {
         visible: &visible,
-        watches_journal: false,
         proxies: &proxies,
         program: &setup.program,
         workspace: &setup.vars.cwd,
@@ -453,6 +457,7 @@ fn profile_record(
         by: prepared.grade().name().to_owned(),
         keys: profile_keys(&resolved.profile),
         holds: prepared.holds().iter().map(|one| one.name().to_owned()).collect(),
+        watched: prepared.watched().iter().map(|one| one.name().to_owned()).collect(),
         line: describe_profile(&resolved.profile, workspace),
     }
 }

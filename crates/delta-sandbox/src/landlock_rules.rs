@@ -5,7 +5,7 @@ use crate::mount_tree::open_place;
 use crate::plan::NamespacePlan;
 use crate::prepared::{MissingGuarantee, SandboxError};
 use crate::profile::{Guarantee, HomeAccess, NetAccess, ReadAccess, SandboxProfile};
-use crate::seccomp::unix_sockets_only;
+use crate::seccomp::{outside_filter, unix_sockets_only};
 use crate::unix_sockets::{bound_sockets, lookup_sockets};
 use delta_process::FilterInstruction;
 use rustix::fs::Access;
@@ -40,19 +40,20 @@ pub(crate) struct LandlockSandbox {
     pub(crate) ruleset: Option<OwnedFd>,
     pub(crate) filter: Vec<FilterInstruction>,
     pub(crate) missing: Vec<MissingGuarantee>,
+    pub(crate) watched: &'static [Guarantee],
 }
 
 /// Makes the rules for a profile. `refusal` says why there are no namespaces, and what to do about it.
 pub(crate) fn prepare_landlock(
     plan: &NamespacePlan,
-    watches_journal: bool,
     refusal: &crate::machine::NamespaceRefusal,
 ) -> Result<LandlockSandbox, SandboxError> {
     let version = plan.landlock;
     let profile = &plan.profile;
     let filter = match profile.net {
         NetAccess::None => unix_sockets_only(),
-        NetAccess::Hosts(_) | NetAccess::All => None,
+        NetAccess::Hosts(_) => outside_filter(true),
+        NetAccess::All => outside_filter(false),
     };
     let mut missing = Vec::new();
     let mut add = |guarantee, reason: &str| {
@@ -67,9 +68,6 @@ pub(crate) fn prepare_landlock(
         add(Guarantee::Files, "this kernel has no Landlock that controls truncation (since 6.2)");
     }
     let is_written = |path: &Path| profile.write.iter().any(|root| path.starts_with(root));
-    if !watches_journal && profile.keep.iter().any(|path| is_written(path)) {
-        add(Guarantee::Journal, "Landlock cannot protect a part of a writable directory");
-    }
     if version == 0 || profile.hide.iter().any(|path| is_written(path)) {
         add(Guarantee::Secrets, "Landlock cannot hide a part of a writable directory");
     }
@@ -93,7 +91,10 @@ pub(crate) fn prepare_landlock(
         0 => None,
         _ => Some(create_rules(plan).map_err(|error| SandboxError::Failed(error.to_string()))?),
     };
-    Ok(LandlockSandbox { ruleset, filter: filter.unwrap_or_default(), missing })
+    // Landlock cannot protect a part of a writable directory.
+    let is_exposed = version == 0 || profile.keep.iter().any(|path| is_written(path));
+    let watched = if is_exposed { &[Guarantee::Journal][..] } else { &[] };
+    Ok(LandlockSandbox { ruleset, filter: filter.unwrap_or_default(), missing, watched })
 }
 
 /// Sockets of other processes that this user could connect to.
