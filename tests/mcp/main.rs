@@ -12,6 +12,7 @@ use test_support::sandbox::{Ran, Sandbox};
 mod calls;
 mod locking;
 mod runs;
+mod sandboxes;
 mod suite;
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");

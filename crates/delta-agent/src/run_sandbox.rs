@@ -87,8 +87,8 @@ pub enum SandboxProblem {
     Unresolved(Vec<ResolutionProblem>),
     /// Guarantees do not hold here.
     Missing(Vec<MissingGuarantee>),
-    /// It is an MCP server. Its process serves every call, and the engine does not start it in a sandbox.
-    McpServer,
+    /// It is an MCP server with a URL, and the operator limits the network.
+    RemoteServer,
     /// Anything else.
     Other(String),
 }
@@ -105,7 +105,9 @@ impl fmt::Display for SandboxFailure {
                 let names: Vec<&str> = missing.iter().map(|one| one.guarantee.name()).collect();
                 write!(f, "the sandbox of {label} cannot be enforced here: {}", names.join(", "))
             }
-            SandboxProblem::McpServer => write!(f, "{label} cannot have a sandbox"),
+            SandboxProblem::RemoteServer => {
+                write!(f, "{label} has a `url`, which the operator's sandbox does not cover")
+            }
             SandboxProblem::Other(reason) => write!(f, "the sandbox of {label}: {reason}"),
         }
     }
@@ -150,6 +152,7 @@ struct SandboxUse {
 }
 
 enum SandboxRole {
+    /// A tool; of an MCP server, whose process is what the sandbox surrounds.
     Tool(String),
     Generators,
     Hook(&'static str),
@@ -328,20 +331,26 @@ fn collect_uses(agent: &Agent, policy: &OperatorPolicy) -> Result<Vec<SandboxUse
     let has_policy = !policy.profiles.is_empty();
     let mut uses = Vec::new();
     for tool in &agent.tools {
-        if tool.profile.is_some() || has_policy {
-            let label = format!("the tool `{}`", tool.name);
-            let definition = Some((tool.file.clone(), tool.line));
-            if let Some(mcp) = &tool.mcp {
-                let label = format!("the MCP server `{}`", mcp.server);
-                let subject = SandboxSubject { label, place: definition };
-                return Err(SandboxFailure { subject, problem: SandboxProblem::McpServer });
-            }
-            uses.push(SandboxUse {
-                subject: SandboxSubject { label, place: definition },
-                role: SandboxRole::Tool(tool.name.clone()),
-                declared: tool.profile.clone(),
-            });
+        if tool.profile.is_none() && !has_policy {
+            continue;
         }
+        let label = match &tool.mcp {
+            Some(mcp) => format!("the MCP server `{}`", mcp.server),
+            None => format!("the tool `{}`", tool.name),
+        };
+        let subject = SandboxSubject { label, place: Some((tool.file.clone(), tool.line)) };
+        if tool.mcp.as_ref().is_some_and(|mcp| agent.has_remote_server(&mcp.server)) {
+            if has_policy {
+                return Err(SandboxFailure { subject, problem: SandboxProblem::RemoteServer });
+            }
+            // No process is started for it that a sandbox could surround.
+            continue;
+        }
+        uses.push(SandboxUse {
+            subject,
+            role: SandboxRole::Tool(tool.name.clone()),
+            declared: tool.profile.clone(),
+        });
     }
     let declared = agent.sandbox.profile.clone();
     if agent.context.starts_programs() && (declared.is_some() || has_policy) {
