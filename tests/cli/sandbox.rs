@@ -198,3 +198,30 @@ fn c_22_4_a_change_that_leaves_the_journal_as_it_is_ends_no_run() {
     expect_done(sandbox.run("go", &WITHOUT_SOCKETS));
     assert_eq!(sandbox.observations()[0], "ok\n");
 }
+
+#[test]
+fn c_22_4_what_git_follows_cannot_be_changed_and_is_named_when_it_appears() {
+    let script = "for dir in .git .git/modules/m .git/worktrees/w; do echo x >> $dir/config; \
+                  echo x >> $dir/commondir; mv $dir $dir.old; done; echo . > .git/commondir";
+    let calls = [("sh", script), ("sh", "rm .git/commondir && echo gone")];
+    let Some(sandbox) = agent("sandbox: workspace", &calls) else { return };
+    for dir in [".git", ".git/modules/m", ".git/worktrees/w"] {
+        for name in ["HEAD", "config"] {
+            sandbox.write(&format!("work/{dir}/{name}"), "[core]\n");
+        }
+    }
+    sandbox.write("work/.git/worktrees/w/commondir", "../..\n");
+    let ran = sandbox.run("go", &[]).expect_code(0);
+    for dir in [".git", ".git/modules/m", ".git/worktrees/w"] {
+        assert_eq!(sandbox.read(&format!("work/{dir}/config")), "[core]\n");
+    }
+    assert_eq!(sandbox.read("work/.git/worktrees/w/commondir"), "../..\n");
+    let observations = sandbox.observations();
+    let hint = format!(
+        "[sandbox: {} must not be created; remove it]",
+        sandbox.path("work/.git/commondir").display()
+    );
+    assert!(observations[0].ends_with(&hint), "{}", observations[0]);
+    assert_eq!(observations[1], "gone\n");
+    assert!(ran.stderr.contains("/.git/commondir, which git follows"), "{}", ran.stderr);
+}

@@ -161,6 +161,10 @@ fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
             format!("cat /proc/{pid}/environ"),
             format!("prlimit --pid {pid} --nofile=3:3"),
             "prlimit --pid $PPID --cpu=1:1".to_owned(),
+            format!("renice -n 19 -p {pid}"),
+            format!("ionice -c 3 -p {pid}"),
+            format!("chrt --idle -p 0 {pid}"),
+            "python3 -c 'import os; os.setpriority(os.PRIO_USER, 0, 19)'".to_owned(),
         ] {
             place.fail(&sandbox, &script);
         }
@@ -172,6 +176,7 @@ fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
         other.kill().unwrap();
         other.wait().unwrap();
         place.succeed(&sandbox, "sleep 60 & kill $!");
+        place.succeed(&sandbox, "nice -n 5 ionice -c 3 chrt --idle 0 true");
         place.succeed(&sandbox, "ulimit -n 64 && ulimit -n | grep 64");
     });
 }

@@ -301,6 +301,12 @@ impl<'a> ActiveSandbox<'a> {
         self.lock().take_network_report()
     }
 
+    /// What must not appear and has appeared: a file that git would follow, for example.
+    pub fn appeared_path(&self) -> Option<&'a Path> {
+        let mut absent = self.profile.resolved.absent.iter();
+        absent.find(|path| path.symlink_metadata().is_ok()).map(PathBuf::as_path)
+    }
+
     /// Prepares the sandbox again if one of its paths was replaced.
     ///
     /// # Errors
@@ -311,7 +317,7 @@ impl<'a> ActiveSandbox<'a> {
             let Self { profile, run } = *self;
             let setup = &run.setup;
             let resolved = resolve_use(&profile.subject, profile.declared.as_ref(), setup)?;
-            if resolved != profile.resolved {
+            if !resolved.leads_to_same_places(&profile.resolved) {
                 let reason = "a path that it names leads elsewhere now".to_owned();
                 let subject = profile.subject.clone();
                 return Err(SandboxFailure { subject, problem: SandboxProblem::Other(reason) });

@@ -3,7 +3,7 @@
 
 use crate::declaration::{DeclaredProfile, GIT_ENTRY, ReadKey};
 use crate::env_filter::EnvFilter;
-use crate::git_directory::find_git_directory;
+use crate::git_directory::{GitDirectory, find_git_directory};
 use crate::profile::{HomeAccess, ReadAccess, SandboxProfile};
 use delta_shell::{EngineVars, is_identifier};
 use std::ffi::OsString;
@@ -104,6 +104,21 @@ pub struct ResolvedSandbox {
     pub profile: SandboxProfile,
     /// Which variables are inherited.
     pub env: EnvFilter,
+    /// What must not appear in what can be written: it cannot be kept read-only while it is missing.
+    pub absent: Vec<PathBuf>,
+}
+
+impl ResolvedSandbox {
+    /// Whether both mean the same, except for what exists in the directories that can be written: that changes with the
+    /// work of the tools.
+    pub fn leads_to_same_places(&self, other: &Self) -> bool {
+        let without_content = |sandbox: &Self| Self {
+            profile: SandboxProfile { keep: Vec::new(), ..sandbox.profile.clone() },
+            env: sandbox.env.clone(),
+            absent: Vec::new(),
+        };
+        without_content(self) == without_content(other)
+    }
 }
 
 /// A text of a profile that means nothing on this machine.
@@ -181,7 +196,11 @@ pub fn resolve_profile(
         runs: declared.runs,
     };
     let env = EnvFilter::new(&declared.env, passed);
-    Ok(ResolvedSandbox { profile: profile.normalized(), env })
+    let profile = profile.normalized();
+    let absent = git.iter().flat_map(GitDirectory::missing);
+    let absent = absent.filter(|path| profile.allows_write(path) && !profile.write.contains(path));
+    let absent = sorted(absent.cloned().collect());
+    Ok(ResolvedSandbox { profile, env, absent })
 }
 
 struct ProfileResolver<'a> {

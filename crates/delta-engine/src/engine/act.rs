@@ -98,7 +98,7 @@ impl Engine<'_> {
         run.start_writeback();
         let (launch, finished) = self.run_tool(run, call, tool, invocation, &stem)?;
         let SandboxOutcome { result: sandbox, execution: sandbox_execution } =
-            self.sandbox_outcome(tool, &invocation.argv, &launch, &finished);
+            self.sandbox_outcome(run, tool, &invocation.argv, &launch, &finished);
         let hint = sandbox_execution.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
         let dir = format!(".delta/{}/io/tool_executions", run.id);
         let observation = render_observation(
