@@ -60,8 +60,11 @@ impl GitDirectory {
 
     /// What of `keep` must not appear in the git directory itself while it is missing: git would follow it.
     pub fn missing(&self) -> impl Iterator<Item = &PathBuf> {
-        let is_top = |path: &&PathBuf| self.roots.iter().any(|root| path.parent() == Some(root));
-        self.keep.iter().filter(is_top).filter(|path| path.symlink_metadata().is_err())
+        let paths = self
+            .roots
+            .iter()
+            .flat_map(|root| self.keep.iter().filter(move |path| path.parent() == Some(root)));
+        paths.filter(|path| path.symlink_metadata().is_err())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::plan::{HelperReply, HelperResult, NamespacePlan};
 use crate::profile::{HomeAccess, NetAccess, ReadAccess};
 use crate::unix_sockets::{is_socket, lookup_sockets};
 use rustix::fs::{FileType, Mode, OFlags, RawMode, fstat, mkdirat, openat};
-use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
+use rustix::mount::MountAttrFlags;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::fs;
@@ -91,7 +91,8 @@ pub(crate) struct SandboxMounts<'a> {
     has_own_devices: bool,
 }
 
-/// Changes what this process sees into what the sandbox sees. The process is in new user and mount namespaces.
+/// Changes what this process sees into what the sandbox sees. The process is in new user and mount namespaces; mounts that
+/// the machine makes later appear in them, and none of these appears there.
 pub(crate) fn build_mounts(plan: &NamespacePlan, sockets: Vec<PathBuf>) -> HelperResult<()> {
     let mut mounts = SandboxMounts {
         plan,
@@ -101,13 +102,6 @@ pub(crate) fn build_mounts(plan: &NamespacePlan, sockets: Vec<PathBuf>) -> Helpe
         sockets,
         has_own_devices: false,
     };
-    // Mounts that the machine makes later appear here, and none of ours appears there.
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).map_err(
-        |errno| HelperReply::Refused {
-            step: "mount".to_owned(),
-            error: crate::plan::plain_error(&errno.into()),
-        },
-    )?;
     mounts.add_writable()?;
     mounts.add_devices()?;
     mounts.add_covers()?;

@@ -197,10 +197,15 @@ pub fn resolve_profile(
     };
     let env = EnvFilter::new(&declared.env, passed);
     let profile = profile.normalized();
-    let absent = git.iter().flat_map(GitDirectory::missing);
-    let absent = absent.filter(|path| profile.allows_write(path) && !profile.write.contains(path));
-    let absent = sorted(absent.cloned().collect());
+    let absent = git.map(|git| absent_paths(&git, &profile)).unwrap_or_default();
     Ok(ResolvedSandbox { profile, env, absent })
+}
+
+/// What of the git directory does not exist and could be created.
+fn absent_paths(git: &GitDirectory, profile: &SandboxProfile) -> Vec<PathBuf> {
+    let absent = git.missing();
+    let absent = absent.filter(|path| profile.allows_write(path) && !profile.write.contains(path));
+    sorted(absent.cloned().collect())
 }
 
 struct ProfileResolver<'a> {
