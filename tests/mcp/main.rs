@@ -17,6 +17,7 @@ mod crashes;
 mod locking;
 mod runs;
 mod suite;
+mod tasks;
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 

@@ -15,6 +15,8 @@ pub mod lock_file;
 pub mod peer_input;
 pub mod protocol_era;
 pub mod server_spec;
+pub mod server_task;
 mod stdio_transport;
 pub mod tool_result;
+pub mod tool_session;
 pub mod visible_text;
