@@ -156,6 +156,12 @@ impl ServerHolder {
         let caller =
             ToolCaller { cancel, abandon_fd: Some(stream.as_fd()), engine_fd: Some(engine_fd) };
         let outcome = self.session.call(&request, &caller, &mut |_| {});
+        if self.session.take_lost_session() {
+            let name = &self.name;
+            self.restart_note = Some(format!(
+                "[the server {name} began a new session: what it held in memory is gone]"
+            ));
+        }
         let note = if outcome.is_ok() { self.restart_note.take() } else { None };
         let mut reply = serde_json::to_string(&ToolReply { outcome, note })?;
         reply.push('\n');

@@ -38,12 +38,14 @@ pub struct ToolSession {
     listed: Option<Vec<Json>>,
     /// The directory of the holders of the run.
     record_dir: Option<PathBuf>,
+    /// Whether the server has ended a session since the last look.
+    has_lost_session: bool,
 }
 
 impl ToolSession {
     /// A session without a connection. Without `locked`, every tool is called as the server lists it.
     pub fn new(spec: ServerSpec, locked: Option<LockedServer>) -> Self {
-        Self { spec, locked, client: None, listed: None, record_dir: None }
+        Self { spec, locked, client: None, listed: None, record_dir: None, has_lost_session: false }
     }
 
     /// Records the tasks that calls become, in `dir`, the directory of the holders of the run.
@@ -91,15 +93,14 @@ impl ToolSession {
         {
             return self.await_task(&task, request, caller, on_notice);
         }
-        let mut has_changed = false;
-        let outcome = self.send_call(request, caller, &mut |notice| {
-            has_changed |= is_list_change(&notice);
-            on_notice(notice);
-        });
-        if has_changed {
-            self.listed = None;
+        let mut answer = self.send_call(request, caller, on_notice);
+        if let Err(McpFailure::SessionEnded) = answer {
+            // The server refused the request, so a new session may send it.
+            self.has_lost_session = true;
+            self.disconnect(caller.cancel);
+            answer = self.send_call(request, caller, on_notice);
         }
-        match outcome? {
+        match answer? {
             CallAnswer::Result(result) => Ok(result),
             CallAnswer::Task(answer) => {
                 let task = ServerTask::from_result(&self.spec.name, &request.tool, &answer)
@@ -125,7 +126,29 @@ impl ToolSession {
         Ok(self.client.insert(client))
     }
 
+    /// Whether the server has ended a session since the last call of this.
+    pub(crate) fn take_lost_session(&mut self) -> bool {
+        std::mem::take(&mut self.has_lost_session)
+    }
+
     fn send_call(
+        &mut self,
+        request: &RemoteToolCall,
+        caller: &ToolCaller<'_>,
+        on_notice: &mut dyn FnMut(ServerNotice<'_>),
+    ) -> Result<CallAnswer, McpFailure> {
+        let mut has_changed = false;
+        let answer = self.send_call_with_list(request, caller, &mut |notice| {
+            has_changed |= is_list_change(&notice);
+            on_notice(notice);
+        });
+        if has_changed {
+            self.listed = None;
+        }
+        answer
+    }
+
+    fn send_call_with_list(
         &mut self,
         request: &RemoteToolCall,
         caller: &ToolCaller<'_>,
