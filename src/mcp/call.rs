@@ -8,7 +8,9 @@ use clap::Args;
 use delta_base::durable;
 use delta_mcp::client::ServerNotice;
 use delta_mcp::failure::McpFailure;
-use delta_mcp::holder::{HOLDER_DIR, RemoteToolCall, ToolReply, call_holder};
+use delta_mcp::holder::{
+    HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE, RemoteToolCall, ToolReply, call_holder,
+};
 use delta_mcp::server_task::CALL_ID_VARIABLE;
 use delta_mcp::tool_result::{is_tool_error, render_tool_result};
 use delta_mcp::tool_session::{ToolCaller, ToolSession};
@@ -86,9 +88,19 @@ pub fn call_tool(args: &CallArgs) -> Result<ExitCode, McpCommandError> {
     let attachments = Attachments::new();
     let reply = match call_through_holder(args, server, &request)? {
         Some(reply) => reply,
+        None if is_holder_required() => {
+            let reason =
+                "the process that holds the server cannot be reached; the call was not sent";
+            return Err(McpFailure::Unreachable(reason.to_owned()).into());
+        }
         None => call_directly(args, server, &request)?,
     };
     print_reply(reply, args.json, attachments)
+}
+
+/// Whether the server has a sandbox, which only the run around this process has.
+fn is_holder_required() -> bool {
+    process_environment::variable(HOLDER_VARIABLE).is_some_and(|value| value == HOLDER_REQUIRED)
 }
 
 fn read_arguments(args: &CallArgs) -> Result<Json, CommandFailure> {

@@ -12,6 +12,16 @@ const TOOLS: &str = "  - {name: sh, description: Runs a script., shell: 'sh -c $
 
 /// An agent in the sandbox `setting`, whose LLM makes these calls; `None` if this machine has no namespaces.
 fn agent(setting: &str, calls: &[(&str, &str)]) -> Option<Sandbox> {
+    let sandbox = declared_agent(setting, calls);
+    let check = sandbox.delta(["sandbox", "check", "--agent", "agent", "-w", "work"]).output();
+    if check.stdout.contains("no namespaces") || check.stderr.contains("namespaces") {
+        println!("not tested: {}{}", check.stdout, check.stderr);
+        return None;
+    }
+    Some(sandbox)
+}
+
+fn declared_agent(setting: &str, calls: &[(&str, &str)]) -> Sandbox {
     let turns: String = calls
         .iter()
         .map(|(tool, script)| {
@@ -22,12 +32,7 @@ fn agent(setting: &str, calls: &[(&str, &str)]) -> Option<Sandbox> {
     let yaml = sandbox.read("agent/agent.yaml");
     sandbox.write("agent/agent.yaml", format!("{setting}\n{yaml}"));
     std::fs::create_dir_all(sandbox.path("work")).unwrap();
-    let check = sandbox.delta(["sandbox", "check", "--agent", "agent", "-w", "work"]).output();
-    if check.stdout.contains("no namespaces") || check.stderr.contains("namespaces") {
-        println!("not tested: {}{}", check.stdout, check.stderr);
-        return None;
-    }
-    Some(sandbox)
+    sandbox
 }
 
 fn started(sandbox: &Sandbox) -> Value {
@@ -132,4 +137,64 @@ fn c_22_4_a_mistake_of_the_operator_starts_nothing() {
     let ran = sandbox.run("go", &["--sandbox-without", "nett"]).expect_code(2);
     assert!(ran.stderr.contains("`nett` is not a guarantee"), "{}", ran.stderr);
     assert!(!sandbox.path("work/.delta/r").exists());
+}
+
+/// Whether this machine has sockets that Landlock cannot close is not what is tested.
+const WITHOUT_SOCKETS: [&str; 2] = ["--sandbox-without", "sockets"];
+
+#[test]
+fn c_22_4_an_agent_in_a_sandbox_runs_where_namespaces_are_refused() {
+    let script = "echo a > in; echo b > ../outside; cat in";
+    let calls = [("sh", script)];
+    let sandbox = declared_agent("sandbox: workspace", &calls).without_namespaces();
+    let Some(sandbox) = sandbox else { return };
+    expect_done(sandbox.run("go", &WITHOUT_SOCKETS));
+    let observation = &sandbox.observations()[0];
+    assert!(observation.starts_with("a\n") && !sandbox.path("outside").exists(), "{observation}");
+    let profile = &started(&sandbox)["profiles"]["p1"];
+    assert_eq!((&profile["by"], &profile["watched"]), (&json!("landlock"), &json!(["journal"])));
+    assert!(!profile["holds"].as_array().unwrap().contains(&json!("journal")), "{profile}");
+    let check = ["sandbox", "check", "--agent", "agent", "-w", "work"];
+    let checked = sandbox.delta(check).args(WITHOUT_SOCKETS).output().expect_code(0);
+    let line = "\n  watched: journal (the run ends at a change)\n";
+    assert!(checked.stdout.contains(line), "{}", checked.stdout);
+}
+
+#[test]
+fn c_22_4_a_run_ends_when_a_tool_changes_its_journal() {
+    let ends = |attack: &str, reason: &str, is_cut_back: bool| {
+        let calls = [("sh", attack), ("sh", "touch started")];
+        let sandbox = declared_agent("sandbox: workspace", &calls).without_namespaces();
+        let Some(sandbox) = sandbox else { return };
+        sandbox.unverified("a tool changes the journal");
+        let ran = sandbox.run("go", &WITHOUT_SOCKETS).expect_code(1);
+        let expected = format!("journal.jsonl: another process has changed it: {reason}");
+        assert!(ran.stderr.contains(&expected), "{attack}: {}", ran.stderr);
+        assert!(!sandbox.path("work/started").exists(), "{attack}");
+        if is_cut_back {
+            sandbox
+                .delta(["continue", "r", "-w", "work"])
+                .args(WITHOUT_SOCKETS)
+                .output()
+                .expect_code(0);
+            assert!(!sandbox.read("work/.delta/r/journal.jsonl").contains("\n{\"forged"));
+        }
+    };
+    let journal = ".delta/r/journal.jsonl";
+    ends(&format!("echo '{{\"forged\": 1}}' >> {journal}"), "it has ", true);
+    ends(&format!("sed -i 's/go/no/' {journal}"), "it is another file now", false);
+    ends(&format!("printf x | dd of={journal} conv=notrunc"), "it has the same length", false);
+    ends(&format!("mv {journal} .delta/r/old"), "it cannot be opened now", false);
+    ends("mv .delta .other", "it cannot be opened now", false);
+    ends(&format!(": > {journal}"), "it has 0 bytes", false);
+}
+
+#[test]
+fn c_22_4_a_change_that_leaves_the_journal_as_it_is_ends_no_run() {
+    let script = "chmod 640 .delta/r/journal.jsonl && touch .delta/r/journal.jsonl && echo ok";
+    let calls = [("sh", script)];
+    let sandbox = declared_agent("sandbox: workspace", &calls).without_namespaces();
+    let Some(sandbox) = sandbox else { return };
+    expect_done(sandbox.run("go", &WITHOUT_SOCKETS));
+    assert_eq!(sandbox.observations()[0], "ok\n");
 }

@@ -17,6 +17,7 @@ mod crashes;
 mod http;
 mod locking;
 mod runs;
+mod sandboxes;
 mod suite;
 mod tasks;
 

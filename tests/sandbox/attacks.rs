@@ -1,7 +1,7 @@
 //! What must fail in a sandbox, in both grades, as root and as an ordinary user.
 
 use crate::place::{Place, SandboxCase, in_every_case};
-use delta_sandbox::{HostRule, NetAccess, SandboxGrade};
+use delta_sandbox::{HostRule, NetAccess, SandboxGrade, SandboxProfile};
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
@@ -115,11 +115,21 @@ fn c_22_4_secrets_cannot_be_read() {
             "ls /proc/$PPID/root/",
             "readlink /proc/$PPID/fd/0",
             "cat /proc/$PPID/maps",
-            "dd if=/dev/vda count=1 | grep .",
+            "for device in /dev/*; do test -b $device && head -c 100000 $device; done | grep -qa .",
+            "exec 3</dev/kvm",
+            "exec 3</dev/loop-control",
+            "exec 3<>/dev/tty1",
+            "exec 3<>/dev/ttyS0",
+            "exec 3</dev/kmsg",
         ] {
             place.fail(&sandbox, script);
         }
         place.succeed(&sandbox, "cat ~/.bashrc");
+        place.succeed(
+            &sandbox,
+            "head -c 9 /dev/urandom > /dev/null && ls /dev && echo x > /dev/fd/1",
+        );
+        place.succeed(&sandbox, "echo x > /dev/shm/$$ && rm /dev/shm/$$ && cat < /dev/stdin");
         // Landlock cannot hide a part of a writable directory.
         if case.grade == SandboxGrade::Namespaces {
             fs::create_dir_all(place.workspace.join("conf/deep")).unwrap();
@@ -154,6 +164,9 @@ fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
         ] {
             place.fail(&sandbox, &script);
         }
+        // The network as it is opens none of that.
+        let online = case.prepare(&SandboxProfile { net: NetAccess::All, ..place.profile() });
+        place.fail(&online, &format!("prlimit --pid {pid} --nofile=3:3"));
         // What one call has left running, another cannot end.
         assert!(other.try_wait().unwrap().is_none());
         other.kill().unwrap();
@@ -214,6 +227,52 @@ fn c_22_4_there_is_no_network_and_no_socket_outside() {
         assert!(listener.accept().is_err(), "nothing has arrived");
     });
 }
+
+/// The kernel knows a socket by the path that it was bound by, which may not be where it is.
+#[test]
+fn c_22_4_sockets_of_other_names_cannot_be_reached() {
+    in_every_case("attacks::c_22_4_sockets_of_other_names_cannot_be_reached", |case| {
+        if case.grade != SandboxGrade::Namespaces {
+            return;
+        }
+        let place = &case.place;
+        fs::create_dir(place.workspace.join("sub")).unwrap();
+        let mut server = std::process::Command::new("python3")
+            .args(["-c", SERVER_OF_SOCKETS])
+            .current_dir(&place.workspace)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        server.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        let connect = |path: &str| {
+            format!("python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"{path}\")'")
+        };
+        let sandbox = case.prepare(&place.profile());
+        for path in ["relative.sock", "sub/relative.sock", "renamed.sock"] {
+            place.fail(&sandbox, &connect(path));
+        }
+        place.succeed(
+            &sandbox,
+            "python3 -c 'import socket; l = socket.socket(socket.AF_UNIX); l.bind(\"mine.sock\"); \
+             l.listen(); socket.socket(socket.AF_UNIX).connect(\"mine.sock\")'",
+        );
+        server.kill().unwrap();
+        server.wait().unwrap();
+    });
+}
+
+const SERVER_OF_SOCKETS: &str = "
+import os, socket, time
+kept = []
+for name in ['relative.sock', 'sub/relative.sock', os.getcwd() + '/first.sock']:
+    kept.append(socket.socket(socket.AF_UNIX))
+    kept[-1].bind(name)
+    kept[-1].listen()
+os.rename('first.sock', 'renamed.sock')
+print('ready', flush=True)
+time.sleep(60)
+";
 
 #[test]
 fn c_22_4_a_tool_has_no_terminal_no_descriptor_and_no_privileges() {

@@ -6,6 +6,7 @@ use crate::client::McpClient;
 use crate::failure::McpFailure;
 use crate::lock_file::LockedServer;
 use crate::protocol_era::ProtocolEra;
+use crate::server_sandbox::ServerSandbox;
 use crate::server_spec::ServerSpec;
 use crate::tool_session::{ToolCaller, ToolSession, is_list_change};
 use delta_base::durable;
@@ -23,16 +24,23 @@ use std::time::Duration;
 pub const HOLDER_DIR: &str = "mcp";
 /// The line with which a holder reports that it can be reached.
 pub const READY_LINE: &str = "ready\n";
+/// The variable that forbids the client of a holder to start the server itself, because it would be in no sandbox.
+pub const HOLDER_VARIABLE: &str = "DELTA_MCP_HOLDER";
+/// Its value.
+pub const HOLDER_REQUIRED: &str = "required";
 /// How long a client of the holder may take to send its call or to take the reply.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a holder needs, on one line of its standard input.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HolderConfig {
     /// The server.
     pub spec: ServerSpec,
     /// What is locked of it, as mcp.lock.json has it.
     pub locked: Json,
+    /// What surrounds the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<ServerSandbox>,
 }
 
 /// A call of a tool.
@@ -74,7 +82,8 @@ pub fn hold_server(
     let mut input = BufReader::new(input);
     let mut line = String::new();
     input.read_line(&mut line)?;
-    let config: HolderConfig = serde_json::from_str(&line)?;
+    let mut config: HolderConfig = serde_json::from_str(&line)?;
+    config.spec.sandbox = config.sandbox.map(|sandbox| sandbox.to_entry()).transpose()?;
     let locked = LockedServer::from_json(&config.locked).map_err(io::Error::other)?;
     // The path of a socket has at most 107 bytes.
     rustix::process::chdir(dir)?;

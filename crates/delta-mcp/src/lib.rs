@@ -14,6 +14,7 @@ mod param_header;
 pub mod lock_file;
 pub mod peer_input;
 pub mod protocol_era;
+pub mod server_sandbox;
 pub mod server_spec;
 pub mod server_task;
 mod stdio_transport;

@@ -32,9 +32,9 @@ const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// A filter for what namespaces leave open: the limits of other processes, and, with `has_own_network`, sockets to the host of
-/// a virtual machine, which belong to no network namespace; `None` on an architecture without one.
-pub(crate) fn beyond_namespaces(has_own_network: bool) -> Option<Vec<FilterInstruction>> {
+/// A filter for what namespaces and Landlock leave open: the limits of other processes, and, with `has_own_network`, sockets to
+/// the host of a virtual machine, which belong to no network namespace; `None` on an architecture without one.
+pub(crate) fn outside_filter(has_own_network: bool) -> Option<Vec<FilterInstruction>> {
     let unsupported = ERROR | u32::try_from(libc::EAFNOSUPPORT).ok()?;
     let missing = ERROR | u32::try_from(libc::ENOSYS).ok()?;
     let socket = u32::try_from(libc::SYS_socket).ok()?;

@@ -56,6 +56,23 @@ impl Sandbox {
         sandbox
     }
 
+    /// The same sandbox on a machine that refuses namespaces to the program; `None` if this one cannot play it.
+    #[must_use]
+    pub fn without_namespaces(mut self) -> Option<Self> {
+        let program = self.program.display();
+        let script = format!(
+            "#!/bin/sh\nexec unshare --user --map-root-user /bin/sh -c \
+             'echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"' {program} \"$@\"\n"
+        );
+        self.write_program("bin/refusing", &script);
+        self.program = self.path("bin/refusing");
+        let works = self.delta(["--version"]).output().code == 0;
+        if !works {
+            println!("not tested without namespaces: they could not be refused");
+        }
+        works.then_some(self)
+    }
+
     /// An agent that asks the endpoint at `url`.
     pub fn asking(program: &str, url: &str, tools: &str) -> Self {
         let sandbox = Self::new(program);

@@ -10,7 +10,7 @@ use delta_agent::tool::observation::{Observation, render_observation};
 use delta_agent::tool::{Tool, ToolOutput, invocation::ToolInvocation};
 use delta_base::durable;
 use delta_base::time::Timestamp;
-use delta_mcp::holder::HOLDER_DIR;
+use delta_mcp::holder::{HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE};
 use delta_mcp::server_task::{CALL_ID_VARIABLE, task_record_path};
 use delta_process::{
     self as process, INLINE_BYTES, LaunchContext, ProcessCommand, ProcessEnd, ProcessResult,
@@ -167,9 +167,12 @@ impl Engine<'_> {
         let env = env.chain([("DELTA_CALL_ID", call.id.clone())]);
         let env = env.chain(tool.mcp.as_ref().map(|_| (CALL_ID_VARIABLE, call.id.clone())));
         let sandbox = self.environment.sandbox().and_then(|run| run.of_tool(&tool.name));
+        // The server is in the sandbox, and the command that talks to it is delta's own.
+        let server_sandbox = sandbox.filter(|_| tool.mcp.is_some());
+        let env = env.chain(server_sandbox.map(|_| (HOLDER_VARIABLE, HOLDER_REQUIRED.to_owned())));
         let launch = self
             .environment
-            .launch_in(sandbox, call.iteration, &tool.pass_env, env)
+            .launch_in(sandbox.filter(|_| tool.mcp.is_none()), call.iteration, &tool.pass_env, env)
             .with_background(tool.background)
             .with_call_limits();
         let directory = run.records.dir("tool_executions");
@@ -192,8 +195,9 @@ impl Engine<'_> {
         run.commit()?;
         if let Some(mcp) = &tool.mcp {
             let launch = self.environment.launch(call.iteration, &[], []).with_call_limits();
-            // Without a holder, the command starts the server for itself, and reports why that fails.
-            if let Err(reason) = self.ensure_mcp_holder(&mcp.server, &run.dir, launch) {
+            // Without a holder, the command reports that, or starts a server without a sandbox for itself.
+            let ensured = self.ensure_mcp_holder(&mcp.server, &run.dir, launch, server_sandbox);
+            if let Err(reason) = ensured {
                 run.notify(RunNotice::Warning(&format!(
                     "the process that holds the MCP server {} could not be started: {reason}",
                     mcp.server
