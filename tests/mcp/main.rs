@@ -14,6 +14,7 @@ use test_support::wait::{is_alive, processes_in, until};
 
 mod calls;
 mod crashes;
+mod features;
 mod http;
 mod locking;
 mod runs;

@@ -108,7 +108,7 @@ impl HttpTransport {
         outcome
     }
 
-    /// Tells a legacy server that nobody waits for the answer. For a modern one the closed connection says that.
+    /// Cancels a request of a legacy server. For a modern one the closed connection does that.
     fn cancel_request(&mut self, id: i64) {
         if self.version.as_deref().is_none_or(|version| version == MODERN_VERSION) {
             return;

@@ -276,7 +276,7 @@ impl ToolSession {
         }
     }
 
-    /// Cancels a task that nobody waits for, unless an engine comes back for it: the caller of an engine that died has not
+    /// Cancels a task whose caller has given up, unless an engine comes back for it: the caller of an engine that died has not
     /// given up.
     fn cancel_task(&mut self, task: &ServerTask, caller: &ToolCaller<'_>) {
         if caller.engine_fd.is_some_and(is_readable) {
