@@ -9,10 +9,11 @@ use delta_base::durable;
 use delta_mcp::client::ServerNotice;
 use delta_mcp::failure::McpFailure;
 use delta_mcp::holder::{
-    HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE, RemoteToolCall, ToolReply, ToolSession,
-    call_holder,
+    HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE, RemoteToolCall, ToolReply, call_holder,
 };
+use delta_mcp::server_task::CALL_ID_VARIABLE;
 use delta_mcp::tool_result::{is_tool_error, render_tool_result};
+use delta_mcp::tool_session::{ToolCaller, ToolSession};
 use delta_program::stdin_input::{StdinError, read_all_stdin};
 use delta_program::stdio;
 use serde_json::{Map, Value as Json};
@@ -82,6 +83,7 @@ pub fn call_tool(args: &CallArgs) -> Result<ExitCode, McpCommandError> {
         tool: tool.clone(),
         arguments: read_arguments(args)?,
         inputs: (!inputs.is_empty()).then_some(inputs),
+        call_id: process_environment::variable(CALL_ID_VARIABLE),
     };
     let attachments = Attachments::new();
     let reply = match call_through_holder(args, server, &request)? {
@@ -167,7 +169,11 @@ fn call_directly(
     }
     let cancel = run_preparation::install_cancel()?;
     let mut session = ToolSession::new(chosen.spec, chosen.locked);
-    let outcome = session.call(request, &cancel, None, &mut |notice| {
+    if let Some(run_dir) = process_environment::path_variable("RUN_DIR") {
+        session = session.with_task_records(&run_dir.join(HOLDER_DIR));
+    }
+    let caller = ToolCaller { cancel: &cancel, abandon_fd: None, engine_fd: None };
+    let outcome = session.call(request, &caller, &mut |notice| {
         if let (true, ServerNotice::Notification { method: "notifications/progress", params }) =
             (args.verbose, &notice)
         {

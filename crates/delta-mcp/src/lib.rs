@@ -16,6 +16,8 @@ pub mod peer_input;
 pub mod protocol_era;
 pub mod server_sandbox;
 pub mod server_spec;
+pub mod server_task;
 mod stdio_transport;
 pub mod tool_result;
+pub mod tool_session;
 pub mod visible_text;

@@ -176,7 +176,7 @@ impl StdioTransport {
     }
 
     /// Waits until the server can be read or written, or one of `fds` is readable; then reads and writes.
-    fn wait(
+    pub(crate) fn wait(
         &mut self,
         limit: Option<std::time::Duration>,
         fds: &[BorrowedFd<'_>],

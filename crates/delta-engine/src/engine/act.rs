@@ -10,7 +10,8 @@ use delta_agent::tool::observation::{Observation, render_observation};
 use delta_agent::tool::{Tool, ToolOutput, invocation::ToolInvocation};
 use delta_base::durable;
 use delta_base::time::Timestamp;
-use delta_mcp::holder::{HOLDER_REQUIRED, HOLDER_VARIABLE};
+use delta_mcp::holder::{HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE};
+use delta_mcp::server_task::{CALL_ID_VARIABLE, task_record_path};
 use delta_process::{
     self as process, INLINE_BYTES, LaunchContext, ProcessCommand, ProcessEnd, ProcessResult,
     SpoolFiles,
@@ -164,6 +165,7 @@ impl Engine<'_> {
         let vars = self.environment.vars();
         let env = tool.env.iter().map(|(name, value)| (name.as_str(), vars.expand_text(value)));
         let env = env.chain([("DELTA_CALL_ID", call.id.clone())]);
+        let env = env.chain(tool.mcp.as_ref().map(|_| (CALL_ID_VARIABLE, call.id.clone())));
         let sandbox = self.environment.sandbox().and_then(|run| run.of_tool(&tool.name));
         // The server is in the sandbox, and the command that talks to it is delta's own.
         let server_sandbox = sandbox.filter(|_| tool.mcp.is_some());
@@ -215,7 +217,8 @@ impl Engine<'_> {
         Ok((launch, finished))
     }
 
-    /// Settles a call whose engine died. It does not run again unless its tool is idempotent.
+    /// Settles a call whose engine died. It does not run again unless its tool is idempotent, or it became a task of an
+    /// MCP server, for whose result its command then asks.
     pub(super) fn settle_dead_call(
         &mut self,
         run: &mut Run,
@@ -223,7 +226,7 @@ impl Engine<'_> {
         execution: Option<&str>,
     ) -> Result<(), EngineError> {
         let tool = self.agent.tool(&call.tool);
-        if tool.is_some_and(|tool| tool.idempotent)
+        if tool.is_some_and(|tool| tool.idempotent || has_task_record(run, tool, call))
             && let CallPlan::Start(invocation) =
                 plan_call(self.agent, run.state(), call, self.environment.vars())
         {
@@ -385,6 +388,12 @@ fn record_observation(
         sandbox,
         result: None,
     })));
+}
+
+/// Whether the call became a task of an MCP server.
+fn has_task_record(run: &Run, tool: &Tool, call: &PendingCall) -> bool {
+    tool.mcp.is_some()
+        && durable::is_file_no_follow(&task_record_path(&run.dir.join(HOLDER_DIR), &call.id))
 }
 
 /// What the record of a process says about its run.

@@ -74,8 +74,11 @@ impl<'a> Engine<'a> {
         let Some(config) = holders.configs.iter().find(|config| config.spec.name == server) else {
             return Ok(());
         };
-        durable::ensure_private_dir(&run_dir.join(HOLDER_DIR))
-            .map_err(|error| error.to_string())?;
+        let dir = run_dir.join(HOLDER_DIR);
+        if !durable::is_dir_no_follow(&dir) {
+            // The records of tasks in it have to survive a power failure.
+            durable::create_private_dir_synced(&dir).map_err(|error| error.to_string())?;
+        }
         let argv = ["delta", "mcp", "hold", server].map(str::to_owned);
         let config = in_sandbox(config.clone(), sandbox, entry.as_ref());
         let mut line = serde_json::to_string(&config).map_err(|error| error.to_string())?;
