@@ -168,6 +168,10 @@ fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
         ] {
             place.fail(&sandbox, &script);
         }
+        if case.is_root() {
+            place.fail(&sandbox, &format!("echo 1000 > /proc/{pid}/oom_score_adj"));
+            place.fail(&sandbox, "echo 1000 > /proc/$PPID/oom_score_adj");
+        }
         // The network as it is opens none of that.
         let online = case.prepare(&SandboxProfile { net: NetAccess::All, ..place.profile() });
         place.fail(&online, &format!("prlimit --pid {pid} --nofile=3:3"));
@@ -396,4 +400,31 @@ fn c_22_4_the_grade_is_the_best_that_the_machine_has() {
             assert_eq!(case.prepare(&case.place.profile()).grade(), case.grade);
         },
     );
+}
+
+#[test]
+fn c_22_4_the_keys_and_terminals_of_the_user_cannot_be_reached() {
+    in_every_case("attacks::c_22_4_the_keys_and_terminals_of_the_user_cannot_be_reached", |case| {
+        let place = &case.place;
+        let terminal = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR).unwrap();
+        rustix::pty::grantpt(&terminal).unwrap();
+        rustix::pty::unlockpt(&terminal).unwrap();
+        let name = rustix::pty::ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+        let sandbox = case.prepare(&place.profile());
+        place.fail(&sandbox, &format!("exec 3<{name}"));
+        place.fail(&sandbox, &format!("exec 3>{name}"));
+        // The key is in the keyring that all processes of the user share.
+        let keyring = "import ctypes, sys; libc = ctypes.CDLL(None); ";
+        let name = format!("delta-test-{}", std::process::id());
+        let add = format!(
+            "{keyring}sys.exit(libc.syscall(248, b'user', b'{name}', b'secret', 6, -4) < 0)"
+        );
+        let find =
+            format!("{keyring}sys.exit(libc.syscall(250, 10, -4, b'user', b'{name}', 0) < 0)");
+        let outside = std::process::Command::new("python3").args(["-c", &add]).status().unwrap();
+        if !cfg!(target_arch = "x86_64") || !outside.success() {
+            return eprintln!("not tested: this machine has no keyrings");
+        }
+        place.fail(&sandbox, &format!("python3 -c \"{find}\""));
+    });
 }

@@ -153,6 +153,10 @@ impl SandboxMounts<'_> {
     fn add_devices(&mut self) -> HelperResult<()> {
         let failed = |error: io::Error| HelperReply::failed("the mounts of /proc and /dev", &error);
         let proc = MountTree::copy_path(Path::new("/proc")).map_err(failed)?;
+        if geteuid().is_root() {
+            // Settings of every process of root. Others need it for namespaces of their own, which root cannot make here.
+            proc.set_read_only().map_err(failed)?;
+        }
         self.add(Path::new("/proc"), Rank::Cover, Source::Tree(proc));
         for path in KEPT_IN_PROC.map(Path::new).into_iter().filter(|path| path.exists()) {
             self.add(path, Rank::Keep, Source::Place(true));

@@ -128,6 +128,19 @@ pub(crate) fn unix_sockets_only() -> Option<Vec<FilterInstruction>> {
     Some(filter)
 }
 
+/// The filter in front of which the keys of the user cannot be reached: without a user namespace, they are shared.
+pub(crate) fn without_keyrings(filter: Vec<FilterInstruction>) -> Vec<FilterInstruction> {
+    let calls = [libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key];
+    let numbers = calls.into_iter().filter_map(|call| u32::try_from(call).ok());
+    let mut guarded = vec![load_field(NUMBER_OFFSET)];
+    for number in numbers {
+        guarded.push(jump(operation::JUMP_IF_EQUAL, number, 0, 1));
+        guarded.push(give(ERROR | libc::ENOSYS.cast_unsigned()));
+    }
+    guarded.extend(filter);
+    guarded
+}
+
 fn load_field(offset: u32) -> FilterInstruction {
     FilterInstruction { code: operation::LOAD, jump_true: 0, jump_false: 0, operand: offset }
 }
