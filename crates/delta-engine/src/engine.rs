@@ -201,6 +201,9 @@ impl<'a> Engine<'a> {
     /// The journal could not be written. Nothing was started that it does not contain, and nothing
     /// more can be recorded.
     pub fn drive(&mut self, run: &mut Run) -> Result<RunEnding, FileError> {
+        if self.environment.sandbox().is_some_and(RunSandbox::watches_journal) {
+            run.watch_journal()?;
+        }
         self.warn_of_unstartable_hooks(run);
         for warning in self.environment.limit_warnings() {
             run.notify(RunNotice::Warning(warning));
