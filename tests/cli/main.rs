@@ -56,6 +56,7 @@ mod memory_folding;
 mod migrate;
 mod models;
 mod nested;
+mod object_parameters;
 mod operator_config;
 mod order;
 mod output;

@@ -3,7 +3,6 @@
 //! A [`Tool`] holds values only: `invocation` builds the command line of a call, `definition`
 //! describes the tool to the LLM, `expand` prints it as YAML. delta-process runs it.
 
-use crate::json_schema::JsonSchema;
 use delta_base::suggest;
 use delta_process::Background;
 use delta_sandbox::{DeclaredProfile, SandboxSetting};
@@ -26,10 +25,12 @@ mod parameter;
 pub mod definition;
 mod tool_mapping;
 pub mod approval;
+pub mod value_schema;
 
 pub use approval::{ApprovalPolicy, ToolPreview};
 pub use parameter::{InjectAs, ParameterType, ToolParameter};
 pub use tool_mapping::TOOL_MAPPING;
+pub use value_schema::{ValueSchema, schema_parameters};
 
 /// Environment variables that the engine sets for every child; `env:` of a tool must not name them.
 pub const RUN_VARIABLES: [&str; 9] = [
@@ -83,6 +84,8 @@ pub struct Tool {
     pub profile: Option<DeclaredProfile>,
     /// Whether its program `delta` is the one that runs the agent, wherever that is.
     pub runs_delta: bool,
+    /// The schema of all arguments, of a tool that takes them as one JSON object.
+    pub schema: Option<Arc<ValueSchema>>,
     /// The tool of an MCP server that it calls.
     pub mcp: Option<Arc<McpTool>>,
     /// The file that defines it, as messages name it.
@@ -100,10 +103,6 @@ pub struct McpTool {
     pub server_sha256: String,
     /// The definition of the server in agent.yaml, on one line.
     pub settings: String,
-    /// The JSON Schema of the arguments.
-    pub schema: Json,
-    /// The compiled schema.
-    pub validator: JsonSchema,
 }
 
 /// What the standard output of a tool is.
@@ -232,7 +231,14 @@ impl Tool {
         let (syntax, template) = syntax?;
         let mut layout = TemplateLayout::parse(doc, syntax, template)?;
         layout.add_stdin(doc, stdin, syntax);
-        let parameters = parameter::merge_parameters(doc, fields, syntax, &layout);
+        let schema = match fields.non_null("schema") {
+            Some(node) => Some(ValueSchema::read(doc, node)?),
+            None => None,
+        };
+        let parameters = match &schema {
+            Some(schema) => parameter::place_properties(doc, fields, syntax, &layout, &schema.json),
+            None => parameter::merge_parameters(doc, fields, syntax, &layout),
+        };
         let approve = fields.non_null("approve").and_then(|node| {
             ApprovalPolicy::read(doc, node, &mut |name| names_parameter(&parameters, name))
         });
@@ -258,6 +264,7 @@ impl Tool {
             sandbox,
             profile: None,
             runs_delta: false,
+            schema: schema.map(Arc::new),
             mcp: None,
             file: doc.name.clone(),
             line: node.line,

@@ -49,6 +49,11 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             ValueShape::List(&ValueShape::Mapping(&PARAMETER_MAPPING)),
             "The descriptions of the parameters.",
         ),
+        KeySchema::optional(
+            "schema",
+            ValueShape::Any,
+            "A JSON Schema of the arguments, of type object, or the path of a JSON file that holds one; the arguments go to standard input as one object.",
+        ),
         KeySchema::with_default(
             "timeout_ms",
             ValueShape::Milliseconds(1..u32::MAX as u64 + 1),
