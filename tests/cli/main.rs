@@ -31,6 +31,7 @@ mod diff_runs;
 mod disk;
 mod dotenv;
 mod endings;
+mod ends_run;
 mod examples;
 mod execution;
 mod export;

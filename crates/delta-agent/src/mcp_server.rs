@@ -5,7 +5,8 @@
 use crate::json_schema::JsonSchema;
 use crate::tool::approval::{APPROVE_SHAPE, ApprovalPolicy};
 use crate::tool::{
-    self, CommandWord, McpTool, Tool, ToolOutput, ToolSyntax, ValueSchema, schema_parameters,
+    self, CommandWord, EndsRun, McpTool, Tool, ToolOutput, ToolSyntax, ValueSchema,
+    schema_parameters,
 };
 use delta_base::suggest;
 use delta_mcp::lock_file::{LockFile, LockedServer, LockedTool};
@@ -316,6 +317,7 @@ impl AgentMcpServer {
             idempotent: self.idempotent.iter().any(|name| name == server_name),
             background: Background::End,
             output: ToolOutput::Text,
+            ends_run: EndsRun::Never,
             approve: self.approve.clone(),
             preview: None,
             runs_delta: true,

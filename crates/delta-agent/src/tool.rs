@@ -4,7 +4,7 @@
 //! describes the tool to the LLM, `expand` prints it as YAML. delta-process runs it.
 
 use delta_base::suggest;
-use delta_process::Background;
+use delta_process::{Background, ProcessEnd};
 use delta_sandbox::{DeclaredProfile, SandboxSetting};
 use delta_shell::{
     EngineVariable, Placeholder, ShellScript, StringPart, TemplateError, TemplatePart,
@@ -28,6 +28,7 @@ pub mod approval;
 pub mod value_schema;
 
 pub use approval::{ApprovalPolicy, ToolPreview};
+use observation::Observation;
 pub use parameter::{InjectAs, ParameterType, ToolParameter};
 pub use tool_mapping::TOOL_MAPPING;
 pub use value_schema::{ValueSchema, schema_parameters};
@@ -74,6 +75,8 @@ pub struct Tool {
     pub background: Background,
     /// What its standard output is.
     pub output: ToolOutput,
+    /// Which of its calls end the run.
+    pub ends_run: EndsRun,
     /// Which calls need an approval; `None` for the policy in `defaults` of agent.yaml.
     pub approve: Option<ApprovalPolicy>,
     /// The parameters that say what a call does to a file.
@@ -112,6 +115,44 @@ pub enum ToolOutput {
     Text,
     /// The bytes of an image, which the observation shows as one.
     Image,
+}
+
+/// Which calls of a tool end the run, with their observation as its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndsRun {
+    /// None.
+    Never,
+    /// Every call that exits by itself.
+    Always,
+    /// A call that exits with this code.
+    ExitCode(i32),
+}
+
+impl EndsRun {
+    fn read(doc: &YamlDocument, fields: MappingFields<'_>) -> Self {
+        let Some(node) = fields.non_null("ends_run") else { return Self::Never };
+        if node.scalar().is_some() {
+            return match doc.expect_boolean(node, "`ends_run`") {
+                Some(true) => Self::Always,
+                _ => Self::Never,
+            };
+        }
+        let code = doc.fields(node, &tool_mapping::ENDS_RUN_MAPPING).and_then(|fields| {
+            fields.require("exit_code", "0")?;
+            i32::try_from(fields.integer("exit_code")?).ok()
+        });
+        code.map_or(Self::Never, Self::ExitCode)
+    }
+
+    /// The result of the run, if a call that ended in this way ends it.
+    pub fn run_result(self, end: &ProcessEnd, observation: &Observation) -> Option<Json> {
+        let ends = match (self, end) {
+            (Self::Always, ProcessEnd::Exited(_)) => true,
+            (Self::ExitCode(code), ProcessEnd::Exited(actual)) => code == *actual,
+            _ => false,
+        };
+        (ends && !observation.is_withheld).then(|| Json::from(&*observation.described_text()))
+    }
 }
 
 /// The key that defines a tool's command.
@@ -259,6 +300,7 @@ impl Tool {
             idempotent,
             background,
             output,
+            ends_run: EndsRun::read(doc, fields),
             approve,
             preview,
             sandbox,

@@ -26,6 +26,8 @@ pub struct Observation {
     pub truncated: bool,
     /// The processes that the call left running.
     pub left: LeftProcesses,
+    /// Whether a hook keeps the output from the LLM.
+    pub is_withheld: bool,
 }
 
 impl Observation {
@@ -100,7 +102,8 @@ pub fn render_observation(
         | ProcessEnd::Cancelled
         | ProcessEnd::OutOfTime => None,
     };
-    Observation { text, image, exit_code, truncated, left: finished.left.clone() }
+    let left = finished.left.clone();
+    Observation { text, image, exit_code, truncated, left, is_withheld: false }
 }
 
 /// The image that a tool has printed; else why there is none, `None` where the ending of the process says it.

@@ -94,6 +94,12 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             DefaultValue::Text("text"),
             "What the tool prints on standard output: `text`, or the bytes of one `image` (PNG, JPEG, GIF or WebP), which the LLM sees.",
         ),
+        KeySchema::with_default(
+            "ends_run",
+            ValueShape::OneOf(&[ValueShape::Boolean, ValueShape::Mapping(&ENDS_RUN_MAPPING)]),
+            DefaultValue::Boolean(false),
+            "Whether a call ends the run, with its observation as the result: `true`, or with which exit code.",
+        ),
         KeySchema::optional(
             "approve",
             APPROVE_SHAPE,
@@ -112,6 +118,19 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
         KeySchema::optional("__meta", ValueShape::Any, "Written by `delta tool expand`; ignored."),
     ],
     exactly_one_of: &["exec", "shell", "command"],
+    allows_other_keys: false,
+};
+
+/// The keys of `ends_run`.
+pub(super) static ENDS_RUN_MAPPING: MappingSchema = MappingSchema {
+    label: "`ends_run`",
+    description: "Which calls end the run.",
+    keys: &[KeySchema::required(
+        "exit_code",
+        ValueShape::Integer(0..256),
+        "The exit code of a call that ends the run.",
+    )],
+    exactly_one_of: &[],
     allows_other_keys: false,
 };
 

@@ -126,15 +126,15 @@ impl Engine<'_> {
         if let Some(image) = &observation.image {
             image.store(&run.dir)?;
         }
-        let duration_ms = duration_millis(finished.duration);
-        record_observation(run, call, observation, duration_ms, Some(execution), sandbox);
+        let outcome = CallOutcome {
+            duration_ms: duration_millis(finished.duration),
+            execution: Some(execution),
+            sandbox,
+            result: tool.ends_run.run_result(&finished.end, &observation),
+        };
+        record_observation(run, call, observation, outcome);
         hook_result?;
-        match &finished.end {
-            ProcessEnd::NotStarted { reason, .. } => {
-                self.report_tool_not_started(run, call, reason)
-            }
-            _ => Ok(()),
-        }
+        self.report_tool_not_started(run, call, &finished.end)
     }
 
     /// Reports a tool that could not be started to on_error.
@@ -142,8 +142,9 @@ impl Engine<'_> {
         &self,
         run: &mut Run,
         call: &PendingCall,
-        reason: &str,
+        end: &ProcessEnd,
     ) -> Result<(), EngineError> {
+        let ProcessEnd::NotStarted { reason, .. } = end else { return Ok(()) };
         let message = format!("the tool {} could not be started: {reason}", call.tool);
         let input = HookInput::for_error("tool_not_started", &message)
             .with_entry("call_id", &call.id)
@@ -243,7 +244,9 @@ impl Engine<'_> {
         }
         let observation = Observation { text, ..Observation::default() };
         let (observation, hook_result) = self.filter_observation(run, call, observation);
-        record_observation(run, call, observation, 0, execution.map(str::to_owned), None);
+        let execution = execution.map(str::to_owned);
+        let outcome = CallOutcome { execution, ..CallOutcome::default() };
+        record_observation(run, call, observation, outcome);
         hook_result
     }
 
@@ -251,7 +254,7 @@ impl Engine<'_> {
     pub(super) fn refuse_call(&self, run: &mut Run, call: &PendingCall, reason: String) {
         record_unstarted_request(run, call);
         let observation = Observation { text: reason, ..Observation::default() };
-        record_observation(run, call, observation, 0, None, None);
+        record_observation(run, call, observation, CallOutcome::default());
     }
 
     fn finish_run(
@@ -329,7 +332,7 @@ impl Engine<'_> {
     ) -> Result<(), EngineError> {
         let observation =
             Observation { text: response, exit_code: Some(0), ..Observation::default() };
-        record_observation(run, call, observation, 0, None, None);
+        record_observation(run, call, observation, CallOutcome::default());
         run.commit()?;
         ask_human::clear_interaction(&run.dir);
         Ok(())
@@ -357,14 +360,23 @@ fn unstarted_request(call: &PendingCall) -> ActionRequest {
     }
 }
 
+/// What a call has besides its observation.
+#[derive(Default)]
+struct CallOutcome {
+    duration_ms: u64,
+    execution: Option<String>,
+    sandbox: Option<Box<CallSandbox>>,
+    /// The result of the run, if the call ends it.
+    result: Option<Json>,
+}
+
 fn record_observation(
     run: &mut Run,
     call: &PendingCall,
     observation: Observation,
-    duration_ms: u64,
-    execution: Option<String>,
-    sandbox: Option<Box<CallSandbox>>,
+    outcome: CallOutcome,
 ) {
+    let CallOutcome { duration_ms, execution, sandbox, result } = outcome;
     run.record(Payload::ActionResult(Box::new(ActionResult {
         iteration: call.iteration,
         call_id: call.id.clone(),
@@ -378,7 +390,7 @@ fn record_observation(
         ended_background: observation.left.ended,
         left_running: observation.left.running,
         sandbox,
-        result: None,
+        result,
     })));
 }
 
