@@ -15,6 +15,7 @@ mod agent_tests;
 mod agents_md;
 mod approvals;
 mod ask_human;
+mod binary_output;
 mod budget;
 mod coding_agent;
 mod coding_projects;

@@ -26,6 +26,7 @@ pub mod definition;
 mod tool_mapping;
 pub mod approval;
 pub mod value_schema;
+mod media_type;
 
 pub use approval::{ApprovalPolicy, ToolPreview};
 use observation::Observation;
@@ -113,8 +114,19 @@ pub struct McpTool {
 pub enum ToolOutput {
     /// Text, in the observation.
     Text,
+    /// A JSON value, without the blanks between its parts.
+    Json,
     /// The bytes of an image, which the observation shows as one.
     Image,
+    /// Data, of which the observation names the file.
+    File,
+}
+
+impl ToolOutput {
+    /// Whether it is text as it is printed.
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::Text | Self::Json)
+    }
 }
 
 /// Which calls of a tool end the run, with their observation as its result.
@@ -142,16 +154,6 @@ impl EndsRun {
             i32::try_from(fields.integer("exit_code")?).ok()
         });
         code.map_or(Self::Never, Self::ExitCode)
-    }
-
-    /// The result of the run, if a call that ended in this way ends it.
-    pub fn run_result(self, end: &ProcessEnd, observation: &Observation) -> Option<Json> {
-        let ends = match (self, end) {
-            (Self::Always, ProcessEnd::Exited(_)) => true,
-            (Self::ExitCode(code), ProcessEnd::Exited(actual)) => code == *actual,
-            _ => false,
-        };
-        (ends && !observation.is_withheld).then(|| Json::from(&*observation.described_text()))
     }
 }
 
@@ -246,6 +248,22 @@ pub fn read_tool_file(doc: &YamlDocument, report: &mut DiagnosticReport) -> Vec<
 }
 
 impl Tool {
+    /// The result of the run, if a call that ended in this way ends it.
+    pub fn run_result(&self, end: &ProcessEnd, observation: &Observation) -> Option<Json> {
+        let ends = match (self.ends_run, end) {
+            (EndsRun::Always, ProcessEnd::Exited(_)) => true,
+            (EndsRun::ExitCode(code), ProcessEnd::Exited(actual)) => code == *actual,
+            _ => false,
+        };
+        if !ends || observation.is_withheld {
+            return None;
+        }
+        match serde_json::from_str(&observation.text) {
+            Ok(object @ Json::Object(_)) if self.output == ToolOutput::Json => Some(object),
+            _ => Some(Json::from(&*observation.described_text())),
+        }
+    }
+
     /// Reads one tool; problems are added to the report of `doc`.
     pub fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
         let fields = doc.fields(node, &TOOL_MAPPING)?;
@@ -265,7 +283,9 @@ impl Tool {
             _ => Background::End,
         };
         let output = match fields.text("output") {
+            Some("json") => ToolOutput::Json,
             Some("image") => ToolOutput::Image,
+            Some("file") => ToolOutput::File,
             _ => ToolOutput::Text,
         };
 

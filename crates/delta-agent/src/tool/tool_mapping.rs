@@ -90,9 +90,9 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::with_default(
             "output",
-            ValueShape::Choice(&["text", "image"]),
+            ValueShape::Choice(&["text", "json", "image", "file"]),
             DefaultValue::Text("text"),
-            "What the tool prints on standard output: `text`, or the bytes of one `image` (PNG, JPEG, GIF or WebP), which the LLM sees.",
+            "What the tool prints on standard output: `text`; `json`, which the LLM sees without its blanks; the bytes of one `image` (PNG, JPEG, GIF or WebP), which the LLM sees; or data for a `file`, of which the LLM sees the name.",
         ),
         KeySchema::with_default(
             "ends_run",

@@ -130,7 +130,7 @@ impl Engine<'_> {
             duration_ms: duration_millis(finished.duration),
             execution: Some(execution),
             sandbox,
-            result: tool.ends_run.run_result(&finished.end, &observation),
+            result: tool.run_result(&finished.end, &observation),
         };
         record_observation(run, call, observation, outcome);
         hook_result?;
@@ -170,6 +170,7 @@ impl Engine<'_> {
             .launch_in(sandbox, call.iteration, &tool.pass_env, env)
             .with_background(tool.background)
             .with_call_limits();
+        let inline_bytes = if tool.output == ToolOutput::File { 0 } else { INLINE_BYTES };
         let directory = run.records.dir("tool_executions");
         let run_dir = run.dir.to_string_lossy().into_owned();
         // This version, whatever `delta` in PATH is.
@@ -180,9 +181,9 @@ impl Engine<'_> {
             context: &launch,
             stdin: invocation.stdin.as_bytes(),
             timeout: Duration::from_millis(tool.timeout_ms),
-            spool: Some(SpoolFiles { dir: &directory, stem, inline_bytes: INLINE_BYTES }),
+            spool: Some(SpoolFiles { dir: &directory, stem, inline_bytes }),
             excerpt_bytes: tool.max_output_bytes,
-            capture_whole: tool.output == ToolOutput::Image,
+            capture_whole: matches!(tool.output, ToolOutput::Image | ToolOutput::Json),
             // Another run may have a call with the same id.
             marks: &[("RUN_DIR", &run_dir), ("DELTA_CALL_ID", &call.id)],
         };
@@ -200,7 +201,7 @@ impl Engine<'_> {
         }
         let observer: Option<process::OutputObserver<'_>> = if self.is_live {
             Some(&mut |piece| {
-                if tool.output == ToolOutput::Text || piece.is_stderr {
+                if tool.output.is_text() || piece.is_stderr {
                     run.notify(RunNotice::OutputPiece(&piece));
                 }
             })
@@ -231,14 +232,14 @@ impl Engine<'_> {
         for (stream, heading) in
             [("stdout", "printed until then"), ("stderr", "printed to stderr until then")]
         {
-            if stream == "stdout" && tool.is_some_and(|tool| tool.output == ToolOutput::Image) {
+            if stream == "stdout" && tool.is_some_and(|tool| !tool.output.is_text()) {
                 continue;
             }
             let path = execution.and_then(|name| {
                 Some(run.dir.join(name.strip_suffix("json")?).with_extension(stream))
             });
             let tail = path.and_then(|path| read_tail(&path, DEAD_CALL_TAIL_BYTES).ok());
-            if let Some(tail) = tail.filter(|tail| !tail.is_empty()) {
+            if let Some(tail) = tail.filter(|tail| !tail.is_empty() && !tail.contains(&0)) {
                 text.push_str(&format!("\n[{heading}]\n{}", String::from_utf8_lossy(&tail)));
             }
         }

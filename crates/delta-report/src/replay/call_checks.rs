@@ -322,12 +322,12 @@ impl RunVerifier<'_> {
         let output_dir = format!(".delta/{}/io/tool_executions", self.run_id);
         let file = name.rsplit('/').next().unwrap_or(name);
         let output = tool.output;
-        let ends_run = tool.ends_run;
+        let tool = tool.clone();
         let hint = record.sandbox.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
         let observation =
             render_observation(&finished, output, timeout_ms, &output_dir, file, hint);
         let Some(observation) = self.filtered_observation(result, observation) else { return };
-        let run_result = ends_run.run_result(&finished.end, &observation);
+        let run_result = tool.run_result(&finished.end, &observation);
         self.check_observation(result, &observation.text, run_result.as_ref());
         let subject = format!("the image of {call}");
         self.report.compare_json(iteration, subject, &result.images, observation.images());
