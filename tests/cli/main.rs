@@ -25,6 +25,7 @@ mod context_budget;
 mod context_command;
 mod context_keys;
 mod context_sources;
+mod context_texts;
 mod copies;
 mod corpus_runs;
 mod damage;

@@ -341,6 +341,7 @@ impl Agent {
             builtins: Some(self.builtins().into_iter().map(str::to_owned).collect()),
             mcp: self.locked_servers(),
             hooks: Some(self.hooks.names().into_iter().map(str::to_owned).collect()),
+            task_template: self.context.task_template().map(str::to_owned),
             ..RunConfig::default()
         }
     }

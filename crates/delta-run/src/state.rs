@@ -243,7 +243,9 @@ impl RunState {
         match &event.payload {
             Payload::EngineStart(start) => self.apply_engine_start(start, event.timestamp),
             Payload::UserMessage { content, images } => {
-                self.conversation.push_user_message_with_images(content, images);
+                let config = self.start.as_ref().map(|start| &start.config);
+                let template = config.and_then(|config| config.task_template.as_deref());
+                self.conversation.push_user_message_with(content, images, template);
                 self.result = None;
                 self.hook_end = None;
             }

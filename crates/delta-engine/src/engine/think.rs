@@ -130,6 +130,8 @@ impl Engine<'_> {
             Err(error) => Err(EngineError::Llm { error, invocation }),
             Ok(reply) => {
                 let reply = self.filter_reply(run, iteration, reply)?;
+                let strips = self.agent.llm.strip_think;
+                let reply = if strips { reply.with_stripped_think() } else { reply };
                 if let Some(reasoning) = &reply.reasoning {
                     let reasoning = run.secrets().redact(reasoning).into_owned();
                     run.notify(RunNotice::Reasoning(&reasoning));

@@ -201,6 +201,8 @@ impl RunVerifier<'_> {
 
     fn compare_reply(&mut self, thought: &Thought, reply: Reply) {
         let Some(reply) = self.filtered_reply(thought.iteration, reply) else { return };
+        let strips = self.config.as_ref().is_some_and(|config| config.agent.llm.strip_think);
+        let reply = if strips { reply.with_stripped_think() } else { reply };
         // Without the agent's configuration, assume that the journal is right about `echo_reasoning`.
         let echoes = match &self.config {
             Some(config) => config.agent.llm.echo_reasoning,
