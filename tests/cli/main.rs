@@ -74,6 +74,7 @@ mod replay;
 mod resume;
 mod run_loop;
 mod run_names;
+mod run_tree;
 mod runs;
 mod run_selection;
 mod sandbox;

@@ -217,6 +217,22 @@ impl UsageSummary {
         }
     }
 
+    /// Adds the usage of another run. The cost is unknown if one of them has tokens of unknown cost.
+    pub fn add(&mut self, other: &Self) {
+        let is_free = |usage: &Self| usage.input_tokens + usage.output_tokens == 0;
+        self.cost_usd = match (self.cost_usd, other.cost_usd) {
+            (Some(one), Some(other)) => Some(round_usd(one + other)),
+            (cost, None) if is_free(other) => cost,
+            (None, cost) if is_free(self) => cost,
+            _ => None,
+        };
+        self.input_tokens += other.input_tokens;
+        self.cached_input_tokens += other.cached_input_tokens;
+        self.cache_write_tokens += other.cache_write_tokens;
+        self.output_tokens += other.output_tokens;
+        self.reasoning_tokens += other.reasoning_tokens;
+    }
+
     /// Whether both are the same, but for the last digits of the cost, which JSON may change.
     pub fn is_same(&self, other: &Self) -> bool {
         let is_same_cost = match (self.cost_usd, other.cost_usd) {
