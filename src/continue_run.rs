@@ -258,7 +258,8 @@ pub fn sealed_result(
     folded: &JournalFold,
 ) -> Result<Option<RunResult>, CommandFailure> {
     if folded.seals.is_result_sealed {
-        return Ok(RunResult::from_state(&folded.state));
+        let result = RunResult::from_state(&folded.state);
+        return Ok(result.map(|result| result.with_tree(dir, &folded.state)));
     }
     let message = format!(
         "run {id} has a result that is not taken: its journal was changed after delta sealed it"
@@ -360,7 +361,8 @@ impl ClaimedRun {
     /// The result in the journal; a run that waits has a question and no result.
     fn stored_result(&self) -> Result<Option<RunResult>, CommandFailure> {
         if self.state().status == Some(RunStatus::WaitingForInput) {
-            return Ok(RunResult::from_state(self.state()));
+            let result = RunResult::from_state(self.state());
+            return Ok(result.map(|result| result.with_tree(&self.dir, self.state())));
         }
         sealed_result(&self.id, &self.dir, &self.folded)
     }

@@ -72,11 +72,17 @@ pub struct Engine<'a> {
     mcp_holders: RefCell<McpHolders>,
 }
 
+/// The error type of a run that a hook ended as FAILED.
+const ENDED_BY_HOOK: &str = "ended_by_hook";
+
 /// Why a run cannot continue.
 #[derive(Debug, thiserror::Error)]
 enum EngineError {
     #[error("interrupted")]
     Cancelled,
+    /// A hook ended the run, which its event records.
+    #[error("a hook ended the run")]
+    EndedByHook,
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
@@ -115,6 +121,7 @@ impl EngineError {
     fn details(&self) -> ErrorDetails {
         let kind = match self {
             Self::Cancelled => "interrupted",
+            Self::EndedByHook => ENDED_BY_HOOK,
             Self::File(_) | Self::Snapshot(_) => "io",
             Self::Context(_) => "context",
             Self::Limit(_) => "limit",
@@ -226,6 +233,11 @@ impl<'a> Engine<'a> {
             }
         };
         let ending = self.check_deadline(run, ending);
+        if let RunEnding::FailedByHook { message } = &ending {
+            let details =
+                ErrorDetails { kind: ENDED_BY_HOOK.to_owned(), ..ErrorDetails::default() };
+            self.record_error(run, message.clone(), details, true);
+        }
         if let RunEnding::OutOfIterations { allowed } = ending {
             let count = if allowed == 1 { "iteration" } else { "iterations" };
             let error_message = format!("the task is not finished after {allowed} {count}");
@@ -286,7 +298,9 @@ impl<'a> Engine<'a> {
         match (&ending, &run.state().result, &run.state().error) {
             (RunEnding::Completed, Some(result), _) => input = input.with_entry("result", result),
             (
-                RunEnding::Failed | RunEnding::OutOfIterations { .. },
+                RunEnding::Failed
+                | RunEnding::FailedByHook { .. }
+                | RunEnding::OutOfIterations { .. },
                 _,
                 Some((message, details)),
             ) => {
@@ -331,7 +345,11 @@ impl<'a> Engine<'a> {
                 self.take_snapshot(run)?;
             }
             match step {
-                RunStep::Think { iteration } => self.think(run, iteration)?,
+                RunStep::Think { iteration } => match self.think(run, iteration) {
+                    // The next step ends the run.
+                    Err(EngineError::EndedByHook) => {}
+                    result => result?,
+                },
                 RunStep::Act(call) => self.act(run, &call)?,
                 RunStep::Settle { call, execution } => {
                     self.settle_dead_call(run, &call, execution.as_deref())?

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 mod call_arguments;
 mod call_markers;
+mod think_text;
 pub mod cassette;
 mod command_provider;
 pub mod config;
@@ -202,6 +203,19 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// The reply with the reasoning that a model prints at the beginning of its text in the place of reasoning. Opaque parts
+    /// belong to the text, so they are dropped with it.
+    pub fn with_stripped_think(self) -> Self {
+        let Some((think, text)) = self.content.as_deref().and_then(think_text::split_think) else {
+            return self;
+        };
+        let reasoning = self.reasoning.as_deref().into_iter().chain([think]);
+        let reasoning = reasoning.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
+        let content = Some(text.to_owned()).filter(|text| !text.is_empty());
+        let reasoning = Some(reasoning).filter(|text| !text.is_empty());
+        Self { content, reasoning, native: None, ..self }
+    }
+
     /// The reply with which a hook replaces this one. Opaque parts belong to the text and the calls of the answer, so they
     /// are dropped where the hook changed those.
     pub fn replaced_by(self, other: Self) -> Self {

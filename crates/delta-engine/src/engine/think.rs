@@ -6,7 +6,7 @@ use delta_agent::agent::Agent;
 use delta_agent::context::agents_md::AGENTS_MD_TYPE;
 use delta_agent::context::{ContextInputs, ContextProgram};
 use delta_agent::hook::HookPoint;
-use delta_agent::hook::answer::{self, HookFailure, RequestReplacement};
+use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
 use delta_base::redact::{Secrets, StreamRedactor};
 use delta_base::time::Timestamp;
 use delta_llm::llm::{
@@ -171,6 +171,8 @@ impl Engine<'_> {
             Err(error) => Err(EngineError::Llm { error, invocation }),
             Ok(reply) => {
                 let reply = self.filter_reply(run, iteration, reply)?;
+                let strips = self.agent.llm.strip_think;
+                let reply = if strips { reply.with_stripped_think() } else { reply };
                 if let Some(reasoning) = &reply.reasoning {
                     let reasoning = run.secrets().redact(reasoning).into_owned();
                     run.notify(RunNotice::Reasoning(&reasoning));
@@ -246,18 +248,28 @@ impl Engine<'_> {
         let Some(hook_run) = hook_run else { return Ok(prepared) };
         let answer = answer::parse_request_replacement(&hook_run.finished, hook_run.config);
         let changed = match &answer {
-            Ok(Some(RequestReplacement::Request(_))) => Some("request"),
-            Ok(Some(RequestReplacement::Messages(_))) => Some("messages"),
-            Ok(None) | Err(_) => None,
+            Ok(HookAnswer { replacement: Some(RequestReplacement::Request(_)), .. }) => {
+                Some("request")
+            }
+            Ok(HookAnswer { replacement: Some(RequestReplacement::Messages(_)), .. }) => {
+                Some("messages")
+            }
+            Ok(_) | Err(_) => None,
         };
         let failure = answer.as_ref().err();
-        self.record_hook_run(run, &hook_run, &HookEffect { changed, decision: None, failure })?;
+        let end = answer.as_ref().ok().and_then(|answer| answer.end.clone());
+        self.record_hook_run(
+            run,
+            &hook_run,
+            &HookEffect { changed, decision: None, failure, end },
+        )?;
         if hook_run.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
         match answer {
-            Ok(None) => Ok(prepared),
-            Ok(Some(replacement)) => {
+            Ok(HookAnswer { end: Some(_), .. }) => Err(EngineError::EndedByHook),
+            Ok(HookAnswer { replacement: None, .. }) => Ok(prepared),
+            Ok(HookAnswer { replacement: Some(replacement), .. }) => {
                 let PreparedRequest { body, .. } = prepared;
                 let body = replace_request(body, &self.request_frame, replacement, run.secrets());
                 Ok(PreparedRequest { body, ..prepared })
@@ -287,20 +299,25 @@ impl Engine<'_> {
         )?;
         let Some(hook_run) = hook_run else { return Ok(reply) };
         let answer = answer::parse_response_replacement(&hook_run.finished, hook_run.config);
-        let answer = answer.and_then(|response| {
-            let Some(response) = response else { return Ok(None) };
+        let answer = answer.and_then(|HookAnswer { replacement, end }| {
+            let Some(response) = replacement else { return Ok((None, end)) };
             let reply = llm::parse_reply(&response, &self.agent.llm.model);
-            reply.map(Some).map_err(|error| {
+            reply.map(|reply| (Some(reply), end)).map_err(|error| {
                 HookFailure::invalid_answer(format!("gave a response that cannot be used: {error}"))
             })
         });
-        let changed = matches!(answer, Ok(Some(_))).then_some("response");
+        let changed = matches!(answer, Ok((Some(_), _))).then_some("response");
         let failure = answer.as_ref().err();
-        self.record_hook_run(run, &hook_run, &HookEffect { changed, decision: None, failure })?;
+        let end = answer.as_ref().ok().and_then(|(_, end)| end.clone());
+        self.record_hook_run(
+            run,
+            &hook_run,
+            &HookEffect { changed, decision: None, failure, end },
+        )?;
         self.apply_failure_policy(run, &hook_run, failure)?;
         Ok(match answer {
-            Ok(Some(changed)) => reply.replaced_by(changed),
-            Ok(None) | Err(_) => reply,
+            Ok((Some(changed), _)) => reply.replaced_by(changed),
+            Ok((None, _)) | Err(_) => reply,
         })
     }
 
