@@ -98,7 +98,8 @@ impl WireForm {
         match self {
             Self::OpenAi | Self::Responses => None,
             Self::Anthropic => Some("2026-10-21"),
-            Self::Gemini => Some("v1"),
+            // It takes tools from every model, and has the names that end in `-latest`; `v1` does not.
+            Self::Gemini => Some("v1beta"),
         }
     }
 }
