@@ -93,6 +93,15 @@ impl WireForm {
         }
     }
 
+    /// The member of a response that holds the arguments of a call.
+    pub const fn arguments_member(self) -> &'static str {
+        match self {
+            Self::OpenAi | Self::Responses => "arguments",
+            Self::Anthropic => "input",
+            Self::Gemini => "args",
+        }
+    }
+
     /// The version of the form that is requested unless `llm.api_version` says otherwise.
     pub const fn default_api_version(self) -> Option<&'static str> {
         match self {
