@@ -1,6 +1,6 @@
 //! `delta run`: creates a run and drives it.
 
-use super::agent_choice;
+use super::agent_choice::{self, ChosenAgent};
 use super::attached_images::AttachOptions;
 use super::completion_candidates;
 use super::continue_run;
@@ -136,7 +136,11 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     let message = message_input::read_task(task, &args.options)?;
     let message = NewMessage { text: message, images: args.attached.read(&args.options)? };
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), args.options.model.as_ref())?;
-    let agent = agent_choice::load_agent(&chosen.home, &args.options)?;
+    let existing = existing_workspace(args, &chosen)?;
+    let agent = match existing {
+        Some(_) => agent_choice::load_priced_agent(&chosen.home, &args.options)?,
+        None => agent_choice::load_agent(&chosen.home, &args.options)?,
+    };
     let cancel = run_preparation::install_cancel()?;
     let choice = match (&args.work_dir, &chosen.origin) {
         (Some(dir), _) => WorkspaceChoice::Directory(dir.clone()),
@@ -146,7 +150,10 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     if let Some(origin) = &chosen.origin {
         args.options.print_notes(&[format!("Agent: {origin}")]);
     }
-    let mut agent = PreparedAgent::new(agent, choice.path(), &args.options)?;
+    let mut agent = match existing {
+        Some(dir) => PreparedAgent::for_existing_run(agent, dir, &args.options)?,
+        None => PreparedAgent::new(agent, choice.path(), &args.options)?,
+    };
     if args.stage {
         stage::check_can_stage(choice.path())?;
     }
@@ -203,6 +210,19 @@ pub struct EnsuredTask<'a> {
     pub message: &'a NewMessage,
     /// The errors after which it is tried again.
     pub retry: &'a [RetriedError],
+}
+
+/// The workspace in which the run of `--ensure` already exists.
+fn existing_workspace<'a>(
+    args: &'a RunArgs,
+    chosen: &ChosenAgent,
+) -> Result<Option<&'a Path>, CommandFailure> {
+    let current_dir = chosen.origin.as_ref().map(|_| Path::new("."));
+    let dir = args.work_dir.as_deref().or(current_dir);
+    let (true, Some(id), Some(dir)) = (args.ensure, &args.run_id, dir) else { return Ok(None) };
+    // Opening a directory that does not exist would create it.
+    let exists = dir.is_dir() && Workspace::open(dir)?.find_run(id)?.is_some();
+    Ok(exists.then_some(dir))
 }
 
 /// A message of the user, with images that are not in the run directory yet.

@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 mod call_arguments;
+mod exact_arguments;
 mod call_markers;
 mod think_text;
 pub mod cassette;

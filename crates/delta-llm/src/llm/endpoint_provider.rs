@@ -9,6 +9,7 @@ mod key_refresh;
 mod upstream_error;
 
 use super::endpoint::ApiKey;
+use super::exact_arguments::quote_inexact_arguments;
 use super::wire::{
     self, CacheBlock, CacheHistory, CacheMarkers, CachePolicy, CodecSettings, DecodeContext,
     EncodeOptions, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler, WireCodec,
@@ -503,8 +504,10 @@ impl ReplyReader<'_> {
             assembler.finish()?;
             return self.finish_reply(assembler);
         }
-        let response: Value = serde_json::from_str(&replace_lone_surrogates(text))
-            .map_err(|_| AttemptError::not_json(text))?;
+        let repaired = replace_lone_surrogates(text);
+        let exact = quote_inexact_arguments(&repaired, self.codec.form().arguments_member());
+        let response: Value =
+            serde_json::from_str(&exact).map_err(|_| AttemptError::not_json(text))?;
         self.codec.decode(response, &self.context)
     }
 
