@@ -1,12 +1,14 @@
 //! Prepares the sandboxes of a run, and reports the ones that cannot be enforced.
 
 use super::failure::CommandFailure;
-use super::{operator_state, process_environment};
+use super::sandbox_options::SandboxOptions;
+use super::{operator_state, process_environment, run_preparation};
 use delta_agent::agent::Agent;
 use delta_agent::run_sandbox::{
     OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup,
 };
 use delta_base::hex::sha256_hex;
+use delta_llm::llm::ModelSelection;
 use delta_shell::EngineVars;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +28,22 @@ pub fn prepare_run_sandbox(
     }
     let setup = sandbox_setup(vars, policy)?;
     RunSandbox::prepare(agent, setup).map_err(report_failure)
+}
+
+/// The guarantees of a new agent's sandboxes that do not hold on this machine, with commas, and the first reason; `None` if a
+/// run would start, or would not for another reason.
+pub fn find_missing_guarantees(home: &Path) -> Option<(String, String)> {
+    let models = ModelSelection::without_llm();
+    let agent = Agent::load(home, &models, &run_preparation::read_import_path()).ok()?;
+    let cwd = agent.home.clone();
+    let vars = EngineVars { agent_home: agent.home.clone(), cwd, run_dir: PathBuf::new() };
+    let policy = SandboxOptions::default().policy().ok()?;
+    let setup = sandbox_setup(vars, policy).ok()?;
+    let SandboxProblem::Missing(missing) = RunSandbox::prepare(&agent, setup).err()?.problem else {
+        return None;
+    };
+    let names: Vec<&str> = missing.iter().map(|one| one.guarantee.name()).collect();
+    Some((names.join(","), missing.first()?.reason.clone()))
 }
 
 /// What sandboxes are prepared from in this process.
@@ -88,6 +106,7 @@ pub fn report_failure(failure: SandboxFailure) -> CommandFailure {
             "write `sandbox: off` at the server, and run the agent without a sandbox of the operator"
                 .to_owned(),
         ),
+        SandboxProblem::Scratch(error) => Some(error.help()),
         SandboxProblem::Other(_) => Some("`delta sandbox check` prints what holds here".to_owned()),
     };
     CommandFailure::config(message, hint)

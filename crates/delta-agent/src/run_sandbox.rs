@@ -7,8 +7,8 @@ use delta_run::event::{PolicySource, ProfileRecord, SandboxRecord};
 use delta_sandbox::{
     DeclaredProfile, EnvAccess, EnvFilter, Guarantee, MissingGuarantee, NetAccess, NetworkReport,
     PrepareContext, PreparedSandbox, ProxySettings, ReadAccess, ResolutionProblem, ResolvedSandbox,
-    SandboxError, SandboxLimits, SandboxPlaces, SandboxProfile, SandboxScratch, describe_profile,
-    prepare, probe, resolve_profile,
+    SandboxError, SandboxLimits, SandboxPlaces, SandboxProfile, SandboxScratch, ScratchError,
+    describe_profile, prepare, probe, resolve_profile,
 };
 use delta_shell::EngineVars;
 use serde_json::{Map, Value as Json, json};
@@ -89,6 +89,8 @@ pub enum SandboxProblem {
     Missing(Vec<MissingGuarantee>),
     /// It is an MCP server. Its process serves every call, and the engine does not start it in a sandbox.
     McpServer,
+    /// The directory for what is thrown away cannot be created.
+    Scratch(ScratchError),
     /// Anything else.
     Other(String),
 }
@@ -106,6 +108,7 @@ impl fmt::Display for SandboxFailure {
                 write!(f, "the sandbox of {label} cannot be enforced here: {}", names.join(", "))
             }
             SandboxProblem::McpServer => write!(f, "{label} cannot have a sandbox"),
+            SandboxProblem::Scratch(error) => write!(f, "the sandbox of {label}: {error}"),
             SandboxProblem::Other(reason) => write!(f, "the sandbox of {label}: {reason}"),
         }
     }
@@ -165,13 +168,30 @@ impl RunSandbox {
         setup: SandboxSetup,
     ) -> Result<Option<Arc<Self>>, SandboxFailure> {
         let uses = collect_uses(agent, &setup.policy)?;
-        if uses.is_empty() {
-            return Ok(None);
-        }
+        if uses.is_empty() { Ok(None) } else { Self::prepare_uses(uses, setup).map(Some) }
+    }
+
+    /// Prepares the sandbox for a command outside of a run; [`RunSandbox::of_tool`] has it under `label`. `declared` is `None`
+    /// for the operator's profiles alone.
+    ///
+    /// # Errors
+    /// It cannot be enforced.
+    pub fn prepare_one(
+        label: &str,
+        declared: Option<DeclaredProfile>,
+        setup: SandboxSetup,
+    ) -> Result<Arc<Self>, SandboxFailure> {
+        let subject = SandboxSubject { label: label.to_owned(), place: None };
+        let role = SandboxRole::Tool(label.to_owned());
+        Self::prepare_uses(vec![SandboxUse { subject, role, declared }], setup)
+    }
+
+    fn prepare_uses(
+        uses: Vec<SandboxUse>,
+        setup: SandboxSetup,
+    ) -> Result<Arc<Self>, SandboxFailure> {
         let scratch = SandboxScratch::create(&setup.temp_dir, &setup.key).map_err(|error| {
-            let reason =
-                format!("could not create a directory in {}: {error}", setup.temp_dir.display());
-            let problem = SandboxProblem::Other(reason);
+            let problem = SandboxProblem::Scratch(error);
             SandboxFailure { subject: uses[0].subject.clone(), problem }
         })?;
         let machine = probe(&setup.program);
@@ -214,7 +234,7 @@ impl RunSandbox {
                 SandboxRole::Hook(hook) => drop(record.hooks.insert(hook.to_owned(), name)),
             }
         }
-        Ok(Some(Arc::new(Self { profiles, record, setup, scratch })))
+        Ok(Arc::new(Self { profiles, record, setup, scratch }))
     }
 
     /// What ENGINE_START records.
@@ -237,6 +257,11 @@ impl RunSandbox {
             warnings.extend(new);
         }
         warnings
+    }
+
+    /// The guarantees of a profile that do not hold and do not have to, with the reasons.
+    pub fn missing_of(&self, name: &str) -> Vec<(&'static str, String)> {
+        self.named(name).map(|sandbox| sandbox.missing()).unwrap_or_default()
     }
 
     /// The sandbox of a tool; `None` for none.
@@ -426,7 +451,10 @@ fn prepare_use(
         subject: subject.clone(),
         problem: SandboxProblem::Other(reason),
     })?;
-    let visible = [setup.vars.agent_home.clone()];
+    // A command without an agent has no directory of one.
+    let agent_home = Some(setup.vars.agent_home.clone());
+    let visible: Vec<PathBuf> =
+        agent_home.into_iter().filter(|home| !home.as_os_str().is_empty()).collect();
     let context = PrepareContext {
         visible: &visible,
         proxies: &proxies,

@@ -132,8 +132,13 @@ fn create_rules(plan: &NamespacePlan) -> io::Result<OwnedFd> {
     };
     // What is listed or has to be visible can be in a home directory that is hidden.
     for path in roots.iter().chain(&plan.visible) {
+        let is_visible = plan.visible.contains(path);
         let home = hidden_home.filter(|home| home.starts_with(path));
-        let hidden: Vec<PathBuf> = profile.hide.iter().chain(home).cloned().collect();
+        let hide = profile.hide.iter().filter(|hidden| {
+            let is_inside = path != *hidden && path.starts_with(hidden);
+            !(is_visible && is_inside)
+        });
+        let hidden: Vec<PathBuf> = hide.chain(home).cloned().collect();
         rules.allow_reading(path, &hidden)?;
     }
     Ok(ruleset)
