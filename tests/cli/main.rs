@@ -73,6 +73,7 @@ mod run_names;
 mod runs;
 mod run_selection;
 mod sandbox;
+mod sandbox_defaults;
 mod schemas;
 mod security;
 mod shells;
