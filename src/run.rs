@@ -259,7 +259,7 @@ fn open_page(run: &mut Run, options: &RunOptions, cancel: &CancelToken) {
 }
 
 /// The run that started this process as a tool, hook or generator.
-fn parent_run() -> Option<ParentRun> {
+pub fn parent_run() -> Option<ParentRun> {
     let run_dir = process_environment::variable("RUN_DIR")?;
     // In a hook the variable has the id of the hook, not of a call.
     let is_hook = process_environment::variable(HOOK_NAME_VARIABLE).is_some();

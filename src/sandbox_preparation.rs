@@ -2,13 +2,14 @@
 
 use super::failure::CommandFailure;
 use super::sandbox_options::SandboxOptions;
-use super::{operator_state, process_environment, run_preparation};
+use super::{operator_state, process_environment, run, run_preparation};
 use delta_agent::agent::Agent;
 use delta_agent::run_sandbox::{
     OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup,
 };
 use delta_base::hex::sha256_hex;
 use delta_llm::llm::ModelSelection;
+use delta_run::run_tree;
 use delta_shell::EngineVars;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,6 +68,9 @@ pub fn sandbox_setup(
         program,
         home: home.filter(|home| home != Path::new("/")),
         key_files: operator_state::key_paths(),
+        enclosing_runs: run::parent_run()
+            .map(|parent| run_tree::find_enclosing_runs(Path::new(&parent.run_dir)))
+            .unwrap_or_default(),
         temp_dir,
         key: key[..16].to_owned(),
         policy,

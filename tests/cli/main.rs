@@ -74,6 +74,7 @@ mod runs;
 mod run_selection;
 mod sandbox;
 mod sandbox_defaults;
+mod sandbox_runs;
 mod schemas;
 mod security;
 mod shells;

@@ -4,6 +4,8 @@ use crate::agent::Agent;
 use crate::child_environment::EnvMap;
 use delta_process::SandboxEntry;
 use delta_run::event::{PolicySource, ProfileRecord, SandboxRecord};
+use delta_run::ledger::LEDGER_FILES;
+use delta_run::run_tree;
 use delta_sandbox::{
     DeclaredProfile, EnvAccess, EnvFilter, Guarantee, MissingGuarantee, NetAccess, NetworkReport,
     PrepareContext, PreparedSandbox, ProxySettings, ReadAccess, ResolutionProblem, ResolvedSandbox,
@@ -52,6 +54,8 @@ pub struct SandboxSetup {
     pub home: Option<PathBuf>,
     /// The operator's files with keys.
     pub key_files: Vec<PathBuf>,
+    /// The directories of the runs that started this process, innermost first.
+    pub enclosing_runs: Vec<PathBuf>,
     /// The directory for temporary files.
     pub temp_dir: PathBuf,
     /// A name that no other process uses at the same time.
@@ -396,6 +400,8 @@ fn with_run_dir(mut profile: SandboxProfile, run_dir: &Path) -> SandboxProfile {
         entries.map(|entry| entry.path()).collect()
     };
     let mut keep = entries(run_dir);
+    // What inner runs write.
+    keep.retain(|path| !profile.write.contains(path));
     for path in std::mem::take(&mut profile.keep) {
         if run_dir.starts_with(&path) {
             keep.extend(entries(&path).into_iter().filter(|entry| !run_dir.starts_with(entry)));
@@ -432,10 +438,36 @@ fn resolve_use(
             Some(common) => common.intersection(&resolved),
         });
     }
-    common.ok_or_else(|| SandboxFailure {
+    let mut common = common.ok_or_else(|| SandboxFailure {
         subject: subject.clone(),
         problem: SandboxProblem::Other("it has no profile".to_owned()),
-    })
+    })?;
+    if common.profile.runs && !setup.vars.run_dir.as_os_str().is_empty() {
+        common.profile =
+            with_inner_runs(common.profile, &setup.vars.run_dir, &setup.enclosing_runs);
+    }
+    Ok(common)
+}
+
+/// The profile of a tool that starts runs: it creates their directories next to the one of this run, which stays read-only
+/// apart from what inner runs write there.
+fn with_inner_runs(
+    mut profile: SandboxProfile,
+    run_dir: &Path,
+    enclosing: &[PathBuf],
+) -> SandboxProfile {
+    let Some(control) = run_dir.parent() else { return profile };
+    // An error leaves the child unregistered, and nothing depends on that.
+    let _ = run_tree::create_children_file(run_dir);
+    profile.keep.retain(|path| path != control);
+    profile.keep.push(run_dir.to_owned());
+    profile.write.push(control.to_owned());
+    let lists = [run_dir.join(run_tree::CHILDREN_FILE)];
+    let ledgers = enclosing.iter().map(PathBuf::as_path).chain([run_dir]);
+    let ledgers = ledgers.flat_map(|dir| LEDGER_FILES.map(|name| dir.join(name)));
+    profile.write.extend(lists.into_iter().chain(ledgers).filter(|path| path.is_file()));
+    profile.keep.extend(enclosing.iter().filter(|dir| dir.starts_with(control)).cloned());
+    profile.normalized()
 }
 
 fn prepare_use(

@@ -138,10 +138,19 @@ fn create_rules(plan: &NamespacePlan) -> io::Result<OwnedFd> {
             let is_inside = path != *hidden && path.starts_with(hidden);
             !(is_visible && is_inside)
         });
-        let hidden: Vec<PathBuf> = hide.chain(home).cloned().collect();
+        let hidden = hide.chain(home).filter(|hidden| !is_closed_by_landlock(hidden));
+        let hidden: Vec<PathBuf> = hidden.cloned().collect();
         rules.allow_reading(path, &hidden)?;
     }
     Ok(ruleset)
+}
+
+/// Whether a sandbox around this one hides the path already. It also keeps this one from listing the directories above it.
+fn is_closed_by_landlock(path: &Path) -> bool {
+    let is_denied =
+        fs::File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+    // Landlock does not cover `access`.
+    is_denied && rustix::fs::access(path, Access::READ_OK).is_ok()
 }
 
 struct RuleSet<'a> {

@@ -35,8 +35,9 @@ pub fn describe_profile(profile: &SandboxProfile, workspace: &Path) -> String {
 
 /// The places that can be written, in words.
 fn writable_places(profile: &SandboxProfile, workspace: &Path) -> String {
-    let mut names: Vec<String> =
-        profile.write.iter().map(|path| place_name(path, workspace)).collect();
+    // What is in `.delta` is for inner runs, not for the tool itself.
+    let places = profile.write.iter().filter(|path| !path.iter().any(|part| part == ".delta"));
+    let mut names: Vec<String> = places.map(|path| place_name(path, workspace)).collect();
     names.sort_by_key(|name| name != WORKSPACE_NAME);
     names.push("/tmp".to_owned());
     join_names(&names)
