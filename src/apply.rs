@@ -8,7 +8,7 @@ use super::rollback::{change_word, open_rollback_observer};
 use super::run_argument::{LocatedRun, RunArgument};
 use super::run_options::EnvFileOptions;
 use super::run_preparation;
-use super::stage::{self, PathSelection, StagedChanges};
+use super::stage::{self, ApplyEnding, PathSelection, StagedChanges};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
@@ -111,7 +111,9 @@ fn apply_run(
     let mut claimed = ClaimedRun::claim(id, workspace, args.force)?;
     stage::require_stage(&claimed.state().stage, id)?;
     stage::check_no_active_run(workspace, id)?;
-    claimed.finish_apply(workspace, &args.env_files, &cancel)?;
+    if !args.dry_run {
+        claimed.end_apply(ApplyEnding::Complete, workspace, &args.env_files, &cancel)?;
+    }
     let dir = claimed.dir.clone();
     let secrets =
         restore_point::workspace_secrets(&dir, claimed.state(), &workspace.root, &args.env_files)?;
@@ -158,7 +160,7 @@ fn apply_run(
     run.commit()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(partial_apply_failure)?;
     durable::sync_file_system(&workspace.root)?;
-    run.record(Payload::ApplyEnd { iteration });
+    run.record(Payload::ApplyEnd { iteration, rest: false });
     run.commit()?;
     if !has_rest {
         StageDir::new(&dir).clear()?;
