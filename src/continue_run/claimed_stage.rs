@@ -38,9 +38,9 @@ impl EndedApply {
 impl ClaimedStage {
     /// Records the end of an APPLY that this process has ended.
     pub fn record_ended_apply(self, run: &mut Run) {
-        let Some(ended) = self.ended_apply else { return };
-        let rest = ended.has_rest();
-        match ended.ending {
+        let Some(outcome) = self.ended_apply else { return };
+        let rest = outcome.has_rest();
+        match outcome.ending {
             ApplyEnding::Complete => {
                 run.notify(RunNotice::Warning("finished an apply that was interrupted"));
             }
@@ -48,8 +48,8 @@ impl ClaimedStage {
                 "an apply was interrupted: the workspace keeps what it had applied",
             )),
         }
-        if !ended.unapplied.is_empty() {
-            let paths = restore_point::list_some_paths(&ended.unapplied);
+        if !outcome.unapplied.is_empty() {
+            let paths = restore_point::list_some_paths(&outcome.unapplied);
             let text = format!(
                 "not applied, because it changed after the interruption, and still staged: {paths}"
             );
@@ -81,15 +81,15 @@ impl ClaimedRun {
             store.keep_special_bits();
         }
         let unapplied = stage::end_apply(&mut store, &apply, ending, workspace, &secrets, cancel)?;
-        let ended = EndedApply { ending, unapplied };
+        let outcome = EndedApply { ending, unapplied };
         if let Some(stage) = &mut self.folded.state.stage {
             // As the event will, which is recorded when the run is open.
-            stage.end_apply(ended.has_rest());
+            stage.end_apply(outcome.has_rest());
             if stage.is_cleared {
                 StageDir::new(&self.dir).clear()?;
             }
         }
-        self.stage.ended_apply = Some(ended);
+        self.stage.ended_apply = Some(outcome);
         Ok(())
     }
 
