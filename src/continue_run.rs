@@ -410,7 +410,7 @@ impl ClaimedRun {
             run.notify(RunNotice::Warning(&text));
             run.record(run.state().engine_end(&run.id, RunStatus::Interrupted));
         }
-        stage.record_finished_apply(&mut run);
+        stage.record_ended_apply(&mut run);
         Ok(run)
     }
 
