@@ -386,7 +386,8 @@ impl PreparedAgent {
             .with_live_output(shows_live_output(options))
             .drive(run)?;
         let mut result = RunResult::from_state(run.state())
-            .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?;
+            .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?
+            .with_tree(&run.dir, run.state());
         result.follows_progress = options.result_follows_progress();
         print_next_steps(options, run, &result);
         Ok(result)

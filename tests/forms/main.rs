@@ -15,6 +15,7 @@ mod gemini;
 mod images;
 mod in_process;
 mod keys;
+mod object_parameters;
 mod responses;
 mod responses_cache;
 mod sent_again;
