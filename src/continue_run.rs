@@ -10,6 +10,7 @@ use super::failure::CommandFailure;
 use super::message_input;
 use super::operator_state;
 use super::price_source;
+use super::process_change;
 use super::run_argument::{LocatedRun, RunArgument};
 use super::run_options::{self, RunOptions};
 use super::run_preparation::{self, PreparedAgent};
@@ -347,10 +348,13 @@ impl ClaimedRun {
         approve.renew = !is_own_and_unchanged;
         start.config.approve = approve.recorded();
         start.config.stage = stage;
-        warn_about_lost_hooks(&mut run, &last_start, &start);
+        process_change::warn_about_lost_hooks(&mut run, &last_start, &start);
+        if matches!(&payload, Some(Payload::ApprovalDecision(decision)) if decision.approved) {
+            process_change::warn_about_moved_call(&mut run, &last_start, &start);
+        }
         // Also with `-q`: another model is another price and other answers.
         if !options.silent {
-            llm_change_note(&last_start, &start)
+            process_change::llm_change_note(&last_start, &start)
                 .iter()
                 .for_each(|note| stdio::print_error_line(note));
         }
@@ -390,38 +394,6 @@ fn run_process_filter(id: &RunId, dir: &Path) -> RunProcessFilter {
         }
     }
     filter
-}
-
-/// A note, if this process calls another LLM than the last one did.
-fn llm_change_note(before: &EngineStart, now: &EngineStart) -> Vec<String> {
-    let provider_and_model = |start: &EngineStart| {
-        let provider = strip_terminal_controls(start.config.provider()?);
-        Some((provider, strip_terminal_controls(start.config.model()?)))
-    };
-    let Some((old, new)) = provider_and_model(before).zip(provider_and_model(now)) else {
-        return Vec::new();
-    };
-    if old == new {
-        return Vec::new();
-    }
-    if old.1 != new.1 {
-        return vec![format!("Note: the last process called {}; this one calls {}", old.1, new.1)];
-    }
-    vec![format!(
-        "Note: the last process called {}:{}; this one calls {}:{}",
-        old.0, old.1, new.0, new.1
-    )]
-}
-
-/// Warns about hooks that the agent no longer has: a hook may be a gate, and its absence is easy to miss.
-fn warn_about_lost_hooks(run: &mut Run, before: &EngineStart, now: &EngineStart) {
-    let current: Vec<&String> = now.config.hooks.iter().flatten().collect();
-    for hook in before.config.hooks.iter().flatten().filter(|hook| !current.contains(hook)) {
-        let home = &now.agent_home;
-        run.notify(RunNotice::Warning(&format!(
-            "the run had the hook {hook} until now; the agent in {home} has no such hook"
-        )));
-    }
 }
 
 /// The workspace of the run in `dir`, quoted for the shell.

@@ -190,11 +190,14 @@ fn existing_workspace<'a>(
     chosen: &ChosenAgent,
 ) -> Result<Option<&'a Path>, CommandFailure> {
     let current_dir = chosen.origin.as_ref().map(|_| Path::new("."));
-    let dir = args.work_dir.as_deref().or(current_dir);
-    let (true, Some(id), Some(dir)) = (args.ensure, &args.run_id, dir) else { return Ok(None) };
-    // Opening a directory that does not exist would create it.
-    let exists = dir.is_dir() && Workspace::open(dir)?.find_run(id)?.is_some();
-    Ok(exists.then_some(dir))
+    let Some(dir) = args.work_dir.as_deref().or(current_dir) else { return Ok(None) };
+    match &args.run_id {
+        // Opening a directory that does not exist would create it.
+        Some(id) if args.ensure && dir.is_dir() => {
+            Ok(Workspace::open(dir)?.find_run(id)?.map(|_| dir))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// A message of the user, with images that are not in the run directory yet.
