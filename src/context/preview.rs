@@ -161,7 +161,8 @@ impl PreviewSetup {
     fn first_request(&self, message: &str) -> Result<FirstRequest, CommandFailure> {
         let cancel = run_preparation::install_cancel()?;
         let mut state = RunState::default();
-        state.conversation.push_user_message(&self.secrets.redact(message));
+        let template = self.agent.context.task_template();
+        state.conversation.push_user_message_with(&self.secrets.redact(message), &[], template);
         let launch = |generator: &ContextProgram| {
             let mut launch = self.environment.launch_generator(1, &generator.pass_env);
             // The tokenizer runs even if the workspace does not exist yet.
