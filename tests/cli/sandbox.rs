@@ -198,3 +198,98 @@ fn c_22_4_a_change_that_leaves_the_journal_as_it_is_ends_no_run() {
     expect_done(sandbox.run("go", &WITHOUT_SOCKETS));
     assert_eq!(sandbox.observations()[0], "ok\n");
 }
+
+#[test]
+fn c_22_4_what_git_follows_cannot_be_changed_and_is_named_when_it_appears() {
+    let script = "for dir in .git .git/modules/m .git/worktrees/w; do echo x >> $dir/config; \
+                  echo x >> $dir/commondir; mv $dir $dir.old; done; echo . > .git/commondir";
+    let calls = [("sh", script), ("sh", "rm .git/commondir && echo gone")];
+    let Some(sandbox) = agent("sandbox: workspace", &calls) else { return };
+    for dir in [".git", ".git/modules/m", ".git/worktrees/w"] {
+        for name in ["HEAD", "config"] {
+            sandbox.write(&format!("work/{dir}/{name}"), "[core]\n");
+        }
+    }
+    sandbox.write("work/.git/worktrees/w/commondir", "../..\n");
+    let ran = sandbox.run("go", &[]).expect_code(0);
+    for dir in [".git", ".git/modules/m", ".git/worktrees/w"] {
+        assert_eq!(sandbox.read(&format!("work/{dir}/config")), "[core]\n");
+    }
+    assert_eq!(sandbox.read("work/.git/worktrees/w/commondir"), "../..\n");
+    let observations = sandbox.observations();
+    let hint = format!(
+        "[sandbox: {} must not be created; remove it]",
+        sandbox.path("work/.git/commondir").display()
+    );
+    assert!(observations[0].ends_with(&hint), "{}", observations[0]);
+    assert_eq!(observations[1], "gone\n");
+    assert!(ran.stderr.contains("/.git/commondir, which git follows"), "{}", ran.stderr);
+}
+
+/// The agent on a machine that refuses system calls, by numbers and errors of x86-64, or that has Landlock domains.
+fn agent_with_refused_calls(filters: &str, calls: &[(&str, &str)]) -> Sandbox {
+    let sandbox = declared_agent("sandbox: workspace", calls);
+    sandbox.write("bin/refuse.py", include_str!("security/refused_system_calls.py"));
+    let launcher = format!("python3 {} {filters} --", sandbox.path("bin/refuse.py").display());
+    sandbox.started_by(&launcher)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn c_22_4_a_filter_of_system_calls_leaves_the_grade_below_or_an_error() {
+    // Containers refuse these with EPERM or, if they do not know them, with ENOSYS.
+    for (name, number) in
+        [("unshare", 272), ("mount", 165), ("open_tree", 428), ("mount_setattr", 442)]
+    {
+        for error in [libc::EPERM, libc::ENOSYS] {
+            let calls = [("sh", "echo a > in; echo b > ../outside; cat in")];
+            let sandbox = agent_with_refused_calls(&format!("{number}:{error}"), &calls);
+            let ran = sandbox.run("go", &WITHOUT_SOCKETS).expect_code(0);
+            assert_eq!(started(&sandbox)["profiles"]["p1"]["by"], "landlock", "{name}: {ran:?}");
+            assert!(sandbox.path("work/in").exists() && !sandbox.path("outside").exists());
+        }
+    }
+}
+
+#[test]
+fn c_22_4_a_landlock_domain_too_many_is_an_error() {
+    for layers in [15, 16] {
+        let calls = [("sh", "touch in; touch ../outside")];
+        let sandbox = agent_with_refused_calls(&format!("layers:{layers}"), &calls);
+        if sandbox.delta(["--version"]).output().code != 0 {
+            return println!("not tested: this kernel has no Landlock that controls signals");
+        }
+        let ran = sandbox.run("go", &WITHOUT_SOCKETS);
+        let is_error = ran.stderr.contains("16 Landlock domains are around this process");
+        let is_in = sandbox.path("work/in").exists();
+        assert_eq!(ran.code, if layers == 16 { 126 } else { 0 }, "{layers}: {}", ran.stderr);
+        assert_eq!((is_error, is_in), (layers == 16, layers != 16), "{}", ran.stderr);
+        assert!(!sandbox.path("outside").exists());
+    }
+}
+
+#[test]
+fn c_22_4_a_workspace_in_the_home_directory_is_not_a_copy() {
+    let script = "echo a > ~/ws/in && echo b > ~/copied && cat ~/copied ~/.ssh/id";
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", script)]) else { return };
+    sandbox.write("home/ws/.keep", "");
+    sandbox.write("home/.ssh/id", "the key");
+    let ran = sandbox.delta(["run", "--agent", "agent", "-w", "home/ws", "-m", "go"]).output();
+    let ran = ran.expect_code(0);
+    assert_eq!(sandbox.read("home/ws/in"), "a\n", "{}", ran.stderr);
+    assert!(!sandbox.path("home/copied").exists() && !ran.stderr.contains("the key"));
+}
+
+#[test]
+fn c_22_4_an_agent_in_its_workspace_cannot_change_itself() {
+    let script = "echo x >> agent/agent.yaml; echo x > agent/new; mv agent other; rm -r agent; \
+                  mkdir -p agent/sub; echo a > in";
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", script)]) else { return };
+    std::fs::rename(sandbox.path("agent"), sandbox.path("work/agent")).unwrap();
+    let yaml = sandbox.read("work/agent/agent.yaml");
+    let run = ["run", "--agent", "work/agent", "-w", "work", "-m", "go"];
+    sandbox.delta(run).output().expect_code(0);
+    assert_eq!(sandbox.read("work/in"), "a\n");
+    assert_eq!(sandbox.read("work/agent/agent.yaml"), yaml);
+    assert!(!sandbox.path("work/agent/new").exists() && !sandbox.path("work/other").exists());
+}

@@ -1,7 +1,7 @@
 //! What must fail in a sandbox, in both grades, as root and as an ordinary user.
 
 use crate::place::{Place, SandboxCase, in_every_case};
-use delta_sandbox::{HostRule, NetAccess, SandboxGrade, SandboxProfile};
+use delta_sandbox::{HomeAccess, HostRule, NetAccess, SandboxGrade, SandboxProfile};
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
@@ -147,6 +147,29 @@ fn c_22_4_secrets_cannot_be_read() {
 }
 
 #[test]
+fn c_22_4_what_has_to_be_visible_in_a_hidden_directory_is_visible_alone() {
+    in_every_case(
+        "attacks::c_22_4_what_has_to_be_visible_in_a_hidden_directory_is_visible_alone",
+        |case| {
+            let place = &case.place;
+            // The workspace has to be visible, and so does the program.
+            let profile = SandboxProfile {
+                write: Vec::new(),
+                hide: vec![place.root.clone()],
+                home: HomeAccess::Read,
+                ..place.profile()
+            };
+            fs::write(place.workspace.join("file"), "in the workspace").unwrap();
+            let sandbox = case.prepare(&profile);
+            assert_eq!(place.succeed(&sandbox, "cat file"), "in the workspace");
+            place.fail(&sandbox, "cat ../outside");
+            place.fail(&sandbox, "echo x > ../new");
+            place.fail(&sandbox, "ls .. | grep outside");
+        },
+    );
+}
+
+#[test]
 fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
     in_every_case("attacks::c_22_4_no_process_outside_can_be_signalled_or_traced", |case| {
         let place = &case.place;
@@ -161,8 +184,16 @@ fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
             format!("cat /proc/{pid}/environ"),
             format!("prlimit --pid {pid} --nofile=3:3"),
             "prlimit --pid $PPID --cpu=1:1".to_owned(),
+            format!("renice -n 19 -p {pid}"),
+            format!("ionice -c 3 -p {pid}"),
+            format!("chrt --idle -p 0 {pid}"),
+            "python3 -c 'import os; os.setpriority(os.PRIO_USER, 0, 19)'".to_owned(),
         ] {
             place.fail(&sandbox, &script);
+        }
+        if case.is_root() {
+            place.fail(&sandbox, &format!("echo 1000 > /proc/{pid}/oom_score_adj"));
+            place.fail(&sandbox, "echo 1000 > /proc/$PPID/oom_score_adj");
         }
         // The network as it is opens none of that.
         let online = case.prepare(&SandboxProfile { net: NetAccess::All, ..place.profile() });
@@ -172,6 +203,7 @@ fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
         other.kill().unwrap();
         other.wait().unwrap();
         place.succeed(&sandbox, "sleep 60 & kill $!");
+        place.succeed(&sandbox, "nice -n 5 ionice -c 3 chrt --idle 0 true");
         place.succeed(&sandbox, "ulimit -n 64 && ulimit -n | grep 64");
     });
 }
@@ -391,4 +423,31 @@ fn c_22_4_the_grade_is_the_best_that_the_machine_has() {
             assert_eq!(case.prepare(&case.place.profile()).grade(), case.grade);
         },
     );
+}
+
+#[test]
+fn c_22_4_the_keys_and_terminals_of_the_user_cannot_be_reached() {
+    in_every_case("attacks::c_22_4_the_keys_and_terminals_of_the_user_cannot_be_reached", |case| {
+        let place = &case.place;
+        let terminal = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR).unwrap();
+        rustix::pty::grantpt(&terminal).unwrap();
+        rustix::pty::unlockpt(&terminal).unwrap();
+        let name = rustix::pty::ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+        let sandbox = case.prepare(&place.profile());
+        place.fail(&sandbox, &format!("exec 3<{name}"));
+        place.fail(&sandbox, &format!("exec 3>{name}"));
+        // The key is in the keyring that all processes of the user share.
+        let keyring = "import ctypes, sys; libc = ctypes.CDLL(None); ";
+        let name = format!("delta-test-{}", std::process::id());
+        let add = format!(
+            "{keyring}sys.exit(libc.syscall(248, b'user', b'{name}', b'secret', 6, -4) < 0)"
+        );
+        let find =
+            format!("{keyring}sys.exit(libc.syscall(250, 10, -4, b'user', b'{name}', 0) < 0)");
+        let outside = std::process::Command::new("python3").args(["-c", &add]).status().unwrap();
+        if !cfg!(target_arch = "x86_64") || !outside.success() {
+            return eprintln!("not tested: this machine has no keyrings");
+        }
+        place.fail(&sandbox, &format!("python3 -c \"{find}\""));
+    });
 }

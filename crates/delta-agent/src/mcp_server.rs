@@ -5,8 +5,8 @@
 use crate::json_schema::JsonSchema;
 use crate::tool::approval::{APPROVE_SHAPE, ApprovalPolicy};
 use crate::tool::{
-    self, CommandWord, InjectAs, McpTool, ParameterType, Tool, ToolOutput, ToolParameter,
-    ToolSyntax,
+    self, CommandWord, EndsRun, McpTool, Tool, ToolOutput, ToolSyntax, ValueSchema,
+    schema_parameters,
 };
 use delta_base::suggest;
 use delta_mcp::lock_file::{LockFile, LockedServer, LockedTool};
@@ -351,17 +351,17 @@ impl AgentMcpServer {
             idempotent: self.idempotent.iter().any(|name| name == server_name),
             background: Background::End,
             output: ToolOutput::Text,
+            ends_run: EndsRun::Never,
             approve: self.approve.clone(),
             preview: None,
             runs_delta: true,
             sandbox: self.sandbox.clone(),
             profile: None,
+            schema: Some(Arc::new(ValueSchema { json: schema, validator })),
             mcp: Some(Arc::new(McpTool {
                 server: self.name.clone(),
                 server_sha256: locked.sha256(),
                 settings: self.yaml.clone(),
-                schema,
-                validator,
             })),
             file: self.file.clone(),
             line: self.line,
@@ -387,30 +387,6 @@ fn text_map(doc: &YamlDocument, fields: MappingFields<'_>, key: &str) -> Vec<(St
         Some((name.to_owned(), doc.expect_text(value, &format!("`{name}`"))?.to_owned()))
     });
     entries.collect()
-}
-
-/// The properties of a schema as parameters, for the rules of approvals and for messages.
-fn schema_parameters(schema: &Json) -> Vec<ToolParameter> {
-    let properties = schema.get("properties").and_then(Json::as_object);
-    let required = schema.get("required").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
-    let parameters = properties.into_iter().flatten().map(|(name, property)| ToolParameter {
-        name: name.clone(),
-        kind: match property.get("type").and_then(Json::as_str) {
-            Some("integer") => ParameterType::Integer,
-            Some("number") => ParameterType::Number,
-            Some("boolean") => ParameterType::Boolean,
-            Some("array") => ParameterType::Array,
-            _ => ParameterType::String,
-        },
-        description: None,
-        required: required.iter().any(|entry| entry == name),
-        default: None,
-        allowed_values: Vec::new(),
-        inject_as: InjectAs::Stdin,
-        position: None,
-        in_template: false,
-    });
-    parameters.collect()
 }
 
 /// The schema without the keywords that other programs may add.

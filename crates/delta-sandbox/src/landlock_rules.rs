@@ -6,7 +6,7 @@ use crate::mount_tree::open_place;
 use crate::plan::NamespacePlan;
 use crate::prepared::{MissingGuarantee, SandboxError};
 use crate::profile::{Guarantee, HomeAccess, NetAccess, ReadAccess, SandboxProfile};
-use crate::seccomp::{outside_filter, unix_sockets_only};
+use crate::seccomp::{outside_filter, unix_sockets_only, without_keyrings};
 use crate::unix_sockets::{bound_sockets, lookup_sockets};
 use delta_process::FilterInstruction;
 use rustix::fs::Access;
@@ -16,8 +16,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Terminals and shared memory that programs cannot do without.
-const WRITABLE_PLACES: [&str; 4] = ["/dev/ptmx", "/dev/pts", "/dev/shm", "/proc/self"];
+/// Shared memory that programs cannot do without.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// Where a program gets a terminal of its own, and where all terminals are.
+const TERMINAL_PLACES: [&str; 2] = ["/dev/ptmx", "/dev/pts"];
 /// What a sandbox with a list of readable paths can read.
 const SYSTEM_DIRECTORIES: [&str; 13] = [
     "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr", "/etc", "/opt", "/nix", "/gnu", "/dev",
@@ -46,6 +48,7 @@ pub(crate) fn prepare_landlock(
         NetAccess::Hosts(_) => outside_filter(true),
         NetAccess::All => outside_filter(false),
     };
+    let filter = filter.map(without_keyrings);
     let mut missing = Vec::new();
     let mut add = |guarantee, reason: &str| {
         missing.push(MissingGuarantee {
@@ -109,7 +112,11 @@ fn create_rules(plan: &NamespacePlan) -> io::Result<OwnedFd> {
     for path in profile.write.iter().chain(home).chain([&temporary]) {
         rules.allow(path, access::all(plan.landlock))?;
     }
-    for path in COMMON_DEVICES.into_iter().chain(WRITABLE_PLACES).map(Path::new) {
+    // What the user types into another terminal could be read.
+    let has_terminals = has_open_terminals();
+    let terminals = TERMINAL_PLACES.into_iter().filter(|_| !has_terminals);
+    let places = COMMON_DEVICES.into_iter().chain([SHARED_MEMORY]).chain(terminals);
+    for path in places.map(Path::new) {
         // A machine does not need to have all of them.
         let _ = path.canonicalize().and_then(|path| rules.allow(&path, access::all(plan.landlock)));
     }
@@ -126,16 +133,41 @@ fn create_rules(plan: &NamespacePlan) -> io::Result<OwnedFd> {
         rules.allow(directory, access::READ_DIR)?;
         vec![directory.to_owned()]
     } else {
-        reachable_disks()
+        let terminals = TERMINAL_PLACES.into_iter().filter(|_| has_terminals).map(PathBuf::from);
+        reachable_disks().into_iter().chain(terminals).collect()
     };
     // What is listed or has to be visible can be in a home directory that is hidden.
     for path in roots.iter().chain(&plan.visible) {
+        let is_visible = plan.visible.contains(path);
         let home = hidden_home.filter(|home| home.starts_with(path));
-        let hidden = profile.hide.iter().chain(&devices).chain(home);
+        let hide = profile.hide.iter().filter(|hidden| {
+            let is_inside = path != *hidden && path.starts_with(hidden);
+            !(is_visible && is_inside)
+        });
+        let hidden =
+            hide.chain(&devices).chain(home).filter(|hidden| !is_closed_by_landlock(hidden));
         let hidden: Vec<PathBuf> = hidden.cloned().collect();
         rules.allow_reading(path, &hidden)?;
     }
     Ok(ruleset)
+}
+
+/// Whether this user has a terminal, which a tool would reach together with its own.
+fn has_open_terminals() -> bool {
+    let entries = fs::read_dir("/dev/pts").into_iter().flatten().flatten();
+    let mut terminals = entries.filter(|entry| entry.file_name() != "ptmx");
+    terminals.any(|entry| {
+        let access = [Access::READ_OK, Access::WRITE_OK];
+        access.into_iter().any(|access| rustix::fs::access(entry.path(), access).is_ok())
+    })
+}
+
+/// Whether a sandbox around this one hides the path already. It also keeps this one from listing the directories above it.
+fn is_closed_by_landlock(path: &Path) -> bool {
+    let is_denied =
+        fs::File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+    // Landlock does not cover `access`.
+    is_denied && rustix::fs::access(path, Access::READ_OK).is_ok()
 }
 
 struct RuleSet<'a> {

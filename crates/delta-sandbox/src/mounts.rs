@@ -10,7 +10,7 @@ use crate::plan::{HelperReply, HelperResult, NamespacePlan};
 use crate::profile::{HomeAccess, NetAccess, ReadAccess};
 use crate::unix_sockets::{is_socket, lookup_sockets};
 use rustix::fs::{FileType, Mode, OFlags, RawMode, fstat, mkdirat, openat};
-use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
+use rustix::mount::MountAttrFlags;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::fs;
@@ -91,7 +91,8 @@ pub(crate) struct SandboxMounts<'a> {
     has_own_devices: bool,
 }
 
-/// Changes what this process sees into what the sandbox sees. The process is in new user and mount namespaces.
+/// Changes what this process sees into what the sandbox sees. The process is in new user and mount namespaces; mounts that
+/// the machine makes later appear in them, and none of these appears there.
 pub(crate) fn build_mounts(plan: &NamespacePlan, sockets: Vec<PathBuf>) -> HelperResult<()> {
     let mut mounts = SandboxMounts {
         plan,
@@ -101,13 +102,6 @@ pub(crate) fn build_mounts(plan: &NamespacePlan, sockets: Vec<PathBuf>) -> Helpe
         sockets,
         has_own_devices: false,
     };
-    // Mounts that the machine makes later appear here, and none of ours appears there.
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).map_err(
-        |errno| HelperReply::Refused {
-            step: "mount".to_owned(),
-            error: crate::plan::plain_error(&errno.into()),
-        },
-    )?;
     mounts.add_writable()?;
     mounts.add_devices()?;
     mounts.add_covers()?;
@@ -159,6 +153,10 @@ impl SandboxMounts<'_> {
     fn add_devices(&mut self) -> HelperResult<()> {
         let failed = |error: io::Error| HelperReply::failed("the mounts of /proc and /dev", &error);
         let proc = MountTree::copy_path(Path::new("/proc")).map_err(failed)?;
+        if geteuid().is_root() {
+            // Settings of every process of root. Others need it for namespaces of their own, which root cannot make here.
+            proc.set_read_only().map_err(failed)?;
+        }
         self.add(Path::new("/proc"), Rank::Cover, Source::Tree(proc));
         for path in KEPT_IN_PROC.map(Path::new).into_iter().filter(|path| path.exists()) {
             self.add(path, Rank::Keep, Source::Place(true));
@@ -221,6 +219,10 @@ impl SandboxMounts<'_> {
             self.covers.insert(path);
         }
         for path in real_directories(&RUN_DIRECTORIES) {
+            self.add_empty_cover(&path, "0755")?;
+        }
+        let hidden = self.plan.profile.hide.iter().filter(|path| self.plan.is_above_visible(path));
+        for path in hidden.cloned().collect::<Vec<_>>() {
             self.add_empty_cover(&path, "0755")?;
         }
         if let ReadAccess::Only(_) = self.plan.profile.read {
@@ -287,6 +289,7 @@ impl SandboxMounts<'_> {
         };
         // Outer paths first, which make the inner ones visible too.
         let mut visible: Vec<&PathBuf> = plan.visible.iter().chain(listed).collect();
+        visible.retain(|path| !plan.profile.hide.contains(path));
         visible.sort_unstable();
         for path in visible {
             self.add_visible_path(path)?;
@@ -332,7 +335,7 @@ impl SandboxMounts<'_> {
 
     fn add_hidden(&mut self) {
         let plan = self.plan;
-        for path in &plan.profile.hide {
+        for path in plan.profile.hide.iter().filter(|path| !plan.is_above_visible(path)) {
             self.add(path, Rank::Hide, Source::Empty);
         }
         let lookups = lookup_sockets(&plan.profile.net);

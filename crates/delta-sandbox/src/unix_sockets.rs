@@ -42,7 +42,7 @@ pub(crate) fn bound_sockets() -> Vec<PathBuf> {
         let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
         sockets.extend(entries.map(|entry| entry.path()));
     }
-    // A socket in a directory that this user cannot list can be reached all the same.
+    // A socket in a directory that this user cannot list may still be reachable.
     sockets.extend(
         names.iter().filter(|name| name.is_absolute()).filter_map(|name| name.canonicalize().ok()),
     );

@@ -99,7 +99,7 @@ impl Engine<'_> {
         run.start_writeback();
         let (launch, finished) = self.run_tool(run, call, tool, invocation, &stem)?;
         let SandboxOutcome { result: sandbox, execution: sandbox_execution } =
-            self.sandbox_outcome(tool, &invocation.argv, &launch, &finished);
+            self.sandbox_outcome(run, tool, &invocation.argv, &launch, &finished);
         let hint = sandbox_execution.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
         let dir = format!(".delta/{}/io/tool_executions", run.id);
         let observation = render_observation(
@@ -128,15 +128,15 @@ impl Engine<'_> {
         if let Some(image) = &observation.image {
             image.store(&run.dir)?;
         }
-        let duration_ms = duration_millis(finished.duration);
-        record_observation(run, call, observation, duration_ms, Some(execution), sandbox);
+        let outcome = CallOutcome {
+            duration_ms: duration_millis(finished.duration),
+            execution: Some(execution),
+            sandbox,
+            result: tool.run_result(&finished.end, &observation),
+        };
+        record_observation(run, call, observation, outcome);
         hook_result?;
-        match &finished.end {
-            ProcessEnd::NotStarted { reason, .. } => {
-                self.report_tool_not_started(run, call, reason)
-            }
-            _ => Ok(()),
-        }
+        self.report_tool_not_started(run, call, &finished.end)
     }
 
     /// Reports a tool that could not be started to on_error.
@@ -144,8 +144,9 @@ impl Engine<'_> {
         &self,
         run: &mut Run,
         call: &PendingCall,
-        reason: &str,
+        end: &ProcessEnd,
     ) -> Result<(), EngineError> {
+        let ProcessEnd::NotStarted { reason, .. } = end else { return Ok(()) };
         let message = format!("the tool {} could not be started: {reason}", call.tool);
         let input = HookInput::for_error("tool_not_started", &message)
             .with_entry("call_id", &call.id)
@@ -175,6 +176,7 @@ impl Engine<'_> {
             .launch_in(sandbox.filter(|_| tool.mcp.is_none()), call.iteration, &tool.pass_env, env)
             .with_background(tool.background)
             .with_call_limits();
+        let inline_bytes = if tool.output == ToolOutput::File { 0 } else { INLINE_BYTES };
         let directory = run.records.dir("tool_executions");
         let run_dir = run.dir.to_string_lossy().into_owned();
         // This version, whatever `delta` in PATH is.
@@ -185,9 +187,9 @@ impl Engine<'_> {
             context: &launch,
             stdin: invocation.stdin.as_bytes(),
             timeout: Duration::from_millis(tool.timeout_ms),
-            spool: Some(SpoolFiles { dir: &directory, stem, inline_bytes: INLINE_BYTES }),
+            spool: Some(SpoolFiles { dir: &directory, stem, inline_bytes }),
             excerpt_bytes: tool.max_output_bytes,
-            capture_whole: tool.output == ToolOutput::Image,
+            capture_whole: matches!(tool.output, ToolOutput::Image | ToolOutput::Json),
             // Another run may have a call with the same id.
             marks: &[("RUN_DIR", &run_dir), ("DELTA_CALL_ID", &call.id)],
         };
@@ -206,7 +208,7 @@ impl Engine<'_> {
         }
         let observer: Option<process::OutputObserver<'_>> = if self.is_live {
             Some(&mut |piece| {
-                if tool.output == ToolOutput::Text || piece.is_stderr {
+                if tool.output.is_text() || piece.is_stderr {
                     run.notify(RunNotice::OutputPiece(&piece));
                 }
             })
@@ -238,20 +240,22 @@ impl Engine<'_> {
         for (stream, heading) in
             [("stdout", "printed until then"), ("stderr", "printed to stderr until then")]
         {
-            if stream == "stdout" && tool.is_some_and(|tool| tool.output == ToolOutput::Image) {
+            if stream == "stdout" && tool.is_some_and(|tool| !tool.output.is_text()) {
                 continue;
             }
             let path = execution.and_then(|name| {
                 Some(run.dir.join(name.strip_suffix("json")?).with_extension(stream))
             });
             let tail = path.and_then(|path| read_tail(&path, DEAD_CALL_TAIL_BYTES).ok());
-            if let Some(tail) = tail.filter(|tail| !tail.is_empty()) {
+            if let Some(tail) = tail.filter(|tail| !tail.is_empty() && !tail.contains(&0)) {
                 text.push_str(&format!("\n[{heading}]\n{}", String::from_utf8_lossy(&tail)));
             }
         }
         let observation = Observation { text, ..Observation::default() };
         let (observation, hook_result) = self.filter_observation(run, call, observation);
-        record_observation(run, call, observation, 0, execution.map(str::to_owned), None);
+        let execution = execution.map(str::to_owned);
+        let outcome = CallOutcome { execution, ..CallOutcome::default() };
+        record_observation(run, call, observation, outcome);
         hook_result
     }
 
@@ -259,7 +263,7 @@ impl Engine<'_> {
     pub(super) fn refuse_call(&self, run: &mut Run, call: &PendingCall, reason: String) {
         record_unstarted_request(run, call);
         let observation = Observation { text: reason, ..Observation::default() };
-        record_observation(run, call, observation, 0, None, None);
+        record_observation(run, call, observation, CallOutcome::default());
     }
 
     fn finish_run(
@@ -337,7 +341,7 @@ impl Engine<'_> {
     ) -> Result<(), EngineError> {
         let observation =
             Observation { text: response, exit_code: Some(0), ..Observation::default() };
-        record_observation(run, call, observation, 0, None, None);
+        record_observation(run, call, observation, CallOutcome::default());
         run.commit()?;
         ask_human::clear_interaction(&run.dir);
         Ok(())
@@ -365,14 +369,23 @@ fn unstarted_request(call: &PendingCall) -> ActionRequest {
     }
 }
 
+/// What a call has besides its observation.
+#[derive(Default)]
+struct CallOutcome {
+    duration_ms: u64,
+    execution: Option<String>,
+    sandbox: Option<Box<CallSandbox>>,
+    /// The result of the run, if the call ends it.
+    result: Option<Json>,
+}
+
 fn record_observation(
     run: &mut Run,
     call: &PendingCall,
     observation: Observation,
-    duration_ms: u64,
-    execution: Option<String>,
-    sandbox: Option<Box<CallSandbox>>,
+    outcome: CallOutcome,
 ) {
+    let CallOutcome { duration_ms, execution, sandbox, result } = outcome;
     run.record(Payload::ActionResult(Box::new(ActionResult {
         iteration: call.iteration,
         call_id: call.id.clone(),
@@ -386,7 +399,7 @@ fn record_observation(
         ended_background: observation.left.ended,
         left_running: observation.left.running,
         sandbox,
-        result: None,
+        result,
     })));
 }
 
