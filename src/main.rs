@@ -66,6 +66,7 @@ mod rollback;
 mod run;
 mod run_supervisor;
 mod schema;
+mod served_output;
 mod show;
 mod skill;
 mod stage;
