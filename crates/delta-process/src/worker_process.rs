@@ -145,8 +145,11 @@ mod tests {
     }
 
     fn wait(mut worker: WorkerProcess) -> Vec<u8> {
+        let mut output = worker.read_output().unwrap();
         worker.child.wait().unwrap();
-        worker.poll_end().unwrap().unwrap()
+        assert!(worker.has_ended().unwrap());
+        output.extend(worker.read_output().unwrap());
+        output
     }
 
     #[test]
