@@ -128,6 +128,17 @@ pub struct Impersonators {
     pub human: Box<dyn HumanPrompt>,
 }
 
+/// Where the prices are that the limits of a run need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PricePolicy {
+    /// In the agent or the price file.
+    Required,
+    /// There, or in the run; opening the budget checks it.
+    Recorded,
+    /// The LLM is not called.
+    Free,
+}
+
 impl PreparedAgent {
     /// Reads what the agent needs from its environment. `workspace` is `None` if the run will create a new one. Creates and
     /// changes nothing.
@@ -137,7 +148,17 @@ impl PreparedAgent {
         options: &RunOptions,
     ) -> Result<Self, CommandFailure> {
         let enclosing = budget::enclosing_ledgers()?;
-        Self::prepare(agent, workspace, options, enclosing, true)
+        Self::prepare(agent, workspace, options, enclosing, PricePolicy::Required)
+    }
+
+    /// Like [`PreparedAgent::new`], for a run that exists and may have recorded the prices that its limits need.
+    pub fn for_existing_run(
+        agent: Agent,
+        workspace: &Path,
+        options: &RunOptions,
+    ) -> Result<Self, CommandFailure> {
+        let enclosing = budget::enclosing_ledgers()?;
+        Self::prepare(agent, Some(workspace), options, enclosing, PricePolicy::Recorded)
     }
 
     /// Returns the agent if [`PreparedAgent::new`] would succeed; prints nothing.
@@ -157,7 +178,7 @@ impl PreparedAgent {
         options: &RunOptions,
     ) -> Result<Self, CommandFailure> {
         agent.limits = Limits::default();
-        Self::prepare(agent, workspace, options, Vec::new(), false)
+        Self::prepare(agent, workspace, options, Vec::new(), PricePolicy::Free)
     }
 
     fn prepare(
@@ -165,13 +186,14 @@ impl PreparedAgent {
         workspace: Option<&Path>,
         options: &RunOptions,
         enclosing_ledgers: Vec<Ledger>,
-        calls_llm: bool,
+        prices: PricePolicy,
     ) -> Result<Self, CommandFailure> {
         let skill_notes =
             skill::offer_project_skills(&mut agent, workspace, options.project_skills)?;
         options.print_notes(&skill_notes);
         options.approvals.check(&agent)?;
         let sandbox_policy = options.sandbox.policy()?;
+        let calls_llm = prices != PricePolicy::Free;
         let bounds = options.limits.bounds().or(agent.bounds);
         let limits = options.limits.limits().or(agent.limits);
         let nesting = budget::nesting(&bounds)?;
@@ -192,7 +214,10 @@ impl PreparedAgent {
             };
             let prepared = setup.prepare(&mut layers)?;
             let base_url = prepared.as_ref().map_or("", PreparedEndpoint::base_url);
-            price_source::check_prices(&mut agent, base_url, limits, &enclosing_ledgers)?;
+            let missing = price_source::apply_price_file(&mut agent.llm, base_url)?;
+            if prices == PricePolicy::Required {
+                budget::check_limits(&agent, limits, &enclosing_ledgers, missing.as_deref())?;
+            }
             prepared
         } else {
             None
@@ -348,7 +373,8 @@ impl PreparedAgent {
             .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run)?;
         let mut result = RunResult::from_state(run.state())
-            .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?;
+            .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?
+            .with_tree(&run.dir, run.state());
         result.follows_progress = options.result_follows_progress();
         print_next_steps(options, run, &result);
         Ok(result)

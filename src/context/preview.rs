@@ -152,7 +152,8 @@ impl PreviewSetup {
     fn first_request(&self, message: &str) -> Result<FirstRequest, CommandFailure> {
         let cancel = run_preparation::install_cancel()?;
         let mut state = RunState::default();
-        state.conversation.push_user_message(&self.secrets.redact(message));
+        let template = self.agent.context.task_template();
+        state.conversation.push_user_message_with(&self.secrets.redact(message), &[], template);
         let launch = |generator: &ContextProgram| {
             let mark = (context::GENERATOR_MARK.0, context::GENERATOR_MARK.1.to_owned());
             let mut launch = self.environment.launch(1, &generator.pass_env, [mark]);

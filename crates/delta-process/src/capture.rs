@@ -32,7 +32,7 @@ pub struct OutputCapture {
     /// The last half of the excerpt; empty when the whole stream fits in the excerpt.
     pub tail: Vec<u8>,
     /// The spool file, for a stream that is larger than [`SpoolFiles::inline_bytes`](super::SpoolFiles::inline_bytes)
-    /// or not UTF-8.
+    /// or not text: with a NUL, or not UTF-8.
     pub file: Option<PathBuf>,
     /// The CRC-32 of the spool file.
     pub crc: Option<u32>,
@@ -220,7 +220,9 @@ impl CaptureSink {
 
     fn finish(mut self) -> OutputCapture {
         let is_small_text = self.memory.as_ref().is_some_and(|memory| {
-            memory.len() <= self.inline_bytes && std::str::from_utf8(memory).is_ok()
+            memory.len() <= self.inline_bytes
+                && !memory.contains(&0)
+                && std::str::from_utf8(memory).is_ok()
         });
         let file = if is_small_text {
             self.remove_spool()

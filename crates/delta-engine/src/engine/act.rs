@@ -10,6 +10,8 @@ use delta_agent::tool::observation::{Observation, render_observation};
 use delta_agent::tool::{Tool, ToolOutput, invocation::ToolInvocation};
 use delta_base::durable;
 use delta_base::time::Timestamp;
+use delta_mcp::holder::{HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE};
+use delta_mcp::server_task::{CALL_ID_VARIABLE, task_record_path};
 use delta_process::{
     self as process, INLINE_BYTES, LaunchContext, ProcessCommand, ProcessEnd, ProcessResult,
     SpoolFiles,
@@ -97,7 +99,7 @@ impl Engine<'_> {
         run.start_writeback();
         let (launch, finished) = self.run_tool(run, call, tool, invocation, &stem)?;
         let SandboxOutcome { result: sandbox, execution: sandbox_execution } =
-            self.sandbox_outcome(tool, &invocation.argv, &launch, &finished);
+            self.sandbox_outcome(run, tool, &invocation.argv, &launch, &finished);
         let hint = sandbox_execution.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
         let dir = format!(".delta/{}/io/tool_executions", run.id);
         let observation = render_observation(
@@ -126,15 +128,15 @@ impl Engine<'_> {
         if let Some(image) = &observation.image {
             image.store(&run.dir)?;
         }
-        let duration_ms = duration_millis(finished.duration);
-        record_observation(run, call, observation, duration_ms, Some(execution), sandbox);
+        let outcome = CallOutcome {
+            duration_ms: duration_millis(finished.duration),
+            execution: Some(execution),
+            sandbox,
+            result: tool.run_result(&finished.end, &observation),
+        };
+        record_observation(run, call, observation, outcome);
         hook_result?;
-        match &finished.end {
-            ProcessEnd::NotStarted { reason, .. } => {
-                self.report_tool_not_started(run, call, reason)
-            }
-            _ => Ok(()),
-        }
+        self.report_tool_not_started(run, call, &finished.end)
     }
 
     /// Reports a tool that could not be started to on_error.
@@ -142,8 +144,9 @@ impl Engine<'_> {
         &self,
         run: &mut Run,
         call: &PendingCall,
-        reason: &str,
+        end: &ProcessEnd,
     ) -> Result<(), EngineError> {
+        let ProcessEnd::NotStarted { reason, .. } = end else { return Ok(()) };
         let message = format!("the tool {} could not be started: {reason}", call.tool);
         let input = HookInput::for_error("tool_not_started", &message)
             .with_entry("call_id", &call.id)
@@ -163,12 +166,17 @@ impl Engine<'_> {
         let vars = self.environment.vars();
         let env = tool.env.iter().map(|(name, value)| (name.as_str(), vars.expand_text(value)));
         let env = env.chain([("DELTA_CALL_ID", call.id.clone())]);
+        let env = env.chain(tool.mcp.as_ref().map(|_| (CALL_ID_VARIABLE, call.id.clone())));
         let sandbox = self.environment.sandbox().and_then(|run| run.of_tool(&tool.name));
+        // The server is in the sandbox, and the command that talks to it is delta's own.
+        let server_sandbox = sandbox.filter(|_| tool.mcp.is_some());
+        let env = env.chain(server_sandbox.map(|_| (HOLDER_VARIABLE, HOLDER_REQUIRED.to_owned())));
         let launch = self
             .environment
-            .launch_in(sandbox, call.iteration, &tool.pass_env, env)
+            .launch_in(sandbox.filter(|_| tool.mcp.is_none()), call.iteration, &tool.pass_env, env)
             .with_background(tool.background)
             .with_call_limits();
+        let inline_bytes = if tool.output == ToolOutput::File { 0 } else { INLINE_BYTES };
         let directory = run.records.dir("tool_executions");
         let run_dir = run.dir.to_string_lossy().into_owned();
         // This version, whatever `delta` in PATH is.
@@ -179,9 +187,9 @@ impl Engine<'_> {
             context: &launch,
             stdin: invocation.stdin.as_bytes(),
             timeout: Duration::from_millis(tool.timeout_ms),
-            spool: Some(SpoolFiles { dir: &directory, stem, inline_bytes: INLINE_BYTES }),
+            spool: Some(SpoolFiles { dir: &directory, stem, inline_bytes }),
             excerpt_bytes: tool.max_output_bytes,
-            capture_whole: tool.output == ToolOutput::Image,
+            capture_whole: matches!(tool.output, ToolOutput::Image | ToolOutput::Json),
             // Another run may have a call with the same id.
             marks: &[("RUN_DIR", &run_dir), ("DELTA_CALL_ID", &call.id)],
         };
@@ -189,8 +197,9 @@ impl Engine<'_> {
         run.commit()?;
         if let Some(mcp) = &tool.mcp {
             let launch = self.environment.launch(call.iteration, &[], []).with_call_limits();
-            // Without a holder, the command starts the server for itself, and reports why that fails.
-            if let Err(reason) = self.ensure_mcp_holder(&mcp.server, &run.dir, launch) {
+            // Without a holder, the command reports that, or starts a server without a sandbox for itself.
+            let ensured = self.ensure_mcp_holder(&mcp.server, &run.dir, launch, server_sandbox);
+            if let Err(reason) = ensured {
                 run.notify(RunNotice::Warning(&format!(
                     "the process that holds the MCP server {} could not be started: {reason}",
                     mcp.server
@@ -199,7 +208,7 @@ impl Engine<'_> {
         }
         let observer: Option<process::OutputObserver<'_>> = if self.is_live {
             Some(&mut |piece| {
-                if tool.output == ToolOutput::Text || piece.is_stderr {
+                if tool.output.is_text() || piece.is_stderr {
                     run.notify(RunNotice::OutputPiece(&piece));
                 }
             })
@@ -210,7 +219,8 @@ impl Engine<'_> {
         Ok((launch, finished))
     }
 
-    /// Settles a call whose engine died. It does not run again unless its tool is idempotent.
+    /// Settles a call whose engine died. It does not run again unless its tool is idempotent, or it became a task of an
+    /// MCP server, for whose result its command then asks.
     pub(super) fn settle_dead_call(
         &mut self,
         run: &mut Run,
@@ -218,7 +228,7 @@ impl Engine<'_> {
         execution: Option<&str>,
     ) -> Result<(), EngineError> {
         let tool = self.agent.tool(&call.tool);
-        if tool.is_some_and(|tool| tool.idempotent)
+        if tool.is_some_and(|tool| tool.idempotent || has_task_record(run, tool, call))
             && let CallPlan::Start(invocation) =
                 plan_call(self.agent, run.state(), call, self.environment.vars())
         {
@@ -230,20 +240,22 @@ impl Engine<'_> {
         for (stream, heading) in
             [("stdout", "printed until then"), ("stderr", "printed to stderr until then")]
         {
-            if stream == "stdout" && tool.is_some_and(|tool| tool.output == ToolOutput::Image) {
+            if stream == "stdout" && tool.is_some_and(|tool| !tool.output.is_text()) {
                 continue;
             }
             let path = execution.and_then(|name| {
                 Some(run.dir.join(name.strip_suffix("json")?).with_extension(stream))
             });
             let tail = path.and_then(|path| read_tail(&path, DEAD_CALL_TAIL_BYTES).ok());
-            if let Some(tail) = tail.filter(|tail| !tail.is_empty()) {
+            if let Some(tail) = tail.filter(|tail| !tail.is_empty() && !tail.contains(&0)) {
                 text.push_str(&format!("\n[{heading}]\n{}", String::from_utf8_lossy(&tail)));
             }
         }
         let observation = Observation { text, ..Observation::default() };
         let (observation, hook_result) = self.filter_observation(run, call, observation);
-        record_observation(run, call, observation, 0, execution.map(str::to_owned), None);
+        let execution = execution.map(str::to_owned);
+        let outcome = CallOutcome { execution, ..CallOutcome::default() };
+        record_observation(run, call, observation, outcome);
         hook_result
     }
 
@@ -251,7 +263,7 @@ impl Engine<'_> {
     pub(super) fn refuse_call(&self, run: &mut Run, call: &PendingCall, reason: String) {
         record_unstarted_request(run, call);
         let observation = Observation { text: reason, ..Observation::default() };
-        record_observation(run, call, observation, 0, None, None);
+        record_observation(run, call, observation, CallOutcome::default());
     }
 
     fn finish_run(
@@ -329,7 +341,7 @@ impl Engine<'_> {
     ) -> Result<(), EngineError> {
         let observation =
             Observation { text: response, exit_code: Some(0), ..Observation::default() };
-        record_observation(run, call, observation, 0, None, None);
+        record_observation(run, call, observation, CallOutcome::default());
         run.commit()?;
         ask_human::clear_interaction(&run.dir);
         Ok(())
@@ -357,14 +369,23 @@ fn unstarted_request(call: &PendingCall) -> ActionRequest {
     }
 }
 
+/// What a call has besides its observation.
+#[derive(Default)]
+struct CallOutcome {
+    duration_ms: u64,
+    execution: Option<String>,
+    sandbox: Option<Box<CallSandbox>>,
+    /// The result of the run, if the call ends it.
+    result: Option<Json>,
+}
+
 fn record_observation(
     run: &mut Run,
     call: &PendingCall,
     observation: Observation,
-    duration_ms: u64,
-    execution: Option<String>,
-    sandbox: Option<Box<CallSandbox>>,
+    outcome: CallOutcome,
 ) {
+    let CallOutcome { duration_ms, execution, sandbox, result } = outcome;
     run.record(Payload::ActionResult(Box::new(ActionResult {
         iteration: call.iteration,
         call_id: call.id.clone(),
@@ -378,8 +399,14 @@ fn record_observation(
         ended_background: observation.left.ended,
         left_running: observation.left.running,
         sandbox,
-        result: None,
+        result,
     })));
+}
+
+/// Whether the call became a task of an MCP server.
+fn has_task_record(run: &Run, tool: &Tool, call: &PendingCall) -> bool {
+    tool.mcp.is_some()
+        && durable::is_file_no_follow(&task_record_path(&run.dir.join(HOLDER_DIR), &call.id))
 }
 
 /// What the record of a process says about its run.

@@ -123,6 +123,12 @@ pub static LLM_MAPPING: MappingSchema = MappingSchema {
             DefaultValue::Boolean(false),
             "Whether to send the reasoning of earlier replies back.",
         ),
+        KeySchema::with_default(
+            "strip_think",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(false),
+            "Whether a text that begins with `<think>...</think>` loses that part, which becomes the reasoning.",
+        ),
         KeySchema::optional(
             "temperature",
             ValueShape::Number(0.0, 2.0),
@@ -220,6 +226,8 @@ pub struct LlmConfig {
     pub pricing: Option<Pricing>,
     /// Whether to send the reasoning of earlier replies back.
     pub echo_reasoning: bool,
+    /// Whether the reasoning at the beginning of a text is taken out of it.
+    pub strip_think: bool,
     /// The other keys of the request body, in the order of the file.
     pub body: Map<String, Json>,
     /// Whether `max_tokens` of the body is not from agent.yaml.
@@ -396,6 +404,7 @@ impl LlmConfig {
             sets_max_retries: fields.non_null("max_retries").is_some(),
             pricing,
             echo_reasoning: fields.boolean("echo_reasoning"),
+            strip_think: fields.boolean("strip_think"),
             body: read_body(doc, fields),
             has_default_max_tokens: false,
         };
