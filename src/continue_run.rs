@@ -411,7 +411,7 @@ impl ClaimedRun {
             run.notify(RunNotice::Warning(&text));
             run.record(run.state().engine_end(&run.id, RunStatus::Interrupted));
         }
-        stage.record_finished_apply(&mut run);
+        stage.record_ended_apply(&mut run);
         Ok(run)
     }
 
@@ -426,7 +426,6 @@ impl ClaimedRun {
     ) -> Result<RunResult, CommandFailure> {
         self.enter_stage(workspace, &options.env_files)?;
         let stage = self.process_stage(workspace, agent, &cancel)?;
-        let sandbox = agent.prepare_sandbox(&self.dir, workspace)?;
         record::unpack_records(&self.dir)?;
         if !self.folded.end.is_sealed()
             && let Err(missing) = operator_state::seal_key()
@@ -434,6 +433,8 @@ impl ClaimedRun {
             operator_state::print_unsealed_note(options, &missing.reason());
         }
         let budget = agent.open_budget(&self.id, &self.dir, options, self.folded.spent, &cancel)?;
+        // Inner runs write the budget.
+        let sandbox = agent.prepare_sandbox(&self.dir, workspace)?;
         let observer =
             run_preparation::open_run_observer(options, &self.dir, self.state(), &cancel)?;
         let last_start = self.start.clone();

@@ -29,6 +29,8 @@ mod discard;
 mod run_options;
 mod run_preparation;
 mod sandbox_check;
+mod sandbox_command;
+mod sandbox_exec;
 mod sandbox_options;
 mod sandbox_preparation;
 mod export;
@@ -159,7 +161,7 @@ enum DeltaCommand {
     #[command(subcommand)]
     Skill(skill::SkillCommand),
     #[command(subcommand)]
-    Sandbox(sandbox_check::SandboxCommand),
+    Sandbox(sandbox_command::SandboxCommand),
     /// Trust a .env file, a run that others made, or an endpoint with your keys
     Trust(Box<trust::TrustArgs>),
     /// List the models that your endpoints offer, and their prices
@@ -257,7 +259,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             tool::ToolCommand::Lint(args) => lint::lint_command(args),
         },
         DeltaCommand::Skill(command) => skill::skill_command(&command),
-        DeltaCommand::Sandbox(command) => sandbox_check::sandbox_command(&command),
+        DeltaCommand::Sandbox(command) => sandbox_command::sandbox_command(&command),
         DeltaCommand::Trust(args) => trust::trust_command(&args),
         DeltaCommand::Config(args) => operator_config::config_command(&args),
         DeltaCommand::ToolExpand(args) => tool::expand_command(&args),

@@ -17,7 +17,6 @@ use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
-use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::random;
 use delta_base::shell_quote::shell_quote;
@@ -157,10 +156,12 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     if args.stage {
         stage::check_can_stage(choice.path())?;
     }
+    let is_new = !choice.path().is_some_and(Path::exists);
     let workspace = choice.open(&agent.agent)?;
     loop {
         match create_run_dir(args.run_id.as_ref(), &workspace) {
             Ok(new_run) => {
+                let new_run = NewRun { has_new_workspace: is_new, ..new_run };
                 let id = new_run.id.clone();
                 let result = start_run(args, new_run, message, &agent, &workspace, cancel);
                 return result.map_err(|failure| failure.with_run_id(&id));
@@ -236,6 +237,8 @@ pub struct NewRun {
     pub id: RunId,
     pub dir: PathBuf,
     pub ownership: Ownership,
+    /// Whether the workspace was created for it.
+    pub has_new_workspace: bool,
 }
 
 fn start_run(
@@ -246,7 +249,7 @@ fn start_run(
     workspace: &Workspace,
     cancel: CancelToken,
 ) -> Result<RunResult, CommandFailure> {
-    let NewRun { id, dir, ownership } = new_run;
+    let NewRun { id, dir, ownership, has_new_workspace } = new_run;
     let options = &args.options;
     let mut stage = None;
     let ownership = if args.stage {
@@ -264,8 +267,7 @@ fn start_run(
     let sealer = operator_state::new_sealer(&id, options)?;
     let mut run = Run::create(id, &dir, ownership, secrets, time::current_time, observer, sealer)?;
     let sandbox = agent.prepare_sandbox(&dir, workspace).inspect_err(|_| {
-        // Nothing is left of a run that may not begin.
-        let _ = durable::remove_dir_all_no_follow(&dir);
+        workspace.remove_unbegun_run(&dir, has_new_workspace);
     })?;
     let mut start = agent.engine_start(&run, workspace, options, agent_copy, sandbox.as_deref());
     start.config.stage = stage;
@@ -309,7 +311,7 @@ fn open_page(run: &mut Run, options: &RunOptions, cancel: &CancelToken) {
 }
 
 /// The run that started this process as a tool, hook or generator.
-fn parent_run() -> Option<ParentRun> {
+pub fn parent_run() -> Option<ParentRun> {
     let run_dir = process_environment::variable("RUN_DIR")?;
     // In a hook the variable has the id of the hook, not of a call.
     let is_hook = process_environment::variable(HOOK_NAME_VARIABLE).is_some();
@@ -398,7 +400,9 @@ pub fn create_run_dir(
             .cloned()
             .unwrap_or_else(|| RunId::new(time::current_time(), random::random_bytes()));
         match workspace.create_run(&id) {
-            Ok((dir, ownership)) => return Ok(NewRun { id, dir, ownership }),
+            Ok((dir, ownership)) => {
+                return Ok(NewRun { id, dir, ownership, has_new_workspace: false });
+            }
             Err(WorkspaceError::RunExists { .. }) if requested_id.is_none() => {}
             Err(error) => return Err(error),
         }

@@ -144,7 +144,7 @@ fn read_chosen_policy(
             let names = [WORKSPACE_PROFILE, READER_PROFILE, OFF_PROFILE];
             let message = format!("{origin}: there is no sandbox `{text}`");
             let help = format!(
-                "{}; a file is named by its path, such as ./{text}.yaml",
+                "name a file by its path, such as ./{text}.yaml; {}",
                 suggest::did_you_mean(text, names)
             );
             Err(CommandFailure::config(message, help))

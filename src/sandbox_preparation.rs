@@ -1,12 +1,15 @@
 //! Prepares the sandboxes of a run, and reports the ones that cannot be enforced.
 
 use super::failure::CommandFailure;
-use super::{operator_state, process_environment};
+use super::sandbox_options::SandboxOptions;
+use super::{operator_state, process_environment, run, run_preparation};
 use delta_agent::agent::Agent;
 use delta_agent::run_sandbox::{
     OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup,
 };
 use delta_base::hex::sha256_hex;
+use delta_llm::llm::ModelSelection;
+use delta_run::run_tree;
 use delta_shell::EngineVars;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +29,22 @@ pub fn prepare_run_sandbox(
     }
     let setup = sandbox_setup(vars, policy)?;
     RunSandbox::prepare(agent, setup).map_err(report_failure)
+}
+
+/// The guarantees of a new agent's sandboxes that do not hold on this machine, with commas, and the first reason; `None` if a
+/// run would start, or would not for another reason.
+pub fn find_missing_guarantees(home: &Path) -> Option<(String, String)> {
+    let models = ModelSelection::without_llm();
+    let agent = Agent::load(home, &models, &run_preparation::read_import_path()).ok()?;
+    let cwd = agent.home.clone();
+    let vars = EngineVars { agent_home: agent.home.clone(), cwd, run_dir: PathBuf::new() };
+    let policy = SandboxOptions::default().policy().ok()?;
+    let setup = sandbox_setup(vars, policy).ok()?;
+    let SandboxProblem::Missing(missing) = RunSandbox::prepare(&agent, setup).err()?.problem else {
+        return None;
+    };
+    let names: Vec<&str> = missing.iter().map(|one| one.guarantee.name()).collect();
+    Some((names.join(","), missing.first()?.reason.clone()))
 }
 
 /// What sandboxes are prepared from in this process.
@@ -49,6 +68,9 @@ pub fn sandbox_setup(
         program,
         home: home.filter(|home| home != Path::new("/")),
         key_files: operator_state::key_paths(),
+        enclosing_runs: run::parent_run()
+            .map(|parent| run_tree::find_enclosing_runs(Path::new(&parent.run_dir)))
+            .unwrap_or_default(),
         temp_dir,
         key: key[..16].to_owned(),
         policy,
@@ -87,6 +109,7 @@ pub fn report_failure(failure: SandboxFailure) -> CommandFailure {
         SandboxProblem::RemoteServer => Some(
             "run the agent without a sandbox of the operator, or without this server".to_owned(),
         ),
+        SandboxProblem::Scratch(error) => Some(error.help()),
         SandboxProblem::Other(_) => Some("`delta sandbox check` prints what holds here".to_owned()),
     };
     CommandFailure::config(message, hint)

@@ -78,6 +78,8 @@ mod run_tree;
 mod runs;
 mod run_selection;
 mod sandbox;
+mod sandbox_defaults;
+mod sandbox_runs;
 mod schemas;
 mod security;
 mod shells;

@@ -4,11 +4,13 @@ use crate::agent::Agent;
 use crate::child_environment::EnvMap;
 use delta_process::SandboxEntry;
 use delta_run::event::{PolicySource, ProfileRecord, SandboxRecord};
+use delta_run::ledger::LEDGER_FILES;
+use delta_run::run_tree;
 use delta_sandbox::{
     DeclaredProfile, EnvAccess, EnvFilter, Guarantee, MissingGuarantee, NetAccess, NetworkReport,
     PrepareContext, PreparedSandbox, ProxySettings, ReadAccess, ResolutionProblem, ResolvedSandbox,
-    SandboxError, SandboxLimits, SandboxPlaces, SandboxProfile, SandboxScratch, describe_profile,
-    prepare, probe, resolve_profile,
+    SandboxError, SandboxLimits, SandboxPlaces, SandboxProfile, SandboxScratch, ScratchError,
+    describe_profile, prepare, probe, resolve_profile,
 };
 use delta_shell::EngineVars;
 use serde_json::{Map, Value as Json, json};
@@ -52,6 +54,8 @@ pub struct SandboxSetup {
     pub home: Option<PathBuf>,
     /// The operator's files with keys.
     pub key_files: Vec<PathBuf>,
+    /// The directories of the runs that started this process, innermost first.
+    pub enclosing_runs: Vec<PathBuf>,
     /// The directory for temporary files.
     pub temp_dir: PathBuf,
     /// A name that no other process uses at the same time.
@@ -89,6 +93,8 @@ pub enum SandboxProblem {
     Missing(Vec<MissingGuarantee>),
     /// It is an MCP server with a URL, and the operator limits the network.
     RemoteServer,
+    /// The directory for what is thrown away cannot be created.
+    Scratch(ScratchError),
     /// Anything else.
     Other(String),
 }
@@ -108,6 +114,7 @@ impl fmt::Display for SandboxFailure {
             SandboxProblem::RemoteServer => {
                 write!(f, "{label} has a `url`, which the operator's sandbox does not cover")
             }
+            SandboxProblem::Scratch(error) => write!(f, "the sandbox of {label}: {error}"),
             SandboxProblem::Other(reason) => write!(f, "the sandbox of {label}: {reason}"),
         }
     }
@@ -168,13 +175,30 @@ impl RunSandbox {
         setup: SandboxSetup,
     ) -> Result<Option<Arc<Self>>, SandboxFailure> {
         let uses = collect_uses(agent, &setup.policy)?;
-        if uses.is_empty() {
-            return Ok(None);
-        }
+        if uses.is_empty() { Ok(None) } else { Self::prepare_uses(uses, setup).map(Some) }
+    }
+
+    /// Prepares the sandbox for a command outside of a run; [`RunSandbox::of_tool`] has it under `label`. `declared` is `None`
+    /// for the operator's profiles alone.
+    ///
+    /// # Errors
+    /// It cannot be enforced.
+    pub fn prepare_one(
+        label: &str,
+        declared: Option<DeclaredProfile>,
+        setup: SandboxSetup,
+    ) -> Result<Arc<Self>, SandboxFailure> {
+        let subject = SandboxSubject { label: label.to_owned(), place: None };
+        let role = SandboxRole::Tool(label.to_owned());
+        Self::prepare_uses(vec![SandboxUse { subject, role, declared }], setup)
+    }
+
+    fn prepare_uses(
+        uses: Vec<SandboxUse>,
+        setup: SandboxSetup,
+    ) -> Result<Arc<Self>, SandboxFailure> {
         let scratch = SandboxScratch::create(&setup.temp_dir, &setup.key).map_err(|error| {
-            let reason =
-                format!("could not create a directory in {}: {error}", setup.temp_dir.display());
-            let problem = SandboxProblem::Other(reason);
+            let problem = SandboxProblem::Scratch(error);
             SandboxFailure { subject: uses[0].subject.clone(), problem }
         })?;
         let machine = probe(&setup.program);
@@ -217,7 +241,7 @@ impl RunSandbox {
                 SandboxRole::Hook(hook) => drop(record.hooks.insert(hook.to_owned(), name)),
             }
         }
-        Ok(Some(Arc::new(Self { profiles, record, setup, scratch })))
+        Ok(Arc::new(Self { profiles, record, setup, scratch }))
     }
 
     /// What ENGINE_START records.
@@ -240,6 +264,11 @@ impl RunSandbox {
             warnings.extend(new);
         }
         warnings
+    }
+
+    /// The guarantees of a profile that do not hold and do not have to, with the reasons.
+    pub fn missing_of(&self, name: &str) -> Vec<(&'static str, String)> {
+        self.named(name).map(|sandbox| sandbox.missing()).unwrap_or_default()
     }
 
     /// The sandbox of a tool; `None` for none.
@@ -386,6 +415,8 @@ fn with_run_dir(mut profile: SandboxProfile, run_dir: &Path) -> SandboxProfile {
         entries.map(|entry| entry.path()).collect()
     };
     let mut keep = entries(run_dir);
+    // What inner runs write.
+    keep.retain(|path| !profile.write.contains(path));
     for path in std::mem::take(&mut profile.keep) {
         if run_dir.starts_with(&path) {
             keep.extend(entries(&path).into_iter().filter(|entry| !run_dir.starts_with(entry)));
@@ -422,10 +453,36 @@ fn resolve_use(
             Some(common) => common.intersection(&resolved),
         });
     }
-    common.ok_or_else(|| SandboxFailure {
+    let mut common = common.ok_or_else(|| SandboxFailure {
         subject: subject.clone(),
         problem: SandboxProblem::Other("it has no profile".to_owned()),
-    })
+    })?;
+    if common.profile.runs && !setup.vars.run_dir.as_os_str().is_empty() {
+        common.profile =
+            with_inner_runs(common.profile, &setup.vars.run_dir, &setup.enclosing_runs);
+    }
+    Ok(common)
+}
+
+/// The profile of a tool that starts runs: it creates their directories next to the one of this run, which stays read-only
+/// apart from what inner runs write there.
+fn with_inner_runs(
+    mut profile: SandboxProfile,
+    run_dir: &Path,
+    enclosing: &[PathBuf],
+) -> SandboxProfile {
+    let Some(control) = run_dir.parent() else { return profile };
+    // An error leaves the child unregistered, and nothing depends on that.
+    let _ = run_tree::create_children_file(run_dir);
+    profile.keep.retain(|path| path != control);
+    profile.keep.push(run_dir.to_owned());
+    profile.write.push(control.to_owned());
+    let lists = [run_dir.join(run_tree::CHILDREN_FILE)];
+    let ledgers = enclosing.iter().map(PathBuf::as_path).chain([run_dir]);
+    let ledgers = ledgers.flat_map(|dir| LEDGER_FILES.map(|name| dir.join(name)));
+    profile.write.extend(lists.into_iter().chain(ledgers).filter(|path| path.is_file()));
+    profile.keep.extend(enclosing.iter().filter(|dir| dir.starts_with(control)).cloned());
+    profile.normalized()
 }
 
 fn prepare_use(
@@ -441,7 +498,10 @@ fn prepare_use(
         subject: subject.clone(),
         problem: SandboxProblem::Other(reason),
     })?;
-    let visible = [setup.vars.agent_home.clone()];
+    // A command without an agent has no directory of one.
+    let agent_home = Some(setup.vars.agent_home.clone());
+    let visible: Vec<PathBuf> =
+        agent_home.into_iter().filter(|home| !home.as_os_str().is_empty()).collect();
     let context = PrepareContext {
         visible: &visible,
         proxies: &proxies,

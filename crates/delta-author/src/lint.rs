@@ -33,6 +33,7 @@ mod program_location;
 mod program_table;
 mod program_text;
 mod proposed_line;
+mod sandbox_use;
 mod shell_script;
 mod tool_definition;
 mod unset_variable;
@@ -74,7 +75,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 44] = [
+pub const LINT_RULES: [&str; 45] = [
     "load",
     "outdated",
     "option-injection",
@@ -97,6 +98,7 @@ pub const LINT_RULES: [&str; 44] = [
     "shadows-builtin",
     "no-key",
     "lost-session",
+    "no-sandbox",
     "timeout",
     "unused-approval",
     "loose-approval",
@@ -164,9 +166,15 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
     let tests = agent_test::load_tests(&home).err().unwrap_or_default();
     findings.extend(tests.diagnostics.into_iter().map(load_finding));
     let known_programs = KnownPrograms::default();
-    let mut linter =
-        Linter { home: &home, launch, known_programs, findings, allowed_rules: Vec::new() };
     let main = load_document(&home, "agent.yaml").or_else(|| load_document(&home, "config.yaml"));
+    let mut linter = Linter {
+        home: &home,
+        launch,
+        known_programs,
+        findings,
+        allowed_rules: Vec::new(),
+        expects_sandbox: main.as_ref().is_some_and(|main| !sandbox_use::has_default_sandbox(main)),
+    };
     if let Some(main) = &main {
         linter.lint_llm(main);
         linter.with_allowances(main, &main.root, |linter| {
@@ -328,6 +336,8 @@ struct Linter<'a> {
     findings: Vec<LintFinding>,
     /// The rules that the nodes around the current one allow to break.
     allowed_rules: Vec<String>,
+    /// Whether no tool has been reported yet that has no `sandbox`, and the agent has none for all.
+    expects_sandbox: bool,
 }
 
 impl Linter<'_> {
@@ -427,6 +437,7 @@ impl Linter<'_> {
             }
         }
         tool_definition::check_definition(&subject, self);
+        sandbox_use::check_sandbox_use(&subject, self);
         program_location::check_programs(&subject, self);
         option_injection::check_option_injection(&subject, self);
         program_text::check_program_text(&subject, self);

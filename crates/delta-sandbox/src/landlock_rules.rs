@@ -138,8 +138,13 @@ fn create_rules(plan: &NamespacePlan) -> io::Result<OwnedFd> {
     };
     // What is listed or has to be visible can be in a home directory that is hidden.
     for path in roots.iter().chain(&plan.visible) {
+        let is_visible = plan.visible.contains(path);
         let home = hidden_home.filter(|home| home.starts_with(path));
-        let hidden = profile.hide.iter().chain(&devices).chain(home);
+        let hide = profile.hide.iter().filter(|hidden| {
+            let is_inside = path != *hidden && path.starts_with(hidden);
+            !(is_visible && is_inside)
+        });
+        let hidden = hide.chain(&devices).chain(home).filter(|hidden| !is_closed_by_landlock(hidden));
         let hidden: Vec<PathBuf> = hidden.cloned().collect();
         rules.allow_reading(path, &hidden)?;
     }
@@ -154,6 +159,14 @@ fn has_open_terminals() -> bool {
         let access = [Access::READ_OK, Access::WRITE_OK];
         access.into_iter().any(|access| rustix::fs::access(entry.path(), access).is_ok())
     })
+}
+
+/// Whether a sandbox around this one hides the path already. It also keeps this one from listing the directories above it.
+fn is_closed_by_landlock(path: &Path) -> bool {
+    let is_denied =
+        fs::File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+    // Landlock does not cover `access`.
+    is_denied && rustix::fs::access(path, Access::READ_OK).is_ok()
 }
 
 struct RuleSet<'a> {
