@@ -169,6 +169,7 @@ fn continue_located_run(
 ) -> Result<RunResult, CommandFailure> {
     let workspace = &run.workspace;
     let options = &resume.options;
+    run_message::wait_for_leaving_process(&run.id, workspace, options)?;
     let mut claimed = ClaimedRun::claim(&run.id, workspace, resume.force)?;
     if resume.agent.is_none() {
         check_is_own(&run.id, &claimed.dir, &claimed.folded)?;

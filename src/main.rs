@@ -69,6 +69,7 @@ mod rollback;
 mod run;
 mod run_supervisor;
 mod schema;
+mod served_output;
 mod show;
 mod skill;
 mod stage;

@@ -4,6 +4,7 @@ use super::budget;
 use super::failure::CommandFailure;
 use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
 use super::run_options::{EnvFileOptions, RunOptions};
+use super::served_output::{PiecePrinter, ServedOutput};
 use super::{mcp_server_spec, operator_config, operator_key, operator_state, price_source, skill};
 use super::{process_environment, restore_point, sandbox_preparation};
 use delta_agent::agent::Agent;
@@ -383,7 +384,7 @@ impl PreparedAgent {
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
             .with_mcp_servers(servers)
             .with_snapshots(snapshots)
-            .with_live_output(shows_live_output(options))
+            .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run)?;
         let mut result = RunResult::from_state(run.state())
             .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?
@@ -577,6 +578,11 @@ fn shows_live_output(options: &RunOptions) -> bool {
     can_move_cursor() && !prints_events && options.verbosity() > Verbosity::Quiet
 }
 
+/// Whether a server gets pieces of answers and output as they arrive.
+fn prints_pieces(options: &RunOptions) -> bool {
+    options.served == Some(ServedOutput::Pieces)
+}
+
 /// Whether stderr is a terminal that can move its cursor.
 fn can_move_cursor() -> bool {
     let is_dumb = process_environment::variable("TERM").is_some_and(|term| term == "dumb");
@@ -608,6 +614,9 @@ pub fn open_run_observer(
     progress.load_state(before);
     progress.report_stopping(cancel);
     progress.set_asks_here(options.asks_human());
+    if options.served.is_some() {
+        progress.omit_questions();
+    }
     if terminal::is_stdout_terminal() && terminal::is_stderr_terminal() {
         match options.format {
             OutputFormat::Text if options.quiet => progress.omit_result_and_error(),
@@ -616,7 +625,11 @@ pub fn open_run_observer(
         }
     }
     let mut prints_events = options.format == OutputFormat::Jsonl;
+    let mut pieces = prints_pieces(options).then(|| PiecePrinter::new(before));
     Ok(Box::new(move |notice| {
+        if let Some(pieces) = &mut pieces {
+            pieces.show_notice(&notice);
+        }
         if let RunNotice::EventDurable(event, _) = &notice {
             prints_events = prints_events && stdio::print_json(&Event::to_line(event));
         }
@@ -644,6 +657,8 @@ fn print_next_steps(options: &RunOptions, run: &Run, result: &RunResult) {
     }
     let next = ContinueCommand::from_state(state);
     match (state.status, state.human_request()) {
+        // The server asks.
+        (Some(RunStatus::WaitingForInput), _) if options.served.is_some() => {}
         (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) => {
             stdio::print_error_line("The agent is waiting for your approval:");
             stdio::print_error_line(&format!("  {}", next.to_reply("approve")));
