@@ -344,6 +344,7 @@ impl PreparedAgent {
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
             .with_mcp_servers(servers)
             .with_snapshots(snapshots)
+            .with_disk_limit(self.bounds.disk)
             .with_live_output(shows_live_output(options))
             .drive(run)?;
         let mut result = RunResult::from_state(run.state())
