@@ -132,7 +132,6 @@ fn prepare_sandbox(program: &Path, dir: &Path, bars: &mut Bars) -> PreparedSandb
             home: Some(&home),
             scratch: &scratch,
             visible: &[],
-            watches_journal: false,
             proxies: &ProxySettings::default(),
             waived: &[Guarantee::Sockets],
             required: &[],

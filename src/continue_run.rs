@@ -10,7 +10,7 @@ use super::failure::CommandFailure;
 use super::message_input;
 use super::operator_state;
 use super::price_source;
-use super::run::NewMessage;
+use super::run::EnsuredTask;
 use super::run_argument::{LocatedRun, RunArgument};
 use super::run_options::{self, RunOptions};
 use super::run_preparation::{self, PreparedAgent};
@@ -193,7 +193,7 @@ fn continue_located_run(
 /// that needs no message. `None` if the run never began.
 pub fn ensure_run(
     id: &RunId,
-    task: &NewMessage,
+    task: &EnsuredTask<'_>,
     workspace: &Workspace,
     agent: &mut PreparedAgent,
     options: &RunOptions,
@@ -210,6 +210,7 @@ pub fn ensure_run(
     };
     check_is_own(id, &dir, &folded)
         .map_err(|failure| failure.with_hint(Some(ensure_hint(id, &dir))))?;
+    let EnsuredTask { message: task, retry } = task;
     let claimed = ClaimedRun::new(id, dir, ownership, folded, None)?;
     if let Some(pricing) = price_source::recorded_file_prices(&claimed.start)? {
         price_source::use_recorded_prices(&mut agent.agent, &claimed.start, pricing);
@@ -224,9 +225,14 @@ pub fn ensure_run(
     print_other_agent_note(&claimed.start, id, &agent.agent, options);
     let message = recorded_task.is_empty().then(|| task.text.clone());
     let images = if message.is_some() { &*task.images } else { &[] };
-    // Whether to ask the LLM again is decided by a person, and not by a schedule.
-    let stays_failed = claimed.state().failed_at_endpoint() && message.is_none();
-    match claimed.interpret_message(message, options, &workspace.root) {
+    // A schedule tries again only what its caller allows.
+    let is_retried = retry.iter().any(|error| claimed.state().failed_with(error.kind()));
+    let stays_failed = claimed.state().failed_at_endpoint() && message.is_none() && !is_retried;
+    let next = match message {
+        None if is_retried => Ok(None),
+        message => claimed.interpret_message(message, options, &workspace.root),
+    };
+    match next {
         Ok(mut payload) if !stays_failed => {
             attach_images(&mut payload, images)?;
             store_images(&claimed.dir, images)?;

@@ -1,6 +1,6 @@
 //! `delta run`: creates a run and drives it.
 
-use super::agent_choice;
+use super::agent_choice::{self, ChosenAgent};
 use super::attached_images::AttachOptions;
 use super::completion_candidates;
 use super::continue_run;
@@ -13,7 +13,7 @@ use super::run_options::RunOptions;
 use super::run_preparation::{self, PreparedAgent};
 use super::stage;
 use super::view;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
@@ -25,7 +25,7 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::time;
 use delta_engine::run_result::RunResult;
-use delta_run::event::{ParentRun, Payload};
+use delta_run::event::{LLM_ERROR, ParentRun, Payload};
 use delta_run::image_file::NewImage;
 use delta_run::limits::BudgetAmount;
 use delta_run::ownership::Ownership;
@@ -66,6 +66,9 @@ pub struct RunArgs {
     /// works on it, or print its stored result
     #[arg(long, requires = "run_id", requires = "work_dir")]
     ensure: bool,
+    /// With `--ensure`: try again where the run FAILED with an error of one of these types, instead of printing it
+    #[arg(long, value_name = "TYPES", requires = "ensure", value_delimiter = ',')]
+    retry: Vec<RetriedError>,
     /// Work on a staged copy: the workspace does not change until `delta apply`
     #[arg(long)]
     stage: bool,
@@ -133,7 +136,11 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     let message = message_input::read_task(task, &args.options)?;
     let message = NewMessage { text: message, images: args.attached.read(&args.options)? };
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), args.options.model.as_ref())?;
-    let agent = agent_choice::load_agent(&chosen.home, &args.options)?;
+    let existing = existing_workspace(args, &chosen)?;
+    let agent = match existing {
+        Some(_) => agent_choice::load_priced_agent(&chosen.home, &args.options)?,
+        None => agent_choice::load_agent(&chosen.home, &args.options)?,
+    };
     let cancel = run_preparation::install_cancel()?;
     let choice = match (&args.work_dir, &chosen.origin) {
         (Some(dir), _) => WorkspaceChoice::Directory(dir.clone()),
@@ -143,7 +150,10 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     if let Some(origin) = &chosen.origin {
         args.options.print_notes(&[format!("Agent: {origin}")]);
     }
-    let mut agent = PreparedAgent::new(agent, choice.path(), &args.options)?;
+    let mut agent = match existing {
+        Some(dir) => PreparedAgent::for_existing_run(agent, dir, &args.options)?,
+        None => PreparedAgent::new(agent, choice.path(), &args.options)?,
+    };
     if args.stage {
         stage::check_can_stage(choice.path())?;
     }
@@ -160,9 +170,9 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
                 if args.stage {
                     stage::check_is_staged(&id, &workspace)?;
                 }
-                let result = continue_run::ensure_run(
-                    &id, &message, &workspace, &mut agent, options, &cancel,
-                )?;
+                let task = EnsuredTask { message: &message, retry: &args.retry };
+                let result =
+                    continue_run::ensure_run(&id, &task, &workspace, &mut agent, options, &cancel)?;
                 // Without a result, the process died before the run began: the run is created again.
                 if let Some(result) = result {
                     return Ok(result);
@@ -171,6 +181,48 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// An error that is none of the agent's, so that the same step can succeed later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RetriedError {
+    /// The call of the LLM failed
+    Llm,
+    /// A file could not be written
+    Io,
+    /// A source of context.yaml failed
+    Context,
+}
+
+impl RetriedError {
+    /// The type in the journal.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Llm => LLM_ERROR,
+            Self::Io => "io",
+            Self::Context => "context",
+        }
+    }
+}
+
+/// What `--ensure` makes sure of.
+pub struct EnsuredTask<'a> {
+    pub message: &'a NewMessage,
+    /// The errors after which it is tried again.
+    pub retry: &'a [RetriedError],
+}
+
+/// The workspace in which the run of `--ensure` already exists.
+fn existing_workspace<'a>(
+    args: &'a RunArgs,
+    chosen: &ChosenAgent,
+) -> Result<Option<&'a Path>, CommandFailure> {
+    let current_dir = chosen.origin.as_ref().map(|_| Path::new("."));
+    let dir = args.work_dir.as_deref().or(current_dir);
+    let (true, Some(id), Some(dir)) = (args.ensure, &args.run_id, dir) else { return Ok(None) };
+    // Opening a directory that does not exist would create it.
+    let exists = dir.is_dir() && Workspace::open(dir)?.find_run(id)?.is_some();
+    Ok(exists.then_some(dir))
 }
 
 /// A message of the user, with images that are not in the run directory yet.

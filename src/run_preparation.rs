@@ -127,6 +127,17 @@ pub struct Impersonators {
     pub human: Box<dyn HumanPrompt>,
 }
 
+/// Where the prices are that the limits of a run need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PricePolicy {
+    /// In the agent or the price file.
+    Required,
+    /// There, or in the run; opening the budget checks it.
+    Recorded,
+    /// The LLM is not called.
+    Free,
+}
+
 impl PreparedAgent {
     /// Reads what the agent needs from its environment. `workspace` is `None` if the run will create a new one. Creates and
     /// changes nothing.
@@ -136,7 +147,17 @@ impl PreparedAgent {
         options: &RunOptions,
     ) -> Result<Self, CommandFailure> {
         let enclosing = budget::enclosing_ledgers()?;
-        Self::prepare(agent, workspace, options, enclosing, true)
+        Self::prepare(agent, workspace, options, enclosing, PricePolicy::Required)
+    }
+
+    /// Like [`PreparedAgent::new`], for a run that exists and may have recorded the prices that its limits need.
+    pub fn for_existing_run(
+        agent: Agent,
+        workspace: &Path,
+        options: &RunOptions,
+    ) -> Result<Self, CommandFailure> {
+        let enclosing = budget::enclosing_ledgers()?;
+        Self::prepare(agent, Some(workspace), options, enclosing, PricePolicy::Recorded)
     }
 
     /// Returns the agent if [`PreparedAgent::new`] would succeed; prints nothing.
@@ -156,7 +177,7 @@ impl PreparedAgent {
         options: &RunOptions,
     ) -> Result<Self, CommandFailure> {
         agent.limits = Limits::default();
-        Self::prepare(agent, workspace, options, Vec::new(), false)
+        Self::prepare(agent, workspace, options, Vec::new(), PricePolicy::Free)
     }
 
     fn prepare(
@@ -164,13 +185,14 @@ impl PreparedAgent {
         workspace: Option<&Path>,
         options: &RunOptions,
         enclosing_ledgers: Vec<Ledger>,
-        calls_llm: bool,
+        prices: PricePolicy,
     ) -> Result<Self, CommandFailure> {
         let skill_notes =
             skill::offer_project_skills(&mut agent, workspace, options.project_skills)?;
         options.print_notes(&skill_notes);
         options.approvals.check(&agent)?;
         let sandbox_policy = options.sandbox.policy()?;
+        let calls_llm = prices != PricePolicy::Free;
         let bounds = options.limits.bounds().or(agent.bounds);
         let limits = options.limits.limits().or(agent.limits);
         let nesting = budget::nesting(&bounds)?;
@@ -191,7 +213,10 @@ impl PreparedAgent {
             };
             let prepared = setup.prepare(&mut layers)?;
             let base_url = prepared.as_ref().map_or("", PreparedEndpoint::base_url);
-            price_source::check_prices(&mut agent, base_url, limits, &enclosing_ledgers)?;
+            let missing = price_source::apply_price_file(&mut agent.llm, base_url)?;
+            if prices == PricePolicy::Required {
+                budget::check_limits(&agent, limits, &enclosing_ledgers, missing.as_deref())?;
+            }
             prepared
         } else {
             None

@@ -86,6 +86,10 @@ fn check_sandboxes(args: &SandboxCheckArgs) -> Result<String, CommandFailure> {
         text.push_str(&format!("{}: by {}\n", tool.name, record.by));
         text.push_str(&format!("  {}\n", record.line));
         text.push_str(&format!("  holds: {}\n", record.holds.join(", ")));
+        if !record.watched.is_empty() {
+            let watched = record.watched.join(", ");
+            text.push_str(&format!("  watched: {watched} (the run ends at a change)\n"));
+        }
         for (guarantee, reason) in sandbox.missing() {
             text.push_str(&format!("  does not hold: {guarantee}: {reason}\n"));
         }

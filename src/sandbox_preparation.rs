@@ -84,9 +84,8 @@ pub fn report_failure(failure: SandboxFailure) -> CommandFailure {
             ));
             Some(helps.join("\n"))
         }
-        SandboxProblem::McpServer => Some(
-            "write `sandbox: off` at the server, and run the agent without a sandbox of the operator"
-                .to_owned(),
+        SandboxProblem::RemoteServer => Some(
+            "run the agent without a sandbox of the operator, or without this server".to_owned(),
         ),
         SandboxProblem::Other(_) => Some("`delta sandbox check` prints what holds here".to_owned()),
     };

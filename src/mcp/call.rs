@@ -8,8 +8,12 @@ use clap::Args;
 use delta_base::durable;
 use delta_mcp::client::ServerNotice;
 use delta_mcp::failure::McpFailure;
-use delta_mcp::holder::{HOLDER_DIR, RemoteToolCall, ToolReply, ToolSession, call_holder};
+use delta_mcp::holder::{
+    HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE, RemoteToolCall, ToolReply, call_holder,
+};
+use delta_mcp::server_task::CALL_ID_VARIABLE;
 use delta_mcp::tool_result::{is_tool_error, render_tool_result};
+use delta_mcp::tool_session::{ToolCaller, ToolSession};
 use delta_program::stdin_input::{StdinError, read_all_stdin};
 use delta_program::stdio;
 use serde_json::{Map, Value as Json};
@@ -79,13 +83,24 @@ pub fn call_tool(args: &CallArgs) -> Result<ExitCode, McpCommandError> {
         tool: tool.clone(),
         arguments: read_arguments(args)?,
         inputs: (!inputs.is_empty()).then_some(inputs),
+        call_id: process_environment::variable(CALL_ID_VARIABLE),
     };
     let attachments = Attachments::new();
     let reply = match call_through_holder(args, server, &request)? {
         Some(reply) => reply,
+        None if is_holder_required() => {
+            let reason =
+                "the process that holds the server cannot be reached; the call was not sent";
+            return Err(McpFailure::Unreachable(reason.to_owned()).into());
+        }
         None => call_directly(args, server, &request)?,
     };
     print_reply(reply, args.json, attachments)
+}
+
+/// Whether the server has a sandbox, which only the run around this process has.
+fn is_holder_required() -> bool {
+    process_environment::variable(HOLDER_VARIABLE).is_some_and(|value| value == HOLDER_REQUIRED)
 }
 
 fn read_arguments(args: &CallArgs) -> Result<Json, CommandFailure> {
@@ -154,7 +169,11 @@ fn call_directly(
     }
     let cancel = run_preparation::install_cancel()?;
     let mut session = ToolSession::new(chosen.spec, chosen.locked);
-    let outcome = session.call(request, &cancel, None, &mut |notice| {
+    if let Some(run_dir) = process_environment::path_variable("RUN_DIR") {
+        session = session.with_task_records(&run_dir.join(HOLDER_DIR));
+    }
+    let caller = ToolCaller { cancel: &cancel, abandon_fd: None, engine_fd: None };
+    let outcome = session.call(request, &caller, &mut |notice| {
         if let (true, ServerNotice::Notification { method: "notifications/progress", params }) =
             (args.verbose, &notice)
         {

@@ -104,6 +104,7 @@ impl ServerArgs {
                 cwd: std::env::current_dir().unwrap_or_default(),
                 start_timeout_ms: DEFAULT_START_TIMEOUT_MS,
                 timeout_ms: DEFAULT_TIMEOUT_MS,
+                sandbox: None,
             },
             locked: None,
         };

@@ -89,6 +89,7 @@ mod smoke;
 mod staged;
 mod stop;
 mod snapshots;
+mod throttling;
 mod tool_expand;
 mod units;
 mod view;

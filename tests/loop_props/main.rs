@@ -241,6 +241,7 @@ fn thought() -> Thought {
         left_out: 0,
         script_turn: None,
         discarded_usage: Vec::new(),
+        throttled_ms: 0,
     }
 }
 

@@ -296,6 +296,11 @@ impl Agent {
             || self.hooks.all().any(|(_, config)| config.profile.is_some())
     }
 
+    /// Whether the MCP server `name` has a URL.
+    pub fn has_remote_server(&self, name: &str) -> bool {
+        self.mcp_servers.iter().any(|server| server.name == name && server.url.is_some())
+    }
+
     /// The agent's own tool called `name`.
     pub fn tool(&self, name: &str) -> Option<&Tool> {
         self.tools.iter().find(|tool| tool.name == name)

@@ -11,7 +11,7 @@ use crate::tool::{
 use delta_base::suggest;
 use delta_mcp::lock_file::{LockFile, LockedServer, LockedTool};
 use delta_process::Background;
-use delta_sandbox::SandboxSetting;
+use delta_sandbox::{SANDBOX_SHAPE, SandboxSetting};
 use delta_shell::EngineVars;
 use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
@@ -82,8 +82,8 @@ pub static MCP_SERVER_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::optional(
             "sandbox",
-            ValueShape::Choice(&["off"]),
-            "Its processes are in no sandbox, whatever `sandbox` of the agent says.",
+            SANDBOX_SHAPE,
+            "What its process may do: a profile, `off`, or a map over the sandbox of the agent.",
         ),
         KeySchema::with_default(
             "start_timeout_ms",
@@ -169,10 +169,10 @@ impl AgentMcpServer {
             doc.report(at, format!("the server `{name}` has no program"), Some(help));
             return None;
         }
-        let for_url = ["token_env", "headers"];
-        let for_command = ["env", "pass_env"];
-        let (misplaced, needs) =
-            if url.is_some() { (for_command, "command") } else { (for_url, "url") };
+        let (misplaced, needs) = match url {
+            Some(_) => (&["env", "pass_env", "sandbox"][..], "command"),
+            None => (&["token_env", "headers"][..], "url"),
+        };
         for key in misplaced {
             if let Some(at) = fields.non_null(key) {
                 doc.report(at, format!("`{key}` belongs to a server with `{needs}`"), None);
@@ -199,7 +199,7 @@ impl AgentMcpServer {
             rename: text_map(doc, fields, "rename").into_iter().collect(),
             idempotent: fields.texts("idempotent"),
             approve,
-            sandbox: fields.text("sandbox").map(|_| SandboxSetting::Off),
+            sandbox: fields.non_null("sandbox").and_then(|node| SandboxSetting::read(doc, node)),
             max_output_bytes: usize::try_from(fields.integer("max_output_bytes")?).ok()?,
             yaml: yaml::to_flow_entry(key, node),
         })

@@ -87,8 +87,8 @@ pub enum SandboxProblem {
     Unresolved(Vec<ResolutionProblem>),
     /// Guarantees do not hold here.
     Missing(Vec<MissingGuarantee>),
-    /// It is an MCP server. Its process serves every call, and the engine does not start it in a sandbox.
-    McpServer,
+    /// It is an MCP server with a URL, and the operator limits the network.
+    RemoteServer,
     /// Anything else.
     Other(String),
 }
@@ -105,7 +105,9 @@ impl fmt::Display for SandboxFailure {
                 let names: Vec<&str> = missing.iter().map(|one| one.guarantee.name()).collect();
                 write!(f, "the sandbox of {label} cannot be enforced here: {}", names.join(", "))
             }
-            SandboxProblem::McpServer => write!(f, "{label} cannot have a sandbox"),
+            SandboxProblem::RemoteServer => {
+                write!(f, "{label} has a `url`, which the operator's sandbox does not cover")
+            }
             SandboxProblem::Other(reason) => write!(f, "the sandbox of {label}: {reason}"),
         }
     }
@@ -150,6 +152,7 @@ struct SandboxUse {
 }
 
 enum SandboxRole {
+    /// A tool; of an MCP server, whose process is what the sandbox surrounds.
     Tool(String),
     Generators,
     Hook(&'static str),
@@ -220,6 +223,11 @@ impl RunSandbox {
     /// What ENGINE_START records.
     pub fn record(&self) -> &SandboxRecord {
         &self.record
+    }
+
+    /// Whether a tool could change the journal, so that the engine has to find out.
+    pub fn watches_journal(&self) -> bool {
+        self.record.profiles.values().any(|profile| !profile.watched.is_empty())
     }
 
     /// What does not hold although a profile says it, for the user.
@@ -293,6 +301,12 @@ impl<'a> ActiveSandbox<'a> {
         self.lock().take_network_report()
     }
 
+    /// What must not appear and has appeared: a file that git would follow, for example.
+    pub fn appeared_path(&self) -> Option<&'a Path> {
+        let mut absent = self.profile.resolved.absent.iter();
+        absent.find(|path| path.symlink_metadata().is_ok()).map(PathBuf::as_path)
+    }
+
     /// Prepares the sandbox again if one of its paths was replaced.
     ///
     /// # Errors
@@ -303,7 +317,7 @@ impl<'a> ActiveSandbox<'a> {
             let Self { profile, run } = *self;
             let setup = &run.setup;
             let resolved = resolve_use(&profile.subject, profile.declared.as_ref(), setup)?;
-            if resolved != profile.resolved {
+            if !resolved.leads_to_same_places(&profile.resolved) {
                 let reason = "a path that it names leads elsewhere now".to_owned();
                 let subject = profile.subject.clone();
                 return Err(SandboxFailure { subject, problem: SandboxProblem::Other(reason) });
@@ -323,20 +337,26 @@ fn collect_uses(agent: &Agent, policy: &OperatorPolicy) -> Result<Vec<SandboxUse
     let has_policy = !policy.profiles.is_empty();
     let mut uses = Vec::new();
     for tool in &agent.tools {
-        if tool.profile.is_some() || has_policy {
-            let label = format!("the tool `{}`", tool.name);
-            let definition = Some((tool.file.clone(), tool.line));
-            if let Some(mcp) = &tool.mcp {
-                let label = format!("the MCP server `{}`", mcp.server);
-                let subject = SandboxSubject { label, place: definition };
-                return Err(SandboxFailure { subject, problem: SandboxProblem::McpServer });
-            }
-            uses.push(SandboxUse {
-                subject: SandboxSubject { label, place: definition },
-                role: SandboxRole::Tool(tool.name.clone()),
-                declared: tool.profile.clone(),
-            });
+        if tool.profile.is_none() && !has_policy {
+            continue;
         }
+        let label = match &tool.mcp {
+            Some(mcp) => format!("the MCP server `{}`", mcp.server),
+            None => format!("the tool `{}`", tool.name),
+        };
+        let subject = SandboxSubject { label, place: Some((tool.file.clone(), tool.line)) };
+        if tool.mcp.as_ref().is_some_and(|mcp| agent.has_remote_server(&mcp.server)) {
+            if has_policy {
+                return Err(SandboxFailure { subject, problem: SandboxProblem::RemoteServer });
+            }
+            // No process is started for it that a sandbox could surround.
+            continue;
+        }
+        uses.push(SandboxUse {
+            subject,
+            role: SandboxRole::Tool(tool.name.clone()),
+            declared: tool.profile.clone(),
+        });
     }
     let declared = agent.sandbox.profile.clone();
     if agent.context.starts_programs() && (declared.is_some() || has_policy) {
@@ -424,7 +444,6 @@ fn prepare_use(
     let visible = [setup.vars.agent_home.clone()];
     let context = PrepareContext {
         visible: &visible,
-        watches_journal: false,
         proxies: &proxies,
         program: &setup.program,
         workspace: &setup.vars.cwd,
@@ -453,6 +472,7 @@ fn profile_record(
         by: prepared.grade().name().to_owned(),
         keys: profile_keys(&resolved.profile),
         holds: prepared.holds().iter().map(|one| one.name().to_owned()).collect(),
+        watched: prepared.watched().iter().map(|one| one.name().to_owned()).collect(),
         line: describe_profile(&resolved.profile, workspace),
     }
 }

@@ -7,7 +7,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::os::raw::c_int;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,8 @@ struct CancelState {
     requested_at: AtomicU64,
     /// When the time limit expired, likewise. Both are equal when the expiry was the request.
     expired_at: AtomicU64,
+    /// Whether a time limit was set.
+    has_deadline: AtomicBool,
     /// The process group that a second signal kills; 0 for none.
     child_group: AtomicI32,
     /// What a second signal prints.
@@ -82,6 +84,7 @@ impl CancelToken {
             created_at: Instant::now(),
             requested_at: AtomicU64::new(0),
             expired_at: AtomicU64::new(0),
+            has_deadline: AtomicBool::new(false),
             child_group: AtomicI32::new(0),
             last_words: OnceLock::new(),
             wake_read,
@@ -144,6 +147,7 @@ impl CancelToken {
     /// The thread that waits could not be started.
     pub fn expire_after(&self, duration: Duration) -> io::Result<()> {
         let state = Arc::clone(&self.state);
+        state.has_deadline.store(true, Ordering::SeqCst);
         let start = Instant::now();
         if duration.is_zero() {
             state.expire();
@@ -160,6 +164,11 @@ impl CancelToken {
                 state.expire();
             })
             .map(drop)
+    }
+
+    /// Whether [`CancelToken::expire_after`] was called, so that no wait is endless.
+    pub fn has_deadline(&self) -> bool {
+        self.state.has_deadline.load(Ordering::SeqCst)
     }
 
     /// Whether cancellation was requested because the time limit expired.

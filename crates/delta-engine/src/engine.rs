@@ -23,8 +23,9 @@ use delta_snapshot::{SnapshotError, SnapshotStore};
 use hooks::HookInput;
 use mcp_holders::McpHolders;
 use serde_json::json;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
+use think::ThrottledCall;
 
 mod act;
 mod hooks;
@@ -60,6 +61,10 @@ pub struct Engine<'a> {
     reported_cuts: Vec<String>,
     /// The usage of answers that no event has recorded yet.
     unrecorded_usage: RefCell<Vec<Option<Usage>>>,
+    /// The time that the endpoint throttled the calls since the last THOUGHT.
+    unrecorded_throttling: Cell<Duration>,
+    /// The call that the time limit ended while the endpoint throttled it.
+    throttled_call: Option<ThrottledCall>,
     /// Whether the observer of the run gets answers and output as they arrive.
     is_live: bool,
     /// Where snapshots of the workspace are stored, if they are taken.
@@ -97,6 +102,9 @@ enum EngineError {
     /// With the record of the call.
     #[error("{error}")]
     Llm { error: LlmError, invocation: String },
+    /// The endpoint throttled the call until the time limit of the run.
+    #[error("{call}; {limit}")]
+    Throttled { call: ThrottledCall, limit: LedgerError },
     /// The LLM's reply cannot be used; with the record of the call.
     #[error("{message}")]
     Answer { kind: &'static str, message: String, invocation: String },
@@ -124,7 +132,7 @@ impl EngineError {
             Self::File(_) | Self::Snapshot(_) => "io",
             Self::Context(_) => "context",
             Self::Limit(_) | Self::DiskLimit { .. } => "limit",
-            Self::Llm { .. } => LLM_ERROR,
+            Self::Llm { .. } | Self::Throttled { .. } => LLM_ERROR,
             Self::Answer { kind, .. } => kind,
             Self::Human(_) => "interaction",
             Self::Hook { .. } => "hook",
@@ -141,6 +149,10 @@ impl EngineError {
             let option = disk_limit::higher_disk_limit(*used, *limit);
             details.hint = Some(format!("continue with `-m` and `{option}`"));
             details.limit_option = Some(option);
+        }
+        if let Self::Throttled { call, limit } = self {
+            details.status = call.status;
+            details.hint = Some(budget::throttled_hint(limit));
         }
         if let Self::Hook { record, .. } = self {
             details.hint =
@@ -182,6 +194,8 @@ impl<'a> Engine<'a> {
             token_counter: TokenCounter::default(),
             reported_cuts: Vec::new(),
             unrecorded_usage: RefCell::default(),
+            unrecorded_throttling: Cell::default(),
+            throttled_call: None,
             is_live: false,
             snapshot_store: None,
             disk_limit: None,
@@ -213,6 +227,9 @@ impl<'a> Engine<'a> {
     /// The journal could not be written. Nothing was started that it does not contain, and nothing
     /// more can be recorded.
     pub fn drive(&mut self, run: &mut Run) -> Result<RunEnding, FileError> {
+        if self.environment.sandbox().is_some_and(RunSandbox::watches_journal) {
+            run.watch_journal()?;
+        }
         self.warn_of_unstartable_hooks(run);
         for warning in self.environment.limit_warnings() {
             run.notify(RunNotice::Warning(warning));
@@ -272,7 +289,11 @@ impl<'a> Engine<'a> {
     /// nothing.
     fn record_error(&self, run: &mut Run, message: String, details: ErrorDetails, runs_hook: bool) {
         let input = HookInput::for_error(&details.kind, &message);
-        let details = ErrorDetails { discarded_usage: self.unrecorded_usage.take(), ..details };
+        let details = ErrorDetails {
+            discarded_usage: self.unrecorded_usage.take(),
+            throttled_ms: duration_millis(self.unrecorded_throttling.take()),
+            ..details
+        };
         run.record(Payload::Error { error_message: message, error_details: details });
         if !runs_hook {
             return;

@@ -269,7 +269,10 @@ impl ProgressPrinter {
         let reason = self.sanitize(&attempt.error);
         let reason = reason.strip_prefix(ENDPOINT_ANSWER_PREFIX).unwrap_or(&reason);
         let reason = truncate_to_line(reason, MAX_REASON_CHARS);
-        let next = format!("try {number} of {of}");
+        let next = match of {
+            Some(of) => format!("try {number} of {of}"),
+            None => format!("try {number}"),
+        };
         if self.live.is_none() {
             return self.show_warning(&format!("{next} {delay}: {reason}"));
         }

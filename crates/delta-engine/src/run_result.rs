@@ -68,6 +68,10 @@ pub struct RunMetrics {
     pub duration_ms: u64,
     /// The same of all processes of the run; on a fork, without the run it was forked from.
     pub total_duration_ms: u64,
+    /// The part of `total_duration_ms` for which the endpoint refused requests because there were too many (429, 529);
+    /// absent if it is 0.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub throttled_ms: u64,
     /// When this process started or resumed the run.
     pub start_time: Timestamp,
     /// When this process left the run.
@@ -77,6 +81,10 @@ pub struct RunMetrics {
     /// The same of the run with all runs below it, if it has started any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tree: Option<Json>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Tokens and cost.
@@ -190,6 +198,7 @@ impl RunResult {
                 duration_ms: u64::try_from(end_time.as_millis() - start_time.as_millis())
                     .unwrap_or(0),
                 total_duration_ms: state.active_time.millis(),
+                throttled_ms: state.active_time.throttled_millis(),
                 start_time,
                 end_time,
                 usage: UsageTotal::from_state(state),
@@ -244,6 +253,7 @@ impl RunResult {
                 iterations: 0,
                 duration_ms: 0,
                 total_duration_ms: 0,
+                throttled_ms: 0,
                 start_time: now,
                 end_time: now,
                 usage: UsageTotal::default(),

@@ -42,7 +42,9 @@ pub use self::run_mark::{RunMark, marked_depth};
 pub use self::run_processes::{
     Background, LeftProcesses, MAX_LISTED_PROCESSES, RunProcesses, adopt_orphans,
 };
-pub use self::sandbox_entry::{EntrySteps, FilterInstruction, SandboxEntry};
+pub use self::sandbox_entry::{
+    EntrySteps, FilterInstruction, SandboxEntry, copy_inherited_descriptor,
+};
 pub use self::service::{ServiceProcess, own_program};
 pub use self::worker_process::{WorkerCommand, WorkerProcess};
 

@@ -43,6 +43,8 @@ struct ChildPlan {
     limits: ChildLimits,
     /// `None` for a child without a sandbox, which takes no step of one.
     sandbox: Option<SandboxEntry>,
+    /// A sandbox that the child does not enter, and that gets its descriptors.
+    handed_over: Option<SandboxEntry>,
 }
 
 impl PreparedChild {
@@ -78,9 +80,15 @@ impl PreparedChild {
                 mark,
                 limits,
                 sandbox,
+                handed_over: None,
             },
             pipes: ChildPipes { stdin: stdin_writer, stdout: stdout_reader, stderr: stderr_reader },
         })
+    }
+
+    /// Leaves the descriptors of `sandbox` open in the program.
+    pub(super) fn hand_over(&mut self, sandbox: Option<&SandboxEntry>) {
+        self.plan.handed_over = sandbox.cloned();
     }
 
     /// Starts the process. Its id is also the id of its session and its process group.
@@ -109,6 +117,7 @@ pub(super) fn spawn_helper(
         mark: None,
         limits,
         sandbox: None,
+        handed_over: None,
     };
     system::spawn(plan).map_err(|error| error.error)
 }
@@ -225,6 +234,9 @@ mod system {
             dup2_stderr(&self.plan.stderr)?;
             // The caller of the engine may have left descriptors open.
             close_descriptors_on_exec();
+            if let Some(sandbox) = &self.plan.handed_over {
+                sandbox.keep_descriptors();
+            }
             if let Some(mark) = self.plan.mark {
                 mark.apply();
             }
@@ -281,8 +293,7 @@ mod system {
     use std::process::Command;
 
     pub(super) fn spawn(plan: ChildPlan) -> Result<Pid, SpawnError> {
-        let ChildPlan { image, directory, stdin, stdout, stderr, mark: _, limits: _, sandbox: _ } =
-            plan;
+        let ChildPlan { image, directory, stdin, stdout, stderr, .. } = plan;
         // `pre_exec` calls `execve` itself; this name is never looked up.
         let mut command = Command::new("image");
         command

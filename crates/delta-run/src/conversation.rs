@@ -425,6 +425,7 @@ mod tests {
             left_out: 0,
             script_turn: None,
             discarded_usage: Vec::new(),
+            throttled_ms: 0,
         }
     }
 

@@ -393,6 +393,9 @@ pub struct Thought {
     /// The usage of each answer since the last THOUGHT that was paid for and discarded; null if it was not reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub discarded_usage: Vec<Option<Usage>>,
+    /// The time that the endpoint refused requests for since the last THOUGHT (429, 529), in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero_number")]
+    pub throttled_ms: u64,
 }
 
 /// Whether a number is 0 and is not written for that reason.
@@ -592,6 +595,9 @@ pub struct ErrorDetails {
     /// The usage of each answer since the last THOUGHT that was paid for and discarded; null if it was not reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub discarded_usage: Vec<Option<Usage>>,
+    /// The time that the endpoint refused requests for since the last THOUGHT (429, 529), in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero_number")]
+    pub throttled_ms: u64,
 }
 
 impl Payload {

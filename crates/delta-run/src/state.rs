@@ -524,10 +524,15 @@ impl RunState {
     /// Whether the run has FAILED because the LLM did not answer, so that the same request can be sent again. An error of a
     /// script is one of its turns, and the next turn is another answer.
     pub fn failed_at_endpoint(&self) -> bool {
+        self.failed_with(LLM_ERROR)
+    }
+
+    /// Whether the run has FAILED with an error of this type after which its next step can be tried again. A turn of a
+    /// script that is an error cannot.
+    pub fn failed_with(&self, kind: &str) -> bool {
         let details = self.error.as_ref().map(|(_, details)| details);
         self.status == Some(RunStatus::Failed)
-            && details
-                .is_some_and(|details| details.kind == LLM_ERROR && details.script_turn.is_none())
+            && details.is_some_and(|details| details.kind == kind && details.script_turn.is_none())
     }
 
     /// Whether the engine provides the tool `name` in the current process.

@@ -6,6 +6,7 @@
 
 mod canary;
 mod declaration;
+mod devices;
 mod env_filter;
 mod git_directory;
 mod helper;

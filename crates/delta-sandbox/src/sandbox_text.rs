@@ -85,6 +85,8 @@ pub struct CallFacts<'a> {
     pub attempts: u64,
     /// The program that the engine found and the sandbox hides.
     pub hidden_program: Option<PathBuf>,
+    /// What must not appear and has appeared.
+    pub appeared: Option<&'a Path>,
 }
 
 /// The line in the observation, if the sandbox may be the reason of a failure.
@@ -93,7 +95,9 @@ pub fn sandbox_hint(
     workspace: &Path,
     facts: &CallFacts<'_>,
 ) -> Option<String> {
-    let text = if let Some(program) = &facts.hidden_program {
+    let text = if let Some(path) = facts.appeared {
+        format!("{} must not be created; remove it", path.display())
+    } else if let Some(program) = &facts.hidden_program {
         format!("the program {} is hidden here", program.display())
     } else if !facts.refused.is_empty() {
         let refused: Vec<String> =
@@ -206,6 +210,7 @@ mod tests {
             failed: &nowhere,
             attempts: 0,
             hidden_program: None,
+            appeared: None,
         };
         check(&profile(), &quiet(), None);
         let refused = BTreeMap::from([("example.com".to_owned(), 2)]);

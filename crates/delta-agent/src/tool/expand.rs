@@ -30,6 +30,28 @@ pub fn expand_tools(doc: &YamlDocument) -> Result<String, DiagnosticReport> {
     Ok(text)
 }
 
+/// The tools that no file has, because MCP servers and skills bring them, in their complete form as comments of YAML.
+pub fn brought_tools_comment(tools: &[Tool]) -> String {
+    let brought: Vec<&Tool> = tools.iter().filter(|tool| tool.runs_delta).collect();
+    if brought.is_empty() {
+        return String::new();
+    }
+    let mut comment = "# MCP servers and skills bring:\n".to_owned();
+    for tool in brought {
+        let mut edits = Vec::new();
+        let expansion = ToolExpansion { text: "", tool, edits: &mut edits };
+        let words: Vec<String> =
+            tool.words.iter().map(|word| expansion.command_element(word)).collect();
+        let input = if tool.mcp.is_some() { "    # its arguments are on stdin" } else { "" };
+        comment.push_str(&format!(
+            "#   - name: {}\n#     command: [{}]{input}\n",
+            tool.name,
+            words.join(", ")
+        ));
+    }
+    comment
+}
+
 /// Checks that the expanded tools do the same: anchors can tie a template to places that an edit
 /// does not reach.
 fn check_expansion(doc: &YamlDocument, text: &str, tools: &[Tool]) -> Result<(), DiagnosticReport> {

@@ -58,7 +58,7 @@ fn check_server(
             format!("write the version, such as `{package}@1.2.3`, or for an image its digest");
         linter.warn("mcp-unpinned", at(message, help));
     }
-    for tool in &agent.tools {
+    for (index, tool) in agent.tools.iter().enumerate() {
         if tool.mcp.as_ref().is_none_or(|mcp| mcp.server != server.name) {
             continue;
         }
@@ -76,9 +76,12 @@ fn check_server(
             let help = "endpoints may refuse it: leave the tool out".to_owned();
             linter.warn("mcp-schema", at(message, help));
         }
-        let similar =
-            agent.tools.iter().find(|other| other.name != *name && looks_like(&other.name, name));
-        if let Some(other) = similar {
+        // Of two tools of servers the later one is reported.
+        let mut others = agent.tools.iter().enumerate().filter(|(other_index, other)| {
+            *other_index < index || (other.mcp.is_none() && other.name != *name)
+        });
+        let similar = others.find(|(_, other)| looks_like(&other.name, name));
+        if let Some((_, other)) = similar {
             let message = format!("`{name}` looks like `{}`", other.name);
             let help = "give it another name with `rename:`".to_owned();
             linter.warn("mcp-shadow", at(message, help));

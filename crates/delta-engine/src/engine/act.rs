@@ -10,6 +10,8 @@ use delta_agent::tool::observation::{Observation, render_observation};
 use delta_agent::tool::{Tool, ToolOutput, invocation::ToolInvocation};
 use delta_base::durable;
 use delta_base::time::Timestamp;
+use delta_mcp::holder::{HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE};
+use delta_mcp::server_task::{CALL_ID_VARIABLE, task_record_path};
 use delta_process::{
     self as process, INLINE_BYTES, LaunchContext, ProcessCommand, ProcessEnd, ProcessResult,
     SpoolFiles,
@@ -100,7 +102,7 @@ impl Engine<'_> {
         run.start_writeback();
         let (launch, finished) = self.run_tool(run, call, tool, invocation, &stem)?;
         let SandboxOutcome { result: sandbox, execution: sandbox_execution } =
-            self.sandbox_outcome(tool, &invocation.argv, &launch, &finished);
+            self.sandbox_outcome(run, tool, &invocation.argv, &launch, &finished);
         let hint = sandbox_execution.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
         let dir = format!(".delta/{}/io/tool_executions", run.id);
         let observation = render_observation(
@@ -167,10 +169,14 @@ impl Engine<'_> {
         let vars = self.environment.vars();
         let env = tool.env.iter().map(|(name, value)| (name.as_str(), vars.expand_text(value)));
         let env = env.chain([("DELTA_CALL_ID", call.id.clone())]);
+        let env = env.chain(tool.mcp.as_ref().map(|_| (CALL_ID_VARIABLE, call.id.clone())));
         let sandbox = self.environment.sandbox().and_then(|run| run.of_tool(&tool.name));
+        // The server is in the sandbox, and the command that talks to it is delta's own.
+        let server_sandbox = sandbox.filter(|_| tool.mcp.is_some());
+        let env = env.chain(server_sandbox.map(|_| (HOLDER_VARIABLE, HOLDER_REQUIRED.to_owned())));
         let launch = self
             .environment
-            .launch_in(sandbox, call.iteration, &tool.pass_env, env)
+            .launch_in(sandbox.filter(|_| tool.mcp.is_none()), call.iteration, &tool.pass_env, env)
             .with_background(tool.background)
             .with_call_limits();
         let inline_bytes = if tool.output == ToolOutput::File { 0 } else { INLINE_BYTES };
@@ -195,8 +201,9 @@ impl Engine<'_> {
         run.commit()?;
         if let Some(mcp) = &tool.mcp {
             let launch = self.environment.launch(call.iteration, &[], []).with_call_limits();
-            // Without a holder, the command starts the server for itself, and reports why that fails.
-            if let Err(reason) = self.ensure_mcp_holder(&mcp.server, &run.dir, launch) {
+            // Without a holder, the command reports that, or starts a server without a sandbox for itself.
+            let ensured = self.ensure_mcp_holder(&mcp.server, &run.dir, launch, server_sandbox);
+            if let Err(reason) = ensured {
                 run.notify(RunNotice::Warning(&format!(
                     "the process that holds the MCP server {} could not be started: {reason}",
                     mcp.server
@@ -216,7 +223,8 @@ impl Engine<'_> {
         Ok((launch, finished))
     }
 
-    /// Settles a call whose engine died. It does not run again unless its tool is idempotent.
+    /// Settles a call whose engine died. It does not run again unless its tool is idempotent, or it became a task of an
+    /// MCP server, for whose result its command then asks.
     pub(super) fn settle_dead_call(
         &mut self,
         run: &mut Run,
@@ -224,7 +232,7 @@ impl Engine<'_> {
         execution: Option<&str>,
     ) -> Result<(), EngineError> {
         let tool = self.agent.tool(&call.tool);
-        if tool.is_some_and(|tool| tool.idempotent)
+        if tool.is_some_and(|tool| tool.idempotent || has_task_record(run, tool, call))
             && let CallPlan::Start(invocation) =
                 plan_call(self.agent, run.state(), call, self.environment.vars())
         {
@@ -397,6 +405,12 @@ fn record_observation(
         sandbox,
         result,
     })));
+}
+
+/// Whether the call became a task of an MCP server.
+fn has_task_record(run: &Run, tool: &Tool, call: &PendingCall) -> bool {
+    tool.mcp.is_some()
+        && durable::is_file_no_follow(&task_record_path(&run.dir.join(HOLDER_DIR), &call.id))
 }
 
 /// What the record of a process says about its run.

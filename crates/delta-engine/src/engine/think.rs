@@ -22,6 +22,7 @@ use delta_run::token_estimate;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// A request ready to be sent, and what a script needs to know about it.
@@ -51,6 +52,42 @@ pub(super) struct LlmExchange {
     duration: Duration,
     pub(super) attempts: Vec<Attempt>,
     pub(super) result: Result<Reply, LlmError>,
+}
+
+impl LlmExchange {
+    /// How long the endpoint refused the call because there were too many.
+    fn throttled_time(&self) -> Duration {
+        let throttled = self.attempts.iter().filter(|attempt| attempt.is_throttled());
+        let lost = Duration::from_millis(throttled.map(Attempt::lost_ms).sum());
+        // A request to stop ends the last delay early.
+        lost.min(self.duration)
+    }
+
+    /// The call, if it waits for its next attempt because the endpoint throttles it.
+    fn throttled_call(&self) -> Option<ThrottledCall> {
+        let last = self.attempts.last().filter(|attempt| attempt.is_throttled())?;
+        Some(ThrottledCall {
+            tries: self.attempts.len(),
+            message: last.error.clone(),
+            status: last.status,
+        })
+    }
+}
+
+/// A call that the endpoint throttled until it was given up.
+#[derive(Debug, Clone)]
+pub(super) struct ThrottledCall {
+    tries: usize,
+    /// The last answer.
+    message: String,
+    pub(super) status: Option<u16>,
+}
+
+impl fmt::Display for ThrottledCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.tries == 1 { "y" } else { "ies" };
+        write!(f, "{} ({} tr{plural})", self.message, self.tries)
+    }
 }
 
 impl Engine<'_> {
@@ -85,6 +122,7 @@ impl Engine<'_> {
             invocation: Some(invocation),
             script_turn: reply.script_turn,
             discarded_usage: self.unrecorded_usage.take(),
+            throttled_ms: duration_millis(self.unrecorded_throttling.take()),
         })));
         Ok(())
     }
@@ -113,11 +151,14 @@ impl Engine<'_> {
         run.commit()?;
         self.reserve_budget(run, prepared.body.text())?;
         let exchange = self.call_provider(run, &prepared);
+        let throttled = self.unrecorded_throttling.get() + exchange.throttled_time();
+        self.unrecorded_throttling.set(throttled);
         let settled = self.charge_budget(run, &prepared, &exchange);
         if let Ok(reply) = &exchange.result {
             self.unrecorded_usage.get_mut().push(reply.usage.clone());
         }
         if matches!(exchange.result, Err(LlmError::Cancelled)) {
+            self.throttled_call = exchange.throttled_call();
             return Err(EngineError::Cancelled);
         }
         let invocation = self.record_llm_call(run, &mut prepared, &exchange)?;

@@ -58,6 +58,9 @@ pub struct ProfileRecord {
     /// The guarantees that hold.
     #[serde(default)]
     pub holds: Vec<String>,
+    /// The guarantees that are watched instead: the run ends when one is broken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub watched: Vec<String>,
     /// The line in the descriptions of its tools.
     #[serde(default)]
     pub line: String,
