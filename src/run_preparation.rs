@@ -384,6 +384,7 @@ impl PreparedAgent {
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
             .with_mcp_servers(servers)
             .with_snapshots(snapshots)
+            .with_disk_limit(self.bounds.disk)
             .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run)?;
         let mut result = RunResult::from_state(run.state())
