@@ -76,7 +76,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 45] = [
+pub const LINT_RULES: [&str; 46] = [
     "load",
     "outdated",
     "option-injection",
