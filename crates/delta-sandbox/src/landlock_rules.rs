@@ -144,7 +144,8 @@ fn create_rules(plan: &NamespacePlan) -> io::Result<OwnedFd> {
             let is_inside = path != *hidden && path.starts_with(hidden);
             !(is_visible && is_inside)
         });
-        let hidden = hide.chain(&devices).chain(home).filter(|hidden| !is_closed_by_landlock(hidden));
+        let hidden =
+            hide.chain(&devices).chain(home).filter(|hidden| !is_closed_by_landlock(hidden));
         let hidden: Vec<PathBuf> = hidden.cloned().collect();
         rules.allow_reading(path, &hidden)?;
     }
