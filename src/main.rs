@@ -59,6 +59,7 @@ mod terminal_prompt;
 mod operator_key;
 mod price_source;
 mod question_form;
+mod process_change;
 mod process_environment;
 mod restore_point;
 mod replay;

@@ -139,6 +139,23 @@ enum PricePolicy {
     Free,
 }
 
+impl PricePolicy {
+    /// Takes the prices of the agent's LLM from the price file, and checks that `limits` can be enforced.
+    fn check(
+        self,
+        agent: &mut Agent,
+        base_url: &str,
+        limits: Limits,
+        enclosing: &[Ledger],
+    ) -> Result<(), CommandFailure> {
+        let missing = price_source::apply_price_file(&mut agent.llm, base_url)?;
+        match self {
+            Self::Required => budget::check_limits(agent, limits, enclosing, missing.as_deref()),
+            Self::Recorded | Self::Free => Ok(()),
+        }
+    }
+}
+
 impl PreparedAgent {
     /// Reads what the agent needs from its environment. `workspace` is `None` if the run will create a new one. Creates and
     /// changes nothing.
@@ -214,10 +231,7 @@ impl PreparedAgent {
             };
             let prepared = setup.prepare(&mut layers)?;
             let base_url = prepared.as_ref().map_or("", PreparedEndpoint::base_url);
-            let missing = price_source::apply_price_file(&mut agent.llm, base_url)?;
-            if prices == PricePolicy::Required {
-                budget::check_limits(&agent, limits, &enclosing_ledgers, missing.as_deref())?;
-            }
+            prices.check(&mut agent, base_url, limits, &enclosing_ledgers)?;
             prepared
         } else {
             None
@@ -304,7 +318,7 @@ impl PreparedAgent {
         approval.add_asking(&self.asking_tools);
         config.approve = approval.recorded();
         if let (Some(llm), Some(model)) = (&mut config.llm, &self.agent.model_choice) {
-            llm.option = Some(model.to_string());
+            llm.option = Some(model.to_recorded());
         }
         EngineStart {
             run_id: run.id.clone(),
@@ -370,6 +384,7 @@ impl PreparedAgent {
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
             .with_mcp_servers(servers)
             .with_snapshots(snapshots)
+            .with_disk_limit(self.bounds.disk)
             .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run)?;
         let mut result = RunResult::from_state(run.state())

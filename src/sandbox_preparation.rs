@@ -5,10 +5,11 @@ use super::sandbox_options::SandboxOptions;
 use super::{operator_state, process_environment, run, run_preparation};
 use delta_agent::agent::Agent;
 use delta_agent::run_sandbox::{
-    OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup,
+    OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup, describe_sandboxes,
 };
 use delta_base::hex::sha256_hex;
 use delta_llm::llm::ModelSelection;
+use delta_run::event::SandboxRecord;
 use delta_run::run_tree;
 use delta_shell::EngineVars;
 use std::path::{Path, PathBuf};
@@ -23,12 +24,36 @@ pub fn prepare_run_sandbox(
     vars: EngineVars,
     policy: OperatorPolicy,
 ) -> Result<Option<Arc<RunSandbox>>, CommandFailure> {
-    let has_policy = !policy.profiles.is_empty();
-    if !has_policy && !agent.declares_sandbox() {
+    if !has_sandboxes(agent, &policy) {
         return Ok(None);
     }
     let setup = sandbox_setup(vars, policy)?;
     RunSandbox::prepare(agent, setup).map_err(report_failure)
+}
+
+/// The descriptions of an agent's sandboxes, for a request that is not sent; `None` if nothing has one.
+///
+/// # Errors
+/// A profile means nothing here.
+pub fn describe_run_sandbox(
+    agent: &Agent,
+    mut vars: EngineVars,
+) -> Result<Option<SandboxRecord>, CommandFailure> {
+    let policy = SandboxOptions::default().policy()?;
+    if !has_sandboxes(agent, &policy) {
+        return Ok(None);
+    }
+    // A workspace that does not exist yet has the descriptions of any other.
+    if !vars.cwd.is_dir() {
+        vars.cwd.clone_from(&vars.agent_home);
+    }
+    vars.run_dir = PathBuf::new();
+    let setup = sandbox_setup(vars, policy)?;
+    describe_sandboxes(agent, &setup).map(Some).map_err(report_failure)
+}
+
+fn has_sandboxes(agent: &Agent, policy: &OperatorPolicy) -> bool {
+    !policy.profiles.is_empty() || agent.declares_sandbox()
 }
 
 /// The guarantees of a new agent's sandboxes that do not hold on this machine, with commas, and the first reason; `None` if a

@@ -159,3 +159,71 @@ fn c_22_4_a_directory_of_another_user_in_tmpdir_is_named() {
     assert!(ran.stderr.contains("could not create the directory"), "{}", ran.stderr);
     assert!(ran.stderr.contains("help: set TMPDIR to a directory"), "{}", ran.stderr);
 }
+
+#[test]
+fn c_22_4_a_command_for_the_llm_can_have_a_sandbox() {
+    let sandbox = Sandbox::new(DELTA);
+    let answer = r#"echo out > refused; echo '{"choices":[{"message":{"content":"done"}}]}'"#;
+    let llm = "provider: command\n  model: none\n  command: [./llm.sh]\n  sandbox: reader";
+    sandbox.agent(llm, "  - {name: free, shell: 'true'}\n");
+    if !has_namespaces(&sandbox) {
+        return;
+    }
+    sandbox.write_program("work/llm.sh", &format!("#!/bin/sh\n{answer}\n"));
+    sandbox.run("go", &[]).expect_code(0);
+    assert!(!sandbox.path("work/refused").exists());
+    assert_eq!(sandbox.events("ENGINE_START")[0]["config"]["sandbox"]["llm"], "p1");
+    sandbox.agent(
+        "model: none\n  base_url: http://127.0.0.1:9\n  sandbox: reader",
+        "  - {name: free, shell: 'true'}\n",
+    );
+    let ran = sandbox.delta(["sandbox", "check", "--agent", "agent"]).output().expect_code(126);
+    assert!(ran.stderr.contains("is for `provider: command`"), "{}", ran.stderr);
+}
+
+#[test]
+fn c_22_4_tests_of_an_agent_have_the_sandbox_of_the_operator() {
+    let sandbox = two_tools();
+    if !has_namespaces(&sandbox) {
+        return;
+    }
+    let test = "task: go\nllm:\n  turns:\n    - call: [{tool: free, args: {}}]\n    - say: done\nexpect: {calls: [{tool: free, exit_code: 1}]}\n";
+    let yaml = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/agent.yaml", yaml.replace("shell: 'true'", "shell: 'touch made'"));
+    sandbox.write("agent/tests/free.yaml", test);
+    sandbox.write("policy.yaml", "write: []\n");
+    sandbox.delta(["test", "agent"]).output().expect_code(1);
+    for policy in ["reader", "policy.yaml"] {
+        sandbox.delta(["test", "agent", "--sandbox", policy]).output().expect_code(0);
+    }
+}
+
+#[test]
+fn c_22_4_a_policy_that_only_requires_is_recorded() {
+    let sandbox = two_tools();
+    if !has_namespaces(&sandbox) {
+        return;
+    }
+    sandbox.write("policy.yaml", "require: [files]\n");
+    sandbox.run("go", &["--sandbox", "./policy.yaml"]).expect_code(0);
+    let record = &sandbox.events("ENGINE_START")[0]["config"]["sandbox"];
+    assert!(record["policy"][0]["file"].as_str().unwrap().ends_with("/policy.yaml"), "{record}");
+    assert_eq!(record["tools"], serde_json::json!({"look": "p1"}));
+}
+
+#[test]
+fn c_22_4_a_preview_has_the_descriptions_of_sandboxes() {
+    let sandbox = two_tools();
+    if !has_namespaces(&sandbox) {
+        return;
+    }
+    sandbox.run("go", &[]).expect_code(0);
+    let sent = sandbox.delta(["show", "r", "-w", "work", "--request", "1"]).output();
+    let preview = ["context", "preview", "--agent", "agent", "-m", "go", "--request"];
+    for workspace in [&["-w", "work"][..], &[]] {
+        let preview = preview.iter().chain(workspace).copied();
+        let previewed = sandbox.delta(preview).output().expect_code(0).stdout;
+        assert_eq!(previewed, sent.stdout);
+        assert!(previewed.contains("Sandbox: writes only in /tmp; HOME is read-only"));
+    }
+}

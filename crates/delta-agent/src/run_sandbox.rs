@@ -2,6 +2,7 @@
 
 use crate::agent::Agent;
 use crate::child_environment::EnvMap;
+use delta_llm::llm::ProviderKind;
 use delta_process::SandboxEntry;
 use delta_run::event::{PolicySource, ProfileRecord, SandboxRecord};
 use delta_run::ledger::LEDGER_FILES;
@@ -23,20 +24,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The name in ACTION_REQUEST of no sandbox.
 pub const NO_SANDBOX: &str = "off";
 
-/// A profile of the operator, which no tool exceeds.
-#[derive(Debug, Clone)]
-pub struct PolicyProfile {
-    /// Where it comes from.
-    pub source: PolicySource,
-    /// What it allows.
-    pub profile: DeclaredProfile,
-}
-
 /// What the operator says about sandboxes.
 #[derive(Debug, Clone, Default)]
 pub struct OperatorPolicy {
     /// The most that any tool may do.
-    pub profiles: Vec<PolicyProfile>,
+    pub profiles: Vec<DeclaredProfile>,
+    /// Their files and names, and the files that only require guarantees.
+    pub sources: Vec<PolicySource>,
     /// The guarantees that the operator does without.
     pub waived: Vec<Guarantee>,
     /// The guarantees that are needed whatever a profile says.
@@ -91,10 +85,10 @@ pub enum SandboxProblem {
     Unresolved(Vec<ResolutionProblem>),
     /// Guarantees do not hold here.
     Missing(Vec<MissingGuarantee>),
-    /// It is an MCP server with a URL, and the operator limits the network.
-    RemoteServer,
     /// The directory for what is thrown away cannot be created.
     Scratch(ScratchError),
+    /// It is an MCP server with a URL, and the operator limits the network.
+    RemoteServer,
     /// Anything else.
     Other(String),
 }
@@ -111,10 +105,10 @@ impl fmt::Display for SandboxFailure {
                 let names: Vec<&str> = missing.iter().map(|one| one.guarantee.name()).collect();
                 write!(f, "the sandbox of {label} cannot be enforced here: {}", names.join(", "))
             }
+            SandboxProblem::Scratch(error) => write!(f, "the sandbox of {label}: {error}"),
             SandboxProblem::RemoteServer => {
                 write!(f, "{label} has a `url`, which the operator's sandbox does not cover")
             }
-            SandboxProblem::Scratch(error) => write!(f, "the sandbox of {label}: {error}"),
             SandboxProblem::Other(reason) => write!(f, "the sandbox of {label}: {reason}"),
         }
     }
@@ -163,6 +157,7 @@ enum SandboxRole {
     Tool(String),
     Generators,
     Hook(&'static str),
+    Llm,
 }
 
 impl RunSandbox {
@@ -206,7 +201,7 @@ impl RunSandbox {
             kernel: machine.kernel,
             landlock: machine.landlock,
             namespaces: machine.namespaces.is_ok(),
-            policy: setup.policy.profiles.iter().map(|one| one.source.clone()).collect(),
+            policy: setup.policy.sources.clone(),
             without: setup.policy.waived.iter().map(|one| one.name().to_owned()).collect(),
             ..SandboxRecord::default()
         };
@@ -238,6 +233,7 @@ impl RunSandbox {
             match role {
                 SandboxRole::Tool(tool) => drop(record.tools.insert(tool, name)),
                 SandboxRole::Generators => record.generators = Some(name),
+                SandboxRole::Llm => record.llm = Some(name),
                 SandboxRole::Hook(hook) => drop(record.hooks.insert(hook.to_owned(), name)),
             }
         }
@@ -284,6 +280,11 @@ impl RunSandbox {
     /// The sandbox of a hook; `None` for none.
     pub fn of_hook(&self, hook: &str) -> Option<ActiveSandbox<'_>> {
         self.named(self.record.hooks.get(hook)?)
+    }
+
+    /// The sandbox of the command that stands in for the LLM; `None` for none.
+    pub fn of_llm(&self) -> Option<ActiveSandbox<'_>> {
+        self.named(self.record.llm.as_ref()?)
     }
 
     fn named(&self, name: &str) -> Option<ActiveSandbox<'_>> {
@@ -361,6 +362,26 @@ impl<'a> ActiveSandbox<'a> {
     }
 }
 
+/// What ENGINE_START of a run would have on the sandboxes of an agent's tools, apart from what the machine enforces: enough for
+/// their descriptions. Prepares nothing.
+///
+/// # Errors
+/// A profile means nothing here.
+pub fn describe_sandboxes(
+    agent: &Agent,
+    setup: &SandboxSetup,
+) -> Result<SandboxRecord, SandboxFailure> {
+    let mut record = SandboxRecord::default();
+    for SandboxUse { subject, role, declared } in collect_uses(agent, &setup.policy)? {
+        let SandboxRole::Tool(tool) = role else { continue };
+        let resolved = resolve_use(&subject, declared.as_ref(), setup)?;
+        let line = describe_profile(&resolved.profile, &setup.vars.cwd);
+        record.profiles.insert(tool.clone(), ProfileRecord { line, ..ProfileRecord::default() });
+        record.tools.insert(tool.clone(), tool);
+    }
+    Ok(record)
+}
+
 /// Everything of an agent that has a sandbox, the operator's policy included.
 fn collect_uses(agent: &Agent, policy: &OperatorPolicy) -> Result<Vec<SandboxUse>, SandboxFailure> {
     let has_policy = !policy.profiles.is_empty();
@@ -391,6 +412,12 @@ fn collect_uses(agent: &Agent, policy: &OperatorPolicy) -> Result<Vec<SandboxUse
     if agent.context.starts_programs() && (declared.is_some() || has_policy) {
         let subject = SandboxSubject { label: "the generators".to_owned(), place: None };
         uses.push(SandboxUse { subject, role: SandboxRole::Generators, declared });
+    }
+    // The operator may have chosen an endpoint instead.
+    if let (Some(profile), ProviderKind::Command(_)) = (&agent.sandbox.llm, &agent.llm.provider) {
+        let subject = SandboxSubject { label: "the command of `llm`".to_owned(), place: None };
+        let declared = Some(profile.clone());
+        uses.push(SandboxUse { subject, role: SandboxRole::Llm, declared });
     }
     for (point, config) in agent.hooks.all() {
         if config.profile.is_some() {
@@ -441,7 +468,7 @@ fn resolve_use(
         key_files: &setup.key_files,
         variable: &|name| setup.variables.get(OsStr::new(name)).cloned(),
     };
-    let policies = setup.policy.profiles.iter().map(|one| &one.profile);
+    let policies = &setup.policy.profiles;
     let mut common: Option<ResolvedSandbox> = None;
     for profile in declared.into_iter().chain(policies) {
         let resolved = resolve_profile(profile, &places).map_err(|problems| SandboxFailure {
