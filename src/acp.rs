@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod acp_server;
+mod editor_prompt;
 mod editor_session;
 mod session_update;
 

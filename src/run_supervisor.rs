@@ -15,7 +15,7 @@ use delta_base::random;
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
 use delta_engine::run_result::ContinueCommand;
-use delta_process::{WorkerCommand, WorkerProcess};
+use delta_process::{WorkerCommand, WorkerFile, WorkerProcess};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::journal::{JournalError, JournalFold};
@@ -105,6 +105,26 @@ struct RunWorker {
     output: Vec<u8>,
 }
 
+/// What a process gets to work on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WorkerInput<'a> {
+    pub message: Option<&'a str>,
+    /// The images of the message.
+    pub images: &'a [Vec<u8>],
+}
+
+impl<'a> From<&'a str> for WorkerInput<'a> {
+    fn from(message: &'a str) -> Self {
+        Self { message: Some(message), images: &[] }
+    }
+}
+
+impl<'a> From<Option<&'a str>> for WorkerInput<'a> {
+    fn from(message: Option<&'a str>) -> Self {
+        Self { message, images: &[] }
+    }
+}
+
 /// Starts the processes of runs, and reads the runs.
 pub struct RunSupervisor {
     output: ServedOutput,
@@ -138,31 +158,35 @@ impl RunSupervisor {
         self.workers.len()
     }
 
-    /// Starts the run with `message` as its task. A run that exists is found again and keeps its task.
-    pub fn start_run(&mut self, run: &ServedRun, message: &str) -> io::Result<()> {
+    /// Starts the run with `task`. A run that exists is found again and keeps its task.
+    pub fn start_run<'a>(
+        &mut self,
+        run: &ServedRun,
+        task: impl Into<WorkerInput<'a>>,
+    ) -> io::Result<()> {
         let agent = self.agent_home.to_string_lossy().into_owned();
         let words = ["run", "--ensure", "--agent", &agent];
-        self.start_worker(run, &words, Some(message))
+        self.start_worker(run, &words, task.into())
     }
 
     /// Continues the run, with a message, an answer or nothing, unless it has changed since the event `seq`.
-    pub fn continue_run(
+    pub fn continue_run<'a>(
         &mut self,
         run: &ServedRun,
-        message: Option<&str>,
+        message: impl Into<WorkerInput<'a>>,
         seq: u64,
     ) -> io::Result<()> {
         // A file that stays says less than the run that works again.
         let _ = durable::remove_file_no_follow(&run.dir().join(STOPPED_FILE));
         let seq = seq.to_string();
-        self.start_worker(run, &["continue", "--at-event", &seq], message)
+        self.start_worker(run, &["continue", "--at-event", &seq], message.into())
     }
 
     fn start_worker(
         &mut self,
         run: &ServedRun,
         words: &[&str],
-        message: Option<&str>,
+        input: WorkerInput<'_>,
     ) -> io::Result<()> {
         self.reports.remove(run);
         let work_dir = run.work_dir.to_string_lossy();
@@ -173,18 +197,23 @@ impl RunSupervisor {
             ServedOutput::Result => "result",
             ServedOutput::Pieces => "pieces",
         });
+        let WorkerInput { message, images } = input;
         match message {
             // An empty text on stdin is an error.
             Some(message) if message.trim().is_empty() => arguments.extend(["-m", message]),
             Some(_) => arguments.extend(["-m", "-"]),
             None => {}
         }
-        let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        let files = images.iter().map(|image| WorkerFile::new(image));
+        let files = files.collect::<io::Result<Vec<WorkerFile>>>()?;
+        arguments.extend(files.iter().flat_map(|file| ["-a".to_owned(), file.path()]));
         let process = WorkerProcess::start(&WorkerCommand {
             program: &self.program,
             arguments: &arguments,
             env: process_environment::variables(),
             input: message.unwrap_or_default().as_bytes(),
+            files: &files,
             outlives_server: self.outlives_server,
         })?;
         self.workers.insert(run.clone(), RunWorker { process, output: Vec::new() });

@@ -110,14 +110,14 @@ impl PiecePrinter {
 /// The pieces at the beginning of `output`, which are removed; what follows them is the result.
 pub fn take_pieces(output: &mut Vec<u8>) -> Vec<ServedPiece> {
     let mut pieces = Vec::new();
-    let mut taken = 0;
-    while let Some(length) = output[taken..].iter().position(|byte| *byte == b'\n') {
-        let line = &output[taken..taken + length];
+    let mut consumed = 0;
+    while let Some(length) = output[consumed..].iter().position(|byte| *byte == b'\n') {
+        let line = &output[consumed..consumed + length];
         let Ok(piece) = serde_json::from_slice(line) else { break };
         pieces.push(piece);
-        taken += length + 1;
+        consumed += length + 1;
     }
-    output.drain(..taken);
+    output.drain(..consumed);
     pieces
 }
 

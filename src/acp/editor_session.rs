@@ -127,7 +127,7 @@ impl EditorSession {
                 self.output = Some(CallOutput { call_id, text: String::new(), is_new: false });
             }
             Payload::ActionResult(_) => self.output = None,
-            // An answer that was interrupted is no part of the next one.
+            // The next answer does not begin with one that was interrupted.
             Payload::EngineEnd { .. } | Payload::EngineStart(_) => {
                 self.partial = PartialAnswer::default();
             }
@@ -144,7 +144,7 @@ impl EditorSession {
             }
             _ => {}
         }
-        updates.extend(event_updates(event, is_replay));
+        updates.extend(event_updates(event, &self.run.dir(), is_replay));
         if !self.secrets.is_empty() {
             updates.iter_mut().for_each(|update| redact_texts(update, &self.secrets));
         }
@@ -154,14 +154,14 @@ impl EditorSession {
     /// What of an answer the editor has not seen: all of it, if another text came piece by piece.
     fn finish_answer(&mut self, thought: &Thought) -> Vec<Json> {
         self.last_text.clone_from(&thought.content);
-        let seen = std::mem::take(&mut self.partial);
+        let partial = std::mem::take(&mut self.partial);
         let reasoning = thought.reasoning.as_deref().unwrap_or_default();
         let rest = [
-            ("agent_thought_chunk", reasoning, seen.reasoning),
-            ("agent_message_chunk", thought.content.as_str(), seen.content),
+            ("agent_thought_chunk", reasoning, partial.reasoning),
+            ("agent_message_chunk", thought.content.as_str(), partial.content),
         ];
-        let rest = rest.into_iter().filter_map(|(kind, text, seen)| {
-            let text = text.strip_prefix(&seen).unwrap_or(text);
+        let rest = rest.into_iter().filter_map(|(kind, text, partial)| {
+            let text = text.strip_prefix(&partial).unwrap_or(text);
             (!text.trim().is_empty()).then(|| message_chunk(kind, text))
         });
         rest.collect()
@@ -178,9 +178,9 @@ impl EditorSession {
                 Some(message_chunk("agent_thought_chunk", &piece.text))
             }
             PieceKind::BrokenOff => {
-                let seen = std::mem::take(&mut self.partial);
+                let partial = std::mem::take(&mut self.partial);
                 let text = "\n\n[this answer broke off and does not count]\n\n";
-                (!seen.content.is_empty()).then(|| message_chunk("agent_message_chunk", text))
+                (!partial.content.is_empty()).then(|| message_chunk("agent_message_chunk", text))
             }
             PieceKind::Output => {
                 let output = self.output.as_mut()?;

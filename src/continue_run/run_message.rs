@@ -29,7 +29,7 @@ impl MissingMessage {
 }
 
 /// Waits for a process that has recorded the end of its work on the run, and is about to exit. For a server only, which sees
-/// the end in the journal; a person is told of the other process.
+/// the end in the journal; a person gets an error that names the other process.
 pub(super) fn wait_for_leaving_process(
     id: &RunId,
     workspace: &Workspace,

@@ -316,7 +316,7 @@ impl McpServer {
             FormAnswer::Declined => Ok(false),
             FormAnswer::Message(message) => {
                 self.start_worker(|supervisor| {
-                    supervisor.continue_run(run, Some(&message), open.seq)
+                    supervisor.continue_run(run, message.as_str(), open.seq)
                 })?;
                 Ok(true)
             }

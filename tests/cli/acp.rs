@@ -253,7 +253,10 @@ fn c_29_7_what_cannot_be_done_is_an_error_with_its_reason() {
         ("session/load", json!({"sessionId": "../x", "cwd": work, "mcpServers": []})),
         ("session/prompt", json!({"sessionId": "nosuch", "prompt": text})),
         ("session/prompt", json!({"sessionId": editor.session, "prompt": []})),
-        ("session/prompt", json!({"sessionId": editor.session, "prompt": [{"type": "image"}]})),
+        (
+            "session/prompt",
+            json!({"sessionId": editor.session, "prompt": [{"type": "image", "data": "AAAA"}]}),
+        ),
     ] {
         let refused = editor.client.request(method, params.clone());
         assert_eq!(refused["error"]["code"], -32602, "{method} {params}: {refused}");
@@ -339,5 +342,28 @@ fn c_29_7_a_secret_is_in_no_update_of_a_loaded_session() {
     let updates = json!(editor.client.notifications).to_string();
     assert!(!updates.contains("a-secret-key"), "{updates}");
     assert!(updates.contains("it is [hidden]"), "{updates}");
+    editor.client.close();
+}
+
+#[test]
+fn c_29_7_an_image_in_a_prompt_reaches_the_model_and_a_loaded_session() {
+    let server = ScriptedServer::start(vec![Answer::text("a dot")]);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), "");
+    std::fs::create_dir_all(sandbox.path("work")).unwrap();
+    let mut editor = Editor::open(&sandbox, json!({}));
+    // A PNG of one pixel.
+    let data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let image = json!({"type": "image", "mimeType": "image/png", "data": data});
+    let prompt = json!([{"type": "text", "text": "What is this?"}, image]);
+    let params = json!({"sessionId": editor.session, "prompt": prompt});
+    let id = editor.client.begin("session/prompt", params);
+    editor.expect_stop(id, "end_turn");
+    assert!(server.requests()[0].body.to_string().contains(data));
+    editor.client.notifications.clear();
+    let params =
+        json!({"sessionId": editor.session, "cwd": sandbox.path("work"), "mcpServers": []});
+    editor.client.request("session/load", params);
+    let shown = editor.client.notifications.iter().map(|one| &one["params"]["update"]["content"]);
+    assert!(shown.into_iter().any(|content| *content == image));
     editor.client.close();
 }

@@ -48,7 +48,7 @@ pub use self::sandbox_entry::{
     EntrySteps, FilterInstruction, SandboxEntry, copy_inherited_descriptor,
 };
 pub use self::service::{ServiceProcess, own_program};
-pub use self::worker_process::{WorkerCommand, WorkerProcess};
+pub use self::worker_process::{WorkerCommand, WorkerFile, WorkerProcess};
 
 use self::call_limits::ChildLimits;
 use self::capture::OutputRecorder;

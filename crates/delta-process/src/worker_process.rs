@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -24,8 +25,31 @@ pub struct WorkerCommand<'a> {
     pub env: &'a BTreeMap<OsString, OsString>,
     /// Its standard input. In memory, so that it never reads half of it because the server died.
     pub input: &'a [u8],
+    /// More files for it, in memory; [`WorkerFile::path`] is an argument.
+    pub files: &'a [WorkerFile],
     /// Whether it keeps working when the server has ended. Otherwise it gets SIGTERM then.
     pub outlives_server: bool,
+}
+
+/// A file in memory that a worker reads.
+#[derive(Debug)]
+pub struct WorkerFile(File);
+
+impl WorkerFile {
+    /// A file with this content.
+    ///
+    /// # Errors
+    /// The file could not be created.
+    pub fn new(content: &[u8]) -> io::Result<Self> {
+        let mut file = create_memory_file()?;
+        file.write_all(content)?;
+        Ok(Self(file))
+    }
+
+    /// Its path in the worker.
+    pub fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd())
+    }
 }
 
 /// A worker, and its output so far.
@@ -54,10 +78,16 @@ impl WorkerProcess {
         process.stdin(Stdio::from(input)).stdout(Stdio::from(output.try_clone()?));
         let outlives_server = command.outlives_server;
         let server = std::process::id();
+        let files: Vec<RawFd> = command.files.iter().map(|file| file.0.as_raw_fd()).collect();
         // SAFETY: between fork and exec the closure makes only system calls and does not allocate.
         unsafe {
             process.pre_exec(move || {
                 close_descriptors_on_exec();
+                for file in &files {
+                    // Open until the worker has started: `command.files` keeps it.
+                    let file = BorrowedFd::borrow_raw(*file);
+                    rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
+                }
                 // Clients signal the process group of their server.
                 rustix::process::setsid()?;
                 if !outlives_server {
@@ -139,6 +169,7 @@ mod tests {
             arguments: &arguments,
             env: &env,
             input,
+            files: &[],
             outlives_server,
         };
         WorkerProcess::start(&command).unwrap()
@@ -178,7 +209,6 @@ mod tests {
     }
 
     fn fd(worker: &WorkerProcess) -> i32 {
-        use std::os::fd::AsRawFd;
         worker.output.as_raw_fd()
     }
 }
