@@ -343,6 +343,7 @@ impl PreparedAgent {
         let servers = self.mcp_servers(&environment)?;
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
             .with_mcp_servers(servers)
+            .with_parallel_calls(self.bounds.max_parallel())
             .with_snapshots(snapshots)
             .with_live_output(shows_live_output(options))
             .drive(run)?;
@@ -425,6 +426,7 @@ impl PreparedAgent {
         let servers = self.mcp_servers(&environment)?;
         Engine::new(agent, environment, provider, cancel, Some(human), clock, budget)
             .with_mcp_servers(servers)
+            .with_parallel_calls(self.bounds.max_parallel())
             .drive(run)?;
         Ok(())
     }

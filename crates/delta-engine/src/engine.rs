@@ -27,6 +27,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 mod act;
+mod execute;
+mod call_results;
 mod hooks;
 mod mcp_holders;
 mod budget;
@@ -65,6 +67,8 @@ pub struct Engine<'a> {
     snapshot_store: Option<SnapshotStore>,
     /// The MCP servers, and the processes that hold connections to them.
     mcp_holders: RefCell<McpHolders>,
+    /// The most calls that run at the same time.
+    max_parallel: usize,
 }
 
 /// Why a run cannot continue.
@@ -166,12 +170,19 @@ impl<'a> Engine<'a> {
             is_live: false,
             snapshot_store: None,
             mcp_holders: RefCell::default(),
+            max_parallel: 1,
         }
     }
 
     /// Passes the text of answers and the output of tools to the observer as they arrive, if `is_live`.
     pub fn with_live_output(mut self, is_live: bool) -> Self {
         self.is_live = is_live;
+        self
+    }
+
+    /// Runs up to `limit` calls of tools that are `parallel` at the same time.
+    pub fn with_parallel_calls(mut self, limit: usize) -> Self {
+        self.max_parallel = limit;
         self
     }
 

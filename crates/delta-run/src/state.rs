@@ -221,6 +221,22 @@ impl RunState {
             .map(|(call, _)| call)
     }
 
+    /// Whether the next call of the last answer was requested with a command.
+    pub fn has_started_calls(&self) -> bool {
+        let first = self.calls.open().next();
+        matches!(first, Some((_, CallPhase::Requested { starts: true, .. })))
+    }
+
+    /// The calls that come after `first` in the order of steps, up to the first that is not simply waiting for its turn.
+    pub fn queued_after(&self, first: &PendingCall) -> impl Iterator<Item = &PendingCall> {
+        let finish_is_last = self.has_builtin(FINISH_TOOL);
+        self.calls
+            .open()
+            .filter(move |(call, _)| !(finish_is_last && call.tool == FINISH_TOOL))
+            .skip_while(move |(call, _)| call.index <= first.index)
+            .map_while(|(call, phase)| matches!(phase, CallPhase::Queued).then_some(call))
+    }
+
     /// The call of the last answer with this id.
     pub fn call(&self, call_id: &str) -> Option<&PendingCall> {
         self.calls.get(call_id)

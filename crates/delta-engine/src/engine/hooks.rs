@@ -20,7 +20,7 @@ use delta_process::{
 use delta_run::event::Payload;
 use delta_run::record::{self, HookExecutionRecord, ProcessOutcome, RecordedStream};
 use delta_run::run::{Run, RunNotice};
-use delta_run::state::{PendingCall, RunState, RunStep};
+use delta_run::state::{PendingCall, RunState};
 use delta_shell::EngineVariable;
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -348,7 +348,11 @@ impl<'a> Engine<'a> {
         if run.secrets().occur_in(&input.payload) {
             let text = format!("call denied: the hook {} {SECRET_IN_CALL}", hook.name());
             run.notify(RunNotice::Warning(&text));
-            return Ok(Err(denied_observation(run.state(), &format!("the hook {SECRET_IN_CALL}"))));
+            return Ok(Err(denied_observation(
+                run.state(),
+                &call.id,
+                &format!("the hook {SECRET_IN_CALL}"),
+            )));
         }
         let Some(hook_run) = self.run_hook(run, hook, call.iteration, || input, &self.cancel)?
         else {
@@ -368,7 +372,7 @@ impl<'a> Engine<'a> {
                 Err(error) => Err(format!("the hook gave arguments that do not fit.\n{error}")),
             },
         };
-        let result = result.map_err(|reason| denied_observation(run.state(), &reason));
+        let result = result.map_err(|reason| denied_observation(run.state(), &call.id, &reason));
         let decision = Some(if result.is_ok() { "allow" } else { "deny" });
         self.record_hook_run(
             run,
@@ -449,14 +453,9 @@ pub fn withheld_observation(observation: Observation) -> Observation {
     Observation { text: WITHHELD_OBSERVATION.to_owned(), image: None, ..observation }
 }
 
-/// The observation of a call denied in a run at `state`.
-pub fn denied_observation(state: &RunState, reason: &str) -> String {
-    let had_started = match state.next_step() {
-        RunStep::Settle { .. } => true,
-        RunStep::Act(call) => state.had_started(&call.id),
-        _ => false,
-    };
-    let not_run = if had_started {
+/// The observation of the call `call_id`, denied in a run at `state`.
+pub fn denied_observation(state: &RunState, call_id: &str, reason: &str) -> String {
+    let not_run = if state.had_started(call_id) {
         "the tool was not run again; whether it took effect before is unknown"
     } else {
         "the tool was not run"
