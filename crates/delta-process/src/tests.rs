@@ -1,9 +1,12 @@
 #![expect(clippy::disallowed_methods, reason = "tests of the one place that starts children")]
 
+use super::process_table::is_group_alive;
 use super::*;
-use rustix::process::{WaitOptions, waitpid};
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitOptions, waitpid};
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::time::Instant;
 use tempfile::TempDir;
 
 const MINUTE: Duration = Duration::from_secs(60);
