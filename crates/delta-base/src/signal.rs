@@ -187,10 +187,12 @@ impl CancelToken {
     }
 
     fn replace_child_group(&self, before: i32, after: i32) {
-        let replace = |slot: &AtomicI32| {
-            slot.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-        };
-        self.state.child_groups.iter().any(replace);
+        for slot in &self.state.child_groups {
+            let replaced = slot.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
+            if replaced.is_ok() {
+                return;
+            }
+        }
     }
 
     /// Sets the text that a second signal prints to stderr before it ends the process. Only the first text counts.

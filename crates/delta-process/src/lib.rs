@@ -270,8 +270,8 @@ impl PreparedProcess<'_> {
     fn run_with(self, cancel: &CancelToken, grace: Duration) -> ProcessResult {
         let mut result = None;
         running_process::run_with_grace(vec![self], cancel, grace, &mut |_, notice| {
-            if let ProcessNotice::Ended(ended) = notice {
-                result = Some(*ended);
+            if let ProcessNotice::Ended(process) = notice {
+                result = Some(*process);
             }
         });
         result.unwrap_or_else(|| ProcessResult::without_process(ProcessEnd::Cancelled))

@@ -516,8 +516,8 @@ fn no_tool_outlives_a_killed_engine() {
 fn finish(running: running_process::RunningProcess<'_>, cancel: &CancelToken) -> ProcessResult {
     let mut result = None;
     running_process::supervise(vec![(0, running)], cancel, &mut |_, notice| {
-        if let ProcessNotice::Ended(ended) = notice {
-            result = Some(*ended);
+        if let ProcessNotice::Ended(process) = notice {
+            result = Some(*process);
         }
     });
     result.unwrap()

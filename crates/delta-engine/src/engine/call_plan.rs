@@ -68,9 +68,8 @@ pub fn plan_call(
     }
 }
 
-/// The calls that run at the same time as `first`, which is the next one: those that directly follow it, as long as all
-/// of them, `first` included, are calls of tools that are `parallel`; with their plans, and at most `limit` calls together
-/// with `first`.
+/// The calls that run at the same time as `first`, which is the next call, with their plans: they directly follow it, and
+/// the tools of all of them, `first` included, are `parallel`. There are at most `limit`, counting `first`.
 pub fn plan_companions<'a>(
     agent: &'a Agent,
     state: &'a RunState,

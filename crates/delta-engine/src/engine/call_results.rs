@@ -72,11 +72,11 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
         }
     }
 
-    /// The command `index` has ended.
-    pub(super) fn add_result(&mut self, ended: usize, result: Box<ProcessResult>) {
+    /// A command has ended.
+    pub(super) fn add_result(&mut self, command: usize, result: Box<ProcessResult>) {
         for call in &mut self.unrecorded {
             match call {
-                UnrecordedCall::Started { index, result: slot, .. } if *index == ended => {
+                UnrecordedCall::Started { index, result: slot, .. } if *index == command => {
                     *slot = Some(result);
                     return;
                 }
@@ -148,7 +148,7 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
 }
 
 impl Engine<'_> {
-    /// Records the result of a command that has ended. With an error other than of a file, it is recorded all the same.
+    /// Records the result of a command that has ended. Only an error of a file means that it is not recorded.
     fn record_result(
         &self,
         run: &mut Run,
