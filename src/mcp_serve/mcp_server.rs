@@ -63,7 +63,7 @@ impl McpServer {
     }
 
     fn handle_request(&mut self, id: RpcId, method: &str, params: Json) {
-        let request = match ClientRequest::read(id.clone(), params, self.legacy) {
+        let request = match ClientRequest::read(id.clone(), method, params, self.legacy) {
             Ok(request) => request,
             Err(error) => return self.send_reply(id, Err(error)),
         };

@@ -9,7 +9,7 @@ use delta_base::time::Timestamp;
 use delta_llm::llm::{ToolCall, Usage};
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::{
-    ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, ForkFiles, ForkOrigin,
+    ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, ForkFiles, ForkOrigin, HookEnd,
     HumanQuestion, InputType, Payload, ProcessInfo, RunConfig, RunFork, RunStatus, StageApply,
     Thought, WorkspaceSnapshot,
 };
@@ -251,6 +251,7 @@ fn thought() -> Thought {
         left_out: 0,
         script_turn: None,
         discarded_usage: Vec::new(),
+        throttled_ms: 0,
     }
 }
 
@@ -477,10 +478,14 @@ fn payload() -> impl Strategy<Value = Payload> {
                 error_details: ErrorDetails { kind, hint, status, ..ErrorDetails::default() },
             }
         ),
-        (any::<u32>(), text(), prop::option::of(any::<i32>()), any::<bool>()).prop_map(
-            |(iteration, hook, exit_code, changed)| Payload::HookExecution {
+        (any::<u32>(), text(), prop::option::of(any::<i32>()), any::<[bool; 3]>()).prop_map(
+            |(iteration, hook, exit_code, [changed, ends, fails])| Payload::HookExecution {
                 iteration,
                 record: hook.clone(),
+                end: ends.then(|| {
+                    let status = if fails { RunStatus::Failed } else { RunStatus::Completed };
+                    Box::new(HookEnd { status, result: hook.clone().into() })
+                }),
                 hook,
                 exit_code,
                 changed,
@@ -519,7 +524,7 @@ fn payload() -> impl Strategy<Value = Payload> {
             .prop_map(|(iteration, paths, [tree, saved, base], rest)| {
                 Payload::Apply(Box::new(StageApply { iteration, paths, tree, saved, base, rest }))
             }),
-        any::<u32>().prop_map(|iteration| Payload::ApplyEnd { iteration }),
+        any::<(u32, bool)>().prop_map(|(iteration, rest)| Payload::ApplyEnd { iteration, rest }),
         (any::<u32>(), tree(), tree()).prop_map(|(iteration, base, saved)| Payload::Discard {
             iteration,
             base,

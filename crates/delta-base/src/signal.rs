@@ -7,7 +7,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::os::raw::c_int;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,8 @@ struct CancelState {
     requested_at: AtomicU64,
     /// When the time limit expired, likewise. Both are equal when the expiry was the request.
     expired_at: AtomicU64,
+    /// Whether a time limit was set.
+    has_deadline: AtomicBool,
     /// The process groups that a second signal kills; 0 for none.
     child_groups: [AtomicI32; MAX_CHILD_GROUPS],
     /// What a second signal prints.
@@ -85,6 +87,7 @@ impl CancelToken {
             created_at: Instant::now(),
             requested_at: AtomicU64::new(0),
             expired_at: AtomicU64::new(0),
+            has_deadline: AtomicBool::new(false),
             child_groups: [const { AtomicI32::new(0) }; MAX_CHILD_GROUPS],
             last_words: OnceLock::new(),
             wake_read,
@@ -147,6 +150,7 @@ impl CancelToken {
     /// The thread that waits could not be started.
     pub fn expire_after(&self, duration: Duration) -> io::Result<()> {
         let state = Arc::clone(&self.state);
+        state.has_deadline.store(true, Ordering::SeqCst);
         let start = Instant::now();
         if duration.is_zero() {
             state.expire();
@@ -163,6 +167,11 @@ impl CancelToken {
                 state.expire();
             })
             .map(drop)
+    }
+
+    /// Whether [`CancelToken::expire_after`] was called, so that no wait is endless.
+    pub fn has_deadline(&self) -> bool {
+        self.state.has_deadline.load(Ordering::SeqCst)
     }
 
     /// Whether cancellation was requested because the time limit expired.

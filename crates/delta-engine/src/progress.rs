@@ -105,6 +105,8 @@ pub struct ProgressPrinter {
     last_call: String,
     /// Whether the result is printed to the same terminal when the run ends.
     result_follows: bool,
+    /// Whether another process asks what the run waits for.
+    omits_questions: bool,
     /// Whether the error of the run is printed there too.
     error_follows: bool,
     /// Whether the lines are the output of `show`, on stdout.
@@ -136,6 +138,7 @@ impl ProgressPrinter {
             unprinted_calls: HashMap::new(),
             last_call: String::new(),
             result_follows: false,
+            omits_questions: false,
             error_follows: false,
             to_stdout: false,
             stdout_failure: None,
@@ -193,6 +196,11 @@ impl ProgressPrinter {
     pub fn omit_result_and_error(&mut self) {
         self.omit_result();
         self.error_follows = true;
+    }
+
+    /// Prints no question and no call to approve from now on, because a server asks them.
+    pub fn omit_questions(&mut self) {
+        self.omits_questions = true;
     }
 
     /// Reports from now on that the user is asked at this terminal.
@@ -272,7 +280,10 @@ impl ProgressPrinter {
         let reason = self.sanitize(&attempt.error);
         let reason = reason.strip_prefix(ENDPOINT_ANSWER_PREFIX).unwrap_or(&reason);
         let reason = truncate_to_line(reason, MAX_REASON_CHARS);
-        let next = format!("try {number} of {of}");
+        let next = match of {
+            Some(of) => format!("try {number} of {of}"),
+            None => format!("try {number}"),
+        };
         if self.live.is_none() {
             return self.show_warning(&format!("{next} {delay}: {reason}"));
         }
@@ -427,6 +438,9 @@ impl ProgressPrinter {
 
     /// Prints a question, even with `-q`: an invisible question is never answered.
     fn show_question(&mut self, question: &HumanQuestion) {
+        if self.omits_questions {
+            return;
+        }
         self.shown_question = Some(question.call_id.clone());
         let prompt = self.sanitize(&question.prompt);
         for (index, line) in prompt.lines().enumerate() {
@@ -437,6 +451,9 @@ impl ProgressPrinter {
 
     /// Prints a call that waits for approval, even with `-q`.
     fn show_approval_request(&mut self, request: &ApprovalRequest) {
+        if self.omits_questions {
+            return;
+        }
         self.shown_question = Some(request.call_id.clone());
         let hidden = self.sensitive_answers.clone();
         // Only in a run at a terminal, where `v` can show the whole command line.

@@ -16,6 +16,7 @@ mod detached;
 mod env_vars;
 mod exec_image;
 mod exit_status;
+mod foreground;
 mod helper_process;
 mod program_lookup;
 mod run_mark;
@@ -33,6 +34,7 @@ pub use self::call_limits::CallLimits;
 pub use self::capture::{INLINE_BYTES, INLINE_WHOLE_BYTES, MAX_SPOOL_BYTES, OutputCapture};
 pub use self::detached::{TerminalProcess, start_detached};
 pub use self::env_vars::EnvVars;
+pub use self::foreground::run_in_foreground;
 #[cfg(target_os = "linux")]
 pub use self::helper_process::HelperProcess;
 pub use self::process_table::{
@@ -44,7 +46,9 @@ pub use self::run_processes::{
     Background, LeftProcesses, MAX_LISTED_PROCESSES, RunProcesses, adopt_orphans,
 };
 pub use self::running_process::{ProcessNotice, run_together};
-pub use self::sandbox_entry::{EntrySteps, FilterInstruction, SandboxEntry};
+pub use self::sandbox_entry::{
+    EntrySteps, FilterInstruction, SandboxEntry, copy_inherited_descriptor,
+};
 pub use self::service::{ServiceProcess, own_program};
 pub use self::worker_process::{WorkerCommand, WorkerProcess};
 
@@ -184,6 +188,8 @@ pub struct SpoolFiles<'a> {
     pub stem: &'a str,
     /// The length up to which a UTF-8 stream has no file; at most [`INLINE_BYTES`].
     pub inline_bytes: usize,
+    /// The most bytes of each file; at most [`MAX_SPOOL_BYTES`].
+    pub max_bytes: u64,
 }
 
 /// The result of a process.

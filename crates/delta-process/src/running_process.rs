@@ -3,7 +3,7 @@
 //! One `poll` waits for all commands that run at the same time, so that a call is never supervised in another way because
 //! others run next to it.
 
-use super::capture::{INLINE_BYTES, OutputRecorder};
+use super::capture::{INLINE_BYTES, MAX_SPOOL_BYTES, OutputRecorder};
 use super::exit_status::poll_process_end;
 use super::process_table::{ProcessMarks, ProcessStat, find_marked_processes, is_group_alive};
 use super::run_processes::{CallProcesses, LeftProcesses};
@@ -406,7 +406,8 @@ impl OutputStream {
             command.capture_whole,
             file,
         )
-        .with_inline_bytes(inline_bytes);
+        .with_inline_bytes(inline_bytes)
+        .with_max_bytes(command.spool.map_or(MAX_SPOOL_BYTES, |spool| spool.max_bytes));
         Self { pipe: Some(pipe), recorder, is_stderr: name == "stderr" }
     }
 

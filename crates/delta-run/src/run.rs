@@ -308,6 +308,14 @@ impl Run {
         self.state.apply(event);
     }
 
+    /// From now on, a change of the journal by another process, a tool for example, is an error of the next commit.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn watch_journal(&mut self) -> Result<(), FileError> {
+        self.journal.watch_changes()
+    }
+
     /// Writes the recorded events without waiting for the disk, so that the next commit has less to wait for. Useful
     /// before work that must be done anyway.
     pub fn start_writeback(&mut self) {

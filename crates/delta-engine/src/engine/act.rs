@@ -1,14 +1,16 @@
 //! Acting: the next call of an answer, from its arguments to what it leads to.
 
-use super::call_plan::{CallPlan, plan_call, plan_companions};
-use super::call_results::{record_observation, record_refusal};
+use super::call_plan::{CallPlan, ENDED_BY_HOOK, plan_call, plan_companions};
+use super::call_results::{CallOutcome, record_observation, record_refusal};
 use super::execute::{DecidedCall, record_unstarted_request};
 use super::{Engine, EngineError};
 use delta_agent::ask_human::{self, InteractionRequest};
-use delta_agent::tool::ToolOutput;
+use delta_agent::tool::Tool;
 use delta_agent::tool::invocation::ToolInvocation;
 use delta_agent::tool::observation::Observation;
 use delta_base::durable;
+use delta_mcp::holder::HOLDER_DIR;
+use delta_mcp::server_task::task_record_path;
 use delta_run::approval::ApprovalRequest;
 use delta_run::event::{ActionResult, HumanQuestion, Payload};
 use delta_run::run::{Run, RunNotice};
@@ -28,7 +30,10 @@ pub const INTERRUPTED_CALL_PREFIX: &str = "[the engine stopped during this call"
 impl<'a> Engine<'a> {
     pub(super) fn act(&mut self, run: &mut Run, call: &PendingCall) -> Result<(), EngineError> {
         match plan_call(self.agent, run.state(), call, self.environment.vars()) {
-            CallPlan::Start(invocation) => self.run_calls(run, call, invocation),
+            CallPlan::Start(invocation) => {
+                self.check_disk_limit(run)?;
+                self.run_calls(run, call, invocation)
+            }
             CallPlan::Finish(result) => self.finish_run(run, call, result),
             CallPlan::Ask(question) => self.record_question(run, call, question),
             CallPlan::Refuse(reason) => {
@@ -53,7 +58,7 @@ impl<'a> Engine<'a> {
         let mut batch = Vec::with_capacity(1 + companions.len());
         let mut request = self.decide_call(run, call, invocation, &mut batch)?;
         for (call, plan) in companions {
-            if request.is_some() {
+            if request.is_some() || run.state().is_ended_by_hook() {
                 break;
             }
             match plan {
@@ -63,6 +68,11 @@ impl<'a> Engine<'a> {
                 CallPlan::Refuse(reason) => batch.push(DecidedCall::Refuse(call, reason)),
                 // Calls of delta's own tools.
                 CallPlan::Finish(_) | CallPlan::Ask(_) => break,
+            }
+        }
+        if run.state().is_ended_by_hook() {
+            for call in &mut batch {
+                call.refuse(ENDED_BY_HOOK);
             }
         }
         self.execute_calls(run, batch)?;
@@ -94,7 +104,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Settles a call whose engine died. It does not run again unless its tool is idempotent.
+    /// Settles a call whose engine died. It does not run again unless its tool is idempotent, or it became a task of an
+    /// MCP server, for whose result its command then asks.
     pub(super) fn settle_dead_call(
         &mut self,
         run: &mut Run,
@@ -102,7 +113,7 @@ impl<'a> Engine<'a> {
         execution: Option<&str>,
     ) -> Result<(), EngineError> {
         let tool = self.agent.tool(&call.tool);
-        if tool.is_some_and(|tool| tool.idempotent)
+        if tool.is_some_and(|tool| tool.idempotent || has_task_record(run, tool, call))
             && let CallPlan::Start(invocation) =
                 plan_call(self.agent, run.state(), call, self.environment.vars())
         {
@@ -114,20 +125,22 @@ impl<'a> Engine<'a> {
         for (stream, heading) in
             [("stdout", "printed until then"), ("stderr", "printed to stderr until then")]
         {
-            if stream == "stdout" && tool.is_some_and(|tool| tool.output == ToolOutput::Image) {
+            if stream == "stdout" && tool.is_some_and(|tool| !tool.output.is_text()) {
                 continue;
             }
             let path = execution.and_then(|name| {
                 Some(run.dir.join(name.strip_suffix("json")?).with_extension(stream))
             });
             let tail = path.and_then(|path| read_tail(&path, DEAD_CALL_TAIL_BYTES).ok());
-            if let Some(tail) = tail.filter(|tail| !tail.is_empty()) {
+            if let Some(tail) = tail.filter(|tail| !tail.is_empty() && !tail.contains(&0)) {
                 text.push_str(&format!("\n[{heading}]\n{}", String::from_utf8_lossy(&tail)));
             }
         }
         let observation = Observation { text, ..Observation::default() };
         let (observation, hook_result) = self.filter_observation(run, call, observation);
-        record_observation(run, call, observation, 0, execution.map(str::to_owned), None);
+        let execution = execution.map(str::to_owned);
+        let outcome = CallOutcome { execution, ..CallOutcome::default() };
+        record_observation(run, call, observation, outcome);
         hook_result
     }
 
@@ -206,11 +219,17 @@ impl<'a> Engine<'a> {
     ) -> Result<(), EngineError> {
         let observation =
             Observation { text: response, exit_code: Some(0), ..Observation::default() };
-        record_observation(run, call, observation, 0, None, None);
+        record_observation(run, call, observation, CallOutcome::default());
         run.commit()?;
         ask_human::clear_interaction(&run.dir);
         Ok(())
     }
+}
+
+/// Whether the call became a task of an MCP server.
+fn has_task_record(run: &Run, tool: &Tool, call: &PendingCall) -> bool {
+    tool.mcp.is_some()
+        && durable::is_file_no_follow(&task_record_path(&run.dir.join(HOLDER_DIR), &call.id))
 }
 
 /// Reads the end of a file, which may be large.

@@ -13,6 +13,7 @@ use delta_run::event::{ActionRequest, ActionResult, CallSandbox, Payload};
 use delta_run::record::{self, ProcessOutcome, RecordedStream, ToolExecutionRecord};
 use delta_run::run::Run;
 use delta_run::state::PendingCall;
+use serde_json::Value as Json;
 use std::collections::VecDeque;
 
 /// A call whose result is not recorded yet.
@@ -159,7 +160,7 @@ impl Engine<'_> {
         let StartingCall { approved, started_at, stem, execution, launch, .. } = starting;
         let ApprovedCall { call, tool, invocation, .. } = approved;
         let SandboxOutcome { result: sandbox, execution: sandbox_execution } =
-            self.sandbox_outcome(tool, &invocation.argv, launch, finished);
+            self.sandbox_outcome(run, tool, &invocation.argv, launch, finished);
         let hint = sandbox_execution.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
         let dir = format!(".delta/{}/io/tool_executions", run.id);
         let observation = render_observation(
@@ -188,9 +189,13 @@ impl Engine<'_> {
         if let Some(image) = &observation.image {
             image.store(&run.dir)?;
         }
-        let duration_ms = duration_millis(finished.duration);
-        let execution = Some(execution.clone());
-        record_observation(run, call, observation, duration_ms, execution, sandbox);
+        let outcome = CallOutcome {
+            duration_ms: duration_millis(finished.duration),
+            execution: Some(execution.clone()),
+            sandbox,
+            result: tool.run_result(&finished.end, &observation),
+        };
+        record_observation(run, call, observation, outcome);
         hook_result
     }
 
@@ -212,17 +217,26 @@ impl Engine<'_> {
 /// Answers a call that was requested and starts nothing.
 pub(super) fn record_refusal(run: &mut Run, call: &PendingCall, reason: String) {
     let observation = Observation { text: reason, ..Observation::default() };
-    record_observation(run, call, observation, 0, None, None);
+    record_observation(run, call, observation, CallOutcome::default());
+}
+
+/// What a call has besides its observation.
+#[derive(Default)]
+pub(super) struct CallOutcome {
+    pub(super) duration_ms: u64,
+    pub(super) execution: Option<String>,
+    pub(super) sandbox: Option<Box<CallSandbox>>,
+    /// The result of the run, if the call ends it.
+    pub(super) result: Option<Json>,
 }
 
 pub(super) fn record_observation(
     run: &mut Run,
     call: &PendingCall,
     observation: Observation,
-    duration_ms: u64,
-    execution: Option<String>,
-    sandbox: Option<Box<CallSandbox>>,
+    outcome: CallOutcome,
 ) {
+    let CallOutcome { duration_ms, execution, sandbox, result } = outcome;
     run.record(Payload::ActionResult(Box::new(ActionResult {
         iteration: call.iteration,
         call_id: call.id.clone(),
@@ -236,7 +250,7 @@ pub(super) fn record_observation(
         ended_background: observation.left.ended,
         left_running: observation.left.running,
         sandbox,
-        result: None,
+        result,
     })));
 }
 

@@ -9,6 +9,8 @@ use super::{Engine, EngineError};
 use delta_agent::tool::{Tool, ToolOutput, invocation::ToolInvocation};
 use delta_base::durable::NewPrivateFile;
 use delta_base::time::Timestamp;
+use delta_mcp::holder::{HOLDER_REQUIRED, HOLDER_VARIABLE};
+use delta_mcp::server_task::CALL_ID_VARIABLE;
 use delta_process::{
     self as process, INLINE_BYTES, LaunchContext, ProcessCommand, ProcessNotice, SpoolFiles,
 };
@@ -33,6 +35,15 @@ pub(super) enum DecidedCall<'a> {
     Start(ApprovedCall<'a>),
     /// It starts nothing; the LLM gets this observation.
     Refuse(PendingCall, String),
+}
+
+impl DecidedCall<'_> {
+    /// Starts nothing for the call.
+    pub(super) fn refuse(&mut self, reason: &str) {
+        if let Self::Start(ApprovedCall { call, .. }) = self {
+            *self = Self::Refuse(call.clone(), reason.to_owned());
+        }
+    }
 }
 
 /// A call whose command is about to start.
@@ -111,9 +122,13 @@ impl<'a> Engine<'a> {
         let vars = self.environment.vars();
         let env = tool.env.iter().map(|(name, value)| (name.as_str(), vars.expand_text(value)));
         let env = env.chain([("DELTA_CALL_ID", call.id.clone())]);
+        let env = env.chain(tool.mcp.as_ref().map(|_| (CALL_ID_VARIABLE, call.id.clone())));
         let sandbox = self.environment.sandbox().and_then(|run| run.of_tool(&tool.name));
+        // The server is in the sandbox, and the command that talks to it is delta's own.
+        let server_sandbox = sandbox.filter(|_| tool.mcp.is_some());
+        let env = env.chain(server_sandbox.map(|_| (HOLDER_VARIABLE, HOLDER_REQUIRED.to_owned())));
         self.environment
-            .launch_in(sandbox, call.iteration, &tool.pass_env, env)
+            .launch_in(sandbox.filter(|_| tool.mcp.is_none()), call.iteration, &tool.pass_env, env)
             .with_background(tool.background)
             .with_call_limits()
     }
@@ -125,6 +140,7 @@ impl<'a> Engine<'a> {
         starting: &[StartingCall<'a>],
         recorder: &mut ResultRecorder<'_, 'a>,
     ) -> Result<(), EngineError> {
+        let max_bytes = self.max_stream_bytes(run);
         let directory = run.records.dir("tool_executions");
         let run_dir = run.dir.to_string_lossy().into_owned();
         // Another run may have a call with the same id.
@@ -137,8 +153,9 @@ impl<'a> Engine<'a> {
             .zip(&marks)
             .map(|(call, marks)| {
                 let ApprovedCall { tool, invocation, .. } = &call.approved;
+                let inline_bytes = if tool.output == ToolOutput::File { 0 } else { INLINE_BYTES };
                 let spool =
-                    SpoolFiles { dir: &directory, stem: &call.stem, inline_bytes: INLINE_BYTES };
+                    SpoolFiles { dir: &directory, stem: &call.stem, inline_bytes, max_bytes };
                 ProcessCommand {
                     program: call.program.as_deref(),
                     argv: &invocation.argv,
@@ -147,7 +164,7 @@ impl<'a> Engine<'a> {
                     timeout: Duration::from_millis(tool.timeout_ms),
                     spool: Some(spool),
                     excerpt_bytes: tool.max_output_bytes,
-                    capture_whole: tool.output == ToolOutput::Image,
+                    capture_whole: matches!(tool.output, ToolOutput::Image | ToolOutput::Json),
                     marks,
                 }
             })
@@ -160,7 +177,7 @@ impl<'a> Engine<'a> {
         process::run_together(prepared, &self.cancel, &mut |index, notice| match notice {
             ProcessNotice::Output(piece) => {
                 let ApprovedCall { call, tool, .. } = &starting[index].approved;
-                if self.is_live && (tool.output == ToolOutput::Text || piece.is_stderr) {
+                if self.is_live && (tool.output.is_text() || piece.is_stderr) {
                     run.notify(RunNotice::OutputPiece { call_id: &call.id, piece: &piece });
                 }
             }
@@ -176,8 +193,11 @@ impl<'a> Engine<'a> {
     fn ensure_call_holder(&self, run: &mut Run, approved: &ApprovedCall<'_>) {
         let Some(mcp) = &approved.tool.mcp else { return };
         let launch = self.environment.launch(approved.call.iteration, &[], []).with_call_limits();
-        // Without a holder, the command starts the server for itself, and reports why that fails.
-        if let Err(reason) = self.ensure_mcp_holder(&mcp.server, &run.dir, launch) {
+        let sandbox = self.environment.sandbox();
+        let server_sandbox = sandbox.and_then(|run| run.of_tool(&approved.tool.name));
+        // Without a holder, the command reports that, or starts a server without a sandbox for itself.
+        let ensured = self.ensure_mcp_holder(&mcp.server, &run.dir, launch, server_sandbox);
+        if let Err(reason) = ensured {
             run.notify(RunNotice::Warning(&format!(
                 "the process that holds the MCP server {} could not be started: {reason}",
                 mcp.server

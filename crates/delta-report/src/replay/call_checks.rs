@@ -1,7 +1,7 @@
 //! Checks the tool calls of a run: their command lines, their records and their observations.
 
 use super::verifier::RunVerifier;
-use delta_agent::hook::answer::{self, GateVerdict};
+use delta_agent::hook::answer::{self, GateVerdict, HookAnswer};
 use delta_agent::hook::{HookFailurePolicy, HookPoint};
 use delta_agent::tool::observation::{Observation, render_observation};
 use delta_agent::tool::{Tool, invocation::ToolInvocation};
@@ -165,6 +165,8 @@ impl RunVerifier<'_> {
                 let text = engine::denied_observation(&self.state, &call.id, &reason);
                 Err((ExpectedOutcome::Observation(text), arguments))
             }
+            // The plan of the call has refused it already.
+            Some(GateVerdict::End(_)) => Err((ExpectedOutcome::Unknown, arguments)),
             Some(GateVerdict::Replace(replacement)) => self
                 .replaced_call(PendingCall { arguments: replacement, ..call.clone() })
                 .map_err(|(outcome, _)| (outcome, arguments)),
@@ -320,11 +322,13 @@ impl RunVerifier<'_> {
         let output_dir = format!(".delta/{}/io/tool_executions", self.run_id);
         let file = name.rsplit('/').next().unwrap_or(name);
         let output = tool.output;
+        let tool = tool.clone();
         let hint = record.sandbox.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
         let observation =
             render_observation(&finished, output, timeout_ms, &output_dir, file, hint);
         let Some(observation) = self.filtered_observation(result, observation) else { return };
-        self.check_observation(result, &observation.text, None);
+        let run_result = tool.run_result(&finished.end, &observation);
+        self.check_observation(result, &observation.text, run_result.as_ref());
         let subject = format!("the image of {call}");
         self.report.compare_json(iteration, subject, &result.images, observation.images());
         let left = |commands: &[String], running: &[String]| json!({"ended_background": commands, "left_running": running});
@@ -360,8 +364,10 @@ impl RunVerifier<'_> {
         let Some(record) = self.last_hook_record(hook) else { return Some(after_failure) };
         let hook_result = self.hook_result(&record, result.iteration)?;
         Some(match answer::parse_observation_replacement(&hook_result, &config) {
-            Ok(Some(text)) => Observation { text, image: None, ..observation },
-            Ok(None) => observation,
+            Ok(HookAnswer { replacement: Some(text), .. }) => {
+                Observation { text, image: None, ..observation }
+            }
+            Ok(_) => observation,
             Err(_) => after_failure,
         })
     }

@@ -81,7 +81,7 @@ impl RunVerifier<'_> {
             Payload::Thought(thought) => self.check_thought(thought),
             Payload::ActionRequest(request) => self.check_action_request(request),
             Payload::ActionResult(result) => self.check_action_result(result),
-            Payload::HookExecution { iteration, hook, exit_code, record, changed } => {
+            Payload::HookExecution { iteration, hook, exit_code, record, changed, .. } => {
                 self.check_hook(*iteration, hook, *exit_code, record, *changed);
                 return;
             }
