@@ -383,6 +383,7 @@ impl PreparedAgent {
         let servers = self.mcp_servers(&environment)?;
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
             .with_mcp_servers(servers)
+            .with_parallel_calls(self.bounds.max_parallel())
             .with_snapshots(snapshots)
             .with_disk_limit(self.bounds.disk)
             .with_live_output(shows_live_output(options) || prints_pieces(options))
@@ -467,6 +468,7 @@ impl PreparedAgent {
         let servers = self.mcp_servers(&environment)?;
         Engine::new(agent, environment, provider, cancel, Some(human), clock, budget)
             .with_mcp_servers(servers)
+            .with_parallel_calls(self.bounds.max_parallel())
             .drive(run)?;
         Ok(())
     }

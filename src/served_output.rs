@@ -75,7 +75,7 @@ impl PiecePrinter {
                 if !self.answers.is_empty() => {}
             RunNotice::AnswerPiece(text) => self.print(PieceKind::Answer, text),
             RunNotice::ReasoningPiece(text) => self.print(PieceKind::Reasoning, text),
-            RunNotice::OutputPiece(piece) => self.print_output(piece.bytes),
+            RunNotice::OutputPiece { piece, .. } => self.print_output(piece.bytes),
             RunNotice::AttemptFailed(..) => self.print(PieceKind::BrokenOff, ""),
             _ => {}
         }

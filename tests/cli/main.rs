@@ -65,6 +65,7 @@ mod operator_config;
 mod order;
 mod output;
 mod pack;
+mod parallel;
 mod ownership;
 mod piped_task;
 mod prices;

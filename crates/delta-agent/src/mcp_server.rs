@@ -349,6 +349,8 @@ impl AgentMcpServer {
             env: Vec::new(),
             pass_env: Vec::new(),
             idempotent: self.idempotent.iter().any(|name| name == server_name),
+            // The process that holds the connection serves one call after another.
+            parallel: false,
             background: Background::End,
             output: ToolOutput::Text,
             ends_run: EndsRun::Never,

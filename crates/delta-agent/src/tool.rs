@@ -72,6 +72,8 @@ pub struct Tool {
     pub pass_env: Vec<String>,
     /// Whether a call that the engine did not survive may simply run again.
     pub idempotent: bool,
+    /// Whether its calls may run at the same time as other calls of such tools.
+    pub parallel: bool,
     /// What becomes of processes that a call leaves running.
     pub background: Background,
     /// What its standard output is.
@@ -277,6 +279,7 @@ impl Tool {
         let env = fields.non_null("env").map(|node| read_tool_env(doc, node)).unwrap_or_default();
         let pass_env = fields.texts("pass_env");
         let idempotent = fields.boolean("idempotent");
+        let parallel = fields.boolean("parallel");
         let background = match fields.text("background") {
             Some("run") => Background::Run,
             Some("keep") => Background::Keep,
@@ -318,6 +321,7 @@ impl Tool {
             env,
             pass_env,
             idempotent,
+            parallel,
             background,
             output,
             ends_run: EndsRun::read(doc, fields),

@@ -28,6 +28,8 @@ use std::time::Duration;
 use think::ThrottledCall;
 
 mod act;
+mod execute;
+mod call_results;
 mod hooks;
 mod mcp_holders;
 mod budget;
@@ -73,6 +75,8 @@ pub struct Engine<'a> {
     disk_limit: Option<u64>,
     /// The MCP servers, and the processes that hold connections to them.
     mcp_holders: RefCell<McpHolders>,
+    /// The most calls that run at the same time.
+    max_parallel: usize,
 }
 
 /// The error type of a run that a hook ended as FAILED.
@@ -200,12 +204,19 @@ impl<'a> Engine<'a> {
             snapshot_store: None,
             disk_limit: None,
             mcp_holders: RefCell::default(),
+            max_parallel: 1,
         }
     }
 
     /// Passes the text of answers and the output of tools to the observer as they arrive, if `is_live`.
     pub fn with_live_output(mut self, is_live: bool) -> Self {
         self.is_live = is_live;
+        self
+    }
+
+    /// Runs up to `limit` calls of tools that are `parallel` at the same time.
+    pub fn with_parallel_calls(mut self, limit: usize) -> Self {
+        self.max_parallel = limit;
         self
     }
 

@@ -101,6 +101,8 @@ pub struct ProgressPrinter {
     pending_hook_failure: Option<String>,
     /// Calls whose lines were not printed: requested in an earlier process, or with the result that follows.
     unprinted_calls: HashMap<String, UnprintedCall>,
+    /// The call whose line was printed last.
+    last_call: String,
     /// Whether the result is printed to the same terminal when the run ends.
     result_follows: bool,
     /// Whether another process asks what the run waits for.
@@ -134,6 +136,7 @@ impl ProgressPrinter {
             shown_question: None,
             pending_hook_failure: None,
             unprinted_calls: HashMap::new(),
+            last_call: String::new(),
             result_follows: false,
             omits_questions: false,
             error_follows: false,
@@ -234,9 +237,9 @@ impl ProgressPrinter {
                 self.show_piece(|live| live.push_reasoning(piece));
             }
             RunNotice::ReasoningPiece(_) => {}
-            RunNotice::OutputPiece(piece) => {
+            RunNotice::OutputPiece { call_id, piece } => {
                 if let Some(live) = &mut self.live {
-                    live.push_output(piece.is_stderr, piece.bytes);
+                    live.push_output(call_id, piece.is_stderr, piece.bytes);
                 }
             }
             RunNotice::LlmCallEnded => self.end_llm_call(),
@@ -362,7 +365,7 @@ impl ProgressPrinter {
             }
             Payload::Thought(thought) => self.show_thought(thought),
             Payload::ActionRequest(request) => self.show_call(request),
-            Payload::ActionResult(result) => self.show_observation(result),
+            Payload::ActionResult(result) => self.show_observation(result, state),
             Payload::HumanInputRequest(question) => self.show_question(question),
             Payload::HumanInputReceived { .. } => {}
             Payload::ApprovalRequest(request) => self.show_approval_request(request),

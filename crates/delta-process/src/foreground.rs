@@ -1,13 +1,14 @@
 //! A command that a person started: it has the standard streams of this process, and nothing of it is captured.
 
+use super::POLL_INTERVAL;
 use super::exit_status::poll_process_end;
 use super::spawn::spawn_with_own_streams;
 use super::{ExecImage, LaunchContext, ProcessEnd, TERMINATION_GRACE, exit_fd, program_lookup};
-use super::{POLL_INTERVAL, Pid, Signal};
 use delta_base::signal::{CancelToken, to_timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
 use rustix::process::kill_process_group;
+use rustix::process::{Pid, Signal};
 use std::time::{Duration, Instant};
 
 /// Runs a command with the standard streams of this process to its end, in a session of its own. If `cancel` is requested it
@@ -21,9 +22,9 @@ pub fn run_in_foreground(
         Ok(pid) => pid,
         Err(end) => return end,
     };
-    cancel.set_child_group(pid.as_raw_pid());
+    cancel.add_child_group(pid.as_raw_pid());
     let end = wait_for_end(pid, cancel);
-    cancel.set_child_group(0);
+    cancel.remove_child_group(pid.as_raw_pid());
     let _ = kill_process_group(pid, Signal::KILL);
     end
 }

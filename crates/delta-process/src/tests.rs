@@ -1,9 +1,12 @@
 #![expect(clippy::disallowed_methods, reason = "tests of the one place that starts children")]
 
+use super::process_table::is_group_alive;
 use super::*;
-use rustix::process::{WaitOptions, waitpid};
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitOptions, waitpid};
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::time::Instant;
 use tempfile::TempDir;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -193,7 +196,7 @@ fn a_tool_that_ignores_sigterm_is_killed() {
         let argv = shell(script);
         let command = ProcessCommand { timeout: 2 * SHORT, marks: &[mark], ..bench.command(&argv) };
         let cancel = CancelToken::manual().unwrap();
-        let finished = prepare_process(&command).run_with(&cancel, SHORT, None);
+        let finished = prepare_process(&command).run_with(&cancel, SHORT);
         assert_eq!((finished.end, text(&finished.stdout)), (ProcessEnd::TimedOut, "deaf\n"));
         assert!(finished.duration >= 3 * SHORT, "{:?}", finished.duration);
         assert!(finished.duration < MINUTE / 2, "{:?}", finished.duration);
@@ -264,7 +267,7 @@ fn the_end_is_detected_without_a_pidfd() {
         prepare_process(&command).start(TERMINATION_GRACE).unwrap_or_else(|end| panic!("{end:?}"));
     running.exit_fd = None;
     let start = Instant::now();
-    assert_eq!(running.finish(&cancel, None).end, ProcessEnd::Exited(3));
+    assert_eq!(finish(running, &cancel).end, ProcessEnd::Exited(3));
     assert!(start.elapsed() < MINUTE / 2);
 }
 
@@ -363,7 +366,7 @@ fn the_process_group_exists_before_the_child_runs() {
             .start(TERMINATION_GRACE)
             .unwrap_or_else(|end| panic!("{end:?}"));
         assert_eq!(rustix::process::getpgid(Some(running.pid)), Ok(running.pid));
-        assert_eq!(running.finish(&cancel, None).end, ProcessEnd::Exited(0));
+        assert_eq!(finish(running, &cancel).end, ProcessEnd::Exited(0));
     }
 }
 
@@ -526,4 +529,49 @@ fn no_tool_outlives_a_killed_engine() {
         return;
     }
     Bench::marked(mark.0, mark.1).sh("kill -KILL $PPID; exec sleep 60");
+}
+
+/// Runs a started command to its end.
+fn finish(running: running_process::RunningProcess<'_>, cancel: &CancelToken) -> ProcessResult {
+    let mut result = None;
+    running_process::supervise(vec![(0, running)], cancel, &mut |_, notice| {
+        if let ProcessNotice::Ended(process) = notice {
+            result = Some(*process);
+        }
+    });
+    result.unwrap()
+}
+
+#[test]
+fn c_28_9_commands_that_wait_for_each_other_run_together() {
+    let bench = Bench::new();
+    let pipes = ["a", "b"].map(|name| bench.dir.path().join(name));
+    for pipe in &pipes {
+        rustix::fs::mkfifoat(rustix::fs::CWD, pipe, rustix::fs::Mode::RWXU).unwrap();
+    }
+    let scripts = [
+        "echo one >a; read line <b; echo $line",
+        "read line <a; echo two >b; echo $line; exit 3",
+        "kill -9 $$",
+    ];
+    let words = scripts.map(shell);
+    let mut commands: Vec<ProcessCommand<'_>> =
+        words.iter().map(|argv| bench.command(argv)).collect();
+    let missing = [String::from("./missing")];
+    commands.push(bench.command(&missing));
+    let mut ends: Vec<Option<(ProcessEnd, String)>> = vec![None; commands.len()];
+    let cancel = CancelToken::manual().unwrap();
+    let prepared = commands.iter().map(prepare_process).collect();
+    run_together(prepared, &cancel, &mut |index, notice| {
+        if let ProcessNotice::Ended(result) = notice {
+            assert_eq!(ends[index], None);
+            ends[index] = Some((result.end, text(&result.stdout).to_owned()));
+        }
+    });
+    let mut ends = ends.into_iter().flatten();
+    let mut next = || ends.next().unwrap();
+    assert_eq!(next(), (ProcessEnd::Exited(0), "two\n".to_owned()));
+    assert_eq!(next(), (ProcessEnd::Exited(3), "one\n".to_owned()));
+    assert_eq!(next(), (ProcessEnd::Killed(9), String::new()));
+    assert!(matches!(next().0, ProcessEnd::NotStarted { code: 127, .. }));
 }

@@ -1,6 +1,7 @@
 //! The bounds of a run: how many calls of an answer are run, how deep runs are nested, and what one call may use.
 
 use delta_base::quantity::parse_bytes;
+use delta_base::signal::MAX_CHILD_GROUPS;
 use delta_process::CallLimits;
 use delta_yaml::yaml::YamlDocument;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, MappingFields, ValueShape};
@@ -17,6 +18,9 @@ pub const MAX_PROCESSES: u64 = (1 << 22) - 1;
 
 const DEFAULT_CALLS_PER_ANSWER: u32 = 128;
 const DEFAULT_DEPTH: u32 = 8;
+const DEFAULT_PARALLEL: u32 = 4;
+/// The most calls that may run at the same time.
+pub const MAX_PARALLEL: u32 = MAX_CHILD_GROUPS as u32;
 /// Fewer bytes are not enough for the records of a few calls.
 const MIN_DISK_BYTES: u64 = 1 << 20;
 /// Fewer bytes are not enough to start a program.
@@ -27,6 +31,12 @@ pub(crate) const CALLS_PER_ANSWER_KEY: KeySchema = KeySchema::with_default(
     ValueShape::Integer(1..1 << 32),
     DefaultValue::Integer(DEFAULT_CALLS_PER_ANSWER as u64),
     "The calls of one LLM answer that are run; each further call gets an observation. `--max-calls-per-answer` overrides it.",
+);
+pub(crate) const PARALLEL_KEY: KeySchema = KeySchema::with_default(
+    "parallel",
+    ValueShape::Integer(1..MAX_PARALLEL as u64 + 1),
+    DefaultValue::Integer(DEFAULT_PARALLEL as u64),
+    "The calls of tools with `parallel: true` that run at the same time. `--max-parallel` overrides it.",
 );
 pub(crate) const DEPTH_KEY: KeySchema = KeySchema::with_default(
     "depth",
@@ -56,6 +66,8 @@ pub(crate) const DISK_KEY: KeySchema = KeySchema::optional(
 pub struct RunBounds {
     /// The most calls of an answer that are run.
     pub calls_per_answer: Option<u32>,
+    /// The most calls that run at the same time.
+    pub parallel: Option<u32>,
     /// The levels of runs that may be below the run.
     pub depth: Option<u32>,
     /// The most processes and threads of a tool call.
@@ -83,6 +95,7 @@ impl RunBounds {
         });
         Self {
             calls_per_answer: small(CALLS_PER_ANSWER_KEY.name),
+            parallel: small(PARALLEL_KEY.name),
             depth: small(DEPTH_KEY.name),
             processes: fields.integer(PROCESSES_KEY.name),
             memory,
@@ -94,6 +107,7 @@ impl RunBounds {
     pub fn or(self, others: Self) -> Self {
         Self {
             calls_per_answer: self.calls_per_answer.or(others.calls_per_answer),
+            parallel: self.parallel.or(others.parallel),
             depth: self.depth.or(others.depth),
             processes: self.processes.or(others.processes),
             memory: self.memory.or(others.memory),
@@ -109,6 +123,11 @@ impl RunBounds {
     /// The most calls of an answer that are run.
     pub fn max_calls_per_answer(&self) -> u32 {
         self.calls_per_answer.unwrap_or(DEFAULT_CALLS_PER_ANSWER)
+    }
+
+    /// The most calls that run at the same time.
+    pub fn max_parallel(&self) -> usize {
+        self.parallel.unwrap_or(DEFAULT_PARALLEL) as usize
     }
 }
 

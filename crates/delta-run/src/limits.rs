@@ -38,6 +38,7 @@ pub static LIMITS_MAPPING: MappingSchema = MappingSchema {
             "Milliseconds that a process may work on the run. `--max-duration` overrides it.",
         ),
         bounds::CALLS_PER_ANSWER_KEY,
+        bounds::PARALLEL_KEY,
         bounds::DEPTH_KEY,
         bounds::PROCESSES_KEY,
         bounds::MEMORY_KEY,

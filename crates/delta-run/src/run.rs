@@ -44,8 +44,13 @@ pub enum RunNotice<'a> {
     AnswerPiece(&'a str),
     /// The next piece of the answer's reasoning, likewise.
     ReasoningPiece(&'a str),
-    /// The next piece of a tool's output, likewise.
-    OutputPiece(&'a OutputPiece<'a>),
+    /// The next piece of the output of a call, likewise.
+    OutputPiece {
+        /// The id of the call.
+        call_id: &'a str,
+        /// The piece.
+        piece: &'a OutputPiece<'a>,
+    },
     /// The LLM has answered, or the call has failed.
     LlmCallEnded,
     /// The reasoning that came with the answer.

@@ -230,6 +230,22 @@ impl RunState {
             .map(|(call, _)| call)
     }
 
+    /// Whether the next call of the last answer was requested with a command.
+    pub fn has_started_calls(&self) -> bool {
+        let first = self.calls.open().next();
+        matches!(first, Some((_, CallPhase::Requested { starts: true, .. })))
+    }
+
+    /// The calls that come after `first` in the order of steps, up to the first that is not simply waiting for its turn.
+    pub fn queued_after(&self, first: &PendingCall) -> impl Iterator<Item = &PendingCall> {
+        let finish_is_last = self.has_builtin(FINISH_TOOL);
+        self.calls
+            .open()
+            .filter(move |(call, _)| !(finish_is_last && call.tool == FINISH_TOOL))
+            .skip_while(move |(call, _)| call.index <= first.index)
+            .map_while(|(call, phase)| matches!(phase, CallPhase::Queued).then_some(call))
+    }
+
     /// The call of the last answer with this id.
     pub fn call(&self, call_id: &str) -> Option<&PendingCall> {
         self.calls.get(call_id)
@@ -259,7 +275,8 @@ impl RunState {
             Payload::ActionResult(result) => {
                 self.conversation.add_action_result(result);
                 self.calls.set_phase(&result.call_id, None);
-                if result.result.is_some() && self.hook_end.is_none() {
+                // Of calls that ran at the same time, the first one ends the run.
+                if self.result.is_none() && self.hook_end.is_none() {
                     self.result.clone_from(&result.result);
                 }
                 self.has_left_processes |= !result.left_running.is_empty();

@@ -83,6 +83,12 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             "Whether a call that the engine did not survive may simply run again.",
         ),
         KeySchema::with_default(
+            "parallel",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(false),
+            "Whether a call has no effect on other calls, so that calls of one answer may run at the same time.",
+        ),
+        KeySchema::with_default(
             "background",
             ValueShape::Choice(&["end", "run", "keep"]),
             DefaultValue::Text("end"),

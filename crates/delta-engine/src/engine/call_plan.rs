@@ -74,6 +74,21 @@ pub fn plan_call(
     }
 }
 
+/// The calls that run at the same time as `first`, which is the next call, with their plans: they directly follow it, and
+/// the tools of all of them, `first` included, are `parallel`. There are at most `limit`, counting `first`.
+pub fn plan_companions<'a>(
+    agent: &'a Agent,
+    state: &'a RunState,
+    first: &'a PendingCall,
+    limit: usize,
+    vars: &'a EngineVars,
+) -> impl Iterator<Item = (&'a PendingCall, CallPlan)> {
+    let is_parallel = |call: &PendingCall| agent.tool(&call.tool).is_some_and(|tool| tool.parallel);
+    let limit = if is_parallel(first) { limit.saturating_sub(1) } else { 0 };
+    let calls = state.queued_after(first).take(limit).take_while(move |call| is_parallel(call));
+    calls.map(|call| (call, plan_call(agent, state, call, vars)))
+}
+
 /// Adds to `reason` that the answer was cut off, if it was.
 fn with_cut_off_note(state: &RunState, reason: String) -> String {
     if !state.was_cut_off {

@@ -21,7 +21,7 @@ use delta_process::{
 use delta_run::event::{HookEnd, Payload};
 use delta_run::record::{self, HookExecutionRecord, ProcessOutcome, RecordedStream};
 use delta_run::run::{Run, RunNotice};
-use delta_run::state::{PendingCall, RunState, RunStep};
+use delta_run::state::{PendingCall, RunState};
 use delta_shell::EngineVariable;
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -356,7 +356,11 @@ impl<'a> Engine<'a> {
         if run.secrets().occur_in(&input.payload) {
             let text = format!("call denied: the hook {} {SECRET_IN_CALL}", hook.name());
             run.notify(RunNotice::Warning(&text));
-            return Ok(Err(denied_observation(run.state(), &format!("the hook {SECRET_IN_CALL}"))));
+            return Ok(Err(denied_observation(
+                run.state(),
+                &call.id,
+                &format!("the hook {SECRET_IN_CALL}"),
+            )));
         }
         let Some(hook_run) = self.run_hook(run, hook, call.iteration, || input, &self.cancel)?
         else {
@@ -383,7 +387,7 @@ impl<'a> Engine<'a> {
         };
         let result = result.map_err(|reason| match end {
             Some(_) => ENDED_BY_HOOK.to_owned(),
-            None => denied_observation(run.state(), &reason),
+            None => denied_observation(run.state(), &call.id, &reason),
         });
         let decision = Some(if result.is_ok() { "allow" } else { "deny" });
         self.record_hook_run(
@@ -470,14 +474,9 @@ pub fn withheld_observation(observation: Observation) -> Observation {
     Observation { text, image: None, is_withheld: true, ..observation }
 }
 
-/// The observation of a call denied in a run at `state`.
-pub fn denied_observation(state: &RunState, reason: &str) -> String {
-    let had_started = match state.next_step() {
-        RunStep::Settle { .. } => true,
-        RunStep::Act(call) => state.had_started(&call.id),
-        _ => false,
-    };
-    let not_run = if had_started {
+/// The observation of the call `call_id`, denied in a run at `state`.
+pub fn denied_observation(state: &RunState, call_id: &str, reason: &str) -> String {
+    let not_run = if state.had_started(call_id) {
         "the tool was not run again; whether it took effect before is unknown"
     } else {
         "the tool was not run"

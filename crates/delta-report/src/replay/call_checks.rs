@@ -162,7 +162,7 @@ impl RunVerifier<'_> {
             }
             Some(GateVerdict::Proceed) => Ok(GatedCall { call: call.clone(), invocation }),
             Some(GateVerdict::Deny(reason)) => {
-                let text = engine::denied_observation(&self.state, &reason);
+                let text = engine::denied_observation(&self.state, &call.id, &reason);
                 Err((ExpectedOutcome::Observation(text), arguments))
             }
             // The plan of the call has refused it already.
@@ -188,7 +188,7 @@ impl RunVerifier<'_> {
             }
             Err(error) => {
                 let reason = format!("the hook gave arguments that do not fit.\n{error}");
-                let text = engine::denied_observation(&self.state, &reason);
+                let text = engine::denied_observation(&self.state, &call.id, &reason);
                 Err((ExpectedOutcome::Observation(text), call.arguments))
             }
         }
@@ -243,7 +243,7 @@ impl RunVerifier<'_> {
     /// The verdict of pre_tool_execution; `None` when its record is missing.
     fn hook_verdict(&mut self, call: &PendingCall) -> Option<GateVerdict> {
         let hook = HookPoint::PreToolExecution;
-        let record = self.last_hook_record(hook)?;
+        let record = self.last_gate_record(&call.id)?;
         let result = self.hook_result(&record, call.iteration)?;
         let config = self.config.as_ref()?.agent.hooks.get(hook)?;
         Some(answer::parse_gate_verdict(&result, config).0)
