@@ -46,6 +46,9 @@ pub struct LimitOptions {
     /// Limit the memory of each tool call, such as 512M or 2G
     #[arg(long, value_name = "SIZE", value_parser = bounds::parse_memory)]
     max_memory: Option<u64>,
+    /// Limit what the calls of the run may leave in its directory, such as 500M or 2G
+    #[arg(long, value_name = "SIZE", value_parser = bounds::parse_disk)]
+    max_disk: Option<u64>,
 }
 
 impl LimitOptions {
@@ -63,6 +66,7 @@ impl LimitOptions {
             depth: self.max_depth,
             processes: self.max_processes,
             memory: self.max_memory,
+            disk: self.max_disk,
         }
     }
 

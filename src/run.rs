@@ -3,7 +3,7 @@
 use super::agent_choice::{self, ChosenAgent};
 use super::attached_images::AttachOptions;
 use super::completion_candidates;
-use super::continue_run;
+use super::continue_run::{self, EnsuredTask, RetriedError};
 use super::failure::CommandFailure;
 use super::live_view;
 use super::message_input;
@@ -13,7 +13,7 @@ use super::run_options::RunOptions;
 use super::run_preparation::{self, PreparedAgent};
 use super::stage;
 use super::view;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
@@ -24,7 +24,7 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::time;
 use delta_engine::run_result::RunResult;
-use delta_run::event::{LLM_ERROR, ParentRun, Payload};
+use delta_run::event::{ParentRun, Payload};
 use delta_run::image_file::NewImage;
 use delta_run::limits::BudgetAmount;
 use delta_run::ownership::Ownership;
@@ -184,46 +184,20 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     }
 }
 
-/// An error that is none of the agent's, so that the same step can succeed later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RetriedError {
-    /// The call of the LLM failed
-    Llm,
-    /// A file could not be written
-    Io,
-    /// A source of context.yaml failed
-    Context,
-}
-
-impl RetriedError {
-    /// The type in the journal.
-    pub fn kind(self) -> &'static str {
-        match self {
-            Self::Llm => LLM_ERROR,
-            Self::Io => "io",
-            Self::Context => "context",
-        }
-    }
-}
-
-/// What `--ensure` makes sure of.
-pub struct EnsuredTask<'a> {
-    pub message: &'a NewMessage,
-    /// The errors after which it is tried again.
-    pub retry: &'a [RetriedError],
-}
-
 /// The workspace in which the run of `--ensure` already exists.
 fn existing_workspace<'a>(
     args: &'a RunArgs,
     chosen: &ChosenAgent,
 ) -> Result<Option<&'a Path>, CommandFailure> {
     let current_dir = chosen.origin.as_ref().map(|_| Path::new("."));
-    let dir = args.work_dir.as_deref().or(current_dir);
-    let (true, Some(id), Some(dir)) = (args.ensure, &args.run_id, dir) else { return Ok(None) };
-    // Opening a directory that does not exist would create it.
-    let exists = dir.is_dir() && Workspace::open(dir)?.find_run(id)?.is_some();
-    Ok(exists.then_some(dir))
+    let Some(dir) = args.work_dir.as_deref().or(current_dir) else { return Ok(None) };
+    match &args.run_id {
+        // Opening a directory that does not exist would create it.
+        Some(id) if args.ensure && dir.is_dir() => {
+            Ok(Workspace::open(dir)?.find_run(id)?.map(|_| dir))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// A message of the user, with images that are not in the run directory yet.

@@ -31,6 +31,7 @@ mod corpus_runs;
 mod damage;
 mod diff_runs;
 mod disk;
+mod disk_limit;
 mod dotenv;
 mod endings;
 mod ends_run;

@@ -28,6 +28,7 @@ mod interpreter;
 mod llm_settings;
 mod mcp_servers;
 mod provider_keys;
+mod refused_requests;
 mod option_injection;
 mod program_location;
 mod program_table;
@@ -75,7 +76,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 45] = [
+pub const LINT_RULES: [&str; 46] = [
     "load",
     "outdated",
     "option-injection",
@@ -103,6 +104,7 @@ pub const LINT_RULES: [&str; 45] = [
     "unused-approval",
     "loose-approval",
     "llm-key",
+    "refused",
     "endpoint",
     "env-file",
     "no-journal",
@@ -180,6 +182,9 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
         linter.with_allowances(main, &main.root, |linter| {
             env_file::check_env_file(main, linter);
             approval_rules::check_default_approval(main, linter);
+            if let Some(agent) = &agent {
+                refused_requests::check_finish(main, agent, linter);
+            }
         });
         for doc in std::iter::once(main).chain(&load_imported_documents(&home, main)) {
             linter.lint_tools(doc);
@@ -387,6 +392,7 @@ impl Linter<'_> {
         if let Some(llm) = main.root.get("llm") {
             self.with_allowances(main, &main.root, |linter| {
                 llm_settings::check_llm(main, llm, linter);
+                refused_requests::check_settings(main, llm, linter);
             });
         }
     }

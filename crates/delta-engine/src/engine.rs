@@ -32,6 +32,7 @@ mod hooks;
 mod mcp_holders;
 mod budget;
 mod call_sandbox;
+mod disk_limit;
 pub mod call_plan;
 pub mod approval_plan;
 mod approve;
@@ -68,6 +69,8 @@ pub struct Engine<'a> {
     is_live: bool,
     /// Where snapshots of the workspace are stored, if they are taken.
     snapshot_store: Option<SnapshotStore>,
+    /// The most bytes that the calls of the run may leave in its directory.
+    disk_limit: Option<u64>,
     /// The MCP servers, and the processes that hold connections to them.
     mcp_holders: RefCell<McpHolders>,
 }
@@ -92,6 +95,10 @@ enum EngineError {
     /// A budget does not allow the call.
     #[error(transparent)]
     Limit(LedgerError),
+    #[error(
+        "the calls of this run have left {used} bytes in its directory, and the limit is {limit}"
+    )]
+    DiskLimit { used: u64, limit: u64 },
     /// With the record of the call.
     #[error("{error}")]
     Llm { error: LlmError, invocation: String },
@@ -124,7 +131,7 @@ impl EngineError {
             Self::EndedByHook => ENDED_BY_HOOK,
             Self::File(_) | Self::Snapshot(_) => "io",
             Self::Context(_) => "context",
-            Self::Limit(_) => "limit",
+            Self::Limit(_) | Self::DiskLimit { .. } => "limit",
             Self::Llm { .. } | Self::Throttled { .. } => LLM_ERROR,
             Self::Answer { kind, .. } => kind,
             Self::Human(_) => "interaction",
@@ -137,6 +144,11 @@ impl EngineError {
         if let Self::Limit(error) = self {
             details.hint = budget::limit_hint(error);
             details.limit_option = budget::limit_option(error);
+        }
+        if let Self::DiskLimit { used, limit } = self {
+            let option = disk_limit::higher_disk_limit(*used, *limit);
+            details.hint = Some(format!("continue with `-m` and `{option}`"));
+            details.limit_option = Some(option);
         }
         if let Self::Throttled { call, limit } = self {
             details.status = call.status;
@@ -186,6 +198,7 @@ impl<'a> Engine<'a> {
             throttled_call: None,
             is_live: false,
             snapshot_store: None,
+            disk_limit: None,
             mcp_holders: RefCell::default(),
         }
     }
@@ -193,6 +206,12 @@ impl<'a> Engine<'a> {
     /// Passes the text of answers and the output of tools to the observer as they arrive, if `is_live`.
     pub fn with_live_output(mut self, is_live: bool) -> Self {
         self.is_live = is_live;
+        self
+    }
+
+    /// Limits the bytes that the calls of the run may leave in its directory.
+    pub fn with_disk_limit(mut self, limit: Option<u64>) -> Self {
+        self.disk_limit = limit;
         self
     }
 

@@ -204,8 +204,8 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The reply with the reasoning that a model prints at the beginning of its text in the place of reasoning. Opaque parts
-    /// belong to the text, so they are dropped with it.
+    /// The reply without the reasoning at the beginning of its text, which becomes its reasoning. Opaque parts belong to the
+    /// text, so they are dropped with it.
     pub fn with_stripped_think(self) -> Self {
         let Some((think, text)) = self.content.as_deref().and_then(think_text::split_think) else {
             return self;

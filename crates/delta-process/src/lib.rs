@@ -196,6 +196,8 @@ pub struct SpoolFiles<'a> {
     pub stem: &'a str,
     /// The length up to which a UTF-8 stream has no file; at most [`INLINE_BYTES`].
     pub inline_bytes: usize,
+    /// The most bytes of each file; at most [`MAX_SPOOL_BYTES`].
+    pub max_bytes: u64,
 }
 
 /// The result of a process.
@@ -648,7 +650,8 @@ impl OutputStream {
             command.capture_whole,
             file,
         )
-        .with_inline_bytes(inline_bytes);
+        .with_inline_bytes(inline_bytes)
+        .with_max_bytes(command.spool.map_or(MAX_SPOOL_BYTES, |spool| spool.max_bytes));
         Self { pipe: Some(pipe), recorder, is_stderr: name == "stderr" }
     }
 

@@ -273,8 +273,12 @@ fn a_large_stream_is_in_its_file() {
     let bench = Bench::new();
     let argv =
         shell("printf start; head -c 300000 /dev/zero | tr '\\0' x; printf end; echo small >&2");
-    let spool =
-        Some(SpoolFiles { dir: bench.dir.path(), stem: "call-1", inline_bytes: INLINE_BYTES });
+    let spool = Some(SpoolFiles {
+        dir: bench.dir.path(),
+        stem: "call-1",
+        inline_bytes: INLINE_BYTES,
+        max_bytes: MAX_SPOOL_BYTES,
+    });
     let finished = go(&ProcessCommand { spool, excerpt_bytes: 20, ..bench.command(&argv) });
     let capture = finished.stdout;
     assert_eq!(
@@ -293,7 +297,12 @@ fn a_large_stream_is_in_its_file() {
 fn output_is_on_disk_while_the_tool_runs() {
     let bench = Bench::new();
     let argv = shell("echo early; until [ -s x.stdout ]; do sleep 0.02; done; echo late");
-    let spool = Some(SpoolFiles { dir: bench.dir.path(), stem: "x", inline_bytes: INLINE_BYTES });
+    let spool = Some(SpoolFiles {
+        dir: bench.dir.path(),
+        stem: "x",
+        inline_bytes: INLINE_BYTES,
+        max_bytes: MAX_SPOOL_BYTES,
+    });
     let finished = go(&ProcessCommand { spool, timeout: MINUTE / 3, ..bench.command(&argv) });
     assert_eq!((finished.end, text(&finished.stdout)), (ProcessEnd::Exited(0), "early\nlate\n"));
     assert_eq!(fs::read_dir(bench.dir.path()).unwrap().count(), 0);
@@ -313,7 +322,12 @@ fn secrets_split_by_reads_are_redacted_also_in_the_file() {
     let argv = shell(
         "printf 's3cr3t-'; sleep 0.2; printf 'value|'; yes s3cr3t-value | head -n 20000; printf s3cr",
     );
-    let spool = Some(SpoolFiles { dir: bench.dir.path(), stem: "x", inline_bytes: INLINE_BYTES });
+    let spool = Some(SpoolFiles {
+        dir: bench.dir.path(),
+        stem: "x",
+        inline_bytes: INLINE_BYTES,
+        max_bytes: MAX_SPOOL_BYTES,
+    });
     let capture = go(&ProcessCommand { spool, ..bench.command(&argv) }).stdout;
     let expected = format!("[redacted]|{}s3cr", "[redacted]\n".repeat(20_000));
     assert_eq!(capture.bytes, expected.len() as u64);
@@ -480,7 +494,12 @@ fn no_descriptor_and_no_zombie_leaks() {
     let bench = Bench::new();
     let count = || fs::read_dir("/proc/self/fd").unwrap().count();
     let before = count();
-    let spool = Some(SpoolFiles { dir: bench.dir.path(), stem: "x", inline_bytes: INLINE_BYTES });
+    let spool = Some(SpoolFiles {
+        dir: bench.dir.path(),
+        stem: "x",
+        inline_bytes: INLINE_BYTES,
+        max_bytes: MAX_SPOOL_BYTES,
+    });
     for (script, timeout) in [("cat", MINUTE), ("exit 1", MINUTE), ("sleep 60 & sleep 60", SHORT)] {
         go(&ProcessCommand { stdin: b"\xff", spool, timeout, ..bench.command(&shell(script)) });
         let _ = fs::remove_file(bench.dir.path().join("x.stdout"));

@@ -17,6 +17,8 @@ pub const MAX_PROCESSES: u64 = (1 << 22) - 1;
 
 const DEFAULT_CALLS_PER_ANSWER: u32 = 128;
 const DEFAULT_DEPTH: u32 = 8;
+/// Fewer bytes are not enough for the records of a few calls.
+const MIN_DISK_BYTES: u64 = 1 << 20;
 /// Fewer bytes are not enough to start a program.
 const MIN_MEMORY_BYTES: u64 = 16 << 20;
 
@@ -43,7 +45,13 @@ pub(crate) const MEMORY_KEY: KeySchema = KeySchema::optional(
     "The memory of one tool call, such as 512M or 2G. `--max-memory` overrides it.",
 );
 
-/// The bounds of a run. `None` is the default: unlimited for `processes` and `memory`.
+pub(crate) const DISK_KEY: KeySchema = KeySchema::optional(
+    "disk",
+    ValueShape::Pattern("[0-9]+[KMGT]"),
+    "What the calls of a run may leave in its directory, such as 500M or 2G. `--max-disk` overrides it.",
+);
+
+/// The bounds of a run. `None` is the default: unlimited for `processes`, `memory` and `disk`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunBounds {
     /// The most calls of an answer that are run.
@@ -54,6 +62,8 @@ pub struct RunBounds {
     pub processes: Option<u64>,
     /// The most bytes of memory of a tool call.
     pub memory: Option<u64>,
+    /// The most bytes that the calls of the run may leave in its directory.
+    pub disk: Option<u64>,
 }
 
 impl RunBounds {
@@ -67,11 +77,16 @@ impl RunBounds {
             let parsed = parse_memory(node.scalar()?);
             parsed.map_err(|message| doc.report(node, format!("`memory`: {message}"), None)).ok()
         });
+        let disk = fields.non_null(DISK_KEY.name).and_then(|node| {
+            let parsed = parse_disk(node.scalar()?);
+            parsed.map_err(|message| doc.report(node, format!("`disk`: {message}"), None)).ok()
+        });
         Self {
             calls_per_answer: small(CALLS_PER_ANSWER_KEY.name),
             depth: small(DEPTH_KEY.name),
             processes: fields.integer(PROCESSES_KEY.name),
             memory,
+            disk,
         }
     }
 
@@ -82,6 +97,7 @@ impl RunBounds {
             depth: self.depth.or(others.depth),
             processes: self.processes.or(others.processes),
             memory: self.memory.or(others.memory),
+            disk: self.disk.or(others.disk),
         }
     }
 
@@ -102,6 +118,15 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
         Some(bytes) if bytes >= MIN_MEMORY_BYTES => Ok(bytes),
         Some(_) => Err("expected at least 16M".to_owned()),
         None => Err("expected an amount with a unit, such as 512M or 2G".to_owned()),
+    }
+}
+
+/// Parses an amount of disk space such as `500M`, with binary units, into bytes.
+pub fn parse_disk(text: &str) -> Result<u64, String> {
+    match parse_bytes(text) {
+        Some(bytes) if bytes >= MIN_DISK_BYTES => Ok(bytes),
+        Some(_) => Err("expected at least 1M".to_owned()),
+        None => Err("expected an amount with a unit, such as 500M or 2G".to_owned()),
     }
 }
 

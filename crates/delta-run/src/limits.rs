@@ -41,6 +41,7 @@ pub static LIMITS_MAPPING: MappingSchema = MappingSchema {
         bounds::DEPTH_KEY,
         bounds::PROCESSES_KEY,
         bounds::MEMORY_KEY,
+        bounds::DISK_KEY,
     ],
     exactly_one_of: &[],
     allows_other_keys: false,

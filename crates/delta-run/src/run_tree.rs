@@ -149,9 +149,9 @@ impl RunTreeTotal {
         }
         let iterations = u64::from(state.iterations);
         let mut total = Self { runs: 1, iterations, usage: state.usage_summary() };
-        let mut seen = BTreeSet::from([run_dir.to_owned()]);
+        let mut visited = BTreeSet::from([run_dir.to_owned()]);
         while let Some((_, dir)) = waiting.pop() {
-            if !seen.insert(dir.clone()) {
+            if !visited.insert(dir.clone()) {
                 continue;
             }
             let Ok(Some(summary)) = run_summary::summarize_run(&dir) else { continue };

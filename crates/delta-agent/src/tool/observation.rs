@@ -3,7 +3,9 @@
 
 use super::ToolOutput;
 use super::media_type::{is_binary, media_type};
-use delta_process::truncated_output::{OUTPUT_FILE_PREFIX, append_truncated, ensure_line_end};
+use delta_process::truncated_output::{
+    OUTPUT_FILE_PREFIX, append_truncated, describe_discarded, ensure_line_end,
+};
 use delta_process::{
     LeftProcesses, MAX_LISTED_PROCESSES, OutputCapture, ProcessEnd, ProcessResult, signal_name,
 };
@@ -138,10 +140,7 @@ fn append_file(
         Some(error) => format!("which could not be kept: {error}"),
         None => format!("in {dir}/{}", kept_file_name(stream, record)),
     };
-    let discarded = match stream.discarded {
-        0 => String::new(),
-        discarded => format!(", except {discarded} bytes after the first GiB"),
-    };
+    let discarded = describe_discarded(stream);
     text.push_str(&format!("[{label}: {bytes} bytes, {media_type}, {location}{discarded}]"));
     false
 }

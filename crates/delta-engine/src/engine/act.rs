@@ -37,7 +37,10 @@ pub const INTERRUPTED_CALL_PREFIX: &str = "[the engine stopped during this call"
 impl Engine<'_> {
     pub(super) fn act(&mut self, run: &mut Run, call: &PendingCall) -> Result<(), EngineError> {
         match plan_call(self.agent, run.state(), call, self.environment.vars()) {
-            CallPlan::Start(invocation) => self.run_gated_call(run, call, invocation),
+            CallPlan::Start(invocation) => {
+                self.check_disk_limit(run)?;
+                self.run_gated_call(run, call, invocation)
+            }
             CallPlan::Finish(result) => self.finish_run(run, call, result),
             CallPlan::Ask(question) => self.record_question(run, call, question),
             CallPlan::Refuse(reason) => {
@@ -177,6 +180,7 @@ impl Engine<'_> {
             .with_background(tool.background)
             .with_call_limits();
         let inline_bytes = if tool.output == ToolOutput::File { 0 } else { INLINE_BYTES };
+        let max_bytes = self.max_stream_bytes(run);
         let directory = run.records.dir("tool_executions");
         let run_dir = run.dir.to_string_lossy().into_owned();
         // This version, whatever `delta` in PATH is.
@@ -187,7 +191,7 @@ impl Engine<'_> {
             context: &launch,
             stdin: invocation.stdin.as_bytes(),
             timeout: Duration::from_millis(tool.timeout_ms),
-            spool: Some(SpoolFiles { dir: &directory, stem, inline_bytes }),
+            spool: Some(SpoolFiles { dir: &directory, stem, inline_bytes, max_bytes }),
             excerpt_bytes: tool.max_output_bytes,
             capture_whole: matches!(tool.output, ToolOutput::Image | ToolOutput::Json),
             // Another run may have a call with the same id.

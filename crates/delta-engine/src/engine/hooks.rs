@@ -15,8 +15,8 @@ use delta_agent::tool::observation::Observation;
 use delta_base::signal::CancelToken;
 use delta_base::time::Timestamp;
 use delta_process::{
-    self as process, INLINE_BYTES, ProcessCommand, ProcessEnd, ProcessResult, ProgramError,
-    SpoolFiles,
+    self as process, INLINE_BYTES, MAX_SPOOL_BYTES, ProcessCommand, ProcessEnd, ProcessResult,
+    ProgramError, SpoolFiles,
 };
 use delta_run::event::{HookEnd, Payload};
 use delta_run::record::{self, HookExecutionRecord, ProcessOutcome, RecordedStream};
@@ -154,7 +154,12 @@ impl<'a> Engine<'a> {
             context: &launch,
             stdin: stdin.as_bytes(),
             timeout: Duration::from_millis(config.timeout_ms),
-            spool: Some(SpoolFiles { dir: &directory, stem: &stem, inline_bytes: INLINE_BYTES }),
+            spool: Some(SpoolFiles {
+                dir: &directory,
+                stem: &stem,
+                inline_bytes: INLINE_BYTES,
+                max_bytes: MAX_SPOOL_BYTES,
+            }),
             excerpt_bytes: SHOWN_STDERR_BYTES,
             capture_whole: true,
             marks: &[("RUN_DIR", &run_dir), (HOOK_NAME_VARIABLE, name), ("DELTA_CALL_ID", &stem)],

@@ -19,8 +19,8 @@ const MAX_EMBEDDED_RUNS: usize = 1_000;
 
 /// Renders the run, and in it the runs below it, as a line of JSON.
 pub fn render_atif_trajectory(run: &ExportedRun, context: SystemContext) -> String {
-    let mut seen = BTreeSet::from([run.dir.clone()]);
-    format!("{}\n", build_trajectory(run, context, &mut seen))
+    let mut visited = BTreeSet::from([run.dir.clone()]);
+    format!("{}\n", build_trajectory(run, context, &mut visited))
 }
 
 /// A run that a call has started, in the trajectory of the run around it.
@@ -30,15 +30,15 @@ struct EmbeddedRun {
 }
 
 /// The trajectories of the child runs. The name of each is unique in its list.
-fn embed_child_runs(run: &ExportedRun, seen: &mut BTreeSet<PathBuf>) -> Vec<EmbeddedRun> {
+fn embed_child_runs(run: &ExportedRun, visited: &mut BTreeSet<PathBuf>) -> Vec<EmbeddedRun> {
     let mut embedded: Vec<EmbeddedRun> = Vec::new();
     for (child, dir) in run_tree::locate_child_runs(&run.dir) {
-        if seen.len() > MAX_EMBEDDED_RUNS || !seen.insert(dir.clone()) {
+        if visited.len() > MAX_EMBEDDED_RUNS || !visited.insert(dir.clone()) {
             continue;
         }
         let Ok(contents) = journal::read_run_journal(&dir) else { continue };
         let child_run = ExportedRun::read(&dir, contents.events);
-        let mut trajectory = build_trajectory(&child_run, child_run.system_context(), seen);
+        let mut trajectory = build_trajectory(&child_run, child_run.system_context(), visited);
         let same =
             embedded.iter().filter(|other| other.trajectory["session_id"] == child.run_id.as_str());
         let number = same.count() + 1;
@@ -53,9 +53,9 @@ fn embed_child_runs(run: &ExportedRun, seen: &mut BTreeSet<PathBuf>) -> Vec<Embe
 fn build_trajectory(
     run: &ExportedRun,
     context: SystemContext,
-    seen: &mut BTreeSet<PathBuf>,
+    visited: &mut BTreeSet<PathBuf>,
 ) -> Json {
-    let embedded = embed_child_runs(run, seen);
+    let embedded = embed_child_runs(run, visited);
     let mut steps = TrajectorySteps { run, embedded: &embedded, steps: Vec::new() };
     for message in &context.system {
         steps.push("system", None, &llm::message_text(message));
