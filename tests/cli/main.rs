@@ -77,6 +77,7 @@ mod run_loop;
 mod run_names;
 mod run_tree;
 mod runs;
+mod runs_dir;
 mod run_selection;
 mod sandbox;
 mod schemas;
