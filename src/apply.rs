@@ -4,11 +4,11 @@ use super::completion_candidates;
 use super::continue_run::ClaimedRun;
 use super::failure::CommandFailure;
 use super::restore_point::{self, ChangeCount, MIN_ID_DIGITS};
-use super::rollback::{change_word, open_rollback_observer};
+use super::rollback::open_rollback_observer;
 use super::run_argument::{LocatedRun, RunArgument};
 use super::run_options::EnvFileOptions;
 use super::run_preparation;
-use super::stage::{self, PathSelection, StagedChanges};
+use super::stage::{self, ApplyEnding, PathSelection, StagedChanges};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
@@ -111,7 +111,9 @@ fn apply_run(
     let mut claimed = ClaimedRun::claim(id, workspace, args.force)?;
     stage::require_stage(&claimed.state().stage, id)?;
     stage::check_no_active_run(workspace, id)?;
-    claimed.finish_apply(workspace, &args.env_files, &cancel)?;
+    if !args.dry_run {
+        claimed.end_apply(ApplyEnding::Complete, workspace, &args.env_files, &cancel)?;
+    }
     let dir = claimed.dir.clone();
     let secrets =
         restore_point::workspace_secrets(&dir, claimed.state(), &workspace.root, &args.env_files)?;
@@ -158,7 +160,7 @@ fn apply_run(
     run.commit()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(partial_apply_failure)?;
     durable::sync_file_system(&workspace.root)?;
-    run.record(Payload::ApplyEnd { iteration });
+    run.record(Payload::ApplyEnd { iteration, rest: false });
     run.commit()?;
     if !has_rest {
         StageDir::new(&dir).clear()?;
@@ -206,28 +208,26 @@ fn partial_apply_failure(error: delta_snapshot::SnapshotError) -> CommandFailure
 
 /// Prints how the workspace gets its previous state again: it is staged, and applied.
 fn print_undo(run: &LocatedRun, outcome: &ApplyOutcome) {
-    if outcome.has_rest {
-        return;
-    }
     let id = &run.id;
     let workspace = shell_quote_path(&run.workspace_argument);
     let saved = outcome.saved.to_string();
     let digits = &saved[..MIN_ID_DIGITS];
-    stdio::print_error_line(&format!(
+    let mut text = format!(
         "Undo it with: delta rollback {id} -w {workspace} --to {digits} && delta apply {id} -w {workspace}"
-    ));
+    );
+    if outcome.has_rest {
+        // The rollback restores the whole stage.
+        text.push_str(
+            "\nthe other staged changes come back with the command that the rollback prints",
+        );
+    }
+    stdio::print_error_line(&text);
 }
 
 fn render_apply(args: &ApplyArgs, id: &RunId, outcome: &ApplyOutcome) -> String {
     let changes = &outcome.diff.changes;
     let count = ChangeCount::new(changes);
     if args.format == ApplyFormat::Json {
-        let list: Vec<_> = changes
-            .iter()
-            .map(|change| {
-                json!({"change": change_word(change), "path": String::from_utf8_lossy(&change.path)})
-            })
-            .collect();
         let summary = json!({
             "run_id": id.as_str(),
             "tree": outcome.tree.to_string(),
@@ -237,7 +237,7 @@ fn render_apply(args: &ApplyArgs, id: &RunId, outcome: &ApplyOutcome) -> String 
             "changed": count.changed,
             "created": count.created,
             "deleted": count.deleted,
-            "changes": list,
+            "changes": restore_point::changes_json(changes),
         });
         return format!("{summary}\n");
     }
@@ -248,10 +248,6 @@ fn render_apply(args: &ApplyArgs, id: &RunId, outcome: &ApplyOutcome) -> String 
     if !args.dry_run {
         return format!("applied to the workspace: {count}{rest}\n");
     }
-    let mut text = String::new();
-    for change in changes {
-        let path = restore_point::display_snapshot_path(&change.path);
-        text.push_str(&format!("{} {path}\n", change_word(change)));
-    }
-    text + &format!("would apply to the workspace: {count}{rest}\n")
+    restore_point::render_change_lines(changes)
+        + &format!("would apply to the workspace: {count}{rest}\n")
 }

@@ -8,7 +8,7 @@ use super::rollback::open_rollback_observer;
 use super::run_argument::{LocatedRun, RunArgument};
 use super::run_options::EnvFileOptions;
 use super::run_preparation;
-use super::stage::{self, StagedChanges};
+use super::stage::{self, ApplyEnding, StagedChanges};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::shell_quote::shell_quote_path;
@@ -66,7 +66,7 @@ fn discard_run(args: &DiscardArgs, run: &LocatedRun) -> Result<String, CommandFa
     let cancel = run_preparation::install_cancel()?;
     let mut claimed = ClaimedRun::claim(id, workspace, args.force)?;
     stage::require_stage(&claimed.state().stage, id)?;
-    claimed.finish_apply(workspace, &args.env_files, &cancel)?;
+    claimed.end_apply(ApplyEnding::Tidy, workspace, &args.env_files, &cancel)?;
     let dir = claimed.dir.clone();
     let secrets =
         restore_point::workspace_secrets(&dir, claimed.state(), &workspace.root, &args.env_files)?;

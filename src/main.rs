@@ -31,6 +31,8 @@ mod run_options;
 mod run_preparation;
 mod runs_dir;
 mod sandbox_check;
+mod sandbox_command;
+mod sandbox_exec;
 mod sandbox_options;
 mod sandbox_preparation;
 mod export;
@@ -59,6 +61,7 @@ mod terminal_prompt;
 mod operator_key;
 mod price_source;
 mod question_form;
+mod process_change;
 mod process_environment;
 mod restore_point;
 mod replay;
@@ -68,6 +71,7 @@ mod rollback;
 mod run;
 mod run_supervisor;
 mod schema;
+mod served_output;
 mod show;
 mod skill;
 mod stage;
@@ -163,7 +167,7 @@ enum DeltaCommand {
     #[command(subcommand)]
     Skill(skill::SkillCommand),
     #[command(subcommand)]
-    Sandbox(sandbox_check::SandboxCommand),
+    Sandbox(sandbox_command::SandboxCommand),
     /// Trust a .env file, a run that others made, or an endpoint with your keys
     Trust(Box<trust::TrustArgs>),
     /// List the models that your endpoints offer, and their prices
@@ -262,7 +266,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             tool::ToolCommand::Lint(args) => lint::lint_command(args),
         },
         DeltaCommand::Skill(command) => skill::skill_command(&command),
-        DeltaCommand::Sandbox(command) => sandbox_check::sandbox_command(&command),
+        DeltaCommand::Sandbox(command) => sandbox_command::sandbox_command(&command),
         DeltaCommand::Trust(args) => trust::trust_command(&args),
         DeltaCommand::Config(args) => operator_config::config_command(&args),
         DeltaCommand::ToolExpand(args) => tool::expand_command(&args),

@@ -38,7 +38,7 @@ const MAX_SHOWN_RUNS: usize = 20;
 /// so does a run that another run was forked from or started by, unless that run is removed too or --force is set. delta
 /// finds forks in the run's workspace and in the workspaces/ of its agent. A fork in another directory (`delta fork --into`)
 /// is not found; it has copies of all that it needs, and stays complete. At a terminal, delta asks first. Without one, it
-/// removes named runs at once, and selected ones only with --yes.
+/// removes named runs at once, and with --yes only the selected ones and those with staged changes, which are lost.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct RemoveArgs {
@@ -255,9 +255,15 @@ fn confirm_removal(args: &RemoveArgs, runs: &[RunListEntry]) -> Result<bool, Com
         return Ok(true);
     }
     let count = super::pluralize(runs.len(), "run");
+    let staged_count = runs.iter().filter(|run| run.staged).count();
+    let lost = match staged_count {
+        0 => String::new(),
+        count => format!(", and the staged changes of {}", super::pluralize(count, "run")),
+    };
     if !terminal::can_prompt() {
-        if args.selects_by_filter() {
-            let message = format!("{count} would be removed, and there is no terminal to ask at");
+        if staged_count > 0 || args.selects_by_filter() {
+            let message =
+                format!("{count}{lost} would be removed, and there is no terminal to ask at");
             let hint = "add --yes to remove them, or --dry-run to list them".to_owned();
             return Err(CommandFailure::usage(message, hint));
         }
@@ -272,11 +278,12 @@ fn confirm_removal(args: &RemoveArgs, runs: &[RunListEntry]) -> Result<bool, Com
     }
     stdio::print_error_line(list.trim_end());
     let cancel = run_preparation::install_cancel()?;
-    let answer =
-        terminal::prompt_line(&format!("Remove {count}? [y/N] "), &cancel).map_err(|error| {
+    let answer = terminal::prompt_line(&format!("Remove {count}{lost}? [y/N] "), &cancel).map_err(
+        |error| {
             let hint = "add --yes to remove without a question";
             CommandFailure::unanswered("nothing was removed", &error, hint)
-        })?;
+        },
+    )?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 

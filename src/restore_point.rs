@@ -13,6 +13,7 @@ use delta_base::terminal_text::strip_terminal_controls;
 use delta_llm::llm::ModelSelection;
 use delta_run::state::RunState;
 use delta_snapshot::{EntryKind, ExcludePatterns, SnapshotChange, SnapshotStore, TreeEntry};
+use serde_json::{Value as Json, json};
 use std::fmt;
 use std::path::Path;
 
@@ -207,6 +208,31 @@ impl fmt::Display for ChangeCount {
         let Self { changed, created, deleted } = self;
         write!(f, "{changed} changed, {created} created, {deleted} deleted")
     }
+}
+
+/// What a change does to its path, for output.
+fn change_word(change: &SnapshotChange) -> &'static str {
+    match (&change.before, &change.after) {
+        (None, _) => "create",
+        (_, None) => "delete",
+        _ => "change",
+    }
+}
+
+/// Changes as JSON.
+pub fn changes_json(changes: &[SnapshotChange]) -> Vec<Json> {
+    let entries = changes.iter().map(|change| {
+        json!({"change": change_word(change), "path": String::from_utf8_lossy(&change.path)})
+    });
+    entries.collect()
+}
+
+/// Changes as text, one on each line.
+pub fn render_change_lines(changes: &[SnapshotChange]) -> String {
+    let lines = changes
+        .iter()
+        .map(|change| format!("{} {}\n", change_word(change), display_snapshot_path(&change.path)));
+    lines.collect()
 }
 
 #[cfg(test)]

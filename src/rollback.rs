@@ -20,7 +20,7 @@ use delta_run::record;
 use delta_run::run::{RunNotice, RunObserver};
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
-use delta_snapshot::{SnapshotChange, SnapshotDiff, SnapshotStore};
+use delta_snapshot::{SnapshotDiff, SnapshotStore};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ use std::process::ExitCode;
 ///
 /// Restores files, directories, symlinks and permission bits exactly as they were at the end of an iteration. Takes a
 /// snapshot of the current workspace first, and prints the command that undoes the rollback. Keeps the conversation; the
-/// LLM is informed when the run continues.
+/// LLM is informed when the run continues. Of a staged run, it restores the stage, and the workspace does not change.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct RollbackArgs {
@@ -75,6 +75,8 @@ struct RollbackOutcome {
     tree: SnapshotId,
     /// The snapshot of the workspace before the rollback.
     saved: SnapshotId,
+    /// Whether it changes the stage of the run, and not the workspace.
+    is_staged: bool,
 }
 
 /// Rolls a workspace back; returns the exit code.
@@ -116,7 +118,8 @@ fn rollback_run(
         let message = "`now` is the current state of the workspace";
         CommandFailure::not_found(message, "name an iteration or a snapshot id")
     })?;
-    if claimed.state().stage.is_some() {
+    let is_staged = claimed.state().stage.is_some();
+    if is_staged {
         // What is staged belongs to this run alone.
         claimed.enter_stage(workspace, &args.env_files)?;
     } else {
@@ -136,7 +139,7 @@ fn rollback_run(
         let saved = store.take(&workspace.root, &secrets, Some(&cancel))?.tree;
         check_nested_workspaces(&store, args, workspace)?;
         let diff = store.plan_restore(saved, tree, Some(&cancel))?.diff;
-        return Ok(RollbackOutcome { diff, tree, saved });
+        return Ok(RollbackOutcome { diff, tree, saved, is_staged });
     }
     record::unpack_records(&claimed.dir)?;
     let observer = open_rollback_observer(&claimed.dir, claimed.state())?;
@@ -147,7 +150,7 @@ fn rollback_run(
     if plan.diff.changes.is_empty() {
         // The event of the snapshot is recorded even if nothing changes.
         run.commit()?;
-        return Ok(RollbackOutcome { diff: plan.diff, tree, saved });
+        return Ok(RollbackOutcome { diff: plan.diff, tree, saved, is_staged });
     }
     // After the rollback only the store has the deleted files: it must survive a power failure.
     store.sync()?;
@@ -157,7 +160,7 @@ fn rollback_run(
     run.commit()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(partial_restore_failure)?;
     store.save_index()?;
-    Ok(RollbackOutcome { diff: plan.diff, tree, saved })
+    Ok(RollbackOutcome { diff: plan.diff, tree, saved, is_staged })
 }
 
 /// Refuses a rollback while a run is active in a nested workspace, whose directory could be deleted.
@@ -214,13 +217,6 @@ fn render_rollback(args: &RollbackArgs, id: &RunId, outcome: &RollbackOutcome) -
     let SnapshotDiff { changes, omitted, unrestorable } = &outcome.diff;
     let count = ChangeCount::new(changes);
     if args.format == RollbackFormat::Json {
-        let changes: Vec<_> = changes
-            .iter()
-            .map(|change| {
-                let path = String::from_utf8_lossy(&change.path);
-                json!({"change": change_word(change), "path": path})
-            })
-            .collect();
         let summary = json!({
             "run_id": id.as_str(),
             "to": target_iteration(&args.to),
@@ -232,7 +228,7 @@ fn render_rollback(args: &RollbackArgs, id: &RunId, outcome: &RollbackOutcome) -
             "deleted": count.deleted,
             "left_out": omitted.len(),
             "gone": unrestorable.iter().map(|path| String::from_utf8_lossy(path)).collect::<Vec<_>>(),
-            "changes": changes,
+            "changes": restore_point::changes_json(changes),
         });
         return format!("{summary}\n");
     }
@@ -242,24 +238,13 @@ fn render_rollback(args: &RollbackArgs, id: &RunId, outcome: &RollbackOutcome) -
         exception = format!(", without {paths}, which no snapshot contains");
     }
     let target = &args.to;
+    let subject = if outcome.is_staged { "stage" } else { "workspace" };
     if changes.is_empty() {
-        return format!("nothing to restore: the workspace already matches {target}{exception}\n");
+        return format!("nothing to restore: the {subject} already matches {target}{exception}\n");
     }
     if !args.dry_run {
-        return format!("restored the workspace to {target}: {count}{exception}\n");
+        return format!("restored the {subject} to {target}: {count}{exception}\n");
     }
-    let mut text = String::new();
-    for change in changes {
-        let path = restore_point::display_snapshot_path(&change.path);
-        text.push_str(&format!("{} {path}\n", change_word(change)));
-    }
-    text + &format!("would restore the workspace to {target}: {count}{exception}\n")
-}
-
-pub fn change_word(change: &SnapshotChange) -> &'static str {
-    match (&change.before, &change.after) {
-        (None, _) => "create",
-        (_, None) => "delete",
-        _ => "change",
-    }
+    restore_point::render_change_lines(changes)
+        + &format!("would restore the {subject} to {target}: {count}{exception}\n")
 }

@@ -3,7 +3,7 @@
 use super::agent_choice::{self, ChosenAgent};
 use super::attached_images::AttachOptions;
 use super::completion_candidates;
-use super::continue_run;
+use super::continue_run::{self, EnsuredTask, RetriedError};
 use super::failure::CommandFailure;
 use super::live_view;
 use super::message_input;
@@ -13,11 +13,10 @@ use super::run_options::RunOptions;
 use super::run_preparation::{self, PreparedAgent};
 use super::stage;
 use super::view;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
-use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::random;
 use delta_base::shell_quote::shell_quote;
@@ -25,7 +24,7 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::time;
 use delta_engine::run_result::RunResult;
-use delta_run::event::{LLM_ERROR, ParentRun, Payload};
+use delta_run::event::{ParentRun, Payload};
 use delta_run::image_file::NewImage;
 use delta_run::limits::BudgetAmount;
 use delta_run::ownership::Ownership;
@@ -157,10 +156,12 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     if args.stage {
         stage::check_can_stage(choice.path())?;
     }
+    let is_new = !choice.path().is_some_and(Path::exists);
     let workspace = choice.open(&agent.agent)?;
     loop {
         match create_run_dir(args.run_id.as_ref(), &workspace) {
             Ok(new_run) => {
+                let new_run = NewRun { has_new_workspace: is_new, ..new_run };
                 let id = new_run.id.clone();
                 let result = start_run(args, new_run, message, &agent, &workspace, cancel);
                 return result.map_err(|failure| failure.with_run_id(&id));
@@ -183,46 +184,20 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     }
 }
 
-/// An error that is none of the agent's, so that the same step can succeed later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RetriedError {
-    /// The call of the LLM failed
-    Llm,
-    /// A file could not be written
-    Io,
-    /// A source of context.yaml failed
-    Context,
-}
-
-impl RetriedError {
-    /// The type in the journal.
-    pub fn kind(self) -> &'static str {
-        match self {
-            Self::Llm => LLM_ERROR,
-            Self::Io => "io",
-            Self::Context => "context",
-        }
-    }
-}
-
-/// What `--ensure` makes sure of.
-pub struct EnsuredTask<'a> {
-    pub message: &'a NewMessage,
-    /// The errors after which it is tried again.
-    pub retry: &'a [RetriedError],
-}
-
 /// The workspace in which the run of `--ensure` already exists.
 fn existing_workspace<'a>(
     args: &'a RunArgs,
     chosen: &ChosenAgent,
 ) -> Result<Option<&'a Path>, CommandFailure> {
     let current_dir = chosen.origin.as_ref().map(|_| Path::new("."));
-    let dir = args.work_dir.as_deref().or(current_dir);
-    let (true, Some(id), Some(dir)) = (args.ensure, &args.run_id, dir) else { return Ok(None) };
-    // Opening a directory that does not exist would create it.
-    let exists = dir.is_dir() && Workspace::open(dir)?.find_run(id)?.is_some();
-    Ok(exists.then_some(dir))
+    let Some(dir) = args.work_dir.as_deref().or(current_dir) else { return Ok(None) };
+    match &args.run_id {
+        // Opening a directory that does not exist would create it.
+        Some(id) if args.ensure && dir.is_dir() => {
+            Ok(Workspace::open(dir)?.find_run(id)?.map(|_| dir))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// A message of the user, with images that are not in the run directory yet.
@@ -236,6 +211,8 @@ pub struct NewRun {
     pub id: RunId,
     pub dir: PathBuf,
     pub ownership: Ownership,
+    /// Whether the workspace was created for it.
+    pub has_new_workspace: bool,
 }
 
 fn start_run(
@@ -246,7 +223,7 @@ fn start_run(
     workspace: &Workspace,
     cancel: CancelToken,
 ) -> Result<RunResult, CommandFailure> {
-    let NewRun { id, dir, ownership } = new_run;
+    let NewRun { id, dir, ownership, has_new_workspace } = new_run;
     let options = &args.options;
     let mut stage = None;
     let ownership = if args.stage {
@@ -264,8 +241,7 @@ fn start_run(
     let sealer = operator_state::new_sealer(&id, options)?;
     let mut run = Run::create(id, &dir, ownership, secrets, time::current_time, observer, sealer)?;
     let sandbox = agent.prepare_sandbox(&dir, workspace).inspect_err(|_| {
-        // Nothing is left of a run that may not begin.
-        let _ = durable::remove_dir_all_no_follow(&dir);
+        workspace.remove_unbegun_run(&dir, has_new_workspace);
     })?;
     let mut start = agent.engine_start(&run, workspace, options, agent_copy, sandbox.as_deref());
     start.config.stage = stage;
@@ -309,7 +285,7 @@ fn open_page(run: &mut Run, options: &RunOptions, cancel: &CancelToken) {
 }
 
 /// The run that started this process as a tool, hook or generator.
-fn parent_run() -> Option<ParentRun> {
+pub fn parent_run() -> Option<ParentRun> {
     let run_dir = process_environment::variable("RUN_DIR")?;
     // In a hook the variable has the id of the hook, not of a call.
     let is_hook = process_environment::variable(HOOK_NAME_VARIABLE).is_some();
@@ -398,7 +374,9 @@ pub fn create_run_dir(
             .cloned()
             .unwrap_or_else(|| RunId::new(time::current_time(), random::random_bytes()));
         match workspace.create_run(&id) {
-            Ok((dir, ownership)) => return Ok(NewRun { id, dir, ownership }),
+            Ok((dir, ownership)) => {
+                return Ok(NewRun { id, dir, ownership, has_new_workspace: false });
+            }
             Err(WorkspaceError::RunExists { .. }) if requested_id.is_none() => {}
             Err(error) => return Err(error),
         }

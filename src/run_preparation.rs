@@ -4,6 +4,7 @@ use super::budget;
 use super::failure::CommandFailure;
 use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
 use super::run_options::{EnvFileOptions, RunOptions};
+use super::served_output::{PiecePrinter, ServedOutput};
 use super::{mcp_server_spec, operator_config, operator_key, operator_state, price_source, skill};
 use super::{process_environment, restore_point, sandbox_preparation};
 use delta_agent::agent::Agent;
@@ -138,6 +139,23 @@ enum PricePolicy {
     Free,
 }
 
+impl PricePolicy {
+    /// Takes the prices of the agent's LLM from the price file, and checks that `limits` can be enforced.
+    fn check(
+        self,
+        agent: &mut Agent,
+        base_url: &str,
+        limits: Limits,
+        enclosing: &[Ledger],
+    ) -> Result<(), CommandFailure> {
+        let missing = price_source::apply_price_file(&mut agent.llm, base_url)?;
+        match self {
+            Self::Required => budget::check_limits(agent, limits, enclosing, missing.as_deref()),
+            Self::Recorded | Self::Free => Ok(()),
+        }
+    }
+}
+
 impl PreparedAgent {
     /// Reads what the agent needs from its environment. `workspace` is `None` if the run will create a new one. Creates and
     /// changes nothing.
@@ -213,10 +231,7 @@ impl PreparedAgent {
             };
             let prepared = setup.prepare(&mut layers)?;
             let base_url = prepared.as_ref().map_or("", PreparedEndpoint::base_url);
-            let missing = price_source::apply_price_file(&mut agent.llm, base_url)?;
-            if prices == PricePolicy::Required {
-                budget::check_limits(&agent, limits, &enclosing_ledgers, missing.as_deref())?;
-            }
+            prices.check(&mut agent, base_url, limits, &enclosing_ledgers)?;
             prepared
         } else {
             None
@@ -305,7 +320,7 @@ impl PreparedAgent {
         approval.add_asking(&self.asking_tools);
         config.approve = approval.recorded();
         if let (Some(llm), Some(model)) = (&mut config.llm, &self.agent.model_choice) {
-            llm.option = Some(model.to_string());
+            llm.option = Some(model.to_recorded());
         }
         EngineStart {
             run_id: run.id.clone(),
@@ -372,7 +387,7 @@ impl PreparedAgent {
             .with_mcp_servers(servers)
             .with_snapshots(snapshots)
             .with_disk_limit(self.bounds.disk)
-            .with_live_output(shows_live_output(options))
+            .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run)?;
         let mut result = RunResult::from_state(run.state())
             .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?
@@ -566,6 +581,11 @@ fn shows_live_output(options: &RunOptions) -> bool {
     can_move_cursor() && !prints_events && options.verbosity() > Verbosity::Quiet
 }
 
+/// Whether a server gets pieces of answers and output as they arrive.
+fn prints_pieces(options: &RunOptions) -> bool {
+    options.served == Some(ServedOutput::Pieces)
+}
+
 /// Whether stderr is a terminal that can move its cursor.
 fn can_move_cursor() -> bool {
     let is_dumb = process_environment::variable("TERM").is_some_and(|term| term == "dumb");
@@ -597,6 +617,9 @@ pub fn open_run_observer(
     progress.load_state(before);
     progress.report_stopping(cancel);
     progress.set_asks_here(options.asks_human());
+    if options.served.is_some() {
+        progress.omit_questions();
+    }
     if terminal::is_stdout_terminal() && terminal::is_stderr_terminal() {
         match options.format {
             OutputFormat::Text if options.quiet => progress.omit_result_and_error(),
@@ -605,7 +628,11 @@ pub fn open_run_observer(
         }
     }
     let mut prints_events = options.format == OutputFormat::Jsonl;
+    let mut pieces = prints_pieces(options).then(|| PiecePrinter::new(before));
     Ok(Box::new(move |notice| {
+        if let Some(pieces) = &mut pieces {
+            pieces.show_notice(&notice);
+        }
         if let RunNotice::EventDurable(event, _) = &notice {
             prints_events = prints_events && stdio::print_json(&Event::to_line(event));
         }
@@ -633,6 +660,8 @@ fn print_next_steps(options: &RunOptions, run: &Run, result: &RunResult) {
     }
     let next = ContinueCommand::from_state(state);
     match (state.status, state.human_request()) {
+        // The server asks.
+        (Some(RunStatus::WaitingForInput), _) if options.served.is_some() => {}
         (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) => {
             stdio::print_error_line("The agent is waiting for your approval:");
             stdio::print_error_line(&format!("  {}", next.to_reply("approve")));

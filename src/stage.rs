@@ -101,6 +101,8 @@ pub struct StagedChanges {
     pub trees: StagedTrees,
     /// The staged paths that are in no snapshot, and can be neither shown nor applied.
     pub left_out: Vec<Vec<u8>>,
+    /// Whether the workspace may have a part of them, because an APPLY was interrupted.
+    is_interrupted: bool,
 }
 
 impl StagedChanges {
@@ -121,10 +123,11 @@ impl StagedChanges {
         cancel: &CancelToken,
     ) -> Result<Self, CommandFailure> {
         let current = store.take(&workspace.root, secrets, Some(cancel))?.tree;
-        let base = stage.pending.as_ref().map_or(stage.base, |apply| apply.base);
+        let base = stage.base;
         let snapshot = staged_tree(store, stage, base, run_dir, secrets, cancel)?;
         let trees = StagedTrees { base, staged: snapshot.tree, current };
-        Ok(Self { trees, left_out: snapshot.left_out })
+        let is_interrupted = stage.pending.is_some();
+        Ok(Self { trees, left_out: snapshot.left_out, is_interrupted })
     }
 
     /// Merges the selected changes into the workspace's snapshot.
@@ -137,7 +140,7 @@ impl StagedChanges {
         let rules = MergeRules {
             selects: &|path| selection.selects(path),
             overwrites,
-            is_interrupted: false,
+            is_interrupted: self.is_interrupted,
         };
         Ok(store.merge_staged(self.trees, &rules)?)
     }
@@ -153,24 +156,37 @@ pub fn staged_tree(
     cancel: &CancelToken,
 ) -> Result<StagedSnapshot, CommandFailure> {
     let upper = StageDir::new(run_dir).upper();
-    let is_cleared = stage.is_cleared || stage.pending.as_ref().is_some_and(|apply| !apply.rest);
-    if is_cleared || !durable::is_dir_no_follow(&upper) {
+    if stage.is_cleared || !durable::is_dir_no_follow(&upper) {
         return Ok(StagedSnapshot { tree: base, left_out: Vec::new() });
     }
     Ok(store.take_staged(base, &upper, secrets, Some(cancel))?)
 }
 
-/// Makes the rest of the changes of an APPLY. Returns the paths that stay, because they were changed since.
-pub fn finish_apply(
+/// How a process ends the APPLY of a process that died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApplyEnding {
+    /// It makes the rest of the changes.
+    Complete,
+    /// It only removes unfinished files, and sets the modes of directories that were being changed.
+    Tidy,
+}
+
+/// Ends an APPLY that was interrupted. Returns the paths that were to be changed and were changed otherwise since.
+pub fn end_apply(
     store: &mut SnapshotStore,
     apply: &StageApply,
+    ending: ApplyEnding,
     workspace: &Workspace,
     secrets: &Secrets,
     cancel: &CancelToken,
 ) -> Result<Vec<Vec<u8>>, CommandFailure> {
     let current = store.take(&workspace.root, secrets, Some(cancel))?.tree;
     let trees = StagedTrees { base: apply.saved, staged: apply.tree, current };
-    let rules = MergeRules { selects: &|_| true, overwrites: false, is_interrupted: true };
+    let rules = MergeRules {
+        selects: &|_| ending == ApplyEnding::Complete,
+        overwrites: false,
+        is_interrupted: true,
+    };
     let merge = store.merge_staged(trees, &rules)?;
     let plan = store.plan_restore(current, merge.tree, Some(cancel))?;
     store.apply_restore(&plan, &workspace.root, Some(cancel))?;

@@ -118,7 +118,7 @@ impl AcpServer {
         }
         let mut session = EditorSession::new(run);
         if is_shown {
-            self.outgoing.extend(session.read_updates(true));
+            self.outgoing.extend(session.read_updates(Vec::new(), true));
         } else {
             session.skip_updates();
         }
@@ -205,9 +205,10 @@ impl AcpServer {
         let Some(turn) = &session.turn else { return };
         let is_cancelled = turn.is_cancelled;
         let is_asking = turn.asked.is_some();
+        let pieces = self.supervisor.take_pieces(&session.run);
         // Looked at first, so that the last events of a process that ends now are sent.
         let standing = self.supervisor.look_at(&session.run);
-        self.outgoing.extend(session.read_updates(false));
+        self.outgoing.extend(session.read_updates(pieces, false));
         let outcome = match standing {
             RunStanding::Working => return,
             _ if is_cancelled => Ok(stop_reason("cancelled")),

@@ -10,7 +10,7 @@ pub fn message_chunk(kind: &str, text: &str) -> Json {
     json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}})
 }
 
-/// The updates for an event. What the user said is only for an editor that loads the session.
+/// The updates for an event, except an answer. What the user said is only for an editor that loads the session.
 pub fn event_updates(event: &Event, is_replay: bool) -> Vec<Json> {
     match &event.payload {
         Payload::UserMessage { content, .. } if is_replay => {
@@ -21,18 +21,6 @@ pub fn event_updates(event: &Event, is_replay: bool) -> Vec<Json> {
         }
         Payload::HumanInputRequest(question) if is_replay => {
             vec![message_chunk("agent_message_chunk", &question.prompt)]
-        }
-        Payload::Thought(thought) => {
-            let mut updates = Vec::new();
-            let reasoning = thought.reasoning.as_deref().unwrap_or_default();
-            for (kind, text) in
-                [("agent_thought_chunk", reasoning), ("agent_message_chunk", &thought.content)]
-            {
-                if !text.trim().is_empty() {
-                    updates.push(message_chunk(kind, text));
-                }
-            }
-            updates
         }
         Payload::ApprovalRequest(request) => vec![json!({
             "sessionUpdate": "tool_call",
@@ -65,6 +53,15 @@ pub fn event_updates(event: &Event, is_replay: bool) -> Vec<Json> {
         }
         _ => Vec::new(),
     }
+}
+
+/// The output so far of a call that runs.
+pub fn output_update(call_id: &str, output: &str) -> Json {
+    json!({
+        "sessionUpdate": "tool_call_update",
+        "toolCallId": call_id,
+        "content": [{"type": "content", "content": {"type": "text", "text": output}}],
+    })
 }
 
 /// Whether a tool is one that the session shows otherwise: its result or its question.

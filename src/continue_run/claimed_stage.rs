@@ -4,6 +4,7 @@ use super::ClaimedRun;
 use crate::failure::CommandFailure;
 use crate::run_options::EnvFileOptions;
 use crate::run_preparation::{self, PreparedAgent};
+use crate::stage::ApplyEnding;
 use crate::{restore_point, stage};
 use delta_base::signal::CancelToken;
 use delta_run::event::{Payload, RunStage};
@@ -16,29 +17,54 @@ use delta_run::workspace::Workspace;
 pub struct ClaimedStage {
     /// Whether this process is in the stage; and if so, whether the layers are new.
     entered: Option<bool>,
-    /// The APPLY that this process has finished, with the paths that had changed meanwhile.
-    finished_apply: Option<Vec<Vec<u8>>>,
+    /// The end of the APPLY of a process that died.
+    ended_apply: Option<EndedApply>,
+}
+
+/// The APPLY of a process that died, as this process has ended it.
+struct EndedApply {
+    ending: ApplyEnding,
+    /// The paths that had changed meanwhile.
+    unapplied: Vec<Vec<u8>>,
+}
+
+impl EndedApply {
+    /// Whether changes that were to be applied stay staged.
+    fn has_rest(&self) -> bool {
+        self.ending == ApplyEnding::Tidy || !self.unapplied.is_empty()
+    }
 }
 
 impl ClaimedStage {
-    /// Records the end of an APPLY that this process has finished.
-    pub fn record_finished_apply(self, run: &mut Run) {
-        let Some(unapplied) = self.finished_apply else { return };
-        run.notify(RunNotice::Warning("finished an apply that was interrupted"));
-        if !unapplied.is_empty() {
-            let paths = restore_point::list_some_paths(&unapplied);
-            let text = format!("not applied, because it changed after the interruption: {paths}");
+    /// Records the end of an APPLY that this process has ended.
+    pub fn record_ended_apply(self, run: &mut Run) {
+        let Some(outcome) = self.ended_apply else { return };
+        let rest = outcome.has_rest();
+        match outcome.ending {
+            ApplyEnding::Complete => {
+                run.notify(RunNotice::Warning("finished an apply that was interrupted"));
+            }
+            ApplyEnding::Tidy => run.notify(RunNotice::Warning(
+                "an apply was interrupted: the workspace keeps what it had applied",
+            )),
+        }
+        if !outcome.unapplied.is_empty() {
+            let paths = restore_point::list_some_paths(&outcome.unapplied);
+            let text = format!(
+                "not applied, because it changed after the interruption, and still staged: {paths}"
+            );
             run.notify(RunNotice::Warning(&text));
         }
         let iteration = run.state().iterations;
-        run.record(Payload::ApplyEnd { iteration });
+        run.record(Payload::ApplyEnd { iteration, rest });
     }
 }
 
 impl ClaimedRun {
-    /// Finishes the APPLY of a process that died, if there is one. Call this outside of the stage.
-    pub fn finish_apply(
+    /// Ends the APPLY of a process that died, if there is one. Call this outside of the stage.
+    pub fn end_apply(
         &mut self,
+        ending: ApplyEnding,
         workspace: &Workspace,
         env_files: &EnvFileOptions,
         cancel: &CancelToken,
@@ -54,11 +80,16 @@ impl ClaimedRun {
         if self.is_own_and_unchanged() {
             store.keep_special_bits();
         }
-        let unapplied = stage::finish_apply(&mut store, &apply, workspace, &secrets, cancel)?;
-        if !apply.rest {
-            StageDir::new(&self.dir).clear()?;
+        let unapplied = stage::end_apply(&mut store, &apply, ending, workspace, &secrets, cancel)?;
+        let outcome = EndedApply { ending, unapplied };
+        if let Some(stage) = &mut self.folded.state.stage {
+            // As the event will, which is recorded when the run is open.
+            stage.end_apply(outcome.has_rest());
+            if stage.is_cleared {
+                StageDir::new(&self.dir).clear()?;
+            }
         }
-        self.stage.finished_apply = Some(unapplied);
+        self.stage.ended_apply = Some(outcome);
         Ok(())
     }
 
@@ -72,7 +103,7 @@ impl ClaimedRun {
             return Ok(());
         }
         let cancel = run_preparation::install_cancel()?;
-        self.finish_apply(workspace, env_files, &cancel)?;
+        self.end_apply(ApplyEnding::Complete, workspace, env_files, &cancel)?;
         self.stage.entered = Some(stage::enter_run_stage(workspace, &self.dir)?);
         Ok(())
     }
@@ -88,7 +119,6 @@ impl ClaimedRun {
         if self.stage.entered == Some(true) {
             return agent.new_stage(&self.dir, self.state(), workspace, cancel).map(Some);
         }
-        let base = stage.pending.as_ref().map_or(stage.base, |apply| apply.base);
-        Ok(Some(RunStage { base }))
+        Ok(Some(RunStage { base: stage.base }))
     }
 }

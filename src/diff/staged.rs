@@ -4,7 +4,6 @@ use super::workspace::{print_diff, render_changes};
 use super::{DiffArgs, RunDiffFormat};
 use crate::failure::CommandFailure;
 use crate::restore_point::{self, ChangeCount};
-use crate::rollback::change_word;
 use crate::run_argument::LocatedRun;
 use crate::stage::{self, PathSelection, StagedChanges};
 use crate::{continue_run, run_preparation};
@@ -60,18 +59,12 @@ fn stage_json(
         paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
     };
     let count = ChangeCount::new(changes);
-    let list: Vec<_> = changes
-        .iter()
-        .map(|change| {
-            json!({"change": change_word(change), "path": String::from_utf8_lossy(&change.path)})
-        })
-        .collect();
     let summary = json!({
         "run_id": id.as_str(),
         "changed": count.changed,
         "created": count.created,
         "deleted": count.deleted,
-        "changes": list,
+        "changes": restore_point::changes_json(changes),
         "conflicts": paths(conflicts),
         "left_out": paths(left_out),
     });

@@ -6,6 +6,7 @@ use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::time::Timestamp;
 use delta_run::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
 use delta_run::run_summary::{self, EventTimes, RunSummary};
+use delta_run::stage::StageDir;
 use delta_run::workspace::{Workspace, WorkspaceError};
 use serde::{Serialize, Serializer};
 use std::path::{Path, PathBuf};
@@ -72,6 +73,8 @@ pub struct RunListEntry {
     pub status: RunListStatus,
     /// Whether a process works on it.
     pub active: bool,
+    /// Whether it has changes that are not applied to the workspace.
+    pub staged: bool,
     pub task_summary: String,
     pub last_updated: Timestamp,
     pub created_at: Timestamp,
@@ -118,7 +121,7 @@ impl RunListEntry {
     pub fn read(workspace: &Workspace, dir: &Path) -> Self {
         let run_id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match run_summary::summarize_run(dir) {
-            Ok(Some(summary)) => Self::from_summary(run_id, workspace, summary),
+            Ok(Some(summary)) => Self::from_summary(run_id, workspace, dir, summary),
             _ if dir.is_symlink() => Self::damaged(run_id, workspace, dir, "it is a symlink"),
             Ok(None) => Self::damaged(run_id, workspace, dir, "its journal has no ENGINE_START"),
             Err(error) => {
@@ -129,10 +132,15 @@ impl RunListEntry {
         }
     }
 
-    /// Its status in a list as text: also whether the process of a RUNNING run has died.
+    /// Its status in a list as text: also whether the process of a RUNNING run has died, and whether it has staged changes.
     pub fn status_text(&self) -> String {
         let name = self.status.name();
-        if self.is_orphaned() { format!("{name} (died)") } else { name }
+        match (self.is_orphaned(), self.staged) {
+            (false, false) => name,
+            (true, false) => format!("{name} (died)"),
+            (false, true) => format!("{name} (staged)"),
+            (true, true) => format!("{name} (died, staged)"),
+        }
     }
 
     /// Whether `delta continue` can continue it: no process works on it, and its files are readable.
@@ -150,12 +158,18 @@ impl RunListEntry {
         Workspace { root: self.workspace.clone() }.control_dir().join(&self.run_id)
     }
 
-    fn from_summary(run_id: String, workspace: &Workspace, summary: RunSummary) -> Self {
+    fn from_summary(
+        run_id: String,
+        workspace: &Workspace,
+        dir: &Path,
+        summary: RunSummary,
+    ) -> Self {
         let task = strip_terminal_controls(&summary.task);
         Self {
             run_id,
             status: summary.status.into(),
             active: summary.is_active,
+            staged: StageDir::new(dir).has_changes(),
             task_summary: truncate_to_line(&task, MAX_TASK_CHARS),
             last_updated: summary.updated_at,
             created_at: summary.created_at,
@@ -179,6 +193,7 @@ impl RunListEntry {
             run_id,
             status: RunListStatus::Damaged,
             active: false,
+            staged: StageDir::new(dir).has_changes(),
             task_summary: strip_terminal_controls(reason),
             last_updated: times.last,
             created_at: times.first,

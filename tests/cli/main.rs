@@ -80,6 +80,8 @@ mod runs;
 mod runs_dir;
 mod run_selection;
 mod sandbox;
+mod sandbox_defaults;
+mod sandbox_runs;
 mod schemas;
 mod security;
 mod shells;

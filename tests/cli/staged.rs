@@ -306,3 +306,63 @@ fn c_32_6_what_cannot_be_staged_is_refused_before_anything_is_made() {
     assert!(stderr.contains("mounted is a mount in the workspace"), "{stderr}");
     assert!(!sandbox.path("work/.delta").exists());
 }
+
+#[test]
+fn c_32_7_lists_and_removals_name_the_runs_with_staged_changes() {
+    if !can_stage() {
+        return;
+    }
+    let sandbox = staged(&["echo new > n"]);
+    let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "plain", "go"];
+    sandbox.delta(run).output().expect_code(0);
+    let list = ["list-runs", "-w", "work"];
+    let text = sandbox.delta(list).output().expect_code(0).stdout;
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.iter().any(|line| line.starts_with("r ") && line.contains("COMPLETED (staged)")));
+    assert!(
+        lines.iter().all(|line| !line.starts_with("plain") || !line.contains("staged")),
+        "{text}"
+    );
+    let json = sandbox.delta(list).args(["--format", "json"]).output().expect_code(0).stdout;
+    let runs: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+    for run in &runs {
+        assert_eq!(run["staged"], run["run_id"] == "r", "{json}");
+    }
+    let remove = ["rm", "r", "-w", "work"];
+    let refused = sandbox.delta(remove).output().expect_code(2);
+    assert!(refused.stderr.contains("1 run, and the staged changes of 1 run would be removed"));
+    assert!(sandbox.path("work/.delta/r").exists());
+    let listed = sandbox.delta(remove).args(["--dry-run"]).output().expect_code(0);
+    assert!(listed.stdout.contains("(staged)"), "{}", listed.stdout);
+    apply(&sandbox, &[]).expect_code(0);
+    let applied = sandbox.delta(list).output().expect_code(0).stdout;
+    assert!(!applied.contains("staged"), "{applied}");
+    sandbox.delta(remove).output().expect_code(0);
+}
+
+#[test]
+fn c_32_3_a_partial_apply_prints_how_to_undo_it() {
+    if !can_stage() {
+        return;
+    }
+    let sandbox = staged(&["echo two >> f; echo new > n"]);
+    let before = files(&sandbox);
+    let some = apply(&sandbox, &["f"]).expect_code(0).stderr;
+    let undo = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("Undo it with: "));
+        let commands = line.unwrap().replace("delta ", &format!("{DELTA} "));
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &commands]).current_dir(sandbox.path("."));
+        shell.env("HOME", sandbox.path("home")).output().unwrap()
+    };
+    let undone = undo(&some);
+    assert!(undone.status.success(), "{undone:?}");
+    assert_eq!((files(&sandbox), sandbox.read("work/f").as_str()), (before, "one\n"));
+    // What the rollback printed stages everything again.
+    assert!(String::from_utf8_lossy(&undone.stdout).contains("restored the stage to "));
+    let again = undo(&String::from_utf8_lossy(&undone.stderr));
+    assert!(again.status.success(), "{again:?}");
+    apply(&sandbox, &[]).expect_code(0);
+    assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
+    assert_eq!(sandbox.read("work/n"), "new\n");
+}

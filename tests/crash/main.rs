@@ -24,6 +24,8 @@ use test_support::wait::{processes_with, until};
 mod approvals;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+#[cfg(feature = "failpoints")]
+mod staged;
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 

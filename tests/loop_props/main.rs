@@ -487,7 +487,7 @@ fn payload() -> impl Strategy<Value = Payload> {
             .prop_map(|(iteration, paths, [tree, saved, base], rest)| {
                 Payload::Apply(Box::new(StageApply { iteration, paths, tree, saved, base, rest }))
             }),
-        any::<u32>().prop_map(|iteration| Payload::ApplyEnd { iteration }),
+        any::<(u32, bool)>().prop_map(|(iteration, rest)| Payload::ApplyEnd { iteration, rest }),
         (any::<u32>(), tree(), tree()).prop_map(|(iteration, base, saved)| Payload::Discard {
             iteration,
             base,

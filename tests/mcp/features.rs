@@ -145,3 +145,29 @@ fn c_30_1_expand_shows_what_servers_and_skills_bring() {
 fn comment_of(text: &str) -> &str {
     &text[text.find("# MCP servers").unwrap()..]
 }
+
+/// While a server lives, the engine has a child in every call; what a call leaves running must be found nevertheless.
+#[test]
+fn c_13_5_what_a_call_leaves_running_ends_while_a_server_lives() {
+    let tools = "tools:\n  - {name: leave, shell: 'sleep 1000 & setsid sleep 1001 & echo left'}\n  \
+        - {name: keep, shell: 'sleep 1002 & echo kept', background: run}\n";
+    let calls = "- call: [{tool: leave}, {tool: keep}, {tool: leave}]";
+    let turns = format!("{}\n{calls}\n{}", turn(&[("count", "")]), turn(&[("count", "")]));
+    let server = Server::locked("", tools, &turns);
+    server.run().expect_code(0);
+    let results = server.sandbox.events("ACTION_RESULT");
+    let mut ended: Vec<&str> = results[1]["ended_background"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| it.as_str())
+        .collect();
+    ended.sort_unstable();
+    assert_eq!(ended, ["sleep 1000", "sleep 1001"]);
+    assert_eq!(results[3]["ended_background"].as_array().map(Vec::len), Some(2));
+    for quiet in [0, 2, 4] {
+        assert!(results[quiet].get("ended_background").is_none(), "{}", results[quiet]);
+    }
+    assert_eq!(server.sandbox.observations()[4], "2\n", "the server lived on");
+    server.until_nothing_runs();
+}

@@ -1,7 +1,7 @@
 //! What must fail in a sandbox, in both grades, as root and as an ordinary user.
 
 use crate::place::{Place, SandboxCase, in_every_case};
-use delta_sandbox::{HostRule, NetAccess, SandboxGrade, SandboxProfile};
+use delta_sandbox::{HomeAccess, HostRule, NetAccess, SandboxGrade, SandboxProfile};
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
@@ -144,6 +144,29 @@ fn c_22_4_secrets_cannot_be_read() {
             place.succeed(&sandbox, "touch conf/new conf/deep/new");
         }
     });
+}
+
+#[test]
+fn c_22_4_what_has_to_be_visible_in_a_hidden_directory_is_visible_alone() {
+    in_every_case(
+        "attacks::c_22_4_what_has_to_be_visible_in_a_hidden_directory_is_visible_alone",
+        |case| {
+            let place = &case.place;
+            // The workspace has to be visible, and so does the program.
+            let profile = SandboxProfile {
+                write: Vec::new(),
+                hide: vec![place.root.clone()],
+                home: HomeAccess::Read,
+                ..place.profile()
+            };
+            fs::write(place.workspace.join("file"), "in the workspace").unwrap();
+            let sandbox = case.prepare(&profile);
+            assert_eq!(place.succeed(&sandbox, "cat file"), "in the workspace");
+            place.fail(&sandbox, "cat ../outside");
+            place.fail(&sandbox, "echo x > ../new");
+            place.fail(&sandbox, "ls .. | grep outside");
+        },
+    );
 }
 
 #[test]

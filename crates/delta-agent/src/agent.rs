@@ -292,6 +292,7 @@ impl Agent {
     /// Whether a tool, a generator or a hook has a sandbox.
     pub fn declares_sandbox(&self) -> bool {
         self.sandbox.profile.is_some()
+            || self.sandbox.llm.is_some()
             || self.tools.iter().any(|tool| tool.profile.is_some())
             || self.hooks.all().any(|(_, config)| config.profile.is_some())
     }

@@ -242,6 +242,42 @@ impl AgentMcpServer {
         Ok(())
     }
 
+    /// The locked tool that the server or the LLM calls `name`.
+    pub fn find_tool(&self, name: &str) -> Option<&LockedTool> {
+        let locked = self.locked.as_ref()?;
+        locked
+            .tool(name)
+            .or_else(|| locked.tools.iter().find(|tool| self.llm_name(&tool.name) == name))
+    }
+
+    /// The tools that the LLM may call, each with its name for it. Empty without a lock.
+    pub fn offered_tools(&self) -> impl Iterator<Item = (String, &LockedTool)> {
+        let locked = self.locked.iter().flat_map(|locked| &locked.tools);
+        locked
+            .filter(|tool| self.is_selected(&tool.name))
+            .map(|tool| (self.llm_name(&tool.name), tool))
+    }
+
+    /// What is wrong with the arguments of a tool, by its schema.
+    pub fn argument_errors(tool: &LockedTool, arguments: &Json) -> Vec<String> {
+        match JsonSchema::compile(&without_extensions(&tool.input_schema())) {
+            Ok(schema) => {
+                schema.find_violations(arguments).iter().map(ToString::to_string).collect()
+            }
+            // An agent with such a schema does not load; the server may understand it.
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn is_selected(&self, tool: &str) -> bool {
+        self.selected.as_ref().is_none_or(|names| names.iter().any(|name| name == tool))
+    }
+
+    /// The LLM's name for the tool that the server calls `tool`.
+    fn llm_name(&self, tool: &str) -> String {
+        self.rename.get(tool).cloned().unwrap_or_else(|| format!("{}__{tool}", self.name))
+    }
+
     /// The tools that the LLM may call.
     pub(crate) fn build_tools(&self) -> Result<Vec<Tool>, Vec<Diagnostic>> {
         let Some(locked) = &self.locked else { return Ok(Vec::new()) };
@@ -263,8 +299,7 @@ impl AgentMcpServer {
         }
         let mut tools = Vec::new();
         for tool in &locked.tools {
-            let is_selected = self.selected.as_ref().is_none_or(|names| names.contains(&tool.name));
-            if is_selected {
+            if self.is_selected(&tool.name) {
                 match self.build_tool(locked, tool) {
                     Ok(tool) => tools.push(tool),
                     Err(problem) => problems.push(problem),
@@ -280,9 +315,8 @@ impl AgentMcpServer {
         definition: &LockedTool,
     ) -> Result<Tool, Diagnostic> {
         let server_name = definition.name.as_str();
-        let default_name = format!("{}__{server_name}", self.name);
-        let name = self.rename.get(server_name).unwrap_or(&default_name);
-        if !tool::is_tool_name(name) {
+        let name = self.llm_name(server_name);
+        if !tool::is_tool_name(&name) {
             let help = format!(
                 "a tool's name has 1 to 64 letters, digits, `_` or `-`: write `rename: {{{server_name}: NAME}}`, or leave it out with `tools:`"
             );
@@ -304,7 +338,7 @@ impl AgentMcpServer {
         })?;
         let words = ["delta", "mcp", "call", &self.name, server_name];
         Ok(Tool {
-            name: name.clone(),
+            name,
             description: Some(definition.description().to_owned()),
             syntax: ToolSyntax::Command,
             template: words.join(" "),

@@ -103,6 +103,8 @@ pub struct ProgressPrinter {
     unprinted_calls: HashMap<String, UnprintedCall>,
     /// Whether the result is printed to the same terminal when the run ends.
     result_follows: bool,
+    /// Whether another process asks what the run waits for.
+    omits_questions: bool,
     /// Whether the error of the run is printed there too.
     error_follows: bool,
     /// Whether the lines are the output of `show`, on stdout.
@@ -133,6 +135,7 @@ impl ProgressPrinter {
             pending_hook_failure: None,
             unprinted_calls: HashMap::new(),
             result_follows: false,
+            omits_questions: false,
             error_follows: false,
             to_stdout: false,
             stdout_failure: None,
@@ -190,6 +193,11 @@ impl ProgressPrinter {
     pub fn omit_result_and_error(&mut self) {
         self.omit_result();
         self.error_follows = true;
+    }
+
+    /// Prints no question and no call to approve from now on, because a server asks them.
+    pub fn omit_questions(&mut self) {
+        self.omits_questions = true;
     }
 
     /// Reports from now on that the user is asked at this terminal.
@@ -427,6 +435,9 @@ impl ProgressPrinter {
 
     /// Prints a question, even with `-q`: an invisible question is never answered.
     fn show_question(&mut self, question: &HumanQuestion) {
+        if self.omits_questions {
+            return;
+        }
         self.shown_question = Some(question.call_id.clone());
         let prompt = self.sanitize(&question.prompt);
         for (index, line) in prompt.lines().enumerate() {
@@ -437,6 +448,9 @@ impl ProgressPrinter {
 
     /// Prints a call that waits for approval, even with `-q`.
     fn show_approval_request(&mut self, request: &ApprovalRequest) {
+        if self.omits_questions {
+            return;
+        }
         self.shown_question = Some(request.call_id.clone());
         let hidden = self.sensitive_answers.clone();
         // Only in a run at a terminal, where `v` can show the whole command line.

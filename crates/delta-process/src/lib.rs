@@ -16,6 +16,7 @@ mod detached;
 mod env_vars;
 mod exec_image;
 mod exit_status;
+mod foreground;
 mod helper_process;
 mod program_lookup;
 mod run_mark;
@@ -32,6 +33,7 @@ pub use self::call_limits::CallLimits;
 pub use self::capture::{INLINE_BYTES, INLINE_WHOLE_BYTES, MAX_SPOOL_BYTES, OutputCapture};
 pub use self::detached::{TerminalProcess, start_detached};
 pub use self::env_vars::EnvVars;
+pub use self::foreground::run_in_foreground;
 #[cfg(target_os = "linux")]
 pub use self::helper_process::HelperProcess;
 pub use self::process_table::{

@@ -5,7 +5,7 @@
 //! that nothing of the call is alive. Only otherwise is /proc read.
 
 use super::call_limits::{CallGroup, CallLimiter, CallLimits, ChildLimits};
-use super::helper_process::{has_other_children, is_helper};
+use super::helper_process::{has_helpers, has_other_children, is_helper};
 use super::process_table::{
     EndedProcesses, ProcessStat, all_processes, describe_command, end_processes, read_mark,
     shows_own_processes,
@@ -106,6 +106,12 @@ struct KnownProcesses {
 impl KnownProcesses {
     fn is_empty(&self) -> bool {
         self.processes.is_empty() && self.calls.is_empty()
+    }
+
+    /// Whether `child` is a known process, and not another one with its number.
+    fn includes(&self, child: Pid) -> bool {
+        let identity = ProcessStat::read(child).map(|process| process.identity());
+        self.processes.iter().any(|known| Some((known.pid, known.start_time)) == identity)
     }
 }
 
@@ -237,10 +243,21 @@ impl SharedProcesses {
                     }
                 }
                 Err(Errno::INTR) => {}
-                Ok(None) => return has_other_children(),
+                // Without this, the children are not listed in vain.
+                Ok(None) => return !has_helpers() || has_other_children(|_| false),
                 Err(_) => return false,
             }
         }
+    }
+
+    /// Whether this process has children that may be of the current call. While the process that holds an MCP server, or
+    /// what an earlier call left running, is alive, this spares a look at every process of the machine.
+    fn has_unknown_children(&self) -> bool {
+        if !self.has_children() {
+            return false;
+        }
+        let known = self.known();
+        known.processes.is_empty() || has_other_children(|child| known.includes(child))
     }
 
     /// Whether the current call may have children although none was found: they hide by always being new ones. If other
@@ -395,7 +412,7 @@ impl CallProcesses {
 
     /// Ends the processes that the call leaves running, or remembers them, as `background` says. Call this when its command has ended.
     pub(super) fn settle(&self, secrets: &Secrets, cancel: &CancelToken) -> LeftProcesses {
-        if !self.is_supervised() || !self.run.0.has_children() {
+        if !self.is_supervised() || !self.run.0.has_unknown_children() {
             return LeftProcesses::default();
         }
         if self.background == Background::End {
@@ -433,7 +450,7 @@ impl CallProcesses {
 
     /// Ends what is alive of the call after it was terminated.
     pub(super) fn end_rest(&self, secrets: &Secrets, cancel: &CancelToken) {
-        if self.is_supervised() && self.run.0.has_children() {
+        if self.is_supervised() && self.run.0.has_unknown_children() {
             self.end(secrets, cancel);
         }
     }

@@ -169,8 +169,8 @@ mod system {
     use rustix::io::Errno;
     use rustix::process::geteuid;
     use rustix::thread::{
-        CapabilitiesSecureBits, clear_ambient_capability_set, move_into_link_name_space,
-        set_capabilities_secure_bits, set_no_new_privs,
+        CapabilitiesSecureBits, capabilities_secure_bits, clear_ambient_capability_set,
+        move_into_link_name_space, set_capabilities_secure_bits, set_no_new_privs,
     };
     use std::ffi::{c_int, c_long};
     use std::os::fd::{AsFd, AsRawFd};
@@ -199,6 +199,9 @@ mod system {
             match set_capabilities_secure_bits(bits) {
                 // Without namespaces, an ordinary user has none to lose but the ones that its caller passed on.
                 Err(Errno::PERM) if !geteuid().is_root() => {}
+                // A sandbox around this one has taken them, and the right to say that again.
+                Err(Errno::PERM)
+                    if capabilities_secure_bits().is_ok_and(|current| current.contains(bits)) => {}
                 other => other?,
             }
             clear_ambient_capability_set()

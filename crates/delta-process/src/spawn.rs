@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// The engine's ends of the child's pipes, which do not block.
@@ -120,6 +120,27 @@ pub(super) fn spawn_helper(
         handed_over: None,
     };
     system::spawn(plan).map_err(|error| error.error)
+}
+
+/// Starts a child in `directory` with the standard streams of this process.
+pub(super) fn spawn_with_own_streams(
+    image: ExecImage,
+    directory: &Path,
+    sandbox: Option<SandboxEntry>,
+) -> Result<Pid, SpawnError> {
+    let plan = ChildPlan {
+        image,
+        directory: CString::new(directory.as_os_str().as_encoded_bytes())
+            .map_err(io::Error::from)?,
+        stdin: io::stdin().as_fd().try_clone_to_owned()?,
+        stdout: io::stdout().as_fd().try_clone_to_owned()?,
+        stderr: io::stderr().as_fd().try_clone_to_owned()?,
+        mark: None,
+        limits: ChildLimits::default(),
+        sandbox,
+        handed_over: None,
+    };
+    system::spawn(plan)
 }
 
 #[cfg(target_os = "linux")]

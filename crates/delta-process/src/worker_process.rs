@@ -7,7 +7,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -32,6 +33,7 @@ pub struct WorkerCommand<'a> {
 pub struct WorkerProcess {
     child: Child,
     output: File,
+    read_bytes: u64,
     is_interrupted: bool,
 }
 
@@ -64,22 +66,28 @@ impl WorkerProcess {
                 Ok(())
             })
         };
-        Ok(Self { child: process.spawn()?, output, is_interrupted: false })
+        Ok(Self { child: process.spawn()?, output, read_bytes: 0, is_interrupted: false })
     }
 
-    /// What the worker has printed to its standard output when it has ended; `None` while it runs. Call this after
-    /// SIGCHLD.
+    /// Whether the worker has ended. Call this after SIGCHLD.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn has_ended(&mut self) -> io::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// What the worker has printed to its standard output since the last time.
     ///
     /// # Errors
     /// Its output could not be read.
-    pub fn poll_end(&mut self) -> io::Result<Option<Vec<u8>>> {
-        if self.child.try_wait()?.is_none() {
-            return Ok(None);
-        }
-        let mut output = Vec::new();
-        self.output.seek(SeekFrom::Start(0))?;
-        self.output.read_to_end(&mut output)?;
-        Ok(Some(output))
+    pub fn read_output(&mut self) -> io::Result<Vec<u8>> {
+        let length = self.output.metadata()?.len().saturating_sub(self.read_bytes);
+        let mut output = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        // Reading at a position leaves alone the one at which the worker writes.
+        self.output.read_exact_at(&mut output, self.read_bytes)?;
+        self.read_bytes += length;
+        Ok(output)
     }
 
     /// Interrupts the worker, once: a second signal would end it before it has left its work in order.
@@ -137,8 +145,11 @@ mod tests {
     }
 
     fn wait(mut worker: WorkerProcess) -> Vec<u8> {
+        let mut output = worker.read_output().unwrap();
         worker.child.wait().unwrap();
-        worker.poll_end().unwrap().unwrap()
+        assert!(worker.has_ended().unwrap());
+        output.extend(worker.read_output().unwrap());
+        output
     }
 
     #[test]

@@ -134,10 +134,13 @@ pub enum Payload {
     },
     /// Staged changes of the run are about to be applied to the workspace.
     Apply(Box<StageApply>),
-    /// The changes of the last APPLY are all in the workspace.
+    /// The last APPLY has ended.
     ApplyEnd {
         /// The number of LLM answers so far.
         iteration: u32,
+        /// Whether an interrupted APPLY has ended without some of its changes, which stay staged.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        rest: bool,
     },
     /// The staged changes of the run are discarded.
     Discard {
@@ -666,7 +669,7 @@ impl Payload {
             Self::HumanInputReceived { iteration, .. }
             | Self::HookExecution { iteration, .. }
             | Self::Rollback { iteration, .. }
-            | Self::ApplyEnd { iteration }
+            | Self::ApplyEnd { iteration, .. }
             | Self::Discard { iteration, .. } => Some(*iteration),
             Self::Apply(apply) => Some(apply.iteration),
             Self::Snapshot(snapshot) => Some(snapshot.iteration),

@@ -10,7 +10,7 @@ use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// The file in a run directory that lists its child runs, one per line.
@@ -45,6 +45,31 @@ pub fn verify_parent_run(
         && durable::is_file_no_follow(&run_dir.join(journal::JOURNAL_FILE));
     let run_dir = run_dir.to_str().filter(|_| is_run_dir)?.to_owned();
     Some(ParentRun { run_id: id, call_id, run_dir })
+}
+
+/// The directories of the run in `run_dir` and of the runs that started it, as far as they still exist.
+pub fn find_enclosing_runs(run_dir: &Path) -> Vec<PathBuf> {
+    let mut dirs = vec![run_dir.to_owned()];
+    while let Some(parent) = dirs.last().and_then(|dir| read_first_start(dir)?.parent) {
+        let dir = PathBuf::from(parent.run_dir);
+        // A journal that names itself would be followed for ever.
+        if dirs.contains(&dir) {
+            break;
+        }
+        dirs.push(dir);
+    }
+    dirs
+}
+
+/// Creates the empty list of the child runs of the run in `run_dir`, if it has none.
+///
+/// # Errors
+/// The file could not be created.
+pub fn create_children_file(run_dir: &Path) -> Result<(), FileError> {
+    match durable::create_private_unsynced(&run_dir.join(CHILDREN_FILE), b"") {
+        Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
 }
 
 /// Adds the run `run_id` to the child runs of `parent`.

@@ -37,7 +37,7 @@ impl StageState {
             // The fork has the staged files in a workspace of its own.
             (Payload::Fork(_), _) => *stage = None,
             (Payload::Apply(apply), Some(stage)) => stage.pending = Some((**apply).clone()),
-            (Payload::ApplyEnd { .. }, Some(stage)) => stage.end_apply(),
+            (Payload::ApplyEnd { rest, .. }, Some(stage)) => stage.end_apply(*rest),
             // A rollback stages what it restores.
             (Payload::Rollback { .. }, Some(stage)) => stage.is_cleared = false,
             _ => {}
@@ -48,8 +48,10 @@ impl StageState {
         Self { base, pending: None, is_cleared }
     }
 
-    fn end_apply(&mut self) {
-        if let Some(apply) = self.pending.take() {
+    /// Ends the pending APPLY, if there is one; `has_rest` if some of its changes are not in the workspace.
+    pub fn end_apply(&mut self, has_rest: bool) {
+        // What was not applied keeps its base, or it would not be a change any more.
+        if let Some(apply) = self.pending.take().filter(|_| !has_rest) {
             self.base = apply.base;
             self.is_cleared |= !apply.rest;
         }

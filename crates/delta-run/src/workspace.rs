@@ -7,6 +7,7 @@ use delta_base::hex;
 use delta_base::id::RunId;
 use delta_base::terminal_text;
 use sha2::{Digest, Sha256};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,9 @@ use std::sync::{PoisonError, RwLock};
 const LAYOUT_VERSION: &str = "1\n";
 /// The directory of a workspace that contains its runs.
 pub const CONTROL_DIR: &str = ".delta";
+/// What every `.delta` has.
+const CONTROL_FILES: [&str; 2] = [VERSION_FILE, ".gitignore"];
+const VERSION_FILE: &str = "VERSION";
 /// The file with the name of the agent's last used workspace.
 const LAST_USED_FILE: &str = "LAST_USED";
 
@@ -300,6 +304,26 @@ impl Workspace {
         );
     }
 
+    /// Removes the directory of a run that may not begin, and what was created for it: `.delta` if it has no other run, and
+    /// with `is_new` the workspace. An error leaves directories.
+    pub fn remove_unbegun_run(&self, run_dir: &Path, is_new: bool) {
+        let control = self.control_dir();
+        let _ = durable::remove_dir_all_no_follow(run_dir);
+        let entries = fs::read_dir(&control).into_iter().flatten().flatten();
+        let names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();
+        if !names.iter().all(|name| CONTROL_FILES.iter().any(|file| name == file)) {
+            return;
+        }
+        // A run that begins at the same time can do without them.
+        for name in CONTROL_FILES {
+            let _ = durable::remove_file_no_follow(&control.join(name));
+        }
+        let removed = durable::remove_empty_dir_no_follow(&control);
+        if is_new && removed.is_ok() {
+            let _ = durable::remove_empty_dir_no_follow(&self.root);
+        }
+    }
+
     /// The name of the workspace: the last component of its path.
     pub fn name(&self) -> String {
         self.root
@@ -383,7 +407,7 @@ impl Workspace {
             Err(_) => durable::ensure_private_dir(&control)?,
         }
         self.create_outside_control(&control)?;
-        let version = control.join("VERSION");
+        let version = control.join(VERSION_FILE);
         if let Err(error) = durable::create_private_unsynced(&version, LAYOUT_VERSION.as_bytes())
             && error.source.kind() != io::ErrorKind::AlreadyExists
         {
@@ -432,7 +456,7 @@ fn unusable(path: &Path, reason: impl Into<String>) -> WorkspaceError {
 /// or where only a journal was copied, counts as this layout.
 fn check_layout(control: &Path) -> Result<(), WorkspaceError> {
     let unknown = |version| WorkspaceError::UnknownLayout { control: control.to_owned(), version };
-    let version = match durable::read_small_no_follow(&control.join("VERSION")) {
+    let version = match durable::read_small_no_follow(&control.join(VERSION_FILE)) {
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
             return Err(unknown(format!("unknown (VERSION cannot be read: {error})")));
         }

@@ -128,7 +128,10 @@ fn create_rules(plan: &NamespacePlan) -> io::Result<OwnedFd> {
             system.iter().filter_map(|path| path.canonicalize().ok()).chain(paths.clone()).collect()
         }
     };
-    let devices = if geteuid().is_root() {
+    // A sandbox around this one has closed the others, and does not let this one list `/`.
+    let devices = if is_closed_by_landlock(Path::new("/")) {
+        Vec::new()
+    } else if geteuid().is_root() {
         let directory = Path::new(DEVICE_DIRECTORY);
         rules.allow(directory, access::READ_DIR)?;
         vec![directory.to_owned()]
@@ -138,12 +141,25 @@ fn create_rules(plan: &NamespacePlan) -> io::Result<OwnedFd> {
     };
     // What is listed or has to be visible can be in a home directory that is hidden.
     for path in roots.iter().chain(&plan.visible) {
+        let is_visible = plan.visible.contains(path);
         let home = hidden_home.filter(|home| home.starts_with(path));
-        let hidden = profile.hide.iter().chain(&devices).chain(home);
+        let hide = profile.hide.iter().chain(&devices).filter(|hidden| {
+            let is_inside = path != *hidden && path.starts_with(hidden);
+            !(is_visible && is_inside)
+        });
+        let hidden = hide.chain(home).filter(|hidden| !is_closed_by_landlock(hidden));
         let hidden: Vec<PathBuf> = hidden.cloned().collect();
         rules.allow_reading(path, &hidden)?;
     }
     Ok(ruleset)
+}
+
+/// Whether a sandbox around this one hides the path already. It also keeps this one from listing the directories above it.
+fn is_closed_by_landlock(path: &Path) -> bool {
+    let is_denied =
+        fs::File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+    // Landlock does not cover `access`.
+    is_denied && rustix::fs::access(path, Access::READ_OK).is_ok()
 }
 
 /// Whether this user has a terminal, which a tool would reach together with its own.

@@ -221,6 +221,10 @@ impl SandboxMounts<'_> {
         for path in real_directories(&RUN_DIRECTORIES) {
             self.add_empty_cover(&path, "0755")?;
         }
+        let hidden = self.plan.profile.hide.iter().filter(|path| self.plan.is_above_visible(path));
+        for path in hidden.cloned().collect::<Vec<_>>() {
+            self.add_empty_cover(&path, "0755")?;
+        }
         if let ReadAccess::Only(_) = self.plan.profile.read {
             for entry in fs::read_dir("/").into_iter().flatten().flatten() {
                 let is_system = SYSTEM_DIRECTORIES.iter().any(|name| entry.file_name() == *name);
@@ -285,6 +289,7 @@ impl SandboxMounts<'_> {
         };
         // Outer paths first, which make the inner ones visible too.
         let mut visible: Vec<&PathBuf> = plan.visible.iter().chain(listed).collect();
+        visible.retain(|path| !plan.profile.hide.contains(path));
         visible.sort_unstable();
         for path in visible {
             self.add_visible_path(path)?;
@@ -330,7 +335,7 @@ impl SandboxMounts<'_> {
 
     fn add_hidden(&mut self) {
         let plan = self.plan;
-        for path in &plan.profile.hide {
+        for path in plan.profile.hide.iter().filter(|path| !plan.is_above_visible(path)) {
             self.add(path, Rank::Hide, Source::Empty);
         }
         let lookups = lookup_sockets(&plan.profile.net);

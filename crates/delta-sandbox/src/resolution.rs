@@ -362,16 +362,20 @@ impl ProfileResolver<'_> {
             let names = [".delta", ".env", ".git/config", ".git/hooks"];
             candidates.extend(names.iter().map(|name| root.join(name)));
         }
-        if write.iter().any(|root| root.starts_with(&vars.agent_home)) {
-            candidates.extend(AGENT_FILES.iter().map(|name| vars.agent_home.join(name)));
+        let agent_home = &vars.agent_home;
+        if !agent_home.as_os_str().is_empty() {
+            if write.iter().any(|root| root.starts_with(agent_home)) {
+                candidates.extend(AGENT_FILES.iter().map(|name| agent_home.join(name)));
+            }
+            candidates.extend([agent_home.clone(), agent_home.join(".env")]);
         }
-        candidates.push(vars.agent_home.clone());
-        candidates.push(vars.agent_home.join(".env"));
-        candidates.retain(|path| {
+        // `.git` can be a symlink to a directory of another name, which a mount cannot be attached to.
+        let existing = candidates.iter().filter_map(|path| path.canonicalize().ok());
+        let protected = existing.filter(|path| {
             let is_below = write.iter().any(|root| path.starts_with(root) && path != root);
-            is_below && path.symlink_metadata().is_ok() && !write.contains(path)
+            is_below && !write.contains(path)
         });
-        sorted(candidates)
+        sorted(protected.collect())
     }
 }
 

@@ -1,5 +1,6 @@
 //! `mcp-hidden-text`, `mcp-shadow`, `mcp-unpinned`, `mcp-many`, `mcp-schema`: what MCP servers bring. No server is started.
 
+use super::refused_requests::refused_combination;
 use super::{LintLevel, Linter};
 use delta_agent::agent::Agent;
 use delta_agent::mcp_server::{AgentMcpServer, MCP_KEY};
@@ -74,6 +75,14 @@ fn check_server(
             let message =
                 format!("the schema of `{name}` is nested more than {MAX_SCHEMA_DEPTH} deep");
             let help = "endpoints may refuse it: leave the tool out".to_owned();
+            linter.warn("mcp-schema", at(message, help));
+        }
+        let schema = &definition["function"]["parameters"];
+        if let Some(word) = refused_combination(agent.llm.wire_form(), schema) {
+            let message = format!(
+                "the schema of `{name}` has `{word}` at its top, which the endpoint refuses"
+            );
+            let help = "no request succeeds with it: leave the tool out".to_owned();
             linter.warn("mcp-schema", at(message, help));
         }
         // Of two tools of servers the later one is reported.

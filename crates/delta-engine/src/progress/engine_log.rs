@@ -108,6 +108,7 @@ fn describe_event(payload: &Payload, hidden: &[String]) -> String {
         Payload::Apply(apply) => {
             format!("apply: {}; the previous state is {}", describe_apply(apply), apply.saved)
         }
+        Payload::ApplyEnd { rest: true, .. } => "apply ended in part".to_owned(),
         Payload::ApplyEnd { .. } => "apply ended".to_owned(),
         Payload::Discard { saved, .. } => {
             format!("staged changes discarded; the previous state is {saved}")

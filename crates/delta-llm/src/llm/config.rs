@@ -9,6 +9,7 @@ use super::wire::{CacheLifetime, CachePolicy};
 use super::wire_form::{ANTHROPIC_MAX_TOKENS, AuthScheme, GEMINI_LENGTH_KEYS, WireForm};
 use delta_base::suggest;
 use delta_base::terminal_text;
+use delta_sandbox::SANDBOX_SHAPE;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
@@ -87,6 +88,11 @@ pub static LLM_MAPPING: MappingSchema = MappingSchema {
             "command",
             ValueShape::List(&ValueShape::Text),
             "For the provider `command`: a program, which reads the request from stdin and prints the response, and its arguments.",
+        ),
+        KeySchema::optional(
+            "sandbox",
+            SANDBOX_SHAPE,
+            "For the provider `command`: what its processes may do, as in a tool. Without it, they have all rights.",
         ),
         KeySchema::with_default(
             "stream",

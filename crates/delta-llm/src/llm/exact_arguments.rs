@@ -73,16 +73,21 @@ struct JsonToken<'a> {
 /// The next string or number from `at`, which is not inside of one.
 fn next_token(json: &str, at: usize) -> Option<JsonToken<'_>> {
     let bytes = json.as_bytes();
-    let is_start = |byte: &u8| *byte == b'"' || *byte == b'-' || byte.is_ascii_digit();
-    let start = at + bytes.get(at..)?.iter().position(is_start)?;
+    let start = at + bytes.get(at..)?.iter().copied().position(starts_token)?;
     if bytes[start] == b'"' {
         let end = string_end(bytes, start)?;
         return Some(JsonToken { text: &json[start + 1..end - 1], is_string: true, end });
     }
-    let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
-    let length = bytes[start..].iter().take_while(|byte| is_part(byte)).count();
-    let end = start + length;
+    let end = start + bytes[start..].iter().take_while(|byte| is_number_byte(**byte)).count();
     Some(JsonToken { text: &json[start..end], is_string: false, end })
+}
+
+fn starts_token(byte: u8) -> bool {
+    matches!(byte, b'"' | b'-' | b'0'..=b'9')
+}
+
+fn is_number_byte(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')
 }
 
 /// The position after the string that starts at `start`.

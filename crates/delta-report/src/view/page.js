@@ -586,6 +586,12 @@ function eventElement(event, unit) {
     }
     case 'FORK':
       return row('forked from run ' + event.from.run_id + ' after iteration ' + event.from.iteration + '; everything above is copied from it');
+    case 'APPLY':
+      return row('staged changes applied to the workspace', event.paths && ': ' + event.paths.join(', '), event.rest && '; others stay staged');
+    case 'APPLY_END':
+      return row(event.rest ? 'the apply was interrupted; what was not applied stays staged' : 'the changes are in the workspace');
+    case 'DISCARD':
+      return row('staged changes discarded');
     case 'SNAPSHOT':
     case 'ROLLBACK':
       return snapshot(event, unit);

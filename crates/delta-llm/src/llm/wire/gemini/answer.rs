@@ -22,7 +22,7 @@ pub fn decode_response(
     if is_error(&response) {
         return Err(AttemptError::Reported(response));
     }
-    let calls = read_calls(&mut response);
+    let calls = read_function_calls(&mut response);
     let candidate = response.pointer("/candidates/0");
     let mut answer = NeutralAnswer {
         id: text_member(&response, "responseId").map(str::to_owned),
@@ -78,7 +78,7 @@ fn block_reason(response: &Value) -> Option<&str> {
 }
 
 /// The calls of the answer. Arguments that are there as text become an object again.
-fn read_calls(response: &mut Value) -> Vec<ToolCall> {
+fn read_function_calls(response: &mut Value) -> Vec<ToolCall> {
     let parts = response.pointer_mut("/candidates/0/content/parts").and_then(Value::as_array_mut);
     let calls = parts.into_iter().flatten().filter_map(|part| part.get_mut("functionCall"));
     let calls = calls.map(|call| {

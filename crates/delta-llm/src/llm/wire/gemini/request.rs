@@ -319,15 +319,22 @@ impl SignedParts {
 /// The JSON of each part, with the arguments of its call as the model wrote them where a number in them would change.
 fn signed_part_texts(parts: &[Value], calls: &[NeutralCall]) -> Vec<String> {
     let mut calls = calls.iter();
-    let texts = parts.iter().map(|part| {
-        let wire_call = part.get("functionCall");
-        let arguments = wire_call.and_then(|_| calls.next()).map(NeutralCall::arguments_object);
-        let inexact = arguments.filter(|arguments| has_inexact_number(arguments.get()));
-        let (Some(object), Some(_)) = (wire_call, inexact) else { return to_json(part) };
-        let call = to_raw_value(&PatchedObject { object, name: "args", value: inexact });
-        to_json(&PatchedObject { object: part, name: "functionCall", value: call.ok().as_deref() })
+    let texts = parts.iter().map(|part| match part.get("functionCall") {
+        Some(wire_call) => call_part_text(part, wire_call, calls.next()),
+        None => to_json(part),
     });
     texts.collect()
+}
+
+fn call_part_text(part: &Value, wire_call: &Value, call: Option<&NeutralCall>) -> String {
+    let arguments = call.map(NeutralCall::arguments_object);
+    let inexact = arguments.filter(|arguments| has_inexact_number(arguments.get()));
+    if inexact.is_none() {
+        return to_json(part);
+    }
+    let call = PatchedObject { object: wire_call, name: "args", value: inexact };
+    let call = to_raw_value(&call).ok();
+    to_json(&PatchedObject { object: part, name: "functionCall", value: call.as_deref() })
 }
 
 fn is_unchanged_call(wire: &Value, call: &NeutralCall) -> bool {
