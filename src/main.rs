@@ -10,6 +10,7 @@ use delta_program::{install_panic_hook, man, stdio};
 use delta_sandbox::{STAGE_COMMAND, run_stage_helper};
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod acp;
@@ -28,6 +29,7 @@ mod diff;
 mod discard;
 mod run_options;
 mod run_preparation;
+mod runs_dir;
 mod sandbox_check;
 mod sandbox_command;
 mod sandbox_exec;
@@ -83,6 +85,9 @@ mod view;
 #[derive(Debug, Parser)]
 #[command(name = "delta", version, propagate_version = false, after_help = top_level_after_help())]
 struct DeltaCli {
+    /// Keep the runs of all workspaces below DIR, and nothing in the workspaces
+    #[arg(long, value_name = "DIR", global = true, value_hint = clap::ValueHint::DirPath)]
+    runs_dir: Option<PathBuf>,
     #[command(subcommand)]
     command: DeltaCommand,
 }
@@ -222,6 +227,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    runs_dir::apply_runs_dir(cli.runs_dir.as_deref());
     match cli.command {
         DeltaCommand::Run(args) => run::run_command(&args),
         DeltaCommand::Continue(args) => continue_run::continue_command(&args),

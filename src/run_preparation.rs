@@ -42,7 +42,7 @@ use delta_run::ownership;
 use delta_run::run::{Run, RunNotice, RunObserver};
 use delta_run::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
-use delta_run::workspace::Workspace;
+use delta_run::workspace::{self, Workspace};
 use delta_shell::EngineVars;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
 use delta_yaml::diagnostic::Diagnostic;
@@ -312,6 +312,8 @@ impl PreparedAgent {
         sandbox: Option<&RunSandbox>,
     ) -> EngineStart {
         let mut config = self.agent.run_config();
+        let outside = workspace::runs_dir().map(|_| run.dir.to_string_lossy().into_owned());
+        config.run_dir = outside;
         config.kept = Some(agent_copy);
         config.sandbox = sandbox.map(|sandbox| sandbox.record().clone());
         let mut approval = options.approvals.operator_approval();

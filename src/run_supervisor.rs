@@ -21,7 +21,7 @@ use delta_run::event::RunStatus;
 use delta_run::journal::{JournalError, JournalFold};
 use delta_run::run_process::RunProcess;
 use delta_run::state::{HumanRequest, RunState};
-use delta_run::workspace::Workspace;
+use delta_run::workspace::{self, Workspace};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::io;
@@ -192,6 +192,8 @@ impl RunSupervisor {
         let work_dir = run.work_dir.to_string_lossy();
         let mut arguments: Vec<&str> = words.to_vec();
         arguments.extend(["--run-id", run.id.as_str(), "-w", &work_dir]);
+        let runs_dir = workspace::runs_dir_option().map(Path::to_string_lossy);
+        arguments.extend(runs_dir.iter().flat_map(|dir| ["--runs-dir", dir]));
         arguments.extend(["--format", "json", "--no-interactive", "-q", "--served"]);
         arguments.push(match self.output {
             ServedOutput::Result => "result",

@@ -78,6 +78,7 @@ mod run_loop;
 mod run_names;
 mod run_tree;
 mod runs;
+mod runs_dir;
 mod run_selection;
 mod sandbox;
 mod sandbox_defaults;

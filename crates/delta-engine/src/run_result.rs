@@ -9,6 +9,7 @@ use delta_run::event::{RunStatus, round_usd};
 use delta_run::run::RunMetadata;
 use delta_run::run_tree::RunTreeTotal;
 use delta_run::state::{HumanRequest, RunState};
+use delta_run::workspace;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 use std::fmt;
@@ -397,6 +398,9 @@ impl fmt::Display for ReplyCommand {
 impl ContinueCommand {
     fn write_options(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " -w {}", shell_quote_path(&self.work_dir))?;
+        if let Some(dir) = workspace::runs_dir_option() {
+            write!(f, " --runs-dir {}", shell_quote_path(dir))?;
+        }
         self.model.iter().try_for_each(|model| write!(f, " --model {}", shell_quote(model)))?;
         // From a journal, which could contain anything.
         let words = self.limit_option.iter().flat_map(|option| option.split(' '));

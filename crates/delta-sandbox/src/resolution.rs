@@ -278,7 +278,11 @@ impl ProfileResolver<'_> {
 
     /// No profile lets a tool write the journal.
     fn check_journal(&mut self, text: &str, path: &Path) {
-        if path.starts_with(self.places.vars.cwd.join(".delta")) {
+        let vars = self.places.vars;
+        let outside = vars.run_dir.parent().filter(|control| control.ends_with(".delta"));
+        if path.starts_with(vars.cwd.join(".delta"))
+            || outside.is_some_and(|control| path.starts_with(control))
+        {
             let message = format!("`{text}` in `write` is below `.delta`, which no tool changes");
             let help = "write below the workspace; a tool that starts runs needs `runs: true`";
             self.report(message, help.to_owned());

@@ -116,8 +116,15 @@ impl Sandbox {
             if !self.bytes(journal).contains(&b'\n') {
                 continue;
             }
-            let place = format!("-w{}", self.path(work.unwrap_or_default()).display());
-            let ran = self.delta(["replay", run, &place]).output();
+            let work = self.path(work.unwrap_or_default());
+            let place = format!("-w{}", work.display());
+            let ran = if work.join("workspace").is_file() {
+                // The run is not in its workspace.
+                self.delta([OsString::from("replay"), work.join(".delta").join(run).into()])
+                    .output()
+            } else {
+                self.delta(["replay", run, &place]).output()
+            };
             assert_eq!(ran.code, 0, "{journal}:\n{}{}", ran.stdout, ran.stderr);
         }
     }

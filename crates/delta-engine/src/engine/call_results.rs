@@ -13,6 +13,7 @@ use delta_run::event::{ActionRequest, ActionResult, CallSandbox, Payload};
 use delta_run::record::{self, ProcessOutcome, RecordedStream, ToolExecutionRecord};
 use delta_run::run::Run;
 use delta_run::state::PendingCall;
+use delta_run::workspace;
 use serde_json::Value as Json;
 use std::collections::VecDeque;
 
@@ -162,7 +163,7 @@ impl Engine<'_> {
         let SandboxOutcome { result: sandbox, execution: sandbox_execution } =
             self.sandbox_outcome(run, tool, &invocation.argv, launch, finished);
         let hint = sandbox_execution.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
-        let dir = format!(".delta/{}/io/tool_executions", run.id);
+        let dir = self.displayed_records(run);
         let observation = render_observation(
             finished,
             tool.output,
@@ -197,6 +198,12 @@ impl Engine<'_> {
         };
         record_observation(run, call, observation, outcome);
         hook_result
+    }
+
+    /// The directory of the records of calls, as observations name it.
+    fn displayed_records(&self, run: &Run) -> String {
+        let dir = workspace::displayed_run_dir(&run.dir, &self.environment.vars().cwd);
+        format!("{dir}/io/tool_executions")
     }
 
     /// Reports a tool that could not be started to on_error.

@@ -13,6 +13,7 @@ use delta_run::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::record::ToolExecutionRecord;
 use delta_run::state::{HumanRequest, PendingCall};
+use delta_run::workspace;
 use delta_shell::EngineVars;
 use serde_json::{Value as Json, json};
 
@@ -319,7 +320,8 @@ impl RunVerifier<'_> {
         let timeout_ms = tool.timeout_ms;
         let finished = self.io_files.read_finished(name, &record.outcome, keep, self.report);
         let Some(finished) = finished else { return };
-        let output_dir = format!(".delta/{}/io/tool_executions", self.run_id);
+        let run_dir = workspace::displayed_run_dir(&config.vars.run_dir, &config.vars.cwd);
+        let output_dir = format!("{run_dir}/io/tool_executions");
         let file = name.rsplit('/').next().unwrap_or(name);
         let output = tool.output;
         let tool = tool.clone();

@@ -163,7 +163,10 @@ impl RunVerifier<'_> {
         let cwd = PathBuf::from(&start.work_dir);
         let vars = EngineVars {
             agent_home: PathBuf::from(&start.agent_home),
-            run_dir: cwd.join(".delta").join(start.run_id.as_str()),
+            run_dir: match &start.config.run_dir {
+                Some(dir) => PathBuf::from(dir),
+                None => cwd.join(".delta").join(start.run_id.as_str()),
+            },
             cwd,
         };
         let form = start.config.request_form();
