@@ -27,6 +27,7 @@ mod completion_candidates;
 mod context;
 mod diff;
 mod discard;
+mod run_observer;
 mod run_options;
 mod run_preparation;
 mod runs_dir;
