@@ -160,6 +160,7 @@ mod tests {
     use crate::agent_test::expectation::{EXPECT_MAPPING, Expectation};
     use delta_agent::{agent, context, hook, tool};
     use delta_llm::llm;
+    use delta_sandbox::SandboxSetting;
     use delta_yaml::diagnostic::DiagnosticReport;
     use delta_yaml::yaml::YamlDocument;
 
@@ -232,6 +233,9 @@ mod tests {
     fn c_1_3_the_schema_of_the_llm_is_what_is_read() {
         let load = |doc: &YamlDocument| {
             drop(llm::LlmConfig::read(doc, &doc.root, std::path::Path::new("/nowhere"), None));
+            // The agent reads it, together with its other sandboxes.
+            let sandbox = doc.root.get("sandbox").filter(|node| !node.is_null());
+            drop(sandbox.and_then(|node| SandboxSetting::read(doc, node)));
         };
         check(&llm::config::LLM_MAPPING, "model: m\n", load);
     }
