@@ -17,6 +17,7 @@ fn arguments(tool: &Tool, optional: bool) -> String {
         ParameterType::Integer | ParameterType::Number => json!(7),
         ParameterType::Boolean => json!(true),
         ParameterType::Array => json!([name, ""]),
+        ParameterType::Object => json!({name: ""}),
     };
     let given = tool.parameters.iter().filter(|parameter| optional || parameter.required);
     let given: Map<String, Value> = given
