@@ -144,7 +144,8 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
         args.options.print_notes(&[format!("Agent: {origin}")]);
     }
     let mut agent = PreparedAgent::new(agent, choice.path(), &args.options)?;
-    if args.stage {
+    if args.stage || agent.agent.has_staged_tool() {
+        stage::check_staged_tools(&agent.agent, args.stage)?;
         stage::check_can_stage(choice.path())?;
     }
     let workspace = choice.open(&agent.agent)?;

@@ -374,6 +374,7 @@ impl PreparedAgent {
         let has_snapshots = self.agent.snapshots.is_some()
             || state.timeline.last().is_some()
             || state.stage.is_some()
+            || self.agent.has_staged_tool()
             || options.snapshots;
         has_snapshots.then(|| self.open_snapshot_store(&run.dir, state)).transpose()
     }

@@ -81,6 +81,7 @@ mod signals;
 mod skills;
 mod smoke;
 mod staged;
+mod staged_calls;
 mod stop;
 mod snapshots;
 mod tool_expand;

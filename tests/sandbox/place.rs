@@ -95,6 +95,7 @@ impl Place {
                 proxies: &ProxySettings::default(),
                 waived,
                 required: &[],
+                stage: None,
             },
         )
     }

@@ -319,6 +319,7 @@ impl AgentMcpServer {
             output: ToolOutput::Text,
             approve: self.approve.clone(),
             preview: None,
+            is_staged: false,
             runs_delta: true,
             sandbox: self.sandbox.clone(),
             profile: None,

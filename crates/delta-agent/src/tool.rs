@@ -77,6 +77,8 @@ pub struct Tool {
     pub approve: Option<ApprovalPolicy>,
     /// The parameters that say what a call does to a file.
     pub preview: Option<ToolPreview>,
+    /// Whether what a call changes in the workspace is applied only after a person has agreed.
+    pub is_staged: bool,
     /// `sandbox`, as written.
     pub sandbox: Option<SandboxSetting>,
     /// What its processes may do; `None` for everything. Loading an agent sets it.
@@ -238,6 +240,12 @@ impl Tool {
         });
         let preview =
             fields.non_null("preview").and_then(|node| ToolPreview::read(doc, node, &parameters));
+        let is_staged = fields.text("stage").is_some();
+        if is_staged && background != Background::End {
+            let help = "leave out `background`, so that processes end with the call";
+            let message = "a tool with `stage` cannot leave processes running";
+            doc.report(node, message.to_owned(), Some(help.to_owned()));
+        }
         let sandbox = fields.non_null("sandbox").and_then(|node| SandboxSetting::read(doc, node));
         Some(Self {
             name: name?.to_owned(),
@@ -255,6 +263,7 @@ impl Tool {
             output,
             approve,
             preview,
+            is_staged,
             sandbox,
             profile: None,
             runs_delta: false,

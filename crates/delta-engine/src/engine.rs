@@ -31,6 +31,7 @@ mod hooks;
 mod mcp_holders;
 mod budget;
 mod call_sandbox;
+mod staged_call;
 pub mod call_plan;
 pub mod approval_plan;
 mod approve;
@@ -326,6 +327,7 @@ impl<'a> Engine<'a> {
                     }
                 }
                 RunStep::Reply { call, response } => self.record_answer(run, &call, response)?,
+                RunStep::EndStagedCall(call) => self.end_staged_call(run, &call)?,
                 RunStep::End(ending) => return Ok(ending),
             }
         }

@@ -3,6 +3,7 @@
 use super::call_plan::{CallPlan, plan_call};
 use super::call_sandbox::SandboxOutcome;
 use super::hooks::HookInput;
+use super::staged_call::CallLayer;
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::ask_human::{self, InteractionRequest};
 use delta_agent::hook::HookPoint;
@@ -18,6 +19,7 @@ use delta_run::approval::CallApproval;
 use delta_run::event::{ActionRequest, ActionResult, CallSandbox, HumanQuestion, Payload};
 use delta_run::record::{self, ProcessOutcome, RecordedStream, ToolExecutionRecord};
 use delta_run::run::{Run, RunNotice};
+use delta_run::stage::StageDir;
 use delta_run::state::{HumanRequest, PendingCall};
 use serde_json::Value as Json;
 use std::io::{Read, Seek, SeekFrom};
@@ -80,6 +82,24 @@ impl Engine<'_> {
             self.refuse_call(run, call, reason);
             return Ok(());
         }
+        match self.open_call_layer(run, tool)? {
+            Ok(layer) => self.execute_in_layer(run, call, tool, invocation, approval, layer),
+            Err(reason) => {
+                self.refuse_call(run, call, reason);
+                Ok(())
+            }
+        }
+    }
+
+    fn execute_in_layer(
+        &mut self,
+        run: &mut Run,
+        call: &PendingCall,
+        tool: &Tool,
+        invocation: &ToolInvocation,
+        approval: Option<CallApproval>,
+        layer: Option<CallLayer>,
+    ) -> Result<(), EngineError> {
         let started_at = (self.clock)();
         let stem = run
             .records
@@ -95,7 +115,8 @@ impl Engine<'_> {
             ..unstarted_request(call)
         })));
         run.start_writeback();
-        let (launch, finished) = self.run_tool(run, call, tool, invocation, &stem)?;
+        let (launch, finished) =
+            self.run_tool(run, call, tool, invocation, &stem, layer.as_ref())?;
         let SandboxOutcome { result: sandbox, execution: sandbox_execution } =
             self.sandbox_outcome(tool, &invocation.argv, &launch, &finished);
         let hint = sandbox_execution.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
@@ -127,7 +148,8 @@ impl Engine<'_> {
             image.store(&run.dir)?;
         }
         let duration_ms = duration_millis(finished.duration);
-        record_observation(run, call, observation, duration_ms, Some(execution), sandbox);
+        let result = action_result(call, observation, duration_ms, Some(execution), sandbox);
+        self.record_call_result(run, call, tool, invocation, layer, result)?;
         hook_result?;
         match &finished.end {
             ProcessEnd::NotStarted { reason, .. } => {
@@ -159,6 +181,7 @@ impl Engine<'_> {
         tool: &Tool,
         invocation: &ToolInvocation,
         stem: &str,
+        layer: Option<&CallLayer>,
     ) -> Result<(LaunchContext, ProcessResult), EngineError> {
         let vars = self.environment.vars();
         let env = tool.env.iter().map(|(name, value)| (name.as_str(), vars.expand_text(value)));
@@ -169,6 +192,10 @@ impl Engine<'_> {
             .launch_in(sandbox, call.iteration, &tool.pass_env, env)
             .with_background(tool.background)
             .with_call_limits();
+        let launch = match layer {
+            Some(layer) => launch.with_sandbox(Some(layer.entry())),
+            None => launch,
+        };
         let directory = run.records.dir("tool_executions");
         let run_dir = run.dir.to_string_lossy().into_owned();
         // This version, whatever `delta` in PATH is.
@@ -223,6 +250,9 @@ impl Engine<'_> {
                 plan_call(self.agent, run.state(), call, self.environment.vars())
         {
             return self.run_gated_call(run, call, invocation);
+        }
+        if tool.is_some_and(|tool| tool.is_staged) {
+            StageDir::for_call(&run.dir).clear()?;
         }
         let mut text = format!(
             "{INTERRUPTED_CALL_PREFIX}; whether it took effect is unknown, and it was not run again]"
@@ -365,7 +395,18 @@ fn record_observation(
     execution: Option<String>,
     sandbox: Option<Box<CallSandbox>>,
 ) {
-    run.record(Payload::ActionResult(Box::new(ActionResult {
+    let result = action_result(call, observation, duration_ms, execution, sandbox);
+    run.record(Payload::ActionResult(Box::new(result)));
+}
+
+fn action_result(
+    call: &PendingCall,
+    observation: Observation,
+    duration_ms: u64,
+    execution: Option<String>,
+    sandbox: Option<Box<CallSandbox>>,
+) -> ActionResult {
+    ActionResult {
         iteration: call.iteration,
         call_id: call.id.clone(),
         tool_name: call.tool.clone(),
@@ -379,7 +420,7 @@ fn record_observation(
         left_running: observation.left.running,
         sandbox,
         result: None,
-    })));
+    }
 }
 
 /// What the record of a process says about its run.

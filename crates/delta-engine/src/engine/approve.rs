@@ -60,6 +60,7 @@ impl Engine<'_> {
                     argv: invocation.argv.clone(),
                     command_sha256: tool.command_sha256(invocation, vars),
                     rule,
+                    stage: None,
                 };
                 run.record(Payload::ApprovalRequest(Box::new(request)));
                 Ok(())
@@ -78,9 +79,13 @@ impl Engine<'_> {
         request: &ApprovalRequest,
     ) -> Result<bool, EngineError> {
         run.commit()?;
-        if run.state().operator_approval().is_some_and(|operator| operator.all) {
-            let answer = ApprovalAnswer::new(true, ApprovalSource::Flag, None);
-            record_decision(run, request, answer);
+        let is_approved_tool = run.state().tool_approved_since(&request.tool_name).is_some();
+        let approves_all = run.state().operator_approval().is_some_and(|operator| operator.all);
+        let flag = approves_all.then_some(ApprovalSource::Flag);
+        // Who approved every later call of the tool has approved what it changes.
+        let is_approved = request.stage.is_some() && is_approved_tool;
+        if let Some(source) = flag.or(is_approved.then_some(ApprovalSource::Terminal)) {
+            record_decision(run, request, ApprovalAnswer::new(true, source, None));
             return Ok(true);
         }
         run.notify(RunNotice::WaitingForApproval(request));
@@ -88,6 +93,7 @@ impl Engine<'_> {
         let preview = preview.map(|preview| {
             preview_file_change(preview, &request.tool_args, &self.environment.vars().cwd)
         });
+        let preview = request.stage.as_ref().map(|stage| stage.described_diff()).or(preview);
         let hidden = run.state().sensitive_answers.clone();
         let agent_home = self.agent.home.to_string_lossy();
         let prompt = ApprovalPrompt {
