@@ -121,6 +121,7 @@ impl Run<'_> {
             invocation: None,
             script_turn: None,
             discarded_usage: Vec::new(),
+            throttled_ms: 0,
         })));
         self.record(Payload::ActionResult(Box::new(ActionResult {
             iteration,

@@ -144,7 +144,6 @@ fn prepare_net(net: NetAccess, workspace: &Path, scratch: &SandboxScratch) -> Pr
         home: None,
         scratch,
         visible: &[],
-        watches_journal: false,
         proxies: &ProxySettings::default(),
         waived: &[],
         required: &[],

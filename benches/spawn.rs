@@ -1,5 +1,6 @@
 //! What starting a tool costs, against `posix_spawn` of the same program by the standard library, its output taken in both
-//! cases: with little and with much memory in use, with few and with many open files, and in sandboxes.
+//! cases: with little and with much memory in use, with few and with many open files, and in sandboxes. Also what opening
+//! and reading a file costs in namespaces.
 //!
 //! `cargo bench --bench spawn` prints the figures and fails when one is beyond its bar.
 #![allow(
@@ -22,6 +23,7 @@ use delta_sandbox::{
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hint::black_box;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -43,7 +45,16 @@ struct Cost {
     sandbox: Option<SandboxEntry>,
 }
 
+/// In a process that opens and reads a file again and again: the file.
+const OPENED_VARIABLE: &str = "DELTA_BENCH_OPENED";
+/// How often it does, and how many such processes there are on each side.
+const OPENINGS: u32 = 20_000;
+const OPENERS: usize = 15;
+
 fn main() {
+    if let Some(file) = std::env::var_os(OPENED_VARIABLE) {
+        return open_again_and_again(Path::new(&file));
+    }
     if !common::is_asked() {
         return;
     }
@@ -99,10 +110,57 @@ fn measure_sandboxes(cancel: &CancelToken, bars: &mut Bars) {
         }
     }
     for (sandbox, cost) in costs {
+        if sandbox.grade() == SandboxGrade::Namespaces {
+            measure_openings(&dir.path().join("workspace"), &sandbox, cancel, bars);
+        }
         println!("by {}", sandbox.grade().name());
         let limit = if sandbox.grade() == SandboxGrade::Namespaces { 1.05 } else { 1.10 };
         cost.show_below("a tool in a sandbox to posix_spawn", limit, bars);
     }
+}
+
+/// Opening, reading and closing a file nine directories deep, inside and outside of namespaces.
+fn measure_openings(
+    workspace: &Path,
+    sandbox: &PreparedSandbox,
+    cancel: &CancelToken,
+    bars: &mut Bars,
+) {
+    let directory = workspace.join("a/b/c/d/e/f/g/h/i");
+    fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("file");
+    fs::write(&file, "text").unwrap();
+    let argv = [std::env::current_exe().unwrap().display().to_string()];
+    let mut inside = Vec::new();
+    let mut outside = Vec::new();
+    for _ in 0..OPENERS {
+        for (times, entry) in [(&mut outside, None), (&mut inside, Some(sandbox.entry()))] {
+            let env = BTreeMap::from([(OPENED_VARIABLE.into(), file.clone().into())]);
+            let launch = LaunchContext {
+                cwd: workspace.to_owned(),
+                env: env.into(),
+                secrets: Secrets::default(),
+                containment: None,
+                sandbox: entry,
+            };
+            let printed = tool(&argv, &launch, cancel);
+            times.push(printed.trim().parse::<f64>().unwrap());
+        }
+    }
+    println!("open, read, close, nine directories deep");
+    let outside = common::median_of("outside", outside, "us");
+    let inside = common::median_of("in namespaces", inside, "us");
+    bars.at_most("in namespaces to outside", inside / outside, 1.02, "");
+}
+
+/// Prints the microseconds that one opening took.
+fn open_again_and_again(file: &Path) {
+    let mut buffer = [0; 16];
+    let began = Instant::now();
+    for _ in 0..OPENINGS {
+        assert_eq!(File::open(file).unwrap().read(&mut buffer).unwrap(), 4);
+    }
+    println!("{}", began.elapsed().as_secs_f64() * 1e6 / f64::from(OPENINGS));
 }
 
 fn prepare_sandbox(program: &Path, dir: &Path, bars: &mut Bars) -> PreparedSandbox {
@@ -132,7 +190,6 @@ fn prepare_sandbox(program: &Path, dir: &Path, bars: &mut Bars) -> PreparedSandb
             home: Some(&home),
             scratch: &scratch,
             visible: &[],
-            watches_journal: false,
             proxies: &ProxySettings::default(),
             waived: &[Guarantee::Sockets],
             required: &[],
@@ -167,7 +224,7 @@ impl Cost {
         };
         for _ in 0..ROUNDS {
             self.spawns.push(timed(spawn));
-            self.tools.push(timed(|| tool(&argv, &launch, cancel)));
+            self.tools.push(timed(|| drop(tool(&argv, &launch, cancel))));
         }
     }
 
@@ -197,7 +254,7 @@ fn spawn() {
     assert!(command.output().unwrap().status.success());
 }
 
-fn tool(argv: &[String], launch: &LaunchContext, cancel: &CancelToken) {
+fn tool(argv: &[String], launch: &LaunchContext, cancel: &CancelToken) -> String {
     let timeout = Duration::from_secs(60);
     let command = ProcessCommand {
         program: None,
@@ -210,5 +267,7 @@ fn tool(argv: &[String], launch: &LaunchContext, cancel: &CancelToken) {
         capture_whole: false,
         marks: &[],
     };
-    assert_eq!(process::run_process(&command, cancel).end, ProcessEnd::Exited(0));
+    let result = process::run_process(&command, cancel);
+    assert_eq!(result.end, ProcessEnd::Exited(0));
+    String::from_utf8_lossy(&result.stdout.whole.unwrap_or_default()).into_owned()
 }

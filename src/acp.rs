@@ -7,12 +7,14 @@ use super::peer_loop;
 use super::run_options::RunOptions;
 use super::run_preparation;
 use super::run_supervisor::RunSupervisor;
+use super::served_output::ServedOutput;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod acp_server;
+mod editor_prompt;
 mod editor_session;
 mod session_update;
 
@@ -50,7 +52,7 @@ fn serve_editor(args: &AcpArgs) -> Result<(), CommandFailure> {
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), None)?;
     let agent = agent_choice::load_agent(&chosen.home, &RunOptions::new(None, None))?;
     let cancel = run_preparation::install_cancel()?;
-    let supervisor = RunSupervisor::new(agent.home.clone(), false)?;
+    let supervisor = RunSupervisor::new(agent.home.clone(), ServedOutput::Pieces, false)?;
     let mut server = AcpServer::new(agent.name, agent.home, supervisor);
     let served = peer_loop::serve_peer(&mut server, &cancel);
     server.leave(&cancel);

@@ -3,6 +3,7 @@
 use super::failure::CommandFailure;
 use super::operator_key::{self, KeyCommand, OperatorKey};
 use super::run_options::EnvFileOptions;
+use super::sandbox_options::SandboxOptions;
 use super::tool::find_agent_dir;
 use super::{
     completion_candidates, operator_config, pluralize, process_environment, run_preparation,
@@ -44,6 +45,8 @@ pub struct TestArgs {
     record: bool,
     #[command(flatten)]
     env_files: EnvFileOptions,
+    #[command(flatten)]
+    sandbox: SandboxOptions,
     /// Run N tests in parallel [default: number of processors]
     #[arg(short, long, value_name = "N", value_parser = parse_number_in(1..=u32::MAX))]
     jobs: Option<u32>,
@@ -255,6 +258,7 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
         cwd,
         env,
         env_files: args.env_files.env_file.clone(),
+        run_options: args.sandbox.arguments(),
         base_dir,
         keep_all: args.keep,
         recording,

@@ -37,6 +37,9 @@ pub struct LimitOptions {
     /// Run at most N calls of each LLM answer [default: 128, or `limits` in agent.yaml]
     #[arg(long, value_name = "N", value_parser = parse_number_in(1..=u32::MAX))]
     max_calls_per_answer: Option<u32>,
+    /// Run at most N calls of tools with `parallel: true` at the same time [default: 4, or `limits` in agent.yaml]
+    #[arg(long, value_name = "N", value_parser = parse_number_in(1..=bounds::MAX_PARALLEL))]
+    max_parallel: Option<u32>,
     /// Allow at most N levels of runs below this one [default: 8, or `limits` in agent.yaml]
     #[arg(long, value_name = "N", value_parser = parse_number_in(0..=bounds::MAX_DEPTH))]
     max_depth: Option<u32>,
@@ -46,6 +49,9 @@ pub struct LimitOptions {
     /// Limit the memory of each tool call, such as 512M or 2G
     #[arg(long, value_name = "SIZE", value_parser = bounds::parse_memory)]
     max_memory: Option<u64>,
+    /// Limit what the calls of the run may leave in its directory, such as 500M or 2G
+    #[arg(long, value_name = "SIZE", value_parser = bounds::parse_disk)]
+    max_disk: Option<u64>,
 }
 
 impl LimitOptions {
@@ -60,9 +66,11 @@ impl LimitOptions {
     pub fn bounds(&self) -> RunBounds {
         RunBounds {
             calls_per_answer: self.max_calls_per_answer,
+            parallel: self.max_parallel,
             depth: self.max_depth,
             processes: self.max_processes,
             memory: self.max_memory,
+            disk: self.max_disk,
         }
     }
 

@@ -10,7 +10,7 @@ use super::failure::CommandFailure;
 use super::message_input;
 use super::operator_state;
 use super::price_source;
-use super::run::NewMessage;
+use super::process_change;
 use super::run_argument::{LocatedRun, RunArgument};
 use super::run_options::{self, RunOptions};
 use super::run_preparation::{self, PreparedAgent};
@@ -23,7 +23,7 @@ use delta_base::id::RunId;
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
-use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_engine::run_result::RunResult;
 use delta_llm::llm::ModelChoice;
@@ -38,16 +38,18 @@ use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_process;
 use delta_run::run_tree;
 use delta_run::seal::Sealer;
-use delta_run::state::{HumanRequest, RunState};
+use delta_run::state::RunState;
 use delta_run::workspace::{self, Workspace};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod claimed_stage;
+mod ensured_run;
 mod run_message;
 
 use claimed_stage::ClaimedStage;
+pub use ensured_run::{EnsuredTask, RetriedError, ensure_run, sealed_result};
 pub use run_message::MissingMessage;
 
 /// Continue a run
@@ -167,6 +169,7 @@ fn continue_located_run(
 ) -> Result<RunResult, CommandFailure> {
     let workspace = &run.workspace;
     let options = &resume.options;
+    run_message::wait_for_leaving_process(&run.id, workspace, options)?;
     let mut claimed = ClaimedRun::claim(&run.id, workspace, resume.force)?;
     if resume.agent.is_none() {
         check_is_own(&run.id, &claimed.dir, &claimed.folded)?;
@@ -189,105 +192,8 @@ fn continue_located_run(
     claimed.resume(workspace, &agent, options, payload, cancel)
 }
 
-/// The result of an existing run, for `run --ensure`: waits for the process that works on the run, and continues the run if
-/// that needs no message. `None` if the run never began.
-pub fn ensure_run(
-    id: &RunId,
-    task: &NewMessage,
-    workspace: &Workspace,
-    agent: &mut PreparedAgent,
-    options: &RunOptions,
-    cancel: &CancelToken,
-) -> Result<Option<RunResult>, CommandFailure> {
-    let Some(dir) = workspace.find_run(id)? else { return Ok(None) };
-    let Some(ownership) = Ownership::wait_and_claim(id, &dir, cancel)? else {
-        let message = format!("interrupted while waiting for the process that works on run {id}");
-        return Err(CommandFailure::interrupted(message));
-    };
-    let folded = match fold_with_seals(id, &dir) {
-        Err(JournalError::NoEvents(_)) => return Ok(None),
-        folded => folded.map_err(|error| unreadable_journal_failure(id, error))?,
-    };
-    check_is_own(id, &dir, &folded)
-        .map_err(|failure| failure.with_hint(Some(ensure_hint(id, &dir))))?;
-    let claimed = ClaimedRun::new(id, dir, ownership, folded, None)?;
-    if let Some(pricing) = price_source::recorded_file_prices(&claimed.start)? {
-        price_source::use_recorded_prices(&mut agent.agent, &claimed.start, pricing);
-    }
-    let recorded_task = claimed.state().conversation.task();
-    if !recorded_task.is_empty() && recorded_task != agent.secrets.redact(&task.text) {
-        let summary = truncate_to_line(&strip_terminal_controls(recorded_task), 60);
-        options.print_notes(&[format!(
-            "Note: run {id} already has another task, which it keeps: {summary}"
-        )]);
-    }
-    print_other_agent_note(&claimed.start, id, &agent.agent, options);
-    let message = recorded_task.is_empty().then(|| task.text.clone());
-    let images = if message.is_some() { &*task.images } else { &[] };
-    // Whether to ask the LLM again is decided by a person, and not by a schedule.
-    let stays_failed = claimed.state().failed_at_endpoint() && message.is_none();
-    match claimed.interpret_message(message, options, &workspace.root) {
-        Ok(mut payload) if !stays_failed => {
-            attach_images(&mut payload, images)?;
-            store_images(&claimed.dir, images)?;
-            claimed.resume(workspace, agent, options, payload, cancel.clone()).map(Some)
-        }
-        _ => {
-            if matches!(claimed.state().human_request(), Some(HumanRequest::Question(_)))
-                && let Err(refused) = claimed.read_written_answer()
-            {
-                options.print_notes(&[format!("Note: {}", refused.message)]);
-            }
-            let result = claimed.stored_result()?;
-            result.iter().for_each(print_stored_error);
-            Ok(result)
-        }
-    }
-}
-
-/// The result in a journal, which counts only if it is what the engine recorded.
-pub fn sealed_result(
-    id: &RunId,
-    dir: &Path,
-    folded: &JournalFold,
-) -> Result<Option<RunResult>, CommandFailure> {
-    if folded.seals.is_result_sealed {
-        return Ok(RunResult::from_state(&folded.state));
-    }
-    let message = format!(
-        "run {id} has a result that is not taken: its journal was changed after delta sealed it"
-    );
-    Err(CommandFailure::config(message, ensure_hint(id, dir)))
-}
-
 fn store_images(run_dir: &Path, images: &[NewImage]) -> Result<(), FileError> {
     images.iter().try_for_each(|image| image.store(run_dir))
-}
-
-/// Prints a note if `agent`, the one of this command, is not the one of the run's last process.
-fn print_other_agent_note(start: &EngineStart, id: &RunId, agent: &Agent, options: &RunOptions) {
-    let home = Path::new(&start.agent_home);
-    let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-    if home == agent.home || start.agent_name == agent.name && !home.is_dir() {
-        return;
-    }
-    let name = strip_terminal_controls(&start.agent_name);
-    let home = strip_terminal_controls(&start.agent_home);
-    options.print_notes(&[format!(
-        "Note: run {id} is a run of another agent, {name} in {home}: a stored result is from that agent"
-    )]);
-}
-
-/// Prints the error of a run that FAILED earlier, whatever the verbosity: the run itself printed it in another process.
-fn print_stored_error(result: &RunResult) {
-    let Some(error) = result.error.as_ref().filter(|_| result.status == RunStatus::Failed) else {
-        return;
-    };
-    let id = result.run_id.as_deref().unwrap_or_default();
-    stdio::print_error_line(&format!("error: run {id} FAILED earlier: {}", error.message));
-    if let Some(details) = &error.details {
-        stdio::print_error_line(&format!("help: {details}"));
-    }
 }
 
 /// A run that this process owns, with the state from its journal.
@@ -354,7 +260,8 @@ impl ClaimedRun {
     /// The result in the journal; a run that waits has a question and no result.
     fn stored_result(&self) -> Result<Option<RunResult>, CommandFailure> {
         if self.state().status == Some(RunStatus::WaitingForInput) {
-            return Ok(RunResult::from_state(self.state()));
+            let result = RunResult::from_state(self.state());
+            return Ok(result.map(|result| result.with_tree(&self.dir, self.state())));
         }
         sealed_result(&self.id, &self.dir, &self.folded)
     }
@@ -417,7 +324,6 @@ impl ClaimedRun {
     ) -> Result<RunResult, CommandFailure> {
         self.enter_stage(workspace, &options.env_files)?;
         let stage = self.process_stage(workspace, agent, &cancel)?;
-        let sandbox = agent.prepare_sandbox(&self.dir, workspace)?;
         record::unpack_records(&self.dir)?;
         if !self.folded.end.is_sealed()
             && let Err(missing) = operator_state::seal_key()
@@ -425,6 +331,8 @@ impl ClaimedRun {
             operator_state::print_unsealed_note(options, &missing.reason());
         }
         let budget = agent.open_budget(&self.id, &self.dir, options, self.folded.spent, &cancel)?;
+        // Inner runs write the budget.
+        let sandbox = agent.prepare_sandbox(&self.dir, workspace)?;
         let observer =
             run_preparation::open_run_observer(options, &self.dir, self.state(), &cancel)?;
         let last_start = self.start.clone();
@@ -441,10 +349,13 @@ impl ClaimedRun {
         approve.renew = !is_own_and_unchanged;
         start.config.approve = approve.recorded();
         start.config.stage = stage;
-        warn_about_lost_hooks(&mut run, &last_start, &start);
+        process_change::warn_about_lost_hooks(&mut run, &last_start, &start);
+        if matches!(&payload, Some(Payload::ApprovalDecision(decision)) if decision.approved) {
+            process_change::warn_about_moved_call(&mut run, &last_start, &start);
+        }
         // Also with `-q`: another model is another price and other answers.
         if !options.silent {
-            llm_change_note(&last_start, &start)
+            process_change::llm_change_note(&last_start, &start)
                 .iter()
                 .for_each(|note| stdio::print_error_line(note));
         }
@@ -484,38 +395,6 @@ fn run_process_filter(id: &RunId, dir: &Path) -> RunProcessFilter {
         }
     }
     filter
-}
-
-/// A note, if this process calls another LLM than the last one did.
-fn llm_change_note(before: &EngineStart, now: &EngineStart) -> Vec<String> {
-    let provider_and_model = |start: &EngineStart| {
-        let provider = strip_terminal_controls(start.config.provider()?);
-        Some((provider, strip_terminal_controls(start.config.model()?)))
-    };
-    let Some((old, new)) = provider_and_model(before).zip(provider_and_model(now)) else {
-        return Vec::new();
-    };
-    if old == new {
-        return Vec::new();
-    }
-    if old.1 != new.1 {
-        return vec![format!("Note: the last process called {}; this one calls {}", old.1, new.1)];
-    }
-    vec![format!(
-        "Note: the last process called {}:{}; this one calls {}:{}",
-        old.0, old.1, new.0, new.1
-    )]
-}
-
-/// Warns about hooks that the agent no longer has: a hook may be a gate, and its absence is easy to miss.
-fn warn_about_lost_hooks(run: &mut Run, before: &EngineStart, now: &EngineStart) {
-    let current: Vec<&String> = now.config.hooks.iter().flatten().collect();
-    for hook in before.config.hooks.iter().flatten().filter(|hook| !current.contains(hook)) {
-        let home = &now.agent_home;
-        run.notify(RunNotice::Warning(&format!(
-            "the run had the hook {hook} until now; the agent in {home} has no such hook"
-        )));
-    }
 }
 
 /// The workspace of the run in `dir`, quoted for the shell.
@@ -634,15 +513,6 @@ fn trust_hint(id: &RunId, dir: &Path) -> String {
     format!(
         "see what it is with `delta show {id} -w {workspace}`; then name the agent with `--agent DIR`,\n\
          or accept the run as it is with `delta trust {id} -w {workspace}`"
-    )
-}
-
-/// What to do about a run whose result `--ensure` does not take.
-fn ensure_hint(id: &RunId, dir: &Path) -> String {
-    let workspace = quote_workspace_of(dir);
-    format!(
-        "choose another `--run-id`; or see what the run is with `delta show {id} -w {workspace}`,\n\
-         and accept it as it is with `delta trust {id} -w {workspace}`"
     )
 }
 

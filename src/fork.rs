@@ -275,7 +275,7 @@ fn create_fork(
         let hint = "fork it into another directory, or apply its changes first";
         return Err(CommandFailure::usage(message, hint.to_owned()));
     }
-    let NewRun { id, dir, ownership } = run::create_run_dir(args.run_id.as_ref(), &workspace)?;
+    let NewRun { id, dir, ownership, .. } = run::create_run_dir(args.run_id.as_ref(), &workspace)?;
     let source_dir = &source.run.dir;
     let cut = source.cut;
     fork::copy_records(source_dir, &dir, &source.events[..cut.event_count])?;

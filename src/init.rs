@@ -3,7 +3,7 @@
 use super::agent_template::AgentTemplate;
 use super::failure::CommandFailure;
 use super::init_provider::InitProvider;
-use super::run_preparation;
+use super::{run_preparation, sandbox_preparation};
 use clap::{Args, ValueEnum};
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote;
@@ -99,6 +99,7 @@ fn create_agent(
         "Created agent `{name}` from template `{}`.",
         template.name()
     ));
+    print_sandbox_note(dir);
     // The coding agent has no model.
     let (heading, model) = match template {
         AgentTemplate::Coding => {
@@ -113,6 +114,16 @@ fn create_agent(
     stdio::print_error_line(heading);
     stdio::print_error_line(&format!("  {key}delta run{agent}{model} -m {task}"));
     Ok(())
+}
+
+/// Prints that a run of the new agent would not start here, and how it does. The agent is for other machines too.
+fn print_sandbox_note(dir: &Path) {
+    let Some((missing, reason)) = sandbox_preparation::find_missing_guarantees(dir) else { return };
+    stdio::print_error_line(&format!(
+        "Note: this machine cannot enforce the agent's sandbox ({missing}): {reason}.\n\
+         \x20 `delta sandbox check` prints what holds here and what to change. To run without, add \
+         `--sandbox-without {missing}`, or write `sandbox: off` in agent.yaml."
+    ));
 }
 
 /// The name of the agent in `dir`: the last part of its path.

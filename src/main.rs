@@ -10,6 +10,7 @@ use delta_program::{install_panic_hook, man, stdio};
 use delta_sandbox::{STAGE_COMMAND, run_stage_helper};
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod acp;
@@ -28,7 +29,10 @@ mod diff;
 mod discard;
 mod run_options;
 mod run_preparation;
+mod runs_dir;
 mod sandbox_check;
+mod sandbox_command;
+mod sandbox_exec;
 mod sandbox_options;
 mod sandbox_preparation;
 mod export;
@@ -57,6 +61,7 @@ mod terminal_prompt;
 mod operator_key;
 mod price_source;
 mod question_form;
+mod process_change;
 mod process_environment;
 mod restore_point;
 mod replay;
@@ -66,6 +71,7 @@ mod rollback;
 mod run;
 mod run_supervisor;
 mod schema;
+mod served_output;
 mod show;
 mod skill;
 mod stage;
@@ -79,6 +85,9 @@ mod view;
 #[derive(Debug, Parser)]
 #[command(name = "delta", version, propagate_version = false, after_help = top_level_after_help())]
 struct DeltaCli {
+    /// Keep the runs of all workspaces below DIR, and nothing in the workspaces
+    #[arg(long, value_name = "DIR", global = true, value_hint = clap::ValueHint::DirPath)]
+    runs_dir: Option<PathBuf>,
     #[command(subcommand)]
     command: DeltaCommand,
 }
@@ -158,7 +167,7 @@ enum DeltaCommand {
     #[command(subcommand)]
     Skill(skill::SkillCommand),
     #[command(subcommand)]
-    Sandbox(sandbox_check::SandboxCommand),
+    Sandbox(sandbox_command::SandboxCommand),
     /// Trust a .env file, a run that others made, or an endpoint with your keys
     Trust(Box<trust::TrustArgs>),
     /// List the models that your endpoints offer, and their prices
@@ -218,6 +227,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    runs_dir::apply_runs_dir(cli.runs_dir.as_deref());
     match cli.command {
         DeltaCommand::Run(args) => run::run_command(&args),
         DeltaCommand::Continue(args) => continue_run::continue_command(&args),
@@ -256,7 +266,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             tool::ToolCommand::Lint(args) => lint::lint_command(args),
         },
         DeltaCommand::Skill(command) => skill::skill_command(&command),
-        DeltaCommand::Sandbox(command) => sandbox_check::sandbox_command(&command),
+        DeltaCommand::Sandbox(command) => sandbox_command::sandbox_command(&command),
         DeltaCommand::Trust(args) => trust::trust_command(&args),
         DeltaCommand::Config(args) => operator_config::config_command(&args),
         DeltaCommand::ToolExpand(args) => tool::expand_command(&args),

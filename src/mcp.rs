@@ -12,7 +12,7 @@ use delta_mcp::failure::McpFailure;
 use delta_mcp::holder::{HOLDER_DIR, READY_LINE, hold_server};
 use delta_program::stdio;
 use serde_json::{Value as Json, json};
-use server_choice::{ChosenServer, ServerArgs};
+use server_choice::{AgentServers, ChosenServer, ServerArgs};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -44,11 +44,13 @@ pub enum McpCommand {
 
 /// List the tools that a server offers
 ///
+/// Without SERVER, the servers of the agent and the tools that the LLM may call, by its names for them. That starts nothing.
+///
 /// Exit codes: 0, 2 usage error, 3 error of the protocol, 4 the server does not start or answer, 126 configuration error.
 #[derive(Debug, Args)]
 #[command(after_long_help = LIST_EXAMPLES)]
 pub struct ListArgs {
-    /// Server in `mcp:` of the agent, or the URL of a server
+    /// Server in `mcp:` of the agent, or the URL of a server [default: what is locked of all servers of the agent]
     #[arg(value_name = "SERVER")]
     name: Option<String>,
     #[command(flatten)]
@@ -60,6 +62,7 @@ pub struct ListArgs {
 
 const LIST_EXAMPLES: &str = "\
 Examples:
+  delta mcp list --agent my-agent
   delta mcp list -- npx -y @modelcontextprotocol/server-everything@2026.8.31
   delta mcp list https://mcp.example.com/mcp
   delta mcp list --agent my-agent files --json | jq '.tools[].name'";
@@ -143,6 +146,9 @@ fn connect_and_list(
 }
 
 fn list_tools(args: &ListArgs) -> Result<ExitCode, McpCommandError> {
+    if args.name.is_none() && args.server.command.is_empty() {
+        return list_locked_tools(args);
+    }
     let server = args.server.choose(args.name.as_deref())?;
     let cancel = run_preparation::install_cancel()?;
     let (client, tools) = connect_and_list(&server, &cancel)?;
@@ -159,16 +165,57 @@ fn list_tools(args: &ListArgs) -> Result<ExitCode, McpCommandError> {
         stdio::print_json(&format!("{listed:#}\n"));
         return Ok(ExitCode::SUCCESS);
     }
+    let member = |tool: &Json, key: &str| {
+        tool.get(key).and_then(Json::as_str).unwrap_or_default().to_owned()
+    };
+    let lines =
+        tools.iter().map(|tool| tool_line(&member(tool, "name"), &member(tool, "description")));
+    stdio::print_text(&lines.collect::<String>());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the servers of an agent and what is locked of them.
+fn list_locked_tools(args: &ListArgs) -> Result<ExitCode, McpCommandError> {
+    let agent = AgentServers::load(args.server.agent.as_deref(), false)?;
+    if agent.servers.is_empty() {
+        let hint = "name a URL or `-- COMMAND ARG...`, or write `mcp:` in agent.yaml".to_owned();
+        let message = format!("the agent in {} has no MCP servers", agent.home.display());
+        return Err(CommandFailure::config(message, hint).into());
+    }
+    if args.json {
+        let servers = agent.servers.iter().map(|server| {
+            let tools =
+                server.offered_tools().map(|(name, tool)| json!({"name": name, "tool": tool.name}));
+            let listed = json!({
+                "command": server.url.is_none().then_some(&server.command),
+                "url": server.url,
+                "is_locked": server.locked.is_some(),
+                "tools": tools.collect::<Vec<Json>>(),
+            });
+            (server.name.clone(), listed)
+        });
+        let listed = json!({"servers": servers.collect::<serde_json::Map<_, _>>()});
+        stdio::print_json(&format!("{listed:#}\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut text = String::new();
-    for tool in &tools {
-        let member = |key: &str| tool.get(key).and_then(Json::as_str).unwrap_or_default();
-        let description = truncate_to_line(&escape_terminal_controls(member("description")), 100);
-        let name = escape_terminal_controls(member("name"));
-        text.push_str(format!("{name}  {description}").trim_end());
-        text.push('\n');
+    for server in &agent.servers {
+        let source = server.url.clone().unwrap_or_else(|| server.command.join(" "));
+        let state = if server.locked.is_some() { "" } else { " (not locked)" };
+        text.push_str(&format!("{}{state}: {}\n", server.name, escape_terminal_controls(&source)));
+        for (name, tool) in server.offered_tools() {
+            text.push_str(&format!("  {}", tool_line(&name, tool.description())));
+        }
     }
     stdio::print_text(&text);
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line with a tool and the beginning of its description.
+fn tool_line(name: &str, description: &str) -> String {
+    let description = truncate_to_line(&escape_terminal_controls(description), 100);
+    let line = format!("{}  {description}", escape_terminal_controls(name));
+    format!("{}\n", line.trim_end())
 }
 
 fn hold(args: &HoldArgs) -> Result<ExitCode, McpCommandError> {

@@ -7,6 +7,7 @@ use super::peer_loop;
 use super::run_options::RunOptions;
 use super::run_preparation;
 use super::run_supervisor::RunSupervisor;
+use super::served_output::ServedOutput;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
@@ -93,7 +94,7 @@ fn serve(args: &ServeArgs) -> Result<(), CommandFailure> {
         wait: Duration::from_millis(args.wait_ms),
         max_runs: usize::try_from(args.max_runs).unwrap_or(usize::MAX),
     };
-    let supervisor = RunSupervisor::new(agent.home, args.keep_going)?;
+    let supervisor = RunSupervisor::new(agent.home, ServedOutput::Result, args.keep_going)?;
     let mut server = McpServer::new(settings, supervisor);
     let served = peer_loop::serve_peer(&mut server, &cancel);
     server.leave(&cancel);

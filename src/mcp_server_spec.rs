@@ -24,7 +24,7 @@ pub fn holder_configs(
     let locked = servers.iter().filter_map(|server| Some((server, server.locked.as_ref()?)));
     let configs = locked.map(|(server, locked)| {
         let spec = server_spec(server, vars, layers, inherited)?;
-        Ok(HolderConfig { spec, locked: locked.to_json() })
+        Ok(HolderConfig { spec, locked: locked.to_json(), sandbox: None })
     });
     configs.collect()
 }
@@ -70,6 +70,7 @@ pub fn server_spec(
         cwd: vars.cwd.clone(),
         start_timeout_ms: server.start_timeout_ms,
         timeout_ms: server.timeout_ms,
+        sandbox: None,
     })
 }
 

@@ -17,6 +17,7 @@ use delta_llm::llm::WireForm;
 use delta_program::stdio;
 use delta_program::user_directory::find_user_directory;
 use delta_run::approval::EVERY_TOOL;
+use delta_run::workspace::RUNS_DIR_VARIABLE;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{KeySchema, MappingFields, MappingSchema, ValueShape};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
@@ -63,6 +64,11 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema {
             "A command for `sh` whose output is the API key, for `openai` and `responses`, or a map from providers to commands; used where no variable holds a key.",
         ),
         KeySchema::optional(
+            "runs_dir",
+            ValueShape::Text,
+            "The directory for the runs of all workspaces, as in `--runs-dir`; its path is absolute, or relative to the directory of this file. DELTA_RUNS_DIR overrides it.",
+        ),
+        KeySchema::optional(
             "sandbox",
             ValueShape::Text,
             "What no tool of any agent exceeds, as in `--sandbox`: `workspace`, `reader`, or a file; its path is absolute, or relative to the directory of this file. DELTA_SANDBOX overrides it.",
@@ -104,6 +110,7 @@ pub struct OperatorConfig {
     api_key_commands: Option<OperatorSetting<BTreeMap<String, String>>>,
     pricing: Option<OperatorSetting<String>>,
     sandbox: Option<OperatorSetting<String>>,
+    runs_dir: Option<OperatorSetting<String>>,
     /// The directories whose skills are offered.
     project_skills: Option<OperatorSetting<Vec<String>>>,
 }
@@ -174,6 +181,7 @@ impl OperatorConfig {
         };
         self.default_agent = setting("default_agent");
         self.color = setting("color");
+        self.runs_dir = setting("runs_dir");
         self.approve = fields.non_null("approve").and_then(|node| {
             let value = match node.scalar() {
                 Some("ask") => vec![EVERY_TOOL.to_owned()],
@@ -346,6 +354,13 @@ pub fn allows_project_skills(workspace: &Path) -> Result<bool, CommandFailure> {
     Ok(allowed.any(|dir| workspace.starts_with(dir)))
 }
 
+/// The directory for the runs of all workspaces in the file. A mistake in the file is for the commands that need the file.
+pub fn configured_runs_dir() -> Option<PathBuf> {
+    let config = read().ok()?;
+    let setting = config.runs_dir.as_ref()?;
+    Some(config.path.as_deref().and_then(Path::parent)?.join(&setting.value))
+}
+
 /// Applies `color`, before anything is printed. A mistake in the file is for the commands that need the file.
 pub fn apply_color() {
     if let Ok(OperatorConfig { color: Some(color), .. }) = read()
@@ -441,6 +456,17 @@ fn list_pricing() -> Result<ListedSetting, CommandFailure> {
     })
 }
 
+fn list_runs_dir(config: &OperatorConfig) -> ListedSetting {
+    let (value, origin) = match process_environment::variable(RUNS_DIR_VARIABLE) {
+        Some(value) => (Some(value), RUNS_DIR_VARIABLE.to_owned()),
+        None => {
+            let setting = config.runs_dir.clone();
+            setting.map_or((None, String::new()), |setting| (Some(setting.value), setting.origin))
+        }
+    };
+    ListedSetting { key: "runs_dir", value, origin }
+}
+
 fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
     let config = read()?;
     let line = |key, value: Option<String>, origin: &str| ListedSetting {
@@ -496,6 +522,7 @@ fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
             Some(_) => of_variable("base_url", "DELTA_BASE_URL"),
             None => of_variable("base_url", "OPENAI_BASE_URL"),
         },
+        list_runs_dir(config),
         list_pricing()?,
         match process_environment::variable(SANDBOX_VARIABLE) {
             Some(_) => of_variable("sandbox", SANDBOX_VARIABLE),

@@ -1,15 +1,13 @@
 //! The operator's price file: where it is, and what it says about the model of an agent.
 
 use super::failure::CommandFailure;
-use super::{budget, operator_config, process_environment};
+use super::{operator_config, process_environment};
 use delta_agent::agent::Agent;
 use delta_base::durable;
 use delta_base::time::Timestamp;
 use delta_llm::llm::price_file::{PriceFile, PriceLookup, PriceQuery};
 use delta_llm::llm::{LlmConfig, Pricing};
 use delta_run::event::EngineStart;
-use delta_run::ledger::Ledger;
-use delta_run::limits::Limits;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -92,25 +90,14 @@ impl PriceSource {
     }
 }
 
-/// Takes the prices of the agent's LLM from the price file, and checks that `limits` can be enforced.
-///
-/// # Errors
-/// The file cannot be read or has a mistake, or the cost is limited and the price is unknown.
-pub fn check_prices(
-    agent: &mut Agent,
-    base_url: &str,
-    limits: Limits,
-    enclosing: &[Ledger],
-) -> Result<(), CommandFailure> {
-    let missing = apply_price_file(&mut agent.llm, base_url)?;
-    budget::check_limits(agent, limits, enclosing, missing.as_deref())
-}
-
 /// Adds to `llm` what the price file says and agent.yaml does not. Returns why there is no price, if there is none.
 ///
 /// # Errors
 /// The file cannot be read, or has a mistake.
-fn apply_price_file(llm: &mut LlmConfig, base_url: &str) -> Result<Option<String>, CommandFailure> {
+pub fn apply_price_file(
+    llm: &mut LlmConfig,
+    base_url: &str,
+) -> Result<Option<String>, CommandFailure> {
     if !llm.wants_price_file() {
         return Ok(None);
     }

@@ -1,9 +1,9 @@
 //! `delta run`: creates a run and drives it.
 
-use super::agent_choice;
+use super::agent_choice::{self, ChosenAgent};
 use super::attached_images::AttachOptions;
 use super::completion_candidates;
-use super::continue_run;
+use super::continue_run::{self, EnsuredTask, RetriedError};
 use super::failure::CommandFailure;
 use super::live_view;
 use super::message_input;
@@ -17,7 +17,6 @@ use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
-use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::random;
 use delta_base::shell_quote::shell_quote;
@@ -66,6 +65,9 @@ pub struct RunArgs {
     /// works on it, or print its stored result
     #[arg(long, requires = "run_id", requires = "work_dir")]
     ensure: bool,
+    /// With `--ensure`: try again where the run FAILED with an error of one of these types, instead of printing it
+    #[arg(long, value_name = "TYPES", requires = "ensure", value_delimiter = ',')]
+    retry: Vec<RetriedError>,
     /// Work on a staged copy: the workspace does not change until `delta apply`
     #[arg(long)]
     stage: bool,
@@ -133,7 +135,11 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     let message = message_input::read_task(task, &args.options)?;
     let message = NewMessage { text: message, images: args.attached.read(&args.options)? };
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), args.options.model.as_ref())?;
-    let agent = agent_choice::load_agent(&chosen.home, &args.options)?;
+    let existing = existing_workspace(args, &chosen)?;
+    let agent = match existing {
+        Some(_) => agent_choice::load_priced_agent(&chosen.home, &args.options)?,
+        None => agent_choice::load_agent(&chosen.home, &args.options)?,
+    };
     let cancel = run_preparation::install_cancel()?;
     let choice = match (&args.work_dir, &chosen.origin) {
         (Some(dir), _) => WorkspaceChoice::Directory(dir.clone()),
@@ -143,15 +149,20 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     if let Some(origin) = &chosen.origin {
         args.options.print_notes(&[format!("Agent: {origin}")]);
     }
-    let mut agent = PreparedAgent::new(agent, choice.path(), &args.options)?;
+    let mut agent = match existing {
+        Some(dir) => PreparedAgent::for_existing_run(agent, dir, &args.options)?,
+        None => PreparedAgent::new(agent, choice.path(), &args.options)?,
+    };
     if args.stage || agent.agent.has_staged_tool() {
         stage::check_staged_tools(&agent.agent, args.stage)?;
         stage::check_can_stage(choice.path())?;
     }
+    let is_new = !choice.path().is_some_and(Path::exists);
     let workspace = choice.open(&agent.agent)?;
     loop {
         match create_run_dir(args.run_id.as_ref(), &workspace) {
             Ok(new_run) => {
+                let new_run = NewRun { has_new_workspace: is_new, ..new_run };
                 let id = new_run.id.clone();
                 let result = start_run(args, new_run, message, &agent, &workspace, cancel);
                 return result.map_err(|failure| failure.with_run_id(&id));
@@ -161,9 +172,9 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
                 if args.stage {
                     stage::check_is_staged(&id, &workspace)?;
                 }
-                let result = continue_run::ensure_run(
-                    &id, &message, &workspace, &mut agent, options, &cancel,
-                )?;
+                let task = EnsuredTask { message: &message, retry: &args.retry };
+                let result =
+                    continue_run::ensure_run(&id, &task, &workspace, &mut agent, options, &cancel)?;
                 // Without a result, the process died before the run began: the run is created again.
                 if let Some(result) = result {
                     return Ok(result);
@@ -171,6 +182,22 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
             }
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// The workspace in which the run of `--ensure` already exists.
+fn existing_workspace<'a>(
+    args: &'a RunArgs,
+    chosen: &ChosenAgent,
+) -> Result<Option<&'a Path>, CommandFailure> {
+    let current_dir = chosen.origin.as_ref().map(|_| Path::new("."));
+    let Some(dir) = args.work_dir.as_deref().or(current_dir) else { return Ok(None) };
+    match &args.run_id {
+        // Opening a directory that does not exist would create it.
+        Some(id) if args.ensure && dir.is_dir() => {
+            Ok(Workspace::open(dir)?.find_run(id)?.map(|_| dir))
+        }
+        _ => Ok(None),
     }
 }
 
@@ -185,6 +212,8 @@ pub struct NewRun {
     pub id: RunId,
     pub dir: PathBuf,
     pub ownership: Ownership,
+    /// Whether the workspace was created for it.
+    pub has_new_workspace: bool,
 }
 
 fn start_run(
@@ -195,7 +224,7 @@ fn start_run(
     workspace: &Workspace,
     cancel: CancelToken,
 ) -> Result<RunResult, CommandFailure> {
-    let NewRun { id, dir, ownership } = new_run;
+    let NewRun { id, dir, ownership, has_new_workspace } = new_run;
     let options = &args.options;
     let mut stage = None;
     let ownership = if args.stage {
@@ -213,8 +242,7 @@ fn start_run(
     let sealer = operator_state::new_sealer(&id, options)?;
     let mut run = Run::create(id, &dir, ownership, secrets, time::current_time, observer, sealer)?;
     let sandbox = agent.prepare_sandbox(&dir, workspace).inspect_err(|_| {
-        // Nothing is left of a run that may not begin.
-        let _ = durable::remove_dir_all_no_follow(&dir);
+        workspace.remove_unbegun_run(&dir, has_new_workspace);
     })?;
     let mut start = agent.engine_start(&run, workspace, options, agent_copy, sandbox.as_deref());
     start.config.stage = stage;
@@ -258,7 +286,7 @@ fn open_page(run: &mut Run, options: &RunOptions, cancel: &CancelToken) {
 }
 
 /// The run that started this process as a tool, hook or generator.
-fn parent_run() -> Option<ParentRun> {
+pub fn parent_run() -> Option<ParentRun> {
     let run_dir = process_environment::variable("RUN_DIR")?;
     // In a hook the variable has the id of the hook, not of a call.
     let is_hook = process_environment::variable(HOOK_NAME_VARIABLE).is_some();
@@ -347,7 +375,9 @@ pub fn create_run_dir(
             .cloned()
             .unwrap_or_else(|| RunId::new(time::current_time(), random::random_bytes()));
         match workspace.create_run(&id) {
-            Ok((dir, ownership)) => return Ok(NewRun { id, dir, ownership }),
+            Ok((dir, ownership)) => {
+                return Ok(NewRun { id, dir, ownership, has_new_workspace: false });
+            }
             Err(WorkspaceError::RunExists { .. }) if requested_id.is_none() => {}
             Err(error) => return Err(error),
         }

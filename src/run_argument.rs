@@ -10,7 +10,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_run::event::Event;
 use delta_run::journal;
 use delta_run::run_tree;
-use delta_run::workspace::{CONTROL_DIR, Workspace, WorkspaceError};
+use delta_run::workspace::{self, CONTROL_DIR, Workspace, WorkspaceError};
 use std::path::{Path, PathBuf};
 
 /// The name of the run of a workspace that was updated last. A run with this id is named by its path.
@@ -166,7 +166,14 @@ fn split_run_dir(dir: &Path) -> Result<(RunId, PathBuf), CommandFailure> {
     // A relative path need not contain the workspace.
     let dir_path = dir.canonicalize().map_err(|_| not_a_run_failure(dir))?;
     let id = run_id_of(&dir_path);
-    let root = control_dir_of(&dir_path).and_then(|control| control.parent().map(Path::to_owned));
+    let control = control_dir_of(&dir_path);
+    let root = control.as_deref().and_then(workspace::workspace_of_control);
+    // The path of a run in a directory for all runs names that directory too.
+    let entry = control.as_deref().and_then(Path::parent);
+    let outside = entry.filter(|entry| root.as_deref() != Some(entry)).and_then(Path::parent);
+    if let Some(dir) = outside.filter(|dir| workspace::runs_dir() != Some(dir)) {
+        workspace::set_runs_dir(dir.to_owned(), true);
+    }
     id.zip(root).ok_or_else(|| not_a_run_failure(dir))
 }
 

@@ -4,6 +4,7 @@ use super::approve_options::ApproveOptions;
 use super::budget::LimitOptions;
 use super::process_environment;
 use super::sandbox_options::SandboxOptions;
+use super::served_output::ServedOutput;
 use super::terminal_prompt::{InboxExit, TerminalPrompt};
 use clap::Args;
 use delta_agent::ask_human::HumanPrompt;
@@ -58,6 +59,9 @@ pub struct RunOptions {
     pub project_skills: bool,
     #[command(flatten, next_help_heading = OTHER_HEADING)]
     pub env_files: EnvFileOptions,
+    /// Work for a server, which asks what the run waits for
+    #[arg(long, value_enum, value_name = "OUTPUT", hide = true)]
+    pub served: Option<ServedOutput>,
     /// Print nothing, not even errors; the caller reports them.
     #[arg(skip)]
     pub silent: bool,
@@ -91,6 +95,7 @@ impl RunOptions {
             no_interactive: true,
             verbose: false,
             quiet: false,
+            served: None,
             silent: false,
             inbox: None,
         }

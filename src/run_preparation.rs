@@ -4,6 +4,7 @@ use super::budget;
 use super::failure::CommandFailure;
 use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
 use super::run_options::{EnvFileOptions, RunOptions};
+use super::served_output::{PiecePrinter, ServedOutput};
 use super::{mcp_server_spec, operator_config, operator_key, operator_state, price_source, skill};
 use super::{process_environment, restore_point, sandbox_preparation};
 use delta_agent::agent::Agent;
@@ -41,7 +42,7 @@ use delta_run::ownership;
 use delta_run::run::{Run, RunNotice, RunObserver};
 use delta_run::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
-use delta_run::workspace::Workspace;
+use delta_run::workspace::{self, Workspace};
 use delta_shell::EngineVars;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
 use delta_yaml::diagnostic::Diagnostic;
@@ -127,6 +128,34 @@ pub struct Impersonators {
     pub human: Box<dyn HumanPrompt>,
 }
 
+/// Where the prices are that the limits of a run need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PricePolicy {
+    /// In the agent or the price file.
+    Required,
+    /// There, or in the run; opening the budget checks it.
+    Recorded,
+    /// The LLM is not called.
+    Free,
+}
+
+impl PricePolicy {
+    /// Takes the prices of the agent's LLM from the price file, and checks that `limits` can be enforced.
+    fn check(
+        self,
+        agent: &mut Agent,
+        base_url: &str,
+        limits: Limits,
+        enclosing: &[Ledger],
+    ) -> Result<(), CommandFailure> {
+        let missing = price_source::apply_price_file(&mut agent.llm, base_url)?;
+        match self {
+            Self::Required => budget::check_limits(agent, limits, enclosing, missing.as_deref()),
+            Self::Recorded | Self::Free => Ok(()),
+        }
+    }
+}
+
 impl PreparedAgent {
     /// Reads what the agent needs from its environment. `workspace` is `None` if the run will create a new one. Creates and
     /// changes nothing.
@@ -136,7 +165,17 @@ impl PreparedAgent {
         options: &RunOptions,
     ) -> Result<Self, CommandFailure> {
         let enclosing = budget::enclosing_ledgers()?;
-        Self::prepare(agent, workspace, options, enclosing, true)
+        Self::prepare(agent, workspace, options, enclosing, PricePolicy::Required)
+    }
+
+    /// Like [`PreparedAgent::new`], for a run that exists and may have recorded the prices that its limits need.
+    pub fn for_existing_run(
+        agent: Agent,
+        workspace: &Path,
+        options: &RunOptions,
+    ) -> Result<Self, CommandFailure> {
+        let enclosing = budget::enclosing_ledgers()?;
+        Self::prepare(agent, Some(workspace), options, enclosing, PricePolicy::Recorded)
     }
 
     /// Returns the agent if [`PreparedAgent::new`] would succeed; prints nothing.
@@ -156,7 +195,7 @@ impl PreparedAgent {
         options: &RunOptions,
     ) -> Result<Self, CommandFailure> {
         agent.limits = Limits::default();
-        Self::prepare(agent, workspace, options, Vec::new(), false)
+        Self::prepare(agent, workspace, options, Vec::new(), PricePolicy::Free)
     }
 
     fn prepare(
@@ -164,13 +203,14 @@ impl PreparedAgent {
         workspace: Option<&Path>,
         options: &RunOptions,
         enclosing_ledgers: Vec<Ledger>,
-        calls_llm: bool,
+        prices: PricePolicy,
     ) -> Result<Self, CommandFailure> {
         let skill_notes =
             skill::offer_project_skills(&mut agent, workspace, options.project_skills)?;
         options.print_notes(&skill_notes);
         options.approvals.check(&agent)?;
         let sandbox_policy = options.sandbox.policy()?;
+        let calls_llm = prices != PricePolicy::Free;
         let bounds = options.limits.bounds().or(agent.bounds);
         let limits = options.limits.limits().or(agent.limits);
         let nesting = budget::nesting(&bounds)?;
@@ -191,7 +231,7 @@ impl PreparedAgent {
             };
             let prepared = setup.prepare(&mut layers)?;
             let base_url = prepared.as_ref().map_or("", PreparedEndpoint::base_url);
-            price_source::check_prices(&mut agent, base_url, limits, &enclosing_ledgers)?;
+            prices.check(&mut agent, base_url, limits, &enclosing_ledgers)?;
             prepared
         } else {
             None
@@ -272,13 +312,15 @@ impl PreparedAgent {
         sandbox: Option<&RunSandbox>,
     ) -> EngineStart {
         let mut config = self.agent.run_config();
+        let outside = workspace::runs_dir().map(|_| run.dir.to_string_lossy().into_owned());
+        config.run_dir = outside;
         config.kept = Some(agent_copy);
         config.sandbox = sandbox.map(|sandbox| sandbox.record().clone());
         let mut approval = options.approvals.operator_approval();
         approval.add_asking(&self.asking_tools);
         config.approve = approval.recorded();
         if let (Some(llm), Some(model)) = (&mut config.llm, &self.agent.model_choice) {
-            llm.option = Some(model.to_string());
+            llm.option = Some(model.to_recorded());
         }
         EngineStart {
             run_id: run.id.clone(),
@@ -343,11 +385,14 @@ impl PreparedAgent {
         let servers = self.mcp_servers(&environment)?;
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
             .with_mcp_servers(servers)
+            .with_parallel_calls(self.bounds.max_parallel())
             .with_snapshots(snapshots)
-            .with_live_output(shows_live_output(options))
+            .with_disk_limit(self.bounds.disk)
+            .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run)?;
         let mut result = RunResult::from_state(run.state())
-            .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?;
+            .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?
+            .with_tree(&run.dir, run.state());
         result.follows_progress = options.result_follows_progress();
         print_next_steps(options, run, &result);
         Ok(result)
@@ -426,6 +471,7 @@ impl PreparedAgent {
         let servers = self.mcp_servers(&environment)?;
         Engine::new(agent, environment, provider, cancel, Some(human), clock, budget)
             .with_mcp_servers(servers)
+            .with_parallel_calls(self.bounds.max_parallel())
             .drive(run)?;
         Ok(())
     }
@@ -538,6 +584,11 @@ fn shows_live_output(options: &RunOptions) -> bool {
     can_move_cursor() && !prints_events && options.verbosity() > Verbosity::Quiet
 }
 
+/// Whether a server gets pieces of answers and output as they arrive.
+fn prints_pieces(options: &RunOptions) -> bool {
+    options.served == Some(ServedOutput::Pieces)
+}
+
 /// Whether stderr is a terminal that can move its cursor.
 fn can_move_cursor() -> bool {
     let is_dumb = process_environment::variable("TERM").is_some_and(|term| term == "dumb");
@@ -569,6 +620,9 @@ pub fn open_run_observer(
     progress.load_state(before);
     progress.report_stopping(cancel);
     progress.set_asks_here(options.asks_human());
+    if options.served.is_some() {
+        progress.omit_questions();
+    }
     if terminal::is_stdout_terminal() && terminal::is_stderr_terminal() {
         match options.format {
             OutputFormat::Text if options.quiet => progress.omit_result_and_error(),
@@ -577,7 +631,11 @@ pub fn open_run_observer(
         }
     }
     let mut prints_events = options.format == OutputFormat::Jsonl;
+    let mut pieces = prints_pieces(options).then(|| PiecePrinter::new(before));
     Ok(Box::new(move |notice| {
+        if let Some(pieces) = &mut pieces {
+            pieces.show_notice(&notice);
+        }
         if let RunNotice::EventDurable(event, _) = &notice {
             prints_events = prints_events && stdio::print_json(&Event::to_line(event));
         }
@@ -605,6 +663,8 @@ fn print_next_steps(options: &RunOptions, run: &Run, result: &RunResult) {
     }
     let next = ContinueCommand::from_state(state);
     match (state.status, state.human_request()) {
+        // The server asks.
+        (Some(RunStatus::WaitingForInput), _) if options.served.is_some() => {}
         (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) => {
             stdio::print_error_line("The agent is waiting for your approval:");
             stdio::print_error_line(&format!("  {}", next.to_reply("approve")));

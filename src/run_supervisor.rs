@@ -6,6 +6,7 @@
 use super::continue_run;
 use super::failure::CommandFailure;
 use super::process_environment;
+use super::served_output::{self, ServedOutput, ServedPiece};
 use super::show;
 use delta_agent::ask_human::InteractionRequest;
 use delta_base::durable;
@@ -14,12 +15,13 @@ use delta_base::random;
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
 use delta_engine::run_result::ContinueCommand;
-use delta_process::{WorkerCommand, WorkerProcess};
+use delta_process::{WorkerCommand, WorkerFile, WorkerProcess};
+use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::journal::{JournalError, JournalFold};
 use delta_run::run_process::RunProcess;
 use delta_run::state::{HumanRequest, RunState};
-use delta_run::workspace::Workspace;
+use delta_run::workspace::{self, Workspace};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::io;
@@ -96,26 +98,58 @@ pub struct RunTimes {
     pub updated_at: Timestamp,
 }
 
+/// A process that works on a run.
+struct RunWorker {
+    process: WorkerProcess,
+    /// What it has printed, without the pieces that were taken.
+    output: Vec<u8>,
+}
+
+/// What a process gets to work on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WorkerInput<'a> {
+    pub message: Option<&'a str>,
+    /// The images of the message.
+    pub images: &'a [Vec<u8>],
+}
+
+impl<'a> From<&'a str> for WorkerInput<'a> {
+    fn from(message: &'a str) -> Self {
+        Self { message: Some(message), images: &[] }
+    }
+}
+
+impl<'a> From<Option<&'a str>> for WorkerInput<'a> {
+    fn from(message: Option<&'a str>) -> Self {
+        Self { message, images: &[] }
+    }
+}
+
 /// Starts the processes of runs, and reads the runs.
 pub struct RunSupervisor {
+    output: ServedOutput,
     /// The agent directory: absolute, symlinks resolved.
     agent_home: PathBuf,
     /// Whether runs keep working when the server ends.
     outlives_server: bool,
     program: PathBuf,
-    workers: BTreeMap<ServedRun, WorkerProcess>,
+    workers: BTreeMap<ServedRun, RunWorker>,
     /// The results that processes printed, until the next process of the run starts.
     reports: BTreeMap<ServedRun, Json>,
 }
 
 impl RunSupervisor {
-    pub fn new(agent_home: PathBuf, outlives_server: bool) -> Result<Self, CommandFailure> {
+    pub fn new(
+        agent_home: PathBuf,
+        output: ServedOutput,
+        outlives_server: bool,
+    ) -> Result<Self, CommandFailure> {
         let program = std::env::current_exe().map_err(|error| {
             CommandFailure::config(format!("could not find the program delta: {error}"), None)
         })?;
         let workers = BTreeMap::new();
         let reports = BTreeMap::new();
-        Ok(Self { agent_home, outlives_server, program, workers, reports })
+        Ok(Self { output, agent_home, outlives_server, program, workers, reports })
     }
 
     /// How many processes of this server work on runs.
@@ -124,52 +158,67 @@ impl RunSupervisor {
         self.workers.len()
     }
 
-    /// Starts the run with `message` as its task. A run that exists is found again and keeps its task.
-    pub fn start_run(&mut self, run: &ServedRun, message: &str) -> io::Result<()> {
+    /// Starts the run with `task`. A run that exists is found again and keeps its task.
+    pub fn start_run<'a>(
+        &mut self,
+        run: &ServedRun,
+        task: impl Into<WorkerInput<'a>>,
+    ) -> io::Result<()> {
         let agent = self.agent_home.to_string_lossy().into_owned();
         let words = ["run", "--ensure", "--agent", &agent];
-        self.start_worker(run, &words, Some(message))
+        self.start_worker(run, &words, task.into())
     }
 
     /// Continues the run, with a message, an answer or nothing, unless it has changed since the event `seq`.
-    pub fn continue_run(
+    pub fn continue_run<'a>(
         &mut self,
         run: &ServedRun,
-        message: Option<&str>,
+        message: impl Into<WorkerInput<'a>>,
         seq: u64,
     ) -> io::Result<()> {
         // A file that stays says less than the run that works again.
         let _ = durable::remove_file_no_follow(&run.dir().join(STOPPED_FILE));
         let seq = seq.to_string();
-        self.start_worker(run, &["continue", "--at-event", &seq], message)
+        self.start_worker(run, &["continue", "--at-event", &seq], message.into())
     }
 
     fn start_worker(
         &mut self,
         run: &ServedRun,
         words: &[&str],
-        message: Option<&str>,
+        input: WorkerInput<'_>,
     ) -> io::Result<()> {
         self.reports.remove(run);
         let work_dir = run.work_dir.to_string_lossy();
         let mut arguments: Vec<&str> = words.to_vec();
         arguments.extend(["--run-id", run.id.as_str(), "-w", &work_dir]);
-        arguments.extend(["--format", "json", "--no-interactive", "-q"]);
+        let runs_dir = workspace::runs_dir_option().map(Path::to_string_lossy);
+        arguments.extend(runs_dir.iter().flat_map(|dir| ["--runs-dir", dir]));
+        arguments.extend(["--format", "json", "--no-interactive", "-q", "--served"]);
+        arguments.push(match self.output {
+            ServedOutput::Result => "result",
+            ServedOutput::Pieces => "pieces",
+        });
+        let WorkerInput { message, images } = input;
         match message {
             // An empty text on stdin is an error.
             Some(message) if message.trim().is_empty() => arguments.extend(["-m", message]),
             Some(_) => arguments.extend(["-m", "-"]),
             None => {}
         }
-        let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
-        let worker = WorkerProcess::start(&WorkerCommand {
+        let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        let files = images.iter().map(|image| WorkerFile::new(image));
+        let files = files.collect::<io::Result<Vec<WorkerFile>>>()?;
+        arguments.extend(files.iter().flat_map(|file| ["-a".to_owned(), file.path()]));
+        let process = WorkerProcess::start(&WorkerCommand {
             program: &self.program,
             arguments: &arguments,
             env: process_environment::variables(),
             input: message.unwrap_or_default().as_bytes(),
+            files: &files,
             outlives_server: self.outlives_server,
         })?;
-        self.workers.insert(run.clone(), worker);
+        self.workers.insert(run.clone(), RunWorker { process, output: Vec::new() });
         Ok(())
     }
 
@@ -180,7 +229,7 @@ impl RunSupervisor {
             durable::create_private_once(&dir.join(STOPPED_FILE), b"").map_err(io::Error::other)?;
         }
         if let Some(worker) = self.workers.get_mut(run) {
-            worker.interrupt();
+            worker.process.interrupt();
             return Ok(());
         }
         let Ok(fold) = continue_run::fold_journal(&run.id, &dir) else { return Ok(()) };
@@ -192,24 +241,50 @@ impl RunSupervisor {
         }
     }
 
-    /// Ends the server: interrupts its runs and waits until they are left, unless they outlive it.
+    /// Ends the server: interrupts its runs and waits until they are left, unless they outlive it. Says on stderr what becomes
+    /// of each.
     pub fn leave(&mut self, cancel: &CancelToken) {
+        self.reap_workers();
+        let runs: Vec<ServedRun> = self.workers.keys().cloned().collect();
         if self.outlives_server {
+            for run in &runs {
+                stdio::print_error_line(&format!("Run {} keeps working.", run.id));
+            }
             return;
         }
         let deadline = Instant::now() + LEAVE_TIMEOUT;
-        self.workers.values_mut().for_each(WorkerProcess::interrupt);
+        self.workers.values_mut().for_each(|worker| worker.process.interrupt());
         while self.worker_count() > 0 && Instant::now() < deadline {
             cancel.wait_for_wake(Some(LEAVE_INTERVAL));
         }
+        for run in &runs {
+            let Ok(fold) = continue_run::fold_journal(&run.id, &run.dir()) else { continue };
+            if fold.state.status == Some(RunStatus::Interrupted) {
+                let next = ContinueCommand::from_state(&fold.state);
+                stdio::print_error_line(&format!(
+                    "Interrupted run {}. Continue with: {next}",
+                    run.id
+                ));
+            }
+        }
+    }
+
+    /// What the process of the run has generated since the last time, of answers and output.
+    pub fn take_pieces(&mut self, run: &ServedRun) -> Vec<ServedPiece> {
+        let Some(worker) = self.workers.get_mut(run) else { return Vec::new() };
+        // What cannot be read now comes with the journal.
+        worker.output.extend(worker.process.read_output().unwrap_or_default());
+        served_output::take_pieces(&mut worker.output)
     }
 
     fn reap_workers(&mut self) {
         let reports = &mut self.reports;
-        self.workers.retain(|run, worker| match worker.poll_end() {
-            Ok(None) => true,
-            Ok(Some(output)) => {
-                let report = serde_json::from_slice(&output).ok();
+        self.workers.retain(|run, worker| match worker.process.has_ended() {
+            Ok(false) => true,
+            Ok(true) => {
+                worker.output.extend(worker.process.read_output().unwrap_or_default());
+                served_output::take_pieces(&mut worker.output);
+                let report = serde_json::from_slice(&worker.output).ok();
                 reports.extend(report.map(|report| (run.clone(), report)));
                 false
             }

@@ -6,7 +6,7 @@
 use super::failure::CommandFailure;
 use super::{operator_config, process_environment};
 use clap::Args;
-use delta_agent::run_sandbox::{OperatorPolicy, PolicyProfile};
+use delta_agent::run_sandbox::OperatorPolicy;
 use delta_base::durable;
 use delta_base::hex::sha256_hex;
 use delta_base::suggest;
@@ -68,6 +68,22 @@ impl SandboxOptions {
         self.sandbox.is_some() || self.sandbox_without.is_some()
     }
 
+    /// The options again, for a process in another directory.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        if let Some(text) = &self.sandbox {
+            let is_file = text != OFF_PROFILE && DeclaredProfile::builtin(text).is_none();
+            let path = std::path::absolute(text).ok().filter(|_| is_file);
+            let text = path.map_or(text.clone(), |path| path.to_string_lossy().into_owned());
+            arguments.push(format!("--sandbox={text}"));
+        }
+        if let Some(GuaranteeList(list)) = &self.sandbox_without {
+            let names: Vec<&str> = list.iter().map(|guarantee| guarantee.name()).collect();
+            arguments.push(format!("--sandbox-without={}", names.join(",")));
+        }
+        arguments
+    }
+
     /// What the operator and the machine say.
     ///
     /// # Errors
@@ -82,6 +98,7 @@ impl SandboxOptions {
         for file in machine.into_iter().chain(chosen) {
             policy.required.extend(file.required);
             policy.profiles.extend(file.profile);
+            policy.sources.push(file.source);
         }
         policy.waived = self.sandbox_without.clone().unwrap_or_default().0;
         let is_all = policy.waived.len() == Guarantee::ALL.len();
@@ -104,9 +121,9 @@ impl SandboxOptions {
 }
 
 /// A file or name, and what it says.
-#[derive(Default)]
 struct PolicyFile {
-    profile: Option<PolicyProfile>,
+    source: PolicySource,
+    profile: Option<DeclaredProfile>,
     required: Vec<Guarantee>,
 }
 
@@ -134,8 +151,7 @@ fn read_chosen_policy(
     }
     if let Some(profile) = DeclaredProfile::builtin(text) {
         let source = PolicySource { file: text.to_owned(), sha256: None };
-        let profile = Some(PolicyProfile { source, profile });
-        return Ok(Some(PolicyFile { profile, required: Vec::new() }));
+        return Ok(Some(PolicyFile { source, profile: Some(profile), required: Vec::new() }));
     }
     let path = base.join(text);
     match durable::read_regular_text(&path) {
@@ -144,7 +160,7 @@ fn read_chosen_policy(
             let names = [WORKSPACE_PROFILE, READER_PROFILE, OFF_PROFILE];
             let message = format!("{origin}: there is no sandbox `{text}`");
             let help = format!(
-                "{}; a file is named by its path, such as ./{text}.yaml",
+                "name a file by its path, such as ./{text}.yaml; {}",
                 suggest::did_you_mean(text, names)
             );
             Err(CommandFailure::config(message, help))
@@ -188,7 +204,8 @@ fn parse_policy(path: &Path, content: String) -> Result<PolicyFile, CommandFailu
     let name = path.display().to_string();
     let sha256 = Some(sha256_hex(&content));
     let doc = YamlDocument::parse(name.clone(), content)?;
-    let mut file = PolicyFile::default();
+    let source = PolicySource { file: name, sha256 };
+    let mut file = PolicyFile { source, profile: None, required: Vec::new() };
     if !doc.root.is_null()
         && let Some(fields) = doc.fields(&doc.root, &POLICY_MAPPING)
     {
@@ -196,9 +213,7 @@ fn parse_policy(path: &Path, content: String) -> Result<PolicyFile, CommandFailu
         let keys = ProfileKeys::from_fields(&doc, fields);
         // A file that only requires limits nothing.
         if keys != ProfileKeys::default() {
-            let profile = DeclaredProfile::workspace().with_keys(&keys);
-            let source = PolicySource { file: name, sha256 };
-            file.profile = Some(PolicyProfile { source, profile });
+            file.profile = Some(DeclaredProfile::workspace().with_keys(&keys));
         }
     }
     let mut report = DiagnosticReport::default();

@@ -1,12 +1,16 @@
 //! Prepares the sandboxes of a run, and reports the ones that cannot be enforced.
 
 use super::failure::CommandFailure;
-use super::{operator_state, process_environment};
+use super::sandbox_options::SandboxOptions;
+use super::{operator_state, process_environment, run, run_preparation};
 use delta_agent::agent::Agent;
 use delta_agent::run_sandbox::{
-    OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup,
+    OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup, describe_sandboxes,
 };
 use delta_base::hex::sha256_hex;
+use delta_llm::llm::ModelSelection;
+use delta_run::event::SandboxRecord;
+use delta_run::run_tree;
 use delta_shell::EngineVars;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,12 +24,52 @@ pub fn prepare_run_sandbox(
     vars: EngineVars,
     policy: OperatorPolicy,
 ) -> Result<Option<Arc<RunSandbox>>, CommandFailure> {
-    let has_policy = !policy.profiles.is_empty();
-    if !has_policy && !agent.declares_sandbox() {
+    if !has_sandboxes(agent, &policy) {
         return Ok(None);
     }
     let setup = sandbox_setup(vars, policy)?;
     RunSandbox::prepare(agent, setup).map_err(report_failure)
+}
+
+/// The descriptions of an agent's sandboxes, for a request that is not sent; `None` if nothing has one.
+///
+/// # Errors
+/// A profile means nothing here.
+pub fn describe_run_sandbox(
+    agent: &Agent,
+    mut vars: EngineVars,
+) -> Result<Option<SandboxRecord>, CommandFailure> {
+    let policy = SandboxOptions::default().policy()?;
+    if !has_sandboxes(agent, &policy) {
+        return Ok(None);
+    }
+    // A workspace that does not exist yet has the descriptions of any other.
+    if !vars.cwd.is_dir() {
+        vars.cwd.clone_from(&vars.agent_home);
+    }
+    vars.run_dir = PathBuf::new();
+    let setup = sandbox_setup(vars, policy)?;
+    describe_sandboxes(agent, &setup).map(Some).map_err(report_failure)
+}
+
+fn has_sandboxes(agent: &Agent, policy: &OperatorPolicy) -> bool {
+    !policy.profiles.is_empty() || agent.declares_sandbox()
+}
+
+/// The guarantees of a new agent's sandboxes that do not hold on this machine, with commas, and the first reason; `None` if a
+/// run would start, or would not for another reason.
+pub fn find_missing_guarantees(home: &Path) -> Option<(String, String)> {
+    let models = ModelSelection::without_llm();
+    let agent = Agent::load(home, &models, &run_preparation::read_import_path()).ok()?;
+    let cwd = agent.home.clone();
+    let vars = EngineVars { agent_home: agent.home.clone(), cwd, run_dir: PathBuf::new() };
+    let policy = SandboxOptions::default().policy().ok()?;
+    let setup = sandbox_setup(vars, policy).ok()?;
+    let SandboxProblem::Missing(missing) = RunSandbox::prepare(&agent, setup).err()?.problem else {
+        return None;
+    };
+    let names: Vec<&str> = missing.iter().map(|one| one.guarantee.name()).collect();
+    Some((names.join(","), missing.first()?.reason.clone()))
 }
 
 /// What sandboxes are prepared from in this process.
@@ -49,6 +93,9 @@ pub fn sandbox_setup(
         program,
         home: home.filter(|home| home != Path::new("/")),
         key_files: operator_state::key_paths(),
+        enclosing_runs: run::parent_run()
+            .map(|parent| run_tree::find_enclosing_runs(Path::new(&parent.run_dir)))
+            .unwrap_or_default(),
         temp_dir,
         key: key[..16].to_owned(),
         policy,
@@ -84,10 +131,10 @@ pub fn report_failure(failure: SandboxFailure) -> CommandFailure {
             ));
             Some(helps.join("\n"))
         }
-        SandboxProblem::McpServer => Some(
-            "write `sandbox: off` at the server, and run the agent without a sandbox of the operator"
-                .to_owned(),
+        SandboxProblem::RemoteServer => Some(
+            "run the agent without a sandbox of the operator, or without this server".to_owned(),
         ),
+        SandboxProblem::Scratch(error) => Some(error.help()),
         SandboxProblem::Other(_) => Some("`delta sandbox check` prints what holds here".to_owned()),
     };
     CommandFailure::config(message, hint)

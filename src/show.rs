@@ -89,7 +89,7 @@ fn show_run(args: &ShowArgs) -> Result<(), CommandFailure> {
         return print_request(&run.dir, &events, iteration, args.wire);
     }
     if args.format == ShowFormat::Json && !args.follow {
-        stdio::print_text(&format!("{}\n", run_json(&events)));
+        stdio::print_text(&format!("{}\n", run_json(&run.dir, &events)));
         return Ok(());
     }
     follow_run(args, &run, events)
@@ -233,7 +233,7 @@ fn print_request(
 }
 
 /// The run as one JSON object.
-fn run_json(events: &[Event]) -> Json {
+fn run_json(run_dir: &Path, events: &[Event]) -> Json {
     let state = RunState::from_events(events);
     let history = RunHistory::from_events(events);
     let messages: Vec<Json> = history
@@ -246,7 +246,8 @@ fn run_json(events: &[Event]) -> Json {
         })
         .collect();
     let iterations: Vec<Json> = history.iterations.iter().map(iteration_json).collect();
-    let mut json = RunResult::from_state(&state).map_or(Json::Null, |result| json!(result));
+    let mut json = RunResult::from_state(&state)
+        .map_or(Json::Null, |result| json!(result.with_tree(run_dir, &state)));
     if state.status == Some(RunStatus::Running) {
         json["status"] = json!(RunStatus::Running);
     }

@@ -3,8 +3,11 @@
 use super::failure::CommandFailure;
 pub use super::lint::LintArgs;
 pub use super::migrate::MigrateArgs;
+use super::run_preparation;
 use clap::{Args, Subcommand};
-use delta_agent::tool::expand::expand_tools as expand_document;
+use delta_agent::agent::Agent;
+use delta_agent::tool::expand::{brought_tools_comment, expand_tools as expand_document};
+use delta_llm::llm::ModelSelection;
 use delta_program::stdio;
 use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::YamlDocument;
@@ -13,6 +16,9 @@ use std::process::ExitCode;
 
 /// The main file of an agent, and its older name.
 const MAIN_FILES: [&str; 2] = ["agent.yaml", "config.yaml"];
+
+/// The keys of agent.yaml that can bring tools which no file has.
+const BRINGING_KEYS: [&str; 3] = ["imports", "mcp", "skills"];
 
 /// Expand, check and migrate the files of an agent
 #[derive(Debug, Subcommand)]
@@ -29,7 +35,7 @@ pub enum ToolCommand {
 /// Print FILE with every `exec:` and `shell:` tool in `command:` form
 ///
 /// Shows exactly how delta reads each tool. The rest of the file, comments included, is printed unchanged. The output is a
-/// valid file that runs the same commands.
+/// valid file that runs the same commands. What MCP servers and skills bring is in comments at its end.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:\n  delta tool expand my-agent/agent.yaml | less")]
 pub struct ExpandArgs {
@@ -82,5 +88,22 @@ fn expand_file(file: &Path) -> Result<String, CommandFailure> {
         CommandFailure::from(Diagnostic::for_file(name.clone(), message, None))
     })?;
     let doc = YamlDocument::parse(name, text).map_err(CommandFailure::from)?;
-    Ok(expand_document(&doc)?)
+    let is_main_file =
+        file.file_name().is_some_and(|name| MAIN_FILES.iter().any(|main| name == *main));
+    let brings_tools = is_main_file && BRINGING_KEYS.iter().any(|key| doc.root.get(key).is_some());
+    let mut expanded = if brings_tools && doc.root.get("tools").is_none() {
+        doc.text.clone()
+    } else {
+        expand_document(&doc)?
+    };
+    if brings_tools {
+        let home = file.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
+        let import_path = run_preparation::read_import_path();
+        let agent = Agent::load(home, &ModelSelection::without_llm(), &import_path)?;
+        if !expanded.ends_with('\n') {
+            expanded.push('\n');
+        }
+        expanded.push_str(&brought_tools_comment(&agent.tools));
+    }
+    Ok(expanded)
 }

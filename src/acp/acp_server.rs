@@ -1,10 +1,11 @@
 //! The ACP server: its methods, its sessions, and the prompts that editors wait for.
 
+use super::editor_prompt::{EditorPrompt, read_prompt};
 use super::editor_session::{EditorSession, PromptTurn};
 use crate::list_runs;
 use crate::peer_loop::PeerServer;
 use crate::question_form::{self, FormAnswer};
-use crate::run_supervisor::{OpenRequest, RunStanding, RunSupervisor, ServedRun};
+use crate::run_supervisor::{OpenRequest, RunStanding, RunSupervisor, ServedRun, WorkerInput};
 use delta_agent::approval_prompt::ApprovalAnswer;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
@@ -81,7 +82,7 @@ impl AcpServer {
             "protocolVersion": PROTOCOL_VERSION,
             "agentCapabilities": {
                 "loadSession": true,
-                "promptCapabilities": {"image": false, "audio": false, "embeddedContext": true},
+                "promptCapabilities": {"image": true, "audio": false, "embeddedContext": true},
                 "mcpCapabilities": {"http": false, "sse": false},
                 "sessionCapabilities": {"list": {}, "resume": {}, "close": {}},
             },
@@ -118,7 +119,7 @@ impl AcpServer {
         }
         let mut session = EditorSession::new(run);
         if is_shown {
-            self.outgoing.extend(session.read_updates(true));
+            self.outgoing.extend(session.read_updates(Vec::new(), true));
         } else {
             session.skip_updates();
         }
@@ -155,27 +156,32 @@ impl AcpServer {
     /// Works on a prompt: the task of a new run, its next message, or the answer to what it asked.
     fn prompt(&mut self, request: &RpcId, params: &Json) -> Result<(), RpcError> {
         let id = session_id(params)?;
-        let text = read_prompt(&params["prompt"])?;
+        let EditorPrompt { text, images } = read_prompt(&params["prompt"])?;
         let session = self.sessions.get_mut(&id).ok_or_else(|| unknown_session(&id))?;
         if session.turn.is_some() {
             let message = format!("session {id} works on another prompt: `session/cancel` ends it");
             return Err(RpcError::new(INVALID_REQUEST, message));
         }
         let run = session.run.clone();
+        let input = WorkerInput { message: Some(&text), images: &images };
         let started = match self.supervisor.look_at(&run) {
-            RunStanding::Absent => self.supervisor.start_run(&run, &text),
+            RunStanding::Absent => self.supervisor.start_run(&run, input),
             RunStanding::Ended(_) | RunStanding::Left { .. } => {
                 match self.supervisor.last_event(&run) {
                     // It never began, for its configuration was wrong.
-                    0 => self.supervisor.start_run(&run, &text),
-                    seq => self.supervisor.continue_run(&run, Some(&text), seq),
+                    0 => self.supervisor.start_run(&run, input),
+                    seq => self.supervisor.continue_run(&run, input, seq),
                 }
+            }
+            RunStanding::Waiting(_) if !images.is_empty() => {
+                let message = "the run waits for an answer, which cannot have an image";
+                return Err(RpcError::new(INVALID_PARAMS, message));
             }
             // A secret is asked for again, at a terminal.
             RunStanding::Waiting(open) if open.request.sensitive => Ok(()),
             RunStanding::Waiting(open) => {
                 let answer = message_for(&open, text);
-                self.supervisor.continue_run(&run, Some(&answer), open.seq)
+                self.supervisor.continue_run(&run, answer.as_str(), open.seq)
             }
             RunStanding::Working => {
                 let message =
@@ -205,9 +211,10 @@ impl AcpServer {
         let Some(turn) = &session.turn else { return };
         let is_cancelled = turn.is_cancelled;
         let is_asking = turn.asked.is_some();
+        let pieces = self.supervisor.take_pieces(&session.run);
         // Looked at first, so that the last events of a process that ends now are sent.
         let standing = self.supervisor.look_at(&session.run);
-        self.outgoing.extend(session.read_updates(false));
+        self.outgoing.extend(session.read_updates(pieces, false));
         let outcome = match standing {
             RunStanding::Working => return,
             _ if is_cancelled => Ok(stop_reason("cancelled")),
@@ -324,7 +331,7 @@ impl AcpServer {
                 return;
             }
         };
-        if self.supervisor.continue_run(&session.run, Some(&message), open.seq).is_err() {
+        if self.supervisor.continue_run(&session.run, message.as_str(), open.seq).is_err() {
             turn.is_cancelled = true;
         }
     }
@@ -381,35 +388,6 @@ fn unknown_session(id: &RunId) -> RpcError {
 
 fn stop_reason(reason: &str) -> Json {
     json!({"stopReason": reason})
-}
-
-/// The text of a prompt: its texts, and the files that it contains or names.
-fn read_prompt(blocks: &Json) -> Result<String, RpcError> {
-    let invalid = |message: &str| RpcError::new(INVALID_PARAMS, message);
-    let blocks = blocks.as_array().ok_or_else(|| invalid("expected a list as `prompt`"))?;
-    let mut texts = Vec::new();
-    for block in blocks {
-        let field = |name: &str| block[name].as_str().unwrap_or_default();
-        texts.push(match field("type") {
-            "text" => field("text").to_owned(),
-            "resource_link" => format!("{}: {}", field("name"), field("uri")),
-            "resource" => {
-                let resource = &block["resource"];
-                let text = resource["text"].as_str();
-                let text = text.ok_or_else(|| invalid("expected a resource with a text"))?;
-                format!("{}:\n{text}", resource["uri"].as_str().unwrap_or_default())
-            }
-            other => {
-                let message = format!("expected text and resources in a prompt, found `{other}`");
-                return Err(RpcError::new(INVALID_PARAMS, message));
-            }
-        });
-    }
-    let text = texts.join("\n\n");
-    if text.trim().is_empty() {
-        return Err(invalid("expected a text in the prompt"));
-    }
-    Ok(text)
 }
 
 /// What a prompt means for a run that waits: an answer, a decision, or a denial with its reason.

@@ -1,10 +1,12 @@
 //! A session of an editor: a run, and the prompt that the editor waits for.
 
-use super::session_update::{event_updates, message_chunk};
+use super::session_update::{event_updates, message_chunk, output_update};
 use crate::continue_run;
 use crate::run_supervisor::ServedRun;
+use crate::served_output::{PieceKind, ServedPiece};
+use delta_base::redact::redact_answers;
 use delta_mcp::json_rpc::{RpcId, RpcMessage};
-use delta_run::event::Payload;
+use delta_run::event::{Event, Payload, Thought};
 use serde_json::{Value as Json, json};
 
 /// A session.
@@ -17,7 +19,33 @@ pub struct EditorSession {
     journal_bytes: u64,
     /// The last text of the agent that the editor has seen.
     last_text: String,
+    /// What the editor has seen of the answer that is not in the journal yet.
+    partial: PartialAnswer,
+    /// The call that runs, and the end of its output so far.
+    output: Option<CallOutput>,
+    /// The open question for a secret, if there is one.
+    secret_call: Option<String>,
+    /// The secrets that the operator gave: no update has them.
+    secrets: Vec<String>,
 }
+
+/// An answer as far as it has arrived.
+#[derive(Default)]
+struct PartialAnswer {
+    content: String,
+    reasoning: String,
+}
+
+/// The output of a call that runs.
+struct CallOutput {
+    call_id: String,
+    text: String,
+    /// Whether there is more than the editor has seen.
+    is_new: bool,
+}
+
+/// The bytes of a call's output that an editor sees while the call runs.
+const MAX_OUTPUT_BYTES: usize = 16 * 1024;
 
 /// A prompt without an answer yet.
 pub struct PromptTurn {
@@ -35,7 +63,17 @@ impl PromptTurn {
 
 impl EditorSession {
     pub fn new(run: ServedRun) -> Self {
-        Self { run, turn: None, seen: 0, journal_bytes: 0, last_text: String::new() }
+        Self {
+            run,
+            turn: None,
+            seen: 0,
+            journal_bytes: 0,
+            last_text: String::new(),
+            partial: PartialAnswer::default(),
+            output: None,
+            secret_call: None,
+            secrets: Vec::new(),
+        }
     }
 
     /// An update of the session.
@@ -44,8 +82,29 @@ impl EditorSession {
         RpcMessage::notification("session/update", params)
     }
 
-    /// Everything that happened in the run since the last time. With `is_replay`, as an editor shows an old session.
-    pub fn read_updates(&mut self, is_replay: bool) -> Vec<RpcMessage> {
+    /// Everything that happened in the run since the last time: `pieces`, and the events of the journal. With `is_replay`, as
+    /// an editor shows an old session.
+    pub fn read_updates(&mut self, pieces: Vec<ServedPiece>, is_replay: bool) -> Vec<RpcMessage> {
+        let mut events = self.read_events().into_iter().peekable();
+        let mut updates = Vec::new();
+        for piece in pieces {
+            while let Some(event) = events.next_if(|event| event.seq <= piece.after) {
+                updates.extend(self.event_updates(&event, is_replay));
+            }
+            // A later event has all of what it belongs to.
+            if piece.after >= self.seen {
+                updates.extend(self.piece_update(piece));
+            }
+        }
+        for event in events {
+            updates.extend(self.event_updates(&event, is_replay));
+        }
+        updates.extend(self.take_output_update());
+        updates.iter().map(|update| self.update(update)).collect()
+    }
+
+    /// The events that the editor has not seen.
+    fn read_events(&mut self) -> Vec<Event> {
         let journal = self.run.dir().join("journal.jsonl");
         let bytes = journal.metadata().map_or(0, |journal| journal.len());
         if bytes == self.journal_bytes {
@@ -55,21 +114,94 @@ impl EditorSession {
             return Vec::new();
         };
         self.journal_bytes = bytes;
-        let mut messages = Vec::new();
-        for event in contents.events.iter().filter(|event| event.seq > self.seen) {
-            if let Payload::Thought(thought) = &event.payload {
-                self.last_text.clone_from(&thought.content);
+        contents.events.into_iter().filter(|event| event.seq > self.seen).collect()
+    }
+
+    fn event_updates(&mut self, event: &Event, is_replay: bool) -> Vec<Json> {
+        self.seen = event.seq;
+        let mut updates: Vec<Json> = Vec::new();
+        match &event.payload {
+            Payload::Thought(thought) => updates.extend(self.finish_answer(thought)),
+            Payload::ActionRequest(request) => {
+                let call_id = request.call_id.clone();
+                self.output = Some(CallOutput { call_id, text: String::new(), is_new: false });
             }
-            messages
-                .extend(event_updates(event, is_replay).iter().map(|update| self.update(update)));
+            Payload::ActionResult(_) => self.output = None,
+            // The next answer does not begin with one that was interrupted.
+            Payload::EngineEnd { .. } | Payload::EngineStart(_) => {
+                self.partial = PartialAnswer::default();
+            }
+            Payload::HumanInputRequest(question) if question.sensitive => {
+                self.secret_call = Some(question.call_id.clone());
+            }
+            Payload::HumanInputReceived { call_id, response, .. }
+                if self.secret_call.as_ref() == Some(call_id) =>
+            {
+                self.secret_call = None;
+                self.secrets.push(response.clone());
+                // A short one could not be found in a text.
+                return Vec::new();
+            }
+            _ => {}
         }
-        self.seen = contents.events.last().map_or(self.seen, |event| event.seq);
-        messages
+        updates.extend(event_updates(event, &self.run.dir(), is_replay));
+        if !self.secrets.is_empty() {
+            updates.iter_mut().for_each(|update| redact_texts(update, &self.secrets));
+        }
+        updates
+    }
+
+    /// What of an answer the editor has not seen: all of it, if another text came piece by piece.
+    fn finish_answer(&mut self, thought: &Thought) -> Vec<Json> {
+        self.last_text.clone_from(&thought.content);
+        let partial = std::mem::take(&mut self.partial);
+        let reasoning = thought.reasoning.as_deref().unwrap_or_default();
+        let rest = [
+            ("agent_thought_chunk", reasoning, partial.reasoning),
+            ("agent_message_chunk", thought.content.as_str(), partial.content),
+        ];
+        let rest = rest.into_iter().filter_map(|(kind, text, partial)| {
+            let text = text.strip_prefix(&partial).unwrap_or(text);
+            (!text.trim().is_empty()).then(|| message_chunk(kind, text))
+        });
+        rest.collect()
+    }
+
+    fn piece_update(&mut self, piece: ServedPiece) -> Option<Json> {
+        match piece.piece {
+            PieceKind::Answer => {
+                self.partial.content.push_str(&piece.text);
+                Some(message_chunk("agent_message_chunk", &piece.text))
+            }
+            PieceKind::Reasoning => {
+                self.partial.reasoning.push_str(&piece.text);
+                Some(message_chunk("agent_thought_chunk", &piece.text))
+            }
+            PieceKind::BrokenOff => {
+                let partial = std::mem::take(&mut self.partial);
+                let text = "\n\n[this answer broke off and does not count]\n\n";
+                (!partial.content.is_empty()).then(|| message_chunk("agent_message_chunk", text))
+            }
+            PieceKind::Output => {
+                let output = self.output.as_mut()?;
+                output.text.push_str(&piece.text);
+                output.is_new = true;
+                let excess = output.text.len().saturating_sub(MAX_OUTPUT_BYTES);
+                output.text.drain(..output.text.ceil_char_boundary(excess));
+                None
+            }
+        }
+    }
+
+    /// The output so far of the call that runs: an update replaces what the editor shows of it.
+    fn take_output_update(&mut self) -> Option<Json> {
+        let output = self.output.as_mut()?;
+        std::mem::take(&mut output.is_new).then(|| output_update(&output.call_id, &output.text))
     }
 
     /// Passes over what happened before, for an editor that has it already.
     pub fn skip_updates(&mut self) {
-        let _ = self.read_updates(true);
+        let _ = self.read_updates(Vec::new(), true);
     }
 
     /// A text of the agent, unless the editor has just seen it.
@@ -79,5 +211,17 @@ impl EditorSession {
         }
         text.clone_into(&mut self.last_text);
         Some(self.update(&message_chunk("agent_message_chunk", text)))
+    }
+}
+
+/// Redacts the secrets in every text of `value`.
+fn redact_texts(value: &mut Json, secrets: &[String]) {
+    match value {
+        Json::String(text) => *text = redact_answers(secrets, std::mem::take(text)),
+        Json::Array(items) => items.iter_mut().for_each(|item| redact_texts(item, secrets)),
+        Json::Object(members) => {
+            members.values_mut().for_each(|value| redact_texts(value, secrets))
+        }
+        _ => {}
     }
 }

@@ -2,37 +2,29 @@
 
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_run::event::{Event, Payload};
+use delta_run::image_file::{self, ImageFile};
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
 use serde_json::{Value as Json, json};
+use std::path::Path;
 
 /// A piece of a message, as `agent_message_chunk` and its like have it.
 pub fn message_chunk(kind: &str, text: &str) -> Json {
     json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}})
 }
 
-/// The updates for an event. What the user said is only for an editor that loads the session.
-pub fn event_updates(event: &Event, is_replay: bool) -> Vec<Json> {
+/// The updates for an event, except an answer. What the user said is only for an editor that loads the session.
+pub fn event_updates(event: &Event, run_dir: &Path, is_replay: bool) -> Vec<Json> {
     match &event.payload {
-        Payload::UserMessage { content, .. } if is_replay => {
-            vec![message_chunk("user_message_chunk", content)]
+        Payload::UserMessage { content, images } if is_replay => {
+            let mut updates = vec![message_chunk("user_message_chunk", content)];
+            updates.extend(images.iter().filter_map(|image| image_chunk(run_dir, image)));
+            updates
         }
         Payload::HumanInputReceived { response, .. } if is_replay => {
             vec![message_chunk("user_message_chunk", response)]
         }
         Payload::HumanInputRequest(question) if is_replay => {
             vec![message_chunk("agent_message_chunk", &question.prompt)]
-        }
-        Payload::Thought(thought) => {
-            let mut updates = Vec::new();
-            let reasoning = thought.reasoning.as_deref().unwrap_or_default();
-            for (kind, text) in
-                [("agent_thought_chunk", reasoning), ("agent_message_chunk", &thought.content)]
-            {
-                if !text.trim().is_empty() {
-                    updates.push(message_chunk(kind, text));
-                }
-            }
-            updates
         }
         Payload::ApprovalRequest(request) => vec![json!({
             "sessionUpdate": "tool_call",
@@ -65,6 +57,23 @@ pub fn event_updates(event: &Event, is_replay: bool) -> Vec<Json> {
         }
         _ => Vec::new(),
     }
+}
+
+/// An image of the user's message; `None` if its file cannot be read.
+fn image_chunk(run_dir: &Path, image: &ImageFile) -> Option<Json> {
+    let url = image_file::read_data_url(run_dir, &image.reference()).ok()??;
+    let (_, data) = url.split_once(";base64,")?;
+    let content = json!({"type": "image", "mimeType": image.media_type, "data": data});
+    Some(json!({"sessionUpdate": "user_message_chunk", "content": content}))
+}
+
+/// The output so far of a call that runs.
+pub fn output_update(call_id: &str, output: &str) -> Json {
+    json!({
+        "sessionUpdate": "tool_call_update",
+        "toolCallId": call_id,
+        "content": [{"type": "content", "content": {"type": "text", "text": output}}],
+    })
 }
 
 /// Whether a tool is one that the session shows otherwise: its result or its question.

@@ -5,13 +5,14 @@ use crate::agent_choice;
 use crate::failure::CommandFailure;
 use crate::message_input;
 use crate::run_options::EnvFileOptions;
-use crate::skill;
+use crate::sandbox_options::SandboxOptions;
 use crate::{budget, completion_candidates, operator_config, process_environment, run_preparation};
+use crate::{sandbox_preparation, skill};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
 use delta_agent::child_environment::ChildEnvironment;
-use delta_agent::context::{self, ContextInputs, ContextProgram, TokenCounter};
+use delta_agent::context::{ContextInputs, ContextProgram, TokenCounter};
 use delta_agent::hook::HookPoint;
 use delta_base::api_key_names::api_key_variables;
 use delta_base::durable;
@@ -146,16 +147,24 @@ impl PreviewSetup {
             secrets.clone(),
         )
         .with_nesting(budget::nesting(&agent.bounds)?);
+        // Only generators are started.
+        let environment = if temporary.is_some() {
+            let policy = SandboxOptions::default().policy()?;
+            let sandbox = sandbox_preparation::prepare_run_sandbox(&agent, vars.clone(), policy)?;
+            environment.with_sandbox(sandbox)
+        } else {
+            environment
+        };
         Ok(Self { agent, vars, secrets, environment, temporary })
     }
 
     fn first_request(&self, message: &str) -> Result<FirstRequest, CommandFailure> {
         let cancel = run_preparation::install_cancel()?;
         let mut state = RunState::default();
-        state.conversation.push_user_message(&self.secrets.redact(message));
+        let template = self.agent.context.task_template();
+        state.conversation.push_user_message_with(&self.secrets.redact(message), &[], template);
         let launch = |generator: &ContextProgram| {
-            let mark = (context::GENERATOR_MARK.0, context::GENERATOR_MARK.1.to_owned());
-            let mut launch = self.environment.launch(1, &generator.pass_env, [mark]);
+            let mut launch = self.environment.launch_generator(1, &generator.pass_env);
             // The tokenizer runs even if the workspace does not exist yet.
             if !launch.cwd.is_dir() {
                 launch.cwd.clone_from(&self.vars.agent_home);
@@ -173,8 +182,10 @@ impl PreviewSetup {
             run_generators: self.temporary.is_some(),
         };
         let context = self.agent.context.build(&state, &mut inputs)?;
+        let sandbox = sandbox_preparation::describe_run_sandbox(&self.agent, self.vars.clone())?;
+        let messages = context.messages();
         let body =
-            engine::build_request_body(&self.agent, None, &context.messages(), &self.secrets);
+            engine::build_request_body(&self.agent, sandbox.as_ref(), &messages, &self.secrets);
         Ok(FirstRequest { body, blocks: context.blocks, ratio: state.ratio })
     }
 

@@ -1,8 +1,9 @@
 //! What a message means for a run: the answer to a question, the decision on a call, or the next message of the user.
 
-use super::{ClaimedRun, run_process_filter};
+use super::{ClaimedRun, find_run_dir, run_in_use_failure, run_process_filter};
 use crate::failure::CommandFailure;
 use crate::run_options::RunOptions;
+use crate::run_preparation;
 use delta_agent::approval_prompt::{ApprovalAnswer, approval_question};
 use delta_agent::ask_human;
 use delta_base::id::RunId;
@@ -10,7 +11,9 @@ use delta_base::terminal_text::strip_terminal_controls;
 use delta_engine::run_result::ContinueCommand;
 use delta_run::approval::{ApprovalRequest, ApprovalSource};
 use delta_run::event::{HumanQuestion, Payload, RunStatus};
+use delta_run::ownership::Ownership;
 use delta_run::state::{HumanRequest, RunState};
+use delta_run::workspace::Workspace;
 use std::path::Path;
 
 /// The run cannot continue without a message, or not with this one.
@@ -23,6 +26,23 @@ impl MissingMessage {
     pub fn into_failure(self) -> CommandFailure {
         CommandFailure::message_required(self.message, self.hint)
     }
+}
+
+/// Waits for a process that has recorded the end of its work on the run, and is about to exit. For a server only, which sees
+/// the end in the journal; a person gets an error that names the other process.
+pub(super) fn wait_for_leaving_process(
+    id: &RunId,
+    workspace: &Workspace,
+    options: &RunOptions,
+) -> Result<(), CommandFailure> {
+    if options.served.is_none() {
+        return Ok(());
+    }
+    let dir = find_run_dir(id, workspace)?;
+    let cancel = run_preparation::install_cancel()?;
+    Ownership::wait_and_claim(id, &dir, &cancel)
+        .map(drop)
+        .map_err(|error| run_in_use_failure(error, id, &dir))
 }
 
 /// Refuses a run that has changed since a server decided to continue it.

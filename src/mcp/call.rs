@@ -3,13 +3,18 @@
 use super::super::failure::CommandFailure;
 use super::super::{process_environment, run_preparation};
 use super::McpCommandError;
-use super::server_choice::ServerArgs;
+use super::server_choice::{ChosenServer, ServerArgs};
 use clap::Args;
+use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::durable;
 use delta_mcp::client::ServerNotice;
 use delta_mcp::failure::McpFailure;
-use delta_mcp::holder::{HOLDER_DIR, RemoteToolCall, ToolReply, ToolSession, call_holder};
+use delta_mcp::holder::{
+    HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE, RemoteToolCall, ToolReply, call_holder,
+};
+use delta_mcp::server_task::CALL_ID_VARIABLE;
 use delta_mcp::tool_result::{is_tool_error, render_tool_result};
+use delta_mcp::tool_session::{ToolCaller, ToolSession};
 use delta_program::stdin_input::{StdinError, read_all_stdin};
 use delta_program::stdio;
 use serde_json::{Map, Value as Json};
@@ -19,7 +24,7 @@ use std::process::ExitCode;
 
 /// Call a tool of a server once, and print its result
 ///
-/// The arguments are a JSON object on stdin, or `--arg`. The result is printed as text; images and other data are stored in
+/// The arguments are a JSON object on stdin, or `--arg`; for a server of an agent they must fit the locked schema. The result is printed as text; images and other data are stored in
 /// files that the text names. In a run, the call goes through the connection that the run holds.
 ///
 /// Exit codes: 0, 1 the tool reports an error, 2 usage error, 3 error of the protocol, 4 the server does not start or answer
@@ -30,7 +35,7 @@ pub struct CallArgs {
     /// Server in `mcp:` of the agent, or the URL of a server; left out with `-- COMMAND`
     #[arg(value_name = "SERVER")]
     first: String,
-    /// Tool, by the server's name for it
+    /// Tool, by the server's or the LLM's name for it
     #[arg(value_name = "TOOL")]
     second: Option<String>,
     #[command(flatten)]
@@ -79,13 +84,24 @@ pub fn call_tool(args: &CallArgs) -> Result<ExitCode, McpCommandError> {
         tool: tool.clone(),
         arguments: read_arguments(args)?,
         inputs: (!inputs.is_empty()).then_some(inputs),
+        call_id: process_environment::variable(CALL_ID_VARIABLE),
     };
     let attachments = Attachments::new();
     let reply = match call_through_holder(args, server, &request)? {
         Some(reply) => reply,
+        None if is_holder_required() => {
+            let reason =
+                "the process that holds the server cannot be reached; the call was not sent";
+            return Err(McpFailure::Unreachable(reason.to_owned()).into());
+        }
         None => call_directly(args, server, &request)?,
     };
     print_reply(reply, args.json, attachments)
+}
+
+/// Whether the server has a sandbox, which only the run around this process has.
+fn is_holder_required() -> bool {
+    process_environment::variable(HOLDER_VARIABLE).is_some_and(|value| value == HOLDER_REQUIRED)
 }
 
 fn read_arguments(args: &CallArgs) -> Result<Json, CommandFailure> {
@@ -152,9 +168,14 @@ fn call_directly(
         let message = format!("the MCP server `{name}` is not locked");
         return Err(CommandFailure::config(message, hint).into());
     }
+    let request = checked_request(request, &chosen)?;
     let cancel = run_preparation::install_cancel()?;
     let mut session = ToolSession::new(chosen.spec, chosen.locked);
-    let outcome = session.call(request, &cancel, None, &mut |notice| {
+    if let Some(run_dir) = process_environment::path_variable("RUN_DIR") {
+        session = session.with_task_records(&run_dir.join(HOLDER_DIR));
+    }
+    let caller = ToolCaller { cancel: &cancel, abandon_fd: None, engine_fd: None };
+    let outcome = session.call(&request, &caller, &mut |notice| {
         if let (true, ServerNotice::Notification { method: "notifications/progress", params }) =
             (args.verbose, &notice)
         {
@@ -163,6 +184,30 @@ fn call_directly(
     });
     session.close(&cancel);
     Ok(ToolReply { outcome, note: None })
+}
+
+/// The call with the server's own name for the tool, if its arguments fit the locked schema.
+fn checked_request(
+    request: &RemoteToolCall,
+    chosen: &ChosenServer,
+) -> Result<RemoteToolCall, CommandFailure> {
+    let mut request = request.clone();
+    let tool = chosen.named.as_ref().and_then(|server| server.find_tool(&request.tool));
+    let Some(tool) = tool else { return Ok(request) };
+    let errors = AgentMcpServer::argument_errors(tool, &request.arguments);
+    if errors.is_empty() {
+        request.tool.clone_from(&tool.name);
+        return Ok(request);
+    }
+    let message = format!(
+        "the arguments do not fit the schema of `{}`:\n- {}",
+        tool.name,
+        errors.join("\n- ")
+    );
+    Err(CommandFailure::usage(
+        message,
+        "`delta mcp list SERVER --json` prints the schema".to_owned(),
+    ))
 }
 
 fn print_progress(params: &Json) {

@@ -93,7 +93,7 @@ fn offered_server(
     server: &AgentMcpServer,
     cancel: &CancelToken,
 ) -> Result<LockedServer, McpCommandError> {
-    let chosen = ChosenServer { spec: agent.connectable(server)?, locked: None };
+    let chosen = ChosenServer { spec: agent.connectable(server)?, locked: None, named: None };
     let (client, tools) = connect_and_list(&chosen, cancel)?;
     let identity = client.identity().clone();
     client.close(cancel);

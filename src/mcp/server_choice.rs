@@ -34,6 +34,8 @@ pub struct ChosenServer {
     pub spec: ServerSpec,
     /// What is locked of it, if an agent names it.
     pub locked: Option<LockedServer>,
+    /// The server in agent.yaml.
+    pub named: Option<AgentMcpServer>,
 }
 
 /// The servers of an agent, and what their values come from.
@@ -104,8 +106,10 @@ impl ServerArgs {
                 cwd: std::env::current_dir().unwrap_or_default(),
                 start_timeout_ms: DEFAULT_START_TIMEOUT_MS,
                 timeout_ms: DEFAULT_TIMEOUT_MS,
+                sandbox: None,
             },
             locked: None,
+            named: None,
         };
         match name {
             Some(url) if url.contains("://") => {
@@ -121,7 +125,9 @@ impl ServerArgs {
             Some(name) if self.command.is_empty() => {
                 let agent = AgentServers::load(self.agent.as_deref(), false)?;
                 let server = agent.find(name)?;
-                Ok(ChosenServer { spec: agent.connectable(server)?, locked: server.locked.clone() })
+                let spec = agent.connectable(server)?;
+                let locked = server.locked.clone();
+                Ok(ChosenServer { spec, locked, named: Some(server.clone()) })
             }
             Some(_) => Err(CommandFailure::usage(
                 "a server of an agent and `-- COMMAND` exclude each other",

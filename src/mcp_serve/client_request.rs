@@ -3,7 +3,7 @@
 use delta_mcp::json_rpc::{INVALID_PARAMS, RpcError, RpcId};
 use delta_mcp::protocol_era::{
     META_CAPABILITIES, META_VERSION, MISSING_CAPABILITY, MODERN_VERSION, ProtocolEra,
-    TASKS_EXTENSION, UNSUPPORTED_VERSION,
+    TASKS_EXTENSION, UNSUPPORTED_VERSION, lacks_version,
 };
 use serde_json::{Value as Json, json};
 
@@ -43,7 +43,16 @@ impl ClientRequest {
     ///
     /// # Errors
     /// The version is unknown, or the request does not say what every modern request says.
-    pub fn read(id: RpcId, params: Json, legacy: ClientAbilities) -> Result<Self, RpcError> {
+    pub fn read(
+        id: RpcId,
+        method: &str,
+        params: Json,
+        legacy: ClientAbilities,
+    ) -> Result<Self, RpcError> {
+        if lacks_version(method, &params) {
+            let message = format!("expected `{META_VERSION}` in `_meta`");
+            return Err(RpcError::new(INVALID_PARAMS, message));
+        }
         let era = ProtocolEra::of_request(&params);
         let mut abilities = ClientAbilities { has_tasks: false, ..legacy };
         if era == ProtocolEra::Modern {

@@ -63,7 +63,7 @@ impl McpServer {
     }
 
     fn handle_request(&mut self, id: RpcId, method: &str, params: Json) {
-        let request = match ClientRequest::read(id.clone(), params, self.legacy) {
+        let request = match ClientRequest::read(id.clone(), method, params, self.legacy) {
             Ok(request) => request,
             Err(error) => return self.send_reply(id, Err(error)),
         };
@@ -316,7 +316,7 @@ impl McpServer {
             FormAnswer::Declined => Ok(false),
             FormAnswer::Message(message) => {
                 self.start_worker(|supervisor| {
-                    supervisor.continue_run(run, Some(&message), open.seq)
+                    supervisor.continue_run(run, message.as_str(), open.seq)
                 })?;
                 Ok(true)
             }

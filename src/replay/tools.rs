@@ -95,6 +95,25 @@ impl HumanPrompt for RecordedHuman {
     }
 }
 
+/// Creates a run in the workspace of the replay. Nothing is left of it if the sandboxes of the agent cannot be enforced. They
+/// are prepared again when the files are restored that they have to protect.
+fn create_replay_run(
+    args: &ReplayArgs,
+    agent: &PreparedAgent,
+) -> Result<(Workspace, NewRun), CommandFailure> {
+    let is_new = !args.into.as_deref().is_some_and(Path::exists);
+    let workspace = match &args.into {
+        Some(dir) => Workspace::open(dir)?,
+        None => Workspace::create_next(&agent.agent.home)?,
+    };
+    let new_run = run::create_run_dir(None, &workspace)?;
+    if let Err(failure) = agent.prepare_sandbox(&new_run.dir, &workspace) {
+        workspace.remove_unbegun_run(&new_run.dir, is_new);
+        return Err(failure);
+    }
+    Ok((workspace, new_run))
+}
+
 /// Replays `original` with its tools.
 pub(super) fn replay_tools(
     args: &ReplayArgs,
@@ -113,11 +132,7 @@ pub(super) fn replay_tools(
     let streams = agent.llm.stream;
     let cancel = run_preparation::install_cancel()?;
     let mut agent = PreparedAgent::without_llm(agent, args.into.as_deref(), &options)?;
-    let workspace = match &args.into {
-        Some(dir) => Workspace::open(dir)?,
-        None => Workspace::create_next(&agent.agent.home)?,
-    };
-    let NewRun { id, dir, ownership } = run::create_run_dir(None, &workspace)?;
+    let (workspace, NewRun { id, dir, ownership, .. }) = create_replay_run(args, &agent)?;
     let files = ReplayFiles::prepare(original, &dir, &workspace, &agent.secrets)?;
     stdio::print_error_line(&files.beginning_note);
     let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;

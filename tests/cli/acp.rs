@@ -4,6 +4,7 @@ use super::DELTA;
 use super::mcp_serve::Client;
 use serde_json::{Value, json};
 use test_support::sandbox::Sandbox;
+use test_support::server::{Answer, ScriptedServer};
 use test_support::wait::{processes_in, until, until_line};
 
 const TOOLS: &str = "  - name: note\n    shell: echo noted >> notes; echo noted\n  \
@@ -252,11 +253,117 @@ fn c_29_7_what_cannot_be_done_is_an_error_with_its_reason() {
         ("session/load", json!({"sessionId": "../x", "cwd": work, "mcpServers": []})),
         ("session/prompt", json!({"sessionId": "nosuch", "prompt": text})),
         ("session/prompt", json!({"sessionId": editor.session, "prompt": []})),
-        ("session/prompt", json!({"sessionId": editor.session, "prompt": [{"type": "image"}]})),
+        (
+            "session/prompt",
+            json!({"sessionId": editor.session, "prompt": [{"type": "image", "data": "AAAA"}]}),
+        ),
     ] {
         let refused = editor.client.request(method, params.clone());
         assert_eq!(refused["error"]["code"], -32602, "{method} {params}: {refused}");
     }
     assert_eq!(editor.client.request("no/such", json!({}))["error"]["code"], -32601);
     editor.client.close().expect_code(0);
+}
+
+/// A stream with these pieces of an answer, which stays open after them, or ends.
+fn stream(pieces: &[&str], ends: bool) -> Answer {
+    let event = |piece: &&str| {
+        format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": piece}}]}))
+    };
+    let mut body: String = pieces.iter().map(event).collect();
+    if ends {
+        let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+        body.push_str(&format!("data: {end}\n\ndata: [DONE]\n\n"));
+        return Answer::event_stream(body);
+    }
+    let length = body.len();
+    Answer::event_stream(body).stall(length)
+}
+
+#[test]
+fn c_29_7_an_answer_appears_in_the_editor_before_it_is_complete() {
+    let answers = vec![stream(&["I ", "think"], false), stream(&["all ", "done"], true)];
+    let server = ScriptedServer::start(answers);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), "");
+    std::fs::create_dir_all(sandbox.path("work")).unwrap();
+    let mut editor = Editor::open(&sandbox, json!({}));
+    let id = editor.begin("go");
+    while editor.said().concat() != "I think" {
+        let update = editor.client.receive();
+        assert_eq!(update["method"], "session/update", "{update}");
+        editor.updates.push(update["params"]["update"].clone());
+    }
+    let params = json!({"sessionId": editor.session});
+    editor.client.send(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params}));
+    editor.expect_stop(id, "cancelled");
+    // What came piece by piece is not repeated as a whole.
+    editor.prompt("again");
+    assert_eq!(editor.said().concat(), "all done");
+    editor.client.close();
+}
+
+#[test]
+fn c_29_7_the_output_of_a_call_appears_in_the_editor_while_it_runs() {
+    let tools = "  - name: talk\n    shell: printf 'one\\n'; until [ -e go ]; do sleep 0.02; done; echo two\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: talk}]\n- say: done\n");
+    std::fs::create_dir_all(sandbox.path("work")).unwrap();
+    let mut editor = Editor::open(&sandbox, json!({}));
+    let id = editor.begin("go");
+    let output = |update: &Value| update["content"][0]["content"]["text"].clone();
+    loop {
+        let update = editor.client.receive()["params"]["update"].clone();
+        if output(&update) == "one\n" {
+            assert_eq!(update["sessionUpdate"], "tool_call_update");
+            break;
+        }
+    }
+    sandbox.write("work/go", "");
+    editor.expect_stop(id, "end_turn");
+    let last = editor.updates.iter().rfind(|update| update["status"] == "completed").unwrap();
+    assert_eq!(output(last), "one\ntwo\n");
+    editor.client.close();
+}
+
+#[test]
+fn c_29_7_a_secret_is_in_no_update_of_a_loaded_session() {
+    let tools = "  - name: repeat\n    shell: echo ${text}\n";
+    let turns = "- call: [{tool: ask_human, args: {prompt: 'Key?', input_type: password}}]\n\
+                 - {when: '(.+)', call: [{tool: repeat, args: {text: '${1}'}}]}\n- say: 'it is ${last}'\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    std::fs::create_dir_all(sandbox.path("work")).unwrap();
+    let mut editor = Editor::open(&sandbox, json!({}));
+    editor.prompt("go");
+    let session = editor.session.clone();
+    let answer = ["continue", session.as_str(), "-w", "work", "-m", "a-secret-key"];
+    sandbox.delta(answer).output().expect_code(0);
+    editor.client.notifications.clear();
+    let params = json!({"sessionId": session, "cwd": sandbox.path("work"), "mcpServers": []});
+    editor.client.request("session/load", params);
+    let updates = json!(editor.client.notifications).to_string();
+    assert!(!updates.contains("a-secret-key"), "{updates}");
+    assert!(updates.contains("it is [hidden]"), "{updates}");
+    editor.client.close();
+}
+
+#[test]
+fn c_29_7_an_image_in_a_prompt_reaches_the_model_and_a_loaded_session() {
+    let server = ScriptedServer::start(vec![Answer::text("a dot")]);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), "");
+    std::fs::create_dir_all(sandbox.path("work")).unwrap();
+    let mut editor = Editor::open(&sandbox, json!({}));
+    // A PNG of one pixel.
+    let data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let image = json!({"type": "image", "mimeType": "image/png", "data": data});
+    let prompt = json!([{"type": "text", "text": "What is this?"}, image]);
+    let params = json!({"sessionId": editor.session, "prompt": prompt});
+    let id = editor.client.begin("session/prompt", params);
+    editor.expect_stop(id, "end_turn");
+    assert!(server.requests()[0].body.to_string().contains(data));
+    editor.client.notifications.clear();
+    let params =
+        json!({"sessionId": editor.session, "cwd": sandbox.path("work"), "mcpServers": []});
+    editor.client.request("session/load", params);
+    let shown = editor.client.notifications.iter().map(|one| &one["params"]["update"]["content"]);
+    assert!(shown.into_iter().any(|content| *content == image));
+    editor.client.close();
 }

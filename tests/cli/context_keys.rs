@@ -74,7 +74,7 @@ fn c_8_4_conditions_and_caches_are_checked() {
             "6:76 `iteration` must be a whole number from 1 to 4294967295",
             "7:39 a condition has no `when` (write `when: task_contains`)",
             "8:32 a condition must be a mapping (`key: value`), not a string",
-            "9:27 unknown key `cache` in a `file` source (known here: `type`, `id`, `path`, `on_missing`, `max_tokens`, `condition`)",
+            "9:27 unknown key `cache` in a `file` source (known here: `type`, `id`, `heading`, `path`, `on_missing`, `max_tokens`, `condition`)",
             "13:50 not a file pattern: Pattern syntax error near position 6: wildcards are either regular `*` or recursive `**`",
             "13:61 not a file pattern: Pattern syntax error near position 0: invalid range pattern",
             "14:78 a cache `file_hash` has no `invalidate_on` (write `invalidate_on: [\"src/**/*.py\"]`)",
@@ -104,7 +104,7 @@ fn c_8_4_pipelines_are_checked() {
             "5:78 a stage has no `generator` (write `generator: [PROGRAM, ARG]`)",
             "6:71 `timeout_ms` must be a whole number from 1 to 4294967295",
             "6:74 unknown key `on_missing` in a stage (known here: `id`, `generator`, `output`, `timeout_ms`, `pass_env`)",
-            "6:94 unknown key `output_path` in a `pipeline` source (known here: `type`, `id`, `stages`, `on_missing`, `max_tokens`, `condition`, `cache`)",
+            "6:94 unknown key `output_path` in a `pipeline` source (known here: `type`, `id`, `heading`, `stages`, `on_missing`, `max_tokens`, `condition`, `cache`)",
         ]
     );
 }

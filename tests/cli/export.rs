@@ -357,6 +357,7 @@ fn c_19_5_a_trajectory_has_every_step() {
     let expected = json!({
         "schema_version": "ATIF-v1.7",
         "session_id": "r",
+        "trajectory_id": "r",
         "agent": {"name": "test-agent", "version": env!("CARGO_PKG_VERSION"), "model_name": "test-model",
             "tool_definitions": null, "extra": {"engine": "delta"}},
         "steps": [

@@ -144,7 +144,7 @@ fn c_16_5_a_run_that_is_at_work_is_forked_and_not_disturbed() {
 
 #[test]
 fn c_16_5_records_that_refer_to_each_other_stay_whole() {
-    let tools = "  - name: big\n    shell: head -c 70000 /dev/zero | tr '\\\\0' x; echo ${n}\n    max_output_bytes: 100000\n";
+    let tools = "  - name: big\n    shell: head -c 70000 /dev/zero | tr '\\0' x; echo ${n}\n    max_output_bytes: 100000\n";
     let mut left = 9;
     let server = ScriptedServer::start(move |_: &RecordedRequest| {
         left -= 1;

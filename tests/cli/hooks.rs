@@ -139,7 +139,7 @@ fn c_15_3_a_hook_gets_a_key_only_by_name() {
 #[test]
 fn c_9_2_large_values_are_cut_in_the_environment_and_whole_on_standard_input() {
     let keep = "cat > input; printf %s \"$TOOL_RESULT\" > cut";
-    let tools = "  - name: t\n    shell: |-\n      head -c 200001 /dev/zero | sed 's/\\x0/ä/g'; printf 'a\\000b'; : ${text}\n    max_output_bytes: 1000000\n";
+    let tools = "  - name: t\n    shell: |-\n      head -c 200001 /dev/zero | sed 's/\\x0/ä/g'; printf 'acb'; : ${text}\n    max_output_bytes: 1000000\n";
     let sandbox = hooked(tools, TURNS, &[("post_tool_execution", keep)]);
     sandbox.run("go", &[]).expect_code(0);
     let whole = sandbox.observations().remove(0);
@@ -149,12 +149,14 @@ fn c_9_2_large_values_are_cut_in_the_environment_and_whole_on_standard_input() {
     let record = record(&sandbox, 0);
     let file = record["stdin"]["file"].as_str().unwrap();
     assert_eq!(sandbox.read(&format!("work/.delta/r/io/hooks/{file}")), sandbox.read("work/input"));
-    // A NUL would keep the hook from starting.
+    // A NUL would keep the hook from starting; it is not in the observation.
     let tools = "  - name: t\n    shell: printf 'a\\000b'; true ${text}\n";
     let sandbox = hooked(tools, TURNS, &[("post_tool_execution", keep)]);
     sandbox.run("go", &[]).expect_code(0);
-    assert_eq!(sandbox.read("work/cut"), "a\u{fffd}b");
-    assert_eq!(given(&sandbox, "input")["result"], "a\0b");
+    let seen = sandbox.observations().remove(0);
+    assert!(seen.starts_with("[binary output: 3 bytes, "), "{seen}");
+    assert_eq!(sandbox.read("work/cut"), seen);
+    assert_eq!(given(&sandbox, "input")["result"], seen);
 }
 
 #[test]

@@ -268,6 +268,8 @@ fn c_29_5_runs_end_with_the_client_unless_they_keep_going() {
         client.close().expect_code(0);
         until_idle(&sandbox);
         let run = run_ids(&sandbox).pop().unwrap();
+        let line = format!("Interrupted run {run}. Continue with: delta continue --run-id {run}");
+        assert!(sandbox.read("server.err").contains(&line), "{}", sandbox.read("server.err"));
         assert_eq!(events_of(&sandbox, &run, "ENGINE_END")[0]["status"], "INTERRUPTED");
         sandbox.write("work/go", "");
         let mut next = Client::legacy(&sandbox, json!({}), &[]);
@@ -281,6 +283,7 @@ fn c_29_5_runs_end_with_the_client_unless_they_keep_going() {
     until_line(&sandbox.path("work/held"));
     client.close().expect_code(0);
     let run = run_ids(&sandbox).pop().unwrap();
+    assert_eq!(sandbox.read("server.err"), format!("Run {run} keeps working.\n"));
     let mut next = Client::legacy(&sandbox, json!({}), &["--keep-going"]);
     let working = next.call("test-agent_wait", json!({"run_id": run, "wait_ms": 0}));
     assert_eq!(working["structuredContent"]["status"], "RUNNING", "{working}");

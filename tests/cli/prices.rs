@@ -202,6 +202,39 @@ fn c_23_3_ensure_needs_no_file_for_a_run_that_has_prices() {
 }
 
 #[test]
+fn c_23_3_ensure_needs_no_file_for_a_run_with_a_limit() {
+    let server = ScriptedServer::start(vec![Answer::call("die", json!({})), detailed_answer()]);
+    let sandbox = Sandbox::new(DELTA);
+    let tools = "  - {name: die, shell: 'kill -9 $PPID; sleep 10'}\n";
+    let llm = "model: m\n  stream: false\n  base_url: ";
+    sandbox.agent(&format!("{llm}{}\nlimits: {{max_cost: 100000}}", server.url()), tools);
+    // Without prices no run begins.
+    let ensure = ["--ensure", "--format", "json"];
+    let refused = sandbox.run("hi", &ensure).expect_code(126);
+    assert!(
+        refused.stderr.contains("`max_cost` needs to know what a call costs"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!sandbox.path("work").exists());
+    assert_eq!(run_priced(&sandbox, &["--ensure"]).code, -1);
+    let ran = sandbox.run("hi", &ensure).expect_code(0).json();
+    assert_eq!(
+        ran["metrics"]["usage"]["total_cost_usd"].as_f64().map(|cost| cost > 1.0),
+        Some(true)
+    );
+    // The stored result needs no price, and costs no request.
+    let stored = sandbox.run("hi", &ensure).expect_code(0).json();
+    assert_eq!(stored["metrics"]["usage"], ran["metrics"]["usage"]);
+    assert_eq!(server.requests().len(), 2);
+    // A run that recorded none does not continue without one.
+    sandbox.write("work/.delta/r/journal.jsonl", "");
+    let refused = sandbox.run("hi", &ensure).expect_code(126);
+    assert!(refused.stderr.contains("`max_cost` requires the price of m"), "{}", refused.stderr);
+    sandbox.unverified("its journal was emptied");
+}
+
+#[test]
 fn c_23_3_a_limit_holds_with_the_prices_of_the_file() {
     // The request alone could cost more.
     let (server, sandbox) = asks_once("\nlimits: {max_cost: 9}");

@@ -463,3 +463,19 @@ fn c_11_1_a_word_too_many_gets_a_tip() {
     let wanted = "invalid value '0' for '--max-iterations <N>': expected a whole number from 1 to 4294967295\n";
     assert!(ran.stderr.contains(wanted), "{}", ran.stderr);
 }
+
+#[test]
+fn c_23_5_a_script_of_the_command_line_is_found_from_any_directory() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent("model: m", "");
+    sandbox.write("plays.yaml", "turns:\n  - say: one\n  - say: two\n");
+    sandbox.run("go", &["--model", "script:plays.yaml"]).expect_code(0);
+    let elsewhere = sandbox.delta(["continue", "r", "-m", "more", "--format", "raw"]);
+    let ran = elsewhere.cwd(sandbox.path("work")).output().expect_code(0);
+    assert_eq!(ran.stdout, "two\n");
+    assert!(!ran.stderr.contains("the last process called"), "{}", ran.stderr);
+    let option = format!("script:{}", sandbox.path("plays.yaml").display());
+    for start in sandbox.events("ENGINE_START") {
+        assert_eq!(start["config"]["llm"]["option"], option);
+    }
+}

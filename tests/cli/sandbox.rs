@@ -12,6 +12,16 @@ const TOOLS: &str = "  - {name: sh, description: Runs a script., shell: 'sh -c $
 
 /// An agent in the sandbox `setting`, whose LLM makes these calls; `None` if this machine has no namespaces.
 fn agent(setting: &str, calls: &[(&str, &str)]) -> Option<Sandbox> {
+    let sandbox = declared_agent(setting, calls);
+    let check = sandbox.delta(["sandbox", "check", "--agent", "agent", "-w", "work"]).output();
+    if check.stdout.contains("no namespaces") || check.stderr.contains("namespaces") {
+        println!("not tested: {}{}", check.stdout, check.stderr);
+        return None;
+    }
+    Some(sandbox)
+}
+
+fn declared_agent(setting: &str, calls: &[(&str, &str)]) -> Sandbox {
     let turns: String = calls
         .iter()
         .map(|(tool, script)| {
@@ -22,12 +32,7 @@ fn agent(setting: &str, calls: &[(&str, &str)]) -> Option<Sandbox> {
     let yaml = sandbox.read("agent/agent.yaml");
     sandbox.write("agent/agent.yaml", format!("{setting}\n{yaml}"));
     std::fs::create_dir_all(sandbox.path("work")).unwrap();
-    let check = sandbox.delta(["sandbox", "check", "--agent", "agent", "-w", "work"]).output();
-    if check.stdout.contains("no namespaces") || check.stderr.contains("namespaces") {
-        println!("not tested: {}{}", check.stdout, check.stderr);
-        return None;
-    }
-    Some(sandbox)
+    sandbox
 }
 
 fn started(sandbox: &Sandbox) -> Value {
@@ -132,4 +137,159 @@ fn c_22_4_a_mistake_of_the_operator_starts_nothing() {
     let ran = sandbox.run("go", &["--sandbox-without", "nett"]).expect_code(2);
     assert!(ran.stderr.contains("`nett` is not a guarantee"), "{}", ran.stderr);
     assert!(!sandbox.path("work/.delta/r").exists());
+}
+
+/// Whether this machine has sockets that Landlock cannot close is not what is tested.
+const WITHOUT_SOCKETS: [&str; 2] = ["--sandbox-without", "sockets"];
+
+#[test]
+fn c_22_4_an_agent_in_a_sandbox_runs_where_namespaces_are_refused() {
+    let script = "echo a > in; echo b > ../outside; cat in";
+    let calls = [("sh", script)];
+    let sandbox = declared_agent("sandbox: workspace", &calls).without_namespaces();
+    let Some(sandbox) = sandbox else { return };
+    expect_done(sandbox.run("go", &WITHOUT_SOCKETS));
+    let observation = &sandbox.observations()[0];
+    assert!(observation.starts_with("a\n") && !sandbox.path("outside").exists(), "{observation}");
+    let profile = &started(&sandbox)["profiles"]["p1"];
+    assert_eq!((&profile["by"], &profile["watched"]), (&json!("landlock"), &json!(["journal"])));
+    assert!(!profile["holds"].as_array().unwrap().contains(&json!("journal")), "{profile}");
+    let check = ["sandbox", "check", "--agent", "agent", "-w", "work"];
+    let checked = sandbox.delta(check).args(WITHOUT_SOCKETS).output().expect_code(0);
+    let line = "\n  watched: journal (the run ends at a change)\n";
+    assert!(checked.stdout.contains(line), "{}", checked.stdout);
+}
+
+#[test]
+fn c_22_4_a_run_ends_when_a_tool_changes_its_journal() {
+    let ends = |attack: &str, reason: &str, is_cut_back: bool| {
+        let calls = [("sh", attack), ("sh", "touch started")];
+        let sandbox = declared_agent("sandbox: workspace", &calls).without_namespaces();
+        let Some(sandbox) = sandbox else { return };
+        sandbox.unverified("a tool changes the journal");
+        let ran = sandbox.run("go", &WITHOUT_SOCKETS).expect_code(1);
+        let expected = format!("journal.jsonl: another process has changed it: {reason}");
+        assert!(ran.stderr.contains(&expected), "{attack}: {}", ran.stderr);
+        assert!(!sandbox.path("work/started").exists(), "{attack}");
+        if is_cut_back {
+            sandbox
+                .delta(["continue", "r", "-w", "work"])
+                .args(WITHOUT_SOCKETS)
+                .output()
+                .expect_code(0);
+            assert!(!sandbox.read("work/.delta/r/journal.jsonl").contains("\n{\"forged"));
+        }
+    };
+    let journal = ".delta/r/journal.jsonl";
+    ends(&format!("echo '{{\"forged\": 1}}' >> {journal}"), "it has ", true);
+    ends(&format!("sed -i 's/go/no/' {journal}"), "it is another file now", false);
+    ends(&format!("printf x | dd of={journal} conv=notrunc"), "it has the same length", false);
+    ends(&format!("mv {journal} .delta/r/old"), "it cannot be opened now", false);
+    ends("mv .delta .other", "it cannot be opened now", false);
+    ends(&format!(": > {journal}"), "it has 0 bytes", false);
+}
+
+#[test]
+fn c_22_4_a_change_that_leaves_the_journal_as_it_is_ends_no_run() {
+    let script = "chmod 640 .delta/r/journal.jsonl && touch .delta/r/journal.jsonl && echo ok";
+    let calls = [("sh", script)];
+    let sandbox = declared_agent("sandbox: workspace", &calls).without_namespaces();
+    let Some(sandbox) = sandbox else { return };
+    expect_done(sandbox.run("go", &WITHOUT_SOCKETS));
+    assert_eq!(sandbox.observations()[0], "ok\n");
+}
+
+#[test]
+fn c_22_4_what_git_follows_cannot_be_changed_and_is_named_when_it_appears() {
+    let script = "for dir in .git .git/modules/m .git/worktrees/w; do echo x >> $dir/config; \
+                  echo x >> $dir/commondir; mv $dir $dir.old; done; echo . > .git/commondir";
+    let calls = [("sh", script), ("sh", "rm .git/commondir && echo gone")];
+    let Some(sandbox) = agent("sandbox: workspace", &calls) else { return };
+    for dir in [".git", ".git/modules/m", ".git/worktrees/w"] {
+        for name in ["HEAD", "config"] {
+            sandbox.write(&format!("work/{dir}/{name}"), "[core]\n");
+        }
+    }
+    sandbox.write("work/.git/worktrees/w/commondir", "../..\n");
+    let ran = sandbox.run("go", &[]).expect_code(0);
+    for dir in [".git", ".git/modules/m", ".git/worktrees/w"] {
+        assert_eq!(sandbox.read(&format!("work/{dir}/config")), "[core]\n");
+    }
+    assert_eq!(sandbox.read("work/.git/worktrees/w/commondir"), "../..\n");
+    let observations = sandbox.observations();
+    let hint = format!(
+        "[sandbox: {} must not be created; remove it]",
+        sandbox.path("work/.git/commondir").display()
+    );
+    assert!(observations[0].ends_with(&hint), "{}", observations[0]);
+    assert_eq!(observations[1], "gone\n");
+    assert!(ran.stderr.contains("/.git/commondir, which git follows"), "{}", ran.stderr);
+}
+
+/// The agent on a machine that refuses system calls, by numbers and errors of x86-64, or that has Landlock domains.
+fn agent_with_refused_calls(filters: &str, calls: &[(&str, &str)]) -> Sandbox {
+    let sandbox = declared_agent("sandbox: workspace", calls);
+    sandbox.write("bin/refuse.py", include_str!("security/refused_system_calls.py"));
+    let launcher = format!("python3 {} {filters} --", sandbox.path("bin/refuse.py").display());
+    sandbox.started_by(&launcher)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn c_22_4_a_filter_of_system_calls_leaves_the_grade_below_or_an_error() {
+    // Containers refuse these with EPERM or, if they do not know them, with ENOSYS.
+    for (name, number) in
+        [("unshare", 272), ("mount", 165), ("open_tree", 428), ("mount_setattr", 442)]
+    {
+        for error in [libc::EPERM, libc::ENOSYS] {
+            let calls = [("sh", "echo a > in; echo b > ../outside; cat in")];
+            let sandbox = agent_with_refused_calls(&format!("{number}:{error}"), &calls);
+            let ran = sandbox.run("go", &WITHOUT_SOCKETS).expect_code(0);
+            assert_eq!(started(&sandbox)["profiles"]["p1"]["by"], "landlock", "{name}: {ran:?}");
+            assert!(sandbox.path("work/in").exists() && !sandbox.path("outside").exists());
+        }
+    }
+}
+
+#[test]
+fn c_22_4_a_landlock_domain_too_many_is_an_error() {
+    for layers in [15, 16] {
+        let calls = [("sh", "touch in; touch ../outside")];
+        let sandbox = agent_with_refused_calls(&format!("layers:{layers}"), &calls);
+        if sandbox.delta(["--version"]).output().code != 0 {
+            return println!("not tested: this kernel has no Landlock that controls signals");
+        }
+        let ran = sandbox.run("go", &WITHOUT_SOCKETS);
+        let is_error = ran.stderr.contains("16 Landlock domains are around this process");
+        let is_in = sandbox.path("work/in").exists();
+        assert_eq!(ran.code, if layers == 16 { 126 } else { 0 }, "{layers}: {}", ran.stderr);
+        assert_eq!((is_error, is_in), (layers == 16, layers != 16), "{}", ran.stderr);
+        assert!(!sandbox.path("outside").exists());
+    }
+}
+
+#[test]
+fn c_22_4_a_workspace_in_the_home_directory_is_not_a_copy() {
+    let script = "echo a > ~/ws/in && echo b > ~/copied && cat ~/copied ~/.ssh/id";
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", script)]) else { return };
+    sandbox.write("home/ws/.keep", "");
+    sandbox.write("home/.ssh/id", "the key");
+    let ran = sandbox.delta(["run", "--agent", "agent", "-w", "home/ws", "-m", "go"]).output();
+    let ran = ran.expect_code(0);
+    assert_eq!(sandbox.read("home/ws/in"), "a\n", "{}", ran.stderr);
+    assert!(!sandbox.path("home/copied").exists() && !ran.stderr.contains("the key"));
+}
+
+#[test]
+fn c_22_4_an_agent_in_its_workspace_cannot_change_itself() {
+    let script = "echo x >> agent/agent.yaml; echo x > agent/new; mv agent other; rm -r agent; \
+                  mkdir -p agent/sub; echo a > in";
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", script)]) else { return };
+    std::fs::rename(sandbox.path("agent"), sandbox.path("work/agent")).unwrap();
+    let yaml = sandbox.read("work/agent/agent.yaml");
+    let run = ["run", "--agent", "work/agent", "-w", "work", "-m", "go"];
+    sandbox.delta(run).output().expect_code(0);
+    assert_eq!(sandbox.read("work/in"), "a\n");
+    assert_eq!(sandbox.read("work/agent/agent.yaml"), yaml);
+    assert!(!sandbox.path("work/agent/new").exists() && !sandbox.path("work/other").exists());
 }

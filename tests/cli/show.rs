@@ -39,7 +39,7 @@ fn c_11_1_show_gives_a_calm_account() {
 #[test]
 fn c_5_2_show_prints_the_exact_request_however_it_is_recorded() {
     // Large results make requests of more than 256 KiB, which are recorded by reference to the one before.
-    let tools = "  - name: big\n    shell: head -c 60000 /dev/zero | tr '\\\\0' x; echo ${n}\n    max_output_bytes: 100000\n";
+    let tools = "  - name: big\n    shell: head -c 60000 /dev/zero | tr '\\0' x; echo ${n}\n    max_output_bytes: 100000\n";
     let mut left = 12;
     let server = ScriptedServer::start(move |_: &RecordedRequest| {
         left -= 1;

@@ -155,3 +155,44 @@ fn c_32_8_a_tool_that_leaves_processes_running_cannot_be_staged() {
     let refused = sandbox.run("go", &[]).expect_code(126);
     assert!(refused.stderr.contains("a tool with `stage` cannot leave processes running"));
 }
+
+#[test]
+fn c_32_8_a_staged_tool_is_not_parallel_and_its_calls_run_alone() {
+    let sandbox = sandbox_with(", parallel: true", &["true"]);
+    let refused = sandbox.run("go", &[]).expect_code(126);
+    let reason = "a tool with `stage` cannot be `parallel`";
+    assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+    assert!(refused.stderr.contains("leave out `parallel`"), "{}", refused.stderr);
+
+    let tools = tools("") + "  - {name: show, shell: cat f, parallel: true}\n";
+    let change = json!({"tool": "do", "args": {"script": "echo two >> f"}});
+    let show = json!({"tool": "show", "args": {}});
+    let turns =
+        format!("- calls: {}\n- say: done\n", json!([show, show, change, show, change, show]));
+    let sandbox = Sandbox::scripted(DELTA, &tools, &turns);
+    sandbox.write("work/f", "one\n");
+    let ran = sandbox.run("go", &[]);
+    if ran.code == 126 {
+        return;
+    }
+    ran.expect_code(101);
+    assert_eq!(sandbox.observations(), ["one\n", "one\n"]);
+    assert_eq!(sandbox.events("ACTION_REQUEST").len(), 3);
+    decide(&sandbox, "yes").expect_code(101);
+    decide(&sandbox, "no").expect_code(0);
+    let seen = sandbox.observations();
+    assert_eq!((&*seen[3], &*seen[5]), ("one\ntwo\n", "one\ntwo\n"));
+    assert!(seen[4].starts_with("Denied by the operator"), "{seen:?}");
+    sandbox.verify();
+}
+
+#[test]
+fn c_32_8_a_denied_call_does_not_end_the_run() {
+    let Some(sandbox) = waiting(", ends_run: true", "echo two >> f; echo result") else { return };
+    assert_eq!(decide(&sandbox, "no").expect_code(0).stdout, "done\n");
+    let Some(sandbox) = waiting(", ends_run: true", "echo two >> f; echo result") else { return };
+    let ran = decide(&sandbox, "yes").expect_code(0);
+    assert_eq!(ran.stdout, "result\n");
+    assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
+    sandbox.verify();
+}

@@ -139,13 +139,13 @@ fn c_18_1_outputs_of_any_size_and_kind_are_in_the_page_or_named_there() {
     );
     assert_eq!(data["runs"][0]["texts"], json!([]), "no requests");
     let seen = calls[1]["result"]["seen"]["text"].as_str().unwrap();
-    assert!(seen.starts_with("a\u{fffd}"), "{seen:?}");
+    assert!(seen.starts_with("[binary output: 4 bytes, "), "{seen:?}");
     assert!(sandbox.path("r.html").metadata().unwrap().len() < 600_000);
 }
 
 #[test]
 fn c_18_2_every_request_stands_there_byte_for_byte_and_each_message_once() {
-    let tools = "  - name: big\n    shell: head -c 60000 /dev/zero | tr '\\\\0' x; echo ${n}\n    max_output_bytes: 100000\n";
+    let tools = "  - name: big\n    shell: head -c 60000 /dev/zero | tr '\\0' x; echo ${n}\n    max_output_bytes: 100000\n";
     let mut left = 9;
     let server = ScriptedServer::start(move |_: &RecordedRequest| {
         left -= 1;

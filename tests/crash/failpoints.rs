@@ -84,6 +84,10 @@ enum Victim {
     Keeping,
     /// The first of an agent whose tool prints images.
     Picturing,
+    /// The first of an agent whose tools are parallel.
+    Parallel,
+    /// The same with hooks.
+    ParallelHooked,
     /// The second, which is given the answer.
     Continue,
 }
@@ -95,17 +99,17 @@ fn before(victim: Victim) -> (Sandbox, Delta) {
         Victim::Limited => limited(),
         Victim::Keeping => keeping(),
         Victim::Picturing => picturing(),
+        Victim::Parallel => parallel(),
+        Victim::ParallelHooked => parallel_hooked(),
         Victim::Run | Victim::Continue => sandbox(),
     };
     let command = match victim {
-        Victim::Run | Victim::Hooked | Victim::Limited | Victim::Keeping | Victim::Picturing => {
-            sandbox.run_command("go", &["--format", "jsonl"])
-        }
         Victim::Continue => {
             sandbox.run("go", &[]).expect_code(101);
             sandbox.write(RESPONSE, "yes\n");
             sandbox.delta(["continue", "--run-id", "r", "-w", "work", "--format", "jsonl"])
         }
+        _ => sandbox.run_command("go", &["--format", "jsonl"]),
     };
     (sandbox, command)
 }
@@ -162,6 +166,7 @@ fn sweep(mode: &str, victim: Victim) {
             Victim::Limited => check_budget(&sandbox),
             Victim::Keeping => check_snapshots(&sandbox),
             Victim::Picturing => check_images(&sandbox),
+            Victim::Parallel | Victim::ParallelHooked => check_parallel(&sandbox),
             Victim::Run | Victim::Continue => {}
         }
         check_files(&sandbox, &acknowledged(&ran));
@@ -172,6 +177,8 @@ fn sweep(mode: &str, victim: Victim) {
         Victim::Limited => "run with limits",
         Victim::Keeping => "run with snapshots",
         Victim::Picturing => "run with images",
+        Victim::Parallel => "run of parallel tools",
+        Victim::ParallelHooked => "run of parallel tools with hooks",
         Victim::Continue => "continue",
     };
     println!("{mode} in {name}: {count} operations");
@@ -346,6 +353,14 @@ fn c_16_1_no_snapshot_is_half_there_wherever_the_engine_dies() {
 fn c_23_6_an_image_is_there_before_the_event_that_names_it() {
     sweep("abort", Victim::Picturing);
     sweep("enospc", Victim::Picturing);
+}
+
+#[test]
+fn c_28_9_the_engine_may_die_around_parallel_calls() {
+    for mode in ["abort", "torn", "enospc", "eio"] {
+        sweep(mode, Victim::Parallel);
+    }
+    sweep("abort", Victim::ParallelHooked);
 }
 
 #[test]

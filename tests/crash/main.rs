@@ -45,6 +45,16 @@ const TURNS: &str = "\
 - say: done twice
 ";
 
+/// The same effects, three calls at the same time.
+const PARALLEL_TURNS: &str = "\
+- say: first
+  call: [{tool: note, args: {text: a}}, {tool: fail, args: {text: b}}, {tool: note, args: {text: c}}]
+- call: [{tool: ask_human, args: {prompt: Really?}}, {tool: note, args: {text: d}}, {tool: note, args: {text: e}}]
+- say: done once
+- call: [{tool: note, args: {text: f}}]
+- say: done twice
+";
+
 /// What the ledger holds at the end.
 const NOTES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
@@ -75,6 +85,46 @@ fn check_hooks(sandbox: &Sandbox) {
     };
     for hook in ["on_iteration_start", "on_iteration_end"] {
         assert_eq!(times(hook), [1, 2, 3, 4, 5, 6], "{hook}");
+    }
+}
+
+/// An agent whose tools are parallel.
+fn parallel() -> Sandbox {
+    let tools = TOOLS.replace("    shell:", "    parallel: true\n    shell:");
+    Sandbox::scripted(DELTA, &tools, PARALLEL_TURNS)
+}
+
+/// The same with a gate before each tool and a filter after it.
+fn parallel_hooked() -> Sandbox {
+    let sandbox = parallel();
+    let moments = ["pre_tool_execution", "post_tool_execution"];
+    let hooks: String =
+        moments.iter().map(|name| format!("{name}: {{command: ['true']}}\n")).collect();
+    sandbox.write("agent/hooks.yaml", hooks);
+    sandbox
+}
+
+/// Checks what must hold of a finished run of parallel tools: three calls were requested together, and the results of an
+/// answer are in the order of its calls.
+fn check_parallel(sandbox: &Sandbox) {
+    let mut gates = 0;
+    let mut calls: Vec<Value> = Vec::new();
+    for event in sandbox.journal() {
+        match event["type"].as_str().unwrap() {
+            "THOUGHT" => {
+                let ids = event["tool_calls"].as_array().unwrap().iter();
+                calls = ids.map(|call| call["id"].clone()).rev().collect();
+                gates = 0;
+            }
+            "HOOK_EXECUTION" => gates += usize::from(event["hook"] == "pre_tool_execution"),
+            "ACTION_REQUEST" if sandbox.path("agent/hooks.yaml").exists() => {
+                let starts = usize::from(event["argv"].is_array());
+                assert!(gates >= starts, "a tool went round its gate");
+                gates -= starts;
+            }
+            "ACTION_RESULT" => assert_eq!(calls.pop().as_ref(), Some(&event["call_id"])),
+            _ => {}
+        }
     }
 }
 
@@ -186,6 +236,13 @@ fn c_13_3_a_journal_cut_anywhere_goes_on_to_the_same_end() {
 fn c_9_6_a_journal_with_hooks_cut_anywhere_goes_on_to_the_same_end() {
     let line_end = |journal: &[u8], cut: usize| journal[cut - 1] == b'\n';
     cut_anywhere(hooked, line_end, check_hooks);
+}
+
+#[test]
+fn c_28_9_a_journal_of_parallel_calls_cut_anywhere_goes_on_to_the_same_end() {
+    let line_end = |journal: &[u8], cut: usize| journal[cut - 1] == b'\n';
+    cut_anywhere(parallel, line_end, check_parallel);
+    cut_anywhere(parallel_hooked, line_end, check_parallel);
 }
 
 /// The operator's key for seals.

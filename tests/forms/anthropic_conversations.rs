@@ -162,6 +162,7 @@ fn apply(
                 invocation: None,
                 script_turn: None,
                 discarded_usage: Vec::new(),
+                throttled_ms: 0,
             };
             *ids = conversation.push_thought(&thought);
             // Ids and names that no endpoint accepts back are replaced, and then the parts are not those of the answer.

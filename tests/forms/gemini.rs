@@ -64,7 +64,7 @@ fn c_23_1_streamed_or_whole_a_run_is_the_same() {
         assert_eq!(ran.output().expect_code(0).stdout, "the end\n");
         no_violations(&server);
         for request in server.requests() {
-            assert_eq!(request.target, format!("POST /v1/models/test-model:{method}{query}"));
+            assert_eq!(request.target, format!("POST /v1beta/models/test-model:{method}{query}"));
             assert_eq!(request.header("x-goog-api-key"), Some("k-1"));
             assert_eq!(request.header("authorization"), None);
             let expected = json!({"thinkingConfig": {"thinkingLevel": "low"}, "temperature": 0.5, "maxOutputTokens": 4000});
@@ -302,7 +302,7 @@ fn c_7_3_what_another_try_would_not_change_fails_the_run_at_once() {
         (
             error(404, "models/x is not found", json!([])),
             "models/x is not found",
-            "api_version: v1beta",
+            "`delta models` lists the names",
         ),
         (
             Answer::text("x").finish_reason(Some("CONTINUATION")),

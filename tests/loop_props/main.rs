@@ -9,7 +9,7 @@ use delta_base::time::Timestamp;
 use delta_llm::llm::{ToolCall, Usage};
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::{
-    ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, ForkFiles, ForkOrigin,
+    ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, ForkFiles, ForkOrigin, HookEnd,
     HumanQuestion, InputType, Payload, ProcessInfo, RunConfig, RunFork, RunStatus, StageApply,
     Thought, WorkspaceSnapshot,
 };
@@ -167,6 +167,16 @@ impl Simulated {
                 self.request(call, Some(vec!["true".to_owned()]));
                 self.result(call, "ran", None);
             }
+            // Up to three calls at the same time.
+            "parallel" => {
+                let others = self.state.queued_after(call);
+                let others = others.take_while(|call| call.tool == "parallel").take(2).cloned();
+                let batch: Vec<PendingCall> = [call.clone()].into_iter().chain(others).collect();
+                for call in &batch {
+                    self.request(call, Some(vec!["true".to_owned()]));
+                }
+                batch.iter().for_each(|call| self.result(call, "ran", None));
+            }
             "approved" => {
                 let asked = self.state.asked_approval(&call.id);
                 if asked.is_none_or(|asked| asked.decision.is_none()) {
@@ -243,6 +253,7 @@ fn thought() -> Thought {
         left_out: 0,
         script_turn: None,
         discarded_usage: Vec::new(),
+        throttled_ms: 0,
     }
 }
 
@@ -256,7 +267,7 @@ fn call() -> impl Strategy<Value = ToolCall> {
         Just("../x"),
         Just("a\nb")
     ];
-    let tool = prop_oneof![3 => Just("run"), 1 => Just("finish"), 1 => Just("ask_human"), 1 => Just("approved"), 1 => Just("../no such"), 1 => Just("")];
+    let tool = prop_oneof![3 => Just("run"), 3 => Just("parallel"), 1 => Just("finish"), 1 => Just("ask_human"), 1 => Just("approved"), 1 => Just("../no such"), 1 => Just("")];
     let arguments = prop_oneof![
         Just("{}"),
         Just("{\"x\": 1}"),
@@ -293,6 +304,33 @@ fn same(one: &RunState, other: &RunState) {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn c_28_9_results_are_in_the_order_of_their_calls(script in script()) {
+        let mut whole = Simulated::new();
+        whole.finish(&script);
+        for length in 1..=whole.events.len() {
+            let mut run = Simulated::of(&whole.events[..length]);
+            run.start(2);
+            if run.state.conversation.task().is_empty() {
+                continue;
+            }
+            run.finish(&script);
+            let mut state = RunState::default();
+            let mut last = None;
+            for event in &run.events {
+                state.apply(event);
+                let Payload::ActionResult(result) = &event.payload else { continue };
+                let index = state.call(&result.call_id).map(|call| call.index);
+                // `finish` comes last.
+                if result.tool_name != "finish" {
+                    let call = Some((result.iteration, index));
+                    prop_assert!(call > last, "{:?}", run.events);
+                    last = call;
+                }
+            }
+        }
+    }
 
     #[test]
     fn c_13_4_a_run_taken_up_after_any_event_ends_alike_and_begins_nothing_twice(script in script()) {
@@ -443,10 +481,14 @@ fn payload() -> impl Strategy<Value = Payload> {
                 error_details: ErrorDetails { kind, hint, status, ..ErrorDetails::default() },
             }
         ),
-        (any::<u32>(), text(), prop::option::of(any::<i32>()), any::<bool>()).prop_map(
-            |(iteration, hook, exit_code, changed)| Payload::HookExecution {
+        (any::<u32>(), text(), prop::option::of(any::<i32>()), any::<[bool; 3]>()).prop_map(
+            |(iteration, hook, exit_code, [changed, ends, fails])| Payload::HookExecution {
                 iteration,
                 record: hook.clone(),
+                end: ends.then(|| {
+                    let status = if fails { RunStatus::Failed } else { RunStatus::Completed };
+                    Box::new(HookEnd { status, result: hook.clone().into() })
+                }),
                 hook,
                 exit_code,
                 changed,

@@ -120,3 +120,50 @@ fn c_30_4_a_server_gets_the_listed_variables_and_no_others() {
         assert!(!has(name), "{name} was passed on");
     }
 }
+
+#[test]
+fn c_30_17_arguments_are_checked_and_names_of_the_llm_known() {
+    let server = Server::locked("", "", "");
+    let starts = server.noted("starts").len();
+    let ran = server.call(&["s", "echo", "--arg", "text=5", "--arg", "times=x"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
+    for expected in ["schema of `echo`", "/text: must be a string, not 5", "/times: must be"] {
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    }
+    assert_eq!(server.call(&["s", "s__echo"]).code, 2);
+    assert_eq!(server.noted("starts").len(), starts, "nothing was started");
+    for (name, expected) in [("odd", "odd.name\n"), ("odd.name", "odd.name\n"), ("s__count", "1\n")]
+    {
+        assert_eq!(server.call(&["s", name]).stdout, expected, "{name}");
+    }
+    assert_eq!(server.noted("calls"), ["odd.name", "odd.name", "count"]);
+    assert_eq!(server.call(&["s", "s__odd.name"]).code, 6, "it has another name");
+}
+
+#[test]
+fn c_30_17_the_servers_of_an_agent_are_listed_without_a_start() {
+    let server = Server::unlocked("hidden", "    tools: [echo, odd.name]\n", "");
+    let list = |more: &[&str]| {
+        let arguments = ["mcp", "list", "--agent", "agent"].iter().chain(more).copied();
+        server.sandbox.delta(arguments).output()
+    };
+    let ran = list(&[]).expect_code(0);
+    assert!(ran.stdout.starts_with("s (not locked): python3 "), "{}", ran.stdout);
+    assert_eq!(server.noted("starts"), [""; 0]);
+    server.sandbox.delta(["mcp", "lock", "--agent", "agent", "--write"]).output().expect_code(0);
+    let starts = server.noted("starts").len();
+    let ran = list(&[]).expect_code(0);
+    let (first, rest) = ran.stdout.split_once('\n').unwrap();
+    assert!(first.starts_with("s: python3 ") && first.ends_with(" hidden"), "{first}");
+    assert_eq!(rest, "  s__echo  Does echo.\\u{200b}\\u{e0041}\n  odd  Does odd.name.\n");
+    let listed = list(&["--json"]).expect_code(0).json();
+    let tools = serde_json::json!([{"name": "s__echo", "tool": "echo"}, {"name": "odd", "tool": "odd.name"}]);
+    assert_eq!(listed["servers"]["s"]["tools"], tools);
+    assert_eq!(server.noted("starts").len(), starts);
+    server.sandbox.write(
+        "agent/agent.yaml",
+        "name: test-agent\nllm: {provider: script, model: script.yaml}\n",
+    );
+    let ran = list(&[]);
+    assert!(ran.code == 126 && ran.stderr.contains("has no MCP servers"), "{ran:?}");
+}

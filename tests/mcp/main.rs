@@ -6,13 +6,21 @@
     reason = "tests may, and start real processes"
 )]
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
+use std::process::Child;
 use test_support::sandbox::{Ran, Sandbox};
+use test_support::wait::{is_alive, processes_in, until};
 
 mod calls;
+mod crashes;
+mod features;
+mod http;
 mod locking;
 mod runs;
+mod sandboxes;
 mod suite;
+mod tasks;
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 
@@ -69,6 +77,44 @@ impl Server {
         self.sandbox.run("go", &[])
     }
 
+    /// Starts a run, and waits until the server has noted a call of `tool`.
+    fn start_until_called(&self, tool: &str) -> Child {
+        let run = self.sandbox.run_command("go", &[]).spawn();
+        self.until_noted("calls", tool);
+        run
+    }
+
+    fn until_noted(&self, name: &str, line: &str) {
+        until(line, || self.noted(name).iter().any(|other| other == line).then_some(()));
+    }
+
+    /// Lets everything that takes long come to its end.
+    fn release(&self) {
+        self.sandbox.write("state/release", "");
+    }
+
+    fn resume(&self) -> Ran {
+        self.sandbox.delta(["continue", "r", "-w", "work"]).output()
+    }
+
+    /// Kills the process of the sandbox whose command line contains `words`, and waits for its end.
+    fn kill(&self, words: &str) {
+        let find = || {
+            let mut pids = processes_in(&self.sandbox.path("work")).into_iter();
+            pids.find(|pid| command_line(*pid).contains(words))
+        };
+        let pid = until(words, find);
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        until("its end", || (!is_alive(pid)).then_some(()));
+    }
+
+    /// Waits until no process of the sandbox is alive.
+    fn until_nothing_runs(&self) {
+        let work = self.sandbox.path("work");
+        until("the end of every process", || processes_in(&work).is_empty().then_some(()));
+        self.expect_ended();
+    }
+
     /// Calls a tool outside of a run.
     fn call(&self, arguments: &[&str]) -> Ran {
         let arguments = ["mcp", "call", "--agent", "agent"].iter().chain(arguments).copied();
@@ -78,11 +124,16 @@ impl Server {
     /// Fails if a process of the server is alive.
     fn expect_ended(&self) {
         for pid in self.noted("starts") {
-            let command =
-                std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let command = command_line(pid.parse().unwrap());
             assert!(!command.contains("server.py"), "process {pid} is alive: {command}");
         }
     }
+}
+
+/// The command line of a process, its words separated by blanks.
+fn command_line(pid: i32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    text.replace('\0', " ")
 }
 
 /// A turn with calls of tools of the server, each with its arguments as YAML.

@@ -106,23 +106,3 @@ fn c_30_13_imports_bring_servers() {
     server.run().expect_code(0);
     assert_eq!(server.sandbox.observations(), ["1\n"]);
 }
-
-/// A declared sandbox that is not enforced would be worse than none.
-#[test]
-fn c_30_14_a_server_has_no_sandbox_and_a_run_does_not_pretend() {
-    let refused = |keys: &str, options: &[&str]| {
-        let server = Server::locked("", keys, &turn(&[("count", "")]));
-        let before = server.noted("starts").len();
-        let ran = server.sandbox.run("go", options).expect_code(126);
-        assert!(ran.stderr.contains("the MCP server `s` cannot have a sandbox"), "{}", ran.stderr);
-        assert!(ran.stderr.contains("write `sandbox: off` at the server"), "{}", ran.stderr);
-        assert_eq!(server.noted("starts").len(), before);
-    };
-    refused("sandbox: workspace\n", &[]);
-    refused("", &["--sandbox", "workspace"]);
-    refused("    sandbox: off\n", &["--sandbox", "workspace"]);
-    let keys = "    sandbox: off\nsandbox: workspace\n";
-    let server = Server::locked("", keys, &turn(&[("count", "")]));
-    server.run().expect_code(0);
-    assert_eq!(server.sandbox.observations(), ["1\n"]);
-}

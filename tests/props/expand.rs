@@ -291,6 +291,7 @@ fn arguments(tool: &Tool, tape: &mut Tape<'_>) -> Value {
             (ParameterType::Number, _) => json!(1.5),
             (ParameterType::Boolean, _) => json!(false),
             (ParameterType::Array, _) => json!(["a b", ""][..tape.below(3)]),
+            (ParameterType::Object, _) => json!({"a b": [tape.below(3)]}),
         };
         given.insert(parameter.name.clone(), value);
     }

@@ -1,7 +1,7 @@
 //! What must fail in a sandbox, in both grades, as root and as an ordinary user.
 
 use crate::place::{Place, SandboxCase, in_every_case};
-use delta_sandbox::{HostRule, NetAccess, SandboxGrade};
+use delta_sandbox::{HomeAccess, HostRule, NetAccess, SandboxGrade, SandboxProfile};
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
@@ -115,11 +115,21 @@ fn c_22_4_secrets_cannot_be_read() {
             "ls /proc/$PPID/root/",
             "readlink /proc/$PPID/fd/0",
             "cat /proc/$PPID/maps",
-            "dd if=/dev/vda count=1 | grep .",
+            "for device in /dev/*; do test -b $device && head -c 100000 $device; done | grep -qa .",
+            "exec 3</dev/kvm",
+            "exec 3</dev/loop-control",
+            "exec 3<>/dev/tty1",
+            "exec 3<>/dev/ttyS0",
+            "exec 3</dev/kmsg",
         ] {
             place.fail(&sandbox, script);
         }
         place.succeed(&sandbox, "cat ~/.bashrc");
+        place.succeed(
+            &sandbox,
+            "head -c 9 /dev/urandom > /dev/null && ls /dev && echo x > /dev/fd/1",
+        );
+        place.succeed(&sandbox, "echo x > /dev/shm/$$ && rm /dev/shm/$$ && cat < /dev/stdin");
         // Landlock cannot hide a part of a writable directory.
         if case.grade == SandboxGrade::Namespaces {
             fs::create_dir_all(place.workspace.join("conf/deep")).unwrap();
@@ -137,6 +147,29 @@ fn c_22_4_secrets_cannot_be_read() {
 }
 
 #[test]
+fn c_22_4_what_has_to_be_visible_in_a_hidden_directory_is_visible_alone() {
+    in_every_case(
+        "attacks::c_22_4_what_has_to_be_visible_in_a_hidden_directory_is_visible_alone",
+        |case| {
+            let place = &case.place;
+            // The workspace has to be visible, and so does the program.
+            let profile = SandboxProfile {
+                write: Vec::new(),
+                hide: vec![place.root.clone()],
+                home: HomeAccess::Read,
+                ..place.profile()
+            };
+            fs::write(place.workspace.join("file"), "in the workspace").unwrap();
+            let sandbox = case.prepare(&profile);
+            assert_eq!(place.succeed(&sandbox, "cat file"), "in the workspace");
+            place.fail(&sandbox, "cat ../outside");
+            place.fail(&sandbox, "echo x > ../new");
+            place.fail(&sandbox, "ls .. | grep outside");
+        },
+    );
+}
+
+#[test]
 fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
     in_every_case("attacks::c_22_4_no_process_outside_can_be_signalled_or_traced", |case| {
         let place = &case.place;
@@ -151,14 +184,26 @@ fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
             format!("cat /proc/{pid}/environ"),
             format!("prlimit --pid {pid} --nofile=3:3"),
             "prlimit --pid $PPID --cpu=1:1".to_owned(),
+            format!("renice -n 19 -p {pid}"),
+            format!("ionice -c 3 -p {pid}"),
+            format!("chrt --idle -p 0 {pid}"),
+            "python3 -c 'import os; os.setpriority(os.PRIO_USER, 0, 19)'".to_owned(),
         ] {
             place.fail(&sandbox, &script);
         }
+        if case.is_root() {
+            place.fail(&sandbox, &format!("echo 1000 > /proc/{pid}/oom_score_adj"));
+            place.fail(&sandbox, "echo 1000 > /proc/$PPID/oom_score_adj");
+        }
+        // The network as it is opens none of that.
+        let online = case.prepare(&SandboxProfile { net: NetAccess::All, ..place.profile() });
+        place.fail(&online, &format!("prlimit --pid {pid} --nofile=3:3"));
         // What one call has left running, another cannot end.
         assert!(other.try_wait().unwrap().is_none());
         other.kill().unwrap();
         other.wait().unwrap();
         place.succeed(&sandbox, "sleep 60 & kill $!");
+        place.succeed(&sandbox, "nice -n 5 ionice -c 3 chrt --idle 0 true");
         place.succeed(&sandbox, "ulimit -n 64 && ulimit -n | grep 64");
     });
 }
@@ -214,6 +259,52 @@ fn c_22_4_there_is_no_network_and_no_socket_outside() {
         assert!(listener.accept().is_err(), "nothing has arrived");
     });
 }
+
+/// The kernel knows a socket by the path that it was bound by, which may not be where it is.
+#[test]
+fn c_22_4_sockets_of_other_names_cannot_be_reached() {
+    in_every_case("attacks::c_22_4_sockets_of_other_names_cannot_be_reached", |case| {
+        if case.grade != SandboxGrade::Namespaces {
+            return;
+        }
+        let place = &case.place;
+        fs::create_dir(place.workspace.join("sub")).unwrap();
+        let mut server = std::process::Command::new("python3")
+            .args(["-c", SERVER_OF_SOCKETS])
+            .current_dir(&place.workspace)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        server.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        let connect = |path: &str| {
+            format!("python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"{path}\")'")
+        };
+        let sandbox = case.prepare(&place.profile());
+        for path in ["relative.sock", "sub/relative.sock", "renamed.sock"] {
+            place.fail(&sandbox, &connect(path));
+        }
+        place.succeed(
+            &sandbox,
+            "python3 -c 'import socket; l = socket.socket(socket.AF_UNIX); l.bind(\"mine.sock\"); \
+             l.listen(); socket.socket(socket.AF_UNIX).connect(\"mine.sock\")'",
+        );
+        server.kill().unwrap();
+        server.wait().unwrap();
+    });
+}
+
+const SERVER_OF_SOCKETS: &str = "
+import os, socket, time
+kept = []
+for name in ['relative.sock', 'sub/relative.sock', os.getcwd() + '/first.sock']:
+    kept.append(socket.socket(socket.AF_UNIX))
+    kept[-1].bind(name)
+    kept[-1].listen()
+os.rename('first.sock', 'renamed.sock')
+print('ready', flush=True)
+time.sleep(60)
+";
 
 #[test]
 fn c_22_4_a_tool_has_no_terminal_no_descriptor_and_no_privileges() {
@@ -332,4 +423,31 @@ fn c_22_4_the_grade_is_the_best_that_the_machine_has() {
             assert_eq!(case.prepare(&case.place.profile()).grade(), case.grade);
         },
     );
+}
+
+#[test]
+fn c_22_4_the_keys_and_terminals_of_the_user_cannot_be_reached() {
+    in_every_case("attacks::c_22_4_the_keys_and_terminals_of_the_user_cannot_be_reached", |case| {
+        let place = &case.place;
+        let terminal = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR).unwrap();
+        rustix::pty::grantpt(&terminal).unwrap();
+        rustix::pty::unlockpt(&terminal).unwrap();
+        let name = rustix::pty::ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+        let sandbox = case.prepare(&place.profile());
+        place.fail(&sandbox, &format!("exec 3<{name}"));
+        place.fail(&sandbox, &format!("exec 3>{name}"));
+        // The key is in the keyring that all processes of the user share.
+        let keyring = "import ctypes, sys; libc = ctypes.CDLL(None); ";
+        let name = format!("delta-test-{}", std::process::id());
+        let add = format!(
+            "{keyring}sys.exit(libc.syscall(248, b'user', b'{name}', b'secret', 6, -4) < 0)"
+        );
+        let find =
+            format!("{keyring}sys.exit(libc.syscall(250, 10, -4, b'user', b'{name}', 0) < 0)");
+        let outside = std::process::Command::new("python3").args(["-c", &add]).status().unwrap();
+        if !cfg!(target_arch = "x86_64") || !outside.success() {
+            return eprintln!("not tested: this machine has no keyrings");
+        }
+        place.fail(&sandbox, &format!("python3 -c \"{find}\""));
+    });
 }

@@ -2,11 +2,12 @@
 
 use crate::place::{DELTA, Place, SandboxCase, in_every_case};
 use delta_sandbox::{HostRule, NetAccess, SandboxGrade, SandboxScratch, probe};
-use rustix::process::{WaitOptions, set_child_subreaper, wait};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// The level of a sandbox inside others.
@@ -133,4 +134,68 @@ fn kill_engines() {
         dir.close().unwrap();
         preparing += STEP;
     }
+}
+
+const HELPER_NAME: &str = "ends::c_22_4_a_helper_that_is_killed_is_an_error_and_leaves_nothing";
+
+/// The process that prepares, killed at every moment.
+#[test]
+fn c_22_4_a_helper_that_is_killed_is_an_error_and_leaves_nothing() {
+    if std::env::var_os(PART_VARIABLE).is_none() {
+        // A process of its own, because it counts its children and mounts.
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([HELPER_NAME, "--exact", "--nocapture"]).env(PART_VARIABLE, "engine");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    if let Err(refusal) = probe(Path::new(DELTA)).namespaces {
+        eprintln!("not tested with namespaces: {}", refusal.reason);
+        return;
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let case = SandboxCase::new(Place::new());
+    let mut killed = 0;
+    let mut preparing = Duration::ZERO;
+    while preparing < MAX_PREPARING {
+        let (stopped, stop) = mpsc::channel::<()>();
+        let killer = std::thread::spawn(move || {
+            // The helper is the only child; it dies together with its thread otherwise.
+            let mut helper = None;
+            while helper.is_none() && stop.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                helper = children().first().copied();
+            }
+            let began = Instant::now();
+            while began.elapsed() < preparing {}
+            helper.map(|pid| kill_process(pid, Signal::KILL))
+        });
+        let prepared = case.try_prepare(&case.place.profile());
+        drop(stopped);
+        killer.join().unwrap();
+        match prepared {
+            Ok(sandbox) => drop(case.place.succeed(&sandbox, "echo x > in")),
+            Err(error) => {
+                killed += 1;
+                assert!(error.to_string().contains("could not be prepared: "), "{error}");
+            }
+        }
+        assert_eq!(children(), [], "after {preparing:?}");
+        preparing += STEP;
+    }
+    assert!(killed > 0, "every helper was faster than its killer");
+    assert_eq!(fs::read_to_string("/proc/self/mountinfo").unwrap(), mounts);
+    let root = case.place.root.clone();
+    drop(SandboxScratch::create(&root, "key").unwrap());
+    assert!(!root.join("delta-sandbox-key").exists(), "also what an overlay leaves is removed");
+}
+
+/// The children of all threads of this process.
+fn children() -> Vec<Pid> {
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let texts =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let numbers: Vec<String> = texts
+        .flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    numbers.iter().filter_map(|number| Pid::from_raw(number.parse().ok()?)).collect()
 }

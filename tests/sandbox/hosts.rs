@@ -6,7 +6,7 @@ use delta_sandbox::{
     Guarantee, HostRule, NetAccess, PreparedSandbox, SandboxError, SandboxGrade, SandboxProfile,
 };
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
@@ -133,5 +133,55 @@ fn c_22_4_the_service_has_no_rights_and_ends_with_the_sandbox() {
         assert!(failed["*"].error.contains("does not answer"), "{failed:?}");
         drop(sandbox);
         assert!(find_services().is_empty());
+    });
+}
+
+/// Makes what a registry of crates serves, with one crate, and serves it on a port that it prints.
+const CRATES: &str = "
+mkdir -p index/ti/ny dl/tiny/1.0.0 tiny-1.0.0/src && cd tiny-1.0.0
+printf '[package]\\nname = \"tiny\"\\nversion = \"1.0.0\"\\n' > Cargo.toml
+echo 'pub const SEVEN: i32 = 7;' > src/lib.rs && cd ..
+tar czf dl/tiny/1.0.0/download tiny-1.0.0
+sum=$(sha256sum dl/tiny/1.0.0/download | cut -d ' ' -f 1)
+echo '{\"name\": \"tiny\", \"vers\": \"1.0.0\", \"deps\": [], \"features\": {}, \"yanked\": false, \"cksum\": \"'$sum'\"}' > index/ti/ny/tiny
+exec python3 -c '
+import functools, http.server
+server = http.server.ThreadingHTTPServer((\"127.0.0.1\", 0), http.server.SimpleHTTPRequestHandler)
+port = server.server_address[1]
+open(\"index/config.json\", \"w\").write(\"{\\\"dl\\\": \\\"http://localhost:%d/dl\\\"}\" % port)
+print(port, flush=True)
+server.serve_forever()'
+";
+
+#[test]
+fn c_22_4_cargo_builds_with_a_crate_of_a_listed_registry() {
+    in_every_case("hosts::c_22_4_cargo_builds_with_a_crate_of_a_listed_registry", |case| {
+        let place = &case.place;
+        let directory = place.root.join("registry");
+        fs::create_dir(&directory).unwrap();
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", CRATES]).current_dir(&directory).stderr(std::process::Stdio::null());
+        let mut server = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let port: u16 = line.trim().parse().unwrap();
+        if let Some(sandbox) = prepare_hosts(case, &[("localhost", port)]) {
+            let toolchains = std::env::var("HOME").unwrap_or_default();
+            let script = format!(
+                "export CARGO_HOME=$PWD/.cargo RUSTUP_HOME=${{RUSTUP_HOME:-{toolchains}/.rustup}}
+                 cargo --version || {{ echo not tested; exit 0; }}
+                 mkdir -p .cargo && echo '[source.crates-io]
+                 replace-with = \"local\"
+                 [source.local]
+                 registry = \"sparse+http://localhost:{port}/index/\"' > .cargo/config.toml
+                 cargo init -q --vcs none --name seven app && cd app && cargo add -q tiny && \
+                 echo 'fn main() {{ println!(\"{{}}\", tiny::SEVEN) }}' > src/main.rs && cargo run -q"
+            );
+            let output = place.succeed(&sandbox, &script);
+            assert!(output.trim_end().ends_with('7') || output.contains("not tested"), "{output}");
+            println!("{}", output.trim_end());
+        }
+        server.kill().unwrap();
+        server.wait().unwrap();
     });
 }

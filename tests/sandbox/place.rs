@@ -91,7 +91,6 @@ impl Place {
                 home: Some(&self.home),
                 scratch: &self.scratch,
                 visible: std::slice::from_ref(&self.root),
-                watches_journal: true,
                 proxies: &ProxySettings::default(),
                 waived,
                 required: &[],

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// A program that a machine may have, a script that needs it, and whether it works with Landlock too.
-const SCRIPTS: [(&str, &str, bool); 14] = [
+const SCRIPTS: [(&str, &str, bool); 18] = [
     (
         "git",
         "git init -q r && cd r && git config --file .git/config user.email a@b && \
@@ -32,7 +32,8 @@ const SCRIPTS: [(&str, &str, bool); 14] = [
     (
         "python3",
         "python3 -c 'import pty, os; m, s = pty.openpty(); os.write(s, b\"x\"); os.read(m, 1)'",
-        true,
+        // Without namespaces, only where the user has no terminal.
+        false,
     ),
     (
         "python3",
@@ -50,6 +51,32 @@ const SCRIPTS: [(&str, &str, bool); 14] = [
     ),
     ("npm", "mkdir n && cd n && npm init -y --offline", false),
     ("strace", "strace -o trace true", true),
+    (
+        "javac",
+        "echo 'class A { public static void main(String[] a) { System.out.println(7); } }' > A.java && \
+         javac A.java && java A | grep 7",
+        true,
+    ),
+    (
+        "git",
+        "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a && \
+         git init -q lib && git -C lib commit -q --allow-empty -m one && git init -q outer && cd outer && \
+         git -c protocol.file.allow=always submodule --quiet add \"$PWD/../lib\" sub && \
+         cd sub && echo x > f && git add f && git commit -qm two && cd .. && git commit -qam three",
+        true,
+    ),
+    (
+        "chromium",
+        "chromium --headless --no-sandbox --disable-gpu --dump-dom 'data:text/html,<p>seven</p>' | \
+         grep seven",
+        false,
+    ),
+    (
+        "bwrap",
+        // Root has no capabilities in a sandbox, not even in a namespace of its own.
+        "test $(id -u) = 0 || bwrap --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp true",
+        false,
+    ),
     ("mkfifo", "mkfifo p && { echo x > p & cat p; }", true),
     ("bash", "bash -c 'cat <(echo x) <<< y; echo z > /dev/null; test -w /dev/stdout'", true),
 ];

@@ -292,6 +292,7 @@ impl Agent {
     /// Whether a tool, a generator or a hook has a sandbox.
     pub fn declares_sandbox(&self) -> bool {
         self.sandbox.profile.is_some()
+            || self.sandbox.llm.is_some()
             || self.tools.iter().any(|tool| tool.profile.is_some())
             || self.hooks.all().any(|(_, config)| config.profile.is_some())
     }
@@ -346,6 +347,7 @@ impl Agent {
             builtins: Some(self.builtins().into_iter().map(str::to_owned).collect()),
             mcp: self.locked_servers(),
             hooks: Some(self.hooks.names().into_iter().map(str::to_owned).collect()),
+            task_template: self.context.task_template().map(str::to_owned),
             ..RunConfig::default()
         }
     }
@@ -566,16 +568,24 @@ impl AgentLoader<'_> {
     ) -> Vec<Tool> {
         if fields.non_null("imports").is_none() {
             imports.collect_servers(doc, fields);
-            return fields
-                .non_null("tools")
-                .map(|node| tool::read_tool_list(doc, node))
-                .unwrap_or_default();
+            let Some(node) = fields.non_null("tools") else { return Vec::new() };
+            let tools = tool::read_tool_list(doc, node);
+            let edits = tool::value_schema::inline_schemas(node.items(), &tools);
+            if !edits.is_empty() {
+                self.replace_main_copy(tool::yaml_edit::apply_edits(&doc.text, edits));
+            }
+            return tools;
         }
         let imported = imports.collect_tools(doc, self.home, fields);
-        if let Some((_, copy)) = self.source_files.iter_mut().find(|(name, _)| *name == MAIN_FILE) {
-            *copy = tool_imports::flatten_imports(doc, &imported, imports.servers());
-        }
+        self.replace_main_copy(tool_imports::flatten_imports(doc, &imported, imports.servers()));
         imported.iter().map(|import| import.tool.clone()).collect()
+    }
+
+    /// Replaces the copy of agent.yaml by one that needs no other files.
+    fn replace_main_copy(&mut self, text: String) {
+        if let Some((_, copy)) = self.source_files.iter_mut().find(|(name, _)| *name == MAIN_FILE) {
+            *copy = text;
+        }
     }
 
     /// Checks the system prompt. It reaches the LLM because context.yaml names it, but an agent

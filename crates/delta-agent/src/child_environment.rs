@@ -9,6 +9,7 @@ use delta_base::redact::Secrets;
 use delta_process::{Background, CallLimits, Containment, EnvVars, LaunchContext, RunProcesses};
 use delta_run::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE, Nesting};
 use delta_run::ledger;
+use delta_run::workspace::{self, RUNS_DIR_VARIABLE};
 use delta_shell::{EngineVariable, EngineVars};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -83,6 +84,9 @@ impl ChildEnvironment {
         set("DELTA_AGENT_HOME", vars.agent_home.as_os_str());
         set("DELTA_CWD", vars.cwd.as_os_str());
         set("DELTA_RUN_ID", OsStr::new(run_id));
+        if let Some(dir) = workspace::runs_dir() {
+            set(RUNS_DIR_VARIABLE, dir.as_os_str());
+        }
         if let Some(budget) = budget {
             set(ledger::BUDGET_VARIABLE, budget.as_os_str());
         }
@@ -253,7 +257,8 @@ impl ChildEnvironment {
     /// How to start the command that stands in for the LLM; it receives the key variables `keys`.
     pub fn launch_provider(&self, keys: &[String]) -> LaunchContext {
         let mark = (delta_llm::llm::COMMAND_MARK.0, delta_llm::llm::COMMAND_MARK.1.to_owned());
-        self.launch(0, keys, [mark])
+        let sandbox = self.sandbox().and_then(RunSandbox::of_llm);
+        self.launch_in(sandbox, 0, keys, [mark])
     }
 }
 

@@ -6,6 +6,8 @@
 
 use crate::skill::Skill;
 use agents_md::AgentsMdSource;
+use delta_llm::llm::Message;
+use delta_run::conversation::render_task_template;
 use delta_shell::{
     EngineVars, find_unknown_variable, find_unknown_variables, unknown_variable_help,
 };
@@ -92,6 +94,12 @@ const MILLISECONDS: ValueShape = ValueShape::Milliseconds(1..1 << 32);
 const TYPE_KEY: KeySchema = KeySchema::required("type", ValueShape::Text, "The kind of source.");
 const ID_KEY: KeySchema =
     KeySchema::optional("id", ValueShape::Text, "The name in the heading that the LLM sees.");
+const HEADING_KEY: KeySchema = KeySchema::with_default(
+    "heading",
+    ValueShape::OneOf(&[ValueShape::Boolean, ValueShape::Text]),
+    DefaultValue::Boolean(true),
+    "The first line of the message: `true` for `# Context Block: ID`, `false` for none, or its text.",
+);
 const SKIP: &str = "skip";
 const ON_MISSING_KEY: KeySchema = KeySchema::with_default(
     "on_missing",
@@ -121,6 +129,7 @@ static FILE_MAPPING: MappingSchema = MappingSchema {
     keys: &[
         TYPE_KEY,
         ID_KEY,
+        HEADING_KEY,
         KeySchema::required(
             "path",
             ValueShape::Text,
@@ -140,6 +149,7 @@ static COMPUTED_FILE_MAPPING: MappingSchema = MappingSchema {
     keys: &[
         TYPE_KEY,
         ID_KEY,
+        HEADING_KEY,
         KeySchema::required(
             "generator",
             ValueShape::Mapping(&GENERATOR_MAPPING),
@@ -165,6 +175,7 @@ static PIPELINE_MAPPING: MappingSchema = MappingSchema {
     keys: &[
         TYPE_KEY,
         ID_KEY,
+        HEADING_KEY,
         KeySchema::required(
             "stages",
             ValueShape::List(&ValueShape::Mapping(&STAGE_MAPPING)),
@@ -208,6 +219,11 @@ static JOURNAL_MAPPING: MappingSchema = MappingSchema {
             ValueShape::Integer(1..1 << 32),
             "Only the last N iterations, the messages that they work on, and the first message.",
         ),
+        KeySchema::optional(
+            "template",
+            ValueShape::Text,
+            "What the LLM sees in place of the first message; `${message}` is the message.",
+        ),
         MAX_TOKENS_KEY,
         CONDITION_KEY,
     ],
@@ -250,11 +266,14 @@ pub struct ContextManifest {
     /// The limit for all messages together.
     total_max_tokens: Option<u64>,
     tokenizer: Option<ContextProgram>,
+    /// What the LLM sees in place of the first message.
+    task_template: Option<String>,
 }
 
 #[derive(Debug, Clone)]
 struct ContextSource {
     id: Option<String>,
+    heading: BlockHeading,
     kind: SourceKind,
     max_tokens: Option<u64>,
     condition: Option<SourceCondition>,
@@ -279,6 +298,32 @@ enum SourceKind {
     Journal {
         max_iterations: Option<usize>,
     },
+}
+
+/// The first line of a block.
+#[derive(Debug, Clone)]
+enum BlockHeading {
+    /// The name of the source.
+    Name,
+    None,
+    Text(String),
+}
+
+impl BlockHeading {
+    fn read(doc: &YamlDocument, fields: MappingFields<'_>) -> Self {
+        let node = fields.node.get("heading").filter(|node| !node.is_null());
+        let Some(node) = node else { return Self::Name };
+        match node.scalar() {
+            Some("true") => Self::Name,
+            Some("false") => Self::None,
+            Some(text) => Self::Text(text.to_owned()),
+            None => {
+                let help = "write `heading: false`, or a text in quotes".to_owned();
+                doc.report(node, "`heading` must be a boolean or a text", Some(help));
+                Self::Name
+            }
+        }
+    }
 }
 
 /// A command of a pipeline and the file it writes.
@@ -336,7 +381,8 @@ impl ContextManifest {
         let mut kinds = self.sources.iter().map(|source| &source.kind);
         let journal_index = kinds.position(|kind| matches!(kind, SourceKind::Journal { .. }));
         let kind = SourceKind::Skills(skills.to_vec());
-        let source = ContextSource { id: None, kind, max_tokens: None, condition: None };
+        let heading = BlockHeading::Name;
+        let source = ContextSource { id: None, heading, kind, max_tokens: None, condition: None };
         self.sources.insert(journal_index.unwrap_or(self.sources.len()), source);
     }
 
@@ -367,7 +413,13 @@ impl ContextManifest {
             fields.non_null("tokenizer").and_then(|node| ContextProgram::read(doc, node));
         let total_max_tokens = fields.integer("total_max_tokens");
         let sources = items.iter().filter_map(|item| ContextSource::read(doc, item)).collect();
-        Some(Self { sources, total_max_tokens, tokenizer })
+        let task_template = read_task_template(doc, items);
+        Some(Self { sources, total_max_tokens, tokenizer, task_template })
+    }
+
+    /// What the LLM sees in place of the first message, if it is not the message itself.
+    pub fn task_template(&self) -> Option<&str> {
+        self.task_template.as_deref()
     }
 }
 
@@ -417,6 +469,7 @@ impl ContextSource {
         };
         Some(Self {
             id: fields.text("id").map(str::to_owned),
+            heading: BlockHeading::read(doc, fields),
             kind,
             max_tokens: fields.integer("max_tokens"),
             condition: match condition {
@@ -424,6 +477,16 @@ impl ContextSource {
                 Some(condition) => Some(condition?),
             },
         })
+    }
+
+    /// The message of the source with this content.
+    fn block_message(&self, name: &str, content: &str) -> String {
+        let content = match &self.heading {
+            BlockHeading::Name => format!("# Context Block: {name}\n\n{content}"),
+            BlockHeading::None => content.to_owned(),
+            BlockHeading::Text(heading) => format!("{heading}\n\n{content}"),
+        };
+        Message::System { content: content.into() }.to_json()
     }
 
     /// The `type` in context.yaml.
@@ -466,6 +529,17 @@ impl ContextSource {
             }
         }
     }
+}
+
+/// The template of the first source that has one.
+fn read_task_template(doc: &YamlDocument, items: &[YamlNode]) -> Option<String> {
+    let node = items.iter().find_map(|item| item.get("template").filter(|node| !node.is_null()))?;
+    let template = node.scalar()?;
+    if let Err(problem) = render_task_template(template, "") {
+        let help = "`${message}` is the first message, and the only variable".to_owned();
+        doc.report(node, problem, Some(help));
+    }
+    Some(template.to_owned())
 }
 
 /// Reads a required path; engine variables are not yet replaced.

@@ -5,13 +5,13 @@
 use crate::json_schema::JsonSchema;
 use crate::tool::approval::{APPROVE_SHAPE, ApprovalPolicy};
 use crate::tool::{
-    self, CommandWord, InjectAs, McpTool, ParameterType, Tool, ToolOutput, ToolParameter,
-    ToolSyntax,
+    self, CommandWord, EndsRun, McpTool, Tool, ToolOutput, ToolSyntax, ValueSchema,
+    schema_parameters,
 };
 use delta_base::suggest;
 use delta_mcp::lock_file::{LockFile, LockedServer, LockedTool};
 use delta_process::Background;
-use delta_sandbox::SandboxSetting;
+use delta_sandbox::{SANDBOX_SHAPE, SandboxSetting};
 use delta_shell::EngineVars;
 use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
@@ -82,8 +82,8 @@ pub static MCP_SERVER_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::optional(
             "sandbox",
-            ValueShape::Choice(&["off"]),
-            "Its processes are in no sandbox, whatever `sandbox` of the agent says.",
+            SANDBOX_SHAPE,
+            "What its process may do: a profile, `off`, or a map over the sandbox of the agent.",
         ),
         KeySchema::with_default(
             "start_timeout_ms",
@@ -169,10 +169,10 @@ impl AgentMcpServer {
             doc.report(at, format!("the server `{name}` has no program"), Some(help));
             return None;
         }
-        let for_url = ["token_env", "headers"];
-        let for_command = ["env", "pass_env"];
-        let (misplaced, needs) =
-            if url.is_some() { (for_command, "command") } else { (for_url, "url") };
+        let (misplaced, needs) = match url {
+            Some(_) => (&["env", "pass_env", "sandbox"][..], "command"),
+            None => (&["token_env", "headers"][..], "url"),
+        };
         for key in misplaced {
             if let Some(at) = fields.non_null(key) {
                 doc.report(at, format!("`{key}` belongs to a server with `{needs}`"), None);
@@ -199,7 +199,7 @@ impl AgentMcpServer {
             rename: text_map(doc, fields, "rename").into_iter().collect(),
             idempotent: fields.texts("idempotent"),
             approve,
-            sandbox: fields.text("sandbox").map(|_| SandboxSetting::Off),
+            sandbox: fields.non_null("sandbox").and_then(|node| SandboxSetting::read(doc, node)),
             max_output_bytes: usize::try_from(fields.integer("max_output_bytes")?).ok()?,
             yaml: yaml::to_flow_entry(key, node),
         })
@@ -242,6 +242,42 @@ impl AgentMcpServer {
         Ok(())
     }
 
+    /// The locked tool that the server or the LLM calls `name`.
+    pub fn find_tool(&self, name: &str) -> Option<&LockedTool> {
+        let locked = self.locked.as_ref()?;
+        locked
+            .tool(name)
+            .or_else(|| locked.tools.iter().find(|tool| self.llm_name(&tool.name) == name))
+    }
+
+    /// The tools that the LLM may call, each with its name for it. Empty without a lock.
+    pub fn offered_tools(&self) -> impl Iterator<Item = (String, &LockedTool)> {
+        let locked = self.locked.iter().flat_map(|locked| &locked.tools);
+        locked
+            .filter(|tool| self.is_selected(&tool.name))
+            .map(|tool| (self.llm_name(&tool.name), tool))
+    }
+
+    /// What is wrong with the arguments of a tool, by its schema.
+    pub fn argument_errors(tool: &LockedTool, arguments: &Json) -> Vec<String> {
+        match JsonSchema::compile(&without_extensions(&tool.input_schema())) {
+            Ok(schema) => {
+                schema.find_violations(arguments).iter().map(ToString::to_string).collect()
+            }
+            // An agent with such a schema does not load; the server may understand it.
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn is_selected(&self, tool: &str) -> bool {
+        self.selected.as_ref().is_none_or(|names| names.iter().any(|name| name == tool))
+    }
+
+    /// The LLM's name for the tool that the server calls `tool`.
+    fn llm_name(&self, tool: &str) -> String {
+        self.rename.get(tool).cloned().unwrap_or_else(|| format!("{}__{tool}", self.name))
+    }
+
     /// The tools that the LLM may call.
     pub(crate) fn build_tools(&self) -> Result<Vec<Tool>, Vec<Diagnostic>> {
         let Some(locked) = &self.locked else { return Ok(Vec::new()) };
@@ -263,8 +299,7 @@ impl AgentMcpServer {
         }
         let mut tools = Vec::new();
         for tool in &locked.tools {
-            let is_selected = self.selected.as_ref().is_none_or(|names| names.contains(&tool.name));
-            if is_selected {
+            if self.is_selected(&tool.name) {
                 match self.build_tool(locked, tool) {
                     Ok(tool) => tools.push(tool),
                     Err(problem) => problems.push(problem),
@@ -280,9 +315,8 @@ impl AgentMcpServer {
         definition: &LockedTool,
     ) -> Result<Tool, Diagnostic> {
         let server_name = definition.name.as_str();
-        let default_name = format!("{}__{server_name}", self.name);
-        let name = self.rename.get(server_name).unwrap_or(&default_name);
-        if !tool::is_tool_name(name) {
+        let name = self.llm_name(server_name);
+        if !tool::is_tool_name(&name) {
             let help = format!(
                 "a tool's name has 1 to 64 letters, digits, `_` or `-`: write `rename: {{{server_name}: NAME}}`, or leave it out with `tools:`"
             );
@@ -304,7 +338,7 @@ impl AgentMcpServer {
         })?;
         let words = ["delta", "mcp", "call", &self.name, server_name];
         Ok(Tool {
-            name: name.clone(),
+            name,
             description: Some(definition.description().to_owned()),
             syntax: ToolSyntax::Command,
             template: words.join(" "),
@@ -315,20 +349,22 @@ impl AgentMcpServer {
             env: Vec::new(),
             pass_env: Vec::new(),
             idempotent: self.idempotent.iter().any(|name| name == server_name),
+            // The process that holds the connection serves one call after another.
+            parallel: false,
             background: Background::End,
             output: ToolOutput::Text,
+            ends_run: EndsRun::Never,
             approve: self.approve.clone(),
             preview: None,
             is_staged: false,
             runs_delta: true,
             sandbox: self.sandbox.clone(),
             profile: None,
+            schema: Some(Arc::new(ValueSchema { json: schema, validator })),
             mcp: Some(Arc::new(McpTool {
                 server: self.name.clone(),
                 server_sha256: locked.sha256(),
                 settings: self.yaml.clone(),
-                schema,
-                validator,
             })),
             file: self.file.clone(),
             line: self.line,
@@ -354,30 +390,6 @@ fn text_map(doc: &YamlDocument, fields: MappingFields<'_>, key: &str) -> Vec<(St
         Some((name.to_owned(), doc.expect_text(value, &format!("`{name}`"))?.to_owned()))
     });
     entries.collect()
-}
-
-/// The properties of a schema as parameters, for the rules of approvals and for messages.
-fn schema_parameters(schema: &Json) -> Vec<ToolParameter> {
-    let properties = schema.get("properties").and_then(Json::as_object);
-    let required = schema.get("required").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
-    let parameters = properties.into_iter().flatten().map(|(name, property)| ToolParameter {
-        name: name.clone(),
-        kind: match property.get("type").and_then(Json::as_str) {
-            Some("integer") => ParameterType::Integer,
-            Some("number") => ParameterType::Number,
-            Some("boolean") => ParameterType::Boolean,
-            Some("array") => ParameterType::Array,
-            _ => ParameterType::String,
-        },
-        description: None,
-        required: required.iter().any(|entry| entry == name),
-        default: None,
-        allowed_values: Vec::new(),
-        inject_as: InjectAs::Stdin,
-        position: None,
-        in_template: false,
-    });
-    parameters.collect()
 }
 
 /// The schema without the keywords that other programs may add.

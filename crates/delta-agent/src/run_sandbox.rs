@@ -2,13 +2,16 @@
 
 use crate::agent::Agent;
 use crate::child_environment::EnvMap;
+use delta_llm::llm::ProviderKind;
 use delta_process::SandboxEntry;
 use delta_run::event::{PolicySource, ProfileRecord, SandboxRecord};
+use delta_run::ledger::LEDGER_FILES;
+use delta_run::run_tree;
 use delta_sandbox::{
     DeclaredProfile, EnvAccess, EnvFilter, Guarantee, MissingGuarantee, NetAccess, NetworkReport,
     PrepareContext, PreparedSandbox, ProxySettings, ReadAccess, ResolutionProblem, ResolvedSandbox,
-    SandboxError, SandboxLimits, SandboxPlaces, SandboxProfile, SandboxScratch, StageLayers,
-    describe_profile, prepare, probe, resolve_profile,
+    SandboxError, SandboxLimits, SandboxPlaces, SandboxProfile, SandboxScratch, ScratchError,
+    StageLayers, describe_profile, prepare, probe, resolve_profile,
 };
 use delta_shell::EngineVars;
 use serde_json::{Map, Value as Json, json};
@@ -21,20 +24,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The name in ACTION_REQUEST of no sandbox.
 pub const NO_SANDBOX: &str = "off";
 
-/// A profile of the operator, which no tool exceeds.
-#[derive(Debug, Clone)]
-pub struct PolicyProfile {
-    /// Where it comes from.
-    pub source: PolicySource,
-    /// What it allows.
-    pub profile: DeclaredProfile,
-}
-
 /// What the operator says about sandboxes.
 #[derive(Debug, Clone, Default)]
 pub struct OperatorPolicy {
     /// The most that any tool may do.
-    pub profiles: Vec<PolicyProfile>,
+    pub profiles: Vec<DeclaredProfile>,
+    /// Their files and names, and the files that only require guarantees.
+    pub sources: Vec<PolicySource>,
     /// The guarantees that the operator does without.
     pub waived: Vec<Guarantee>,
     /// The guarantees that are needed whatever a profile says.
@@ -52,6 +48,8 @@ pub struct SandboxSetup {
     pub home: Option<PathBuf>,
     /// The operator's files with keys.
     pub key_files: Vec<PathBuf>,
+    /// The directories of the runs that started this process, innermost first.
+    pub enclosing_runs: Vec<PathBuf>,
     /// The directory for temporary files.
     pub temp_dir: PathBuf,
     /// A name that no other process uses at the same time.
@@ -87,8 +85,10 @@ pub enum SandboxProblem {
     Unresolved(Vec<ResolutionProblem>),
     /// Guarantees do not hold here.
     Missing(Vec<MissingGuarantee>),
-    /// It is an MCP server. Its process serves every call, and the engine does not start it in a sandbox.
-    McpServer,
+    /// The directory for what is thrown away cannot be created.
+    Scratch(ScratchError),
+    /// It is an MCP server with a URL, and the operator limits the network.
+    RemoteServer,
     /// Anything else.
     Other(String),
 }
@@ -105,7 +105,10 @@ impl fmt::Display for SandboxFailure {
                 let names: Vec<&str> = missing.iter().map(|one| one.guarantee.name()).collect();
                 write!(f, "the sandbox of {label} cannot be enforced here: {}", names.join(", "))
             }
-            SandboxProblem::McpServer => write!(f, "{label} cannot have a sandbox"),
+            SandboxProblem::Scratch(error) => write!(f, "the sandbox of {label}: {error}"),
+            SandboxProblem::RemoteServer => {
+                write!(f, "{label} has a `url`, which the operator's sandbox does not cover")
+            }
             SandboxProblem::Other(reason) => write!(f, "the sandbox of {label}: {reason}"),
         }
     }
@@ -150,9 +153,11 @@ struct SandboxUse {
 }
 
 enum SandboxRole {
+    /// A tool; of an MCP server, whose process is what the sandbox surrounds.
     Tool(String),
     Generators,
     Hook(&'static str),
+    Llm,
 }
 
 impl RunSandbox {
@@ -165,13 +170,30 @@ impl RunSandbox {
         setup: SandboxSetup,
     ) -> Result<Option<Arc<Self>>, SandboxFailure> {
         let uses = collect_uses(agent, &setup.policy)?;
-        if uses.is_empty() {
-            return Ok(None);
-        }
+        if uses.is_empty() { Ok(None) } else { Self::prepare_uses(uses, setup).map(Some) }
+    }
+
+    /// Prepares the sandbox for a command outside of a run; [`RunSandbox::of_tool`] has it under `label`. `declared` is `None`
+    /// for the operator's profiles alone.
+    ///
+    /// # Errors
+    /// It cannot be enforced.
+    pub fn prepare_one(
+        label: &str,
+        declared: Option<DeclaredProfile>,
+        setup: SandboxSetup,
+    ) -> Result<Arc<Self>, SandboxFailure> {
+        let subject = SandboxSubject { label: label.to_owned(), place: None };
+        let role = SandboxRole::Tool(label.to_owned());
+        Self::prepare_uses(vec![SandboxUse { subject, role, declared }], setup)
+    }
+
+    fn prepare_uses(
+        uses: Vec<SandboxUse>,
+        setup: SandboxSetup,
+    ) -> Result<Arc<Self>, SandboxFailure> {
         let scratch = SandboxScratch::create(&setup.temp_dir, &setup.key).map_err(|error| {
-            let reason =
-                format!("could not create a directory in {}: {error}", setup.temp_dir.display());
-            let problem = SandboxProblem::Other(reason);
+            let problem = SandboxProblem::Scratch(error);
             SandboxFailure { subject: uses[0].subject.clone(), problem }
         })?;
         let machine = probe(&setup.program);
@@ -179,7 +201,7 @@ impl RunSandbox {
             kernel: machine.kernel,
             landlock: machine.landlock,
             namespaces: machine.namespaces.is_ok(),
-            policy: setup.policy.profiles.iter().map(|one| one.source.clone()).collect(),
+            policy: setup.policy.sources.clone(),
             without: setup.policy.waived.iter().map(|one| one.name().to_owned()).collect(),
             ..SandboxRecord::default()
         };
@@ -212,15 +234,21 @@ impl RunSandbox {
             match role {
                 SandboxRole::Tool(tool) => drop(record.tools.insert(tool, name)),
                 SandboxRole::Generators => record.generators = Some(name),
+                SandboxRole::Llm => record.llm = Some(name),
                 SandboxRole::Hook(hook) => drop(record.hooks.insert(hook.to_owned(), name)),
             }
         }
-        Ok(Some(Arc::new(Self { profiles, record, setup, scratch })))
+        Ok(Arc::new(Self { profiles, record, setup, scratch }))
     }
 
     /// What ENGINE_START records.
     pub fn record(&self) -> &SandboxRecord {
         &self.record
+    }
+
+    /// Whether a tool could change the journal, so that the engine has to find out.
+    pub fn watches_journal(&self) -> bool {
+        self.record.profiles.values().any(|profile| !profile.watched.is_empty())
     }
 
     /// What does not hold although a profile says it, for the user.
@@ -233,6 +261,11 @@ impl RunSandbox {
             warnings.extend(new);
         }
         warnings
+    }
+
+    /// The guarantees of a profile that do not hold and do not have to, with the reasons.
+    pub fn missing_of(&self, name: &str) -> Vec<(&'static str, String)> {
+        self.named(name).map(|sandbox| sandbox.missing()).unwrap_or_default()
     }
 
     /// The sandbox of a tool; `None` for none.
@@ -248,6 +281,11 @@ impl RunSandbox {
     /// The sandbox of a hook; `None` for none.
     pub fn of_hook(&self, hook: &str) -> Option<ActiveSandbox<'_>> {
         self.named(self.record.hooks.get(hook)?)
+    }
+
+    /// The sandbox of the command that stands in for the LLM; `None` for none.
+    pub fn of_llm(&self) -> Option<ActiveSandbox<'_>> {
+        self.named(self.record.llm.as_ref()?)
     }
 
     fn named(&self, name: &str) -> Option<ActiveSandbox<'_>> {
@@ -294,6 +332,12 @@ impl<'a> ActiveSandbox<'a> {
         self.lock().take_network_report()
     }
 
+    /// What must not appear and has appeared: a file that git would follow, for example.
+    pub fn appeared_path(&self) -> Option<&'a Path> {
+        let mut absent = self.profile.resolved.absent.iter();
+        absent.find(|path| path.symlink_metadata().is_ok()).map(PathBuf::as_path)
+    }
+
     /// Prepares the sandbox again if one of its paths was replaced.
     ///
     /// # Errors
@@ -304,7 +348,7 @@ impl<'a> ActiveSandbox<'a> {
             let Self { profile, run } = *self;
             let setup = &run.setup;
             let resolved = resolve_use(&profile.subject, profile.declared.as_ref(), setup)?;
-            if resolved != profile.resolved {
+            if !resolved.leads_to_same_places(&profile.resolved) {
                 let reason = "a path that it names leads elsewhere now".to_owned();
                 let subject = profile.subject.clone();
                 return Err(SandboxFailure { subject, problem: SandboxProblem::Other(reason) });
@@ -330,30 +374,62 @@ impl<'a> ActiveSandbox<'a> {
     }
 }
 
+/// What ENGINE_START of a run would have on the sandboxes of an agent's tools, apart from what the machine enforces: enough for
+/// their descriptions. Prepares nothing.
+///
+/// # Errors
+/// A profile means nothing here.
+pub fn describe_sandboxes(
+    agent: &Agent,
+    setup: &SandboxSetup,
+) -> Result<SandboxRecord, SandboxFailure> {
+    let mut record = SandboxRecord::default();
+    for SandboxUse { subject, role, declared } in collect_uses(agent, &setup.policy)? {
+        let SandboxRole::Tool(tool) = role else { continue };
+        let resolved = resolve_use(&subject, declared.as_ref(), setup)?;
+        let line = describe_profile(&resolved.profile, &setup.vars.cwd);
+        record.profiles.insert(tool.clone(), ProfileRecord { line, ..ProfileRecord::default() });
+        record.tools.insert(tool.clone(), tool);
+    }
+    Ok(record)
+}
+
 /// Everything of an agent that has a sandbox, the operator's policy included.
 fn collect_uses(agent: &Agent, policy: &OperatorPolicy) -> Result<Vec<SandboxUse>, SandboxFailure> {
     let has_policy = !policy.profiles.is_empty();
     let mut uses = Vec::new();
     for tool in &agent.tools {
-        if tool.profile.is_some() || has_policy {
-            let label = format!("the tool `{}`", tool.name);
-            let definition = Some((tool.file.clone(), tool.line));
-            if let Some(mcp) = &tool.mcp {
-                let label = format!("the MCP server `{}`", mcp.server);
-                let subject = SandboxSubject { label, place: definition };
-                return Err(SandboxFailure { subject, problem: SandboxProblem::McpServer });
-            }
-            uses.push(SandboxUse {
-                subject: SandboxSubject { label, place: definition },
-                role: SandboxRole::Tool(tool.name.clone()),
-                declared: tool.profile.clone(),
-            });
+        if tool.profile.is_none() && !has_policy {
+            continue;
         }
+        let label = match &tool.mcp {
+            Some(mcp) => format!("the MCP server `{}`", mcp.server),
+            None => format!("the tool `{}`", tool.name),
+        };
+        let subject = SandboxSubject { label, place: Some((tool.file.clone(), tool.line)) };
+        if tool.mcp.as_ref().is_some_and(|mcp| agent.has_remote_server(&mcp.server)) {
+            if has_policy {
+                return Err(SandboxFailure { subject, problem: SandboxProblem::RemoteServer });
+            }
+            // No process is started for it that a sandbox could surround.
+            continue;
+        }
+        uses.push(SandboxUse {
+            subject,
+            role: SandboxRole::Tool(tool.name.clone()),
+            declared: tool.profile.clone(),
+        });
     }
     let declared = agent.sandbox.profile.clone();
     if agent.context.starts_programs() && (declared.is_some() || has_policy) {
         let subject = SandboxSubject { label: "the generators".to_owned(), place: None };
         uses.push(SandboxUse { subject, role: SandboxRole::Generators, declared });
+    }
+    // The operator may have chosen an endpoint instead.
+    if let (Some(profile), ProviderKind::Command(_)) = (&agent.sandbox.llm, &agent.llm.provider) {
+        let subject = SandboxSubject { label: "the command of `llm`".to_owned(), place: None };
+        let declared = Some(profile.clone());
+        uses.push(SandboxUse { subject, role: SandboxRole::Llm, declared });
     }
     for (point, config) in agent.hooks.all() {
         if config.profile.is_some() {
@@ -378,6 +454,8 @@ fn with_run_dir(mut profile: SandboxProfile, run_dir: &Path) -> SandboxProfile {
         entries.map(|entry| entry.path()).collect()
     };
     let mut keep = entries(run_dir);
+    // What inner runs write.
+    keep.retain(|path| !profile.write.contains(path));
     for path in std::mem::take(&mut profile.keep) {
         if run_dir.starts_with(&path) {
             keep.extend(entries(&path).into_iter().filter(|entry| !run_dir.starts_with(entry)));
@@ -402,7 +480,7 @@ fn resolve_use(
         key_files: &setup.key_files,
         variable: &|name| setup.variables.get(OsStr::new(name)).cloned(),
     };
-    let policies = setup.policy.profiles.iter().map(|one| &one.profile);
+    let policies = &setup.policy.profiles;
     let mut common: Option<ResolvedSandbox> = None;
     for profile in declared.into_iter().chain(policies) {
         let resolved = resolve_profile(profile, &places).map_err(|problems| SandboxFailure {
@@ -414,10 +492,36 @@ fn resolve_use(
             Some(common) => common.intersection(&resolved),
         });
     }
-    common.ok_or_else(|| SandboxFailure {
+    let mut common = common.ok_or_else(|| SandboxFailure {
         subject: subject.clone(),
         problem: SandboxProblem::Other("it has no profile".to_owned()),
-    })
+    })?;
+    if common.profile.runs && !setup.vars.run_dir.as_os_str().is_empty() {
+        common.profile =
+            with_inner_runs(common.profile, &setup.vars.run_dir, &setup.enclosing_runs);
+    }
+    Ok(common)
+}
+
+/// The profile of a tool that starts runs: it creates their directories next to the one of this run, which stays read-only
+/// apart from what inner runs write there.
+fn with_inner_runs(
+    mut profile: SandboxProfile,
+    run_dir: &Path,
+    enclosing: &[PathBuf],
+) -> SandboxProfile {
+    let Some(control) = run_dir.parent() else { return profile };
+    // An error leaves the child unregistered, and nothing depends on that.
+    let _ = run_tree::create_children_file(run_dir);
+    profile.keep.retain(|path| path != control);
+    profile.keep.push(run_dir.to_owned());
+    profile.write.push(control.to_owned());
+    let lists = [run_dir.join(run_tree::CHILDREN_FILE)];
+    let ledgers = enclosing.iter().map(PathBuf::as_path).chain([run_dir]);
+    let ledgers = ledgers.flat_map(|dir| LEDGER_FILES.map(|name| dir.join(name)));
+    profile.write.extend(lists.into_iter().chain(ledgers).filter(|path| path.is_file()));
+    profile.keep.extend(enclosing.iter().filter(|dir| dir.starts_with(control)).cloned());
+    profile.normalized()
 }
 
 fn prepare_use(
@@ -434,10 +538,12 @@ fn prepare_use(
         subject: subject.clone(),
         problem: SandboxProblem::Other(reason),
     })?;
-    let visible = [setup.vars.agent_home.clone()];
+    // A command without an agent has no directory of one.
+    let agent_home = Some(setup.vars.agent_home.clone());
+    let visible: Vec<PathBuf> =
+        agent_home.into_iter().filter(|home| !home.as_os_str().is_empty()).collect();
     let context = PrepareContext {
         visible: &visible,
-        watches_journal: false,
         proxies: &proxies,
         program: &setup.program,
         workspace: &setup.vars.cwd,
@@ -467,6 +573,7 @@ fn profile_record(
         by: prepared.grade().name().to_owned(),
         keys: profile_keys(&resolved.profile),
         holds: prepared.holds().iter().map(|one| one.name().to_owned()).collect(),
+        watched: prepared.watched().iter().map(|one| one.name().to_owned()).collect(),
         line: describe_profile(&resolved.profile, workspace),
     }
 }

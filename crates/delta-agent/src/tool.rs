@@ -3,9 +3,8 @@
 //! A [`Tool`] holds values only: `invocation` builds the command line of a call, `definition`
 //! describes the tool to the LLM, `expand` prints it as YAML. delta-process runs it.
 
-use crate::json_schema::JsonSchema;
 use delta_base::suggest;
-use delta_process::Background;
+use delta_process::{Background, ProcessEnd};
 use delta_sandbox::{DeclaredProfile, SandboxSetting};
 use delta_shell::{
     EngineVariable, Placeholder, ShellScript, StringPart, TemplateError, TemplatePart,
@@ -26,10 +25,14 @@ mod parameter;
 pub mod definition;
 mod tool_mapping;
 pub mod approval;
+pub mod value_schema;
+mod media_type;
 
 pub use approval::{ApprovalPolicy, ToolPreview};
+use observation::Observation;
 pub use parameter::{InjectAs, ParameterType, ToolParameter};
 pub use tool_mapping::TOOL_MAPPING;
+pub use value_schema::{ValueSchema, schema_parameters};
 
 /// Environment variables that the engine sets for every child; `env:` of a tool must not name them.
 pub const RUN_VARIABLES: [&str; 9] = [
@@ -69,10 +72,14 @@ pub struct Tool {
     pub pass_env: Vec<String>,
     /// Whether a call that the engine did not survive may simply run again.
     pub idempotent: bool,
+    /// Whether its calls may run at the same time as other calls of such tools.
+    pub parallel: bool,
     /// What becomes of processes that a call leaves running.
     pub background: Background,
     /// What its standard output is.
     pub output: ToolOutput,
+    /// Which of its calls end the run.
+    pub ends_run: EndsRun,
     /// Which calls need an approval; `None` for the policy in `defaults` of agent.yaml.
     pub approve: Option<ApprovalPolicy>,
     /// The parameters that say what a call does to a file.
@@ -85,6 +92,8 @@ pub struct Tool {
     pub profile: Option<DeclaredProfile>,
     /// Whether its program `delta` is the one that runs the agent, wherever that is.
     pub runs_delta: bool,
+    /// The schema of all arguments, of a tool that takes them as one JSON object.
+    pub schema: Option<Arc<ValueSchema>>,
     /// The tool of an MCP server that it calls.
     pub mcp: Option<Arc<McpTool>>,
     /// The file that defines it, as messages name it.
@@ -102,10 +111,6 @@ pub struct McpTool {
     pub server_sha256: String,
     /// The definition of the server in agent.yaml, on one line.
     pub settings: String,
-    /// The JSON Schema of the arguments.
-    pub schema: Json,
-    /// The compiled schema.
-    pub validator: JsonSchema,
 }
 
 /// What the standard output of a tool is.
@@ -113,8 +118,47 @@ pub struct McpTool {
 pub enum ToolOutput {
     /// Text, in the observation.
     Text,
+    /// A JSON value, without the blanks between its parts.
+    Json,
     /// The bytes of an image, which the observation shows as one.
     Image,
+    /// Data, of which the observation names the file.
+    File,
+}
+
+impl ToolOutput {
+    /// Whether it is text as it is printed.
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::Text | Self::Json)
+    }
+}
+
+/// Which calls of a tool end the run, with their observation as its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndsRun {
+    /// None.
+    Never,
+    /// Every call that exits by itself.
+    Always,
+    /// A call that exits with this code.
+    ExitCode(i32),
+}
+
+impl EndsRun {
+    fn read(doc: &YamlDocument, fields: MappingFields<'_>) -> Self {
+        let Some(node) = fields.non_null("ends_run") else { return Self::Never };
+        if node.scalar().is_some() {
+            return match doc.expect_boolean(node, "`ends_run`") {
+                Some(true) => Self::Always,
+                _ => Self::Never,
+            };
+        }
+        let code = doc.fields(node, &tool_mapping::ENDS_RUN_MAPPING).and_then(|fields| {
+            fields.require("exit_code", "0")?;
+            i32::try_from(fields.integer("exit_code")?).ok()
+        });
+        code.map_or(Self::Never, Self::ExitCode)
+    }
 }
 
 /// The key that defines a tool's command.
@@ -208,6 +252,22 @@ pub fn read_tool_file(doc: &YamlDocument, report: &mut DiagnosticReport) -> Vec<
 }
 
 impl Tool {
+    /// The result of the run, if a call that ended in this way ends it.
+    pub fn run_result(&self, end: &ProcessEnd, observation: &Observation) -> Option<Json> {
+        let ends = match (self.ends_run, end) {
+            (EndsRun::Always, ProcessEnd::Exited(_)) => true,
+            (EndsRun::ExitCode(code), ProcessEnd::Exited(actual)) => code == *actual,
+            _ => false,
+        };
+        if !ends || observation.is_withheld {
+            return None;
+        }
+        match serde_json::from_str(&observation.text) {
+            Ok(object @ Json::Object(_)) if self.output == ToolOutput::Json => Some(object),
+            _ => Some(Json::from(&*observation.described_text())),
+        }
+    }
+
     /// Reads one tool; problems are added to the report of `doc`.
     pub fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
         let fields = doc.fields(node, &TOOL_MAPPING)?;
@@ -221,20 +281,30 @@ impl Tool {
         let env = fields.non_null("env").map(|node| read_tool_env(doc, node)).unwrap_or_default();
         let pass_env = fields.texts("pass_env");
         let idempotent = fields.boolean("idempotent");
+        let parallel = fields.boolean("parallel");
         let background = match fields.text("background") {
             Some("run") => Background::Run,
             Some("keep") => Background::Keep,
             _ => Background::End,
         };
         let output = match fields.text("output") {
+            Some("json") => ToolOutput::Json,
             Some("image") => ToolOutput::Image,
+            Some("file") => ToolOutput::File,
             _ => ToolOutput::Text,
         };
 
         let (syntax, template) = syntax?;
         let mut layout = TemplateLayout::parse(doc, syntax, template)?;
         layout.add_stdin(doc, stdin, syntax);
-        let parameters = parameter::merge_parameters(doc, fields, syntax, &layout);
+        let schema = match fields.non_null("schema") {
+            Some(node) => Some(ValueSchema::read(doc, node)?),
+            None => None,
+        };
+        let parameters = match &schema {
+            Some(schema) => parameter::place_properties(doc, fields, syntax, &layout, &schema.json),
+            None => parameter::merge_parameters(doc, fields, syntax, &layout),
+        };
         let approve = fields.non_null("approve").and_then(|node| {
             ApprovalPolicy::read(doc, node, &mut |name| names_parameter(&parameters, name))
         });
@@ -244,6 +314,12 @@ impl Tool {
         if is_staged && background != Background::End {
             let help = "leave out `background`, so that processes end with the call";
             let message = "a tool with `stage` cannot leave processes running";
+            doc.report(node, message.to_owned(), Some(help.to_owned()));
+        }
+        if is_staged && parallel {
+            let help =
+                "leave out `parallel`: such a call runs alone, because a person is asked about it";
+            let message = "a tool with `stage` cannot be `parallel`";
             doc.report(node, message.to_owned(), Some(help.to_owned()));
         }
         let sandbox = fields.non_null("sandbox").and_then(|node| SandboxSetting::read(doc, node));
@@ -259,14 +335,17 @@ impl Tool {
             env,
             pass_env,
             idempotent,
+            parallel,
             background,
             output,
+            ends_run: EndsRun::read(doc, fields),
             approve,
             preview,
             is_staged,
             sandbox,
             profile: None,
             runs_delta: false,
+            schema: schema.map(Arc::new),
             mcp: None,
             file: doc.name.clone(),
             line: node.line,

@@ -28,11 +28,13 @@ mod interpreter;
 mod llm_settings;
 mod mcp_servers;
 mod provider_keys;
+mod refused_requests;
 mod option_injection;
 mod program_location;
 mod program_table;
 mod program_text;
 mod proposed_line;
+mod sandbox_use;
 mod shell_script;
 mod tool_definition;
 mod unset_variable;
@@ -74,7 +76,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 44] = [
+pub const LINT_RULES: [&str; 46] = [
     "load",
     "outdated",
     "option-injection",
@@ -97,10 +99,12 @@ pub const LINT_RULES: [&str; 44] = [
     "shadows-builtin",
     "no-key",
     "lost-session",
+    "no-sandbox",
     "timeout",
     "unused-approval",
     "loose-approval",
     "llm-key",
+    "refused",
     "endpoint",
     "env-file",
     "no-journal",
@@ -164,14 +168,23 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
     let tests = agent_test::load_tests(&home).err().unwrap_or_default();
     findings.extend(tests.diagnostics.into_iter().map(load_finding));
     let known_programs = KnownPrograms::default();
-    let mut linter =
-        Linter { home: &home, launch, known_programs, findings, allowed_rules: Vec::new() };
     let main = load_document(&home, "agent.yaml").or_else(|| load_document(&home, "config.yaml"));
+    let mut linter = Linter {
+        home: &home,
+        launch,
+        known_programs,
+        findings,
+        allowed_rules: Vec::new(),
+        expects_sandbox: main.as_ref().is_some_and(|main| !sandbox_use::has_default_sandbox(main)),
+    };
     if let Some(main) = &main {
         linter.lint_llm(main);
         linter.with_allowances(main, &main.root, |linter| {
             env_file::check_env_file(main, linter);
             approval_rules::check_default_approval(main, linter);
+            if let Some(agent) = &agent {
+                refused_requests::check_finish(main, agent, linter);
+            }
         });
         for doc in std::iter::once(main).chain(&load_imported_documents(&home, main)) {
             linter.lint_tools(doc);
@@ -328,6 +341,8 @@ struct Linter<'a> {
     findings: Vec<LintFinding>,
     /// The rules that the nodes around the current one allow to break.
     allowed_rules: Vec<String>,
+    /// Whether no tool has been reported yet that has no `sandbox`, and the agent has none for all.
+    expects_sandbox: bool,
 }
 
 impl Linter<'_> {
@@ -377,6 +392,7 @@ impl Linter<'_> {
         if let Some(llm) = main.root.get("llm") {
             self.with_allowances(main, &main.root, |linter| {
                 llm_settings::check_llm(main, llm, linter);
+                refused_requests::check_settings(main, llm, linter);
             });
         }
     }
@@ -427,6 +443,7 @@ impl Linter<'_> {
             }
         }
         tool_definition::check_definition(&subject, self);
+        sandbox_use::check_sandbox_use(&subject, self);
         program_location::check_programs(&subject, self);
         option_injection::check_option_injection(&subject, self);
         program_text::check_program_text(&subject, self);

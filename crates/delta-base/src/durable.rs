@@ -14,6 +14,7 @@ mod beneath;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod file_lock;
+mod file_watch;
 mod regular_file;
 mod writeback;
 

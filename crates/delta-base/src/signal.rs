@@ -7,7 +7,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::os::raw::c_int;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,9 @@ pub const IGNORED_SIGNALS: [c_int; 4] =
 /// A bit for each signal that was ignored when [`ignore_io_signals`] was called.
 static IGNORED_BY_CALLER: AtomicU64 = AtomicU64::new(0);
 
+/// The most process groups that a second signal kills.
+pub const MAX_CHILD_GROUPS: usize = 64;
+
 /// Signals within this time after the first count as the same request: `timeout` signals both the process and its
 /// group, and when a terminal closes, the kernel and the shell each send one.
 const BURST_MILLIS: u64 = 100;
@@ -48,8 +51,10 @@ struct CancelState {
     requested_at: AtomicU64,
     /// When the time limit expired, likewise. Both are equal when the expiry was the request.
     expired_at: AtomicU64,
-    /// The process group that a second signal kills; 0 for none.
-    child_group: AtomicI32,
+    /// Whether a time limit was set.
+    has_deadline: AtomicBool,
+    /// The process groups that a second signal kills; 0 for none.
+    child_groups: [AtomicI32; MAX_CHILD_GROUPS],
     /// What a second signal prints.
     last_words: OnceLock<String>,
     wake_read: OwnedFd,
@@ -82,7 +87,8 @@ impl CancelToken {
             created_at: Instant::now(),
             requested_at: AtomicU64::new(0),
             expired_at: AtomicU64::new(0),
-            child_group: AtomicI32::new(0),
+            has_deadline: AtomicBool::new(false),
+            child_groups: [const { AtomicI32::new(0) }; MAX_CHILD_GROUPS],
             last_words: OnceLock::new(),
             wake_read,
             wake_write,
@@ -144,6 +150,7 @@ impl CancelToken {
     /// The thread that waits could not be started.
     pub fn expire_after(&self, duration: Duration) -> io::Result<()> {
         let state = Arc::clone(&self.state);
+        state.has_deadline.store(true, Ordering::SeqCst);
         let start = Instant::now();
         if duration.is_zero() {
             state.expire();
@@ -162,6 +169,11 @@ impl CancelToken {
             .map(drop)
     }
 
+    /// Whether [`CancelToken::expire_after`] was called, so that no wait is endless.
+    pub fn has_deadline(&self) -> bool {
+        self.state.has_deadline.load(Ordering::SeqCst)
+    }
+
     /// Whether cancellation was requested because the time limit expired.
     pub fn is_expired(&self) -> bool {
         let at = self.state.expired_at.load(Ordering::SeqCst);
@@ -173,9 +185,23 @@ impl CancelToken {
         !self.ignores_first_request && self.state.requested_at.load(Ordering::SeqCst) > 0
     }
 
-    /// Sets the process group that a second signal kills; 0 for none.
-    pub fn set_child_group(&self, group: i32) {
-        self.state.child_group.store(group, Ordering::SeqCst);
+    /// Adds a process group that a second signal kills, unless there are [`MAX_CHILD_GROUPS`].
+    pub fn add_child_group(&self, group: i32) {
+        self.replace_child_group(0, group);
+    }
+
+    /// Removes a process group that a second signal kills, before its number can be reused.
+    pub fn remove_child_group(&self, group: i32) {
+        self.replace_child_group(group, 0);
+    }
+
+    fn replace_child_group(&self, before: i32, after: i32) {
+        for slot in &self.state.child_groups {
+            let replaced = slot.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
+            if replaced.is_ok() {
+                return;
+            }
+        }
     }
 
     /// Sets the text that a second signal prints to stderr before it ends the process. Only the first text counts.
@@ -253,8 +279,10 @@ impl CancelState {
     fn on_signal(&self) {
         let now = self.elapsed_millis();
         if self.request(now).is_some_and(|first| now.saturating_sub(first) >= BURST_MILLIS) {
-            if let Some(group) = Pid::from_raw(self.child_group.load(Ordering::SeqCst)) {
-                let _ = kill_process_group(group, Signal::KILL);
+            for group in &self.child_groups {
+                if let Some(group) = Pid::from_raw(group.load(Ordering::SeqCst)) {
+                    let _ = kill_process_group(group, Signal::KILL);
+                }
             }
             // Reading a value that is set takes no lock.
             if let Some(text) = self.last_words.get() {

@@ -23,15 +23,19 @@ use delta_snapshot::{SnapshotError, SnapshotStore};
 use hooks::HookInput;
 use mcp_holders::McpHolders;
 use serde_json::json;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
+use think::ThrottledCall;
 
 mod act;
+mod execute;
+mod call_results;
 mod hooks;
 mod mcp_holders;
 mod budget;
 mod call_sandbox;
 mod staged_call;
+mod disk_limit;
 pub mod call_plan;
 pub mod approval_plan;
 mod approve;
@@ -60,19 +64,33 @@ pub struct Engine<'a> {
     reported_cuts: Vec<String>,
     /// The usage of answers that no event has recorded yet.
     unrecorded_usage: RefCell<Vec<Option<Usage>>>,
+    /// The time that the endpoint throttled the calls since the last THOUGHT.
+    unrecorded_throttling: Cell<Duration>,
+    /// The call that the time limit ended while the endpoint throttled it.
+    throttled_call: Option<ThrottledCall>,
     /// Whether the observer of the run gets answers and output as they arrive.
     is_live: bool,
     /// Where snapshots of the workspace are stored, if they are taken.
-    snapshot_store: Option<SnapshotStore>,
+    snapshot_store: RefCell<Option<SnapshotStore>>,
+    /// The most bytes that the calls of the run may leave in its directory.
+    disk_limit: Option<u64>,
     /// The MCP servers, and the processes that hold connections to them.
     mcp_holders: RefCell<McpHolders>,
+    /// The most calls that run at the same time.
+    max_parallel: usize,
 }
+
+/// The error type of a run that a hook ended as FAILED.
+const ENDED_BY_HOOK: &str = "ended_by_hook";
 
 /// Why a run cannot continue.
 #[derive(Debug, thiserror::Error)]
 enum EngineError {
     #[error("interrupted")]
     Cancelled,
+    /// A hook ended the run, which its event records.
+    #[error("a hook ended the run")]
+    EndedByHook,
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
@@ -82,9 +100,16 @@ enum EngineError {
     /// A budget does not allow the call.
     #[error(transparent)]
     Limit(LedgerError),
+    #[error(
+        "the calls of this run have left {used} bytes in its directory, and the limit is {limit}"
+    )]
+    DiskLimit { used: u64, limit: u64 },
     /// With the record of the call.
     #[error("{error}")]
     Llm { error: LlmError, invocation: String },
+    /// The endpoint throttled the call until the time limit of the run.
+    #[error("{call}; {limit}")]
+    Throttled { call: ThrottledCall, limit: LedgerError },
     /// The LLM's reply cannot be used; with the record of the call.
     #[error("{message}")]
     Answer { kind: &'static str, message: String, invocation: String },
@@ -108,10 +133,11 @@ impl EngineError {
     fn details(&self) -> ErrorDetails {
         let kind = match self {
             Self::Cancelled => "interrupted",
+            Self::EndedByHook => ENDED_BY_HOOK,
             Self::File(_) | Self::Snapshot(_) => "io",
             Self::Context(_) => "context",
-            Self::Limit(_) => "limit",
-            Self::Llm { .. } => LLM_ERROR,
+            Self::Limit(_) | Self::DiskLimit { .. } => "limit",
+            Self::Llm { .. } | Self::Throttled { .. } => LLM_ERROR,
             Self::Answer { kind, .. } => kind,
             Self::Human(_) => "interaction",
             Self::Hook { .. } => "hook",
@@ -123,6 +149,15 @@ impl EngineError {
         if let Self::Limit(error) = self {
             details.hint = budget::limit_hint(error);
             details.limit_option = budget::limit_option(error);
+        }
+        if let Self::DiskLimit { used, limit } = self {
+            let option = disk_limit::higher_disk_limit(*used, *limit);
+            details.hint = Some(format!("continue with `-m` and `{option}`"));
+            details.limit_option = Some(option);
+        }
+        if let Self::Throttled { call, limit } = self {
+            details.status = call.status;
+            details.hint = Some(budget::throttled_hint(limit));
         }
         if let Self::Hook { record, .. } = self {
             details.hint =
@@ -164,9 +199,13 @@ impl<'a> Engine<'a> {
             token_counter: TokenCounter::default(),
             reported_cuts: Vec::new(),
             unrecorded_usage: RefCell::default(),
+            unrecorded_throttling: Cell::default(),
+            throttled_call: None,
             is_live: false,
-            snapshot_store: None,
+            snapshot_store: RefCell::default(),
+            disk_limit: None,
             mcp_holders: RefCell::default(),
+            max_parallel: 1,
         }
     }
 
@@ -176,9 +215,21 @@ impl<'a> Engine<'a> {
         self
     }
 
+    /// Runs up to `limit` calls of tools that are `parallel` at the same time.
+    pub fn with_parallel_calls(mut self, limit: usize) -> Self {
+        self.max_parallel = limit;
+        self
+    }
+
+    /// Limits the bytes that the calls of the run may leave in its directory.
+    pub fn with_disk_limit(mut self, limit: Option<u64>) -> Self {
+        self.disk_limit = limit;
+        self
+    }
+
     /// Takes a snapshot of the workspace at each iteration, if there is a store.
     pub fn with_snapshots(mut self, snapshots: Option<SnapshotStore>) -> Self {
-        self.snapshot_store = snapshots;
+        self.snapshot_store = RefCell::new(snapshots);
         self
     }
 
@@ -188,6 +239,9 @@ impl<'a> Engine<'a> {
     /// The journal could not be written. Nothing was started that it does not contain, and nothing
     /// more can be recorded.
     pub fn drive(&mut self, run: &mut Run) -> Result<RunEnding, FileError> {
+        if self.environment.sandbox().is_some_and(RunSandbox::watches_journal) {
+            run.watch_journal()?;
+        }
         self.warn_of_unstartable_hooks(run);
         for warning in self.environment.limit_warnings() {
             run.notify(RunNotice::Warning(warning));
@@ -210,6 +264,11 @@ impl<'a> Engine<'a> {
             }
         };
         let ending = self.check_deadline(run, ending);
+        if let RunEnding::FailedByHook { message } = &ending {
+            let details =
+                ErrorDetails { kind: ENDED_BY_HOOK.to_owned(), ..ErrorDetails::default() };
+            self.record_error(run, message.clone(), details, true);
+        }
         if let RunEnding::OutOfIterations { allowed } = ending {
             let count = if allowed == 1 { "iteration" } else { "iterations" };
             let error_message = format!("the task is not finished after {allowed} {count}");
@@ -222,7 +281,7 @@ impl<'a> Engine<'a> {
         let ending = self.run_end_hook(run, ending);
         self.end_background_processes(run);
         // A failure only costs the next process time.
-        let _ = self.snapshot_store.as_ref().map(SnapshotStore::save_index);
+        let _ = self.snapshot_store.get_mut().as_ref().map(SnapshotStore::save_index);
         run.record(run.state().engine_end(&run.id, ending.status()));
         match run.commit() {
             Ok(()) => Ok(ending),
@@ -242,7 +301,11 @@ impl<'a> Engine<'a> {
     /// nothing.
     fn record_error(&self, run: &mut Run, message: String, details: ErrorDetails, runs_hook: bool) {
         let input = HookInput::for_error(&details.kind, &message);
-        let details = ErrorDetails { discarded_usage: self.unrecorded_usage.take(), ..details };
+        let details = ErrorDetails {
+            discarded_usage: self.unrecorded_usage.take(),
+            throttled_ms: duration_millis(self.unrecorded_throttling.take()),
+            ..details
+        };
         run.record(Payload::Error { error_message: message, error_details: details });
         if !runs_hook {
             return;
@@ -266,7 +329,9 @@ impl<'a> Engine<'a> {
         match (&ending, &run.state().result, &run.state().error) {
             (RunEnding::Completed, Some(result), _) => input = input.with_entry("result", result),
             (
-                RunEnding::Failed | RunEnding::OutOfIterations { .. },
+                RunEnding::Failed
+                | RunEnding::FailedByHook { .. }
+                | RunEnding::OutOfIterations { .. },
                 _,
                 Some((message, details)),
             ) => {
@@ -311,7 +376,11 @@ impl<'a> Engine<'a> {
                 self.take_snapshot(run)?;
             }
             match step {
-                RunStep::Think { iteration } => self.think(run, iteration)?,
+                RunStep::Think { iteration } => match self.think(run, iteration) {
+                    // The next step ends the run.
+                    Err(EngineError::EndedByHook) => {}
+                    result => result?,
+                },
                 RunStep::Act(call) => self.act(run, &call)?,
                 RunStep::Settle { call, execution } => {
                     self.settle_dead_call(run, &call, execution.as_deref())?
@@ -336,7 +405,7 @@ impl<'a> Engine<'a> {
 
 impl Engine<'_> {
     fn take_snapshot(&mut self, run: &mut Run) -> Result<(), EngineError> {
-        if let Some(store) = &mut self.snapshot_store {
+        if let Some(store) = self.snapshot_store.get_mut() {
             run.take_snapshot(store, &self.environment.vars().cwd, Some(&self.cancel))?;
         }
         Ok(())

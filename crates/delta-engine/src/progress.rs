@@ -101,8 +101,12 @@ pub struct ProgressPrinter {
     pending_hook_failure: Option<String>,
     /// Calls whose lines were not printed: requested in an earlier process, or with the result that follows.
     unprinted_calls: HashMap<String, UnprintedCall>,
+    /// The call whose line was printed last.
+    last_call: String,
     /// Whether the result is printed to the same terminal when the run ends.
     result_follows: bool,
+    /// Whether another process asks what the run waits for.
+    omits_questions: bool,
     /// Whether the error of the run is printed there too.
     error_follows: bool,
     /// Whether the lines are the output of `show`, on stdout.
@@ -132,7 +136,9 @@ impl ProgressPrinter {
             shown_question: None,
             pending_hook_failure: None,
             unprinted_calls: HashMap::new(),
+            last_call: String::new(),
             result_follows: false,
+            omits_questions: false,
             error_follows: false,
             to_stdout: false,
             stdout_failure: None,
@@ -192,6 +198,11 @@ impl ProgressPrinter {
         self.error_follows = true;
     }
 
+    /// Prints no question and no call to approve from now on, because a server asks them.
+    pub fn omit_questions(&mut self) {
+        self.omits_questions = true;
+    }
+
     /// Reports from now on that the user is asked at this terminal.
     pub fn set_asks_here(&mut self, asks_here: bool) {
         self.asks_here = asks_here;
@@ -226,9 +237,9 @@ impl ProgressPrinter {
                 self.show_piece(|live| live.push_reasoning(piece));
             }
             RunNotice::ReasoningPiece(_) => {}
-            RunNotice::OutputPiece(piece) => {
+            RunNotice::OutputPiece { call_id, piece } => {
                 if let Some(live) = &mut self.live {
-                    live.push_output(piece.is_stderr, piece.bytes);
+                    live.push_output(call_id, piece.is_stderr, piece.bytes);
                 }
             }
             RunNotice::LlmCallEnded => self.end_llm_call(),
@@ -269,7 +280,10 @@ impl ProgressPrinter {
         let reason = self.sanitize(&attempt.error);
         let reason = reason.strip_prefix(ENDPOINT_ANSWER_PREFIX).unwrap_or(&reason);
         let reason = truncate_to_line(reason, MAX_REASON_CHARS);
-        let next = format!("try {number} of {of}");
+        let next = match of {
+            Some(of) => format!("try {number} of {of}"),
+            None => format!("try {number}"),
+        };
         if self.live.is_none() {
             return self.show_warning(&format!("{next} {delay}: {reason}"));
         }
@@ -351,7 +365,7 @@ impl ProgressPrinter {
             }
             Payload::Thought(thought) => self.show_thought(thought),
             Payload::ActionRequest(request) => self.show_call(request),
-            Payload::ActionResult(result) => self.show_observation(result),
+            Payload::ActionResult(result) => self.show_observation(result, state),
             Payload::HumanInputRequest(question) => self.show_question(question),
             Payload::HumanInputReceived { .. } => {}
             Payload::ApprovalRequest(request) => self.show_approval_request(request),
@@ -424,6 +438,9 @@ impl ProgressPrinter {
 
     /// Prints a question, even with `-q`: an invisible question is never answered.
     fn show_question(&mut self, question: &HumanQuestion) {
+        if self.omits_questions {
+            return;
+        }
         self.shown_question = Some(question.call_id.clone());
         let prompt = self.sanitize(&question.prompt);
         for (index, line) in prompt.lines().enumerate() {
@@ -434,6 +451,9 @@ impl ProgressPrinter {
 
     /// Prints a call that waits for approval, even with `-q`.
     fn show_approval_request(&mut self, request: &ApprovalRequest) {
+        if self.omits_questions {
+            return;
+        }
         self.shown_question = Some(request.call_id.clone());
         let hidden = self.sensitive_answers.clone();
         // Only in a run at a terminal, where `v` can show the whole command line.

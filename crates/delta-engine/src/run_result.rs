@@ -7,7 +7,9 @@ use delta_base::time::Timestamp;
 use delta_llm::llm::ModelChoice;
 use delta_run::event::{RunStatus, round_usd};
 use delta_run::run::RunMetadata;
+use delta_run::run_tree::RunTreeTotal;
 use delta_run::state::{HumanRequest, RunState};
+use delta_run::workspace;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 use std::fmt;
@@ -67,12 +69,23 @@ pub struct RunMetrics {
     pub duration_ms: u64,
     /// The same of all processes of the run; on a fork, without the run it was forked from.
     pub total_duration_ms: u64,
+    /// The part of `total_duration_ms` for which the endpoint refused requests because there were too many (429, 529);
+    /// absent if it is 0.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub throttled_ms: u64,
     /// When this process started or resumed the run.
     pub start_time: Timestamp,
     /// When this process left the run.
     pub end_time: Timestamp,
     /// Tokens and cost, of all processes of the run.
     pub usage: UsageTotal,
+    /// The same of the run with all runs below it, if it has started any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tree: Option<Json>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Tokens and cost.
@@ -186,9 +199,11 @@ impl RunResult {
                 duration_ms: u64::try_from(end_time.as_millis() - start_time.as_millis())
                     .unwrap_or(0),
                 total_duration_ms: state.active_time.millis(),
+                throttled_ms: state.active_time.throttled_millis(),
                 start_time,
                 end_time,
                 usage: UsageTotal::from_state(state),
+                tree: None,
             },
             metadata: ResultMetadata {
                 agent_name: metadata.agent_name,
@@ -197,6 +212,28 @@ impl RunResult {
             sensitive: state.sensitive_answers.clone(),
             follows_progress: false,
         })
+    }
+
+    /// Adds the total of the run in `run_dir`, whose state is `state`, and the runs below it.
+    #[must_use]
+    pub fn with_tree(mut self, run_dir: &Path, state: &RunState) -> Self {
+        self.metrics.tree = RunTreeTotal::collect(run_dir, state).map(|total| {
+            let mut usage = json!({
+                "total_cost_usd": total.usage.cost_usd,
+                "input_tokens": total.usage.input_tokens,
+                "cached_input_tokens": total.usage.cached_input_tokens,
+                "output_tokens": total.usage.output_tokens,
+            });
+            let more = [
+                ("cache_write_tokens", total.usage.cache_write_tokens),
+                ("reasoning_tokens", total.usage.reasoning_tokens),
+            ];
+            for (name, tokens) in more.into_iter().filter(|(_, tokens)| *tokens > 0) {
+                usage[name] = tokens.into();
+            }
+            json!({"runs": total.runs, "iterations": total.iterations, "usage": usage})
+        });
+        self
     }
 
     /// The result of a command that failed before or outside of a run.
@@ -217,9 +254,11 @@ impl RunResult {
                 iterations: 0,
                 duration_ms: 0,
                 total_duration_ms: 0,
+                throttled_ms: 0,
                 start_time: now,
                 end_time: now,
                 usage: UsageTotal::default(),
+                tree: None,
             },
             metadata: ResultMetadata { agent_name: String::new(), workspace_path: String::new() },
             sensitive: Vec::new(),
@@ -359,6 +398,9 @@ impl fmt::Display for ReplyCommand {
 impl ContinueCommand {
     fn write_options(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " -w {}", shell_quote_path(&self.work_dir))?;
+        if let Some(dir) = workspace::runs_dir_option() {
+            write!(f, " --runs-dir {}", shell_quote_path(dir))?;
+        }
         self.model.iter().try_for_each(|model| write!(f, " --model {}", shell_quote(model)))?;
         // From a journal, which could contain anything.
         let words = self.limit_option.iter().flat_map(|option| option.split(' '));

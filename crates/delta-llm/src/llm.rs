@@ -14,7 +14,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 mod call_arguments;
+mod exact_arguments;
 mod call_markers;
+mod think_text;
 pub mod cassette;
 mod command_provider;
 pub mod config;
@@ -202,6 +204,19 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// The reply without the reasoning at the beginning of its text, which becomes its reasoning. Opaque parts belong to the
+    /// text, so they are dropped with it.
+    pub fn with_stripped_think(self) -> Self {
+        let Some((think, text)) = self.content.as_deref().and_then(think_text::split_think) else {
+            return self;
+        };
+        let reasoning = self.reasoning.as_deref().into_iter().chain([think]);
+        let reasoning = reasoning.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
+        let content = Some(text.to_owned()).filter(|text| !text.is_empty());
+        let reasoning = Some(reasoning).filter(|text| !text.is_empty());
+        Self { content, reasoning, native: None, ..self }
+    }
+
     /// The reply with which a hook replaces this one. Opaque parts belong to the text and the calls of the answer, so they
     /// are dropped where the hook changed those.
     pub fn replaced_by(self, other: Self) -> Self {
@@ -323,6 +338,24 @@ pub struct Attempt {
     pub retry_in_ms: Option<u64>,
 }
 
+impl Attempt {
+    /// Whether the endpoint refused it because it, or this client, has too many requests.
+    pub fn is_throttled(&self) -> bool {
+        self.status.is_some_and(is_throttling_status)
+    }
+
+    /// How long it kept the call from an answer, with the delay after it, in milliseconds.
+    pub fn lost_ms(&self) -> u64 {
+        self.duration_ms + self.retry_in_ms.unwrap_or(0)
+    }
+}
+
+/// Whether this HTTP status means that the request came too early: 429, or 529, which Anthropic answers when it is
+/// overloaded.
+pub(crate) fn is_throttling_status(status: u16) -> bool {
+    matches!(status, 429 | 529)
+}
+
 /// Why an LLM call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LlmError {
@@ -363,8 +396,8 @@ impl LlmError {
 pub struct TryNumber {
     /// The number, counted from 1.
     pub number: u32,
-    /// The maximum.
-    pub of: u32,
+    /// The maximum; `None` if only the time limit of the run ends the tries.
+    pub of: Option<u32>,
 }
 
 /// What happens while a provider waits for a reply.

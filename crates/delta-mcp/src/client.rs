@@ -5,8 +5,8 @@ use crate::http_transport::{HttpTransport, standard_headers};
 use crate::json_rpc::{METHOD_NOT_FOUND, RpcError, RpcId, RpcMessage};
 use crate::param_header::{has_valid_marks, parameter_headers};
 use crate::protocol_era::{
-    LEGACY_VERSIONS, META_SERVER, MODERN_VERSION, ProtocolEra, implementation_info,
-    is_modern_refusal, with_modern_meta,
+    LEGACY_VERSIONS, META_SERVER, MODERN_VERSION, ProtocolEra, TASKS_EXTENSION,
+    implementation_info, is_modern_refusal, with_modern_meta,
 };
 use crate::server_spec::ServerSpec;
 use crate::stdio_transport::StdioTransport;
@@ -96,6 +96,14 @@ pub struct ServerIdentity {
     pub instructions: Json,
 }
 
+/// The answer to a call.
+pub(crate) enum CallAnswer {
+    /// The result of the tool.
+    Result(Json),
+    /// The call became a task of the server.
+    Task(Json),
+}
+
 enum Transport {
     Stdio(Box<StdioTransport>),
     Http(Box<HttpTransport>),
@@ -180,6 +188,18 @@ impl McpClient {
                 watched.extend(fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
                 let _ = poll(&mut watched, None);
                 true
+            }
+        }
+    }
+
+    /// Waits for `fds` for at most `limit`, and meanwhile reads what the server writes.
+    pub(crate) fn wait(&mut self, limit: Duration, fds: &[BorrowedFd<'_>]) {
+        match &mut self.transport {
+            Transport::Stdio(stdio) => stdio.wait(Some(limit), fds, None),
+            Transport::Http(_) => {
+                let watched = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
+                let mut watched: Vec<PollFd<'_>> = watched.collect();
+                let _ = poll(&mut watched, Some(&delta_base::signal::to_timespec(limit)));
             }
         }
     }
@@ -308,23 +328,23 @@ impl McpClient {
     }
 
     /// Calls a tool once. `definition` is what the server lists for it; `inputs` are answers to what the server asks for.
-    pub fn call_tool(
+    pub(crate) fn call_tool(
         &mut self,
         name: &str,
         definition: Option<&Json>,
         arguments: &Json,
         inputs: Option<&Map<String, Json>>,
         context: &mut RequestWait<'_>,
-    ) -> Result<Json, McpFailure> {
+    ) -> Result<CallAnswer, McpFailure> {
         let schema = definition.and_then(|definition| definition.get("inputSchema"));
         let headers = match (&self.transport, schema) {
             (Transport::Http(_), Some(schema)) => parameter_headers(schema, arguments),
             _ => Vec::new(),
         };
-        self.capabilities = match inputs {
-            Some(_) => json!({"elicitation": {"form": {}}}),
-            None => json!({}),
-        };
+        self.capabilities = json!({"extensions": {TASKS_EXTENSION: {}}});
+        if inputs.is_some() {
+            self.capabilities["elicitation"] = json!({"form": {}});
+        }
         let mut server_request = Json::Null;
         let mut params = json!({"name": name, "arguments": arguments});
         for _ in 0..MAX_STATE_ROUNDS {
@@ -356,7 +376,10 @@ impl McpClient {
             }
             let result = outcome?;
             match result.get("resultType").and_then(Json::as_str) {
-                None | Some("complete") => return Ok(result),
+                None | Some("complete") => return Ok(CallAnswer::Result(result)),
+                Some("task") if self.identity.era == ProtocolEra::Modern => {
+                    return Ok(CallAnswer::Task(result));
+                }
                 Some("input_required") => params = repeat_with_input(params, &result, inputs)?,
                 Some(other) => {
                     return Err(McpFailure::invalid_answer(format!(
@@ -366,8 +389,47 @@ impl McpClient {
             }
         }
         Err(McpFailure::invalid_answer(format!(
-            "the server server_request {MAX_STATE_ROUNDS} times to repeat the call"
+            "the server asked {MAX_STATE_ROUNDS} times to repeat the call"
         )))
+    }
+
+    /// How the task `id` is.
+    pub(crate) fn get_task(
+        &mut self,
+        id: &str,
+        context: &mut RequestWait<'_>,
+    ) -> Result<Json, McpFailure> {
+        self.exchange_for_task("tasks/get", json!({"taskId": id}), context)
+    }
+
+    /// Sends answers that the task `id` waits for.
+    pub(crate) fn answer_task(
+        &mut self,
+        id: &str,
+        answers: &Map<String, Json>,
+        context: &mut RequestWait<'_>,
+    ) -> Result<Json, McpFailure> {
+        let params = json!({"taskId": id, "inputResponses": answers});
+        self.exchange_for_task("tasks/update", params, context)
+    }
+
+    pub(crate) fn cancel_task(
+        &mut self,
+        id: &str,
+        context: &mut RequestWait<'_>,
+    ) -> Result<Json, McpFailure> {
+        self.exchange_for_task("tasks/cancel", json!({"taskId": id}), context)
+    }
+
+    fn exchange_for_task(
+        &mut self,
+        method: &str,
+        params: Json,
+        context: &mut RequestWait<'_>,
+    ) -> Result<Json, McpFailure> {
+        self.capabilities =
+            json!({"extensions": {TASKS_EXTENSION: {}}, "elicitation": {"form": {}}});
+        Ok(self.exchange(method, params, &[], context)?.outcome?)
     }
 
     fn exchange(

@@ -21,6 +21,8 @@ pub enum McpFailure {
     NeedsInput(Json),
     /// The definition is not the locked one.
     Changed(String),
+    /// The server no longer knows the session, so it has not taken the request.
+    SessionEnded,
     /// The caller gave up.
     Cancelled,
 }
@@ -35,7 +37,7 @@ impl McpFailure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Protocol { .. } => 3,
-            Self::Unreachable(_) => 4,
+            Self::Unreachable(_) | Self::SessionEnded => 4,
             Self::NeedsInput(_) => 5,
             Self::Changed(_) => 6,
             Self::Cancelled => 130,
@@ -59,6 +61,7 @@ impl std::fmt::Display for McpFailure {
             Self::NeedsInput(requests) => {
                 write!(f, "the server asks for input, which was not given: {requests}")
             }
+            Self::SessionEnded => f.write_str("the server ended the session"),
             Self::Cancelled => f.write_str("interrupted"),
         }
     }

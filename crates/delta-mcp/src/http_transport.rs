@@ -5,20 +5,26 @@ use crate::failure::McpFailure;
 use crate::json_rpc::{RpcError, RpcId, RpcMessage};
 use crate::line_framing::MAX_LINE_BYTES;
 use crate::param_header::encode_header_value;
+use crate::protocol_era::MODERN_VERSION;
 use crate::server_spec::ServerSpec;
-use delta_base::signal::CancelToken;
-use delta_llm::http::{HttpClient, HttpClientConfig, HttpError, HttpExchange};
+use delta_base::signal::{CancelToken, to_timespec};
+use delta_llm::http::{HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead};
 use delta_llm::llm::endpoint::is_loopback_host;
 use delta_llm::llm::sse_parser::SseParser;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ureq::http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The header with the session of a legacy server.
 const SESSION_HEADER: &str = "mcp-session-id";
+
+/// The status of a request in a session that the server no longer knows.
+const SESSION_ENDED_STATUS: u16 = 404;
+/// How long the notice that a request is cancelled may take.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A server that is reached by HTTP.
 pub(crate) struct HttpTransport {
@@ -59,11 +65,13 @@ impl HttpTransport {
         if let Some(token) = &spec.token {
             set("authorization", &format!("Bearer {token}"))?;
         }
+        // The deadline of each request is shorter.
+        let longest = spec.timeout().max(spec.start_timeout()) + NOTICE_TIMEOUT;
         let config = HttpClientConfig {
             url,
             headers: base_headers.clone(),
-            total_timeout: spec.timeout(),
-            idle_timeout: spec.timeout(),
+            total_timeout: longest,
+            idle_timeout: longest,
             proxy: spec.proxy.as_deref(),
         };
         let client = HttpClient::new(config).map_err(McpFailure::Unreachable)?;
@@ -84,23 +92,32 @@ impl HttpTransport {
         more: &[(String, String)],
         context: &mut RequestWait<'_>,
     ) -> Result<HttpOutcome, McpFailure> {
-        let cancel = CancelToken::manual().map_err(|error| {
-            McpFailure::Unreachable(format!("could not create a pipe: {error}"))
+        let cancel = new_cancel_token()?;
+        let deadline = context.deadline;
+        let fds: Vec<BorrowedFd<'_>> =
+            [Some(context.cancel.fd()), context.abandon_fd].into_iter().flatten().collect();
+        let outcome = with_watcher(&fds, deadline, &cancel, || {
+            self.post_request(id, request, more, context, &cancel)
         })?;
-        let watched = [Some(context.cancel.fd()), context.abandon_fd];
-        std::thread::scope(|scope| {
-            let (done_read, done_write) = std::io::pipe().map_err(|error| {
-                McpFailure::Unreachable(format!("could not create a pipe: {error}"))
-            })?;
-            let watcher = cancel.clone();
-            scope.spawn(move || {
-                let fds = watched.iter().flatten().copied();
-                watch_for_abandonment(fds, &done_read, &watcher);
-            });
-            let outcome = self.post_request(id, request, more, context, &cancel);
-            drop(done_write);
-            outcome
-        })
+        if let Err(McpFailure::Cancelled) = outcome {
+            self.cancel_request(id);
+            if !context.cancel.is_requested() && !context.is_abandoned() {
+                return Err(McpFailure::Unreachable("the server did not answer in time".into()));
+            }
+        }
+        outcome
+    }
+
+    /// Cancels a request of a legacy server. For a modern one the closed connection does that.
+    fn cancel_request(&mut self, id: i64) {
+        if self.version.as_deref().is_none_or(|version| version == MODERN_VERSION) {
+            return;
+        }
+        let params = json!({"requestId": id, "reason": "the caller gave up"});
+        let message = RpcMessage::notification("notifications/cancelled", params);
+        let Ok(cancel) = new_cancel_token() else { return };
+        let deadline = Instant::now() + NOTICE_TIMEOUT;
+        let _ = with_watcher(&[], deadline, &cancel, || self.notify(&message, &cancel));
     }
 
     /// Sends a message without an answer.
@@ -142,6 +159,9 @@ impl HttpTransport {
         let mut exchange = self.client.post(body, cancel);
         let head = exchange.send().map_err(|error| explain_http_error(&replies, &error))?;
         let status = head.status.as_u16();
+        if status == SESSION_ENDED_STATUS && self.session.take().is_some() {
+            return Err(McpFailure::SessionEnded);
+        }
         if let Some(session) = head.header_text(SESSION_HEADER) {
             self.session = Some(session.to_owned());
         }
@@ -161,10 +181,11 @@ impl HttpTransport {
         }
         let outcome = match RpcMessage::parse(&body) {
             Ok(RpcMessage::Response { outcome, .. }) => outcome,
-            _ => {
-                let message = format!("expected an answer of JSON-RPC, found HTTP status {status}");
-                Err(RpcError::new(crate::json_rpc::INTERNAL_ERROR, message))
+            _ if status >= 500 => {
+                let message = format!("the server answered with HTTP status {status}");
+                return Err(McpFailure::Unreachable(message));
             }
+            _ => Err(RpcError::new(i64::from(status), explain_status(&head))),
         };
         Ok(HttpOutcome { status, outcome })
     }
@@ -211,7 +232,7 @@ fn read_event_stream(
         }
         if has_ended {
             return Err(McpFailure::Unreachable(
-                "the server ended its answer before the result; the outcome is unknown".into(),
+                "the server ended its answer before the result".into(),
             ));
         }
     }
@@ -242,19 +263,54 @@ fn explain_http_error(client: &HttpClient, error: &HttpError) -> McpFailure {
     }
 }
 
-/// Requests cancellation when one of `fds` becomes readable before `done` is closed.
-fn watch_for_abandonment<'a>(
-    fds: impl Iterator<Item = BorrowedFd<'a>>,
-    done: &std::io::PipeReader,
-    cancel: &CancelToken,
-) {
-    let mut watched = vec![PollFd::new(done, PollFlags::IN)];
-    watched.extend(fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-    while poll(&mut watched, Some(&delta_base::signal::to_timespec(Duration::from_secs(3600))))
-        .is_err()
-    {}
-    let is_done = !watched[0].revents().is_empty();
-    if !is_done && watched[1..].iter().any(|fd| !fd.revents().is_empty()) {
-        cancel.request();
+/// Why an answer with this head is not one.
+fn explain_status(head: &ResponseHead) -> String {
+    let status = head.status.as_u16();
+    match (status, head.header_text("location")) {
+        (300..=399, Some(location)) => format!(
+            "it redirects to {location}, and redirects are not followed; if you trust that address, write it in `url`"
+        ),
+        (401 | 403, _) => {
+            format!(
+                "access is refused (HTTP status {status}); `token_env` names the variable with a token"
+            )
+        }
+        _ => format!("expected an answer of JSON-RPC, found HTTP status {status}"),
     }
+}
+
+fn new_cancel_token() -> Result<CancelToken, McpFailure> {
+    CancelToken::manual().map_err(|error| no_pipe(&error))
+}
+
+fn no_pipe(error: &std::io::Error) -> McpFailure {
+    McpFailure::Unreachable(format!("could not create a pipe: {error}"))
+}
+
+/// Does `work`, and requests `cancel` when one of `fds` becomes readable or the deadline is over before it is done.
+fn with_watcher<T>(
+    fds: &[BorrowedFd<'_>],
+    deadline: Instant,
+    cancel: &CancelToken,
+    work: impl FnOnce() -> T,
+) -> Result<T, McpFailure> {
+    let (done_read, done_write) = std::io::pipe().map_err(|error| no_pipe(&error))?;
+    Ok(std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut watched = vec![PollFd::new(&done_read, PollFlags::IN)];
+            watched.extend(fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+            loop {
+                let rest = deadline.saturating_duration_since(Instant::now());
+                if poll(&mut watched, Some(&to_timespec(rest))).is_ok() {
+                    break;
+                }
+            }
+            if watched[0].revents().is_empty() {
+                cancel.request();
+            }
+        });
+        let result = work();
+        drop(done_write);
+        result
+    }))
 }

@@ -59,6 +59,14 @@ impl ProtocolEra {
     }
 }
 
+/// Whether a request without a version is one of the modern era that lacks it: only that era has the method or the member.
+pub fn lacks_version(method: &str, params: &Json) -> bool {
+    let meta = params.get("_meta");
+    let has = |member: &str| meta.is_some_and(|meta| meta.get(member).is_some());
+    let is_modern = method == "server/discover" || has(META_CAPABILITIES) || has(META_CLIENT);
+    is_modern && !has(META_VERSION)
+}
+
 /// How delta introduces itself, as client and as server.
 pub fn implementation_info() -> Json {
     json!({"name": "delta", "version": env!("CARGO_PKG_VERSION")})

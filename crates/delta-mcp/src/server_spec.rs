@@ -1,5 +1,6 @@
 //! A server and how to reach it, with all values in place: what a connection needs, and nothing of the agent.
 
+use delta_process::SandboxEntry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ pub fn is_base_variable(name: &str) -> bool {
 }
 
 /// A server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServerSpec {
     /// The name in agent.yaml; the address or the program of a server that no agent has.
     pub name: String,
@@ -43,6 +44,9 @@ pub struct ServerSpec {
     pub start_timeout_ms: u64,
     /// The longest time of a request.
     pub timeout_ms: u64,
+    /// What the process of the program enters; it belongs to the process that has it.
+    #[serde(skip)]
+    pub sandbox: Option<SandboxEntry>,
 }
 
 impl ServerSpec {

@@ -34,7 +34,7 @@ pub(crate) struct StdioTransport {
 }
 
 impl StdioTransport {
-    /// Starts the server. This is the place where it gets a sandbox: it starts like the process of a tool.
+    /// Starts the server, in its sandbox if it has one.
     pub(crate) fn start(spec: &ServerSpec) -> Result<Self, McpFailure> {
         let env = spec.env.iter().map(|(name, value)| (name.into(), value.into())).collect();
         let context = LaunchContext {
@@ -42,11 +42,15 @@ impl StdioTransport {
             env,
             secrets: Secrets::default(),
             containment: None,
-            sandbox: None,
+            sandbox: spec.sandbox.clone(),
         };
-        let process = ServiceProcess::start(&spec.command, None, &context).map_err(|reason| {
-            McpFailure::Unreachable(format!("could not start the server `{}`: {reason}", spec.name))
-        })?;
+        let process =
+            ServiceProcess::start(&spec.command, None, &context, None).map_err(|reason| {
+                McpFailure::Unreachable(format!(
+                    "could not start the server `{}`: {reason}",
+                    spec.name
+                ))
+            })?;
         Ok(Self {
             process,
             splitter: LineSplitter::default(),
@@ -172,7 +176,7 @@ impl StdioTransport {
     }
 
     /// Waits until the server can be read or written, or one of `fds` is readable; then reads and writes.
-    fn wait(
+    pub(crate) fn wait(
         &mut self,
         limit: Option<std::time::Duration>,
         fds: &[BorrowedFd<'_>],

@@ -32,11 +32,11 @@ pub struct OutputCapture {
     /// The last half of the excerpt; empty when the whole stream fits in the excerpt.
     pub tail: Vec<u8>,
     /// The spool file, for a stream that is larger than [`SpoolFiles::inline_bytes`](super::SpoolFiles::inline_bytes)
-    /// or not UTF-8.
+    /// or not text: with a NUL, or not UTF-8.
     pub file: Option<PathBuf>,
     /// The CRC-32 of the spool file.
     pub crc: Option<u32>,
-    /// The bytes beyond [`MAX_SPOOL_BYTES`], which were not written to the spool file.
+    /// The bytes beyond the limit of the spool file, which were not written to the spool file.
     pub discarded: u64,
     /// Why the spool file could not be created or written, such as a full disk. The file is removed then; the other
     /// fields are still right.
@@ -97,6 +97,12 @@ impl OutputRecorder {
     /// Sets the length up to which a UTF-8 stream has no spool file.
     pub(super) fn with_inline_bytes(mut self, inline_bytes: usize) -> Self {
         self.sink.inline_bytes = inline_bytes;
+        self
+    }
+
+    /// Sets the limit of the spool file.
+    pub(super) fn with_max_bytes(mut self, max_bytes: u64) -> Self {
+        self.sink.max_spool_bytes = max_bytes.min(MAX_SPOOL_BYTES);
         self
     }
 
@@ -220,7 +226,9 @@ impl CaptureSink {
 
     fn finish(mut self) -> OutputCapture {
         let is_small_text = self.memory.as_ref().is_some_and(|memory| {
-            memory.len() <= self.inline_bytes && std::str::from_utf8(memory).is_ok()
+            memory.len() <= self.inline_bytes
+                && !memory.contains(&0)
+                && std::str::from_utf8(memory).is_ok()
         });
         let file = if is_small_text {
             self.remove_spool()

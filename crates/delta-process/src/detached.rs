@@ -3,8 +3,9 @@
 #![expect(clippy::disallowed_methods, reason = "with spawn.rs the only place that starts children")]
 
 use super::exec_image::{ExecImage, close_descriptors_on_exec, reset_signal_actions};
+use super::exit_status::poll_process_end;
 use super::process_table::session_processes;
-use super::{LaunchContext, ProcessEnd, poll_process_end, program_lookup};
+use super::{LaunchContext, ProcessEnd, program_lookup};
 use pty_process::Size;
 use pty_process::blocking::{self, Pty};
 use rustix::fd::{AsFd, BorrowedFd};

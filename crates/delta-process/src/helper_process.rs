@@ -12,20 +12,33 @@ pub(super) fn is_helper(pid: Pid) -> bool {
     HELPERS.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
 }
 
-/// Whether this process, which has children, has any apart from helpers.
-pub(super) fn has_other_children() -> bool {
+/// Whether any helper is alive.
+pub(super) fn has_helpers() -> bool {
+    !HELPERS.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+}
+
+/// Whether this process, which has children, has any apart from helpers and children that `is_known`.
+///
+/// A child is in the list until it has been reaped, and its orphans come to the end of the list before that; so a process
+/// whose ancestor was reaped cannot be overlooked as long as nothing is reaped meanwhile. Another thread may reap, so only
+/// what two looks find alike counts.
+pub(super) fn has_other_children(is_known: impl Fn(Pid) -> bool) -> bool {
     let helpers = HELPERS.lock().unwrap_or_else(PoisonError::into_inner);
-    if helpers.is_empty() {
-        return true;
+    let Some(children) = list_children() else { return true };
+    children.iter().any(|child| !helpers.contains(child) && !is_known(*child))
+        || list_children().as_ref() != Some(&children)
+}
+
+/// The children of all threads of this process; `None` where the kernel does not list them.
+fn list_children() -> Option<Vec<Pid>> {
+    let mut listed = Vec::new();
+    for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
+        let children = fs::read_to_string(thread.path().join("children")).ok()?;
+        for child in children.split_ascii_whitespace() {
+            listed.push(Pid::from_raw(child.parse().ok()?)?);
+        }
     }
-    let Ok(threads) = fs::read_dir("/proc/self/task") else { return true };
-    threads.flatten().any(|thread| {
-        let Ok(children) = fs::read_to_string(thread.path().join("children")) else { return true };
-        children.split_ascii_whitespace().any(|child| {
-            let child = child.parse().ok().and_then(Pid::from_raw);
-            !child.is_some_and(|child| helpers.contains(&child))
-        })
-    })
+    Some(listed)
 }
 
 #[cfg(target_os = "linux")]

@@ -5,7 +5,7 @@
 //! that nothing of the call is alive. Only otherwise is /proc read.
 
 use super::call_limits::{CallGroup, CallLimiter, CallLimits, ChildLimits};
-use super::helper_process::{has_other_children, is_helper};
+use super::helper_process::{has_helpers, has_other_children, is_helper};
 use super::process_table::{
     EndedProcesses, ProcessStat, all_processes, describe_command, end_processes, read_mark,
     shows_own_processes,
@@ -15,7 +15,7 @@ use super::{ProcessEnd, TERMINATION_GRACE, end_from_status};
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, wait, waitpid};
+use rustix::process::{Pid, WaitOptions, WaitStatus, wait, waitpid};
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -86,7 +86,7 @@ struct SharedProcesses {
     /// Whether orphans become children of this process.
     adopts_orphans: bool,
     call_count: AtomicU32,
-    /// What is not of the current call.
+    /// The calls that are running, and what is not theirs.
     known: Mutex<KnownProcesses>,
     /// When a process that is not known was reaped last.
     unknown_reaped_at: Mutex<Option<Instant>>,
@@ -101,11 +101,42 @@ struct KnownProcesses {
     processes: Vec<KnownProcess>,
     /// The marks of earlier calls that may have left something running, whose later processes are theirs too.
     calls: Vec<(CallMark, Background)>,
+    /// The calls that are running.
+    active: Vec<ActiveCall>,
+}
+
+/// A call whose command has started, until what it left running is settled.
+#[derive(Debug)]
+struct ActiveCall {
+    leader: Pid,
+    mark: Option<CallMark>,
+    /// How the command ended, if the search of another call has reaped it.
+    end: Option<ProcessEnd>,
 }
 
 impl KnownProcesses {
+    /// Whether every process is one of the current call.
     fn is_empty(&self) -> bool {
-        self.processes.is_empty() && self.calls.is_empty()
+        self.processes.is_empty() && self.calls.is_empty() && self.active.len() < 2
+    }
+
+    /// Keeps the end of the command `pid`; returns false if no call has such a command.
+    fn note_end(&mut self, pid: Pid, status: WaitStatus) -> bool {
+        let Some(call) = self.active.iter_mut().find(|call| call.leader == pid) else {
+            return false;
+        };
+        call.end = end_from_status(status);
+        true
+    }
+
+    fn owner_of_active(&self, leader: Pid) -> ProcessOwner {
+        if self.active.len() < 2 { ProcessOwner::Call } else { ProcessOwner::Active(leader) }
+    }
+
+    /// Whether `child` is a known process, and not another one with its number.
+    fn includes(&self, child: Pid) -> bool {
+        let identity = ProcessStat::read(child).map(|process| process.identity());
+        self.processes.iter().any(|known| Some((known.pid, known.start_time)) == identity)
     }
 }
 
@@ -120,8 +151,10 @@ struct KnownProcess {
 /// To whom a descendant of this process belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProcessOwner {
-    /// The current call.
+    /// The current call. If several are running, the last of them to end: nothing shows whose it is.
     Call,
+    /// The one with this command of several calls that are running.
+    Active(Pid),
     /// An earlier call with this setting.
     Earlier(Background),
     /// Not this run: it existed before.
@@ -132,7 +165,10 @@ enum ProcessOwner {
 
 impl ProcessOwner {
     fn ends_with_run(self) -> bool {
-        matches!(self, Self::Call | Self::Earlier(Background::End | Background::Run))
+        matches!(
+            self,
+            Self::Call | Self::Active(_) | Self::Earlier(Background::End | Background::Run)
+        )
     }
 }
 
@@ -183,7 +219,7 @@ impl RunProcesses {
         let mark = shared.level.and_then(|level| shared.mark.for_call(level, call, is_kept));
         let limiter = shared.limiter.get().filter(|_| is_limited);
         let groups = limiter.map_or_else(|| Ok(Vec::new()), CallLimiter::create_groups)?;
-        Ok(CallProcesses { run: self.clone(), background, mark, is_limited, groups })
+        Ok(CallProcesses { run: self.clone(), background, mark, is_limited, groups, leader: None })
     }
 
     /// Ends everything that this process has started for the run, except what outlives it.
@@ -231,16 +267,30 @@ impl SharedProcesses {
     fn has_children(&self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, _))) => {
-                    if !self.known().processes.iter().any(|process| process.pid == pid) {
+                Ok(Some((pid, status))) => {
+                    let mut known = self.known();
+                    if !known.note_end(pid, status)
+                        && !known.processes.iter().any(|process| process.pid == pid)
+                    {
                         *self.unknown_reaped_at() = Some(Instant::now());
                     }
                 }
                 Err(Errno::INTR) => {}
-                Ok(None) => return has_other_children(),
+                // Without this, the children are not listed in vain.
+                Ok(None) => return !has_helpers() || has_other_children(|_| false),
                 Err(_) => return false,
             }
         }
+    }
+
+    /// Whether this process has children that may be of the current call. While the process that holds an MCP server, or
+    /// what an earlier call left running, is alive, this spares a look at every process of the machine.
+    fn has_unknown_children(&self) -> bool {
+        if !self.has_children() {
+            return false;
+        }
+        let known = self.known();
+        known.processes.is_empty() || has_other_children(|child| known.includes(child))
     }
 
     /// Whether the current call may have children although none was found: they hide by always being new ones. If other
@@ -288,8 +338,15 @@ impl SharedProcesses {
         if known.is_empty() && !self.has_foreign {
             return ProcessOwner::Call;
         }
+        if known.active.iter().any(|call| call.leader == process.pid) {
+            return known.owner_of_active(process.pid);
+        }
         // An orphan has the mark of the process that started it.
         let Ok(mark) = read_mark(process.pid) else { return ProcessOwner::Ended };
+        let active = known.active.iter().find(|call| mark.is_some() && call.mark == mark);
+        if let Some(active) = active {
+            return known.owner_of_active(active.leader);
+        }
         let earlier = known.calls.iter().find(|(call, _)| Some(*call) == mark);
         if let Some((_, background)) = earlier {
             return ProcessOwner::Earlier(*background);
@@ -331,10 +388,15 @@ pub(super) struct CallProcesses {
     mark: Option<CallMark>,
     is_limited: bool,
     groups: Vec<CallGroup>,
+    /// The command, once it has started.
+    leader: Option<Pid>,
 }
 
 impl Drop for CallProcesses {
     fn drop(&mut self) {
+        if let Some(leader) = self.leader {
+            self.run.0.known().active.retain(|call| call.leader != leader);
+        }
         if let Some(limiter) = self.run.0.limiter.get() {
             limiter.remove_groups(std::mem::take(&mut self.groups));
         }
@@ -355,6 +417,12 @@ impl CallProcesses {
         self.mark
     }
 
+    /// The call is running from now on, with the command `leader`.
+    pub(super) fn begin(&mut self, leader: Pid) {
+        self.leader = Some(leader);
+        self.run.0.known().active.push(ActiveCall { leader, mark: self.mark, end: None });
+    }
+
     /// Makes `pid`, the command of this call, and what it starts, end when this process leaves the run.
     pub(super) fn remember_service(&self, pid: Pid) {
         let owner = ProcessOwner::Earlier(Background::Run);
@@ -370,13 +438,27 @@ impl CallProcesses {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == leader => end = end_from_status(status),
-                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(Some((pid, status))) => {
+                    self.run.0.known().note_end(pid, status);
+                }
+                Err(Errno::INTR) => {}
                 // Others are alive, and a search among them may have reaped the command.
-                Ok(None) => return end.or_else(|| find_end(leader)),
+                Ok(None) => {
+                    return end.or_else(|| self.noted_end(leader)).or_else(|| find_end(leader));
+                }
                 // The status of the command was lost (SIGCHLD is ignored), and an unknown end must not count as success.
-                Err(_) => return end.or(Some(ProcessEnd::Exited(1))),
+                Err(_) => {
+                    let end = end.or_else(|| self.noted_end(leader));
+                    return end.or(Some(ProcessEnd::Exited(1)));
+                }
             }
         }
+    }
+
+    /// How the command ended, if the search for the processes of a call has reaped it.
+    fn noted_end(&self, leader: Pid) -> Option<ProcessEnd> {
+        let known = self.run.0.known();
+        known.active.iter().find(|call| call.leader == leader)?.end.clone()
     }
 
     /// Whether descent distinguishes the call's processes from all others.
@@ -390,12 +472,17 @@ impl CallProcesses {
     }
 
     fn find_alive_among(&self, candidates: Vec<ProcessStat>) -> Vec<ProcessStat> {
-        self.run.0.find_alive(candidates, |owner| owner == ProcessOwner::Call)
+        let is_last = self.run.0.known().active.len() < 2;
+        self.run.0.find_alive(candidates, |owner| match owner {
+            ProcessOwner::Call => is_last,
+            ProcessOwner::Active(leader) => self.leader == Some(leader),
+            ProcessOwner::Earlier(_) | ProcessOwner::Foreign | ProcessOwner::Ended => false,
+        })
     }
 
     /// Ends the processes that the call leaves running, or remembers them, as `background` says. Call this when its command has ended.
     pub(super) fn settle(&self, secrets: &Secrets, cancel: &CancelToken) -> LeftProcesses {
-        if !self.is_supervised() || !self.run.0.has_children() {
+        if !self.is_supervised() || !self.run.0.has_unknown_children() {
             return LeftProcesses::default();
         }
         if self.background == Background::End {
@@ -433,7 +520,7 @@ impl CallProcesses {
 
     /// Ends what is alive of the call after it was terminated.
     pub(super) fn end_rest(&self, secrets: &Secrets, cancel: &CancelToken) {
-        if self.is_supervised() && self.run.0.has_children() {
+        if self.is_supervised() && self.run.0.has_unknown_children() {
             self.end(secrets, cancel);
         }
     }

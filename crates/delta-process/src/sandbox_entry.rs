@@ -5,7 +5,7 @@
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// What a child does to enter a sandbox. Clones share it.
@@ -118,6 +118,49 @@ impl SandboxEntry {
     pub fn new(steps: EntrySteps) -> Self {
         Self(Arc::new(steps))
     }
+
+    /// What a child does.
+    pub fn steps(&self) -> &EntrySteps {
+        &self.0
+    }
+
+    /// Whether both are clones of one entry.
+    pub fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The numbers of its descriptors.
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        self.0.namespaces.iter().chain(&self.0.ruleset).map(AsRawFd::as_raw_fd)
+    }
+
+    /// Lets the next `execve` keep its descriptors. For use between fork and exec.
+    pub(super) fn keep_descriptors(&self) {
+        for descriptor in self.descriptors() {
+            // SAFETY: the call only changes a flag of a descriptor that is open.
+            unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) };
+        }
+    }
+}
+
+/// A copy of a descriptor that the parent has left open for this process. Children do not inherit the copy.
+///
+/// # Errors
+/// No descriptor has this number.
+#[cfg(target_os = "linux")]
+pub fn copy_inherited_descriptor(number: RawFd) -> io::Result<OwnedFd> {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+    let process = pidfd_open(getpid(), PidfdFlags::empty())?;
+    Ok(pidfd_getfd(process, number, PidfdGetfdFlags::empty())?)
+}
+
+/// There are no sandboxes on this system.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_os = "linux"))]
+pub fn copy_inherited_descriptor(_number: RawFd) -> io::Result<OwnedFd> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(target_os = "linux")]
@@ -126,8 +169,8 @@ mod system {
     use rustix::io::Errno;
     use rustix::process::geteuid;
     use rustix::thread::{
-        CapabilitiesSecureBits, clear_ambient_capability_set, move_into_link_name_space,
-        set_capabilities_secure_bits, set_no_new_privs,
+        CapabilitiesSecureBits, capabilities_secure_bits, clear_ambient_capability_set,
+        move_into_link_name_space, set_capabilities_secure_bits, set_no_new_privs,
     };
     use std::ffi::{c_int, c_long};
     use std::os::fd::{AsFd, AsRawFd};
@@ -156,6 +199,9 @@ mod system {
             match set_capabilities_secure_bits(bits) {
                 // Without namespaces, an ordinary user has none to lose but the ones that its caller passed on.
                 Err(Errno::PERM) if !geteuid().is_root() => {}
+                // A sandbox around this one has taken them, and the right to say that again.
+                Err(Errno::PERM)
+                    if capabilities_secure_bits().is_ok_and(|current| current.contains(bits)) => {}
                 other => other?,
             }
             clear_ambient_capability_set()

@@ -1,6 +1,7 @@
 //! A process that serves its caller through its standard streams for longer than one call.
 
 use super::run_processes::CallProcesses;
+use super::sandbox_entry::SandboxEntry;
 use super::spawn::{ChildPipes, PreparedChild};
 use super::{
     Background, ChildLimits, ExecImage, LaunchContext, ProcessEnd, exit_fd, program_lookup,
@@ -39,7 +40,8 @@ pub struct ServiceProcess {
 }
 
 impl ServiceProcess {
-    /// Starts `argv`, or the file `program` under that command line. A service of a run ends when the run is left.
+    /// Starts `argv`, or the file `program` under that command line. A service of a run ends when the run is left. It
+    /// inherits the descriptors of the sandbox `handed_over`, which it may put its own children into.
     ///
     /// # Errors
     /// The reason why it could not be started, as a fragment.
@@ -47,8 +49,9 @@ impl ServiceProcess {
         argv: &[String],
         program: Option<&Path>,
         context: &LaunchContext,
+        handed_over: Option<&SandboxEntry>,
     ) -> Result<Self, String> {
-        Self::start_unexplained(argv, program, context).map_err(|end| match end {
+        Self::start_unexplained(argv, program, context, handed_over).map_err(|end| match end {
             ProcessEnd::NotStarted { reason, .. } => reason,
             other => format!("{other:?}"),
         })
@@ -58,6 +61,7 @@ impl ServiceProcess {
         argv: &[String],
         program: Option<&Path>,
         context: &LaunchContext,
+        handed_over: Option<&SandboxEntry>,
     ) -> Result<Self, ProcessEnd> {
         let name = argv.first().map_or("", String::as_str);
         program_lookup::check_working_directory(&context.cwd)?;
@@ -80,7 +84,8 @@ impl ServiceProcess {
         let limits = limits.unwrap_or_default();
         let sandbox = context.sandbox.clone();
         let child = PreparedChild::new(image, &context.cwd, true, mark, limits, sandbox);
-        let child = child.map_err(|error| explain(&error))?;
+        let mut child = child.map_err(|error| explain(&error))?;
+        child.hand_over(handed_over);
         let (pid, ChildPipes { stdin, stdout, stderr }) =
             child.spawn().map_err(|error| match error.step {
                 Some(_) => {

@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// The engine's ends of the child's pipes, which do not block.
@@ -43,6 +43,8 @@ struct ChildPlan {
     limits: ChildLimits,
     /// `None` for a child without a sandbox, which takes no step of one.
     sandbox: Option<SandboxEntry>,
+    /// A sandbox that the child does not enter, and that gets its descriptors.
+    handed_over: Option<SandboxEntry>,
 }
 
 impl PreparedChild {
@@ -78,9 +80,15 @@ impl PreparedChild {
                 mark,
                 limits,
                 sandbox,
+                handed_over: None,
             },
             pipes: ChildPipes { stdin: stdin_writer, stdout: stdout_reader, stderr: stderr_reader },
         })
+    }
+
+    /// Leaves the descriptors of `sandbox` open in the program.
+    pub(super) fn hand_over(&mut self, sandbox: Option<&SandboxEntry>) {
+        self.plan.handed_over = sandbox.cloned();
     }
 
     /// Starts the process. Its id is also the id of its session and its process group.
@@ -109,8 +117,30 @@ pub(super) fn spawn_helper(
         mark: None,
         limits,
         sandbox: None,
+        handed_over: None,
     };
     system::spawn(plan).map_err(|error| error.error)
+}
+
+/// Starts a child in `directory` with the standard streams of this process.
+pub(super) fn spawn_with_own_streams(
+    image: ExecImage,
+    directory: &Path,
+    sandbox: Option<SandboxEntry>,
+) -> Result<Pid, SpawnError> {
+    let plan = ChildPlan {
+        image,
+        directory: CString::new(directory.as_os_str().as_encoded_bytes())
+            .map_err(io::Error::from)?,
+        stdin: io::stdin().as_fd().try_clone_to_owned()?,
+        stdout: io::stdout().as_fd().try_clone_to_owned()?,
+        stderr: io::stderr().as_fd().try_clone_to_owned()?,
+        mark: None,
+        limits: ChildLimits::default(),
+        sandbox,
+        handed_over: None,
+    };
+    system::spawn(plan)
 }
 
 #[cfg(target_os = "linux")]
@@ -225,6 +255,9 @@ mod system {
             dup2_stderr(&self.plan.stderr)?;
             // The caller of the engine may have left descriptors open.
             close_descriptors_on_exec();
+            if let Some(sandbox) = &self.plan.handed_over {
+                sandbox.keep_descriptors();
+            }
             if let Some(mark) = self.plan.mark {
                 mark.apply();
             }
@@ -281,8 +314,7 @@ mod system {
     use std::process::Command;
 
     pub(super) fn spawn(plan: ChildPlan) -> Result<Pid, SpawnError> {
-        let ChildPlan { image, directory, stdin, stdout, stderr, mark: _, limits: _, sandbox: _ } =
-            plan;
+        let ChildPlan { image, directory, stdin, stdout, stderr, .. } = plan;
         // `pre_exec` calls `execve` itself; this name is never looked up.
         let mut command = Command::new("image");
         command

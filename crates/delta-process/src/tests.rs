@@ -1,9 +1,12 @@
 #![expect(clippy::disallowed_methods, reason = "tests of the one place that starts children")]
 
+use super::process_table::is_group_alive;
 use super::*;
-use rustix::process::{WaitOptions, waitpid};
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitOptions, waitpid};
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::time::Instant;
 use tempfile::TempDir;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -193,7 +196,7 @@ fn a_tool_that_ignores_sigterm_is_killed() {
         let argv = shell(script);
         let command = ProcessCommand { timeout: 2 * SHORT, marks: &[mark], ..bench.command(&argv) };
         let cancel = CancelToken::manual().unwrap();
-        let finished = prepare_process(&command).run_with(&cancel, SHORT, None);
+        let finished = prepare_process(&command).run_with(&cancel, SHORT);
         assert_eq!((finished.end, text(&finished.stdout)), (ProcessEnd::TimedOut, "deaf\n"));
         assert!(finished.duration >= 3 * SHORT, "{:?}", finished.duration);
         assert!(finished.duration < MINUTE / 2, "{:?}", finished.duration);
@@ -264,7 +267,7 @@ fn the_end_is_detected_without_a_pidfd() {
         prepare_process(&command).start(TERMINATION_GRACE).unwrap_or_else(|end| panic!("{end:?}"));
     running.exit_fd = None;
     let start = Instant::now();
-    assert_eq!(running.finish(&cancel, None).end, ProcessEnd::Exited(3));
+    assert_eq!(finish(running, &cancel).end, ProcessEnd::Exited(3));
     assert!(start.elapsed() < MINUTE / 2);
 }
 
@@ -273,8 +276,12 @@ fn a_large_stream_is_in_its_file() {
     let bench = Bench::new();
     let argv =
         shell("printf start; head -c 300000 /dev/zero | tr '\\0' x; printf end; echo small >&2");
-    let spool =
-        Some(SpoolFiles { dir: bench.dir.path(), stem: "call-1", inline_bytes: INLINE_BYTES });
+    let spool = Some(SpoolFiles {
+        dir: bench.dir.path(),
+        stem: "call-1",
+        inline_bytes: INLINE_BYTES,
+        max_bytes: MAX_SPOOL_BYTES,
+    });
     let finished = go(&ProcessCommand { spool, excerpt_bytes: 20, ..bench.command(&argv) });
     let capture = finished.stdout;
     assert_eq!(
@@ -293,7 +300,12 @@ fn a_large_stream_is_in_its_file() {
 fn output_is_on_disk_while_the_tool_runs() {
     let bench = Bench::new();
     let argv = shell("echo early; until [ -s x.stdout ]; do sleep 0.02; done; echo late");
-    let spool = Some(SpoolFiles { dir: bench.dir.path(), stem: "x", inline_bytes: INLINE_BYTES });
+    let spool = Some(SpoolFiles {
+        dir: bench.dir.path(),
+        stem: "x",
+        inline_bytes: INLINE_BYTES,
+        max_bytes: MAX_SPOOL_BYTES,
+    });
     let finished = go(&ProcessCommand { spool, timeout: MINUTE / 3, ..bench.command(&argv) });
     assert_eq!((finished.end, text(&finished.stdout)), (ProcessEnd::Exited(0), "early\nlate\n"));
     assert_eq!(fs::read_dir(bench.dir.path()).unwrap().count(), 0);
@@ -313,7 +325,12 @@ fn secrets_split_by_reads_are_redacted_also_in_the_file() {
     let argv = shell(
         "printf 's3cr3t-'; sleep 0.2; printf 'value|'; yes s3cr3t-value | head -n 20000; printf s3cr",
     );
-    let spool = Some(SpoolFiles { dir: bench.dir.path(), stem: "x", inline_bytes: INLINE_BYTES });
+    let spool = Some(SpoolFiles {
+        dir: bench.dir.path(),
+        stem: "x",
+        inline_bytes: INLINE_BYTES,
+        max_bytes: MAX_SPOOL_BYTES,
+    });
     let capture = go(&ProcessCommand { spool, ..bench.command(&argv) }).stdout;
     let expected = format!("[redacted]|{}s3cr", "[redacted]\n".repeat(20_000));
     assert_eq!(capture.bytes, expected.len() as u64);
@@ -349,7 +366,7 @@ fn the_process_group_exists_before_the_child_runs() {
             .start(TERMINATION_GRACE)
             .unwrap_or_else(|end| panic!("{end:?}"));
         assert_eq!(rustix::process::getpgid(Some(running.pid)), Ok(running.pid));
-        assert_eq!(running.finish(&cancel, None).end, ProcessEnd::Exited(0));
+        assert_eq!(finish(running, &cancel).end, ProcessEnd::Exited(0));
     }
 }
 
@@ -480,7 +497,12 @@ fn no_descriptor_and_no_zombie_leaks() {
     let bench = Bench::new();
     let count = || fs::read_dir("/proc/self/fd").unwrap().count();
     let before = count();
-    let spool = Some(SpoolFiles { dir: bench.dir.path(), stem: "x", inline_bytes: INLINE_BYTES });
+    let spool = Some(SpoolFiles {
+        dir: bench.dir.path(),
+        stem: "x",
+        inline_bytes: INLINE_BYTES,
+        max_bytes: MAX_SPOOL_BYTES,
+    });
     for (script, timeout) in [("cat", MINUTE), ("exit 1", MINUTE), ("sleep 60 & sleep 60", SHORT)] {
         go(&ProcessCommand { stdin: b"\xff", spool, timeout, ..bench.command(&shell(script)) });
         let _ = fs::remove_file(bench.dir.path().join("x.stdout"));
@@ -507,4 +529,49 @@ fn no_tool_outlives_a_killed_engine() {
         return;
     }
     Bench::marked(mark.0, mark.1).sh("kill -KILL $PPID; exec sleep 60");
+}
+
+/// Runs a started command to its end.
+fn finish(running: running_process::RunningProcess<'_>, cancel: &CancelToken) -> ProcessResult {
+    let mut result = None;
+    running_process::supervise(vec![(0, running)], cancel, &mut |_, notice| {
+        if let ProcessNotice::Ended(process) = notice {
+            result = Some(*process);
+        }
+    });
+    result.unwrap()
+}
+
+#[test]
+fn c_28_9_commands_that_wait_for_each_other_run_together() {
+    let bench = Bench::new();
+    let pipes = ["a", "b"].map(|name| bench.dir.path().join(name));
+    for pipe in &pipes {
+        rustix::fs::mkfifoat(rustix::fs::CWD, pipe, rustix::fs::Mode::RWXU).unwrap();
+    }
+    let scripts = [
+        "echo one >a; read line <b; echo $line",
+        "read line <a; echo two >b; echo $line; exit 3",
+        "kill -9 $$",
+    ];
+    let words = scripts.map(shell);
+    let mut commands: Vec<ProcessCommand<'_>> =
+        words.iter().map(|argv| bench.command(argv)).collect();
+    let missing = [String::from("./missing")];
+    commands.push(bench.command(&missing));
+    let mut ends: Vec<Option<(ProcessEnd, String)>> = vec![None; commands.len()];
+    let cancel = CancelToken::manual().unwrap();
+    let prepared = commands.iter().map(prepare_process).collect();
+    run_together(prepared, &cancel, &mut |index, notice| {
+        if let ProcessNotice::Ended(result) = notice {
+            assert_eq!(ends[index], None);
+            ends[index] = Some((result.end, text(&result.stdout).to_owned()));
+        }
+    });
+    let mut ends = ends.into_iter().flatten();
+    let mut next = || ends.next().unwrap();
+    assert_eq!(next(), (ProcessEnd::Exited(0), "two\n".to_owned()));
+    assert_eq!(next(), (ProcessEnd::Exited(3), "one\n".to_owned()));
+    assert_eq!(next(), (ProcessEnd::Killed(9), String::new()));
+    assert!(matches!(next().0, ProcessEnd::NotStarted { code: 127, .. }));
 }

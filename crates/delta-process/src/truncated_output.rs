@@ -1,6 +1,6 @@
 //! The captured output of a process as text, with a note about the bytes that are left out.
 
-use crate::OutputCapture;
+use crate::{MAX_SPOOL_BYTES, OutputCapture};
 
 /// Precedes the path of the complete output in the note of [`append_truncated`]. Recorded observations contain the note, so
 /// its wording is a format.
@@ -35,12 +35,22 @@ pub fn append_truncated(
         Some(error) => text.push_str(&format!("they could not be kept: {error}")),
         None => text.push_str(&format!("{OUTPUT_FILE_PREFIX}{directory}/{file}")),
     }
-    if capture.discarded > 0 {
-        text.push_str(&format!(", except {} bytes after the first GiB", capture.discarded));
-    }
+    text.push_str(&describe_discarded(capture));
     text.push_str(" ...]\n");
     text.push_str(&String::from_utf8_lossy(tail));
     true
+}
+
+/// What the file of a stream lacks, after a comma; empty if it has all of it.
+pub fn describe_discarded(capture: &OutputCapture) -> String {
+    let discarded = capture.discarded;
+    match capture.bytes.saturating_sub(discarded) {
+        _ if discarded == 0 => String::new(),
+        MAX_SPOOL_BYTES => format!(", except {discarded} bytes after the first GiB"),
+        kept_bytes => format!(
+            ", except {discarded} bytes after the first {kept_bytes}: the run has a limit for its directory"
+        ),
+    }
 }
 
 /// The bytes without an incomplete character at the end.

@@ -7,7 +7,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -23,8 +25,31 @@ pub struct WorkerCommand<'a> {
     pub env: &'a BTreeMap<OsString, OsString>,
     /// Its standard input. In memory, so that it never reads half of it because the server died.
     pub input: &'a [u8],
+    /// More files for it, in memory; [`WorkerFile::path`] is an argument.
+    pub files: &'a [WorkerFile],
     /// Whether it keeps working when the server has ended. Otherwise it gets SIGTERM then.
     pub outlives_server: bool,
+}
+
+/// A file in memory that a worker reads.
+#[derive(Debug)]
+pub struct WorkerFile(File);
+
+impl WorkerFile {
+    /// A file with this content.
+    ///
+    /// # Errors
+    /// The file could not be created.
+    pub fn new(content: &[u8]) -> io::Result<Self> {
+        let mut file = create_memory_file()?;
+        file.write_all(content)?;
+        Ok(Self(file))
+    }
+
+    /// Its path in the worker.
+    pub fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd())
+    }
 }
 
 /// A worker, and its output so far.
@@ -32,6 +57,7 @@ pub struct WorkerCommand<'a> {
 pub struct WorkerProcess {
     child: Child,
     output: File,
+    read_bytes: u64,
     is_interrupted: bool,
 }
 
@@ -52,10 +78,16 @@ impl WorkerProcess {
         process.stdin(Stdio::from(input)).stdout(Stdio::from(output.try_clone()?));
         let outlives_server = command.outlives_server;
         let server = std::process::id();
+        let files: Vec<RawFd> = command.files.iter().map(|file| file.0.as_raw_fd()).collect();
         // SAFETY: between fork and exec the closure makes only system calls and does not allocate.
         unsafe {
             process.pre_exec(move || {
                 close_descriptors_on_exec();
+                for file in &files {
+                    // Open until the worker has started: `command.files` keeps it.
+                    let file = BorrowedFd::borrow_raw(*file);
+                    rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
+                }
                 // Clients signal the process group of their server.
                 rustix::process::setsid()?;
                 if !outlives_server {
@@ -64,22 +96,28 @@ impl WorkerProcess {
                 Ok(())
             })
         };
-        Ok(Self { child: process.spawn()?, output, is_interrupted: false })
+        Ok(Self { child: process.spawn()?, output, read_bytes: 0, is_interrupted: false })
     }
 
-    /// What the worker has printed to its standard output when it has ended; `None` while it runs. Call this after
-    /// SIGCHLD.
+    /// Whether the worker has ended. Call this after SIGCHLD.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn has_ended(&mut self) -> io::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// What the worker has printed to its standard output since the last time.
     ///
     /// # Errors
     /// Its output could not be read.
-    pub fn poll_end(&mut self) -> io::Result<Option<Vec<u8>>> {
-        if self.child.try_wait()?.is_none() {
-            return Ok(None);
-        }
-        let mut output = Vec::new();
-        self.output.seek(SeekFrom::Start(0))?;
-        self.output.read_to_end(&mut output)?;
-        Ok(Some(output))
+    pub fn read_output(&mut self) -> io::Result<Vec<u8>> {
+        let length = self.output.metadata()?.len().saturating_sub(self.read_bytes);
+        let mut output = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        // Reading at a position leaves alone the one at which the worker writes.
+        self.output.read_exact_at(&mut output, self.read_bytes)?;
+        self.read_bytes += length;
+        Ok(output)
     }
 
     /// Interrupts the worker, once: a second signal would end it before it has left its work in order.
@@ -131,14 +169,18 @@ mod tests {
             arguments: &arguments,
             env: &env,
             input,
+            files: &[],
             outlives_server,
         };
         WorkerProcess::start(&command).unwrap()
     }
 
     fn wait(mut worker: WorkerProcess) -> Vec<u8> {
+        let mut output = worker.read_output().unwrap();
         worker.child.wait().unwrap();
-        worker.poll_end().unwrap().unwrap()
+        assert!(worker.has_ended().unwrap());
+        output.extend(worker.read_output().unwrap());
+        output
     }
 
     #[test]
@@ -167,7 +209,6 @@ mod tests {
     }
 
     fn fd(worker: &WorkerProcess) -> i32 {
-        use std::os::fd::AsRawFd;
         worker.output.as_raw_fd()
     }
 }

@@ -12,6 +12,7 @@ pub struct ActiveTime {
     earlier_ms: i64,
     current: Option<WorkSpan>,
     last_ended: Option<EndedSpan>,
+    throttled_ms: u64,
 }
 
 /// The events of a process so far.
@@ -63,12 +64,22 @@ impl ActiveTime {
                 self.last_ended = process.map(|span| EndedSpan { span, end: now, is_interrupted });
             }
             Payload::Fork(_) => *self = Self::default(),
-            _ => {
+            payload => {
                 if let Some(span) = &mut self.current {
                     span.last = now;
                 }
+                self.throttled_ms += match payload {
+                    Payload::Thought(thought) => thought.throttled_ms,
+                    Payload::Error { error_details, .. } => error_details.throttled_ms,
+                    _ => 0,
+                };
             }
         }
+    }
+
+    /// The part of it for which the endpoint of the LLM refused requests because there were too many, in milliseconds.
+    pub fn throttled_millis(&self) -> u64 {
+        self.throttled_ms
     }
 
     /// The time up to the last event, in milliseconds.

@@ -1,6 +1,7 @@
 //! The bounds of a run: how many calls of an answer are run, how deep runs are nested, and what one call may use.
 
 use delta_base::quantity::parse_bytes;
+use delta_base::signal::MAX_CHILD_GROUPS;
 use delta_process::CallLimits;
 use delta_yaml::yaml::YamlDocument;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, MappingFields, ValueShape};
@@ -17,6 +18,11 @@ pub const MAX_PROCESSES: u64 = (1 << 22) - 1;
 
 const DEFAULT_CALLS_PER_ANSWER: u32 = 128;
 const DEFAULT_DEPTH: u32 = 8;
+const DEFAULT_PARALLEL: u32 = 4;
+/// The most calls that may run at the same time.
+pub const MAX_PARALLEL: u32 = MAX_CHILD_GROUPS as u32;
+/// Fewer bytes are not enough for the records of a few calls.
+const MIN_DISK_BYTES: u64 = 1 << 20;
 /// Fewer bytes are not enough to start a program.
 const MIN_MEMORY_BYTES: u64 = 16 << 20;
 
@@ -25,6 +31,12 @@ pub(crate) const CALLS_PER_ANSWER_KEY: KeySchema = KeySchema::with_default(
     ValueShape::Integer(1..1 << 32),
     DefaultValue::Integer(DEFAULT_CALLS_PER_ANSWER as u64),
     "The calls of one LLM answer that are run; each further call gets an observation. `--max-calls-per-answer` overrides it.",
+);
+pub(crate) const PARALLEL_KEY: KeySchema = KeySchema::with_default(
+    "parallel",
+    ValueShape::Integer(1..MAX_PARALLEL as u64 + 1),
+    DefaultValue::Integer(DEFAULT_PARALLEL as u64),
+    "The calls of tools with `parallel: true` that run at the same time. `--max-parallel` overrides it.",
 );
 pub(crate) const DEPTH_KEY: KeySchema = KeySchema::with_default(
     "depth",
@@ -43,17 +55,27 @@ pub(crate) const MEMORY_KEY: KeySchema = KeySchema::optional(
     "The memory of one tool call, such as 512M or 2G. `--max-memory` overrides it.",
 );
 
-/// The bounds of a run. `None` is the default: unlimited for `processes` and `memory`.
+pub(crate) const DISK_KEY: KeySchema = KeySchema::optional(
+    "disk",
+    ValueShape::Pattern("[0-9]+[KMGT]"),
+    "What the calls of a run may leave in its directory, such as 500M or 2G. `--max-disk` overrides it.",
+);
+
+/// The bounds of a run. `None` is the default: unlimited for `processes`, `memory` and `disk`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunBounds {
     /// The most calls of an answer that are run.
     pub calls_per_answer: Option<u32>,
+    /// The most calls that run at the same time.
+    pub parallel: Option<u32>,
     /// The levels of runs that may be below the run.
     pub depth: Option<u32>,
     /// The most processes and threads of a tool call.
     pub processes: Option<u64>,
     /// The most bytes of memory of a tool call.
     pub memory: Option<u64>,
+    /// The most bytes that the calls of the run may leave in its directory.
+    pub disk: Option<u64>,
 }
 
 impl RunBounds {
@@ -67,11 +89,17 @@ impl RunBounds {
             let parsed = parse_memory(node.scalar()?);
             parsed.map_err(|message| doc.report(node, format!("`memory`: {message}"), None)).ok()
         });
+        let disk = fields.non_null(DISK_KEY.name).and_then(|node| {
+            let parsed = parse_disk(node.scalar()?);
+            parsed.map_err(|message| doc.report(node, format!("`disk`: {message}"), None)).ok()
+        });
         Self {
             calls_per_answer: small(CALLS_PER_ANSWER_KEY.name),
+            parallel: small(PARALLEL_KEY.name),
             depth: small(DEPTH_KEY.name),
             processes: fields.integer(PROCESSES_KEY.name),
             memory,
+            disk,
         }
     }
 
@@ -79,9 +107,11 @@ impl RunBounds {
     pub fn or(self, others: Self) -> Self {
         Self {
             calls_per_answer: self.calls_per_answer.or(others.calls_per_answer),
+            parallel: self.parallel.or(others.parallel),
             depth: self.depth.or(others.depth),
             processes: self.processes.or(others.processes),
             memory: self.memory.or(others.memory),
+            disk: self.disk.or(others.disk),
         }
     }
 
@@ -94,6 +124,11 @@ impl RunBounds {
     pub fn max_calls_per_answer(&self) -> u32 {
         self.calls_per_answer.unwrap_or(DEFAULT_CALLS_PER_ANSWER)
     }
+
+    /// The most calls that run at the same time.
+    pub fn max_parallel(&self) -> usize {
+        self.parallel.unwrap_or(DEFAULT_PARALLEL) as usize
+    }
 }
 
 /// Parses an amount of memory such as `512M`, with binary units, into bytes.
@@ -102,6 +137,15 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
         Some(bytes) if bytes >= MIN_MEMORY_BYTES => Ok(bytes),
         Some(_) => Err("expected at least 16M".to_owned()),
         None => Err("expected an amount with a unit, such as 512M or 2G".to_owned()),
+    }
+}
+
+/// Parses an amount of disk space such as `500M`, with binary units, into bytes.
+pub fn parse_disk(text: &str) -> Result<u64, String> {
+    match parse_bytes(text) {
+        Some(bytes) if bytes >= MIN_DISK_BYTES => Ok(bytes),
+        Some(_) => Err("expected at least 1M".to_owned()),
+        None => Err("expected an amount with a unit, such as 500M or 2G".to_owned()),
     }
 }
 

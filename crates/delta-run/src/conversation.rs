@@ -93,6 +93,21 @@ enum ConversationEntryKind {
     Iteration,
 }
 
+/// The variable in a template of the first message that stands for it.
+const MESSAGE_VARIABLE: &str = "${message}";
+
+/// The first message as the LLM sees it with a template. The message is not read for variables.
+///
+/// # Errors
+/// What is wrong with the template.
+pub fn render_task_template(template: &str, message: &str) -> Result<String, String> {
+    let parts: Vec<&str> = template.split(MESSAGE_VARIABLE).collect();
+    if parts.len() == 1 {
+        return Err(format!("the template does not contain `{MESSAGE_VARIABLE}`"));
+    }
+    Ok(parts.join(message))
+}
+
 /// A part of the conversation that is sent as a unit or left out: an iteration with the user messages that it answers,
 /// the user messages that no iteration has answered yet, or a user message whose iterations are left out.
 #[derive(Debug, Clone, Copy)]
@@ -122,17 +137,26 @@ impl<'a> ConversationPart<'a> {
 impl Conversation {
     /// Adds a message of the user. The first one is the task.
     pub fn push_user_message(&mut self, content: &str) {
-        self.push_user_message_with_images(content, &[]);
+        self.push_user_message_with(content, &[], None);
     }
 
-    /// Adds a message of the user that may have images.
-    pub fn push_user_message_with_images(&mut self, content: &str, images: &[ImageFile]) {
+    /// Adds a message of the user that may have images. The LLM sees the task in the template, if there is one.
+    pub fn push_user_message_with(
+        &mut self,
+        content: &str,
+        images: &[ImageFile],
+        task_template: Option<&str>,
+    ) {
+        let template = task_template.filter(|_| self.user_entries.is_empty());
+        // A journal can contain any template.
+        let text = template.and_then(|template| render_task_template(template, content).ok());
+        let text = text.map_or(Cow::Borrowed(content), Cow::Owned);
         self.user_entries.push(self.entries.len());
         let message = if images.is_empty() {
-            Message::User { content: Cow::Borrowed(content) }.to_json()
+            Message::User { content: text }.to_json()
         } else {
             self.has_images = true;
-            let parts = image_file::message_parts(content, images);
+            let parts = image_file::message_parts(&text, images);
             json!({"role": "user", "content": parts}).to_string()
         };
         self.push_entry(ConversationEntryKind::UserMessage(content.to_owned()), message);
@@ -401,6 +425,7 @@ mod tests {
             left_out: 0,
             script_turn: None,
             discarded_usage: Vec::new(),
+            throttled_ms: 0,
         }
     }
 

@@ -114,6 +114,9 @@ pub enum Payload {
         record: String,
         /// Whether the output of the hook replaced something.
         changed: bool,
+        /// How the hook ended the run, if it did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<Box<HookEnd>>,
     },
     /// A snapshot of the workspace was taken.
     Snapshot(Box<WorkspaceSnapshot>),
@@ -215,6 +218,22 @@ impl UsageSummary {
                 .filter(|costs| !costs.is_empty() && !unmetered)
                 .map(|costs| round_usd(costs.iter().sum())),
         }
+    }
+
+    /// Adds the usage of another run. The cost is unknown if one of them has tokens of unknown cost.
+    pub fn add(&mut self, other: &Self) {
+        let is_free = |usage: &Self| usage.input_tokens + usage.output_tokens == 0;
+        self.cost_usd = match (self.cost_usd, other.cost_usd) {
+            (Some(one), Some(other)) => Some(round_usd(one + other)),
+            (cost, None) if is_free(other) => cost,
+            (None, cost) if is_free(self) => cost,
+            _ => None,
+        };
+        self.input_tokens += other.input_tokens;
+        self.cached_input_tokens += other.cached_input_tokens;
+        self.cache_write_tokens += other.cache_write_tokens;
+        self.output_tokens += other.output_tokens;
+        self.reasoning_tokens += other.reasoning_tokens;
     }
 
     /// Whether both are the same, but for the last digits of the cost, which JSON may change.
@@ -377,6 +396,9 @@ pub struct Thought {
     /// The usage of each answer since the last THOUGHT that was paid for and discarded; null if it was not reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub discarded_usage: Vec<Option<Usage>>,
+    /// The time that the endpoint refused requests for since the last THOUGHT (429, 529), in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero_number")]
+    pub throttled_ms: u64,
 }
 
 /// Whether a number is 0 and is not written for that reason.
@@ -447,6 +469,36 @@ pub struct ActionResult {
     /// The result of the run, if this call ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
+}
+
+/// The end of a run that a hook demands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HookEnd {
+    /// COMPLETED or FAILED.
+    pub status: RunStatus,
+    /// The result, a text or an object; of a FAILED run the text of its error.
+    pub result: Json,
+}
+
+impl HookEnd {
+    /// Why the hook cannot end the run in this way.
+    ///
+    /// # Errors
+    /// Completes the sentence "the hook ...".
+    pub fn check(&self) -> Result<(), &'static str> {
+        match (self.status, &self.result) {
+            (RunStatus::Completed, Json::String(_) | Json::Object(_))
+            | (RunStatus::Failed, Json::String(_)) => Ok(()),
+            (RunStatus::Completed, _) => {
+                Err("ended the run with a `result` that is neither a text nor an object")
+            }
+            (RunStatus::Failed, _) => {
+                Err("ended the run as FAILED with a `result` that is not a text")
+            }
+            _ => Err("ended the run with a `status` other than COMPLETED and FAILED"),
+        }
+    }
 }
 
 /// A snapshot of the workspace: see [`Payload::Snapshot`].
@@ -546,6 +598,9 @@ pub struct ErrorDetails {
     /// The usage of each answer since the last THOUGHT that was paid for and discarded; null if it was not reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub discarded_usage: Vec<Option<Usage>>,
+    /// The time that the endpoint refused requests for since the last THOUGHT (429, 529), in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero_number")]
+    pub throttled_ms: u64,
 }
 
 impl Payload {

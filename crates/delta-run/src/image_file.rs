@@ -110,6 +110,16 @@ impl NewImage {
         Self::from_bytes(content)
     }
 
+    /// The content of an image in base64.
+    ///
+    /// # Errors
+    /// It is not base64, or not an image that delta takes; the text says why.
+    pub fn decode_base64(data: &str) -> Result<Vec<u8>, String> {
+        let content =
+            BASE64.decode(data).map_err(|_| "expected its content in base64".to_owned())?;
+        Self::from_bytes(content).map(|image| image.content)
+    }
+
     /// The image with this content.
     ///
     /// # Errors

@@ -315,6 +315,11 @@ impl Journal {
         Ok((Self::new(file, clock, end.event_count + 1, end.sealer.clone()), torn_file))
     }
 
+    /// From now on, a change of the journal by another process is an error of the next write.
+    pub fn watch_changes(&mut self) -> Result<(), FileError> {
+        self.file.watch_changes()
+    }
+
     /// Appends an event, which is durable after the next commit. `redact` sees its line and may replace its payload.
     pub fn append_event(
         &mut self,

@@ -27,6 +27,8 @@ pub const MAX_DURATION_OPTION: &str = "--max-duration";
 const LEDGER_FILE: &str = "budget.jsonl";
 /// The file that is locked while the ledger is read or written.
 const LEDGER_LOCK_FILE: &str = "budget.lock";
+/// What the runs inside a run write of its ledger.
+pub const LEDGER_FILES: [&str; 2] = [LEDGER_FILE, LEDGER_LOCK_FILE];
 /// The time between two attempts to lock a ledger.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The time between two attempts to reserve for a call that waits for other calls.

@@ -14,6 +14,7 @@ pub mod state;
 pub mod history;
 pub mod ownership;
 pub mod bounds;
+pub mod call_files;
 pub mod limits;
 pub mod ledger;
 pub mod journal;

@@ -44,8 +44,13 @@ pub enum RunNotice<'a> {
     AnswerPiece(&'a str),
     /// The next piece of the answer's reasoning, likewise.
     ReasoningPiece(&'a str),
-    /// The next piece of a tool's output, likewise.
-    OutputPiece(&'a OutputPiece<'a>),
+    /// The next piece of the output of a call, likewise.
+    OutputPiece {
+        /// The id of the call.
+        call_id: &'a str,
+        /// The piece.
+        piece: &'a OutputPiece<'a>,
+    },
     /// The LLM has answered, or the call has failed.
     LlmCallEnded,
     /// The reasoning that came with the answer.
@@ -301,6 +306,14 @@ impl Run {
             if self.secrets.occur_in(line) { redact_payload(payload, &self.secrets) } else { None }
         });
         self.state.apply(event);
+    }
+
+    /// From now on, a change of the journal by another process, a tool for example, is an error of the next commit.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn watch_journal(&mut self) -> Result<(), FileError> {
+        self.journal.watch_changes()
     }
 
     /// Writes the recorded events without waiting for the disk, so that the next commit has less to wait for. Useful

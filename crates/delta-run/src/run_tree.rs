@@ -2,12 +2,15 @@
 //!
 //! This is information for users only. Nothing that a run does depends on it, and an error here fails no run.
 
-use crate::event::{EngineStart, Event, ParentRun, Payload};
+use crate::event::{EngineStart, Event, ParentRun, Payload, UsageSummary};
 use crate::journal;
+use crate::run_summary;
+use crate::state::RunState;
 use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Read};
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// The file in a run directory that lists its child runs, one per line.
@@ -42,6 +45,31 @@ pub fn verify_parent_run(
         && durable::is_file_no_follow(&run_dir.join(journal::JOURNAL_FILE));
     let run_dir = run_dir.to_str().filter(|_| is_run_dir)?.to_owned();
     Some(ParentRun { run_id: id, call_id, run_dir })
+}
+
+/// The directories of the run in `run_dir` and of the runs that started it, as far as they still exist.
+pub fn find_enclosing_runs(run_dir: &Path) -> Vec<PathBuf> {
+    let mut dirs = vec![run_dir.to_owned()];
+    while let Some(parent) = dirs.last().and_then(|dir| read_first_start(dir)?.parent) {
+        let dir = PathBuf::from(parent.run_dir);
+        // A journal that names itself would be followed for ever.
+        if dirs.contains(&dir) {
+            break;
+        }
+        dirs.push(dir);
+    }
+    dirs
+}
+
+/// Creates the empty list of the child runs of the run in `run_dir`, if it has none.
+///
+/// # Errors
+/// The file could not be created.
+pub fn create_children_file(run_dir: &Path) -> Result<(), FileError> {
+    match durable::create_private_unsynced(&run_dir.join(CHILDREN_FILE), b"") {
+        Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
 }
 
 /// Adds the run `run_id` to the child runs of `parent`.
@@ -89,6 +117,51 @@ pub fn locate_child_run(run_dir: &Path, child: &ChildRunEntry) -> Option<PathBuf
                 .and_then(|start| start.parent)
                 .is_some_and(|parent| parent.run_id.as_str() == parent_id)
     })
+}
+
+/// The directories of the child runs of the run in `run_dir`, with the calls that started them, as far as they can be found.
+pub fn locate_child_runs(run_dir: &Path) -> Vec<(ChildRunEntry, PathBuf)> {
+    let children = read_child_runs(run_dir).into_iter();
+    let located = children.filter_map(|child| {
+        let dir = locate_child_run(run_dir, &child)?;
+        Some((child, dir))
+    });
+    located.collect()
+}
+
+/// What a run and all runs below it have used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunTreeTotal {
+    /// How many runs they are.
+    pub runs: u32,
+    /// Their LLM answers.
+    pub iterations: u64,
+    /// Their tokens and their cost.
+    pub usage: UsageSummary,
+}
+
+impl RunTreeTotal {
+    /// The total of the run in `run_dir`, whose state is `state`, and the runs below it; `None` if there are none.
+    pub fn collect(run_dir: &Path, state: &RunState) -> Option<Self> {
+        let mut waiting = locate_child_runs(run_dir);
+        if waiting.is_empty() {
+            return None;
+        }
+        let iterations = u64::from(state.iterations);
+        let mut total = Self { runs: 1, iterations, usage: state.usage_summary() };
+        let mut visited = BTreeSet::from([run_dir.to_owned()]);
+        while let Some((_, dir)) = waiting.pop() {
+            if !visited.insert(dir.clone()) {
+                continue;
+            }
+            let Ok(Some(summary)) = run_summary::summarize_run(&dir) else { continue };
+            total.runs += 1;
+            total.iterations += u64::from(summary.iterations);
+            total.usage.add(&summary.usage);
+            waiting.extend(locate_child_runs(&dir));
+        }
+        Some(total)
+    }
 }
 
 /// The id of the run in a directory, as its first event records it. The directory may have another name.

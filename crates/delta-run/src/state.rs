@@ -10,8 +10,8 @@ use crate::approval::{
 };
 use crate::conversation::Conversation;
 use crate::event::{
-    EngineStart, ErrorDetails, Event, ForkOrigin, HumanQuestion, LLM_ERROR, Payload, RunFork,
-    RunStatus, SandboxRecord, Thought, UsageSummary,
+    EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd, HumanQuestion, LLM_ERROR, Payload,
+    RunFork, RunStatus, SandboxRecord, Thought, UsageSummary,
 };
 use crate::snapshot_timeline::SnapshotTimeline;
 use crate::stage::StageState;
@@ -93,6 +93,11 @@ pub enum RunEnding {
     Waiting,
     /// The run was stopped.
     Interrupted,
+    /// A hook ended the run as FAILED.
+    FailedByHook {
+        /// The error, in the hook's words.
+        message: String,
+    },
     /// The process requested as many LLM answers as it may.
     OutOfIterations {
         /// The limit that was reached.
@@ -105,7 +110,9 @@ impl RunEnding {
     pub fn status(&self) -> RunStatus {
         match self {
             Self::Completed => RunStatus::Completed,
-            Self::Failed | Self::OutOfIterations { .. } => RunStatus::Failed,
+            Self::Failed | Self::FailedByHook { .. } | Self::OutOfIterations { .. } => {
+                RunStatus::Failed
+            }
             Self::Waiting => RunStatus::WaitingForInput,
             Self::Interrupted => RunStatus::Interrupted,
         }
@@ -150,6 +157,8 @@ pub struct RunState {
     calls: AnswerCalls,
     /// The result of the run. A later user message clears it.
     pub result: Option<Json>,
+    /// How a hook ended the run. A later user message clears it.
+    hook_end: Option<HookEnd>,
     /// The last error of the current process.
     pub error: Option<(String, ErrorDetails)>,
     /// The run that was forked to create this one.
@@ -223,6 +232,22 @@ impl RunState {
             .map(|(call, _)| call)
     }
 
+    /// Whether the next call of the last answer was requested with a command.
+    pub fn has_started_calls(&self) -> bool {
+        let first = self.calls.open().next();
+        matches!(first, Some((_, CallPhase::Requested { starts: true, .. })))
+    }
+
+    /// The calls that come after `first` in the order of steps, up to the first that is not simply waiting for its turn.
+    pub fn queued_after(&self, first: &PendingCall) -> impl Iterator<Item = &PendingCall> {
+        let finish_is_last = self.has_builtin(FINISH_TOOL);
+        self.calls
+            .open()
+            .filter(move |(call, _)| !(finish_is_last && call.tool == FINISH_TOOL))
+            .skip_while(move |(call, _)| call.index <= first.index)
+            .map_while(|(call, phase)| matches!(phase, CallPhase::Queued).then_some(call))
+    }
+
     /// The call of the last answer with this id.
     pub fn call(&self, call_id: &str) -> Option<&PendingCall> {
         self.calls.get(call_id)
@@ -236,8 +261,11 @@ impl RunState {
         match &event.payload {
             Payload::EngineStart(start) => self.apply_engine_start(start, event.timestamp),
             Payload::UserMessage { content, images } => {
-                self.conversation.push_user_message_with_images(content, images);
+                let config = self.start.as_ref().map(|start| &start.config);
+                let template = config.and_then(|config| config.task_template.as_deref());
+                self.conversation.push_user_message_with(content, images, template);
                 self.result = None;
+                self.hook_end = None;
             }
             Payload::Thought(thought) => self.apply_thought(thought),
             Payload::ActionRequest(request) => {
@@ -249,7 +277,8 @@ impl RunState {
             Payload::ActionResult(result) => {
                 self.conversation.add_action_result(result);
                 self.calls.set_phase(&result.call_id, None);
-                if result.result.is_some() {
+                // Of calls that ran at the same time, the first one ends the run.
+                if self.result.is_none() && self.hook_end.is_none() {
                     self.result.clone_from(&result.result);
                 }
                 self.has_left_processes |= !result.left_running.is_empty();
@@ -271,11 +300,9 @@ impl RunState {
             Payload::Error { error_message, error_details } => {
                 self.apply_error(error_message, error_details);
             }
-            Payload::HookExecution { iteration, hook, exit_code, .. } => match hook.as_str() {
-                ON_ITERATION_START if *exit_code == Some(0) => self.iteration_started = *iteration,
-                ON_ITERATION_END if *exit_code == Some(0) => self.iteration_ended = *iteration,
-                _ => {}
-            },
+            Payload::HookExecution { iteration, hook, exit_code, end, .. } => {
+                self.apply_hook(*iteration, hook, *exit_code, end.as_deref());
+            }
             Payload::Fork(fork) => self.apply_fork(fork, event.timestamp),
             Payload::Snapshot(_)
             | Payload::RunTrusted { .. }
@@ -305,6 +332,24 @@ impl RunState {
         self.iterations_at_start = self.iterations;
         self.start_process_approvals(start.config.approve.as_ref());
         self.error = None;
+    }
+
+    fn apply_hook(
+        &mut self,
+        iteration: u32,
+        hook: &str,
+        exit_code: Option<i32>,
+        end: Option<&HookEnd>,
+    ) {
+        match hook {
+            ON_ITERATION_START if exit_code == Some(0) => self.iteration_started = iteration,
+            ON_ITERATION_END if exit_code == Some(0) => self.iteration_ended = iteration,
+            _ => {}
+        }
+        if let Some(end) = end {
+            self.result = (end.status == RunStatus::Completed).then(|| end.result.clone());
+            self.hook_end = Some(end.clone());
+        }
     }
 
     fn apply_error(&mut self, message: &str, details: &ErrorDetails) {
@@ -398,7 +443,9 @@ impl RunState {
         });
         self.calls = AnswerCalls::new(calls.collect());
         self.approvals.start_answer();
-        self.result = self.calls.is_empty().then(|| Json::from(thought.content.as_str()));
+        if self.hook_end.is_none() {
+            self.result = self.calls.is_empty().then(|| Json::from(thought.content.as_str()));
+        }
         self.advance_script(thought.script_turn);
         self.left_out = thought.left_out;
         self.count_discarded(&thought.discarded_usage);
@@ -476,8 +523,13 @@ impl RunState {
                 }
             }
         }
-        if self.result.is_some() {
-            return RunStep::End(RunEnding::Completed);
+        match &self.hook_end {
+            Some(HookEnd { status: RunStatus::Failed, result }) => {
+                let message = result.as_str().unwrap_or_default().to_owned();
+                return RunStep::End(RunEnding::FailedByHook { message });
+            }
+            _ if self.result.is_some() => return RunStep::End(RunEnding::Completed),
+            _ => {}
         }
         let allowed = self.start.as_ref().map_or(0, |start| start.max_iterations);
         if self.iterations - self.iterations_at_start >= allowed {
@@ -486,13 +538,23 @@ impl RunState {
         RunStep::Think { iteration: self.iterations + 1 }
     }
 
+    /// Whether a hook ended the run.
+    pub fn is_ended_by_hook(&self) -> bool {
+        self.hook_end.is_some()
+    }
+
     /// Whether the run has FAILED because the LLM did not answer, so that the same request can be sent again. An error of a
     /// script is one of its turns, and the next turn is another answer.
     pub fn failed_at_endpoint(&self) -> bool {
+        self.failed_with(LLM_ERROR)
+    }
+
+    /// Whether the run has FAILED with an error of this type after which its next step can be tried again. A turn of a
+    /// script that is an error cannot.
+    pub fn failed_with(&self, kind: &str) -> bool {
         let details = self.error.as_ref().map(|(_, details)| details);
         self.status == Some(RunStatus::Failed)
-            && details
-                .is_some_and(|details| details.kind == LLM_ERROR && details.script_turn.is_none())
+            && details.is_some_and(|details| details.kind == kind && details.script_turn.is_none())
     }
 
     /// Whether the engine provides the tool `name` in the current process.

@@ -3,18 +3,94 @@
 use crate::journal::{self, JournalError};
 use crate::ownership::{Ownership, OwnershipError};
 use delta_base::durable::{self, FileError};
+use delta_base::hex;
 use delta_base::id::RunId;
 use delta_base::terminal_text;
+use sha2::{Digest, Sha256};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 
 /// The version of the layout of `.delta/`, as in its VERSION file.
 const LAYOUT_VERSION: &str = "1\n";
 /// The directory of a workspace that contains its runs.
 pub const CONTROL_DIR: &str = ".delta";
+/// What every `.delta` has.
+const CONTROL_FILES: [&str; 2] = [VERSION_FILE, ".gitignore"];
+const VERSION_FILE: &str = "VERSION";
 /// The file with the name of the agent's last used workspace.
 const LAST_USED_FILE: &str = "LAST_USED";
+
+/// The variable with the directory for the runs of all workspaces.
+pub const RUNS_DIR_VARIABLE: &str = "DELTA_RUNS_DIR";
+/// The file next to a `.delta` outside of its workspace that contains the path of the workspace.
+const WORKSPACE_FILE: &str = "workspace";
+
+/// The directory for the runs of all workspaces, if they are not in the workspaces, and whether an option names it.
+static RUNS_DIR: RwLock<Option<&'static (PathBuf, bool)>> = RwLock::new(None);
+
+/// Puts the runs of all workspaces below `dir`, an absolute path. `is_option` says that a command needs an option to find
+/// them. A process calls this twice at most: for its settings, and for a run that is named by its path.
+pub fn set_runs_dir(dir: PathBuf, is_option: bool) {
+    let setting = Box::leak(Box::new((dir, is_option)));
+    *RUNS_DIR.write().unwrap_or_else(PoisonError::into_inner) = Some(setting);
+}
+
+fn runs_dir_setting() -> Option<&'static (PathBuf, bool)> {
+    *RUNS_DIR.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The directory that a command has to name with `--runs-dir` to find the runs of this process.
+pub fn runs_dir_option() -> Option<&'static Path> {
+    runs_dir_setting().filter(|(_, is_option)| *is_option).map(|(dir, _)| dir.as_path())
+}
+
+/// The directory for the runs of all workspaces, if they are not in the workspaces.
+pub fn runs_dir() -> Option<&'static Path> {
+    runs_dir_setting().map(|(dir, _)| dir.as_path())
+}
+
+/// The name of a workspace in the directory for all runs: no two workspaces have the same, and a reader recognizes it.
+fn name_in_runs_dir(root: &Path) -> String {
+    let hash = Sha256::digest(root.as_os_str().as_encoded_bytes());
+    let name = root.file_name().unwrap_or_default().to_string_lossy();
+    let name: String =
+        name.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(40).collect();
+    format!("{name}-{}", hex::encode_hex(&hash[..8]))
+}
+
+/// The workspace of the runs in the directory `control`: what the file next to it names, else the directory that contains it.
+pub fn workspace_of_control(control: &Path) -> Option<PathBuf> {
+    let parent = control.parent()?;
+    Some(recorded_workspace(parent).unwrap_or_else(|| parent.to_owned()))
+}
+
+/// The workspace whose runs are in `dir`, an entry of the directory for all runs.
+fn recorded_workspace(dir: &Path) -> Option<PathBuf> {
+    let root = durable::read_small_no_follow(&dir.join(WORKSPACE_FILE)).ok()?;
+    let root = PathBuf::from(String::from_utf8(root).ok()?.trim_end_matches('\n'));
+    (dir.file_name()? == &*name_in_runs_dir(&root)).then_some(root)
+}
+
+/// The workspaces at and below `path` that have runs in the directory for all runs; empty if there is none.
+pub fn workspaces_in_runs_dir(path: &Path) -> Vec<PathBuf> {
+    let Some(dir) = runs_dir() else { return Vec::new() };
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut roots: Vec<PathBuf> = entries
+        .filter_map(|entry| recorded_workspace(&entry.path()))
+        .filter(|root| root.starts_with(&path))
+        .collect();
+    roots.sort();
+    roots
+}
+
+/// The directory of a run, as observations name it: relative to the workspace if it is inside.
+pub fn displayed_run_dir(run_dir: &Path, workspace: &Path) -> String {
+    run_dir.strip_prefix(workspace).unwrap_or(run_dir).display().to_string()
+}
 
 /// A directory in which an agent works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +184,8 @@ impl Workspace {
     /// Finds workspaces that have the run `id`: `path` and directories below it.
     pub fn find_holding_run(path: &Path, id: &RunId) -> Vec<PathBuf> {
         Self::search_below(path, |dir| {
-            durable::is_dir_no_follow(&dir.join(CONTROL_DIR).join(id.as_str()))
+            let workspace = Self { root: dir.to_owned() };
+            durable::is_dir_no_follow(&workspace.run_dir(id))
         })
     }
 
@@ -121,6 +198,10 @@ impl Workspace {
     }
 
     fn search_below(path: &Path, is_match: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+        if runs_dir().is_some() {
+            let roots = workspaces_in_runs_dir(path).into_iter();
+            return roots.filter(|root| is_match(root)).collect();
+        }
         let mut matches = Vec::new();
         let mut queue = std::collections::VecDeque::from([(path.to_owned(), 0)]);
         let mut remaining = SEARCH_LIMIT;
@@ -223,6 +304,26 @@ impl Workspace {
         );
     }
 
+    /// Removes the directory of a run that may not begin, and what was created for it: `.delta` if it has no other run, and
+    /// with `is_new` the workspace. An error leaves directories.
+    pub fn remove_unbegun_run(&self, run_dir: &Path, is_new: bool) {
+        let control = self.control_dir();
+        let _ = durable::remove_dir_all_no_follow(run_dir);
+        let entries = fs::read_dir(&control).into_iter().flatten().flatten();
+        let names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();
+        if !names.iter().all(|name| CONTROL_FILES.iter().any(|file| name == file)) {
+            return;
+        }
+        // A run that begins at the same time can do without them.
+        for name in CONTROL_FILES {
+            let _ = durable::remove_file_no_follow(&control.join(name));
+        }
+        let removed = durable::remove_empty_dir_no_follow(&control);
+        if is_new && removed.is_ok() {
+            let _ = durable::remove_empty_dir_no_follow(&self.root);
+        }
+    }
+
     /// The name of the workspace: the last component of its path.
     pub fn name(&self) -> String {
         self.root
@@ -237,7 +338,21 @@ impl Workspace {
 
     /// The directory with all runs, whether it exists or not.
     pub fn control_dir(&self) -> PathBuf {
-        self.root.join(CONTROL_DIR)
+        match runs_dir() {
+            Some(dir) => dir.join(name_in_runs_dir(&self.root)).join(CONTROL_DIR),
+            None => self.root.join(CONTROL_DIR),
+        }
+    }
+
+    /// Creates the directory of the runs outside of the workspace, and the file that names the workspace.
+    fn create_outside_control(&self, control: &Path) -> Result<(), WorkspaceError> {
+        let Some(dir) = control.parent().filter(|_| runs_dir().is_some()) else { return Ok(()) };
+        durable::ensure_private_dir(dir)?;
+        let root = format!("{}\n", self.root.display());
+        match durable::create_private_unsynced(&dir.join(WORKSPACE_FILE), root.as_bytes()) {
+            Err(error) if error.source.kind() != io::ErrorKind::AlreadyExists => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Finds the directory of the run `id`; `None` if it does not exist.
@@ -291,7 +406,8 @@ impl Workspace {
             Ok(_) => return Err(unusable(&self.root, "its .delta is not a directory")),
             Err(_) => durable::ensure_private_dir(&control)?,
         }
-        let version = control.join("VERSION");
+        self.create_outside_control(&control)?;
+        let version = control.join(VERSION_FILE);
         if let Err(error) = durable::create_private_unsynced(&version, LAYOUT_VERSION.as_bytes())
             && error.source.kind() != io::ErrorKind::AlreadyExists
         {
@@ -340,7 +456,7 @@ fn unusable(path: &Path, reason: impl Into<String>) -> WorkspaceError {
 /// or where only a journal was copied, counts as this layout.
 fn check_layout(control: &Path) -> Result<(), WorkspaceError> {
     let unknown = |version| WorkspaceError::UnknownLayout { control: control.to_owned(), version };
-    let version = match durable::read_small_no_follow(&control.join("VERSION")) {
+    let version = match durable::read_small_no_follow(&control.join(VERSION_FILE)) {
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
             return Err(unknown(format!("unknown (VERSION cannot be read: {error})")));
         }

@@ -1,6 +1,6 @@
 //! Finds the workspaces below directories: every directory with a `.delta`, at any depth.
 
-use crate::workspace::{CONTROL_DIR, Workspace};
+use crate::workspace::{self, CONTROL_DIR, Workspace};
 use delta_base::durable::FileError;
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,6 +34,8 @@ pub fn find_workspaces(roots: &[&Path]) -> Result<WorkspaceSearch, FileError> {
     for root in sorted_roots {
         if !searched.iter().any(|outer| is_searched_from(&root, outer)) {
             search.visit(root.clone());
+            let outside = workspace::workspaces_in_runs_dir(&root).into_iter();
+            search.workspaces.extend(outside.map(|root| Workspace { root }));
             searched.push(root);
         }
     }

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 pub struct GitDirectory {
     /// The directories, without symlinks: one, or the directory of a linked worktree and the one that it shares.
     pub roots: Vec<PathBuf>,
-    /// The configuration and the hooks in them, which may be missing: what they name is run.
+    /// The configuration and the hooks in them, in their submodules and in their worktrees, and what says where these are.
+    /// All of it may be missing. What they name is run.
     pub keep: Vec<PathBuf>,
 }
 
@@ -48,10 +49,50 @@ pub fn find_git_directory(workspace: &Path) -> Option<GitDirectory> {
 
 impl GitDirectory {
     fn new(roots: Vec<PathBuf>) -> Self {
-        let names = ["config", "config.worktree", "hooks"];
-        let keep = roots.iter().flat_map(|root| names.map(|name| root.join(name))).collect();
-        Self { roots, keep }
+        let mut directories = roots.clone();
+        for root in &roots {
+            add_modules(&root.join("modules"), MAX_MODULE_DEPTH, &mut directories);
+            directories.extend(subdirectories(&root.join("worktrees")));
+        }
+        let keep = directories.iter().flat_map(|directory| KEPT.map(|name| directory.join(name)));
+        Self { roots, keep: keep.collect() }
     }
+
+    /// What of `keep` must not appear in the git directory itself while it is missing: git would follow it.
+    pub fn missing(&self) -> impl Iterator<Item = &PathBuf> {
+        let paths = self
+            .roots
+            .iter()
+            .flat_map(|root| self.keep.iter().filter(move |path| path.parent() == Some(root)));
+        paths.filter(|path| path.symlink_metadata().is_err())
+    }
+}
+
+/// What git runs, or what says where it is.
+const KEPT: [&str; 5] = ["config", "config.worktree", "hooks", "commondir", "gitdir"];
+/// How deep the directories of submodules are searched, whose names may have slashes.
+const MAX_MODULE_DEPTH: usize = 6;
+
+/// Adds the git directories of submodules below `directory`.
+fn add_modules(directory: &Path, depth: usize, found_directories: &mut Vec<PathBuf>) {
+    if depth == 0 {
+        return;
+    }
+    for module in subdirectories(directory) {
+        if module.join("HEAD").symlink_metadata().is_ok() {
+            add_modules(&module.join("modules"), depth - 1, found_directories);
+            found_directories.push(module);
+        } else {
+            add_modules(&module, depth - 1, found_directories);
+        }
+    }
+}
+
+/// The directories in a directory, and not symlinks to some.
+fn subdirectories(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    entries.map(|entry| entry.path()).collect()
 }
 
 #[cfg(test)]
@@ -92,8 +133,17 @@ mod tests {
         write(root.join("outer/sub/.git"), "gitdir: ../.git/modules/sub\n");
         let git = find_git_directory(&root.join("outer/sub")).unwrap();
         assert_eq!(git.roots, [module]);
+        assert_eq!(git.missing().count(), 4, "all but the configuration: {git:?}");
         let inner = root.join("outer/src");
         fs::create_dir_all(&inner).unwrap();
-        assert_eq!(find_git_directory(&inner).unwrap().roots, [root.join("outer/.git")]);
+        let outer = find_git_directory(&inner).unwrap();
+        assert_eq!(outer.roots, [root.join("outer/.git")]);
+        for name in ["config", "hooks", "modules/sub/config", "modules/sub/hooks"] {
+            assert!(outer.keep.contains(&root.join("outer/.git").join(name)), "{name}");
+        }
+        write(root.join("outer/.git/modules/a/b/HEAD"), "ref: refs/heads/main\n");
+        write(root.join("outer/.git/modules/a/b/modules/c/HEAD"), "ref: refs/heads/main\n");
+        let outer = find_git_directory(&inner).unwrap();
+        assert!(outer.keep.contains(&root.join("outer/.git/modules/a/b/modules/c/config")));
     }
 }

@@ -14,6 +14,7 @@ impl ResolvedSandbox {
         Self {
             profile: self.profile.intersection(&other.profile),
             env: self.env.intersection(&other.env),
+            absent: sorted(self.absent.iter().chain(&other.absent).cloned().collect()),
         }
     }
 }

@@ -114,5 +114,13 @@ pub(crate) fn allow_beneath(
 pub(crate) fn restrict_self(ruleset: &OwnedFd) -> io::Result<()> {
     // SAFETY: the descriptor is open, and there are no flags.
     let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::E2BIG) => {
+            Err(io::Error::other("16 Landlock domains are around this process already"))
+        }
+        error => Err(error),
+    }
 }

@@ -1,32 +1,25 @@
 //! The sandbox of a profile where namespaces cannot be made: Landlock for files, seccomp for the network.
 
+use crate::devices::{COMMON_DEVICES, DEVICE_DIRECTORY, reachable_disks};
 use crate::landlock::{SCOPE_VERSION, TRUNCATE_VERSION, access, allow_beneath, create_ruleset};
 use crate::mount_tree::open_place;
 use crate::plan::NamespacePlan;
 use crate::prepared::{MissingGuarantee, SandboxError};
 use crate::profile::{Guarantee, HomeAccess, NetAccess, ReadAccess, SandboxProfile};
-use crate::seccomp::unix_sockets_only;
+use crate::seccomp::{outside_filter, unix_sockets_only, without_keyrings};
 use crate::unix_sockets::{bound_sockets, lookup_sockets};
 use delta_process::FilterInstruction;
 use rustix::fs::Access;
+use rustix::process::geteuid;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Devices and shared memory that programs cannot do without.
-const WRITABLE_DEVICES: [&str; 10] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
-    "/dev/shm",
-    "/proc/self",
-];
+/// Shared memory that programs cannot do without.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// Where a program gets a terminal of its own, and where all terminals are.
+const TERMINAL_PLACES: [&str; 2] = ["/dev/ptmx", "/dev/pts"];
 /// What a sandbox with a list of readable paths can read.
 const SYSTEM_DIRECTORIES: [&str; 13] = [
     "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr", "/etc", "/opt", "/nix", "/gnu", "/dev",
@@ -40,20 +33,22 @@ pub(crate) struct LandlockSandbox {
     pub(crate) ruleset: Option<OwnedFd>,
     pub(crate) filter: Vec<FilterInstruction>,
     pub(crate) missing: Vec<MissingGuarantee>,
+    pub(crate) watched: &'static [Guarantee],
 }
 
 /// Makes the rules for a profile. `refusal` says why there are no namespaces, and what to do about it.
 pub(crate) fn prepare_landlock(
     plan: &NamespacePlan,
-    watches_journal: bool,
     refusal: &crate::machine::NamespaceRefusal,
 ) -> Result<LandlockSandbox, SandboxError> {
     let version = plan.landlock;
     let profile = &plan.profile;
     let filter = match profile.net {
         NetAccess::None => unix_sockets_only(),
-        NetAccess::Hosts(_) | NetAccess::All => None,
+        NetAccess::Hosts(_) => outside_filter(true),
+        NetAccess::All => outside_filter(false),
     };
+    let filter = filter.map(without_keyrings);
     let mut missing = Vec::new();
     let mut add = |guarantee, reason: &str| {
         missing.push(MissingGuarantee {
@@ -67,9 +62,6 @@ pub(crate) fn prepare_landlock(
         add(Guarantee::Files, "this kernel has no Landlock that controls truncation (since 6.2)");
     }
     let is_written = |path: &Path| profile.write.iter().any(|root| path.starts_with(root));
-    if !watches_journal && profile.keep.iter().any(|path| is_written(path)) {
-        add(Guarantee::Journal, "Landlock cannot protect a part of a writable directory");
-    }
     if version == 0 || profile.hide.iter().any(|path| is_written(path)) {
         add(Guarantee::Secrets, "Landlock cannot hide a part of a writable directory");
     }
@@ -93,7 +85,10 @@ pub(crate) fn prepare_landlock(
         0 => None,
         _ => Some(create_rules(plan).map_err(|error| SandboxError::Failed(error.to_string()))?),
     };
-    Ok(LandlockSandbox { ruleset, filter: filter.unwrap_or_default(), missing })
+    // Landlock cannot protect a part of a writable directory.
+    let is_exposed = version == 0 || profile.keep.iter().any(|path| is_written(path));
+    let watched = if is_exposed { &[Guarantee::Journal][..] } else { &[] };
+    Ok(LandlockSandbox { ruleset, filter: filter.unwrap_or_default(), missing, watched })
 }
 
 /// Sockets of other processes that this user could connect to.
@@ -117,7 +112,11 @@ fn create_rules(plan: &NamespacePlan) -> io::Result<OwnedFd> {
     for path in profile.write.iter().chain(home).chain([&temporary]) {
         rules.allow(path, access::all(plan.landlock))?;
     }
-    for path in WRITABLE_DEVICES.map(Path::new) {
+    // What the user types into another terminal could be read.
+    let has_terminals = has_open_terminals();
+    let terminals = TERMINAL_PLACES.into_iter().filter(|_| !has_terminals);
+    let places = COMMON_DEVICES.into_iter().chain([SHARED_MEMORY]).chain(terminals);
+    for path in places.map(Path::new) {
         // A machine does not need to have all of them.
         let _ = path.canonicalize().and_then(|path| rules.allow(&path, access::all(plan.landlock)));
     }
@@ -129,13 +128,48 @@ fn create_rules(plan: &NamespacePlan) -> io::Result<OwnedFd> {
             system.iter().filter_map(|path| path.canonicalize().ok()).chain(paths.clone()).collect()
         }
     };
+    // A sandbox around this one has closed the others, and does not let this one list `/`.
+    let devices = if is_closed_by_landlock(Path::new("/")) {
+        Vec::new()
+    } else if geteuid().is_root() {
+        let directory = Path::new(DEVICE_DIRECTORY);
+        rules.allow(directory, access::READ_DIR)?;
+        vec![directory.to_owned()]
+    } else {
+        let terminals = TERMINAL_PLACES.into_iter().filter(|_| has_terminals).map(PathBuf::from);
+        reachable_disks().into_iter().chain(terminals).collect()
+    };
     // What is listed or has to be visible can be in a home directory that is hidden.
     for path in roots.iter().chain(&plan.visible) {
+        let is_visible = plan.visible.contains(path);
         let home = hidden_home.filter(|home| home.starts_with(path));
-        let hidden: Vec<PathBuf> = profile.hide.iter().chain(home).cloned().collect();
+        let hide = profile.hide.iter().chain(&devices).filter(|hidden| {
+            let is_inside = path != *hidden && path.starts_with(hidden);
+            !(is_visible && is_inside)
+        });
+        let hidden = hide.chain(home).filter(|hidden| !is_closed_by_landlock(hidden));
+        let hidden: Vec<PathBuf> = hidden.cloned().collect();
         rules.allow_reading(path, &hidden)?;
     }
     Ok(ruleset)
+}
+
+/// Whether a sandbox around this one hides the path already. It also keeps this one from listing the directories above it.
+fn is_closed_by_landlock(path: &Path) -> bool {
+    let is_denied =
+        fs::File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+    // Landlock does not cover `access`.
+    is_denied && rustix::fs::access(path, Access::READ_OK).is_ok()
+}
+
+/// Whether this user has a terminal, which a tool would reach together with its own.
+fn has_open_terminals() -> bool {
+    let entries = fs::read_dir("/dev/pts").into_iter().flatten().flatten();
+    let mut terminals = entries.filter(|entry| entry.file_name() != "ptmx");
+    terminals.any(|entry| {
+        let access = [Access::READ_OK, Access::WRITE_OK];
+        access.into_iter().any(|access| rustix::fs::access(entry.path(), access).is_ok())
+    })
 }
 
 struct RuleSet<'a> {

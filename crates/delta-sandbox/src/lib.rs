@@ -6,6 +6,7 @@
 
 mod canary;
 mod declaration;
+mod devices;
 mod env_filter;
 mod git_directory;
 mod helper;
@@ -54,7 +55,7 @@ pub use profile::{
 };
 pub use resolution::{ResolutionProblem, ResolvedSandbox, SandboxPlaces, resolve_profile};
 pub use sandbox_text::{CallFacts, describe_profile, sandbox_hint};
-pub use scratch::SandboxScratch;
+pub use scratch::{SandboxScratch, ScratchError};
 pub use stage::{
     STAGE_COMMAND, StageError, StageLayers, check_stage, enter_stage, run_stage_helper,
 };

@@ -3,6 +3,7 @@
 //! Mounts that can be written are copied before the tree becomes read-only, and are attached afterwards. What is attached
 //! goes from the outer to the inner, so what is attached at a path hides all below it, up to the next one.
 
+use crate::devices::{COMMON_DEVICES, DEVICE_DIRECTORY, reachable_disks};
 use crate::home_copy::copy_home;
 use crate::mount_tree::{MountTree, open_place, set_attributes};
 use crate::plan::{HelperReply, HelperResult, NamespacePlan};
@@ -10,12 +11,13 @@ use crate::profile::{HomeAccess, NetAccess, ReadAccess};
 use crate::stage::mount_call_stage;
 use crate::unix_sockets::{is_socket, lookup_sockets};
 use rustix::fs::{FileType, Mode, OFlags, RawMode, fstat, mkdirat, openat};
-use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
+use rustix::mount::MountAttrFlags;
+use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Directories in which a sandbox has a directory of its own.
@@ -86,9 +88,12 @@ pub(crate) struct SandboxMounts<'a> {
     read_only_covers: Vec<PathBuf>,
     /// Sockets of processes outside.
     sockets: Vec<PathBuf>,
+    /// Whether /dev is an empty directory with some devices.
+    has_own_devices: bool,
 }
 
-/// Changes what this process sees into what the sandbox sees. The process is in new user and mount namespaces.
+/// Changes what this process sees into what the sandbox sees. The process is in new user and mount namespaces; mounts that
+/// the machine makes later appear in them, and none of these appears there.
 pub(crate) fn build_mounts(plan: &NamespacePlan, sockets: Vec<PathBuf>) -> HelperResult<()> {
     let mut mounts = SandboxMounts {
         plan,
@@ -96,14 +101,8 @@ pub(crate) fn build_mounts(plan: &NamespacePlan, sockets: Vec<PathBuf>) -> Helpe
         covers: BTreeSet::new(),
         read_only_covers: Vec::new(),
         sockets,
+        has_own_devices: false,
     };
-    // Mounts that the machine makes later appear here, and none of ours appears there.
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).map_err(
-        |errno| HelperReply::Refused {
-            step: "mount".to_owned(),
-            error: crate::plan::plain_error(&errno.into()),
-        },
-    )?;
     if let Some(layers) = &plan.stage {
         // What is copied from the workspace from here on is staged.
         mount_call_stage(layers).map_err(|error| HelperReply::stage(&error))?;
@@ -159,22 +158,42 @@ impl SandboxMounts<'_> {
     fn add_devices(&mut self) -> HelperResult<()> {
         let failed = |error: io::Error| HelperReply::failed("the mounts of /proc and /dev", &error);
         let proc = MountTree::copy_path(Path::new("/proc")).map_err(failed)?;
+        if geteuid().is_root() {
+            // Settings of every process of root. Others need it for namespaces of their own, which root cannot make here.
+            proc.set_read_only().map_err(failed)?;
+        }
         self.add(Path::new("/proc"), Rank::Cover, Source::Tree(proc));
         for path in KEPT_IN_PROC.map(Path::new).into_iter().filter(|path| path.exists()) {
             self.add(path, Rank::Keep, Source::Place(true));
         }
-        let devices = MountTree::copy_path(Path::new("/dev")).map_err(failed)?;
-        devices.set_read_only().map_err(failed)?;
-        self.add(Path::new("/dev"), Rank::Cover, Source::Tree(devices));
+        if geteuid().is_root() {
+            self.add_common_devices()?;
+        } else {
+            let directory = Path::new(DEVICE_DIRECTORY);
+            let devices = MountTree::copy_path(directory).map_err(failed)?;
+            devices.set_read_only().map_err(failed)?;
+            self.add(directory, Rank::Cover, Source::Tree(devices));
+            for device in reachable_disks() {
+                let null = MountTree::copy_path(Path::new("/dev/null")).map_err(failed)?;
+                self.add(&device, Rank::Hide, Source::Tree(null));
+            }
+        }
         if Path::new("/dev/shm").is_dir() {
             let memory = MountTree::create("tmpfs", &[("mode", "1777")], &[]).map_err(failed)?;
             self.add(Path::new("/dev/shm"), Rank::Cover, Source::Tree(memory));
         }
         self.add_terminals();
-        for device in disks(Path::new("/dev")) {
-            let null = MountTree::copy_path(Path::new("/dev/null")).map_err(failed)?;
-            self.add(&device, Rank::Hide, Source::Tree(null));
+        Ok(())
+    }
+
+    /// A /dev without what only root can open: consoles, disks, virtual machines.
+    fn add_common_devices(&mut self) -> HelperResult<()> {
+        let directory = Path::new(DEVICE_DIRECTORY);
+        self.add_empty_cover(directory, "0755")?;
+        for path in COMMON_DEVICES.map(Path::new).into_iter().filter(|path| path.exists()) {
+            self.add_copy(path, Rank::Visible)?;
         }
+        self.has_own_devices = true;
         Ok(())
     }
 
@@ -182,7 +201,10 @@ impl SandboxMounts<'_> {
     fn add_terminals(&mut self) {
         let options = [("ptmxmode", "666"), ("mode", "620")];
         let Ok(terminals) = MountTree::create("devpts", &options, &[]) else { return };
-        if Path::new("/dev/ptmx").is_symlink() || !Path::new("/dev/pts").is_dir() {
+        if self.has_own_devices
+            || Path::new("/dev/ptmx").is_symlink()
+            || !Path::new("/dev/pts").is_dir()
+        {
             self.add(Path::new("/dev/pts"), Rank::Cover, Source::Tree(terminals));
             return;
         }
@@ -202,6 +224,10 @@ impl SandboxMounts<'_> {
             self.covers.insert(path);
         }
         for path in real_directories(&RUN_DIRECTORIES) {
+            self.add_empty_cover(&path, "0755")?;
+        }
+        let hidden = self.plan.profile.hide.iter().filter(|path| self.plan.is_above_visible(path));
+        for path in hidden.cloned().collect::<Vec<_>>() {
             self.add_empty_cover(&path, "0755")?;
         }
         if let ReadAccess::Only(_) = self.plan.profile.read {
@@ -268,6 +294,7 @@ impl SandboxMounts<'_> {
         };
         // Outer paths first, which make the inner ones visible too.
         let mut visible: Vec<&PathBuf> = plan.visible.iter().chain(listed).collect();
+        visible.retain(|path| !plan.profile.hide.contains(path));
         visible.sort_unstable();
         for path in visible {
             self.add_visible_path(path)?;
@@ -313,7 +340,7 @@ impl SandboxMounts<'_> {
 
     fn add_hidden(&mut self) {
         let plan = self.plan;
-        for path in &plan.profile.hide {
+        for path in plan.profile.hide.iter().filter(|path| !plan.is_above_visible(path)) {
             self.add(path, Rank::Hide, Source::Empty);
         }
         let lookups = lookup_sockets(&plan.profile.net);
@@ -369,6 +396,9 @@ impl SandboxMounts<'_> {
             tree.and_then(|tree| tree.attach(target.as_fd()))
                 .map_err(|error| HelperReply::path(&path, &error))?;
         }
+        if self.has_own_devices {
+            link_devices().map_err(|error| HelperReply::failed("the links in /dev", &error))?;
+        }
         for path in &self.read_only_covers {
             open_place(path)
                 .and_then(|target| set_mount_read_only(target.as_fd()))
@@ -376,6 +406,19 @@ impl SandboxMounts<'_> {
         }
         Ok(())
     }
+}
+
+/// The links that every /dev has.
+fn link_devices() -> io::Result<()> {
+    let links = [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ];
+    let directory = Path::new(DEVICE_DIRECTORY);
+    links.into_iter().try_for_each(|(name, target)| symlink(target, directory.join(name)))
 }
 
 fn copy_place(target: BorrowedFd<'_>, is_read_only: bool) -> io::Result<MountTree> {
@@ -416,27 +459,6 @@ fn set_mount_read_only(mount: BorrowedFd<'_>) -> io::Result<()> {
 fn real_directories(paths: &[&str]) -> BTreeSet<PathBuf> {
     let paths = paths.iter().filter_map(|path| fs::canonicalize(path).ok());
     paths.filter(|path| path.is_dir()).collect()
-}
-
-/// The disks in a directory that this user could read or write past their file systems.
-fn disks(directory: &Path) -> Vec<PathBuf> {
-    let mut disks = Vec::new();
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() && directory == Path::new("/dev") => {
-                disks.extend(self::disks(&path));
-            }
-            Ok(kind) if kind.is_block_device() => {
-                let access = [rustix::fs::Access::READ_OK, rustix::fs::Access::WRITE_OK];
-                if access.into_iter().any(|access| rustix::fs::access(&path, access).is_ok()) {
-                    disks.push(path);
-                }
-            }
-            _ => {}
-        }
-    }
-    disks
 }
 
 /// An empty file and an empty directory, in a file system that hides the scratch directory.

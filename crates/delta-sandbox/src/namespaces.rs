@@ -2,6 +2,7 @@
 
 use crate::canary::Canary;
 use crate::machine::kernel_release;
+use crate::mount_tree::MountTree;
 use crate::mounts::build_mounts;
 use crate::network::{HostPolicy, HostSockets, bring_up_loopback};
 use crate::plan::{HelperReply, HelperResult, NamespacePlan, plain_error};
@@ -10,10 +11,11 @@ use crate::unix_sockets::bound_sockets;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{getegid, geteuid};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::thread::{UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// Makes the namespaces of a sandbox, which this process then is in. Returns their descriptors, the user namespace first,
 /// and, if it has a network namespace, two more with which the network's counters can be read. The sockets of a network
@@ -37,6 +39,7 @@ pub(crate) fn build_namespaces(
     } else if !has_network {
         bring_up_loopback().map_err(|error| HelperReply::failed("the loopback", &error))?;
     }
+    prepare_mounts()?;
     // Opened before the mounts change, because /proc/self stays the same only for this process.
     let mut names = vec!["ns/user", "ns/mnt", "ns/ipc"];
     if !has_network {
@@ -61,8 +64,20 @@ pub(crate) fn build_namespaces(
 /// Finds out whether this process can make namespaces and mounts in them.
 pub(crate) fn probe_namespaces() -> HelperResult<()> {
     enter_user_namespace(UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWNET)?;
+    prepare_mounts()
+}
+
+/// Lets no mount of this process leave its namespace, and tries the system calls that follow: the filter of a container may
+/// allow namespaces and not these.
+fn prepare_mounts() -> HelperResult<()> {
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .map_err(|errno| refused("mount", &errno.into()))
+        .map_err(|errno| refused("mount", &errno.into()))?;
+    let tree = MountTree::copy_path(Path::new("/dev/null"))
+        .map_err(|error| refused("open_tree", &error))?;
+    tree.set_read_only().map_err(|error| refused("mount_setattr", &error))?;
+    open("/proc/self/ns/ipc", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|namespace| move_into_link_name_space(namespace.as_fd(), None))
+        .map_err(|errno| refused("setns", &errno.into()))
 }
 
 fn refused(step: &str, error: &io::Error) -> HelperReply {

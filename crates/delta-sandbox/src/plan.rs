@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The most descriptors in an answer.
 const MAX_DESCRIPTORS: usize = 16;
@@ -53,6 +53,13 @@ pub(crate) struct NamespacePlan {
     pub(crate) landlock: u32,
 }
 
+impl NamespacePlan {
+    /// Whether something that has to be visible is in a hidden directory, as the built-in agent is in the state directory.
+    pub(crate) fn is_above_visible(&self, hidden: &Path) -> bool {
+        self.visible.iter().any(|path| path != hidden && path.starts_with(hidden))
+    }
+}
+
 /// The answer of the helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum HelperReply {
@@ -85,7 +92,7 @@ impl HelperReply {
     }
 
     /// A failure with a path.
-    pub(crate) fn path(path: &std::path::Path, error: &io::Error) -> Self {
+    pub(crate) fn path(path: &Path, error: &io::Error) -> Self {
         Self::Path { path: path.to_owned(), reason: plain_error(error) }
     }
 }

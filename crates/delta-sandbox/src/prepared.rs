@@ -8,7 +8,7 @@ use crate::network_counters::NetworkCounters;
 use crate::plan::{HelperPlan, HelperReply, NamespacePlan, receive_reply, send_plan};
 use crate::profile::{Guarantee, HomeAccess, NetAccess, SandboxLimits, SandboxProfile};
 use crate::scratch::SandboxScratch;
-use crate::seccomp::beyond_namespaces;
+use crate::seccomp::outside_filter;
 use crate::stage::StageLayers;
 use delta_process::{EntrySteps, HelperProcess, SandboxEntry};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -41,8 +41,6 @@ pub struct PrepareContext<'a> {
     pub scratch: &'a SandboxScratch,
     /// What stays readable although it is in /tmp or in a home directory that is hidden: the agent's directory, for example.
     pub visible: &'a [PathBuf],
-    /// Whether the engine itself finds changes of the journal by others.
-    pub watches_journal: bool,
     /// The HTTP proxies of the operator, for a list of hosts.
     pub proxies: &'a ProxySettings,
     /// The guarantees that the operator does without.
@@ -128,6 +126,7 @@ pub struct PreparedSandbox {
     grade: SandboxGrade,
     missing: Vec<MissingGuarantee>,
     holds: Vec<Guarantee>,
+    watched: &'static [Guarantee],
     warnings: Vec<String>,
     entry: SandboxEntry,
     counters: Option<NetworkCounters>,
@@ -168,7 +167,7 @@ pub fn prepare(
         }
         HelperReply::Refused { step, error } => {
             let refusal = explain_refusal(&step, &error);
-            let landlock = prepare_landlock(&plan, context.watches_journal, &refusal)?;
+            let landlock = prepare_landlock(&plan, &refusal)?;
             let is_enforced = landlock.ruleset.is_some() || !landlock.filter.is_empty();
             let (limits, warnings) = resource_limits(&profile.limits, false);
             let steps = EntrySteps {
@@ -180,6 +179,7 @@ pub fn prepare(
             PreparedSandbox {
                 grade: if is_enforced { SandboxGrade::Landlock } else { SandboxGrade::None },
                 holds: Vec::new(),
+                watched: landlock.watched,
                 missing: landlock.missing,
                 warnings,
                 entry: SandboxEntry::new(steps),
@@ -283,11 +283,12 @@ fn enter_namespaces(
             add(Guarantee::Sockets, reason);
         }
     }
-    let filter = beyond_namespaces(plan.profile.net != NetAccess::All).unwrap_or_default();
+    let filter = outside_filter(plan.profile.net != NetAccess::All).unwrap_or_default();
     let steps = EntrySteps { namespaces: descriptors, limits, ruleset, filter };
     Ok(PreparedSandbox {
         grade: SandboxGrade::Namespaces,
         holds: Vec::new(),
+        watched: &[],
         missing,
         warnings,
         entry: SandboxEntry::new(steps),
@@ -381,9 +382,11 @@ impl PreparedSandbox {
     ) -> Result<Self, SandboxError> {
         let needed = needed_guarantees(profile);
         let missing = &self.missing;
+        let watched = self.watched;
         self.holds = Guarantee::ALL
             .into_iter()
             .filter(|guarantee| missing.iter().all(|one| one.guarantee != *guarantee))
+            .filter(|guarantee| !watched.contains(guarantee))
             .collect();
         let fatal = missing.iter().filter(|one| {
             let guarantee = one.guarantee;
@@ -402,6 +405,11 @@ impl PreparedSandbox {
     /// The guarantees that hold, in the order of [`Guarantee::ALL`].
     pub fn holds(&self) -> &[Guarantee] {
         &self.holds
+    }
+
+    /// The guarantees that the kernel does not enforce here, and that the caller has to watch.
+    pub fn watched(&self) -> &'static [Guarantee] {
+        self.watched
     }
 
     /// The guarantees that do not hold, which the profile does not need or the operator has waived.

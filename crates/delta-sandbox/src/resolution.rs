@@ -3,9 +3,10 @@
 
 use crate::declaration::{DeclaredProfile, GIT_ENTRY, ReadKey};
 use crate::env_filter::EnvFilter;
-use crate::git_directory::find_git_directory;
+use crate::git_directory::{GitDirectory, find_git_directory};
 use crate::profile::{HomeAccess, ReadAccess, SandboxProfile};
 use delta_shell::{EngineVars, is_identifier};
+use rustix::fs::{Access, access};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
@@ -73,6 +74,23 @@ const HIDDEN_IN_HOME: [&str; 59] = [
     ".local/state/delta",
 ];
 
+/// What is hidden by default of the system, if this user can read it.
+const HIDDEN_IN_SYSTEM: [&str; 11] = [
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/krb5.keytab",
+    "/etc/kubernetes",
+    "/etc/letsencrypt",
+    "/etc/ssl/private",
+    "/run/secrets",
+    "/var/lib/kubelet",
+    "/var/run/secrets",
+];
+/// Where the keys of an SSH server are, and how their names begin and end.
+const SSH_SERVER_KEYS: (&str, &str, &str) = ("/etc/ssh", "ssh_host_", "_key");
+
 /// The files that define an agent, where its directory is the workspace itself.
 const AGENT_FILES: [&str; 7] = [
     "agent.yaml",
@@ -104,6 +122,21 @@ pub struct ResolvedSandbox {
     pub profile: SandboxProfile,
     /// Which variables are inherited.
     pub env: EnvFilter,
+    /// What must not appear in what can be written: it cannot be kept read-only while it is missing.
+    pub absent: Vec<PathBuf>,
+}
+
+impl ResolvedSandbox {
+    /// Whether both mean the same, except for what exists in the directories that can be written: that changes with the
+    /// work of the tools.
+    pub fn leads_to_same_places(&self, other: &Self) -> bool {
+        let without_content = |sandbox: &Self| Self {
+            profile: SandboxProfile { keep: Vec::new(), ..sandbox.profile.clone() },
+            env: sandbox.env.clone(),
+            absent: Vec::new(),
+        };
+        without_content(self) == without_content(other)
+    }
 }
 
 /// A text of a profile that means nothing on this machine.
@@ -181,7 +214,16 @@ pub fn resolve_profile(
         runs: declared.runs,
     };
     let env = EnvFilter::new(&declared.env, passed);
-    Ok(ResolvedSandbox { profile: profile.normalized(), env })
+    let profile = profile.normalized();
+    let absent = git.map(|git| absent_paths(&git, &profile)).unwrap_or_default();
+    Ok(ResolvedSandbox { profile, env, absent })
+}
+
+/// What of the git directory does not exist and could be created.
+fn absent_paths(git: &GitDirectory, profile: &SandboxProfile) -> Vec<PathBuf> {
+    let absent = git.missing();
+    let absent = absent.filter(|path| profile.allows_write(path) && !profile.write.contains(path));
+    sorted(absent.cloned().collect())
 }
 
 struct ProfileResolver<'a> {
@@ -236,7 +278,11 @@ impl ProfileResolver<'_> {
 
     /// No profile lets a tool write the journal.
     fn check_journal(&mut self, text: &str, path: &Path) {
-        if path.starts_with(self.places.vars.cwd.join(".delta")) {
+        let vars = self.places.vars;
+        let outside = vars.run_dir.parent().filter(|control| control.ends_with(".delta"));
+        if path.starts_with(vars.cwd.join(".delta"))
+            || outside.is_some_and(|control| path.starts_with(control))
+        {
             let message = format!("`{text}` in `write` is below `.delta`, which no tool changes");
             let help = "write below the workspace; a tool that starts runs needs `runs: true`";
             self.report(message, help.to_owned());
@@ -282,7 +328,7 @@ impl ProfileResolver<'_> {
             self.places.home.into_iter().flat_map(|home| {
                 HIDDEN_IN_HOME.iter().map(|name| home.join(name)).collect::<Vec<_>>()
             });
-        let all = in_home.chain(self.places.key_files.iter().cloned());
+        let all = in_home.chain(self.places.key_files.iter().cloned()).chain(secrets_of_system());
         all.filter_map(|path| path.canonicalize().ok()).collect()
     }
 
@@ -316,17 +362,33 @@ impl ProfileResolver<'_> {
             let names = [".delta", ".env", ".git/config", ".git/hooks"];
             candidates.extend(names.iter().map(|name| root.join(name)));
         }
-        if write.iter().any(|root| root.starts_with(&vars.agent_home)) {
-            candidates.extend(AGENT_FILES.iter().map(|name| vars.agent_home.join(name)));
+        let agent_home = &vars.agent_home;
+        if !agent_home.as_os_str().is_empty() {
+            if write.iter().any(|root| root.starts_with(agent_home)) {
+                candidates.extend(AGENT_FILES.iter().map(|name| agent_home.join(name)));
+            }
+            candidates.extend([agent_home.clone(), agent_home.join(".env")]);
         }
-        candidates.push(vars.agent_home.clone());
-        candidates.push(vars.agent_home.join(".env"));
-        candidates.retain(|path| {
+        // `.git` can be a symlink to a directory of another name, which a mount cannot be attached to.
+        let existing = candidates.iter().filter_map(|path| path.canonicalize().ok());
+        let protected = existing.filter(|path| {
             let is_below = write.iter().any(|root| path.starts_with(root) && path != root);
-            is_below && path.symlink_metadata().is_ok() && !write.contains(path)
+            is_below && !write.contains(path)
         });
-        sorted(candidates)
+        sorted(protected.collect())
     }
+}
+
+/// The secrets of the system that this user can read: root's tools can, and in a container often all tools.
+fn secrets_of_system() -> Vec<PathBuf> {
+    let (directory, start, end) = SSH_SERVER_KEYS;
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let keys = entries.map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(start) && name.ends_with(end)
+    });
+    let paths = HIDDEN_IN_SYSTEM.into_iter().map(PathBuf::from).chain(keys);
+    paths.filter(|path| access(path, Access::READ_OK).is_ok()).collect()
 }
 
 /// `path` without `.` and `..`.
@@ -375,5 +437,9 @@ mod tests {
             assert!(list.contains(&format!("`{path}`")), "{path}");
         }
         assert_eq!(list.matches('`').count(), 2 * HIDDEN_IN_HOME.len());
+        let list = guide.lines().find(|line| line.starts_with("Of the system")).unwrap();
+        for path in HIDDEN_IN_SYSTEM {
+            assert!(list.contains(&format!("`{path}`")), "{path}");
+        }
     }
 }

@@ -35,8 +35,9 @@ pub fn describe_profile(profile: &SandboxProfile, workspace: &Path) -> String {
 
 /// The places that can be written, in words.
 fn writable_places(profile: &SandboxProfile, workspace: &Path) -> String {
-    let mut names: Vec<String> =
-        profile.write.iter().map(|path| place_name(path, workspace)).collect();
+    // What is in `.delta` is for inner runs, not for the tool itself.
+    let places = profile.write.iter().filter(|path| !path.iter().any(|part| part == ".delta"));
+    let mut names: Vec<String> = places.map(|path| place_name(path, workspace)).collect();
     names.sort_by_key(|name| name != WORKSPACE_NAME);
     names.push("/tmp".to_owned());
     join_names(&names)
@@ -85,6 +86,8 @@ pub struct CallFacts<'a> {
     pub attempts: u64,
     /// The program that the engine found and the sandbox hides.
     pub hidden_program: Option<PathBuf>,
+    /// What must not appear and has appeared.
+    pub appeared: Option<&'a Path>,
 }
 
 /// The line in the observation, if the sandbox may be the reason of a failure.
@@ -93,7 +96,9 @@ pub fn sandbox_hint(
     workspace: &Path,
     facts: &CallFacts<'_>,
 ) -> Option<String> {
-    let text = if let Some(program) = &facts.hidden_program {
+    let text = if let Some(path) = facts.appeared {
+        format!("{} must not be created; remove it", path.display())
+    } else if let Some(program) = &facts.hidden_program {
         format!("the program {} is hidden here", program.display())
     } else if !facts.refused.is_empty() {
         let refused: Vec<String> =
@@ -116,6 +121,12 @@ pub fn sandbox_hint(
             format!("{} times", facts.attempts)
         };
         format!("there is no network; it was tried {times}")
+    } else if facts.has_failed
+        && let Some(path) = hidden_path(&profile.hide, facts.output)
+    {
+        format!("{} is hidden here", path.display())
+    } else if facts.has_failed && reports_refused_signal(facts.output) {
+        "processes outside cannot be signalled".to_owned()
     } else if facts.has_failed && has_any(facts.output, &WRITE_ERRORS) {
         format!("only {} can be written", writable_places(profile, workspace))
     } else if facts.has_failed
@@ -140,6 +151,30 @@ const WRITE_ERRORS: [&str; 6] = [
 ];
 /// EAGAIN of `fork`.
 const PROCESS_ERRORS: [&str; 3] = ["resource temporarily unavailable", "cannot fork", "eagain"];
+
+/// ENOENT and EACCES, as programs print them for what is hidden.
+const READ_ERRORS: [&str; 4] = ["no such file", "permission denied", "enoent", "eacces"];
+
+/// The hidden path on a line of `output` that reports its absence.
+fn hidden_path<'a>(hide: &'a [PathBuf], output: &str) -> Option<&'a PathBuf> {
+    let mut lines = output.lines().filter(|line| has_any(line, &READ_ERRORS));
+    lines.find_map(|line| hide.iter().find(|path| names_path(line, path)))
+}
+
+/// Whether `line` has `path`, or a path in it.
+fn names_path(line: &str, path: &Path) -> bool {
+    let path = path.to_string_lossy();
+    line.match_indices(path.as_ref()).any(|(start, _)| {
+        let next = line[start + path.len()..].chars().next();
+        !next.is_some_and(|next| next.is_alphanumeric() || matches!(next, '.' | '_' | '-'))
+    })
+}
+
+/// Whether a line of `output` is about a signal, not about a file.
+fn reports_refused_signal(output: &str) -> bool {
+    let mut lines = output.lines().map(str::to_ascii_lowercase);
+    lines.any(|line| line.contains("kill") && has_any(&line, &["operation not permitted", "eperm"]))
+}
 
 fn has_any(output: &str, phrases: &[&str]) -> bool {
     let output = output.to_ascii_lowercase();
@@ -206,6 +241,7 @@ mod tests {
             failed: &nowhere,
             attempts: 0,
             hidden_program: None,
+            appeared: None,
         };
         check(&profile(), &quiet(), None);
         let refused = BTreeMap::from([("example.com".to_owned(), 2)]);
@@ -246,6 +282,24 @@ mod tests {
             &offline,
             &CallFacts { output: denied, has_failed: true, ..quiet() },
             Some("[sandbox: only the workspace, /repo/.git and /tmp can be written]"),
+        );
+        let hidden = SandboxProfile { hide: vec!["/home/me/.ssh".into()], ..profile() };
+        let missing = "cat: /home/me/.ssh/id: No such file or directory";
+        check(
+            &hidden,
+            &CallFacts { output: missing, has_failed: true, ..quiet() },
+            Some("[sandbox: /home/me/.ssh is hidden here]"),
+        );
+        let other = "cat: /home/me/.ssh-agent: No such file or directory\n/home/me/.ssh";
+        check(&hidden, &CallFacts { output: other, has_failed: true, ..quiet() }, None);
+        check(
+            &offline,
+            &CallFacts {
+                output: "sh: 1: kill: Operation not permitted",
+                has_failed: true,
+                ..quiet()
+            },
+            Some("[sandbox: processes outside cannot be signalled]"),
         );
         check(
             &offline,

@@ -4,7 +4,7 @@ use rustix::fs::{Mode, OFlags, open};
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A directory that is removed when this is dropped.
@@ -19,16 +19,37 @@ impl SandboxScratch {
     ///
     /// # Errors
     /// The system's error.
-    pub fn create(temp_dir: &Path, key: &str) -> io::Result<Self> {
+    pub fn create(temp_dir: &Path, key: &str) -> Result<Self, ScratchError> {
         let path = temp_dir.join(format!("delta-sandbox-{key}"));
-        remove_scratch_tree(&path)?;
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self { path: fs::canonicalize(path)? })
+        let created = remove_scratch_tree(&path)
+            .and_then(|()| fs::DirBuilder::new().mode(0o700).create(&path))
+            .and_then(|()| fs::canonicalize(&path));
+        created.map(|path| Self { path }).map_err(|source| ScratchError { path, source })
     }
 
     /// Its absolute path, without symlinks.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// The directory could not be created, or what another process left could not be removed.
+#[derive(Debug, thiserror::Error)]
+#[error("could not create the directory {}: {source}", path.display())]
+pub struct ScratchError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl ScratchError {
+    /// What to do, as a sentence without a full stop.
+    pub fn help(&self) -> String {
+        let owner = fs::symlink_metadata(&self.path).map(|metadata| metadata.uid());
+        if owner.is_ok_and(|owner| owner != rustix::process::getuid().as_raw()) {
+            return "another user has a file of this name: set TMPDIR to a directory of your own"
+                .to_owned();
+        }
+        "set TMPDIR to a directory that you can write, on a disk with space".to_owned()
     }
 }
 

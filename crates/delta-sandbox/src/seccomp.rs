@@ -13,8 +13,9 @@ mod operation {
 /// Offsets in `struct seccomp_data`.
 const NUMBER_OFFSET: u32 = 0;
 const ARCHITECTURE_OFFSET: u32 = 4;
-/// The low half of the first argument.
+/// The low halves of the first two arguments.
 const FIRST_ARGUMENT_OFFSET: u32 = if cfg!(target_endian = "little") { 16 } else { 20 };
+const SECOND_ARGUMENT_OFFSET: u32 = FIRST_ARGUMENT_OFFSET + 8;
 /// `SECCOMP_RET_ALLOW`, and `SECCOMP_RET_ERRNO` with an error.
 const ALLOW: u32 = 0x7fff_0000;
 const ERROR: u32 = 0x0005_0000;
@@ -32,9 +33,22 @@ const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// A filter for what namespaces leave open: the limits of other processes, and, with `has_own_network`, sockets to the host of
-/// a virtual machine, which belong to no network namespace; `None` on an architecture without one.
-pub(crate) fn beyond_namespaces(has_own_network: bool) -> Option<Vec<FilterInstruction>> {
+/// System calls whose first argument is a process, with 0 for the caller: limits and scheduling. The processors are not
+/// among them, because a thread sets the processors of another.
+const PROCESS_CALLS: [libc::c_long; 4] = [
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setattr,
+];
+/// System calls of priorities: the first argument is the kind of the second, which is 0 for the caller; with the kind that
+/// means all processes of the user.
+const PRIORITY_CALLS: [(libc::c_long, u32); 2] =
+    [(libc::SYS_setpriority, 2), (libc::SYS_ioprio_set, 3)];
+
+/// A filter for what namespaces and Landlock leave open: the limits and priorities of other processes, and, with `has_own_network`, sockets to
+/// the host of a virtual machine, which belong to no network namespace; `None` on an architecture without one.
+pub(crate) fn outside_filter(has_own_network: bool) -> Option<Vec<FilterInstruction>> {
     let unsupported = ERROR | u32::try_from(libc::EAFNOSUPPORT).ok()?;
     let missing = ERROR | u32::try_from(libc::ENOSYS).ok()?;
     let socket = u32::try_from(libc::SYS_socket).ok()?;
@@ -55,13 +69,12 @@ pub(crate) fn beyond_namespaces(has_own_network: bool) -> Option<Vec<FilterInstr
     Some(filter)
 }
 
-/// The beginning of a filter: system calls of this architecture only, and no limits of other processes. The number of the
-/// call is loaded afterwards.
+/// The beginning of a filter: system calls of this architecture only, and no limits and priorities of other processes. The
+/// number of the call is loaded afterwards.
 fn common_rules() -> Option<Vec<FilterInstruction>> {
     let missing = ERROR | u32::try_from(libc::ENOSYS).ok()?;
     let denied = ERROR | u32::try_from(libc::EPERM).ok()?;
-    let limits = u32::try_from(libc::SYS_prlimit64).ok()?;
-    Some(vec![
+    let mut filter = vec![
         load_field(ARCHITECTURE_OFFSET),
         // Programs for another one have other numbers.
         jump(operation::JUMP_IF_EQUAL, ARCHITECTURE?, 1, 0),
@@ -69,13 +82,28 @@ fn common_rules() -> Option<Vec<FilterInstruction>> {
         load_field(NUMBER_OFFSET),
         jump(operation::JUMP_IF_AT_LEAST, X32_BIT, 0, 1),
         give(missing),
-        jump(operation::JUMP_IF_EQUAL, limits, 0, 4),
-        load_field(FIRST_ARGUMENT_OFFSET),
-        // 0 is the caller itself.
-        jump(operation::JUMP_IF_EQUAL, 0, 0, 1),
-        give(ALLOW),
-        give(denied),
-    ])
+    ];
+    for call in PROCESS_CALLS {
+        filter.extend([
+            jump(operation::JUMP_IF_EQUAL, u32::try_from(call).ok()?, 0, 4),
+            load_field(FIRST_ARGUMENT_OFFSET),
+            jump(operation::JUMP_IF_EQUAL, 0, 0, 1),
+            give(ALLOW),
+            give(denied),
+        ]);
+    }
+    for (call, all_of_user) in PRIORITY_CALLS {
+        filter.extend([
+            jump(operation::JUMP_IF_EQUAL, u32::try_from(call).ok()?, 0, 6),
+            load_field(SECOND_ARGUMENT_OFFSET),
+            jump(operation::JUMP_IF_EQUAL, 0, 0, 3),
+            load_field(FIRST_ARGUMENT_OFFSET),
+            jump(operation::JUMP_IF_EQUAL, all_of_user, 1, 0),
+            give(ALLOW),
+            give(denied),
+        ]);
+    }
+    Some(filter)
 }
 
 /// A filter under which `socket` makes only Unix sockets; `None` on an architecture without one.
@@ -98,6 +126,19 @@ pub(crate) fn unix_sockets_only() -> Option<Vec<FilterInstruction>> {
         give(denied),
     ]);
     Some(filter)
+}
+
+/// The filter in front of which the keys of the user cannot be reached: without a user namespace, they are shared.
+pub(crate) fn without_keyrings(filter: Vec<FilterInstruction>) -> Vec<FilterInstruction> {
+    let calls = [libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key];
+    let numbers = calls.into_iter().filter_map(|call| u32::try_from(call).ok());
+    let mut guarded = vec![load_field(NUMBER_OFFSET)];
+    for number in numbers {
+        guarded.push(jump(operation::JUMP_IF_EQUAL, number, 0, 1));
+        guarded.push(give(ERROR | libc::ENOSYS.cast_unsigned()));
+    }
+    guarded.extend(filter);
+    guarded
 }
 
 fn load_field(offset: u32) -> FilterInstruction {

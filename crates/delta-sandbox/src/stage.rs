@@ -470,6 +470,9 @@ mod system {
             },
             errno => mount_error("could not mount an overlay", errno),
         })?;
+        if !layers.control.starts_with(&layers.workspace) {
+            return Ok(());
+        }
         let name = layers.control.file_name().unwrap_or_default();
         let target = layers.workspace.join(name);
         rustix::mount::mount_bind_recursive(descriptor_path(&control), &target)

@@ -14,8 +14,8 @@ use delta_base::id::SessionId;
 use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_process::{
-    self as process, LaunchContext, OutputCapture, ProcessCommand, ProcessEnd, ProcessResult,
-    SpoolFiles, truncated_output,
+    self as process, LaunchContext, MAX_SPOOL_BYTES, OutputCapture, ProcessCommand, ProcessEnd,
+    ProcessResult, SpoolFiles, truncated_output,
 };
 use rustix::fs::{Access, access};
 use std::ffi::{OsStr, OsString};
@@ -125,6 +125,7 @@ impl Sessions {
                 dir: &output_dir,
                 stem: &count,
                 inline_bytes: MAX_SHOWN_BYTES,
+                max_bytes: MAX_SPOOL_BYTES,
             }),
             excerpt_bytes: MAX_SHOWN_BYTES,
             capture_whole: false,

@@ -56,6 +56,28 @@ impl Sandbox {
         sandbox
     }
 
+    /// The same sandbox on a machine that refuses namespaces to the program; `None` if this one cannot play it.
+    #[must_use]
+    pub fn without_namespaces(self) -> Option<Self> {
+        let refusing = "unshare --user --map-root-user /bin/sh -c \
+             'echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"'";
+        let sandbox = self.started_by(refusing);
+        let works = sandbox.delta(["--version"]).output().code == 0;
+        if !works {
+            println!("not tested without namespaces: they could not be refused");
+        }
+        works.then_some(sandbox)
+    }
+
+    /// The same sandbox, in which `launcher`, a part of a shell command, starts the program.
+    #[must_use]
+    pub fn started_by(mut self, launcher: &str) -> Self {
+        let script = format!("#!/bin/sh\nexec {launcher} {} \"$@\"\n", self.program.display());
+        self.write_program("bin/started", &script);
+        self.program = self.path("bin/started");
+        self
+    }
+
     /// An agent that asks the endpoint at `url`.
     pub fn asking(program: &str, url: &str, tools: &str) -> Self {
         let sandbox = Self::new(program);
@@ -94,8 +116,15 @@ impl Sandbox {
             if !self.bytes(journal).contains(&b'\n') {
                 continue;
             }
-            let place = format!("-w{}", self.path(work.unwrap_or_default()).display());
-            let ran = self.delta(["replay", run, &place]).output();
+            let work = self.path(work.unwrap_or_default());
+            let place = format!("-w{}", work.display());
+            let ran = if work.join("workspace").is_file() {
+                // The run is not in its workspace.
+                self.delta([OsString::from("replay"), work.join(".delta").join(run).into()])
+                    .output()
+            } else {
+                self.delta(["replay", run, &place]).output()
+            };
             assert_eq!(ran.code, 0, "{journal}:\n{}{}", ran.stdout, ran.stderr);
         }
     }

@@ -151,6 +151,20 @@ fn c_21_3_a_decision_that_others_may_have_written_does_not_count() {
 }
 
 #[test]
+fn c_21_3_a_moved_workspace_is_named_as_the_cause() {
+    let sandbox = noting("ask", &["a"]);
+    sandbox.run("go", &[]).expect_code(101);
+    let before = sandbox.path("work").canonicalize().unwrap();
+    std::fs::rename(&before, sandbox.path("moved")).unwrap();
+    let resume =
+        |answer: &str| sandbox.delta(["continue", "r", "-w", "moved", "-m", answer]).output();
+    let ran = resume("yes").expect_code(0);
+    let warning = format!("the workspace was {} when the call was shown", before.display());
+    assert!(ran.stderr.contains(&warning), "{}", ran.stderr);
+    assert!(!sandbox.path("moved/notes").exists());
+}
+
+#[test]
 fn c_21_3_a_question_that_showed_something_else_approves_nothing() {
     for (from, to) in [
         ("\"--\",\"rm -r .\"]", "\"--\",\"ls\"]"),

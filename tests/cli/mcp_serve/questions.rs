@@ -170,3 +170,14 @@ fn c_29_3_a_call_is_approved_by_the_user_of_the_client_and_never_by_its_llm() {
     assert_eq!(text_of(&client.call("test-agent_wait", json!({"run_id": run}))), "got noted");
     client.close();
 }
+
+#[test]
+fn c_29_3_stderr_repeats_no_question_that_the_client_gets() {
+    for (tools, turns) in [("", ASKING), (APPROVED_TOOL, APPROVING)] {
+        let sandbox = Sandbox::scripted(DELTA, tools, turns);
+        let mut client = Client::legacy(&sandbox, json!({}), &[]);
+        client.call("test-agent", json!({"message": "go"}));
+        client.close().expect_code(0);
+        assert_eq!(sandbox.read("server.err"), "");
+    }
+}

@@ -235,7 +235,10 @@ fn c_11_4_the_agent_directory_is_no_workspace() {
     let write = |path: &str| json!({"tool": "write_file", "args": {"path": path, "content": "x"}});
     let calls = [write("agent.yaml"), write("tools/inside"), write("new")];
     for observation in attack(&sandbox, "made", "made", &calls) {
-        assert!(observation.contains("which this agent may not use"), "{observation}");
+        assert!(
+            observation.contains("the workspace is the directory of this agent"),
+            "{observation}"
+        );
     }
     let calls = [write("new"), write("../../agent.yaml"), write("../W002/new")];
     let seen = attack(&sandbox, "made", "made/workspaces/W001", &calls);

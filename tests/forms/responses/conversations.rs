@@ -86,6 +86,7 @@ fn thought(iteration: u32, turn: &Turn, reply: Reply) -> Thought {
         left_out: 0,
         script_turn: None,
         discarded_usage: Vec::new(),
+        throttled_ms: 0,
     }
 }
 

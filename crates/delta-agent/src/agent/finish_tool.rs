@@ -1,8 +1,8 @@
 //! The built-in tool `finish`: whether it is offered, and the arguments it takes.
 
 use super::AgentLoader;
-use crate::json_schema::{JsonSchema, SchemaError};
-use crate::tool;
+use crate::json_schema::JsonSchema;
+use crate::tool::{self, ValueSchema};
 use delta_base::durable::read_regular_text as read_text;
 use delta_run::state::FINISH_TOOL;
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
@@ -95,43 +95,8 @@ impl AgentLoader<'_> {
                     .ok()?
             }
         };
-        if schema.get("type") != Some(&json!("object")) {
-            let help = "a tool's arguments are an object: write `type: object`";
-            doc.report(at, "the schema of `finish` must be of type object", Some(help.to_owned()));
-            return None;
-        }
-        match JsonSchema::compile(&schema) {
-            Ok(validator) => Some(FinishTool::Schema { schema, validator }),
-            Err(errors) => {
-                for SchemaError { pointer, message, help } in errors {
-                    let message = match pointer.as_str() {
-                        "" => format!("the schema of `finish`: {message}"),
-                        pointer => format!("the schema of `finish`, {pointer}: {message}"),
-                    };
-                    doc.report(node_at(at, &pointer), message, help);
-                }
-                None
-            }
-        }
+        let ValueSchema { json: schema, validator } =
+            ValueSchema::of_object(doc, at, "the schema of `finish`", schema)?;
+        Some(FinishTool::Schema { schema, validator })
     }
-}
-
-/// The node that `pointer` refers to inside `node`, or its key in a mapping; `node` itself if it is
-/// the path of a file.
-fn node_at<'n>(node: &'n YamlNode, pointer: &str) -> &'n YamlNode {
-    let mut target = node;
-    let mut value = node;
-    for step in pointer.split('/').skip(1) {
-        let step = step.replace("~1", "/").replace("~0", "~");
-        if let Some((key, inside)) = value.entry(&step) {
-            target = key;
-            value = inside;
-        } else if let Some(item) =
-            step.parse().ok().and_then(|index: usize| value.items().get(index))
-        {
-            target = item;
-            value = item;
-        }
-    }
-    target
 }

@@ -1,7 +1,7 @@
 //! `mcp:` of an agent, with mcp.lock.json.
 
 use super::tool_imports::{ImportPath, ToolImporter};
-use super::{AGENT_MAPPING, AgentLoader, find_agent_home, legacy_names};
+use super::{AGENT_MAPPING, Agent, AgentLoader, find_agent_home, legacy_names};
 use crate::mcp_server::AgentMcpServer;
 use crate::tool::Tool;
 use delta_base::durable::read_regular_text as read_text;
@@ -11,6 +11,13 @@ use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument};
 use std::io;
 use std::path::Path;
+
+impl Agent {
+    /// Whether the MCP server `name` has a URL.
+    pub fn has_remote_server(&self, name: &str) -> bool {
+        self.mcp_servers.iter().any(|server| server.name == name && server.url.is_some())
+    }
+}
 
 impl AgentLoader<'_> {
     /// Reads the MCP servers, with what is locked of them, and adds their tools.

@@ -15,6 +15,8 @@ const PTY_PROGRAM: &str = "delta-sessions-pty";
 pub struct AgentSandbox {
     /// The profile of the generators, and of the tools without one; `None` for none.
     pub profile: Option<DeclaredProfile>,
+    /// The profile of the command that stands in for the LLM; `None` for none.
+    pub llm: Option<DeclaredProfile>,
     /// The profiles that tools and hooks name.
     pub named: NamedProfiles,
 }
@@ -27,7 +29,7 @@ impl AgentSandbox {
             .non_null("sandboxes")
             .map(|node| NamedProfiles::read(doc, node))
             .unwrap_or_default();
-        let mut sandbox = Self { profile: None, named };
+        let mut sandbox = Self { profile: None, llm: None, named };
         let agent = fields.non_null("sandbox").and_then(|node| SandboxSetting::read(doc, node));
         sandbox.profile = sandbox.profile_of(agent.as_ref(), None, &mut report);
         let defaults = fields
@@ -39,6 +41,19 @@ impl AgentSandbox {
         let default = sandbox.profile_of(defaults.as_ref(), base, &mut report);
         for tool in tools.iter_mut() {
             tool.profile = sandbox.profile_of(tool.sandbox.as_ref(), default.clone(), &mut report);
+        }
+        let llm = fields.non_null("llm").and_then(|node| node.get("sandbox"));
+        if let Some(node) = llm.filter(|node| !node.is_null())
+            && let Some(setting) = SandboxSetting::read(doc, node)
+        {
+            let provider = fields.non_null("llm").and_then(|llm| llm.get("provider")?.scalar());
+            if provider != Some("command") {
+                let message =
+                    "`sandbox` of `llm` is for `provider: command`: delta itself asks an endpoint";
+                let help = "write it at the top of agent.yaml for the tools";
+                doc.report(node, message, Some(help.to_owned()));
+            }
+            sandbox.llm = sandbox.profile_of(Some(&setting), sandbox.profile.clone(), &mut report);
         }
         check_session_tools(tools, &mut report);
         doc.append_report(&mut report);

@@ -133,7 +133,8 @@ impl<'a> ToolImporter<'a> {
             let tools = tool::read_tool_list(doc, node);
             // The lengths differ only after an error, and then nothing of it is used.
             list.extend(tools.into_iter().zip(node.items()).map(|(tool, item)| {
-                Rc::new(ImportedTool { tool, yaml: yaml::to_flow_yaml(item) })
+                let yaml = tool::value_schema::to_flow_definition(item, &tool);
+                Rc::new(ImportedTool { tool, yaml })
             }));
         }
         list.tools

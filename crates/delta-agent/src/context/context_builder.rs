@@ -11,14 +11,12 @@ use crate::skill;
 use delta_base::durable;
 use delta_base::signal::CancelToken;
 use delta_base::time::Clock;
-use delta_llm::llm::Message;
 use delta_process::LaunchContext;
 use delta_run::message_buffer::MessageSlice;
 use delta_run::record::ContextBlock;
 use delta_run::state::RunState;
 use delta_run::token_estimate::TokenRatio;
 use delta_shell::EngineVars;
-use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
@@ -286,10 +284,7 @@ impl ContextSource {
         meter: &mut TokenMeter<'_, '_>,
     ) -> Result<PreparedSource, ContextError> {
         let vars = meter.inputs.vars;
-        let message = |content: &str| {
-            let content = Cow::Owned(format!("# Context Block: {name}\n\n{content}"));
-            Message::System { content }.to_json()
-        };
+        let message = |content: &str| self.block_message(name, content);
         let shortened = match self.max_tokens {
             None => None,
             Some(room) => token_budget::truncate_to_tokens(content, room, message, meter)

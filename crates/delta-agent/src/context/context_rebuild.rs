@@ -5,10 +5,8 @@
 use super::token_budget::{self, JournalSelection, TokenMeter};
 use super::{ContextInputs, ContextManifest, ContextSource, SourceKind};
 use crate::skill;
-use delta_llm::llm::Message;
 use delta_run::record::ContextBlock;
 use delta_run::state::RunState;
-use std::borrow::Cow;
 
 /// A block of a recorded request.
 #[derive(Debug)]
@@ -139,10 +137,7 @@ impl ContextSource {
         meter: &mut TokenMeter<'_, '_>,
     ) -> String {
         let name = &recorded.block.source;
-        let message = |content: &str| {
-            let content = Cow::Owned(format!("# Context Block: {name}\n\n{content}"));
-            Message::System { content }.to_json()
-        };
+        let message = |content: &str| self.block_message(name, content);
         let room = self.max_tokens;
         let shortened = room.and_then(|room| {
             token_budget::truncate_to_tokens(content, room, message, meter).ok()?

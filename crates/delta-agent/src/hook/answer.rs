@@ -12,6 +12,7 @@ use delta_base::json_repair;
 use delta_base::terminal_text;
 use delta_llm::llm::CallArguments;
 use delta_process::{OutputCapture, ProcessEnd, ProcessResult, signal_name};
+use delta_run::event::HookEnd;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -53,6 +54,21 @@ pub enum GateVerdict {
     Replace(CallArguments),
     /// Do not run the call, for this reason.
     Deny(String),
+    /// Do not run the call, and end the run.
+    End(HookEnd),
+}
+
+/// What a hook replaces, and how it ends the run.
+#[derive(Debug, PartialEq)]
+pub struct HookAnswer<T> {
+    /// The replacement, if there is one.
+    pub replacement: Option<T>,
+    /// The end of the run, if the hook ends it.
+    pub end: Option<HookEnd>,
+}
+
+impl<T> HookAnswer<T> {
+    const NONE: Self = Self { replacement: None, end: None };
 }
 
 /// What a pre_llm_request hook sends instead.
@@ -73,6 +89,8 @@ struct ToolGateAnswer {
     reason: Option<String>,
     #[serde(default, deserialize_with = "required_value")]
     arguments: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "required_value")]
+    end: Option<HookEnd>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -89,6 +107,8 @@ struct RequestAnswer {
     request: Option<Map<String, Json>>,
     #[serde(default, deserialize_with = "required_value")]
     messages: Option<Vec<Json>>,
+    #[serde(default, deserialize_with = "required_value")]
+    end: Option<HookEnd>,
 }
 
 #[derive(Deserialize)]
@@ -96,6 +116,8 @@ struct RequestAnswer {
 struct ResponseAnswer {
     #[serde(default, deserialize_with = "required_value")]
     response: Option<Map<String, Json>>,
+    #[serde(default, deserialize_with = "required_value")]
+    end: Option<HookEnd>,
 }
 
 #[derive(Deserialize)]
@@ -103,6 +125,8 @@ struct ResponseAnswer {
 struct ObservationAnswer {
     #[serde(default, deserialize_with = "required_value")]
     observation: Option<String>,
+    #[serde(default, deserialize_with = "required_value")]
+    end: Option<HookEnd>,
 }
 
 /// A key that is present needs a value: `null` is an error.
@@ -135,6 +159,17 @@ pub fn parse_gate_verdict(
 ) -> (GateVerdict, Option<HookFailure>) {
     let answer = parse_hook_stdout::<ToolGateAnswer>(HookPoint::PreToolExecution, &finished.stdout);
     let stderr = stderr_text(&finished.stderr);
+    if let (Ok(Some(ToolGateAnswer { end: Some(end), .. })), None) =
+        (&answer, hook_failure(finished, configured))
+    {
+        return match end.check() {
+            Ok(()) => (GateVerdict::End(end.clone()), None),
+            Err(why) => {
+                let failure = HookFailure::invalid_answer(why);
+                (GateVerdict::Deny(format!("the hook {}", failure.reason)), Some(failure))
+            }
+        };
+    }
     // An explicit denial counts however the program ended.
     if let Ok(Some(ToolGateAnswer { decision: Some(GateDecision::Deny), reason, .. })) = answer {
         let mut reason = reason.filter(|reason| !reason.trim().is_empty()).unwrap_or(stderr);
@@ -168,27 +203,30 @@ pub fn parse_gate_verdict(
     (GateVerdict::Deny(reason), Some(failure))
 }
 
-/// What a pre_llm_request hook sends instead of the request; `None` if it changes nothing.
+/// What a pre_llm_request hook sends instead of the request, if anything, or how it ends the run.
 pub fn parse_request_replacement(
     finished: &ProcessResult,
     configured: &HookConfig,
-) -> Result<Option<RequestReplacement>, HookFailure> {
+) -> Result<HookAnswer<RequestReplacement>, HookFailure> {
     let Some(answer) =
         parse_successful_answer::<RequestAnswer>(HookPoint::PreLlmRequest, finished, configured)?
     else {
-        return Ok(None);
+        return Ok(HookAnswer::NONE);
     };
+    let end = checked_end(answer.end)?;
     let wrong = |why: String| {
         HookFailure::invalid_answer(format!("gave a request that cannot be sent: {why}"))
     };
-    match (answer.request, answer.messages) {
-        (None, None) => Ok(None),
-        (Some(_), Some(_)) => Err(HookFailure::invalid_answer(
-            "gave `request` and `messages`, and only one of them counts",
-        )),
+    let replacement = match (answer.request, answer.messages) {
+        (None, None) => None,
+        (Some(_), Some(_)) => {
+            return Err(HookFailure::invalid_answer(
+                "gave `request` and `messages`, and only one of them counts",
+            ));
+        }
         (None, Some(messages)) => {
             check_message_sequence(&messages).map_err(wrong)?;
-            Ok(Some(RequestReplacement::Messages(messages)))
+            Some(RequestReplacement::Messages(messages))
         }
         (Some(request), None) => {
             let Some(Json::Array(messages)) = request.get("messages") else {
@@ -198,35 +236,46 @@ pub fn parse_request_replacement(
             if !request.get("model").is_some_and(Json::is_string) {
                 return Err(wrong("it has no `model`".to_owned()));
             }
-            Ok(Some(RequestReplacement::Request(request)))
+            Some(RequestReplacement::Request(request))
         }
-    }
+    };
+    Ok(HookAnswer { replacement, end })
 }
 
-/// The response with which a post_llm_response hook replaces the LLM's, if it does.
+fn checked_end(end: Option<HookEnd>) -> Result<Option<HookEnd>, HookFailure> {
+    if let Some(Err(why)) = end.as_ref().map(HookEnd::check) {
+        return Err(HookFailure::invalid_answer(why));
+    }
+    Ok(end)
+}
+
+/// The response with which a post_llm_response hook replaces the LLM's, if it does, and how it ends the run.
 pub fn parse_response_replacement(
     finished: &ProcessResult,
     configured: &HookConfig,
-) -> Result<Option<Json>, HookFailure> {
+) -> Result<HookAnswer<Json>, HookFailure> {
     let answer = parse_successful_answer::<ResponseAnswer>(
         HookPoint::PostLlmResponse,
         finished,
         configured,
     )?;
-    Ok(answer.and_then(|answer| answer.response).map(Json::Object))
+    let Some(answer) = answer else { return Ok(HookAnswer::NONE) };
+    let end = checked_end(answer.end)?;
+    Ok(HookAnswer { replacement: answer.response.map(Json::Object), end })
 }
 
-/// The observation with which a post_tool_execution hook replaces the tool's, if it does.
+/// The observation with which a post_tool_execution hook replaces the tool's, if it does, and how it ends the run.
 pub fn parse_observation_replacement(
     finished: &ProcessResult,
     configured: &HookConfig,
-) -> Result<Option<String>, HookFailure> {
+) -> Result<HookAnswer<String>, HookFailure> {
     let answer = parse_successful_answer::<ObservationAnswer>(
         HookPoint::PostToolExecution,
         finished,
         configured,
     )?;
-    Ok(answer.and_then(|answer| answer.observation))
+    let Some(answer) = answer else { return Ok(HookAnswer::NONE) };
+    Ok(HookAnswer { replacement: answer.observation, end: checked_end(answer.end)? })
 }
 
 /// The answer of a hook whose program succeeded.

@@ -19,8 +19,8 @@ impl Tool {
     }
 
     fn parameters_schema(&self) -> Json {
-        if let Some(mcp) = &self.mcp {
-            return mcp.schema.clone();
+        if let Some(schema) = &self.schema {
+            return schema.json.clone();
         }
         let properties: Map<String, Json> = self
             .parameters
@@ -43,9 +43,11 @@ pub fn function_definition(name: &str, description: &str, parameters: Json) -> J
 }
 
 fn parameter_schema(parameter: &ToolParameter) -> Json {
-    let mut schema = Map::new();
-    schema.insert("type".into(), parameter.kind.name().into());
-    if parameter.kind == ParameterType::Array {
+    let mut schema = match &parameter.schema {
+        Some(schema) => schema.json.as_object().cloned().unwrap_or_default(),
+        None => Map::from_iter([("type".to_owned(), parameter.kind.name().into())]),
+    };
+    if parameter.kind == ParameterType::Array && parameter.schema.is_none() {
         schema.insert("items".into(), json!({"type": "string"}));
     }
     if let Some(description) = &parameter.description {
@@ -56,9 +58,7 @@ fn parameter_schema(parameter: &ToolParameter) -> Json {
     }
     // The empty string may be the default of any type; in the schema of a number it would be
     // invalid.
-    if let Some(default) =
-        parameter.default.as_ref().filter(|default| parameter.kind.accepts(default))
-    {
+    if let Some(default) = parameter.default.as_ref().filter(|default| parameter.accepts(default)) {
         schema.insert("default".into(), default.clone());
     }
     Json::Object(schema)

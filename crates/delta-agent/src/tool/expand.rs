@@ -3,7 +3,6 @@
 
 use super::yaml_edit::{TextEdit, apply_edits, is_flow_node, key_value_gap, node_end};
 use super::{CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, ToolSyntax};
-use delta_llm::llm::CallArguments;
 use delta_shell::{EngineVars, escape_argument_template, escape_plain_string};
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{YamlDocument, YamlNode, quote_yaml};
@@ -29,6 +28,28 @@ pub fn expand_tools(doc: &YamlDocument) -> Result<String, DiagnosticReport> {
     let text = apply_edits(&doc.text, edits);
     check_expansion(doc, &text, &tools)?;
     Ok(text)
+}
+
+/// The tools that no file has, because MCP servers and skills bring them, in their complete form as comments of YAML.
+pub fn brought_tools_comment(tools: &[Tool]) -> String {
+    let brought: Vec<&Tool> = tools.iter().filter(|tool| tool.runs_delta).collect();
+    if brought.is_empty() {
+        return String::new();
+    }
+    let mut comment = "# MCP servers and skills bring:\n".to_owned();
+    for tool in brought {
+        let mut edits = Vec::new();
+        let expansion = ToolExpansion { text: "", tool, edits: &mut edits };
+        let words: Vec<String> =
+            tool.words.iter().map(|word| expansion.command_element(word)).collect();
+        let input = if tool.mcp.is_some() { "    # its arguments are on stdin" } else { "" };
+        comment.push_str(&format!(
+            "#   - name: {}\n#     command: [{}]{input}\n",
+            tool.name,
+            words.join(", ")
+        ));
+    }
+    comment
 }
 
 /// Checks that the expanded tools do the same: anchors can tie a template to places that an edit
@@ -62,15 +83,26 @@ fn check_expansion(doc: &YamlDocument, text: &str, tools: &[Tool]) -> Result<(),
 pub(super) fn same_invocation(a: &Tool, b: &Tool) -> bool {
     let vars =
         EngineVars { agent_home: "/home".into(), cwd: "/cwd".into(), run_dir: "/run".into() };
+    let has_same_parameters = a.parameters.len() == b.parameters.len()
+        && a.parameters.iter().all(|p| {
+            b.parameters.iter().any(|other| {
+                (&other.name, other.kind, &other.schema) == (&p.name, p.kind, &p.schema)
+            })
+        });
+    if a.schema != b.schema || !has_same_parameters {
+        return false;
+    }
     [true, false].into_iter().all(|optional| {
-        let parameters = a.parameters.iter().filter(|p| optional || p.required);
-        let arguments: serde_json::Map<_, _> =
-            parameters.map(|p| (p.name.clone(), sample_value(p))).collect();
-        let arguments = CallArguments::new(serde_json::Value::Object(arguments).to_string());
+        // A sample need not match the schema of its parameter, so it is not checked.
         let invocation = |tool: &Tool| {
-            tool.check_arguments(&arguments).map(|checked| tool.invocation(&checked, &vars))
+            let arguments = tool.unchecked_arguments(|p| {
+                let sample = a.parameters.iter().find(|other| other.name == p.name);
+                let sample = sample.filter(|sample| optional || sample.required);
+                sample.map(sample_value).or_else(|| p.default.clone())
+            });
+            tool.invocation(&arguments, &vars)
         };
-        matches!((invocation(a), invocation(b)), (Ok(a), Ok(b)) if a == b)
+        invocation(a) == invocation(b)
     })
 }
 
@@ -82,6 +114,7 @@ fn sample_value(parameter: &ToolParameter) -> serde_json::Value {
         (None, ParameterType::Integer | ParameterType::Number) => parameter.name.len().into(),
         (None, ParameterType::Boolean) => true.into(),
         (None, ParameterType::Array) => vec![parameter.name.as_str(), "x"].into(),
+        (None, ParameterType::Object) => serde_json::json!({"name": parameter.name}),
     }
 }
 
@@ -105,8 +138,9 @@ impl ToolExpansion<'_> {
             quote_yaml(&self.tool.template)
         );
         let listed = item.entry("parameters").filter(|(_, node)| !node.is_null());
-        let has_list =
-            listed.is_some() || self.tool.parameters.is_empty() || self.fill_null_parameters(item);
+        let has_list = listed.is_some()
+            || listed_parameters(self.tool).next().is_none()
+            || self.fill_null_parameters(item);
         let indent = " ".repeat(key.column - 1);
         let is_flow = is_flow_node(self.text, item);
         let lead = if is_flow { ", ".to_owned() } else { format!("\n{indent}") };
@@ -147,12 +181,12 @@ impl ToolExpansion<'_> {
 
     fn inline_list(&self) -> String {
         let items: Vec<_> =
-            self.tool.parameters.iter().map(|p| format!("{{{}}}", self.inline_entry(p))).collect();
+            listed_parameters(self.tool).map(|p| format!("{{{}}}", self.inline_entry(p))).collect();
         items.join(", ")
     }
 
     fn block_list(&self, indent: &str) -> String {
-        self.tool.parameters.iter().map(|p| self.block_entry(p, &format!("{indent}  "))).collect()
+        listed_parameters(self.tool).map(|p| self.block_entry(p, &format!("{indent}  "))).collect()
     }
 
     /// Completes the entries of an existing `parameters:` list, and adds the parameters that only
@@ -160,10 +194,7 @@ impl ToolExpansion<'_> {
     fn edit_parameters(&mut self, node: &YamlNode) {
         if node.is_alias {
             // Tools that share the alias may need different positions.
-            let items: Vec<_> = self
-                .tool
-                .parameters
-                .iter()
+            let items: Vec<_> = listed_parameters(self.tool)
                 .map(|p| format!("{{{}{}}}", self.inline_entry(p), described_fields(p)))
                 .collect();
             self.edits.push((node.span.clone(), format!("[{}]", items.join(", "))));
@@ -175,7 +206,7 @@ impl ToolExpansion<'_> {
         let names: Vec<_> =
             node.items().iter().filter_map(|item| item.get("name")?.scalar()).collect();
         let unlisted: Vec<_> =
-            self.tool.parameters.iter().filter(|p| !names.contains(&p.name.as_str())).collect();
+            listed_parameters(self.tool).filter(|p| !names.contains(&p.name.as_str())).collect();
         if !unlisted.is_empty() {
             self.add_unlisted(node, &unlisted);
         }
@@ -260,6 +291,7 @@ impl ToolExpansion<'_> {
             .iter()
             .any(|p| p.inject_as == InjectAs::Argument && p.kind == ParameterType::Array);
         has_list
+            || self.tool.schema.is_some()
             || values.any(|index| !indices.insert(index))
             || fixed.iter().any(CommandWord::has_parameter)
     }
@@ -290,20 +322,15 @@ impl ToolExpansion<'_> {
 
     /// The keys that the expanded form needs besides the name.
     fn expanded_fields(&self, parameter: &ToolParameter) -> Vec<(&'static str, String)> {
-        let mut fields = vec![
-            ("type", parameter.kind.name().to_owned()),
-            ("inject_as", parameter.inject_as.name().to_owned()),
-        ];
-        if let Some(position) = parameter.position {
+        let mut fields = Vec::new();
+        if self.tool.schema.is_none() {
+            fields.push(("type", parameter.kind.name().to_owned()));
+            fields.push(("inject_as", parameter.inject_as.name().to_owned()));
+        }
+        if let Some(position) = parameter.position.filter(|_| self.tool.schema.is_none()) {
             fields.push(("position", position.to_string()));
         }
-        // A positional parameter of a script keeps its place when absent; an appended one would be
-        // omitted.
-        let may_lack = !parameter.required && parameter.default.is_none();
-        if self.tool.syntax == ToolSyntax::Shell
-            && parameter.inject_as == InjectAs::Argument
-            && may_lack
-        {
+        if needs_empty_default(self.tool, parameter) {
             fields.push(("default", quote_yaml("")));
         }
         fields
@@ -323,6 +350,19 @@ impl ToolExpansion<'_> {
     }
 }
 
+/// Whether the expanded form has to say that an absent value is empty: a positional parameter of a
+/// script keeps its place when absent; an appended one would be omitted.
+fn needs_empty_default(tool: &Tool, parameter: &ToolParameter) -> bool {
+    let may_lack = !parameter.required && parameter.default.is_none();
+    tool.syntax == ToolSyntax::Shell && parameter.inject_as == InjectAs::Argument && may_lack
+}
+
+/// The parameters that the expanded form lists: with a schema, only the ones that need a default.
+fn listed_parameters(tool: &Tool) -> impl Iterator<Item = &ToolParameter> {
+    let parameters = tool.parameters.iter();
+    parameters.filter(|p| tool.schema.is_none() || needs_empty_default(tool, p))
+}
+
 /// The keys of a `parameters:` entry that describe the values.
 fn described_fields(parameter: &ToolParameter) -> String {
     let mut out = String::new();
@@ -335,8 +375,14 @@ fn described_fields(parameter: &ToolParameter) -> String {
             serde_json::Value::from(parameter.allowed_values.clone())
         ));
     }
+    let members = parameter.schema.as_ref().and_then(|schema| schema.json.as_object());
+    for (key, value) in members.into_iter().flatten().filter(|(key, _)| *key != "type") {
+        out.push_str(&format!(", {key}: {value}"));
+    }
+    let is_listed = members.is_some_and(|members| members.contains_key("required"));
     match &parameter.default {
         Some(default) => out.push_str(&format!(", default: {default}")),
+        None if is_listed => {}
         None => out.push_str(&format!(", required: {}", parameter.required)),
     }
     out

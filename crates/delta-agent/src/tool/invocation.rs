@@ -4,7 +4,7 @@
 //! inserted into words and never parsed again.
 
 use super::{
-    CommandPart, CommandWord, InjectAs, McpTool, ParameterType, Tool, ToolParameter, value_text,
+    CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, ValueSchema, value_text,
 };
 use delta_base::suggest;
 use delta_base::terminal_text;
@@ -46,8 +46,8 @@ impl Tool {
     pub fn check_arguments(&self, arguments: &CallArguments) -> Result<CheckedArguments, String> {
         let entries = parse_argument_object(arguments)
             .map_err(|error| format!("Invalid arguments for tool `{}`: {error}.", self.name))?;
-        if let Some(mcp) = &self.mcp {
-            return self.check_object(arguments, mcp, &entries);
+        if let Some(schema) = &self.schema {
+            return self.check_object(arguments, schema, &entries);
         }
         let mut errors = Vec::new();
         let names = self.parameters.iter().map(|parameter| parameter.name.as_str());
@@ -85,22 +85,43 @@ impl Tool {
     fn check_object(
         &self,
         arguments: &CallArguments,
-        mcp: &McpTool,
+        schema: &ValueSchema,
         entries: &[(String, Box<RawValue>)],
     ) -> Result<CheckedArguments, String> {
         let object = canonical_arguments(arguments)?;
         let value: Json = serde_json::from_str(&object)
             .map_err(|error| format!("Invalid arguments for tool `{}`: {error}.", self.name))?;
-        let violations = mcp.validator.find_violations(&value);
+        let violations = schema.validator.find_violations(&value);
         if !violations.is_empty() {
             let violations: Vec<String> = violations.iter().map(ToString::to_string).collect();
             return Err(self.describe_argument_errors(&violations));
         }
-        let values = self.parameters.iter().map(|parameter| {
-            let (_, raw) = entries.iter().find(|(name, _)| *name == parameter.name)?;
-            serde_json::from_str(raw.get()).ok().filter(|value: &Json| !value.is_null())
-        });
-        Ok(CheckedArguments { values: values.collect(), object })
+        let mut values = Vec::with_capacity(self.parameters.len());
+        for parameter in &self.parameters {
+            let entry = entries.iter().find(|(name, _)| *name == parameter.name);
+            let value = entry.and_then(|(_, raw)| serde_json::from_str(raw.get()).ok());
+            let value = value.filter(|value: &Json| !value.is_null());
+            if parameter.in_template && value.as_ref().is_some_and(value_contains_nul) {
+                return Err(self.describe_argument_errors(&[describe_nul(&parameter.name)]));
+            }
+            values.push(match (value, parameter.kind) {
+                (Some(value), ParameterType::Integer) => Some(normalize_integer(value)),
+                (Some(value), _) => Some(value),
+                (None, _) => parameter.default.clone(),
+            });
+        }
+        Ok(CheckedArguments { values, object })
+    }
+
+    /// Arguments without a check: `value_of` gives the value of each parameter.
+    pub(super) fn unchecked_arguments(
+        &self,
+        value_of: impl FnMut(&ToolParameter) -> Option<Json>,
+    ) -> CheckedArguments {
+        CheckedArguments {
+            values: self.parameters.iter().map(value_of).collect(),
+            object: String::new(),
+        }
     }
 
     fn describe_argument_errors(&self, errors: &[String]) -> String {
@@ -124,22 +145,21 @@ impl Tool {
     /// Builds the command line and the standard input from checked arguments.
     pub fn invocation(&self, arguments: &CheckedArguments, vars: &EngineVars) -> ToolInvocation {
         let values = &arguments.values;
-        if self.mcp.is_some() {
-            let argv = self.words.iter().filter_map(|word| fill_word(word, values, vars)).collect();
-            return ToolInvocation { argv, stdin: arguments.object.clone() };
-        }
         let mut argv: Vec<String> =
             self.words.iter().filter_map(|word| fill_word(word, values, vars)).collect();
         let mut appended: Vec<usize> = (0..self.parameters.len())
             .filter(|index| !self.parameters[*index].in_template)
             .collect();
         appended.sort_by_key(|index| self.parameters[*index].position.unwrap_or(u64::MAX));
-        let mut stdin = String::new();
-        for (parameter, value) in self.parameters.iter().zip(values) {
-            if let (InjectAs::Stdin, Some(value)) = (&parameter.inject_as, value) {
-                stdin = value_text(value);
-            }
-        }
+        // The template names the parameter of `stdin:`; other properties of a schema only go into the object.
+        let on_stdin = self.parameters.iter().position(|parameter| {
+            parameter.inject_as == InjectAs::Stdin
+                && (parameter.in_template || self.schema.is_none())
+        });
+        let stdin = match on_stdin {
+            Some(index) => values[index].as_ref().map(value_text).unwrap_or_default(),
+            None => arguments.object.clone(),
+        };
         for index in appended {
             let Some(value) = &values[index] else { continue };
             let option = match &self.parameters[index].inject_as {
@@ -213,9 +233,7 @@ impl ToolParameter {
             ));
         }
         if value_contains_nul(&value) {
-            return Err(format!(
-                "parameter `{name}` holds a NUL character, which no command line can carry"
-            ));
+            return Err(describe_nul(name));
         }
         Ok(Some(value))
     }
@@ -223,7 +241,7 @@ impl ToolParameter {
     fn typed_value(&self, raw: &RawValue) -> Result<Json, String> {
         let value: Json = serde_json::from_str(raw.get())
             .map_err(|e| format!("parameter `{}`: {e}", self.name))?;
-        if self.kind.accepts(&value) {
+        if self.accepts(&value) {
             return Ok(match self.kind {
                 ParameterType::Integer => {
                     value.as_i64().map(Json::from).unwrap_or_else(|| normalize_integer(value))
@@ -237,9 +255,14 @@ impl ToolParameter {
             return Ok(Json::from(raw.get()));
         }
         if self.kind == ParameterType::Array
-            && let Some(list) = to_string_list(raw)
+            && let Some(list) = to_string_list(raw).filter(|list| self.accepts(list))
         {
             return Ok(list);
+        }
+        if let Some(schema) = &self.schema {
+            let violations = schema.validator.find_violations(&value);
+            let violations: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            return Err(format!("parameter `{}`: {}", self.name, violations.join("; ")));
         }
         let expected = match self.kind {
             ParameterType::Array => "an array of strings".to_owned(),
@@ -278,12 +301,17 @@ fn normalize_integer(value: Json) -> Json {
     }
 }
 
+/// Whether a word of the value would contain NUL; inside of JSON text it is an escape.
 fn value_contains_nul(value: &Json) -> bool {
+    let contains_nul = |value: &Json| value.as_str().is_some_and(|text| text.contains('\0'));
     match value {
-        Json::String(text) => text.contains('\0'),
-        Json::Array(items) => items.iter().any(value_contains_nul),
-        _ => false,
+        Json::Array(items) => items.iter().any(contains_nul),
+        value => contains_nul(value),
     }
+}
+
+fn describe_nul(name: &str) -> String {
+    format!("parameter `{name}` holds a NUL character, which no command line can carry")
 }
 
 fn json_kind_name(value: &Json) -> &'static str {
@@ -563,6 +591,16 @@ mod tests {
         let found = run(&tool, r#"{"a": "1", "o": "2", "b": "3", "c": "4", "s": "in\n"}"#).unwrap();
         assert_eq!(found.argv, ["/w/p", "${x}", "${CWD}", "4", "--o", "2", "1", "3"]);
         assert_eq!(found.stdin, "in\n");
+    }
+
+    #[test]
+    fn c_28_1_nul_is_refused_in_a_word_and_is_an_escape_in_json() {
+        let schema = "schema: {type: object, properties: {s: {type: string}, o: {type: string}}}";
+        let tool = tool(&format!("name: t, exec: 'p ${{s}}', {schema}"));
+        let error = run(&tool, r#"{"s": "a\u0000"}"#).unwrap_err();
+        assert!(error.contains("parameter `s` holds a NUL character"), "{error}");
+        let stdin = run(&tool, r#"{"o": "a\u0000"}"#).unwrap().stdin;
+        assert_eq!(stdin, r#"{"o":"a\u0000"}"#);
     }
 
     #[test]

@@ -2,11 +2,15 @@
 //! ended.
 
 use super::ToolOutput;
-use delta_process::truncated_output::{OUTPUT_FILE_PREFIX, append_truncated, ensure_line_end};
+use super::media_type::{is_binary, media_type};
+use delta_process::truncated_output::{
+    OUTPUT_FILE_PREFIX, append_truncated, describe_discarded, ensure_line_end,
+};
 use delta_process::{
     LeftProcesses, MAX_LISTED_PROCESSES, OutputCapture, ProcessEnd, ProcessResult, signal_name,
 };
 use delta_run::image_file::{ImageFile, NewImage, text_with_images, too_large_reason};
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::slice;
 
@@ -26,6 +30,8 @@ pub struct Observation {
     pub truncated: bool,
     /// The processes that the call left running.
     pub left: LeftProcesses,
+    /// Whether a hook keeps the output from the LLM.
+    pub is_withheld: bool,
 }
 
 impl Observation {
@@ -51,19 +57,24 @@ pub fn render_observation(
     sandbox: Option<&str>,
 ) -> Observation {
     let mut text = String::new();
-    let image = match output {
-        ToolOutput::Image => read_image(finished),
-        ToolOutput::Text => Err(None),
+    let stdout = &finished.stdout;
+    let mut image = None;
+    let mut truncated = match output {
+        ToolOutput::Text => append_stream(&mut text, stdout, dir, record),
+        ToolOutput::File => append_file(&mut text, "output", stdout, dir, record),
+        ToolOutput::Json => append_json(&mut text, finished, dir, record),
+        ToolOutput::Image => match read_image(finished) {
+            Ok(new) => {
+                image = Some(new);
+                false
+            }
+            Err(reason) => append_stdout(&mut text, stdout, reason.as_deref(), dir, record),
+        },
     };
-    let mut truncated = match &image {
-        Ok(_) => false,
-        Err(reason) => append_stdout(&mut text, &finished.stdout, reason.as_deref(), dir, record),
-    };
-    let image = image.ok();
     if finished.stderr.bytes > 0 {
         ensure_line_end(&mut text);
         text.push_str("[stderr]\n");
-        truncated |= append_truncated(&mut text, &finished.stderr, dir, record);
+        truncated |= append_stream(&mut text, &finished.stderr, dir, record);
     }
     let note = match &finished.end {
         ProcessEnd::Exited(0) => None,
@@ -100,7 +111,87 @@ pub fn render_observation(
         | ProcessEnd::Cancelled
         | ProcessEnd::OutOfTime => None,
     };
-    Observation { text, image, exit_code, truncated, left: finished.left.clone() }
+    let left = finished.left.clone();
+    Observation { text, image, exit_code, truncated, left, is_withheld: false }
+}
+
+/// Appends a stream, or if it is not text, where it is; returns true when some of it is left out.
+fn append_stream(text: &mut String, stream: &OutputCapture, dir: &str, record: &str) -> bool {
+    if !is_binary(&stream.head, &stream.tail) {
+        return append_truncated(text, stream, dir, record);
+    }
+    append_file(text, "binary output", stream, dir, record)
+}
+
+/// Appends the size, the type and the file of a stream, unless it is empty; returns false, as nothing of a text is left out.
+fn append_file(
+    text: &mut String,
+    label: &str,
+    stream: &OutputCapture,
+    dir: &str,
+    record: &str,
+) -> bool {
+    if stream.bytes == 0 {
+        return false;
+    }
+    let bytes = stream.bytes;
+    let media_type = media_type(&stream.head);
+    let location = match &stream.error {
+        Some(error) => format!("which could not be kept: {error}"),
+        None => format!("in {dir}/{}", kept_file_name(stream, record)),
+    };
+    let discarded = describe_discarded(stream);
+    text.push_str(&format!("[{label}: {bytes} bytes, {media_type}, {location}{discarded}]"));
+    false
+}
+
+/// Appends the JSON value that a tool has printed, without blanks between its parts; returns true when some of it is left
+/// out.
+fn append_json(text: &mut String, finished: &ProcessResult, dir: &str, record: &str) -> bool {
+    let stdout = &finished.stdout;
+    let parsed = match stdout.whole.as_deref().map(std::str::from_utf8) {
+        Some(Ok(json)) => serde_json::from_str::<&RawValue>(json)
+            .map(|value| without_blanks(value.get()))
+            .map_err(|error| error.to_string()),
+        Some(Err(_)) => Err("the output is not UTF-8".to_owned()),
+        None => Err("the output is too large".to_owned()),
+    };
+    match parsed {
+        Ok(json)
+            if stdout.tail.is_empty() || json.len() <= stdout.head.len() + stdout.tail.len() =>
+        {
+            text.push_str(&json);
+            false
+        }
+        Ok(_) => append_stream(text, stdout, dir, record),
+        // The ending of the process says why there is no output.
+        Err(_) if stdout.bytes == 0 && finished.end != ProcessEnd::Exited(0) => false,
+        Err(reason) => {
+            let truncated = append_stream(text, stdout, dir, record);
+            ensure_line_end(text);
+            text.push_str(&format!("[not JSON: {reason}]"));
+            truncated
+        }
+    }
+}
+
+/// Valid JSON without the blanks between its parts. Numbers and strings stay as they are written.
+fn without_blanks(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut in_string = false;
+    let mut is_escaped = false;
+    for c in json.chars() {
+        if in_string {
+            in_string = is_escaped || c != '"';
+            is_escaped = !is_escaped && c == '\\';
+        } else if c.is_ascii_whitespace() {
+            continue;
+        } else {
+            in_string = c == '"';
+        }
+        out.push(c);
+    }
+    out
 }
 
 /// The image that a tool has printed; else why there is none, `None` where the ending of the process says it.
@@ -129,7 +220,7 @@ fn append_stdout(
     dir: &str,
     record: &str,
 ) -> bool {
-    let Some(reason) = no_image else { return append_truncated(text, stdout, dir, record) };
+    let Some(reason) = no_image else { return append_stream(text, stdout, dir, record) };
     if !is_text(stdout) {
         let location = describe_kept_output(stdout, dir, record);
         text.push_str(&format!("[no image: {reason}; {location}]"));
@@ -150,9 +241,14 @@ fn describe_kept_output(capture: &OutputCapture, dir: &str, record: &str) -> Str
     if let Some(error) = &capture.error {
         return format!("{} bytes, which could not be kept: {error}", capture.bytes);
     }
-    let file = capture.file.as_deref().and_then(|file| file.file_name());
-    let file = file.map_or(Cow::Borrowed(record), |name| name.to_string_lossy());
+    let file = kept_file_name(capture, record);
     format!("{} bytes; {OUTPUT_FILE_PREFIX}{dir}/{file}", capture.bytes)
+}
+
+/// The name of the file with a stream: its own, or the record.
+fn kept_file_name<'a>(capture: &'a OutputCapture, record: &'a str) -> Cow<'a, str> {
+    let file = capture.file.as_deref().and_then(|file| file.file_name());
+    file.map_or(Cow::Borrowed(record), |name| name.to_string_lossy())
 }
 
 /// A line about processes that a call left running; `None` if there are none.
@@ -214,6 +310,20 @@ mod tests {
         let shown = "The tool could not be started: program `x` was not found.\n[exit code: 127]";
         check(ProcessEnd::NotStarted { code: 127, reason }, b"", b"", shown, Some(127));
         check(ProcessEnd::Exited(0), b"a\xffb", b"", "a\u{fffd}b", Some(0));
+    }
+
+    #[test]
+    fn c_28_5_json_loses_only_the_blanks_between_its_parts() {
+        for (json, expected) in [
+            (
+                r#" { "a b" : [ 1.10, 12345678901234567890123 ] } "#,
+                r#"{"a b":[1.10,12345678901234567890123]}"#,
+            ),
+            (r#"" \" \\" "#, r#"" \" \\""#),
+            ("[]", "[]"),
+        ] {
+            assert_eq!(without_blanks(json), expected);
+        }
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! The template determines how a value reaches the process; `parameters:` determines what it means.
 //! The rules and the wording of the messages come from the tool specification v1.7, section 3.7.1.
 
-use super::{TemplateLayout, ToolSyntax, read_parameter_name};
+use super::{TemplateLayout, ToolSyntax, ValueSchema, read_parameter_name, schema_parameters};
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode, YamlValue};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
+use std::sync::Arc;
 
 /// The keys of a `parameters:` entry.
 pub static PARAMETER_MAPPING: MappingSchema = MappingSchema {
@@ -20,16 +21,31 @@ pub static PARAMETER_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::with_default(
             "type",
-            ValueShape::Choice(&["string", "integer", "number", "boolean", "array"]),
+            ValueShape::Choice(&["string", "integer", "number", "boolean", "array", "object"]),
             DefaultValue::Text("string"),
-            "The type of its values; `array` is a list of strings.",
+            "The type of its values; `array` is a list of strings, unless `items` says otherwise.",
         ),
         KeySchema::optional("description", ValueShape::Text, "The description for the LLM."),
+        KeySchema::optional(
+            "items",
+            ValueShape::Any,
+            "The JSON Schema of the entries of an array.",
+        ),
+        KeySchema::optional(
+            "properties",
+            ValueShape::Any,
+            "The JSON Schemas of the properties of an object.",
+        ),
+        KeySchema::optional(
+            "additionalProperties",
+            ValueShape::Any,
+            "Whether an object may have other properties, or their JSON Schema.",
+        ),
         KeySchema::with_default(
             "required",
-            ValueShape::Boolean,
+            ValueShape::OneOf(&[ValueShape::Boolean, ValueShape::List(&ValueShape::Text)]),
             DefaultValue::Boolean(true),
-            "Whether a call without it is refused.",
+            "Whether a call without it is refused; for an object also the list of the properties that it must have.",
         ),
         KeySchema::optional(
             "default",
@@ -73,6 +89,8 @@ pub struct ToolParameter {
     pub default: Option<Json>,
     /// The only values it accepts; empty if all are.
     pub allowed_values: Vec<Json>,
+    /// The schema of its values, of an object or an array with `items`.
+    pub schema: Option<Arc<ValueSchema>>,
     /// How its value reaches the process.
     pub inject_as: InjectAs,
     /// Its position among the appended arguments.
@@ -92,12 +110,20 @@ pub enum ParameterType {
     Number,
     /// `true` or `false`.
     Boolean,
-    /// A list of strings.
+    /// A list, of strings unless a schema says otherwise.
     Array,
+    /// An object.
+    Object,
 }
 
 impl ParameterType {
-    const ALL: [Self; 5] = [Self::String, Self::Integer, Self::Number, Self::Boolean, Self::Array];
+    const ALL: [Self; 6] =
+        [Self::String, Self::Integer, Self::Number, Self::Boolean, Self::Array, Self::Object];
+
+    /// The type with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
 
     /// The name in YAML and in JSON Schema.
     pub fn name(self) -> &'static str {
@@ -107,6 +133,7 @@ impl ParameterType {
             Self::Number => "number",
             Self::Boolean => "boolean",
             Self::Array => "array",
+            Self::Object => "object",
         }
     }
 
@@ -118,6 +145,7 @@ impl ParameterType {
             Self::Number => value.is_number(),
             Self::Boolean => value.is_boolean(),
             Self::Array => value.as_array().is_some_and(|items| items.iter().all(Json::is_string)),
+            Self::Object => value.is_object(),
         }
     }
 }
@@ -150,6 +178,14 @@ impl InjectAs {
 }
 
 impl ToolParameter {
+    /// Whether `value` is of its type, and valid.
+    pub fn accepts(&self, value: &Json) -> bool {
+        match &self.schema {
+            Some(schema) => schema.validator.is_valid(value),
+            None => self.kind.accepts(value),
+        }
+    }
+
     fn inferred(name: &str, inject: InjectAs, position: Option<u64>) -> Self {
         Self {
             name: name.to_owned(),
@@ -158,6 +194,7 @@ impl ToolParameter {
             required: true,
             default: None,
             allowed_values: Vec::new(),
+            schema: None,
             in_template: position.is_some() || inject == InjectAs::Stdin,
             inject_as: inject,
             position,
@@ -173,14 +210,7 @@ pub(super) fn merge_parameters(
     syntax: ToolSyntax,
     layout: &TemplateLayout,
 ) -> Vec<ToolParameter> {
-    let mut inferred: Vec<ToolParameter> = Vec::new();
-    for (position, name) in layout.names.iter().enumerate() {
-        inferred.push(ToolParameter::inferred(name, InjectAs::Argument, Some(position as u64)));
-    }
-    if let Some(name) = &layout.stdin {
-        inferred.retain(|parameter| parameter.name != *name);
-        inferred.push(ToolParameter::inferred(name, InjectAs::Stdin, None));
-    }
+    let mut inferred = infer_parameters(layout);
     let template = fields.node.get(syntax.key()).and_then(YamlNode::scalar).unwrap_or_default();
     let nodes = fields.list("parameters");
     let mut merged: Vec<ToolParameter> = Vec::new();
@@ -206,6 +236,84 @@ pub(super) fn merge_parameters(
         doc.report(node.unwrap_or(fields.node), message, None);
     }
     merged
+}
+
+fn infer_parameters(layout: &TemplateLayout) -> Vec<ToolParameter> {
+    let mut inferred: Vec<ToolParameter> = Vec::new();
+    for (position, name) in layout.names.iter().enumerate() {
+        inferred.push(ToolParameter::inferred(name, InjectAs::Argument, Some(position as u64)));
+    }
+    if let Some(name) = &layout.stdin {
+        inferred.retain(|parameter| parameter.name != *name);
+        inferred.push(ToolParameter::inferred(name, InjectAs::Stdin, None));
+    }
+    inferred
+}
+
+/// The parameters of a tool with a schema: its properties, in the places in which the template has them.
+/// `parameters:` can only give them defaults.
+pub(super) fn place_properties(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    syntax: ToolSyntax,
+    layout: &TemplateLayout,
+    schema: &Json,
+) -> Vec<ToolParameter> {
+    let mut parameters = schema_parameters(schema);
+    for inferred in infer_parameters(layout) {
+        let names = parameters.iter().map(|parameter| parameter.name.as_str());
+        let help = delta_base::suggest::did_you_mean(&inferred.name, names);
+        match parameters.iter_mut().find(|parameter| parameter.name == inferred.name) {
+            Some(parameter) => {
+                parameter.inject_as = inferred.inject_as;
+                parameter.position = inferred.position;
+                parameter.in_template = true;
+                let property = &schema["properties"][&inferred.name];
+                parameter.default = property.get("default").cloned();
+            }
+            None => {
+                let key =
+                    if inferred.inject_as == InjectAs::Stdin { "stdin" } else { syntax.key() };
+                let message = format!("`{}` is not a property of the schema", inferred.name);
+                doc.report(fields.node.get(key).unwrap_or(fields.node), message, Some(help));
+                parameters.push(inferred);
+            }
+        }
+    }
+    for node in fields.list("parameters") {
+        read_property_default(doc, node, &mut parameters);
+    }
+    parameters
+}
+
+/// Reads an entry of `parameters:` of a tool with a schema.
+fn read_property_default(
+    doc: &YamlDocument,
+    node: &YamlNode,
+    parameters: &mut [ToolParameter],
+) -> Option<()> {
+    let fields = doc.fields(node, &PARAMETER_MAPPING)?;
+    let name_node = fields.require("name", "file")?;
+    let name = name_node.scalar()?;
+    let ours = ["name", "default"];
+    for (key, _) in node.entries() {
+        let is_known = key.scalar().is_some_and(|key| ours.contains(&key) || key.starts_with("x-"));
+        if !is_known {
+            let help = "`schema` describes the values; remove it here".to_owned();
+            doc.report(key, "with `schema`, a parameter has only a `default`", Some(help));
+        }
+    }
+    let mut placed = parameters.iter_mut().filter(|parameter| parameter.in_template);
+    let Some(parameter) = placed.find(|parameter| parameter.name == name) else {
+        doc.report(name_node, format!("Parameter '{name}' not found in template"), None);
+        return None;
+    };
+    let value = fields.get("default")?;
+    parameter.default = match (parameter.kind, value.scalar()) {
+        (ParameterType::String, Some(text)) => Some(Json::from(text)),
+        _ => doc.to_json(value),
+    };
+    Some(())
 }
 
 fn read_parameter(
@@ -256,13 +364,13 @@ fn contains_variable(template: &str, name: &str) -> bool {
 
 /// Reads the rules for values: type, description, enum, default, required.
 fn read_value_rules(doc: &YamlDocument, fields: MappingFields<'_>, parameter: &mut ToolParameter) {
-    let kind = fields.text("type");
-    let kind = ParameterType::ALL.into_iter().find(|known| Some(known.name()) == kind);
-    let kind = kind.unwrap_or(ParameterType::String);
-    parameter.kind = kind;
+    let kind = fields.text("type").and_then(ParameterType::from_name);
+    parameter.kind = kind.unwrap_or(ParameterType::String);
+    parameter.schema = read_value_schema(doc, fields, parameter).map(Arc::new);
     parameter.description = fields.text("description").map(str::to_owned);
     for node in fields.list("enum") {
-        parameter.allowed_values.extend(read_typed_value(doc, node, kind, "an entry of `enum`"));
+        let value = read_typed_value(doc, node, parameter, "an entry of `enum`");
+        parameter.allowed_values.extend(value);
     }
     if let Some(node) = fields.get("default") {
         let is_empty =
@@ -270,7 +378,7 @@ fn read_value_rules(doc: &YamlDocument, fields: MappingFields<'_>, parameter: &m
         parameter.default = if is_empty {
             Some(Json::from(""))
         } else {
-            read_typed_value(doc, node, kind, "`default`")
+            read_typed_value(doc, node, parameter, "`default`")
         };
         if let Some(default) = &parameter.default
             && !is_empty
@@ -281,7 +389,8 @@ fn read_value_rules(doc: &YamlDocument, fields: MappingFields<'_>, parameter: &m
         }
     }
     parameter.required = fields.get("default").is_none();
-    if let Some(node) = fields.non_null("required") {
+    if let Some(node) = fields.non_null("required").filter(|node| node.items().is_empty()) {
+        doc.expect_boolean(node, "`required`");
         let required = fields.boolean("required");
         if required && fields.get("default").is_some() {
             let help = "remove one of them";
@@ -295,23 +404,61 @@ fn read_value_rules(doc: &YamlDocument, fields: MappingFields<'_>, parameter: &m
     }
 }
 
-/// Reads a YAML value of the given type; for a string, any scalar as written.
+/// The schema of an object, or of an array with `items`.
+fn read_value_schema(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    parameter: &ToolParameter,
+) -> Option<ValueSchema> {
+    let kind = parameter.kind;
+    let mut schema = Map::from_iter([("type".to_owned(), Json::from(kind.name()))]);
+    for (key, owner) in [
+        ("items", ParameterType::Array),
+        ("properties", ParameterType::Object),
+        ("additionalProperties", ParameterType::Object),
+    ] {
+        let Some(node) = fields.non_null(key) else { continue };
+        if kind == owner {
+            schema.insert(key.to_owned(), doc.to_json(node)?);
+        } else {
+            doc.report(node, format!("`{key}` goes with `type: {}`", owner.name()), None);
+        }
+    }
+    if let Some(node) = fields.non_null("required").filter(|node| !node.items().is_empty()) {
+        let names = doc.expect_texts(node, "`required`")?;
+        if kind == ParameterType::Object {
+            schema.insert("required".to_owned(), names.into());
+        } else {
+            let help = "write `required: true` or `required: false`".to_owned();
+            doc.report(node, "a list in `required` goes with `type: object`", Some(help));
+        }
+    }
+    if kind != ParameterType::Object && schema.len() == 1 {
+        return None;
+    }
+    let label = format!("parameter `{}`", parameter.name);
+    ValueSchema::compile(doc, fields.node, &label, Json::Object(schema))
+}
+
+/// Reads a YAML value of the parameter's type; for a string, any scalar as written.
 fn read_typed_value(
     doc: &YamlDocument,
     node: &YamlNode,
-    kind: ParameterType,
+    parameter: &ToolParameter,
     label: &str,
 ) -> Option<Json> {
+    let kind = parameter.kind;
     let value = match (kind, node.scalar()) {
         (ParameterType::String, Some(text)) => Json::from(text),
         _ => doc.to_json(node)?,
     };
-    if !kind.accepts(&value) {
-        doc.report(
-            node,
-            format!("{label} must be of type {}, not {}", kind.name(), node.kind()),
-            None,
-        );
+    if !parameter.accepts(&value) {
+        let violations = parameter.schema.as_ref().map(|it| it.validator.find_violations(&value));
+        let message = match violations.as_ref().and_then(|list| list.first()) {
+            Some(violation) => format!("{label} does not match the schema: {violation}"),
+            None => format!("{label} must be of type {}, not {}", kind.name(), node.kind()),
+        };
+        doc.report(node, message, None);
         return None;
     }
     Some(value)

@@ -49,6 +49,11 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             ValueShape::List(&ValueShape::Mapping(&PARAMETER_MAPPING)),
             "The descriptions of the parameters.",
         ),
+        KeySchema::optional(
+            "schema",
+            ValueShape::Any,
+            "A JSON Schema of the arguments, of type object, or the path of a JSON file that holds one; the arguments go to standard input as one object.",
+        ),
         KeySchema::with_default(
             "timeout_ms",
             ValueShape::Milliseconds(1..u32::MAX as u64 + 1),
@@ -78,6 +83,12 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             "Whether a call that the engine did not survive may simply run again.",
         ),
         KeySchema::with_default(
+            "parallel",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(false),
+            "Whether a call has no effect on other calls, so that calls of one answer may run at the same time.",
+        ),
+        KeySchema::with_default(
             "background",
             ValueShape::Choice(&["end", "run", "keep"]),
             DefaultValue::Text("end"),
@@ -85,9 +96,15 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::with_default(
             "output",
-            ValueShape::Choice(&["text", "image"]),
+            ValueShape::Choice(&["text", "json", "image", "file"]),
             DefaultValue::Text("text"),
-            "What the tool prints on standard output: `text`, or the bytes of one `image` (PNG, JPEG, GIF or WebP), which the LLM sees.",
+            "What the tool prints on standard output: `text`; `json`, which the LLM sees without its blanks; the bytes of one `image` (PNG, JPEG, GIF or WebP), which the LLM sees; or data for a `file`, of which the LLM sees the name.",
+        ),
+        KeySchema::with_default(
+            "ends_run",
+            ValueShape::OneOf(&[ValueShape::Boolean, ValueShape::Mapping(&ENDS_RUN_MAPPING)]),
+            DefaultValue::Boolean(false),
+            "Whether a call ends the run, with its observation as the result: `true`, or with which exit code.",
         ),
         KeySchema::optional(
             "approve",
@@ -112,6 +129,19 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
         KeySchema::optional("__meta", ValueShape::Any, "Written by `delta tool expand`; ignored."),
     ],
     exactly_one_of: &["exec", "shell", "command"],
+    allows_other_keys: false,
+};
+
+/// The keys of `ends_run`.
+pub(super) static ENDS_RUN_MAPPING: MappingSchema = MappingSchema {
+    label: "`ends_run`",
+    description: "Which calls end the run.",
+    keys: &[KeySchema::required(
+        "exit_code",
+        ValueShape::Integer(0..256),
+        "The exit code of a call that ends the run.",
+    )],
+    exactly_one_of: &[],
     allows_other_keys: false,
 };
 

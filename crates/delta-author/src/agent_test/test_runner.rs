@@ -45,6 +45,8 @@ pub struct TestSetup {
     pub env: BTreeMap<OsString, OsString>,
     /// The files of variables that the program reads besides.
     pub env_files: Vec<PathBuf>,
+    /// More options of every run.
+    pub run_options: Vec<String>,
     /// The parent of the directories of the tests.
     pub base_dir: PathBuf,
     /// Whether the directories of passed tests are kept too.
@@ -442,6 +444,7 @@ impl TestRun<'_> {
         argv.extend(model.map(|model| format!("--model={model}")));
         let env_files = self.setup.env_files.iter();
         argv.extend(env_files.map(|path| format!("--env-file={}", to_text(&absolute_path(path)))));
+        argv.extend(self.setup.run_options.iter().cloned());
         argv.extend(self.test.max_iterations.map(|count| format!("--max-iterations={count}")));
         argv
     }

@@ -251,6 +251,7 @@ impl ArgumentValue {
             ParameterType::Integer | ParameterType::Number => LeadingDash::Number,
             // One word holds the array as JSON, which begins with a bracket.
             ParameterType::Array if parameter.in_template => LeadingDash::Never,
+            ParameterType::Object => LeadingDash::Never,
             ParameterType::Array | ParameterType::String => LeadingDash::Any,
         };
         let is_scalar = matches!(

@@ -1,5 +1,6 @@
 //! `mcp-hidden-text`, `mcp-shadow`, `mcp-unpinned`, `mcp-many`, `mcp-schema`: what MCP servers bring. No server is started.
 
+use super::refused_requests::refused_combination;
 use super::{LintLevel, Linter};
 use delta_agent::agent::Agent;
 use delta_agent::mcp_server::{AgentMcpServer, MCP_KEY};
@@ -58,7 +59,7 @@ fn check_server(
             format!("write the version, such as `{package}@1.2.3`, or for an image its digest");
         linter.warn("mcp-unpinned", at(message, help));
     }
-    for tool in &agent.tools {
+    for (index, tool) in agent.tools.iter().enumerate() {
         if tool.mcp.as_ref().is_none_or(|mcp| mcp.server != server.name) {
             continue;
         }
@@ -76,9 +77,20 @@ fn check_server(
             let help = "endpoints may refuse it: leave the tool out".to_owned();
             linter.warn("mcp-schema", at(message, help));
         }
-        let similar =
-            agent.tools.iter().find(|other| other.name != *name && looks_like(&other.name, name));
-        if let Some(other) = similar {
+        let schema = &definition["function"]["parameters"];
+        if let Some(word) = refused_combination(agent.llm.wire_form(), schema) {
+            let message = format!(
+                "the schema of `{name}` has `{word}` at its top, which the endpoint refuses"
+            );
+            let help = "no request succeeds with it: leave the tool out".to_owned();
+            linter.warn("mcp-schema", at(message, help));
+        }
+        // Of two tools of servers the later one is reported.
+        let mut others = agent.tools.iter().enumerate().filter(|(other_index, other)| {
+            *other_index < index || (other.mcp.is_none() && other.name != *name)
+        });
+        let similar = others.find(|(_, other)| looks_like(&other.name, name));
+        if let Some((_, other)) = similar {
             let message = format!("`{name}` looks like `{}`", other.name);
             let help = "give it another name with `rename:`".to_owned();
             linter.warn("mcp-shadow", at(message, help));

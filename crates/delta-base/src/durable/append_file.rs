@@ -2,6 +2,7 @@
 
 #[cfg(feature = "failpoints")]
 use super::failpoints;
+use super::file_watch::FileWatch;
 use super::{
     FileError, FileResult, NO_FOLLOW_NONBLOCK, PRIVATE_MODE, beneath, check_failpoint,
     explain_file_error, file_error, open_existing_private, open_or_create_private, writeback,
@@ -28,6 +29,8 @@ pub struct AppendFile {
     unsynced_length: u64,
     /// The action and the cause of the first error.
     failure: Option<(&'static str, String)>,
+    /// `None` if changes by others are not looked for.
+    watch: Option<Box<FileWatch>>,
 }
 
 impl AppendFile {
@@ -51,7 +54,16 @@ impl AppendFile {
     }
 
     fn new(file: File, path: &Path, synced_length: u64) -> Self {
-        Self { file, path: path.to_owned(), synced_length, unsynced_length: 0, failure: None }
+        let path = path.to_owned();
+        Self { file, path, synced_length, unsynced_length: 0, failure: None, watch: None }
+    }
+
+    /// From now on, a change of the file by another process is an error of the next append.
+    pub fn watch_changes(&mut self) -> FileResult<()> {
+        let watch =
+            FileWatch::start(&self.file, &self.path).map_err(file_error("read", &self.path))?;
+        self.watch = Some(Box::new(watch));
+        Ok(())
     }
 
     /// Appends `bytes` and syncs them, together with everything appended before.
@@ -91,7 +103,9 @@ impl AppendFile {
         let error = explain_file_error(error);
         self.failure = Some((action, error.to_string()));
         // Best effort: bytes that cannot be truncated are a torn tail, which is set aside when the run is resumed.
-        let _ = self.file.set_len(self.synced_length);
+        if self.file.metadata().is_ok_and(|metadata| metadata.len() > self.synced_length) {
+            let _ = self.file.set_len(self.synced_length);
+        }
         file_error(action, &self.path)(error)
     }
 
@@ -99,7 +113,10 @@ impl AppendFile {
         #[cfg(feature = "failpoints")]
         failpoints::tear_write_if_planned(&mut self.file, bytes)?;
         check_failpoint()?;
-        self.file.write_all(bytes)
+        let Some(watch) = &mut self.watch else { return self.file.write_all(bytes) };
+        watch.check(&self.path)?;
+        self.file.write_all(bytes)?;
+        watch.append(bytes, &self.file)
     }
 }
 

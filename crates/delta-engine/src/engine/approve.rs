@@ -4,6 +4,7 @@
 //! the step that runs the call, so that a process that continues the run does the same.
 
 use super::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
+use super::execute::{ApprovedCall, DecidedCall};
 use super::{Engine, EngineError};
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human::{self, InteractionRequest};
@@ -15,7 +16,7 @@ use delta_run::run::{Run, RunNotice};
 use delta_run::state::{HumanRequest, PendingCall};
 use std::io;
 
-impl Engine<'_> {
+impl<'a> Engine<'a> {
     /// The call and its command line, if this process has already passed them through pre_tool_execution.
     pub(super) fn passed_gate(
         &self,
@@ -29,14 +30,16 @@ impl Engine<'_> {
         Some((call, invocation))
     }
 
-    /// Runs a call that has passed its gate, if it is approved or needs no approval; asks otherwise.
-    pub(super) fn run_approved_call(
-        &mut self,
+    /// Adds a call that has passed its gate to the batch, if it is approved or needs no approval; returns the question
+    /// otherwise.
+    pub(super) fn decide_approval(
+        &self,
         run: &mut Run,
-        call: &PendingCall,
-        tool: &Tool,
-        invocation: &ToolInvocation,
-    ) -> Result<(), EngineError> {
+        call: PendingCall,
+        tool: &'a Tool,
+        invocation: ToolInvocation,
+        batch: &mut Vec<DecidedCall<'a>>,
+    ) -> Result<Option<Box<ApprovalRequest>>, EngineError> {
         let is_decided = run.state().asked_approval(&call.id).is_some();
         if is_decided {
             // The decision is durable, so its files are no longer needed.
@@ -44,32 +47,31 @@ impl Engine<'_> {
             ask_human::clear_interaction(&run.dir);
         }
         let vars = self.environment.vars();
-        match plan_approval(tool, run.state(), call, invocation, vars) {
-            ApprovalPlan::NotRequired => self.execute_tool(run, call, tool, invocation, None),
+        let approval = match plan_approval(tool, run.state(), &call, &invocation, vars) {
+            ApprovalPlan::NotRequired => None,
             ApprovalPlan::Approved { by, at, rule } => {
                 let at = at.unwrap_or_else(|| (self.clock)());
-                let approval = Some(CallApproval { by, at, rule });
-                self.execute_tool(run, call, tool, invocation, approval)
+                Some(CallApproval { by, at, rule })
             }
             ApprovalPlan::Ask { rule } => {
-                let request = ApprovalRequest {
+                return Ok(Some(Box::new(ApprovalRequest {
                     iteration: call.iteration,
-                    call_id: call.id.clone(),
-                    tool_name: call.tool.clone(),
+                    tool_name: call.tool,
                     tool_args: call.arguments.to_value(),
-                    argv: invocation.argv.clone(),
-                    command_sha256: tool.command_sha256(invocation, vars),
+                    command_sha256: tool.command_sha256(&invocation, vars),
+                    argv: invocation.argv,
+                    call_id: call.id,
                     rule,
                     stage: None,
-                };
-                run.record(Payload::ApprovalRequest(Box::new(request)));
-                Ok(())
+                })));
             }
             ApprovalPlan::Deny(reason) => {
-                self.refuse_call(run, call, reason);
-                Ok(())
+                batch.push(DecidedCall::Refuse(call, reason));
+                return Ok(None);
             }
-        }
+        };
+        batch.push(DecidedCall::Start(ApprovedCall { call, tool, invocation, approval }));
+        Ok(None)
     }
 
     /// Waits for a decision at the terminal; returns false if another process has to deliver it.

@@ -115,11 +115,17 @@ impl Engine<'_> {
     }
 
     /// The ending of a run whose deadline has passed: FAILED, because no operator interrupted it.
-    pub(super) fn check_deadline(&self, run: &mut Run, ending: RunEnding) -> RunEnding {
+    /// If all that it did at its deadline was to wait for an endpoint that throttles it, that is the failure.
+    pub(super) fn check_deadline(&mut self, run: &mut Run, ending: RunEnding) -> RunEnding {
         if ending != RunEnding::Interrupted || !self.cancel.is_expired() {
             return ending;
         }
-        self.record_failure(run, &EngineError::Limit(self.budget.time_limit_error()));
+        let limit = self.budget.time_limit_error();
+        let error = match self.throttled_call.take() {
+            Some(call) => EngineError::Throttled { call, limit },
+            None => EngineError::Limit(limit),
+        };
+        self.record_failure(run, &error);
         RunEnding::Failed
     }
 }
@@ -130,6 +136,16 @@ fn estimate_usage(reply: &Reply, input_tokens: u64) -> Usage {
     let output_tokens =
         estimate_answer_tokens(content, reply.reasoning.as_deref(), &reply.tool_calls);
     Usage { input_tokens, output_tokens, ..Usage::default() }
+}
+
+/// What decides how long a run waits for an endpoint that throttles it.
+pub(super) fn throttled_hint(limit: &LedgerError) -> String {
+    match limit {
+        LedgerError::LimitReached { of: Some(run), .. } => {
+            format!("the time limit of run {run} sets how long to wait")
+        }
+        _ => format!("`{MAX_DURATION_OPTION}` sets how long to wait"),
+    }
 }
 
 /// How to continue when a budget does not allow a call.

@@ -16,6 +16,9 @@ use serde_json::Value as Json;
 const KEY_IN_CALL: &str = "The arguments of this call contain an API key, which no call may have; it was not run. \
     `[redacted]` stands for the key. A tool that needs a key gets it from its environment.";
 
+/// The observation of a call after a hook has ended the run.
+pub(super) const ENDED_BY_HOOK: &str = "A hook has ended the run; this call was not run.";
+
 /// What a call will do.
 #[derive(Debug)]
 pub enum CallPlan {
@@ -36,6 +39,13 @@ pub fn plan_call(
     call: &PendingCall,
     vars: &EngineVars,
 ) -> CallPlan {
+    if state.is_ended_by_hook() {
+        return CallPlan::Refuse(ENDED_BY_HOOK.to_owned());
+    }
+    if state.result.is_some() {
+        let reason = "The run has its result already, from a call before this one.";
+        return CallPlan::Refuse(reason.to_owned());
+    }
     let limit = state.start.as_ref().and_then(|start| start.calls_per_answer);
     if let Some(limit) = limit.filter(|limit| call.index >= *limit as usize) {
         return CallPlan::Refuse(format!(
@@ -55,10 +65,6 @@ pub fn plan_call(
             Err(reason) => refused(reason),
         },
         (None, FINISH_TOOL) if !matches!(agent.finish, FinishTool::Disabled) => {
-            if state.result.is_some() {
-                let reason = "The run has its result already, from a call before this one.";
-                return CallPlan::Refuse(reason.to_owned());
-            }
             check_finish_result(agent, &call.arguments).map_or_else(refused, CallPlan::Finish)
         }
         (None, ASK_HUMAN_TOOL) if agent.ask_human => {
@@ -66,6 +72,21 @@ pub fn plan_call(
         }
         (None, unknown) => CallPlan::Refuse(unknown_tool_observation(agent, unknown)),
     }
+}
+
+/// The calls that run at the same time as `first`, which is the next call, with their plans: they directly follow it, and
+/// the tools of all of them, `first` included, are `parallel`. There are at most `limit`, counting `first`.
+pub fn plan_companions<'a>(
+    agent: &'a Agent,
+    state: &'a RunState,
+    first: &'a PendingCall,
+    limit: usize,
+    vars: &'a EngineVars,
+) -> impl Iterator<Item = (&'a PendingCall, CallPlan)> {
+    let is_parallel = |call: &PendingCall| agent.tool(&call.tool).is_some_and(|tool| tool.parallel);
+    let limit = if is_parallel(first) { limit.saturating_sub(1) } else { 0 };
+    let calls = state.queued_after(first).take(limit).take_while(move |call| is_parallel(call));
+    calls.map(|call| (call, plan_call(agent, state, call, vars)))
 }
 
 /// Adds to `reason` that the answer was cut off, if it was.

@@ -6,6 +6,7 @@ use delta_agent::tool::Tool;
 use delta_process::{self as process, LaunchContext, OutputCapture, ProcessEnd, ProcessResult};
 use delta_run::event::{CallSandbox, HostTrafficRecord};
 use delta_run::record::ExecutionSandbox;
+use delta_run::run::{Run, RunNotice};
 use delta_sandbox::{CallFacts, NetworkReport, sandbox_hint};
 use std::path::PathBuf;
 
@@ -49,12 +50,14 @@ impl Engine<'_> {
     /// What the sandbox of a tool did during a call.
     pub(super) fn sandbox_outcome(
         &self,
+        run: &mut Run,
         tool: &Tool,
         argv: &[String],
         launch: &LaunchContext,
         finished: &ProcessResult,
     ) -> SandboxOutcome {
-        let sandbox = self.environment.sandbox().and_then(|run| run.of_tool(&tool.name));
+        let sandbox =
+            self.environment.sandbox().and_then(|sandboxes| sandboxes.of_tool(&tool.name));
         let Some(sandbox) = sandbox else { return SandboxOutcome::default() };
         let NetworkReport { attempts, refused, reached, failed } = sandbox.take_network_report();
         let output = output_end(&finished.stdout) + &output_end(&finished.stderr);
@@ -65,6 +68,7 @@ impl Engine<'_> {
             failed: &failed,
             attempts,
             hidden_program: hidden_program(argv, launch, &finished.end),
+            appeared: sandbox.appeared_path(),
         };
         let workspace = &self.environment.vars().cwd;
         let hint = sandbox_hint(sandbox.profile(), workspace, &facts);
@@ -83,6 +87,14 @@ impl Engine<'_> {
         };
         let result = CallSandbox { refused, attempts };
         let has_refused = result != CallSandbox::default();
+        if let Some(path) = sandbox.appeared_path() {
+            let warning = format!(
+                "after a call of {} there is {}, which git follows: look at it before you use git",
+                tool.name,
+                path.display()
+            );
+            run.notify(RunNotice::Warning(&warning));
+        }
         SandboxOutcome { result: has_refused.then(|| Box::new(result)), execution: Some(execution) }
     }
 }

@@ -4,9 +4,10 @@
 //! recorded before it takes effect. After a crash in between, the hook runs again; what it guards
 //! does not.
 
+use super::call_plan::ENDED_BY_HOOK;
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
-use delta_agent::hook::answer::{self, GateVerdict, HookFailure};
+use delta_agent::hook::answer::{self, GateVerdict, HookAnswer, HookFailure};
 use delta_agent::hook::{HookConfig, HookFailurePolicy, HookPoint};
 use delta_agent::tool::Tool;
 use delta_agent::tool::invocation::{ToolInvocation, canonical_arguments};
@@ -14,13 +15,13 @@ use delta_agent::tool::observation::Observation;
 use delta_base::signal::CancelToken;
 use delta_base::time::Timestamp;
 use delta_process::{
-    self as process, INLINE_BYTES, ProcessCommand, ProcessEnd, ProcessResult, ProgramError,
-    SpoolFiles,
+    self as process, INLINE_BYTES, MAX_SPOOL_BYTES, ProcessCommand, ProcessEnd, ProcessResult,
+    ProgramError, SpoolFiles,
 };
-use delta_run::event::Payload;
+use delta_run::event::{HookEnd, Payload};
 use delta_run::record::{self, HookExecutionRecord, ProcessOutcome, RecordedStream};
 use delta_run::run::{Run, RunNotice};
-use delta_run::state::{PendingCall, RunState, RunStep};
+use delta_run::state::{PendingCall, RunState};
 use delta_shell::EngineVariable;
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -114,6 +115,7 @@ pub(super) struct HookEffect<'a> {
     pub(super) changed: Option<&'static str>,
     pub(super) decision: Option<&'static str>,
     pub(super) failure: Option<&'a HookFailure>,
+    pub(super) end: Option<HookEnd>,
 }
 
 impl<'a> Engine<'a> {
@@ -152,7 +154,12 @@ impl<'a> Engine<'a> {
             context: &launch,
             stdin: stdin.as_bytes(),
             timeout: Duration::from_millis(config.timeout_ms),
-            spool: Some(SpoolFiles { dir: &directory, stem: &stem, inline_bytes: INLINE_BYTES }),
+            spool: Some(SpoolFiles {
+                dir: &directory,
+                stem: &stem,
+                inline_bytes: INLINE_BYTES,
+                max_bytes: MAX_SPOOL_BYTES,
+            }),
             excerpt_bytes: SHOWN_STDERR_BYTES,
             capture_whole: true,
             marks: &[("RUN_DIR", &run_dir), (HOOK_NAME_VARIABLE, name), ("DELTA_CALL_ID", &stem)],
@@ -240,6 +247,7 @@ impl<'a> Engine<'a> {
             exit_code,
             record,
             changed: effect.changed.is_some(),
+            end: effect.end.clone().map(Box::new),
         });
         Ok(())
     }
@@ -348,7 +356,11 @@ impl<'a> Engine<'a> {
         if run.secrets().occur_in(&input.payload) {
             let text = format!("call denied: the hook {} {SECRET_IN_CALL}", hook.name());
             run.notify(RunNotice::Warning(&text));
-            return Ok(Err(denied_observation(run.state(), &format!("the hook {SECRET_IN_CALL}"))));
+            return Ok(Err(denied_observation(
+                run.state(),
+                &call.id,
+                &format!("the hook {SECRET_IN_CALL}"),
+            )));
         }
         let Some(hook_run) = self.run_hook(run, hook, call.iteration, || input, &self.cancel)?
         else {
@@ -356,9 +368,14 @@ impl<'a> Engine<'a> {
         };
         let (verdict, failure) = answer::parse_gate_verdict(&hook_run.finished, hook_run.config);
         let mut changed = None;
+        let mut end = None;
         let result = match verdict {
             GateVerdict::Proceed => Ok((call.clone(), invocation)),
             GateVerdict::Deny(reason) => Err(reason),
+            GateVerdict::End(demanded) => {
+                end = Some(demanded);
+                Err(String::new())
+            }
             GateVerdict::Replace(arguments) => match tool.check_arguments(&arguments) {
                 Ok(checked) => {
                     changed = Some("arguments");
@@ -368,12 +385,15 @@ impl<'a> Engine<'a> {
                 Err(error) => Err(format!("the hook gave arguments that do not fit.\n{error}")),
             },
         };
-        let result = result.map_err(|reason| denied_observation(run.state(), &reason));
+        let result = result.map_err(|reason| match end {
+            Some(_) => ENDED_BY_HOOK.to_owned(),
+            None => denied_observation(run.state(), &call.id, &reason),
+        });
         let decision = Some(if result.is_ok() { "allow" } else { "deny" });
         self.record_hook_run(
             run,
             &hook_run,
-            &HookEffect { changed, decision, failure: failure.as_ref() },
+            &HookEffect { changed, decision, failure: failure.as_ref(), end },
         )?;
         // A signal received meanwhile also stops the call.
         if hook_run.is_cancelled() || self.cancel.is_requested() {
@@ -430,14 +450,18 @@ impl<'a> Engine<'a> {
             Err(error) => return (unfiltered(observation), Err(error)),
         };
         let answer = answer::parse_observation_replacement(&hook_run.finished, hook_run.config);
-        let changed = matches!(answer, Ok(Some(_))).then_some("observation");
+        let valid = answer.as_ref().ok();
+        let changed = valid.and_then(|answer| answer.replacement.as_ref()).map(|_| "observation");
+        let end = valid.and_then(|answer| answer.end.clone());
         let failure = answer.as_ref().err();
         let result = self
-            .record_hook_run(run, &hook_run, &HookEffect { changed, decision: None, failure })
+            .record_hook_run(run, &hook_run, &HookEffect { changed, decision: None, failure, end })
             .and_then(|()| self.apply_failure_policy(run, &hook_run, failure));
         let observation = match answer {
-            Ok(Some(text)) => Observation { text, image: None, ..observation },
-            Ok(None) => observation,
+            Ok(HookAnswer { replacement: Some(text), .. }) => {
+                Observation { text, image: None, ..observation }
+            }
+            Ok(_) => observation,
             Err(_) => unfiltered(observation),
         };
         (observation, result)
@@ -446,17 +470,13 @@ impl<'a> Engine<'a> {
 
 /// The observation of a call whose output the LLM must not see.
 pub fn withheld_observation(observation: Observation) -> Observation {
-    Observation { text: WITHHELD_OBSERVATION.to_owned(), image: None, ..observation }
+    let text = WITHHELD_OBSERVATION.to_owned();
+    Observation { text, image: None, is_withheld: true, ..observation }
 }
 
-/// The observation of a call denied in a run at `state`.
-pub fn denied_observation(state: &RunState, reason: &str) -> String {
-    let had_started = match state.next_step() {
-        RunStep::Settle { .. } => true,
-        RunStep::Act(call) => state.had_started(&call.id),
-        _ => false,
-    };
-    let not_run = if had_started {
+/// The observation of the call `call_id`, denied in a run at `state`.
+pub fn denied_observation(state: &RunState, call_id: &str, reason: &str) -> String {
+    let not_run = if state.had_started(call_id) {
         "the tool was not run again; whether it took effect before is unknown"
     } else {
         "the tool was not run"

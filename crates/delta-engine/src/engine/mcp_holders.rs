@@ -1,10 +1,12 @@
 //! The processes that hold connections to MCP servers for this process: one for each server, from its first call on.
 
 use super::Engine;
+use delta_agent::run_sandbox::ActiveSandbox;
 use delta_base::durable;
 use delta_base::signal::{CancelToken, to_timespec};
 use delta_mcp::holder::{HOLDER_DIR, HolderConfig, READY_LINE};
-use delta_process::{LaunchContext, ServiceProcess, own_program};
+use delta_mcp::server_sandbox::ServerSandbox;
+use delta_process::{LaunchContext, SandboxEntry, ServiceProcess, own_program};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -19,7 +21,25 @@ const READY_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct McpHolders {
     /// What each holder needs.
     configs: Vec<HolderConfig>,
-    running: BTreeMap<String, ServiceProcess>,
+    running: BTreeMap<String, RunningHolder>,
+}
+
+/// A holder, and the sandbox that it puts its server into.
+#[derive(Debug)]
+struct RunningHolder {
+    process: ServiceProcess,
+    sandbox: Option<SandboxEntry>,
+}
+
+impl RunningHolder {
+    /// Whether the server is in this sandbox, and not in one that was prepared before.
+    fn is_in(&self, sandbox: Option<&SandboxEntry>) -> bool {
+        match (&self.sandbox, sandbox) {
+            (Some(current), Some(expected)) => current.is_clone_of(expected),
+            (None, None) => true,
+            _ => false,
+        }
+    }
 }
 
 impl<'a> Engine<'a> {
@@ -29,7 +49,7 @@ impl<'a> Engine<'a> {
         self
     }
 
-    /// Starts the holder of `server` unless it is running.
+    /// Starts the holder of `server` unless it is running, in the sandbox as it is now.
     ///
     /// # Errors
     /// It could not be started.
@@ -38,25 +58,38 @@ impl<'a> Engine<'a> {
         server: &str,
         run_dir: &Path,
         launch: LaunchContext,
+        sandbox: Option<ActiveSandbox<'_>>,
     ) -> Result<(), String> {
         let mut holders = self.mcp_holders.borrow_mut();
-        if holders.running.get_mut(server).is_some_and(|holder| !holder.has_ended()) {
-            return Ok(());
+        let entry = sandbox.map(|sandbox| sandbox.entry());
+        if let Some(holder) = holders.running.get_mut(server)
+            && !holder.process.has_ended()
+        {
+            if holder.is_in(entry.as_ref()) {
+                return Ok(());
+            }
+            // What the run refers to was replaced, and the network of the old sandbox has ended.
+            holder.process.end_after(HOLDER_GRACE, &self.cancel);
         }
         let Some(config) = holders.configs.iter().find(|config| config.spec.name == server) else {
             return Ok(());
         };
-        durable::ensure_private_dir(&run_dir.join(HOLDER_DIR))
-            .map_err(|error| error.to_string())?;
+        let dir = run_dir.join(HOLDER_DIR);
+        if !durable::is_dir_no_follow(&dir) {
+            // The records of tasks in it have to survive a power failure.
+            durable::create_private_dir_synced(&dir).map_err(|error| error.to_string())?;
+        }
         let argv = ["delta", "mcp", "hold", server].map(str::to_owned);
-        let mut line = serde_json::to_string(config).map_err(|error| error.to_string())?;
+        let config = in_sandbox(config.clone(), sandbox, entry.as_ref());
+        let mut line = serde_json::to_string(&config).map_err(|error| error.to_string())?;
         line.push('\n');
-        let mut holder = ServiceProcess::start(&argv, Some(&own_program()), &launch)?;
-        if let Err(error) = hand_over_config(&mut holder, line.as_bytes(), &self.cancel) {
-            holder.end(&self.cancel);
+        let mut process =
+            ServiceProcess::start(&argv, Some(&own_program()), &launch, entry.as_ref())?;
+        if let Err(error) = hand_over_config(&mut process, line.as_bytes(), &self.cancel) {
+            process.end(&self.cancel);
             return Err(error.to_string());
         }
-        holders.running.insert(server.to_owned(), holder);
+        holders.running.insert(server.to_owned(), RunningHolder { process, sandbox: entry });
         Ok(())
     }
 
@@ -64,7 +97,7 @@ impl<'a> Engine<'a> {
     pub(super) fn end_started_processes(&self, cancel: &CancelToken) {
         let running = std::mem::take(&mut self.mcp_holders.borrow_mut().running);
         for (_, mut holder) in running {
-            holder.end_after(HOLDER_GRACE, cancel);
+            holder.process.end_after(HOLDER_GRACE, cancel);
         }
         self.environment.processes().end_all(cancel);
     }
@@ -72,6 +105,23 @@ impl<'a> Engine<'a> {
 
 /// How long a holder may take: it ends its server meanwhile, which has 5 seconds.
 const HOLDER_GRACE: Duration = Duration::from_secs(7);
+
+/// The configuration of a server that is in a sandbox.
+fn in_sandbox(
+    mut config: HolderConfig,
+    sandbox: Option<ActiveSandbox<'_>>,
+    entry: Option<&SandboxEntry>,
+) -> HolderConfig {
+    if let Some(sandbox) = sandbox {
+        // The directory of the operator cannot be written in the sandbox, which has a /tmp of its own.
+        config.spec.env.remove("TMPDIR");
+        let temp_dir = sandbox.temp_dir();
+        let temp_dir = temp_dir.map(|dir| ("TMPDIR".to_owned(), dir.display().to_string()));
+        config.spec.env.extend(temp_dir);
+    }
+    config.sandbox = entry.map(ServerSandbox::from_entry);
+    config
+}
 
 /// Writes the configuration and waits for the line that reports the socket.
 fn hand_over_config(

@@ -5,9 +5,10 @@
 //! The changes are merged into the workspace as it is then. The merge leaves what already has its change, so a process that
 //! dies amid it is continued by the next one.
 
+use super::execute::{ApprovedCall, StartingCall};
 use super::{Engine, EngineError};
 use delta_agent::ask_human;
-use delta_agent::tool::{Tool, invocation::ToolInvocation};
+use delta_agent::tool::Tool;
 use delta_base::durable;
 use delta_base::id::SnapshotId;
 use delta_base::terminal_text::strip_terminal_controls;
@@ -37,7 +38,7 @@ pub(super) struct CallLayer {
 
 enum CallNamespaces {
     Plain(SandboxEntry),
-    Sandboxed(PreparedSandbox),
+    Sandboxed(Box<PreparedSandbox>),
 }
 
 impl CallLayer {
@@ -54,14 +55,14 @@ impl Engine<'_> {
     /// The layers of a call whose tool has `stage`; `None` for any other. The inner error is the observation of a call that
     /// must not start.
     pub(super) fn open_call_layer(
-        &mut self,
+        &self,
         run: &Run,
         tool: &Tool,
     ) -> Result<Result<Option<CallLayer>, String>, EngineError> {
         if !tool.is_staged {
             return Ok(Ok(None));
         }
-        let Some(store) = &mut self.snapshot_store else {
+        let Some(store) = &mut *self.snapshot_store.borrow_mut() else {
             let reason = "The tool could not be started: there are no snapshots to stage it with.";
             return Ok(Err(reason.to_owned()));
         };
@@ -82,7 +83,7 @@ impl Engine<'_> {
             None => prepare_call_stage(&process::own_program(), &layers).map(CallNamespaces::Plain),
             Some(sandbox) => sandbox
                 .prepare_staged(&layers)
-                .map(CallNamespaces::Sandboxed)
+                .map(|prepared| CallNamespaces::Sandboxed(Box::new(prepared)))
                 .map_err(|failure| failure.to_string()),
         };
         Ok(match namespaces {
@@ -96,19 +97,19 @@ impl Engine<'_> {
 
     /// Records the result of a call; if it has changed something in its layers, asks first whether that is applied.
     pub(super) fn record_call_result(
-        &mut self,
+        &self,
         run: &mut Run,
-        call: &PendingCall,
-        tool: &Tool,
-        invocation: &ToolInvocation,
-        layer: Option<CallLayer>,
+        starting: &StartingCall<'_>,
         mut result: ActionResult,
     ) -> Result<(), EngineError> {
-        let Some((store, layer)) = self.snapshot_store.as_mut().zip(layer) else {
+        let ApprovedCall { call, tool, invocation, .. } = &starting.approved;
+        let mut store = self.snapshot_store.borrow_mut();
+        let Some((store, layer)) = store.as_mut().zip(starting.layer.as_ref()) else {
             run.record(Payload::ActionResult(Box::new(result)));
             return Ok(());
         };
         let CallLayer { dir, base, .. } = layer;
+        let base = *base;
         if self.cancel.is_requested() {
             result.observation_content.push_str("\n[what the call changed was thrown away]");
             run.record(Payload::ActionResult(Box::new(result)));
@@ -175,7 +176,7 @@ impl Engine<'_> {
         staged: SnapshotId,
     ) -> Result<Vec<String>, EngineError> {
         let root = self.environment.vars().cwd.clone();
-        let Some(store) = &mut self.snapshot_store else {
+        let Some(store) = self.snapshot_store.get_mut() else {
             return Ok(vec![path_text(root.as_os_str().as_encoded_bytes())]);
         };
         let current = store.take(&root, run.secrets(), Some(&self.cancel))?.tree;
@@ -212,6 +213,7 @@ fn denied_result(result: ActionResult, decision: &ApprovalDecision) -> ActionRes
         images: Vec::new(),
         exit_code: None,
         truncated: false,
+        result: None,
         ..result
     }
 }

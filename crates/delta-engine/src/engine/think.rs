@@ -6,7 +6,7 @@ use delta_agent::agent::Agent;
 use delta_agent::context::agents_md::AGENTS_MD_TYPE;
 use delta_agent::context::{ContextInputs, ContextProgram};
 use delta_agent::hook::HookPoint;
-use delta_agent::hook::answer::{self, HookFailure, RequestReplacement};
+use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
 use delta_base::redact::{Secrets, StreamRedactor};
 use delta_base::time::Timestamp;
 use delta_llm::llm::{
@@ -22,6 +22,7 @@ use delta_run::token_estimate;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// A request ready to be sent, and what a script needs to know about it.
@@ -51,6 +52,42 @@ pub(super) struct LlmExchange {
     duration: Duration,
     pub(super) attempts: Vec<Attempt>,
     pub(super) result: Result<Reply, LlmError>,
+}
+
+impl LlmExchange {
+    /// How long the endpoint refused the call because there were too many.
+    fn throttled_time(&self) -> Duration {
+        let throttled = self.attempts.iter().filter(|attempt| attempt.is_throttled());
+        let lost = Duration::from_millis(throttled.map(Attempt::lost_ms).sum());
+        // A request to stop ends the last delay early.
+        lost.min(self.duration)
+    }
+
+    /// The call, if it waits for its next attempt because the endpoint throttles it.
+    fn throttled_call(&self) -> Option<ThrottledCall> {
+        let last = self.attempts.last().filter(|attempt| attempt.is_throttled())?;
+        Some(ThrottledCall {
+            tries: self.attempts.len(),
+            message: last.error.clone(),
+            status: last.status,
+        })
+    }
+}
+
+/// A call that the endpoint throttled until it was given up.
+#[derive(Debug, Clone)]
+pub(super) struct ThrottledCall {
+    tries: usize,
+    /// The last answer.
+    message: String,
+    pub(super) status: Option<u16>,
+}
+
+impl fmt::Display for ThrottledCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.tries == 1 { "y" } else { "ies" };
+        write!(f, "{} ({} tr{plural})", self.message, self.tries)
+    }
 }
 
 impl Engine<'_> {
@@ -85,6 +122,7 @@ impl Engine<'_> {
             invocation: Some(invocation),
             script_turn: reply.script_turn,
             discarded_usage: self.unrecorded_usage.take(),
+            throttled_ms: duration_millis(self.unrecorded_throttling.take()),
         })));
         Ok(())
     }
@@ -113,11 +151,14 @@ impl Engine<'_> {
         run.commit()?;
         self.reserve_budget(run, prepared.body.text())?;
         let exchange = self.call_provider(run, &prepared);
+        let throttled = self.unrecorded_throttling.get() + exchange.throttled_time();
+        self.unrecorded_throttling.set(throttled);
         let settled = self.charge_budget(run, &prepared, &exchange);
         if let Ok(reply) = &exchange.result {
             self.unrecorded_usage.get_mut().push(reply.usage.clone());
         }
         if matches!(exchange.result, Err(LlmError::Cancelled)) {
+            self.throttled_call = exchange.throttled_call();
             return Err(EngineError::Cancelled);
         }
         let invocation = self.record_llm_call(run, &mut prepared, &exchange)?;
@@ -130,6 +171,8 @@ impl Engine<'_> {
             Err(error) => Err(EngineError::Llm { error, invocation }),
             Ok(reply) => {
                 let reply = self.filter_reply(run, iteration, reply)?;
+                let strips = self.agent.llm.strip_think;
+                let reply = if strips { reply.with_stripped_think() } else { reply };
                 if let Some(reasoning) = &reply.reasoning {
                     let reasoning = run.secrets().redact(reasoning).into_owned();
                     run.notify(RunNotice::Reasoning(&reasoning));
@@ -205,18 +248,28 @@ impl Engine<'_> {
         let Some(hook_run) = hook_run else { return Ok(prepared) };
         let answer = answer::parse_request_replacement(&hook_run.finished, hook_run.config);
         let changed = match &answer {
-            Ok(Some(RequestReplacement::Request(_))) => Some("request"),
-            Ok(Some(RequestReplacement::Messages(_))) => Some("messages"),
-            Ok(None) | Err(_) => None,
+            Ok(HookAnswer { replacement: Some(RequestReplacement::Request(_)), .. }) => {
+                Some("request")
+            }
+            Ok(HookAnswer { replacement: Some(RequestReplacement::Messages(_)), .. }) => {
+                Some("messages")
+            }
+            Ok(_) | Err(_) => None,
         };
         let failure = answer.as_ref().err();
-        self.record_hook_run(run, &hook_run, &HookEffect { changed, decision: None, failure })?;
+        let end = answer.as_ref().ok().and_then(|answer| answer.end.clone());
+        self.record_hook_run(
+            run,
+            &hook_run,
+            &HookEffect { changed, decision: None, failure, end },
+        )?;
         if hook_run.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
         match answer {
-            Ok(None) => Ok(prepared),
-            Ok(Some(replacement)) => {
+            Ok(HookAnswer { end: Some(_), .. }) => Err(EngineError::EndedByHook),
+            Ok(HookAnswer { replacement: None, .. }) => Ok(prepared),
+            Ok(HookAnswer { replacement: Some(replacement), .. }) => {
                 let PreparedRequest { body, .. } = prepared;
                 let body = replace_request(body, &self.request_frame, replacement, run.secrets());
                 Ok(PreparedRequest { body, ..prepared })
@@ -246,20 +299,25 @@ impl Engine<'_> {
         )?;
         let Some(hook_run) = hook_run else { return Ok(reply) };
         let answer = answer::parse_response_replacement(&hook_run.finished, hook_run.config);
-        let answer = answer.and_then(|response| {
-            let Some(response) = response else { return Ok(None) };
+        let answer = answer.and_then(|HookAnswer { replacement, end }| {
+            let Some(response) = replacement else { return Ok((None, end)) };
             let reply = llm::parse_reply(&response, &self.agent.llm.model);
-            reply.map(Some).map_err(|error| {
+            reply.map(|reply| (Some(reply), end)).map_err(|error| {
                 HookFailure::invalid_answer(format!("gave a response that cannot be used: {error}"))
             })
         });
-        let changed = matches!(answer, Ok(Some(_))).then_some("response");
+        let changed = matches!(answer, Ok((Some(_), _))).then_some("response");
         let failure = answer.as_ref().err();
-        self.record_hook_run(run, &hook_run, &HookEffect { changed, decision: None, failure })?;
+        let end = answer.as_ref().ok().and_then(|(_, end)| end.clone());
+        self.record_hook_run(
+            run,
+            &hook_run,
+            &HookEffect { changed, decision: None, failure, end },
+        )?;
         self.apply_failure_policy(run, &hook_run, failure)?;
         Ok(match answer {
-            Ok(Some(changed)) => reply.replaced_by(changed),
-            Ok(None) | Err(_) => reply,
+            Ok((Some(changed), _)) => reply.replaced_by(changed),
+            Ok((None, _)) | Err(_) => reply,
         })
     }
 

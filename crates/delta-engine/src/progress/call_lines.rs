@@ -7,7 +7,7 @@ use delta_base::terminal_text::{format_argument_value, strip_terminal_controls, 
 use delta_base::text_width::{clip_to_width, display_width, expand_tabs, last_overwrite};
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::image_file::text_with_images;
-use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL, PendingCall};
+use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL, PendingCall, RunState};
 use serde_json::Value as Json;
 use std::borrow::Cow;
 
@@ -43,14 +43,15 @@ impl ProgressPrinter {
         }
         // A question prints its prompt in full.
         let asks = request.argv.is_none() && request.tool_name == ASK_HUMAN_TOOL;
-        self.print_call(&request.tool_name, &request.tool_args, asks);
+        self.print_call("→", &request.tool_name, &request.tool_args, asks);
+        self.last_call.clone_from(&request.call_id);
         // A recorded call may have ended.
         if request.argv.is_some() && !self.to_stdout {
             self.start_live(LiveStatus::Activity("running"));
         }
     }
 
-    fn print_call(&mut self, tool: &str, args: &Json, asks: bool) {
+    fn print_call(&mut self, arrow: &str, tool: &str, args: &Json, asks: bool) {
         let args = match args {
             Json::Object(args) => {
                 let args = args.iter().filter(|(name, value)| {
@@ -73,19 +74,26 @@ impl ProgressPrinter {
         // The arrow and the space after it take two columns.
         let room = self.line_width().saturating_sub(display_width(&tool) + 2);
         self.print_line(&format!(
-            "{CALL}→ {tool}{CALL:#}{}",
+            "{CALL}{arrow} {tool}{CALL:#}{}",
             clip_to_width(args.lines().next().unwrap_or_default(), room)
         ));
     }
 
-    pub(super) fn show_observation(&mut self, result: &ActionResult) {
+    pub(super) fn show_observation(&mut self, result: &ActionResult, state: &RunState) {
         if result.result.is_some() {
             return;
         }
         if let Some(UnprintedCall { tool, arguments }) =
             self.unprinted_calls.remove(&result.call_id)
         {
-            self.print_call(&tool, &arguments, false);
+            self.print_call("→", &tool, &arguments, false);
+            self.last_call.clone_from(&result.call_id);
+        }
+        let is_one_of_several = self.last_call != result.call_id;
+        if is_one_of_several && let Some(call) = state.call(&result.call_id) {
+            // Calls that run at the same time have their results after the lines of all of them.
+            self.print_call("←", &call.tool, &call.arguments.to_value(), false);
+            self.last_call.clone_from(&result.call_id);
         }
         let hidden = self.sensitive_calls.remove(&result.call_id);
         let text = if hidden {
@@ -95,6 +103,9 @@ impl ProgressPrinter {
         };
         let failed = result.exit_code != Some(0);
         self.print_result_lines(&text, failed);
+        if is_one_of_several && !self.to_stdout && state.has_started_calls() {
+            self.start_live(LiveStatus::Activity("running"));
+        }
     }
 
     /// Prints the first and the last lines of a result, or all with `-v`.

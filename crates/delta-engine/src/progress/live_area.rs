@@ -88,7 +88,7 @@ impl LiveArea {
             content: TextBlock::new("•", BOLD, redactor()),
             output: OutputTail::new(
                 lines.min(terminal::stderr_size().lines.saturating_sub(2)),
-                [redactor(), redactor()],
+                options.sensitive_answers.to_vec(),
             ),
             status: Some(status),
             started: Instant::now(),
@@ -129,9 +129,9 @@ impl LiveArea {
         screen.show_piece();
     }
 
-    pub(super) fn push_output(&mut self, is_stderr: bool, bytes: &[u8]) {
+    pub(super) fn push_output(&mut self, call_id: &str, is_stderr: bool, bytes: &[u8]) {
         let mut screen = lock_screen(&self.screen);
-        screen.output.push(is_stderr, bytes);
+        screen.output.push(call_id, is_stderr, bytes);
         screen.paint_if_due();
     }
 

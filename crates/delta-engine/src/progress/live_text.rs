@@ -2,7 +2,7 @@
 
 use super::DIM;
 use anstyle::Style;
-use delta_base::redact::StreamRedactor;
+use delta_base::redact::{StreamRedactor, answer_redactor};
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::text_width::{clip_to_width, expand_tabs, wrap_words};
 use std::collections::VecDeque;
@@ -90,24 +90,33 @@ impl TextBlock {
     }
 }
 
-/// The last lines of the output of a running tool.
+/// The last lines of the output of running tools.
 pub(super) struct OutputTail {
     lines: VecDeque<String>,
     max_lines: usize,
-    /// The unfinished lines of stdout and stderr.
-    streams: [PartialLine; 2],
+    /// What is redacted.
+    sensitive_answers: Vec<String>,
+    /// The unfinished lines of stdout and stderr of each call.
+    streams: Vec<(String, [PartialLine; 2])>,
 }
 
 impl OutputTail {
-    /// `redactors` are for stdout and stderr.
-    pub(super) fn new(max_lines: usize, redactors: [StreamRedactor; 2]) -> Self {
-        let streams = redactors.map(|redactor| PartialLine { redactor, bytes: Vec::new() });
-        Self { lines: VecDeque::new(), max_lines, streams }
+    pub(super) fn new(max_lines: usize, sensitive_answers: Vec<String>) -> Self {
+        Self { lines: VecDeque::new(), max_lines, sensitive_answers, streams: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, is_stderr: bool, bytes: &[u8]) {
-        let Self { lines, max_lines, streams } = self;
-        streams[usize::from(is_stderr)].push(bytes, |line| {
+    pub(super) fn push(&mut self, call_id: &str, is_stderr: bool, bytes: &[u8]) {
+        let index = self.streams.iter().position(|(id, _)| id == call_id);
+        let index = index.unwrap_or_else(|| {
+            let partial_line = || PartialLine {
+                redactor: answer_redactor(&self.sensitive_answers),
+                bytes: Vec::new(),
+            };
+            self.streams.push((call_id.to_owned(), [partial_line(), partial_line()]));
+            self.streams.len() - 1
+        });
+        let Self { lines, max_lines, streams, .. } = self;
+        streams[index].1[usize::from(is_stderr)].push(bytes, |line| {
             lines.push_back(line);
             if lines.len() > *max_lines {
                 lines.pop_front();
@@ -117,12 +126,13 @@ impl OutputTail {
 
     pub(super) fn clear(&mut self) {
         self.lines.clear();
-        self.streams.iter_mut().for_each(|stream| stream.bytes.clear());
+        self.streams.clear();
     }
 
     /// The last lines, dimmed, at most `columns` wide.
     pub(super) fn layout(&self, columns: usize) -> Vec<String> {
-        let partial = self.streams.iter().filter_map(PartialLine::line);
+        let streams = self.streams.iter().flat_map(|(_, streams)| streams);
+        let partial = streams.filter_map(PartialLine::line);
         let lines: Vec<String> = self.lines.iter().cloned().chain(partial).collect();
         let skipped = lines.len().saturating_sub(self.max_lines);
         let rows = lines[skipped..].iter().map(|line| {
@@ -183,11 +193,10 @@ impl PartialLine {
 mod tests {
     use super::*;
     use anstream::adapter::strip_str;
-    use delta_base::redact::answer_redactor;
 
     fn tail(pieces: &[&[u8]], max_lines: usize, columns: usize) -> Vec<String> {
-        let mut tail = OutputTail::new(max_lines, [(); 2].map(|()| answer_redactor(&[])));
-        pieces.iter().for_each(|piece| tail.push(false, piece));
+        let mut tail = OutputTail::new(max_lines, Vec::new());
+        pieces.iter().for_each(|piece| tail.push("c", false, piece));
         tail.layout(columns).iter().map(|row| strip_str(row).to_string()).collect()
     }
 

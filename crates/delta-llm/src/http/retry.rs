@@ -40,6 +40,18 @@ impl RetryDecision {
         }
     }
 
+    /// The delay before the next attempt of a request that the server throttles, whatever their number; counts the failure
+    /// in `failures`. `None` if another attempt makes no sense.
+    pub fn next_throttled_delay(self, failures: &mut u32) -> Option<Duration> {
+        *failures += 1;
+        match self {
+            Self::Never => None,
+            Self::Immediately => Some(Duration::ZERO),
+            Self::After(delay) => Some(delay),
+            Self::Backoff => Some(throttled_delay(*failures, random_number())),
+        }
+    }
+
     /// A retry after the delay that the server requests in its body; `None` if it is not a number.
     pub fn after_seconds(seconds: f64) -> Option<Self> {
         if !seconds.is_finite() {
@@ -71,6 +83,14 @@ fn backoff_delay(failures: u32, random: u64) -> Duration {
     let doubled = BASE_DELAY_MS.saturating_mul(1 << exponent).min(MAX_DELAY_MS);
     let jittered = doubled * (750 + random % 501) / 1000;
     Duration::from_millis(jittered.min(MAX_DELAY_MS))
+}
+
+/// The delay after answer number `failures` that throttles: any time up to twice the one before, capped. Clients that
+/// are refused together then spread over the whole time ("full jitter" in Brooker, Exponential Backoff And Jitter, 2015).
+fn throttled_delay(failures: u32, random: u64) -> Duration {
+    let exponent = failures.min(16);
+    let longest = BASE_DELAY_MS.saturating_mul(1 << exponent).min(MAX_DELAY_MS);
+    Duration::from_millis(random % (longest + 1))
 }
 
 fn random_number() -> u64 {
@@ -119,6 +139,24 @@ mod tests {
         let delays: std::collections::HashSet<_> =
             (0..50).map(|_| backoff_delay(5, random_number())).collect();
         assert!(delays.len() > 5, "no jitter: {delays:?}");
+    }
+
+    #[test]
+    fn c_7_3_throttled_clients_spread_over_the_whole_delay() {
+        for (failures, longest) in [(1, 1000), (2, 2000), (5, 16_000), (6, 30_000), (900, 30_000)] {
+            let delay = |random| throttled_delay(failures, random).as_millis();
+            assert_eq!(delay(0), 0, "after {failures}");
+            assert_eq!(delay(longest), u128::from(longest), "after {failures}");
+            assert_eq!(delay(longest + 1), 0, "after {failures}");
+        }
+        let mut failures = 0;
+        for count in 1..=200 {
+            assert!(RetryDecision::Backoff.next_throttled_delay(&mut failures).is_some());
+            assert_eq!(failures, count);
+        }
+        let requested = RetryDecision::After(Duration::from_millis(7));
+        assert_eq!(requested.next_throttled_delay(&mut failures), Some(Duration::from_millis(7)));
+        assert_eq!(RetryDecision::Never.next_throttled_delay(&mut failures), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::wire::{CacheLifetime, CachePolicy};
 use super::wire_form::{ANTHROPIC_MAX_TOKENS, AuthScheme, GEMINI_LENGTH_KEYS, WireForm};
 use delta_base::suggest;
 use delta_base::terminal_text;
+use delta_sandbox::SANDBOX_SHAPE;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
@@ -88,6 +89,11 @@ pub static LLM_MAPPING: MappingSchema = MappingSchema {
             ValueShape::List(&ValueShape::Text),
             "For the provider `command`: a program, which reads the request from stdin and prints the response, and its arguments.",
         ),
+        KeySchema::optional(
+            "sandbox",
+            SANDBOX_SHAPE,
+            "For the provider `command`: what its processes may do, as in a tool. Without it, they have all rights.",
+        ),
         KeySchema::with_default(
             "stream",
             ValueShape::Boolean,
@@ -122,6 +128,12 @@ pub static LLM_MAPPING: MappingSchema = MappingSchema {
             ValueShape::Boolean,
             DefaultValue::Boolean(false),
             "Whether to send the reasoning of earlier replies back.",
+        ),
+        KeySchema::with_default(
+            "strip_think",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(false),
+            "Whether a text that begins with `<think>...</think>` loses that part, which becomes the reasoning.",
         ),
         KeySchema::optional(
             "temperature",
@@ -220,6 +232,8 @@ pub struct LlmConfig {
     pub pricing: Option<Pricing>,
     /// Whether to send the reasoning of earlier replies back.
     pub echo_reasoning: bool,
+    /// Whether the reasoning at the beginning of a text is taken out of it.
+    pub strip_think: bool,
     /// The other keys of the request body, in the order of the file.
     pub body: Map<String, Json>,
     /// Whether `max_tokens` of the body is not from agent.yaml.
@@ -396,6 +410,7 @@ impl LlmConfig {
             sets_max_retries: fields.non_null("max_retries").is_some(),
             pricing,
             echo_reasoning: fields.boolean("echo_reasoning"),
+            strip_think: fields.boolean("strip_think"),
             body: read_body(doc, fields),
             has_default_max_tokens: false,
         };

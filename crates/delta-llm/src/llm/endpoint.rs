@@ -469,6 +469,7 @@ mod tests {
             sets_max_retries: true,
             pricing: None,
             echo_reasoning: false,
+            strip_think: false,
             body: serde_json::Map::new(),
             has_default_max_tokens: false,
         }

@@ -9,6 +9,7 @@ mod key_refresh;
 mod upstream_error;
 
 use super::endpoint::ApiKey;
+use super::exact_arguments::quote_inexact_arguments;
 use super::wire::{
     self, CacheBlock, CacheHistory, CacheMarkers, CachePolicy, CodecSettings, DecodeContext,
     EncodeOptions, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler, WireCodec,
@@ -16,7 +17,8 @@ use super::wire::{
 };
 use super::wire_form::WireForm;
 use super::{
-    Attempt, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider, Reply, TryNumber,
+    Attempt, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider, Reply,
+    TryNumber, is_throttling_status,
 };
 use crate::http::retry::RetryDecision;
 use crate::http::{HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead};
@@ -298,7 +300,7 @@ impl Provider for EndpointProvider {
         cancel: &CancelToken,
         observe: CallObserver<'_>,
     ) -> Result<Reply, LlmError> {
-        let mut failures = 0;
+        let mut tries = CallTries::default();
         let mut has_refreshed_key = false;
         if self.key_refresh.as_ref().is_some_and(KeyRefresh::is_due) {
             self.refresh_key(cancel)?;
@@ -342,7 +344,8 @@ impl Provider for EndpointProvider {
             } else {
                 self.endpoint.max_retries
             };
-            let delay = retry.next_delay(&mut failures, max_retries);
+            let is_patient = status.is_some_and(is_throttling_status) && cancel.has_deadline();
+            let delay = tries.next_delay(retry, max_retries, is_patient);
             let attempt = Attempt {
                 started_at,
                 duration_ms: to_millis(timer.elapsed()),
@@ -350,7 +353,7 @@ impl Provider for EndpointProvider {
                 error: failure.message.clone(),
                 retry_in_ms: delay.map(to_millis),
             };
-            let next = TryNumber { number: failures + 1, of: max_retries.saturating_add(1) };
+            let next = tries.next_number(max_retries);
             observe(CallProgress::AttemptFailed(&attempt, next));
             refreshed?;
             match delay {
@@ -358,6 +361,42 @@ impl Provider for EndpointProvider {
                 Some(delay) if cancel.wait(delay) => return Err(LlmError::Cancelled),
                 Some(_) => {}
             }
+        }
+    }
+}
+
+/// The tries of a call so far.
+#[derive(Debug, Default)]
+struct CallTries {
+    failures: u32,
+    /// The tries that the endpoint throttled and that do not count as failures.
+    throttled: u32,
+    /// Whether the last one is of `throttled`.
+    is_throttled: bool,
+}
+
+impl CallTries {
+    /// The delay before the next try, or `None` if there is none. A patient caller has a time limit, and how often an
+    /// endpoint throttles does not tell whether the request can succeed.
+    fn next_delay(
+        &mut self,
+        retry: RetryDecision,
+        max_retries: u32,
+        is_patient: bool,
+    ) -> Option<Duration> {
+        self.is_throttled = is_patient;
+        if is_patient {
+            retry.next_throttled_delay(&mut self.throttled)
+        } else {
+            retry.next_delay(&mut self.failures, max_retries)
+        }
+    }
+
+    fn next_number(&self, max_retries: u32) -> TryNumber {
+        let most = max_retries.saturating_add(self.throttled).saturating_add(1);
+        TryNumber {
+            number: self.failures + self.throttled + 1,
+            of: Some(most).filter(|_| !self.is_throttled),
         }
     }
 }
@@ -465,8 +504,10 @@ impl ReplyReader<'_> {
             assembler.finish()?;
             return self.finish_reply(assembler);
         }
-        let response: Value = serde_json::from_str(&replace_lone_surrogates(text))
-            .map_err(|_| AttemptError::not_json(text))?;
+        let repaired = replace_lone_surrogates(text);
+        let exact = quote_inexact_arguments(&repaired, self.codec.form().arguments_member());
+        let response: Value =
+            serde_json::from_str(&exact).map_err(|_| AttemptError::not_json(text))?;
         self.codec.decode(response, &self.context)
     }
 

@@ -39,7 +39,30 @@ impl ModelChoice {
 
     /// Parses the option in a journal: an earlier version took a text with any other prefix for the name of a model.
     pub fn parse_recorded(text: &str) -> Option<Self> {
-        Self::parse(text).or_else(|_| Self::new(None, text)).ok()
+        let mut choice = Self::parse(text).or_else(|_| Self::new(None, text)).ok()?;
+        // As the user would write it here.
+        let current = std::env::current_dir().ok().filter(|_| choice.names_file());
+        if let Some(path) = current.and_then(|dir| {
+            Path::new(&choice.model).strip_prefix(dir).ok()?.to_str().map(str::to_owned)
+        }) {
+            choice.model = path;
+        }
+        Some(choice)
+    }
+
+    /// Whether the model is the path of a file.
+    fn names_file(&self) -> bool {
+        matches!(self.provider.as_deref(), Some("script" | "recorded"))
+    }
+
+    /// The option for a journal. The path of a file becomes absolute, so that the run continues from any directory.
+    pub fn to_recorded(&self) -> String {
+        let path = std::path::absolute(&self.model).ok();
+        let path = path.filter(|path| self.names_file() && path.exists());
+        match path.as_deref().and_then(Path::to_str) {
+            Some(path) => Self { model: path.to_owned(), ..self.clone() }.to_string(),
+            None => self.to_string(),
+        }
     }
 
     fn new(provider: Option<&str>, model: &str) -> Result<Self, String> {

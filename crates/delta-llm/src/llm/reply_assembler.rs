@@ -3,6 +3,7 @@
 //! Knows nothing of connections or retries. It accepts what servers send in practice, because each splits and numbers
 //! its deltas differently; but a stream without a sign of its end is never complete.
 
+use super::exact_arguments::quote_inexact_arguments;
 use super::sse_parser::SseParser;
 use super::wire::NativeParts;
 use super::wire::chat::{
@@ -149,6 +150,12 @@ impl ReplyAssembler {
             Ok(chunk @ Chunk::Object(_)) => chunk,
             _ => return Err(StreamError::NotJson(data.chars().take(MAX_EXCERPT_CHARS).collect())),
         };
+        // Some servers send the object itself instead of its text.
+        if has_object_arguments(&chunk)
+            && let Cow::Owned(exact) = quote_inexact_arguments(&data, "arguments")
+        {
+            return self.add_event(&exact);
+        }
         if member(&chunk, "error").is_some_and(|error| !error.is_null()) {
             return Err(StreamError::Reported(chunk.into()));
         }
@@ -509,6 +516,14 @@ impl<'a> AssembledResponse<'a> {
 }
 
 /// A member of an object; if several have the name, the last.
+fn has_object_arguments(chunk: &Chunk<'_>) -> bool {
+    let choices = list_items(member(chunk, "choices")).iter();
+    let deltas = choices.filter_map(|choice| member(choice, "delta"));
+    let calls = deltas.flat_map(|delta| list_items(member(delta, "tool_calls")));
+    let functions = calls.filter_map(|call| member(call, "function"));
+    functions.filter_map(|it| member(it, "arguments")).any(|it| matches!(it, Chunk::Object(_)))
+}
+
 fn member<'c, 'd>(object: &'c Chunk<'d>, name: &str) -> Option<&'c Chunk<'d>> {
     let members = object.as_object()?.as_vec();
     members.iter().rev().find(|(key, _)| **key == *name).map(|(_, value)| value)

@@ -30,7 +30,7 @@ use std::sync::Arc;
 pub use cache_plan::{CacheBlock, CacheHistory, CacheLifetime, CacheMarkers, CachePolicy};
 pub use event_stream::{EventAssembler, EventStream};
 pub use image_reader::ImageReader;
-pub use native::NativeParts;
+pub use native::{NativeParts, PatchedObject};
 pub use neutral_request::{
     NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest, NeutralTool,
 };

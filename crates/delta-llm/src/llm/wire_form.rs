@@ -93,12 +93,22 @@ impl WireForm {
         }
     }
 
+    /// The member of a response that holds the arguments of a call.
+    pub const fn arguments_member(self) -> &'static str {
+        match self {
+            Self::OpenAi | Self::Responses => "arguments",
+            Self::Anthropic => "input",
+            Self::Gemini => "args",
+        }
+    }
+
     /// The version of the form that is requested unless `llm.api_version` says otherwise.
     pub const fn default_api_version(self) -> Option<&'static str> {
         match self {
             Self::OpenAi | Self::Responses => None,
             Self::Anthropic => Some("2026-10-21"),
-            Self::Gemini => Some("v1"),
+            // It takes tools from every model, and has the names that end in `-latest`; `v1` does not.
+            Self::Gemini => Some("v1beta"),
         }
     }
 }

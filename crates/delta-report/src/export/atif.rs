@@ -6,14 +6,57 @@ use delta_llm::llm;
 use delta_run::event::{Payload, Thought};
 use delta_run::history::{CallHistory, EventRef, Iteration, RunHistory};
 use delta_run::image_file::ImageFile;
+use delta_run::{journal, run_tree};
 use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 /// The `schema_version` of the trajectories.
 pub const ATIF_VERSION: &str = "ATIF-v1.7";
 
-/// Renders the run as a line of JSON.
+/// The runs whose trajectories one trajectory embeds, at most: a reader holds all of them in memory.
+const MAX_EMBEDDED_RUNS: usize = 1_000;
+
+/// Renders the run, and in it the runs below it, as a line of JSON.
 pub fn render_atif_trajectory(run: &ExportedRun, context: SystemContext) -> String {
-    let mut steps = TrajectorySteps { run, steps: Vec::new() };
+    let mut visited = BTreeSet::from([run.dir.clone()]);
+    format!("{}\n", build_trajectory(run, context, &mut visited))
+}
+
+/// A run that a call has started, in the trajectory of the run around it.
+struct EmbeddedRun {
+    call_id: Option<String>,
+    trajectory: Json,
+}
+
+/// The trajectories of the child runs. The name of each is unique in its list.
+fn embed_child_runs(run: &ExportedRun, visited: &mut BTreeSet<PathBuf>) -> Vec<EmbeddedRun> {
+    let mut embedded: Vec<EmbeddedRun> = Vec::new();
+    for (child, dir) in run_tree::locate_child_runs(&run.dir) {
+        if visited.len() > MAX_EMBEDDED_RUNS || !visited.insert(dir.clone()) {
+            continue;
+        }
+        let Ok(contents) = journal::read_run_journal(&dir) else { continue };
+        let child_run = ExportedRun::read(&dir, contents.events);
+        let mut trajectory = build_trajectory(&child_run, child_run.system_context(), visited);
+        let same =
+            embedded.iter().filter(|other| other.trajectory["session_id"] == child.run_id.as_str());
+        let number = same.count() + 1;
+        if number > 1 {
+            trajectory["trajectory_id"] = format!("{}-{number}", child.run_id).into();
+        }
+        embedded.push(EmbeddedRun { call_id: child.call_id, trajectory });
+    }
+    embedded
+}
+
+fn build_trajectory(
+    run: &ExportedRun,
+    context: SystemContext,
+    visited: &mut BTreeSet<PathBuf>,
+) -> Json {
+    let embedded = embed_child_runs(run, visited);
+    let mut steps = TrajectorySteps { run, embedded: &embedded, steps: Vec::new() };
     for message in &context.system {
         steps.push("system", None, &llm::message_text(message));
     }
@@ -29,15 +72,23 @@ pub fn render_atif_trajectory(run: &ExportedRun, context: SystemContext) -> Stri
         steps.push("system", None, "the run started");
     }
     let metrics = trajectory_metrics(run, steps.steps.len());
-    let trajectory = json!({
+    let run_id = run.identity().run_id;
+    let mut trajectory = json!({
         "schema_version": ATIF_VERSION,
-        "session_id": run.identity().run_id,
+        "session_id": run_id,
+        "trajectory_id": run_id,
         "agent": trajectory_agent(run, context.tools),
         "steps": steps.steps,
         "final_metrics": metrics,
         "extra": trajectory_extra(run),
     });
-    format!("{trajectory}\n")
+    let children: Vec<Json> = embedded.into_iter().map(|child| child.trajectory).collect();
+    set_field(
+        &mut trajectory,
+        "subagent_trajectories",
+        (!children.is_empty()).then(|| children.into()),
+    );
+    trajectory
 }
 
 fn trajectory_agent(run: &ExportedRun, tools: Vec<Json>) -> Json {
@@ -98,6 +149,7 @@ fn set_extra_counts(metrics: &mut Json, counts: [u64; 2]) {
 
 struct TrajectorySteps<'a> {
     run: &'a ExportedRun,
+    embedded: &'a [EmbeddedRun],
     steps: Vec<Json>,
 }
 
@@ -133,12 +185,14 @@ impl TrajectorySteps<'_> {
         let reasoning = self.run.reasoning(thought);
         let model = self.model_name(thought);
         let at = Some(iteration.thought.timestamp.to_string());
+        let embedded = self.embedded;
         let step = self.push("agent", at, &thought.content);
         set_field(step, "model_name", model.map(Json::from));
         set_field(step, "reasoning_content", reasoning.map(Json::from));
         let calls: Vec<Json> = iteration.calls.iter().map(trajectory_tool_call).collect();
+        let results = iteration.calls.iter();
         let results: Vec<Json> =
-            iteration.calls.iter().filter_map(trajectory_observation).collect();
+            results.filter_map(|call| trajectory_observation(call, embedded)).collect();
         set_field(step, "tool_calls", (!calls.is_empty()).then_some(Json::Array(calls)));
         let observation = (!results.is_empty()).then(|| json!({"results": results}));
         set_field(step, "observation", observation);
@@ -180,16 +234,27 @@ fn trajectory_tool_call(call: &CallHistory<'_>) -> Json {
     tool_call
 }
 
-fn trajectory_observation(call: &CallHistory<'_>) -> Option<Json> {
+fn trajectory_observation(call: &CallHistory<'_>, embedded: &[EmbeddedRun]) -> Option<Json> {
     let result = call.result?.value;
     let mut extra = json!({"duration_ms": result.duration_ms});
     set_field(&mut extra, "exit_code", result.exit_code.map(Json::from));
     set_field(&mut extra, "truncated", result.truncated.then_some(Json::Bool(true)));
-    Some(json!({
+    let mut observation = json!({
         "source_call_id": call.id,
         "content": trajectory_content(&result.observation_content, &result.images),
         "extra": extra,
-    }))
+    });
+    let started = embedded.iter().filter(|child| child.call_id.as_deref() == Some(&*call.id));
+    let references: Vec<Json> = started
+        .map(|child| {
+            let EmbeddedRun { trajectory, .. } = child;
+            let id = &trajectory["trajectory_id"];
+            json!({"trajectory_id": id, "session_id": trajectory["session_id"]})
+        })
+        .collect();
+    let references = (!references.is_empty()).then(|| Json::Array(references));
+    set_field(&mut observation, "subagent_trajectory_ref", references);
+    Some(observation)
 }
 
 /// A text, or the parts of a content with images. A path is relative to the run directory.

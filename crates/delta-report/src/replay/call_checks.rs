@@ -1,7 +1,7 @@
 //! Checks the tool calls of a run: their command lines, their records and their observations.
 
 use super::verifier::RunVerifier;
-use delta_agent::hook::answer::{self, GateVerdict};
+use delta_agent::hook::answer::{self, GateVerdict, HookAnswer};
 use delta_agent::hook::{HookFailurePolicy, HookPoint};
 use delta_agent::tool::observation::{Observation, render_observation};
 use delta_agent::tool::{Tool, invocation::ToolInvocation};
@@ -13,6 +13,7 @@ use delta_run::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::record::ToolExecutionRecord;
 use delta_run::state::{HumanRequest, PendingCall};
+use delta_run::workspace;
 use delta_shell::EngineVars;
 use serde_json::{Value as Json, json};
 
@@ -162,9 +163,11 @@ impl RunVerifier<'_> {
             }
             Some(GateVerdict::Proceed) => Ok(GatedCall { call: call.clone(), invocation }),
             Some(GateVerdict::Deny(reason)) => {
-                let text = engine::denied_observation(&self.state, &reason);
+                let text = engine::denied_observation(&self.state, &call.id, &reason);
                 Err((ExpectedOutcome::Observation(text), arguments))
             }
+            // The plan of the call has refused it already.
+            Some(GateVerdict::End(_)) => Err((ExpectedOutcome::Unknown, arguments)),
             Some(GateVerdict::Replace(replacement)) => self
                 .replaced_call(PendingCall { arguments: replacement, ..call.clone() })
                 .map_err(|(outcome, _)| (outcome, arguments)),
@@ -186,7 +189,7 @@ impl RunVerifier<'_> {
             }
             Err(error) => {
                 let reason = format!("the hook gave arguments that do not fit.\n{error}");
-                let text = engine::denied_observation(&self.state, &reason);
+                let text = engine::denied_observation(&self.state, &call.id, &reason);
                 Err((ExpectedOutcome::Observation(text), call.arguments))
             }
         }
@@ -246,7 +249,7 @@ impl RunVerifier<'_> {
     /// The verdict of pre_tool_execution; `None` when its record is missing.
     fn hook_verdict(&mut self, call: &PendingCall) -> Option<GateVerdict> {
         let hook = HookPoint::PreToolExecution;
-        let record = self.last_hook_record(hook)?;
+        let record = self.last_gate_record(&call.id)?;
         let result = self.hook_result(&record, call.iteration)?;
         let config = self.config.as_ref()?.agent.hooks.get(hook)?;
         Some(answer::parse_gate_verdict(&result, config).0)
@@ -322,14 +325,17 @@ impl RunVerifier<'_> {
         let timeout_ms = tool.timeout_ms;
         let finished = self.io_files.read_finished(name, &record.outcome, keep, self.report);
         let Some(finished) = finished else { return };
-        let output_dir = format!(".delta/{}/io/tool_executions", self.run_id);
+        let run_dir = workspace::displayed_run_dir(&config.vars.run_dir, &config.vars.cwd);
+        let output_dir = format!("{run_dir}/io/tool_executions");
         let file = name.rsplit('/').next().unwrap_or(name);
         let output = tool.output;
+        let tool = tool.clone();
         let hint = record.sandbox.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
         let observation =
             render_observation(&finished, output, timeout_ms, &output_dir, file, hint);
         let Some(observation) = self.filtered_observation(result, observation) else { return };
-        self.check_observation(result, &observation.text, None);
+        let run_result = tool.run_result(&finished.end, &observation);
+        self.check_observation(result, &observation.text, run_result.as_ref());
         let subject = format!("the image of {call}");
         self.report.compare_json(iteration, subject, &result.images, observation.images());
         let left = |commands: &[String], running: &[String]| json!({"ended_background": commands, "left_running": running});
@@ -365,8 +371,10 @@ impl RunVerifier<'_> {
         let Some(record) = self.last_hook_record(hook) else { return Some(after_failure) };
         let hook_result = self.hook_result(&record, result.iteration)?;
         Some(match answer::parse_observation_replacement(&hook_result, &config) {
-            Ok(Some(text)) => Observation { text, image: None, ..observation },
-            Ok(None) => observation,
+            Ok(HookAnswer { replacement: Some(text), .. }) => {
+                Observation { text, image: None, ..observation }
+            }
+            Ok(_) => observation,
             Err(_) => after_failure,
         })
     }

@@ -5,7 +5,7 @@ use super::verifier::RunVerifier;
 use super::{ReplayDifference, ReplayReport};
 use crate::request_breakdown::{self, RequestBreakdown};
 use delta_agent::hook::HookPoint;
-use delta_agent::hook::answer;
+use delta_agent::hook::answer::{self, HookAnswer};
 use delta_base::redact::{REDACTED, Secrets};
 use delta_engine::engine;
 use delta_llm::llm::endpoint_provider::without_stream_options;
@@ -106,14 +106,14 @@ impl RunVerifier<'_> {
         let sandbox = self.state.sandbox();
         let config = agent.hooks.get(HookPoint::PreLlmRequest)?;
         let after = match answer::parse_request_replacement(&result, config) {
-            Ok(Some(replacement)) => {
+            Ok(HookAnswer { replacement: Some(replacement), .. }) => {
                 let frame = engine::request_frame(agent, sandbox);
                 let body = RequestBody::default();
                 let no_secrets = Secrets::default();
                 let body = engine::replace_request(body, &frame, replacement, &no_secrets);
                 body.text().as_str().to_owned()
             }
-            Ok(None) | Err(_) => before.get().to_owned(),
+            Ok(_) | Err(_) => before.get().to_owned(),
         };
         if without_stream_options(&after).as_deref() != Some(request) {
             let subject = "the request after the hook pre_llm_request";
@@ -201,6 +201,8 @@ impl RunVerifier<'_> {
 
     fn compare_reply(&mut self, thought: &Thought, reply: Reply) {
         let Some(reply) = self.filtered_reply(thought.iteration, reply) else { return };
+        let strips = self.config.as_ref().is_some_and(|config| config.agent.llm.strip_think);
+        let reply = if strips { reply.with_stripped_think() } else { reply };
         // Without the agent's configuration, assume that the journal is right about `echo_reasoning`.
         let echoes = match &self.config {
             Some(config) => config.agent.llm.echo_reasoning,
@@ -236,7 +238,8 @@ impl RunVerifier<'_> {
         let result = self.hook_result(&record, iteration)?;
         let agent = &self.config.as_ref()?.agent;
         let config = agent.hooks.get(hook)?;
-        let response = answer::parse_response_replacement(&result, config).ok().flatten();
+        let answer = answer::parse_response_replacement(&result, config).ok();
+        let response = answer.and_then(|answer| answer.replacement);
         let replacement =
             response.and_then(|response| llm::parse_reply(&response, &agent.llm.model).ok());
         Some(match replacement {

@@ -18,6 +18,7 @@ use delta_run::record::{HookExecutionRecord, RecordedRequests};
 use delta_run::run::RunMetadata;
 use delta_run::state::RunState;
 use delta_shell::EngineVars;
+use serde_json::Value as Json;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -39,7 +40,7 @@ pub(super) struct RunVerifier<'a> {
     pub(super) report: &'a mut ReplayReport,
     pub(super) state: RunState,
     pub(super) config: Option<RecordedConfig>,
-    /// The hooks since the last event of another kind: their names and records.
+    /// The hooks since the last event that was neither a hook nor an ACTION_REQUEST: their names and records.
     pub(super) recent_hooks: Vec<(String, String)>,
     /// The files of agent copies that were checked.
     checked_files: BTreeSet<String>,
@@ -80,7 +81,7 @@ impl RunVerifier<'_> {
             Payload::Thought(thought) => self.check_thought(thought),
             Payload::ActionRequest(request) => self.check_action_request(request),
             Payload::ActionResult(result) => self.check_action_result(result),
-            Payload::HookExecution { iteration, hook, exit_code, record, changed } => {
+            Payload::HookExecution { iteration, hook, exit_code, record, changed, .. } => {
                 self.check_hook(*iteration, hook, *exit_code, record, *changed);
                 return;
             }
@@ -109,10 +110,31 @@ impl RunVerifier<'_> {
             | Payload::Fork(_)
             | Payload::RunTrusted { .. } => {}
         }
-        self.recent_hooks.clear();
+        // Calls that start at the same time have all their gates before their requests.
+        if !matches!(event.payload, Payload::ActionRequest(_)) {
+            self.recent_hooks.clear();
+        }
     }
 
-    /// The record of the last run of `hook` since the last event of another kind.
+    /// The record of the last gate of a call. A record that does not name its call is the one of the call.
+    pub(super) fn last_gate_record(&mut self, call_id: &str) -> Option<String> {
+        let gate = HookPoint::PreToolExecution.name();
+        let recent = self.recent_hooks.iter().rev().filter(|(name, _)| name == gate);
+        let records: Vec<String> = recent.map(|(_, record)| record.clone()).collect();
+        records.into_iter().find(|record| self.hook_call_id(record).is_none_or(|id| id == call_id))
+    }
+
+    /// The call in the input of a hook. What is wrong with its record is reported elsewhere.
+    fn hook_call_id(&mut self, record: &str) -> Option<String> {
+        let mut report = ReplayReport::default();
+        let hook: HookExecutionRecord<'_> =
+            self.io_files.check_record(record, None, &mut report)?;
+        let input = self.io_files.check_capture(record, hook.stdin.as_ref(), 0, &mut report)?;
+        let input: Json = serde_json::from_slice(&input.whole?).ok()?;
+        Some(input["call_id"].as_str()?.to_owned())
+    }
+
+    /// The record of the last run of `hook` among the recent ones.
     pub(super) fn last_hook_record(&self, hook: HookPoint) -> Option<String> {
         let (_, record) = self.recent_hooks.iter().rev().find(|(name, _)| name == hook.name())?;
         Some(record.clone())
@@ -141,7 +163,10 @@ impl RunVerifier<'_> {
         let cwd = PathBuf::from(&start.work_dir);
         let vars = EngineVars {
             agent_home: PathBuf::from(&start.agent_home),
-            run_dir: cwd.join(".delta").join(start.run_id.as_str()),
+            run_dir: match &start.config.run_dir {
+                Some(dir) => PathBuf::from(dir),
+                None => cwd.join(".delta").join(start.run_id.as_str()),
+            },
             cwd,
         };
         let form = start.config.request_form();

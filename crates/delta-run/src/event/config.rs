@@ -43,6 +43,12 @@ pub struct RunConfig {
     /// The run that this one repeats, for `delta replay --mode tools`.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayOf>,
+    /// The run directory, if it is not in the workspace.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub run_dir: Option<String>,
+    /// What the LLM sees in place of the first message.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub task_template: Option<String>,
     /// The stage in which the process works, if the run is staged.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub stage: Option<RunStage>,
@@ -222,7 +228,7 @@ mod tests {
             let unknown = later.map(|value| ("later".to_owned(), Json::from(value))).into_iter().collect();
             let sandbox = None;
             let config =
-                RunConfig { llm, tools, builtins, hooks, mcp, kept, approve, sandbox, replay, stage, unknown };
+                RunConfig { llm, tools, builtins, hooks, mcp, kept, approve, sandbox, replay, stage, task_template: None, run_dir: None, unknown };
             let text = written(&config);
             prop_assert_eq!(written(&read(&text)), text.clone());
             prop_assert_eq!(read(&text), config);

@@ -28,6 +28,9 @@ pub struct SandboxRecord {
     /// The profile of the generators, if they are in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generators: Option<String>,
+    /// The profile of the command that stands in for the LLM, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llm: Option<String>,
     /// The names of the hooks in a sandbox, each with the name of its profile.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hooks: BTreeMap<String, String>,
@@ -58,6 +61,9 @@ pub struct ProfileRecord {
     /// The guarantees that hold.
     #[serde(default)]
     pub holds: Vec<String>,
+    /// The guarantees that are watched instead: the run ends when one is broken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub watched: Vec<String>,
     /// The line in the descriptions of its tools.
     #[serde(default)]
     pub line: String,

@@ -82,7 +82,7 @@ fn c_2_4_conflicts_are_refused_word_for_word() {
 fn c_2_3_what_a_parameter_may_say() {
     check_refused(
         "command: [a], parameters: [{name: x, type: text}]",
-        &["`type` must be `string`, `integer`, `number`, `boolean` or `array`"],
+        &["`type` must be `string`, `integer`, `number`, `boolean`, `array` or `object`"],
     );
     check_refused(
         "command: [a], parameters: [{name: x, inject_as: env}]",

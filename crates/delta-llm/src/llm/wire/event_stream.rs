@@ -1,6 +1,7 @@
 //! A streamed response whose events are JSON objects: the part of the assembling that all forms share.
 
 use super::super::endpoint_provider::AttemptError;
+use super::super::exact_arguments::quote_inexact_arguments;
 use super::super::reply_assembler::StreamError;
 use super::super::sse_parser::SseParser;
 use super::super::{CallObserver, CallProgress, Reply};
@@ -69,7 +70,9 @@ impl<A: EventAssembler, C: WireCodec> EventStream<A, C> {
             self.is_done = true;
             return Ok(());
         }
-        match serde_json::from_str(&replace_lone_surrogates(data)) {
+        let data = &replace_lone_surrogates(data);
+        let member = self.codec.form().arguments_member();
+        match serde_json::from_str(&quote_inexact_arguments(data, member)) {
             Ok(event @ Value::Object(_)) => self.assembler.add_event(event),
             _ => Err(StreamError::NotJson(data.chars().take(MAX_EXCERPT_CHARS).collect())),
         }

@@ -4,12 +4,11 @@ use super::super::super::wire_form::{ANTHROPIC_MAX_TOKENS, WireForm};
 use super::super::{
     CacheBlock, CacheLifetime, CacheMarkers, CodecSettings, EncodeOptions, EncodedRequest,
     NativeParts, NeutralBody, NeutralCall, NeutralContent, NeutralMessage, NeutralPart,
-    NeutralRequest, NeutralTool,
+    NeutralRequest, NeutralTool, PatchedObject,
 };
 use delta_base::hex::sha256_hex;
 use delta_base::json::to_json;
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -306,7 +305,7 @@ enum Block<'a> {
         content: Option<ResultContent<'a>>,
     },
     #[serde(untagged)]
-    Native(NativeBlock<'a>),
+    Native(PatchedObject<'a>),
 }
 
 impl Block<'_> {
@@ -349,25 +348,6 @@ impl<'a> ResultContent<'a> {
 enum FileSource<'a> {
     Base64 { media_type: &'a str, data: &'a str },
     Url { url: &'a str },
-}
-
-/// A block of an earlier answer as it came, but for the input of a call, whose numbers are written as the model wrote them.
-struct NativeBlock<'a> {
-    part: &'a Value,
-    input: Option<&'a RawValue>,
-}
-
-impl Serialize for NativeBlock<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (name, value) in self.part.as_object().into_iter().flatten() {
-            match self.input {
-                Some(input) if name == "input" => map.serialize_entry(name, input)?,
-                _ => map.serialize_entry(name, value)?,
-            }
-        }
-        map.end()
-    }
 }
 
 /// The blocks of a content. The endpoint rejects a blank text, so it is left out.
@@ -420,7 +400,9 @@ fn native_blocks<'a>(parts: &'a [Value], calls: &'a [NeutralCall]) -> Vec<Block<
     blocks
         .map(|part| {
             let call = if is_call(part) { calls.next() } else { None };
-            Block::Native(NativeBlock { part, input: call.map(NeutralCall::arguments_object) })
+            // The numbers of an input are written as the model wrote them.
+            let value = call.map(NeutralCall::arguments_object);
+            Block::Native(PatchedObject { object: part, name: "input", value })
         })
         .collect()
 }

@@ -15,17 +15,19 @@ pub fn decode_response(
     model: &str,
     endpoint: Option<&str>,
 ) -> Result<Reply, AttemptError> {
-    let response = match response {
+    let mut response = match response {
         Value::Array(chunks) => join_chunks(chunks)?,
         response => response,
     };
     if is_error(&response) {
         return Err(AttemptError::Reported(response));
     }
+    let calls = read_function_calls(&mut response);
     let candidate = response.pointer("/candidates/0");
     let mut answer = NeutralAnswer {
         id: text_member(&response, "responseId").map(str::to_owned),
         model: text_member(&response, "modelVersion").unwrap_or(model).to_owned(),
+        tool_calls: calls,
         usage: response.get("usageMetadata").and_then(read_usage_metadata),
         ..NeutralAnswer::default()
     };
@@ -75,19 +77,33 @@ fn block_reason(response: &Value) -> Option<&str> {
     text_member(response.get("promptFeedback")?, "blockReason")
 }
 
+/// The calls of the answer. Arguments that are there as text become an object again.
+fn read_function_calls(response: &mut Value) -> Vec<ToolCall> {
+    let parts = response.pointer_mut("/candidates/0/content/parts").and_then(Value::as_array_mut);
+    let calls = parts.into_iter().flatten().filter_map(|part| part.get_mut("functionCall"));
+    let calls = calls.map(|call| {
+        let arguments = match call.get("args") {
+            Some(Value::String(text)) => text.clone(),
+            Some(object @ Value::Object(_)) => object.to_string(),
+            _ => "{}".to_owned(),
+        };
+        if let (Some(args @ Value::String(_)), Ok(object)) =
+            (call.get_mut("args"), serde_json::from_str(&arguments))
+        {
+            *args = object;
+        }
+        let name = neutral_tool_name(text_member(call, "name").unwrap_or_default());
+        ToolCall::new(text_member(call, "id").unwrap_or_default(), name, arguments)
+    });
+    calls.collect()
+}
+
 fn read_parts(parts: &[Value], answer: &mut NeutralAnswer) {
     for part in parts {
         if let Some(text) = text_member(part, "text") {
             let is_thought = part.get("thought") == Some(&Value::Bool(true));
             let target = if is_thought { &mut answer.reasoning } else { &mut answer.content };
             target.get_or_insert_default().push_str(text);
-        }
-        if let Some(call) = part.get("functionCall") {
-            let name = neutral_tool_name(text_member(call, "name").unwrap_or_default());
-            let arguments = call.get("args").filter(|args| args.is_object());
-            let arguments = arguments.map_or_else(|| "{}".to_owned(), Value::to_string);
-            let id = text_member(call, "id").unwrap_or_default();
-            answer.tool_calls.push(ToolCall::new(id, name, arguments));
         }
     }
     for text in [&mut answer.content, &mut answer.reasoning] {

@@ -33,13 +33,22 @@ pub fn advise_on_rejection(status: u16, body: &str, settings: &CodecSettings) ->
             "other keys of `llm` go into the request as they are: settings such as `topP` belong in `generationConfig: {...}`"
                 .to_owned(),
         ),
-        404 => Some(format!(
-            "check `llm.base_url` ({}) and the model name ({}); names that end in `-latest`, and most previews, exist with `api_version: v1beta` only",
-            settings.base_url, settings.model
-        )),
+        404 => Some(missing_model_hint(settings)),
         _ => None,
     };
     RejectionAdvice { retry, hint }
+}
+
+fn missing_model_hint(settings: &CodecSettings) -> String {
+    let CodecSettings { base_url, model, .. } = settings;
+    let hint = format!("check `llm.base_url` ({base_url}) and the model name ({model})");
+    if settings.api_version.as_deref() == Some("v1") {
+        format!(
+            "{hint}; names that end in `-latest`, and most previews, exist with `api_version: v1beta` only"
+        )
+    } else {
+        format!("{hint}: `delta models` lists the names")
+    }
 }
 
 /// Whether the version is the cause: v1 refuses calls of some models that v1beta takes, and knows fewer members.

@@ -3,15 +3,16 @@
 //! Pieces are joined as text, so that the arguments of a call and the schema of a tool keep every digit and the order of
 //! their members.
 
+use super::super::super::exact_arguments::has_inexact_number;
 use super::super::super::wire_form::{GEMINI_LENGTH_KEYS, WireForm};
 use super::super::{
     EncodeOptions, NativeParts, NeutralBody, NeutralCall, NeutralContent, NeutralMessage,
-    NeutralPart, NeutralRequest, NeutralTool,
+    NeutralPart, NeutralRequest, NeutralTool, PatchedObject,
 };
 use super::{neutral_tool_name, wire_tool_name};
 use delta_base::hex::sha256_hex;
 use delta_base::json::to_json;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
 /// The signature that stands for none: the documented one for calls that the model did not make itself.
@@ -306,13 +307,34 @@ impl SignedParts {
             && wire_calls.len() == calls.len()
             && wire_calls.iter().zip(calls).all(|(wire, call)| is_unchanged_call(wire, call));
         is_unchanged.then(|| Self {
-            parts: parts.iter().map(to_json).collect(),
+            parts: signed_part_texts(parts, calls),
             ids: wire_calls
                 .iter()
                 .map(|call| call.get("id").and_then(Value::as_str).map(str::to_owned))
                 .collect(),
         })
     }
+}
+
+/// The JSON of each part, with the arguments of its call as the model wrote them where a number in them would change.
+fn signed_part_texts(parts: &[Value], calls: &[NeutralCall]) -> Vec<String> {
+    let mut calls = calls.iter();
+    let texts = parts.iter().map(|part| match part.get("functionCall") {
+        Some(wire_call) => call_part_text(part, wire_call, calls.next()),
+        None => to_json(part),
+    });
+    texts.collect()
+}
+
+fn call_part_text(part: &Value, wire_call: &Value, call: Option<&NeutralCall>) -> String {
+    let arguments = call.map(NeutralCall::arguments_object);
+    let inexact = arguments.filter(|arguments| has_inexact_number(arguments.get()));
+    if inexact.is_none() {
+        return to_json(part);
+    }
+    let call = PatchedObject { object: wire_call, name: "args", value: inexact };
+    let call = to_raw_value(&call).ok();
+    to_json(&PatchedObject { object: part, name: "functionCall", value: call.as_deref() })
 }
 
 fn is_unchanged_call(wire: &Value, call: &NeutralCall) -> bool {

@@ -9,7 +9,7 @@ const FOREIGN: &str = "skip_thought_signature_validator";
 
 fn settings(base_url: &str, model: &str, stream: bool) -> CodecSettings {
     let (base_url, model) = (base_url.to_owned(), model.to_owned());
-    CodecSettings { model, base_url, stream, api_version: Some("v1".to_owned()) }
+    CodecSettings { model, base_url, stream, api_version: Some("v1beta".to_owned()) }
 }
 
 fn codec() -> GeminiCodec {
@@ -64,12 +64,17 @@ fn c_23_1_the_url_is_made_of_address_version_model_and_method() {
         assert_eq!(request_url(&settings(base_url, model, stream)), expected);
     };
     let studio = "https://generativelanguage.googleapis.com";
-    let streamed = format!("{studio}/v1/models/m-1.5:streamGenerateContent?alt=sse");
+    let streamed = format!("{studio}/v1beta/models/m-1.5:streamGenerateContent?alt=sse");
     check(studio, "m-1.5", true, &streamed);
-    check(studio, "m", false, &format!("{studio}/v1/models/m:generateContent"));
-    check("http://h/", "tunedModels/a b", false, "http://h/v1/tunedModels/a%20b:generateContent");
-    check("http://h/v1beta/", "m", false, "http://h/v1beta/models/m:generateContent");
-    let with_key = "http://h/p/v1/models/m%3F:streamGenerateContent?k=1&alt=sse";
+    check(studio, "m", false, &format!("{studio}/v1beta/models/m:generateContent"));
+    check(
+        "http://h/",
+        "tunedModels/a b",
+        false,
+        "http://h/v1beta/tunedModels/a%20b:generateContent",
+    );
+    check("http://h/v1/", "m", false, "http://h/v1/models/m:generateContent");
+    let with_key = "http://h/p/v1beta/models/m%3F:streamGenerateContent?k=1&alt=sse";
     check("http://h/p?k=1#x", "m?", true, with_key);
     let vertex =
         "https://l-aiplatform.googleapis.com/v1/projects/p/locations/l/publishers/google/models";
@@ -544,20 +549,30 @@ fn c_7_3_the_delay_is_in_the_body_and_a_quota_of_the_day_is_final() {
 #[test]
 fn c_7_3_hints_say_what_to_write_instead() {
     let hint = |status: u16, error: Value| advice(status, &json!({"error": error})).hint.unwrap();
-    assert!(hint(404, json!({"message": "not found"})).contains("api_version: v1beta"));
+    assert!(hint(404, json!({"message": "not found"})).ends_with("`delta models` lists the names"));
     let key = json!({"message": "API key not valid.", "details": [{"reason": "API_KEY_INVALID"}]});
     assert!(hint(400, key).contains("GEMINI_API_KEY"));
     let unknown = json!({"message": "Invalid JSON payload received. Unknown name \"top_p\": Cannot find field."});
     assert!(hint(400, unknown).contains("generationConfig"));
+}
+
+#[test]
+fn c_7_3_what_only_the_other_version_takes_is_said() {
+    let stable = CodecSettings {
+        api_version: Some("v1".to_owned()),
+        ..settings("https://generativelanguage.googleapis.com", "m", false)
+    };
+    let hint = |status: u16, message: &str| {
+        let body = json!({"error": {"message": message}}).to_string();
+        rejection::advise_on_rejection(status, &body, &stable).hint.unwrap()
+    };
+    assert!(hint(404, "not found").contains("api_version: v1beta"));
     for message in [
         "Invalid JSON payload received. Unknown name \"systemInstruction\": Cannot find field.",
         "Invalid JSON payload received. Unknown name \"tools\": Cannot find field.",
         "Function calling is not enabled for this model on this API version",
     ] {
-        assert!(
-            hint(400, json!({"message": message})).contains("`api_version: v1beta`"),
-            "{message}"
-        );
+        assert!(hint(400, message).contains("`api_version: v1beta`"), "{message}");
     }
 }
 

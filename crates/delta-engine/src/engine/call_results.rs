@@ -1,0 +1,293 @@
+//! The results of calls that run at the same time: recorded in call order, each as soon as all before it are.
+
+use super::call_sandbox::SandboxOutcome;
+use super::execute::{ApprovedCall, StartingCall, record_unstarted_request, unstarted_request};
+use super::hooks::HookInput;
+use super::{Engine, EngineError, duration_millis};
+use delta_agent::hook::HookPoint;
+use delta_agent::tool::observation::{Observation, render_observation};
+use delta_base::durable::NewPrivateFile;
+use delta_base::time::Timestamp;
+use delta_process::{ProcessEnd, ProcessResult};
+use delta_run::event::{ActionRequest, ActionResult, CallSandbox, Payload};
+use delta_run::record::{self, ProcessOutcome, RecordedStream, ToolExecutionRecord};
+use delta_run::run::Run;
+use delta_run::state::PendingCall;
+use delta_run::workspace;
+use serde_json::Value as Json;
+use std::collections::VecDeque;
+
+/// A call whose result is not recorded yet.
+enum UnrecordedCall {
+    Refused(PendingCall, String),
+    Started {
+        /// The index of its command.
+        index: usize,
+        record: NewPrivateFile,
+        /// `None` while it runs.
+        result: Option<Box<ProcessResult>>,
+    },
+}
+
+/// Records the results of calls that run at the same time.
+pub(super) struct ResultRecorder<'e, 'a> {
+    engine: &'e Engine<'a>,
+    /// In call order.
+    unrecorded: VecDeque<UnrecordedCall>,
+    /// The first error.
+    error: Option<EngineError>,
+    /// The commands that could not be started, and the reasons.
+    not_started: Vec<(usize, String)>,
+}
+
+impl<'e, 'a> ResultRecorder<'e, 'a> {
+    pub(super) fn new(engine: &'e Engine<'a>, calls: usize) -> Self {
+        let unrecorded = VecDeque::with_capacity(calls);
+        Self { engine, unrecorded, error: None, not_started: Vec::new() }
+    }
+
+    pub(super) fn add_refused(&mut self, call: PendingCall, reason: String) {
+        self.unrecorded.push_back(UnrecordedCall::Refused(call, reason));
+    }
+
+    pub(super) fn add_started(&mut self, index: usize, record: NewPrivateFile) {
+        self.unrecorded.push_back(UnrecordedCall::Started { index, record, result: None });
+    }
+
+    pub(super) fn record_requests(&self, run: &mut Run, starting: &[StartingCall<'_>]) {
+        for call in &self.unrecorded {
+            let index = match call {
+                UnrecordedCall::Refused(call, _) => {
+                    record_unstarted_request(run, call);
+                    continue;
+                }
+                UnrecordedCall::Started { index, .. } => *index,
+            };
+            let StartingCall { approved, execution, .. } = &starting[index];
+            run.record(Payload::ActionRequest(Box::new(ActionRequest {
+                argv: Some(approved.invocation.argv.clone()),
+                execution: Some(execution.clone()),
+                approval: approved.approval.clone(),
+                sandbox: self.engine.sandbox_name(approved.tool),
+                ..unstarted_request(&approved.call)
+            })));
+        }
+    }
+
+    /// A command has ended.
+    pub(super) fn add_result(&mut self, command: usize, result: Box<ProcessResult>) {
+        for call in &mut self.unrecorded {
+            match call {
+                UnrecordedCall::Started { index, result: slot, .. } if *index == command => {
+                    *slot = Some(result);
+                    return;
+                }
+                UnrecordedCall::Refused(..) | UnrecordedCall::Started { .. } => {}
+            }
+        }
+    }
+
+    /// Records what is next in order while other commands run, so that it is known if the engine dies. A hook would hold
+    /// up the other commands, so with one every result waits until all have ended.
+    pub(super) fn record_early(&mut self, run: &mut Run, starting: &[StartingCall<'_>]) {
+        if self.engine.agent.hooks.get(HookPoint::PostToolExecution).is_some() {
+            return;
+        }
+        let count = self.unrecorded.len();
+        self.record_next(run, starting);
+        let has_more = !self.unrecorded.is_empty() && self.unrecorded.len() < count;
+        if has_more && let Err(error) = run.commit() {
+            self.give_up(error.into());
+        }
+    }
+
+    /// Records the rest when all commands have ended.
+    pub(super) fn finish(
+        mut self,
+        run: &mut Run,
+        starting: &[StartingCall<'_>],
+    ) -> Result<(), EngineError> {
+        self.record_next(run, starting);
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        for (index, reason) in self.not_started {
+            self.engine.report_tool_not_started(run, &starting[index].approved.call, &reason)?;
+        }
+        Ok(())
+    }
+
+    /// Records the results up to the first call that is running.
+    fn record_next(&mut self, run: &mut Run, starting: &[StartingCall<'_>]) {
+        while let Some(call) = self.unrecorded.pop_front() {
+            match call {
+                UnrecordedCall::Refused(call, reason) => record_refusal(run, &call, reason),
+                UnrecordedCall::Started { index, record, result: Some(result) } => {
+                    if let ProcessEnd::NotStarted { reason, .. } = &result.end {
+                        self.not_started.push((index, reason.clone()));
+                    }
+                    match self.engine.record_result(run, &starting[index], record, &result) {
+                        Ok(()) => {}
+                        // What cannot be written now stays unknown.
+                        Err(error @ (EngineError::File(_) | EngineError::Snapshot(_))) => {
+                            self.give_up(error);
+                        }
+                        // The call has its result.
+                        Err(error) => drop(self.error.get_or_insert(error)),
+                    }
+                }
+                running @ UnrecordedCall::Started { .. } => {
+                    self.unrecorded.push_front(running);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Records nothing more.
+    fn give_up(&mut self, error: EngineError) {
+        self.error.get_or_insert(error);
+        self.unrecorded.clear();
+    }
+}
+
+impl Engine<'_> {
+    /// Records the result of a command that has ended. Only an error of a file or
+    /// a snapshot means that it is not recorded.
+    fn record_result(
+        &self,
+        run: &mut Run,
+        starting: &StartingCall<'_>,
+        record: NewPrivateFile,
+        finished: &ProcessResult,
+    ) -> Result<(), EngineError> {
+        let StartingCall { approved, started_at, stem, execution, launch, .. } = starting;
+        let ApprovedCall { call, tool, invocation, .. } = approved;
+        let SandboxOutcome { result: sandbox, execution: sandbox_execution } =
+            self.sandbox_outcome(run, tool, &invocation.argv, launch, finished);
+        let hint = sandbox_execution.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
+        let dir = self.displayed_records(run);
+        let observation = render_observation(
+            finished,
+            tool.output,
+            tool.timeout_ms,
+            &dir,
+            &format!("{stem}.json"),
+            hint,
+        );
+        run.records.write_execution(
+            record,
+            &ToolExecutionRecord {
+                run_id: run.id.as_str().into(),
+                iteration: call.iteration,
+                tool: (&tool.name).into(),
+                call_id: (&call.id).into(),
+                argv: (&invocation.argv).into(),
+                cwd: (&launch.cwd).into(),
+                stdin: (&invocation.stdin).into(),
+                outcome: process_outcome(*started_at, finished, observation.exit_code),
+                sandbox: sandbox_execution,
+            },
+        )?;
+        let (observation, hook_result) = self.filter_observation(run, call, observation);
+        if let Some(image) = &observation.image {
+            image.store(&run.dir)?;
+        }
+        let outcome = CallOutcome {
+            duration_ms: duration_millis(finished.duration),
+            execution: Some(execution.clone()),
+            sandbox,
+            result: tool.run_result(&finished.end, &observation),
+        };
+        let result = action_result(call, observation, outcome);
+        self.record_call_result(run, starting, result)?;
+        hook_result
+    }
+
+    /// The directory of the records of calls, as observations name it.
+    fn displayed_records(&self, run: &Run) -> String {
+        let dir = workspace::displayed_run_dir(&run.dir, &self.environment.vars().cwd);
+        format!("{dir}/io/tool_executions")
+    }
+
+    /// Reports a tool that could not be started to on_error.
+    fn report_tool_not_started(
+        &self,
+        run: &mut Run,
+        call: &PendingCall,
+        reason: &str,
+    ) -> Result<(), EngineError> {
+        let message = format!("the tool {} could not be started: {reason}", call.tool);
+        let input = HookInput::for_error("tool_not_started", &message)
+            .with_entry("call_id", &call.id)
+            .with_entry("tool", &call.tool);
+        self.run_notification_hook(run, HookPoint::OnError, call.iteration, || input, &self.cancel)
+    }
+}
+
+/// Answers a call that was requested and starts nothing.
+pub(super) fn record_refusal(run: &mut Run, call: &PendingCall, reason: String) {
+    let observation = Observation { text: reason, ..Observation::default() };
+    record_observation(run, call, observation, CallOutcome::default());
+}
+
+/// What a call has besides its observation.
+#[derive(Default)]
+pub(super) struct CallOutcome {
+    pub(super) duration_ms: u64,
+    pub(super) execution: Option<String>,
+    pub(super) sandbox: Option<Box<CallSandbox>>,
+    /// The result of the run, if the call ends it.
+    pub(super) result: Option<Json>,
+}
+
+pub(super) fn record_observation(
+    run: &mut Run,
+    call: &PendingCall,
+    observation: Observation,
+    outcome: CallOutcome,
+) {
+    let result = action_result(call, observation, outcome);
+    run.record(Payload::ActionResult(Box::new(result)));
+}
+
+fn action_result(
+    call: &PendingCall,
+    observation: Observation,
+    outcome: CallOutcome,
+) -> ActionResult {
+    let CallOutcome { duration_ms, execution, sandbox, result } = outcome;
+    ActionResult {
+        iteration: call.iteration,
+        call_id: call.id.clone(),
+        tool_name: call.tool.clone(),
+        images: observation.images().to_vec(),
+        observation_content: observation.text,
+        exit_code: observation.exit_code,
+        duration_ms,
+        execution,
+        truncated: observation.truncated,
+        ended_background: observation.left.ended,
+        left_running: observation.left.running,
+        sandbox,
+        result,
+    }
+}
+
+/// What the record of a process says about its run.
+fn process_outcome(
+    started_at: Timestamp,
+    finished: &ProcessResult,
+    exit_code: Option<i32>,
+) -> ProcessOutcome {
+    ProcessOutcome {
+        started_at: Some(started_at),
+        duration_ms: duration_millis(finished.duration),
+        exit_code,
+        ended: record::describe_process_end(&finished.end),
+        stdout: Some(RecordedStream::from_capture(&finished.stdout)),
+        stderr: Some(RecordedStream::from_capture(&finished.stderr)),
+        ended_background: finished.left.ended.clone(),
+        left_running: finished.left.running.clone(),
+    }
+}

@@ -1,0 +1,220 @@
+//! A call that became a task of the server, which the caller polls. Its record survives this process: who finds it asks
+//! for the task and does not call.
+
+use crate::failure::McpFailure;
+use delta_base::durable;
+use delta_base::hex::sha256_hex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json, json};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The variable with the id of the call in its run, for the command of a tool of a server and for nothing else: a script
+/// may call several tools.
+pub const CALL_ID_VARIABLE: &str = "DELTA_MCP_CALL_ID";
+/// The directory of the records, in the directory of the holders.
+const TASK_DIR: &str = "tasks";
+/// The pause between two polls where the server names none.
+const DEFAULT_POLL_INTERVAL_MS: u64 = 1000;
+/// The shortest and the longest pause that a server can ask for.
+const MIN_POLL_INTERVAL_MS: u64 = 10;
+const MAX_POLL_INTERVAL_MS: u64 = 60_000;
+/// The longest id of a call that is the name of a file as it is.
+const MAX_NAME_BYTES: usize = 80;
+
+/// The record of the call `call_id` in `dir`, the directory of the holders of a run.
+pub fn task_record_path(dir: &Path, call_id: &str) -> PathBuf {
+    let is_name = (1..=MAX_NAME_BYTES).contains(&call_id.len())
+        && call_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    let stem = if is_name { call_id.to_owned() } else { format!("id.{}", sha256_hex(call_id)) };
+    dir.join(TASK_DIR).join(format!("{stem}.json"))
+}
+
+/// A task of a server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ServerTask {
+    server: String,
+    tool: String,
+    pub(crate) task_id: String,
+    poll_interval_ms: u64,
+}
+
+impl ServerTask {
+    /// The task that a result of the type `task` begins.
+    pub(crate) fn from_result(server: &str, tool: &str, result: &Json) -> Option<Self> {
+        let task_id = result.get("taskId")?.as_str()?.to_owned();
+        let interval = result.get("pollIntervalMs").and_then(Json::as_u64);
+        Some(Self {
+            server: server.to_owned(),
+            tool: tool.to_owned(),
+            task_id,
+            poll_interval_ms: interval.unwrap_or(DEFAULT_POLL_INTERVAL_MS),
+        })
+    }
+
+    pub(crate) fn poll_interval(&self) -> Duration {
+        let interval = self.poll_interval_ms.clamp(MIN_POLL_INTERVAL_MS, MAX_POLL_INTERVAL_MS);
+        Duration::from_millis(interval)
+    }
+
+    /// The task in a record of a call of `tool` of `server`; `None` without a record.
+    ///
+    /// # Errors
+    /// The record is of another call or cannot be read, so nothing is known of the call.
+    pub(crate) fn read(path: &Path, server: &str, tool: &str) -> Result<Option<Self>, McpFailure> {
+        let text = match durable::read_regular_text(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unusable_record(path, &error.to_string())),
+        };
+        let task: Self = serde_json::from_str(&text)
+            .map_err(|error| unusable_record(path, &error.to_string()))?;
+        if (task.server.as_str(), task.tool.as_str()) != (server, tool) {
+            return Err(unusable_record(path, "it is of another tool"));
+        }
+        Ok(Some(task))
+    }
+
+    /// Writes the record, which is durable afterwards.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), McpFailure> {
+        let not_written = |reason: String| {
+            McpFailure::Unreachable(format!(
+                "could not write {}: {reason}\nthe call was sent, and its outcome is unknown",
+                path.display()
+            ))
+        };
+        let text = serde_json::to_string(self).map_err(|error| not_written(error.to_string()))?;
+        let dir = path.parent().unwrap_or(Path::new("."));
+        let written = if durable::is_dir_no_follow(dir) {
+            Ok(())
+        } else {
+            durable::create_private_dir_synced(dir)
+        };
+        written
+            .and_then(|()| durable::replace_private_synced(path, text.as_bytes()))
+            .map_err(|error| not_written(error.to_string()))
+    }
+}
+
+fn unusable_record(path: &Path, reason: &str) -> McpFailure {
+    McpFailure::Unreachable(format!(
+        "could not use {}: {reason}\nthe call was sent, and its outcome is unknown",
+        path.display()
+    ))
+}
+
+/// What the caller does after a poll.
+#[derive(Debug, PartialEq)]
+pub(crate) enum TaskStep {
+    /// The task is under way.
+    Wait,
+    /// The outcome of the call.
+    End(Result<Json, McpFailure>),
+    /// The task waits for these answers.
+    Answer(Map<String, Json>),
+}
+
+/// Reads an answer to `tasks/get`. `inputs` are answers to what the server asks for, of which `answered` were sent.
+pub(crate) fn read_task_state(
+    state: &Json,
+    inputs: Option<&Map<String, Json>>,
+    answered: &Map<String, Json>,
+) -> TaskStep {
+    let status = state.get("status").and_then(Json::as_str).unwrap_or_default();
+    match status {
+        "working" => TaskStep::Wait,
+        "completed" => TaskStep::End(
+            state
+                .get("result")
+                .filter(|result| result.is_object())
+                .cloned()
+                .ok_or_else(|| McpFailure::invalid_answer("expected the `result` of the task")),
+        ),
+        "failed" => {
+            let error = state.get("error").unwrap_or(&Json::Null);
+            let message = error.get("message").or_else(|| state.get("statusMessage"));
+            TaskStep::End(Err(McpFailure::Protocol {
+                code: error
+                    .get("code")
+                    .and_then(Json::as_i64)
+                    .unwrap_or(crate::json_rpc::INTERNAL_ERROR),
+                message: message.and_then(Json::as_str).unwrap_or("the task failed").to_owned(),
+            }))
+        }
+        "cancelled" => {
+            TaskStep::End(Err(McpFailure::invalid_answer("the server has cancelled the task")))
+        }
+        "input_required" => next_answers(state, inputs, answered),
+        other => TaskStep::End(Err(McpFailure::invalid_answer(format!(
+            "the task has the unknown status `{other}`"
+        )))),
+    }
+}
+
+fn next_answers(
+    state: &Json,
+    inputs: Option<&Map<String, Json>>,
+    answered: &Map<String, Json>,
+) -> TaskStep {
+    let requests = state.get("inputRequests").and_then(Json::as_object);
+    let mut answers = Map::new();
+    for key in requests.into_iter().flatten().map(|(key, _)| key) {
+        // The server may not have taken an answer yet.
+        if answered.contains_key(key) {
+            continue;
+        }
+        match inputs.and_then(|inputs| inputs.get(key)) {
+            Some(answer) => answers.insert(key.clone(), answer.clone()),
+            None => {
+                let requests = state.get("inputRequests").cloned().unwrap_or_else(|| json!({}));
+                return TaskStep::End(Err(McpFailure::NeedsInput(requests)));
+            }
+        };
+    }
+    if answers.is_empty() { TaskStep::Wait } else { TaskStep::Answer(answers) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_has_a_record_of_its_own() {
+        let name = |id: &str| {
+            let path = task_record_path(Path::new("d"), id);
+            assert_eq!(path.parent(), Some(Path::new("d/tasks")), "{id}");
+            path.file_name().unwrap().to_str().unwrap().to_owned()
+        };
+        assert_eq!(name("call_1-a"), "call_1-a.json");
+        let long = "x".repeat(81);
+        let names = ["", "a", "a/b", "../a", "a.b", ".", "..", "é", long.as_str()].map(name);
+        let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len());
+    }
+
+    #[test]
+    fn the_state_of_a_task_says_what_is_next() {
+        let step = |state: Json, inputs: Json, answered: Json| {
+            let answered = answered.as_object().cloned().unwrap_or_default();
+            read_task_state(&state, inputs.as_object(), &answered)
+        };
+        let plain = |state: Json| step(state, Json::Null, Json::Null);
+        assert_eq!(plain(json!({"status": "working"})), TaskStep::Wait);
+        let done = json!({"status": "completed", "result": {"content": []}});
+        assert_eq!(plain(done), TaskStep::End(Ok(json!({"content": []}))));
+        for invalid in [json!({}), json!({"status": "completed"}), json!({"status": "new"})] {
+            assert!(matches!(plain(invalid), TaskStep::End(Err(McpFailure::Protocol { .. }))));
+        }
+        let asks = json!({"status": "input_required", "inputRequests": {"a": {}, "b": {}}});
+        assert!(matches!(plain(asks.clone()), TaskStep::End(Err(McpFailure::NeedsInput(_)))));
+        let inputs = json!({"a": 1, "b": 2, "c": 3});
+        let answers = |json: Json| TaskStep::Answer(json.as_object().cloned().unwrap_or_default());
+        assert_eq!(
+            step(asks.clone(), inputs.clone(), Json::Null),
+            answers(json!({"a": 1, "b": 2}))
+        );
+        assert_eq!(step(asks.clone(), inputs.clone(), json!({"a": 1})), answers(json!({"b": 2})));
+        assert_eq!(step(asks, inputs, json!({"a": 1, "b": 2})), TaskStep::Wait);
+    }
+}

@@ -1,0 +1,56 @@
+//! The prompt of an editor: texts, files and images.
+
+use delta_mcp::json_rpc::{INVALID_PARAMS, RpcError};
+use delta_run::image_file::NewImage;
+use serde_json::Value as Json;
+
+/// A prompt as a run takes it.
+pub struct EditorPrompt {
+    /// Its texts, and the files that it contains or names.
+    pub text: String,
+    pub images: Vec<Vec<u8>>,
+}
+
+/// Reads the blocks of a prompt.
+///
+/// # Errors
+/// A block is not one that delta takes, or there is no text.
+pub fn read_prompt(blocks: &Json) -> Result<EditorPrompt, RpcError> {
+    let blocks = blocks.as_array().ok_or_else(|| invalid_prompt("expected a list as `prompt`"))?;
+    let mut texts = Vec::new();
+    let mut images = Vec::new();
+    for block in blocks {
+        let field = |name: &str| block[name].as_str().unwrap_or_default();
+        match field("type") {
+            "text" => texts.push(field("text").to_owned()),
+            "resource_link" => texts.push(format!("{}: {}", field("name"), field("uri"))),
+            "resource" => {
+                let resource = &block["resource"];
+                let text = resource["text"].as_str();
+                let text = text.ok_or_else(|| invalid_prompt("expected a resource with a text"))?;
+                texts.push(format!("{}:\n{text}", resource["uri"].as_str().unwrap_or_default()));
+            }
+            "image" => images.push(decode_image(field("data"))?),
+            other => {
+                let message =
+                    format!("expected text, resources and images in a prompt, found `{other}`");
+                return Err(invalid_prompt(message));
+            }
+        }
+    }
+    let text = texts.join("\n\n");
+    if text.trim().is_empty() {
+        return Err(invalid_prompt("expected a text in the prompt"));
+    }
+    Ok(EditorPrompt { text, images })
+}
+
+/// The content of an image, which is checked before a process starts.
+fn decode_image(data: &str) -> Result<Vec<u8>, RpcError> {
+    NewImage::decode_base64(data)
+        .map_err(|reason| invalid_prompt(format!("could not attach the image: {reason}")))
+}
+
+fn invalid_prompt(message: impl Into<String>) -> RpcError {
+    RpcError::new(INVALID_PARAMS, message)
+}

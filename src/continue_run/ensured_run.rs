@@ -1,0 +1,167 @@
+//! `delta run --ensure` of a run that exists: its stored result, or what is left of its work.
+
+use super::{
+    ClaimedRun, check_is_own, fold_with_seals, quote_workspace_of, store_images,
+    unreadable_journal_failure,
+};
+use crate::attached_images::attach_images;
+use crate::failure::CommandFailure;
+use crate::price_source;
+use crate::run::NewMessage;
+use crate::run_options::RunOptions;
+use crate::run_preparation::PreparedAgent;
+use clap::ValueEnum;
+use delta_agent::agent::Agent;
+use delta_base::id::RunId;
+use delta_base::signal::CancelToken;
+use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_engine::run_result::RunResult;
+use delta_program::stdio;
+use delta_run::event::{EngineStart, LLM_ERROR, RunStatus};
+use delta_run::journal::{JournalError, JournalFold};
+use delta_run::ownership::Ownership;
+use delta_run::state::HumanRequest;
+use delta_run::workspace::Workspace;
+use std::path::Path;
+
+/// An error that is none of the agent's, so that the same step can succeed later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RetriedError {
+    /// The call of the LLM failed
+    Llm,
+    /// A file could not be written
+    Io,
+    /// A source of context.yaml failed
+    Context,
+}
+
+impl RetriedError {
+    /// The type in the journal.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Llm => LLM_ERROR,
+            Self::Io => "io",
+            Self::Context => "context",
+        }
+    }
+}
+
+/// What `--ensure` makes sure of.
+pub struct EnsuredTask<'a> {
+    pub message: &'a NewMessage,
+    /// The errors after which it is tried again.
+    pub retry: &'a [RetriedError],
+}
+
+/// The result of an existing run, for `run --ensure`: waits for the process that works on the run, and continues the run if
+/// that needs no message. `None` if the run never began.
+pub fn ensure_run(
+    id: &RunId,
+    task: &EnsuredTask<'_>,
+    workspace: &Workspace,
+    agent: &mut PreparedAgent,
+    options: &RunOptions,
+    cancel: &CancelToken,
+) -> Result<Option<RunResult>, CommandFailure> {
+    let Some(dir) = workspace.find_run(id)? else { return Ok(None) };
+    let Some(ownership) = Ownership::wait_and_claim(id, &dir, cancel)? else {
+        let message = format!("interrupted while waiting for the process that works on run {id}");
+        return Err(CommandFailure::interrupted(message));
+    };
+    let folded = match fold_with_seals(id, &dir) {
+        Err(JournalError::NoEvents(_)) => return Ok(None),
+        folded => folded.map_err(|error| unreadable_journal_failure(id, error))?,
+    };
+    check_is_own(id, &dir, &folded)
+        .map_err(|failure| failure.with_hint(Some(ensure_hint(id, &dir))))?;
+    let EnsuredTask { message: task, retry } = task;
+    let claimed = ClaimedRun::new(id, dir, ownership, folded, None)?;
+    if let Some(pricing) = price_source::recorded_file_prices(&claimed.start)? {
+        price_source::use_recorded_prices(&mut agent.agent, &claimed.start, pricing);
+    }
+    let recorded_task = claimed.state().conversation.task();
+    if !recorded_task.is_empty() && recorded_task != agent.secrets.redact(&task.text) {
+        let summary = truncate_to_line(&strip_terminal_controls(recorded_task), 60);
+        options.print_notes(&[format!(
+            "Note: run {id} already has another task, which it keeps: {summary}"
+        )]);
+    }
+    print_other_agent_note(&claimed.start, id, &agent.agent, options);
+    let message = recorded_task.is_empty().then(|| task.text.clone());
+    let images = if message.is_some() { &*task.images } else { &[] };
+    // A schedule tries again only what its caller allows.
+    let is_retried = retry.iter().any(|error| claimed.state().failed_with(error.kind()));
+    let stays_failed = claimed.state().failed_at_endpoint() && message.is_none() && !is_retried;
+    let next = match message {
+        None if is_retried => Ok(None),
+        message => claimed.interpret_message(message, options, &workspace.root),
+    };
+    match next {
+        Ok(mut payload) if !stays_failed => {
+            attach_images(&mut payload, images)?;
+            store_images(&claimed.dir, images)?;
+            claimed.resume(workspace, agent, options, payload, cancel.clone()).map(Some)
+        }
+        _ => {
+            if matches!(claimed.state().human_request(), Some(HumanRequest::Question(_)))
+                && let Err(refused) = claimed.read_written_answer()
+            {
+                options.print_notes(&[format!("Note: {}", refused.message)]);
+            }
+            let result = claimed.stored_result()?;
+            result.iter().for_each(print_stored_error);
+            Ok(result)
+        }
+    }
+}
+
+/// The result in a journal, which counts only if it is what the engine recorded.
+pub fn sealed_result(
+    id: &RunId,
+    dir: &Path,
+    folded: &JournalFold,
+) -> Result<Option<RunResult>, CommandFailure> {
+    if folded.seals.is_result_sealed {
+        let result = RunResult::from_state(&folded.state);
+        return Ok(result.map(|result| result.with_tree(dir, &folded.state)));
+    }
+    let message = format!(
+        "run {id} has a result that is not taken: its journal was changed after delta sealed it"
+    );
+    Err(CommandFailure::config(message, ensure_hint(id, dir)))
+}
+
+/// Prints a note if `agent`, the one of this command, is not the one of the run's last process.
+fn print_other_agent_note(start: &EngineStart, id: &RunId, agent: &Agent, options: &RunOptions) {
+    let home = Path::new(&start.agent_home);
+    let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+    if home == agent.home || start.agent_name == agent.name && !home.is_dir() {
+        return;
+    }
+    let name = strip_terminal_controls(&start.agent_name);
+    let home = strip_terminal_controls(&start.agent_home);
+    options.print_notes(&[format!(
+        "Note: run {id} is a run of another agent, {name} in {home}: a stored result is from that agent"
+    )]);
+}
+
+/// Prints the error of a run that FAILED earlier, whatever the verbosity: the run itself printed it in another process.
+fn print_stored_error(result: &RunResult) {
+    let Some(error) = result.error.as_ref().filter(|_| result.status == RunStatus::Failed) else {
+        return;
+    };
+    let id = result.run_id.as_deref().unwrap_or_default();
+    stdio::print_error_line(&format!("error: run {id} FAILED earlier: {}", error.message));
+    if let Some(details) = &error.details {
+        stdio::print_error_line(&format!("help: {details}"));
+    }
+}
+
+/// What to do about a run whose result `--ensure` does not take.
+fn ensure_hint(id: &RunId, dir: &Path) -> String {
+    let workspace = quote_workspace_of(dir);
+    format!(
+        "choose another `--run-id`; or see what the run is with `delta show {id} -w {workspace}`,\n\
+         and accept it as it is with `delta trust {id} -w {workspace}`"
+    )
+}

@@ -1,0 +1,125 @@
+//! `delta sandbox exec`: a command in a sandbox, outside of a run.
+
+use super::completion_candidates;
+use super::failure::CommandFailure;
+use super::sandbox_options::SandboxOptions;
+use super::{process_environment, run_preparation, sandbox_command, sandbox_preparation};
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+use delta_agent::agent::Agent;
+use delta_agent::child_environment::ChildEnvironment;
+use delta_agent::run_sandbox::{OperatorPolicy, RunSandbox};
+use delta_agent::tool::Tool;
+use delta_base::api_key_names::api_key_variables;
+use delta_base::redact::Secrets;
+use delta_base::suggest;
+use delta_process::{ProcessEnd, run_in_foreground};
+use delta_program::stdio;
+use delta_sandbox::DeclaredProfile;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Run a command in a sandbox, for example a shell to look around
+///
+/// Without --agent and --tool, the sandbox is the one of --sandbox, or `workspace`. With --agent it is the agent's, with
+/// --tool the tool's, both as far as --sandbox allows. The command has the standard streams of delta, the environment that
+/// tools have, and no terminal: Ctrl-C ends it. The exit code is the command's, 128 and the number of the signal that killed
+/// it, or 126 if it was not started.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  delta sandbox exec -- ls -la ~
+  delta sandbox exec --sandbox reader -- sh -c 'echo a > file'
+  delta sandbox exec --agent ./my-agent --tool fetch -w ~/src/project -- bash -i")]
+pub struct SandboxExecArgs {
+    /// Agent directory [default: the current directory with --tool]
+    #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
+    agent: Option<PathBuf>,
+    /// Enter the sandbox of this tool
+    #[arg(long, value_name = "NAME")]
+    tool: Option<String>,
+    /// Workspace, and the directory of the command
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    #[command(flatten)]
+    sandbox: SandboxOptions,
+    /// Program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Runs the command; returns its exit code.
+pub fn exec_command(args: &SandboxExecArgs) -> ExitCode {
+    match run_in_sandbox(args) {
+        Ok(ProcessEnd::Exited(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        Ok(ProcessEnd::Killed(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+        Ok(ProcessEnd::NotStarted { code, reason }) => {
+            stdio::print_error_line(&format!("error: {reason}"));
+            ExitCode::from(u8::try_from(code).unwrap_or(1))
+        }
+        Ok(_) => ExitCode::FAILURE,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run_in_sandbox(args: &SandboxExecArgs) -> Result<ProcessEnd, CommandFailure> {
+    let cancel = run_preparation::install_cancel()?;
+    let default_home = args.tool.is_some().then(|| PathBuf::from("."));
+    let home = args.agent.clone().or(default_home);
+    let agent = home.map(|home| sandbox_command::load_agent_without_llm(&home)).transpose()?;
+    let tool = args.tool.as_deref().zip(agent.as_ref());
+    let tool = tool.map(|(name, agent)| find_tool(agent, name)).transpose()?;
+    let policy = args.sandbox.policy()?;
+    let declared = declared_profile(agent.as_ref(), tool, &policy)?;
+    let agent_home = agent.as_ref().map_or(Path::new(""), |agent| &agent.home);
+    let vars = sandbox_command::workspace_vars(agent_home, &args.work_dir)?;
+    let setup = sandbox_preparation::sandbox_setup(vars.clone(), policy)?;
+    let label = tool.map_or("the command".to_owned(), |tool| format!("the tool `{}`", tool.name));
+    let sandbox = RunSandbox::prepare_one(&label, declared, setup)
+        .map_err(sandbox_preparation::report_failure)?;
+    for warning in sandbox.warnings() {
+        stdio::print_error_line(&format!("Warning: {warning}"));
+    }
+    let inherited = process_environment::variables().clone();
+    let keys = agent.as_ref().map(|agent| agent.llm.key_variables()).unwrap_or_default();
+    let keys = api_key_variables(&inherited, &keys);
+    let env = tool.into_iter().flat_map(|tool| &tool.env);
+    let env = env.map(|(name, value)| (name.as_str(), vars.expand_text(value)));
+    let passed = tool.map_or(&[][..], |tool| &tool.pass_env);
+    let environment =
+        ChildEnvironment::new(inherited, keys, "", None, vars.clone(), Secrets::default())
+            .with_sandbox(Some(Arc::clone(&sandbox)));
+    let launch = environment.launch_in(sandbox.of_tool(&label), 0, passed, env);
+    Ok(run_in_foreground(&args.command, &launch, &cancel))
+}
+
+fn find_tool<'a>(agent: &'a Agent, name: &str) -> Result<&'a Tool, CommandFailure> {
+    agent.tools.iter().find(|tool| tool.name == name).ok_or_else(|| {
+        let names = agent.tools.iter().map(|tool| tool.name.as_str());
+        let message = format!("the agent has no tool `{name}`");
+        CommandFailure::config(message, suggest::did_you_mean(name, names))
+    })
+}
+
+/// The profile that the sandbox has without the operator's; `None` for the operator's alone.
+fn declared_profile(
+    agent: Option<&Agent>,
+    tool: Option<&Tool>,
+    policy: &OperatorPolicy,
+) -> Result<Option<DeclaredProfile>, CommandFailure> {
+    let (declared, label) = match (tool, agent) {
+        (Some(tool), _) => (tool.profile.clone(), format!("the tool `{}`", tool.name)),
+        (None, Some(agent)) => (agent.sandbox.profile.clone(), "the agent".to_owned()),
+        (None, None) if policy.profiles.is_empty() => {
+            return Ok(Some(DeclaredProfile::workspace()));
+        }
+        (None, None) => return Ok(None),
+    };
+    if declared.is_none() && policy.profiles.is_empty() {
+        let message = format!("{label} has no sandbox");
+        let help = "write `sandbox: workspace` in agent.yaml, or pass `--sandbox workspace`";
+        return Err(CommandFailure::config(message, help.to_owned()));
+    }
+    Ok(declared)
+}

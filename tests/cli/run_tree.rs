@@ -1,0 +1,94 @@
+//! What a run with the runs below it amounts to: totals in its result, and its trajectory.
+
+use super::DELTA;
+use serde_json::{Value, json};
+use test_support::sandbox::{Delta, Ran, Sandbox};
+use test_support::server::{Answer, ScriptedServer};
+
+/// An agent whose tool starts the agent `inner`, whose tool starts the agent `leaf`.
+fn sandbox(server: &ScriptedServer) -> Sandbox {
+    let start = |agent: &str| {
+        format!(
+            "  - name: ask\n    exec: \"delta run --agent {agent} -w ${{CWD}} -q --run-id {agent}-${{id}} -m go\"\n    parameters: [{{name: id, required: false, default: x}}]\n"
+        )
+    };
+    let sandbox = Sandbox::asking(DELTA, &server.url(), &start("inner"));
+    for (agent, tools) in [("inner", start("leaf")), ("leaf", String::new())] {
+        let tools =
+            if tools.is_empty() { "tools: []\n".to_owned() } else { format!("tools:\n{tools}") };
+        let llm = format!("llm:\n  model: test-model\n  base_url: {}\n", server.url());
+        sandbox.write(&format!("work/{agent}/agent.yaml"), format!("name: {agent}\n{llm}{tools}"));
+        for file in ["system_prompt.md", "context.yaml"] {
+            let text = sandbox.read(&format!("agent/{file}"));
+            sandbox.write(&format!("work/{agent}/{file}"), text);
+        }
+    }
+    std::fs::create_dir(sandbox.path("bin")).unwrap();
+    std::os::unix::fs::symlink(DELTA, sandbox.path("bin/delta")).unwrap();
+    sandbox
+}
+
+fn with_path(sandbox: &Sandbox, command: Delta) -> Ran {
+    let path = format!("{}:{}", sandbox.path("bin").display(), std::env::var("PATH").unwrap());
+    command.env("PATH", path).output()
+}
+
+#[test]
+fn c_28_7_a_result_has_the_totals_of_the_runs_below() {
+    let server = ScriptedServer::start(vec![
+        Answer::call("ask", json!({})).usage(100, 1),
+        Answer::call("ask", json!({})).usage(200, 2),
+        Answer::text("leaf").usage(400, 4),
+        Answer::text("inner").usage(800, 8),
+        Answer::text("outer").usage(1600, 16),
+    ]);
+    let sandbox = sandbox(&server);
+    let command = sandbox.run_command("go", &["--format", "json"]);
+    let result = with_path(&sandbox, command).expect_code(0).json();
+    assert_eq!(result["result"], "outer");
+    assert_eq!(result["metrics"]["usage"]["input_tokens"], 1700);
+    let tree = json!({
+        "runs": 3,
+        "iterations": 5,
+        "usage": {"total_cost_usd": null, "input_tokens": 3100, "cached_input_tokens": 0, "output_tokens": 31}
+    });
+    assert_eq!(result["metrics"]["tree"], tree);
+    let show = |id: &str| {
+        let shown = sandbox.delta(["show", id, "-w", "work", "--format", "json"]).output();
+        shown.expect_code(0).json()["metrics"]["tree"].clone()
+    };
+    assert_eq!(show("r"), tree);
+    assert_eq!(show("inner-x")["runs"], 2);
+    assert_eq!(show("leaf-x"), Value::Null);
+}
+
+#[test]
+fn c_28_7_a_trajectory_embeds_the_runs_below() {
+    let server = ScriptedServer::start(vec![
+        Answer::calls(vec![("ask", json!({"id": "one"})), ("ask", json!({"id": "two"}))]),
+        Answer::call("ask", json!({})),
+        Answer::text("leaf"),
+        Answer::text("first"),
+        Answer::text("second"),
+        Answer::text("outer"),
+    ]);
+    let sandbox = sandbox(&server);
+    let command = sandbox.run_command("go", &[]);
+    with_path(&sandbox, command).expect_code(0);
+    let exported = sandbox.delta(["export", "r", "-w", "work", "--to", "atif"]).output();
+    let trajectory = exported.expect_code(0).json();
+    let embedded = &trajectory["subagent_trajectories"];
+    let ids = |list: &Value| {
+        let ids = list.as_array().into_iter().flatten().map(|one| one["trajectory_id"].clone());
+        ids.collect::<Vec<Value>>()
+    };
+    assert_eq!(ids(embedded), ["inner-one", "inner-two"]);
+    assert_eq!(ids(&embedded[0]["subagent_trajectories"]), ["leaf-x"]);
+    assert_eq!(embedded[0]["schema_version"], "ATIF-v1.7");
+    let steps = trajectory["steps"].as_array().unwrap();
+    let step = steps.iter().find(|step| !step["observation"].is_null()).unwrap();
+    let results = step["observation"]["results"].as_array().unwrap();
+    let references: Vec<Value> =
+        results.iter().flat_map(|result| ids(&result["subagent_trajectory_ref"])).collect();
+    assert_eq!(references, ["inner-one", "inner-two"]);
+}

@@ -1,0 +1,117 @@
+//! Runs that a tool in a sandbox starts: they register with the runs around them, share their budget, and change no journal
+//! but their own.
+
+use super::DELTA;
+use serde_json::{Value, json};
+use test_support::sandbox::Sandbox;
+
+/// Agents inside each other, each of which starts the next one; the innermost one runs the script. `keys` are of the sandbox
+/// of all of them.
+fn nested_agents(depth: usize, keys: &str, script: &str) -> Sandbox {
+    let sandbox = Sandbox::new(DELTA);
+    let system_prompt = sandbox.read("agent/system_prompt.md");
+    let context = sandbox.read("agent/context.yaml");
+    let mut home = "agent".to_owned();
+    for level in 0..depth {
+        let next = level + 1;
+        let tools = format!(
+            "  - {{name: sh, shell: 'sh -c ${{script}}'}}\n  - name: inner\n    exec: '{DELTA} run --agent ${{AGENT_HOME}}/inner \
+             -w . --run-id r{next} -q --format raw -m go'\n"
+        );
+        let yaml = format!(
+            "name: level{level}\nllm: {{provider: script, model: script.yaml}}\nsandbox: {{{keys}}}\ntools:\n{tools}"
+        );
+        let call = if next == depth {
+            json!({"tool": "sh", "args": {"script": script}})
+        } else {
+            json!({"tool": "inner", "args": {}})
+        };
+        let finish = json!({"tool": "finish", "args": {"result": "${last}"}});
+        let turns = json!({"turns": [{"call": [call]}, {"call": [finish]}]});
+        sandbox.write(&format!("{home}/agent.yaml"), yaml);
+        sandbox.write(&format!("{home}/script.yaml"), turns.to_string());
+        sandbox.write(&format!("{home}/system_prompt.md"), &system_prompt);
+        sandbox.write(&format!("{home}/context.yaml"), &context);
+        home.push_str("/inner");
+    }
+    sandbox
+}
+
+fn run_outermost(sandbox: &Sandbox, more: &[&str]) -> String {
+    let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "r0", "-q", "--format", "raw"];
+    sandbox.delta(run.iter().chain(&["-m", "go"]).chain(more).copied()).output().stdout
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Whether the outermost run had namespaces.
+fn has_namespaces(sandbox: &Sandbox) -> bool {
+    let journal = sandbox.read("work/.delta/r0/journal.jsonl");
+    let has = journal.contains("\"by\":\"namespaces\"");
+    if !has {
+        println!("not tested with namespaces: {journal}");
+    }
+    has
+}
+
+#[test]
+fn c_22_4_runs_four_levels_deep_share_budget_and_parents() {
+    let script = "echo x >> .delta/r0/journal.jsonl; rm -r .delta/r0; mv .delta old; echo made > made; \
+                  echo out > ../outside; cat ~/.ssh/id; echo end";
+    let sandbox = nested_agents(4, "runs: true", script);
+    sandbox.write("home/.ssh/id", "the key");
+    let result =
+        run_outermost(&sandbox, &["--max-tokens", "100000", "--sandbox-without", "sockets"]);
+    if !has_namespaces(&sandbox) {
+        return;
+    }
+    assert!(result.starts_with("end\n") && !result.contains("the key"), "{result}");
+    assert_eq!(sandbox.read("work/made"), "made\n");
+    assert!(!sandbox.path("outside").exists());
+    for level in 0..3 {
+        let children = lines(&sandbox.read(&format!("work/.delta/r{level}/children.jsonl")));
+        assert_eq!(children.len(), 1);
+        assert_eq!(children[0]["run_id"], format!("r{}", level + 1));
+    }
+    let ledger = lines(&sandbox.read("work/.delta/r0/budget.jsonl"));
+    for run in ["r0", "r1", "r2", "r3"] {
+        let reserved =
+            ledger.iter().filter(|entry| entry["type"] == "reserve" && entry["run_id"] == run);
+        assert_eq!(reserved.count(), 2, "{run}: {ledger:?}");
+    }
+    let last = sandbox.read("work/.delta/r3/journal.jsonl");
+    let start: Value = serde_json::from_str(last.lines().next().unwrap()).unwrap();
+    assert_eq!(start["parent"]["run_id"], "r2");
+}
+
+#[test]
+fn c_22_4_an_inner_run_gets_no_more_than_the_tool_that_starts_it() {
+    let script = "echo out > sub/refused || echo kept; echo out > made";
+    let sandbox = nested_agents(2, "runs: true", script);
+    let yaml = sandbox.read("agent/agent.yaml");
+    // The outer tool writes one directory, the inner agent would write the whole workspace.
+    let outer = "sandbox: {runs: true, write: [data]}";
+    sandbox.write("agent/agent.yaml", yaml.replace("sandbox: {runs: true}", outer));
+    std::fs::create_dir_all(sandbox.path("work/data")).unwrap();
+    std::fs::create_dir_all(sandbox.path("work/sub")).unwrap();
+    let result = run_outermost(&sandbox, &["--sandbox-without", "sockets"]);
+    if !has_namespaces(&sandbox) {
+        return;
+    }
+    assert!(result.starts_with("kept\n"), "{result}");
+    assert!(!sandbox.path("work/made").exists() && !sandbox.path("work/sub/refused").exists());
+    assert!(sandbox.path("work/.delta/r1/journal.jsonl").exists());
+}
+
+#[test]
+fn c_22_4_a_tool_without_runs_starts_none() {
+    let sandbox = nested_agents(2, "runs: false", "echo started > started");
+    let result = run_outermost(&sandbox, &["--sandbox-without", "sockets"]);
+    if !has_namespaces(&sandbox) {
+        return;
+    }
+    assert!(result.contains("Read-only file system"), "{result}");
+    assert!(!sandbox.path("work/started").exists() && !sandbox.path("work/.delta/r1").exists());
+}
