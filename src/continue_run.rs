@@ -12,6 +12,7 @@ use super::operator_state;
 use super::price_source;
 use super::process_change;
 use super::run_argument::{LocatedRun, RunArgument};
+use super::run_observer;
 use super::run_options::{self, RunOptions};
 use super::run_preparation::{self, PreparedAgent};
 use super::terminal_prompt::InboxExit;
@@ -333,8 +334,7 @@ impl ClaimedRun {
         let budget = agent.open_budget(&self.id, &self.dir, options, self.folded.spent, &cancel)?;
         // Inner runs write the budget.
         let sandbox = agent.prepare_sandbox(&self.dir, workspace)?;
-        let observer =
-            run_preparation::open_run_observer(options, &self.dir, self.state(), &cancel)?;
+        let observer = run_observer::open_run_observer(options, &self.dir, self.state(), &cancel)?;
         let last_start = self.start.clone();
         workspace::ensure_run_subdirs(&self.dir)?;
         let epoch = self.ownership.epoch();

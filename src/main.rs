@@ -27,6 +27,7 @@ mod completion_candidates;
 mod context;
 mod diff;
 mod discard;
+mod run_observer;
 mod run_options;
 mod run_preparation;
 mod runs_dir;
@@ -86,7 +87,7 @@ mod view;
 #[command(name = "delta", version, propagate_version = false, after_help = top_level_after_help())]
 struct DeltaCli {
     /// Keep the runs of all workspaces below DIR, and nothing in the workspaces
-    #[arg(long, value_name = "DIR", global = true, value_hint = clap::ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", global = true, hide = true, value_hint = clap::ValueHint::DirPath)]
     runs_dir: Option<PathBuf>,
     #[command(subcommand)]
     command: DeltaCommand,
@@ -95,9 +96,13 @@ struct DeltaCli {
 const EXIT_CODES: &str = "\
 Exit codes: 0 COMPLETED, 1 FAILED, 2 usage error, 70 bug in delta, 101 WAITING_FOR_INPUT, 126 configuration error, 130 INTERRUPTED";
 
+/// The description of an option of all commands, which their own lists leave out.
+const RUNS_DIR_HELP: &str = "\
+Every command takes `--runs-dir DIR`: the runs of all workspaces are below DIR, and nothing is written into the workspaces";
+
 /// The end of the help: examples and exit codes.
 fn top_level_after_help() -> String {
-    format!("{EXAMPLES}\n\n{EXIT_CODES}")
+    format!("{EXAMPLES}\n\n{RUNS_DIR_HELP}\n\n{EXIT_CODES}")
 }
 
 const EXAMPLES: &str = "\

@@ -9,6 +9,7 @@ use super::live_view;
 use super::message_input;
 use super::operator_state;
 use super::process_environment;
+use super::run_observer;
 use super::run_options::RunOptions;
 use super::run_preparation::{self, PreparedAgent};
 use super::stage;
@@ -235,8 +236,7 @@ fn start_run(
         ownership
     };
     let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;
-    let observer =
-        run_preparation::open_run_observer(options, &dir, &RunState::default(), &cancel)?;
+    let observer = run_observer::open_run_observer(options, &dir, &RunState::default(), &cancel)?;
     let budget = agent.open_budget(&id, &dir, options, BudgetAmount::default(), &cancel)?;
     let secrets = agent.secrets.clone();
     let sealer = operator_state::new_sealer(&id, options)?;

@@ -3,8 +3,8 @@
 use super::budget;
 use super::failure::CommandFailure;
 use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
+use super::run_observer::{prints_pieces, shows_live_output};
 use super::run_options::{EnvFileOptions, RunOptions};
-use super::served_output::{PiecePrinter, ServedOutput};
 use super::{mcp_server_spec, operator_config, operator_key, operator_state, price_source, skill};
 use super::{process_environment, restore_point, sandbox_preparation};
 use delta_agent::agent::Agent;
@@ -16,7 +16,7 @@ use delta_agent::run_sandbox::{OperatorPolicy, RunSandbox};
 use delta_agent::trust_store::{OperatorTrust, TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
 use delta_author::lint::find_missing_programs;
 use delta_base::api_key_names::{API_KEY_VARIABLES, api_key_variables};
-use delta_base::durable::{FileError, LogFile};
+use delta_base::durable::FileError;
 use delta_base::id::RunId;
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
@@ -24,7 +24,6 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::time;
 use delta_engine::engine::Engine;
-use delta_engine::progress::{ProgressPrinter, Verbosity};
 use delta_engine::result_output::{self, OutputFormat};
 use delta_engine::run_result::{ContinueCommand, RunResult, open_request_hint};
 use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
@@ -35,11 +34,11 @@ use delta_process as process;
 use delta_program::stdio;
 use delta_run::agent_copy;
 use delta_run::bounds::{Nesting, RunBounds};
-use delta_run::event::{AgentCopy, EngineStart, Event, RunStage, RunStatus};
+use delta_run::event::{AgentCopy, EngineStart, RunStage, RunStatus};
 use delta_run::ledger::{Budget, Ledger};
 use delta_run::limits::{BudgetAmount, Limits};
 use delta_run::ownership;
-use delta_run::run::{Run, RunNotice, RunObserver};
+use delta_run::run::{Run, RunNotice};
 use delta_run::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::{self, Workspace};
@@ -575,72 +574,6 @@ pub fn install_cancel() -> Result<CancelToken, CommandFailure> {
         CommandFailure::config(format!("could not install the signal handlers: {error}"), None)
     })?;
     Ok(CANCEL.get_or_init(|| cancel).clone())
-}
-
-/// Whether delta repaints the end of the terminal on stderr during the run: the terminal can move its cursor, and no
-/// events are printed there at the same time.
-fn shows_live_output(options: &RunOptions) -> bool {
-    let prints_events = options.format == OutputFormat::Jsonl && terminal::is_stdout_terminal();
-    can_move_cursor() && !prints_events && options.verbosity() > Verbosity::Quiet
-}
-
-/// Whether a server gets pieces of answers and output as they arrive.
-fn prints_pieces(options: &RunOptions) -> bool {
-    options.served == Some(ServedOutput::Pieces)
-}
-
-/// Whether stderr is a terminal that can move its cursor.
-fn can_move_cursor() -> bool {
-    let is_dumb = process_environment::variable("TERM").is_some_and(|term| term == "dumb");
-    terminal::is_stderr_terminal() && !is_dumb
-}
-
-/// Whether lines on stdout can follow a line on stderr that is repainted: both are a terminal that can move its cursor.
-pub fn can_repaint() -> bool {
-    terminal::is_stdout_terminal() && can_move_cursor()
-}
-
-/// Shows progress on stderr, writes engine.log, and with `jsonl` prints every event to stdout. `before` is the state of the
-/// run so far.
-pub fn open_run_observer(
-    options: &RunOptions,
-    run_dir: &Path,
-    before: &RunState,
-    cancel: &CancelToken,
-) -> Result<RunObserver, CommandFailure> {
-    let mut progress = ProgressPrinter::new(
-        options.verbosity(),
-        terminal::is_stderr_terminal(),
-        time::current_time,
-    );
-    if !shows_live_output(options) {
-        progress.disable_live_output();
-    }
-    progress.log_to(LogFile::open(&run_dir.join("engine.log"))?);
-    progress.load_state(before);
-    progress.report_stopping(cancel);
-    progress.set_asks_here(options.asks_human());
-    if options.served.is_some() {
-        progress.omit_questions();
-    }
-    if terminal::is_stdout_terminal() && terminal::is_stderr_terminal() {
-        match options.format {
-            OutputFormat::Text if options.quiet => progress.omit_result_and_error(),
-            OutputFormat::Text | OutputFormat::Raw => progress.omit_result(),
-            OutputFormat::Json | OutputFormat::Jsonl => {}
-        }
-    }
-    let mut prints_events = options.format == OutputFormat::Jsonl;
-    let mut pieces = prints_pieces(options).then(|| PiecePrinter::new(before));
-    Ok(Box::new(move |notice| {
-        if let Some(pieces) = &mut pieces {
-            pieces.show_notice(&notice);
-        }
-        if let RunNotice::EventDurable(event, _) = &notice {
-            prints_events = prints_events && stdio::print_json(&Event::to_line(event));
-        }
-        progress.show_notice(&notice);
-    }))
 }
 
 fn print_continue_command(command: &ContinueCommand) {

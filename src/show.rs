@@ -3,7 +3,7 @@
 use super::context::iteration_request::IterationRequest;
 use super::failure::CommandFailure;
 use super::run_argument::{LocatedRun, RunArgument};
-use super::{completion_candidates, continue_run, run_preparation};
+use super::{completion_candidates, continue_run, run_observer, run_preparation};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::shell_quote::shell_quote_path;
@@ -104,7 +104,7 @@ fn follow_run(
     let verbosity = if args.verbose { Verbosity::Verbose } else { Verbosity::Normal };
     let mut progress = ProgressPrinter::for_stdout(verbosity, time::current_time);
     let cancel = if args.follow { Some(run_preparation::install_cancel()?) } else { None };
-    if cancel.is_some() && args.format == ShowFormat::Text && run_preparation::can_repaint() {
+    if cancel.is_some() && args.format == ShowFormat::Text && run_observer::can_repaint() {
         progress.enable_live_output();
     }
     let mut state = RunState::default();

@@ -24,7 +24,7 @@ use delta_run::state::HumanRequest;
 use delta_run::workspace::Workspace;
 use std::path::Path;
 
-/// An error that is none of the agent's, so that the same step can succeed later.
+/// An error of the endpoint, of the disk or of a source, after which the same step can succeed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RetriedError {
     /// The call of the LLM failed

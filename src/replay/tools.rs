@@ -6,6 +6,7 @@ use crate::agent_choice;
 use crate::failure::CommandFailure;
 use crate::operator_state;
 use crate::run::{self, NewRun};
+use crate::run_observer;
 use crate::run_options::RunOptions;
 use crate::run_preparation::{self, Impersonators, PreparedAgent};
 use delta_agent::agent::Agent;
@@ -136,8 +137,7 @@ pub(super) fn replay_tools(
     let files = ReplayFiles::prepare(original, &dir, &workspace, &agent.secrets)?;
     stdio::print_error_line(&files.beginning_note);
     let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;
-    let observer =
-        run_preparation::open_run_observer(&options, &dir, &RunState::default(), &cancel)?;
+    let observer = run_observer::open_run_observer(&options, &dir, &RunState::default(), &cancel)?;
     let secrets = agent.secrets.clone();
     let clock = time::current_time;
     let sealer = operator_state::new_sealer(&id, &options)?;

@@ -377,7 +377,7 @@ fn c_1_3_what_belongs_elsewhere_is_sent_there() {
     check("temperature: 0", &unknown("temperature"), 11, 1, "it belongs under `llm:`");
     let list = "`imports` must be a list, not a string";
     check("imports: x.yaml", list, 6, 10, "write `[\"x.yaml\"]`");
-    let types = "`type` must be `string`, `integer`, `number`, `boolean` or `array`";
+    let types = "`type` must be `string`, `integer`, `number`, `boolean`, `array` or `object`";
     let tool = "tools: [{name: t, exec: 'echo ${n}', parameters: [{name: n, type: int}]}]";
     check(tool, types, 3, 67, "did you mean `integer`?");
     let lost = "Parameter 'n' not found in template";

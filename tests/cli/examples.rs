@@ -2,6 +2,7 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
@@ -212,9 +213,10 @@ fn c_9_6_the_report_of_code_review_replaces_a_link_and_follows_none() {
 #[test]
 fn c_11_8_an_agent_that_writes_agents_mends_what_lint_finds() {
     let sandbox = example("agent-generator");
-    sandbox.write("bin/.keep", "");
-    symlink(DELTA, sandbox.path("bin/delta")).unwrap();
-    let path = format!("{}:{}", sandbox.path("bin").display(), std::env::var("PATH").unwrap());
+    // Tools have a /tmp of their own, in which they do not see this build.
+    sandbox.write("work/bin/.keep", "");
+    fs::copy(DELTA, sandbox.path("work/bin/delta")).unwrap();
+    let path = format!("{}:{}", sandbox.path("work/bin").display(), std::env::var("PATH").unwrap());
     let ran = sandbox.run_command("An agent", &["--format", "raw"]).env("PATH", path).output();
     let said = "The agent is in word-finder. Of three lines with two cats it said: \"2 lines hold the word.\"\n";
     assert_eq!(ran.expect_code(0).stdout, said);

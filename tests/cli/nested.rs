@@ -9,8 +9,9 @@ use test_support::sandbox::{Delta, Sandbox};
 /// A sandbox with a copy of the example in `main/`, and delta on the PATH.
 fn sandbox() -> Sandbox {
     let sandbox = Sandbox::new(DELTA);
-    sandbox.write("bin/.keep", "");
-    std::os::unix::fs::symlink(DELTA, sandbox.path("bin/delta")).unwrap();
+    // Tools have a /tmp of their own, in which they see the workspace, but not this build.
+    sandbox.write("work/bin/.keep", "");
+    std::fs::copy(DELTA, sandbox.path("work/bin/delta")).unwrap();
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/sub-agent");
     let mut copy = Command::new("cp");
     let copied = copy.arg("-r").arg(example).arg(sandbox.path("main")).status().unwrap();
@@ -20,7 +21,7 @@ fn sandbox() -> Sandbox {
 
 /// A command with delta on its PATH, for the run `main` in `work/`.
 fn outer(sandbox: &Sandbox, command: &[&str]) -> Delta {
-    let path = format!("{}:{}", sandbox.path("bin").display(), std::env::var("PATH").unwrap());
+    let path = format!("{}:{}", sandbox.path("work/bin").display(), std::env::var("PATH").unwrap());
     let fixed = ["--run-id", "main", "-w", "work", "-q", "--format", "json"];
     sandbox.delta([command, &fixed].concat()).env("PATH", path)
 }
@@ -41,7 +42,11 @@ fn c_13_4_a_run_inside_a_call_goes_on_when_the_engine_around_it_died() {
     let agent = sandbox.read("main/agents/writer/agent.yaml");
     let deadly = "shell: |\n      cat > draft.md; echo ran >> ledger\n      if [ \"$(wc -l < ledger)\" = 1 ]; then kill -KILL \"$(jq .pid .delta/main/metadata.json)\"; exec sleep 600; fi";
     assert!(agent.contains("exec: tee -- draft.md"));
-    sandbox.write("main/agents/writer/agent.yaml", agent.replace("exec: tee -- draft.md", deadly));
+    let agent = agent.replace("exec: tee -- draft.md", deadly);
+    // A sandbox keeps a tool from killing an engine.
+    sandbox.write("main/agents/writer/agent.yaml", agent.replace("sandbox: workspace", ""));
+    let main = sandbox.read("main/agent.yaml").replace("sandbox: runs", "sandbox: off");
+    sandbox.write("main/agent.yaml", main);
     let task = ["run", "--agent", "main", "-m", "The journal is the run."];
     assert_eq!(outer(&sandbox, &task).output().code, -1, "it was killed");
     let result = outer(&sandbox, &["continue"]).output().expect_code(0).json();

@@ -15,7 +15,8 @@ const RING: &str = "  - name: ring
     timeout_ms: 60000
 ";
 
-/// Waits until the journal of the run has `count` lines with `text`.
+/// Waits until the journal of the run has `count` lines that match `text`, which must not match itself: requests have the
+/// command lines of their calls.
 fn wait_for(text: &str, count: usize) -> String {
     format!("until test $(grep -c {text} ${{RUN_DIR}}/journal.jsonl) -ge {count}; do :; done")
 }
@@ -173,7 +174,7 @@ fn c_28_9_a_result_is_known_if_the_engine_dies_during_the_calls_after_it() {
     shell: {}; echo so far; kill -9 $PPID; exec sleep 1000
     parallel: true
 ",
-        wait_for("ACTION_RESULT", 1)
+        wait_for("[A]CTION_RESULT", 1)
     );
     let turns = "- call: [{tool: quick}, {tool: kill}, {tool: quick}]\n- say: done\n";
     let sandbox = Sandbox::scripted(DELTA, &tools, turns);
@@ -202,7 +203,7 @@ fn c_28_9_what_a_call_leaves_running_ends_with_it_and_not_with_another() {
       kill -0 $(cat orphan) && echo its own is alive
     parallel: true
 ",
-        wait_for("ACTION_RESULT", 1)
+        wait_for("[A]CTION_RESULT", 1)
     );
     let turns = "- call: [{tool: leaver}, {tool: keeper}]\n- say: done\n";
     let sandbox = Sandbox::scripted(DELTA, &tools, turns);

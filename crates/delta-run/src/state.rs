@@ -10,8 +10,8 @@ use crate::approval::{
 };
 use crate::conversation::Conversation;
 use crate::event::{
-    EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd, HumanQuestion, LLM_ERROR, Payload,
-    RunFork, RunStatus, SandboxRecord, Thought, UsageSummary,
+    ActionResult, EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd, HumanQuestion, LLM_ERROR,
+    Payload, RunFork, RunStatus, SandboxRecord, Thought, UsageSummary,
 };
 use crate::snapshot_timeline::SnapshotTimeline;
 use crate::stage::StageState;
@@ -274,15 +274,7 @@ impl RunState {
                 let phase = CallPhase::Requested { starts, execution };
                 self.calls.set_phase(&request.call_id, Some(phase));
             }
-            Payload::ActionResult(result) => {
-                self.conversation.add_action_result(result);
-                self.calls.set_phase(&result.call_id, None);
-                // Of calls that ran at the same time, the first one ends the run.
-                if self.result.is_none() && self.hook_end.is_none() {
-                    self.result.clone_from(&result.result);
-                }
-                self.has_left_processes |= !result.left_running.is_empty();
-            }
+            Payload::ActionResult(result) => self.apply_action_result(result),
             Payload::HumanInputRequest(question) => {
                 let phase = CallPhase::AwaitingReply(question.clone());
                 self.calls.set_phase(&question.call_id, Some(phase));
@@ -356,6 +348,16 @@ impl RunState {
         self.advance_script(details.script_turn);
         self.count_discarded(&details.discarded_usage);
         self.error = Some((message.to_owned(), details.clone()));
+    }
+
+    fn apply_action_result(&mut self, result: &ActionResult) {
+        self.conversation.add_action_result(result);
+        self.calls.set_phase(&result.call_id, None);
+        // Of calls that ran at the same time, the first one ends the run.
+        if self.result.is_none() && self.hook_end.is_none() {
+            self.result.clone_from(&result.result);
+        }
+        self.has_left_processes |= !result.left_running.is_empty();
     }
 
     fn apply_approval_request(&mut self, request: &ApprovalRequest) {

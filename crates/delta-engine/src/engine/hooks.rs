@@ -399,16 +399,26 @@ impl<'a> Engine<'a> {
         if hook_run.is_cancelled() || self.cancel.is_requested() {
             return Err(EngineError::Cancelled);
         }
-        match &failure {
-            Some(failure) if result.is_ok() => self.warn_of_open_gate(run, &hook_run, failure),
-            // An exit code is a regular way to deny, and the observation shows it.
-            Some(failure) if !matches!(hook_run.finished.end, ProcessEnd::Exited(1..)) => {
-                let text = format!("call denied: {}", hook_run.to_error(failure));
-                run.notify(RunNotice::Warning(&text));
-            }
-            _ => {}
+        if let Some(failure) = &failure {
+            self.warn_of_failed_gate(run, &hook_run, failure, result.is_ok());
         }
         Ok(result)
+    }
+
+    fn warn_of_failed_gate(
+        &self,
+        run: &mut Run,
+        hook_run: &HookRun<'_>,
+        failure: &HookFailure,
+        is_allowed: bool,
+    ) {
+        if is_allowed {
+            self.warn_of_open_gate(run, hook_run, failure);
+        } else if !matches!(hook_run.finished.end, ProcessEnd::Exited(1..)) {
+            // An exit code is a regular way to deny, and the observation shows it.
+            let text = format!("call denied: {}", hook_run.to_error(failure));
+            run.notify(RunNotice::Warning(&text));
+        }
     }
 
     /// Passes an observation to post_tool_execution. Returns the observation for the LLM, and
