@@ -196,3 +196,12 @@ fn c_32_8_a_denied_call_does_not_end_the_run() {
     assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
     sandbox.verify();
 }
+
+#[test]
+fn c_32_8_the_network_of_a_staged_call_is_reported() {
+    let script = "bash -c 'echo > /dev/tcp/192.0.2.1/80'; echo two >> f";
+    let Some(sandbox) = waiting(", sandbox: workspace", script) else { return };
+    decide(&sandbox, "yes").expect_code(0);
+    let result = &sandbox.events("ACTION_RESULT")[0];
+    assert_eq!(result["sandbox"]["attempts"], 1, "{result}");
+}

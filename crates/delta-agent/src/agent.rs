@@ -302,11 +302,6 @@ impl Agent {
         self.tools.iter().find(|tool| tool.name == name)
     }
 
-    /// Whether a tool has `stage`.
-    pub fn has_staged_tool(&self) -> bool {
-        self.tools.iter().any(|tool| tool.is_staged)
-    }
-
     /// The names of the built-in tools that this agent offers.
     pub fn builtins(&self) -> Vec<&'static str> {
         let finish = (!matches!(self.finish, FinishTool::Disabled)).then_some(FINISH_TOOL);

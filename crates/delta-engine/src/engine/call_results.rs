@@ -164,7 +164,7 @@ impl Engine<'_> {
         let StartingCall { approved, started_at, stem, execution, launch, .. } = starting;
         let ApprovedCall { call, tool, invocation, .. } = approved;
         let SandboxOutcome { result: sandbox, execution: sandbox_execution } =
-            self.sandbox_outcome(run, tool, &invocation.argv, launch, finished);
+            self.sandbox_outcome(run, starting, finished);
         let hint = sandbox_execution.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
         let dir = self.displayed_records(run);
         let observation = render_observation(

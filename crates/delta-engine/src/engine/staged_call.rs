@@ -19,8 +19,9 @@ use delta_run::run::Run;
 use delta_run::stage::StageDir;
 use delta_run::state::PendingCall;
 use delta_run::workspace::Workspace;
-use delta_sandbox::{PreparedSandbox, StageLayers, prepare_call_stage};
+use delta_sandbox::{NetworkReport, PreparedSandbox, StageLayers, prepare_call_stage};
 use delta_snapshot::{MergeRules, SnapshotStore, StagedTrees, render_changes_within};
+use std::cell::RefCell;
 use std::path::Path;
 
 /// The most bytes of a diff in a question.
@@ -38,7 +39,7 @@ pub(super) struct CallLayer {
 
 enum CallNamespaces {
     Plain(SandboxEntry),
-    Sandboxed(Box<PreparedSandbox>),
+    Sandboxed(Box<RefCell<PreparedSandbox>>),
 }
 
 impl CallLayer {
@@ -46,7 +47,17 @@ impl CallLayer {
     pub(super) fn entry(&self) -> SandboxEntry {
         match &self.namespaces {
             CallNamespaces::Plain(entry) => entry.clone(),
-            CallNamespaces::Sandboxed(prepared) => prepared.entry(),
+            CallNamespaces::Sandboxed(prepared) => prepared.borrow().entry(),
+        }
+    }
+
+    /// What happened on the network since the last report; `None` without a sandbox.
+    pub(super) fn take_network_report(&self) -> Option<NetworkReport> {
+        match &self.namespaces {
+            CallNamespaces::Plain(_) => None,
+            CallNamespaces::Sandboxed(prepared) => {
+                Some(prepared.borrow_mut().take_network_report())
+            }
         }
     }
 }
@@ -83,7 +94,7 @@ impl Engine<'_> {
             None => prepare_call_stage(&process::own_program(), &layers).map(CallNamespaces::Plain),
             Some(sandbox) => sandbox
                 .prepare_staged(&layers)
-                .map(|prepared| CallNamespaces::Sandboxed(Box::new(prepared)))
+                .map(|prepared| CallNamespaces::Sandboxed(Box::new(RefCell::new(prepared))))
                 .map_err(|failure| failure.to_string()),
         };
         Ok(match namespaces {
