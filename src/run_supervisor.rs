@@ -336,6 +336,15 @@ impl RunSupervisor {
 
     /// The run, if it began; the reason if it is not a run that this operator made with this agent.
     fn fold_run(&self, run: &ServedRun) -> Result<Option<JournalFold>, String> {
+        let folded = self.fold_journal(run)?;
+        let is_died = folded.as_ref().is_some_and(|folded| {
+            folded.state.status == Some(RunStatus::Running) && show::process_is_gone(&folded.state)
+        });
+        // Its process can have recorded more after the journal was read, and before it ended.
+        if is_died { self.fold_journal(run) } else { Ok(folded) }
+    }
+
+    fn fold_journal(&self, run: &ServedRun) -> Result<Option<JournalFold>, String> {
         let workspace = Workspace { root: run.work_dir.clone() };
         let dir = workspace.find_run(&run.id).map_err(|error| error.to_string())?;
         let Some(dir) = dir else { return Ok(None) };

@@ -325,9 +325,10 @@ impl McpServer {
 
     /// Continues a run whose process was interrupted or died, unless a client stopped it.
     pub fn continue_if_left(&mut self, run: &ServedRun) -> Result<(), String> {
+        // Before the look: whatever happens in between makes the process refuse to continue.
+        let seq = self.supervisor.last_event(run);
         match self.supervisor.look_at(run) {
             RunStanding::Left { is_stopped: false } => {
-                let seq = self.supervisor.last_event(run);
                 self.start_worker(|supervisor| supervisor.continue_run(run, None, seq))
             }
             RunStanding::Absent => Err(unknown_run(&run.id)),

@@ -1,7 +1,9 @@
 //! The LLM through the program (C-7): what is sent, what becomes of answers and errors, and every way to reach one.
 
 use super::DELTA;
+use rustix::net::{AddressFamily, SocketType};
 use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -194,7 +196,10 @@ fn c_7_3_other_refusals_are_not_repeated() {
 
 #[test]
 fn c_7_3_a_local_server_that_does_not_run_is_reported_at_once() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // A socket that does not listen keeps the port from the servers of other tests.
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = SocketAddrV4::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap().port();
     for (llm, tries) in [("", 2), ("\n  max_retries: 2", 3), ("\n  max_retries: 0", 1)] {
         let sandbox = Sandbox::asking(DELTA, &format!("http://127.0.0.1:{port}/v1{llm}"), "");
         let ran = sandbox.run("hello", &["--format", "json"]).expect_code(1);
