@@ -193,6 +193,7 @@ fn prepare_sandbox(program: &Path, dir: &Path, bars: &mut Bars) -> PreparedSandb
             proxies: &ProxySettings::default(),
             waived: &[Guarantee::Sockets],
             required: &[],
+            stage: None,
         };
         let began = Instant::now();
         let sandbox = prepare(&profile, &context).unwrap();

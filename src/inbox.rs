@@ -12,7 +12,7 @@ use super::terminal_prompt::{self, InboxExit, InboxReply};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
-use delta_agent::approval_prompt::{ApprovalPrompt, short_command_line};
+use delta_agent::approval_prompt::{ApprovalPrompt, approval_verb, short_command_line};
 use delta_agent::ask_human::InteractionRequest;
 use delta_agent::file_preview::preview_file_change;
 use delta_base::shell_quote::shell_quote_path;
@@ -192,7 +192,8 @@ impl WaitingRun {
         let question = match self.state.human_request() {
             Some(HumanRequest::Question(question)) => question.prompt.clone(),
             Some(HumanRequest::Approval(request)) => {
-                format!("approve {}: {}", request.tool_name, short_command_line(request, home))
+                let verb = approval_verb(request);
+                format!("{verb} {}: {}", request.tool_name, short_command_line(request, home))
             }
             None => String::new(),
         };
@@ -210,11 +211,14 @@ impl WaitingRun {
 
     /// The change of the file that the call would make. The run's copy of the agent has the `preview` of the tool.
     fn preview(&self) -> Option<String> {
+        let HumanRequest::Approval(request) = self.state.human_request()? else { return None };
+        if let Some(stage) = &request.stage {
+            return Some(stage.described_diff());
+        }
         // Its files are in the stage, and not in the workspace.
         if self.state.stage.is_some() {
             return None;
         }
-        let HumanRequest::Approval(request) = self.state.human_request()? else { return None };
         let copy = self.state.start.as_ref()?.config.kept.as_ref()?;
         let dir = copy.is_plausible().then(|| self.entry.dir().join(&copy.dir))?;
         let agent = Agent::load_copy(&dir, &ModelChoice::openai("")).ok()?;

@@ -12,7 +12,7 @@ use delta_base::redact::Secrets;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_llm::llm::ModelSelection;
 use delta_run::state::RunState;
-use delta_snapshot::{EntryKind, ExcludePatterns, SnapshotChange, SnapshotStore, TreeEntry};
+use delta_snapshot::{ExcludePatterns, SnapshotChange, SnapshotStore};
 use serde_json::{Value as Json, json};
 use std::fmt;
 use std::path::Path;
@@ -149,19 +149,6 @@ pub fn workspace_secrets(
     let trust = run_preparation::read_operator_trust(Some(workspace));
     let layers = run_preparation::read_env_layers(Some(workspace), &home, env_files, &trust)?;
     Ok(layers.secrets(&names))
-}
-
-/// Whether the change only creates or deletes the directory of the next change.
-pub fn is_implied_directory(change: &SnapshotChange, next: Option<&SnapshotChange>) -> bool {
-    let is_directory = |entry: &Option<TreeEntry>| {
-        entry.as_ref().is_none_or(|entry| entry.kind == EntryKind::Directory)
-    };
-    let is_created_or_deleted = change.before.is_none() || change.after.is_none();
-    let prefix = [&change.path, &b"/"[..]].concat();
-    is_created_or_deleted
-        && is_directory(&change.before)
-        && is_directory(&change.after)
-        && next.is_some_and(|next| next.path.starts_with(&prefix))
 }
 
 /// Lists the first paths, for a message.

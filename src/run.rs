@@ -18,6 +18,7 @@ use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
+use delta_agent::tool::has_staged_tool;
 use delta_base::id::RunId;
 use delta_base::random;
 use delta_base::shell_quote::shell_quote;
@@ -154,7 +155,8 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
         Some(dir) => PreparedAgent::for_existing_run(agent, dir, &args.options)?,
         None => PreparedAgent::new(agent, choice.path(), &args.options)?,
     };
-    if args.stage {
+    if args.stage || has_staged_tool(&agent.agent.tools) {
+        stage::check_staged_tools(&agent.agent, args.stage)?;
         stage::check_can_stage(choice.path())?;
     }
     let is_new = !choice.path().is_some_and(Path::exists);

@@ -13,6 +13,7 @@ use delta_agent::agent::tool_imports::{IMPORT_PATH_VARIABLE, ImportPath};
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::run_sandbox::{OperatorPolicy, RunSandbox};
+use delta_agent::tool::has_staged_tool;
 use delta_agent::trust_store::{OperatorTrust, TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
 use delta_author::lint::find_missing_programs;
 use delta_base::api_key_names::{API_KEY_VARIABLES, api_key_variables};
@@ -418,6 +419,7 @@ impl PreparedAgent {
         let has_snapshots = self.agent.snapshots.is_some()
             || state.timeline.last().is_some()
             || state.stage.is_some()
+            || has_staged_tool(&self.agent.tools)
             || options.snapshots;
         has_snapshots.then(|| self.open_snapshot_store(&run.dir, state)).transpose()
     }

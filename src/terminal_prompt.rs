@@ -1,6 +1,6 @@
 //! Asks the agent's questions, and for the approval of calls, at the terminal.
 
-use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
+use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt, approval_verb};
 use delta_agent::ask_human::{self, HumanPrompt};
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
@@ -178,7 +178,11 @@ pub fn approve_in_inbox(
     prompt: &ApprovalPrompt<'_>,
     cancel: &CancelToken,
 ) -> io::Result<InboxReply> {
-    stdio::print_error_line(&format!("? approve {}", prompt.request.tool_name));
+    let verb = approval_verb(prompt.request);
+    stdio::print_error_line(&format!("? {verb} {}", prompt.request.tool_name));
+    if prompt.request.stage.is_some() {
+        show_all(prompt);
+    }
     let width = terminal::stderr_width().unwrap_or(80);
     for line in prompt.summary_lines(width.saturating_sub(4), "v") {
         stdio::print_error_line(&format!("    {line}"));

@@ -90,7 +90,7 @@ impl ReplayFiles {
         let changes = store.diff(last, now)?.changes;
         let mut differences = Vec::new();
         for (index, change) in changes.iter().enumerate() {
-            if !restore_point::is_implied_directory(change, changes.get(index + 1)) {
+            if !delta_snapshot::is_implied_directory(change, changes.get(index + 1)) {
                 differences.push(file_difference(&store, change)?);
             }
         }

@@ -91,6 +91,7 @@ mod signals;
 mod skills;
 mod smoke;
 mod staged;
+mod staged_calls;
 mod stop;
 mod snapshots;
 mod throttling;

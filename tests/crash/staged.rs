@@ -225,3 +225,102 @@ fn c_32_1_a_process_killed_while_it_mounts_its_stage_leaves_nothing() {
         check_removal(&sandbox);
     });
 }
+
+const ASKING_TOOLS: &str = "  - {name: do, exec: 'sh -c ${script}', stage: ask}\n";
+
+/// A run whose only call waits for a decision about what it has changed, or a new one; `None` if this machine refuses
+/// stages.
+fn asking(waits: bool) -> Option<Sandbox> {
+    let turns = TURNS.replace("- say: again\n", "");
+    let sandbox = Sandbox::scripted(DELTA, ASKING_TOOLS, &turns);
+    sandbox.write("work/old/file", "o\n");
+    sandbox.write("work/changed", "1\n");
+    let ran = waits.then(|| sandbox.run("go", &[]));
+    if let Some(ran) = ran.filter(|ran| ran.code != 101) {
+        println!("not tested: {}", ran.stderr);
+        return None;
+    }
+    Some(sandbox)
+}
+
+fn answered(sandbox: &Sandbox, answer: &str) -> Delta {
+    sandbox.delta(["continue", "r", "-w", "work", "-m", answer, "--format", "raw"])
+}
+
+/// Continues the run with `answer` to what it asks until it has its result.
+fn answer_to_the_end(sandbox: &Sandbox, answer: &str) {
+    for _ in 0..6 {
+        let ran = resume(sandbox, &[]);
+        let ran = if ran.stderr.contains("WAITING_FOR_INPUT") {
+            answered(sandbox, answer).output()
+        } else if ran.stderr.contains("Run is FAILED") {
+            resume(sandbox, &["-m", "try again"])
+        } else if ran.stderr.contains("never began") || ran.stderr.contains("there is no run") {
+            sandbox.run("go", &["--format", "raw"])
+        } else if ran.stderr.contains("has no task") {
+            resume(sandbox, &["-m", "go"])
+        } else {
+            ran
+        };
+        if ran.code == 0 || ran.stderr.contains("Run is COMPLETED") {
+            return;
+        }
+    }
+    panic!("the run does not come to an end:\n{}", sandbox.read("work/.delta/r/journal.jsonl"));
+}
+
+fn sweep_of_call(mode: &str, answer: Option<&str>) {
+    let Some(sandbox) = asking(true) else { return };
+    let old = files(&sandbox);
+    answered(&sandbox, "yes").output().expect_code(0);
+    let new = files(&sandbox);
+    let victim = |sandbox: &Sandbox| match answer {
+        None => sandbox.run_command("go", &["--format", "raw"]),
+        Some(answer) => answered(sandbox, answer),
+    };
+    let sandbox = asking(answer.is_some()).unwrap();
+    let count = sandbox.path("count");
+    victim(&sandbox).env("DELTA_FAILPOINT_COUNT", &count).output();
+    let count = fs::read(count).unwrap().len();
+    assert!(count > 8, "only {count} operations");
+    each((1..=count).collect(), |number| {
+        let sandbox = asking(answer.is_some()).unwrap();
+        let fault = format!("{mode}:{number}");
+        victim(&sandbox).env("DELTA_FAILPOINT", &fault).output();
+        if answer.is_none() {
+            assert_eq!(files(&sandbox), old, "{fault}");
+        }
+        answer_to_the_end(&sandbox, answer.unwrap_or("yes"));
+        check_journal(&sandbox);
+        let observation = &sandbox.observations()[0];
+        let is_unknown = observation.contains("whether it took effect is unknown");
+        assert!(answer.is_none() || !is_unknown, "{fault}: {observation}");
+        let is_old = is_unknown || answer.is_some_and(|answer| answer != "yes");
+        assert_eq!(files(&sandbox), if is_old { old.clone() } else { new.clone() }, "{fault}");
+        let decisions = sandbox.events("APPROVAL_DECISION").len();
+        assert_eq!(decisions, usize::from(!is_unknown), "{fault}: asked twice");
+        let left = sandbox.files("work");
+        let is_leftover = |name: &&String| name.contains("-stage") || name.contains("restore");
+        if !is_unknown {
+            assert_eq!(left.iter().find(is_leftover), None, "{fault}");
+        }
+        check_nothing_is_left(&sandbox);
+    });
+    println!("{mode} in a staged call, answer {answer:?}: {count} operations");
+}
+
+#[test]
+fn c_32_8_a_staged_call_may_die_anywhere_before_its_question() {
+    sweep_of_call("abort", None);
+}
+
+#[test]
+fn c_32_8_an_approved_call_is_applied_once_wherever_the_engine_dies() {
+    sweep_of_call("abort", Some("yes"));
+    sweep_of_call("enospc", Some("yes"));
+}
+
+#[test]
+fn c_32_8_a_denied_call_leaves_nothing_wherever_the_engine_dies() {
+    sweep_of_call("abort", Some("no: not this"));
+}

@@ -139,6 +139,7 @@ impl Simulated {
                 }
                 RunStep::Act(call) => self.act(&call),
                 RunStep::Settle { call, .. } => self.result(&call, "[unknown]", None),
+                RunStep::EndStagedCall(call) => self.result(&call, "[staged]", None),
                 RunStep::Wait(question) => self.record(Payload::HumanInputReceived {
                     iteration: question.iteration,
                     call_id: question.call_id,
@@ -187,6 +188,7 @@ impl Simulated {
                         argv: vec!["true".to_owned()],
                         command_sha256: String::new(),
                         rule: None,
+                        stage: None,
                     })));
                 }
                 self.request(call, Some(vec!["true".to_owned()]));
@@ -457,6 +459,7 @@ fn payload() -> impl Strategy<Value = Payload> {
                     tool_args,
                     argv,
                     rule,
+                    stage: None,
                 }))
             }),
         (any::<u32>(), text(), any::<[bool; 2]>(), prop::option::of(text())).prop_map(

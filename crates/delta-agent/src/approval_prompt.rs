@@ -73,9 +73,15 @@ impl ApprovalAnswer {
     }
 }
 
+/// What a person does who agrees, before the name of the tool.
+pub fn approval_verb(request: &ApprovalRequest) -> &'static str {
+    if request.stage.is_some() { "apply the changes of" } else { "approve" }
+}
+
 /// The question in one text, for request.json and results: the tool and its command line.
 pub fn approval_question(request: &ApprovalRequest) -> String {
-    format!("Approve {}: {}", request.tool_name, command_line(request))
+    let verb = if request.stage.is_some() { "Apply the changes of" } else { "Approve" };
+    format!("{verb} {}: {}", request.tool_name, command_line(request))
 }
 
 /// The command line, each word quoted as a shell needs it, with control characters escaped.
@@ -208,6 +214,7 @@ mod tests {
             argv: vec!["p".into(), "it's".into(), "\u{1b}[2K\r".into(), "two\nlines".into()],
             command_sha256: String::new(),
             rule: None,
+            stage: None,
         };
         let prompt =
             ApprovalPrompt { request: &request, preview: None, hidden: &[], agent_home: "" };

@@ -356,6 +356,7 @@ impl AgentMcpServer {
             ends_run: EndsRun::Never,
             approve: self.approve.clone(),
             preview: None,
+            is_staged: false,
             runs_delta: true,
             sandbox: self.sandbox.clone(),
             profile: None,

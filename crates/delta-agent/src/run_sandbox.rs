@@ -11,7 +11,7 @@ use delta_sandbox::{
     DeclaredProfile, EnvAccess, EnvFilter, Guarantee, MissingGuarantee, NetAccess, NetworkReport,
     PrepareContext, PreparedSandbox, ProxySettings, ReadAccess, ResolutionProblem, ResolvedSandbox,
     SandboxError, SandboxLimits, SandboxPlaces, SandboxProfile, SandboxScratch, ScratchError,
-    describe_profile, prepare, probe, resolve_profile,
+    StageLayers, describe_profile, prepare, probe, resolve_profile,
 };
 use delta_shell::EngineVars;
 use serde_json::{Map, Value as Json, json};
@@ -215,7 +215,8 @@ impl RunSandbox {
             let index = match position {
                 Some(index) => index,
                 None => {
-                    let prepared = prepare_use(&subject, &resolved.profile, &setup, &scratch)?;
+                    let prepared =
+                        prepare_use(&subject, &resolved.profile, &setup, &scratch, None)?;
                     let name = format!("p{}", profiles.len() + 1);
                     let entry = profile_record(&resolved, &prepared, &setup.vars.cwd);
                     record.profiles.insert(name.clone(), entry);
@@ -352,9 +353,20 @@ impl<'a> ActiveSandbox<'a> {
                 let subject = profile.subject.clone();
                 return Err(SandboxFailure { subject, problem: SandboxProblem::Other(reason) });
             }
-            *prepared = prepare_use(&profile.subject, &resolved.profile, setup, &run.scratch)?;
+            *prepared =
+                prepare_use(&profile.subject, &resolved.profile, setup, &run.scratch, None)?;
         }
         Ok(())
+    }
+
+    /// The same sandbox for one call, in which the workspace has these layers.
+    ///
+    /// # Errors
+    /// The workspace cannot be staged, or the sandbox cannot be enforced any more.
+    pub fn prepare_staged(&self, layers: &StageLayers) -> Result<PreparedSandbox, SandboxFailure> {
+        let Self { profile, run } = *self;
+        let resolved = &profile.resolved.profile;
+        prepare_use(&profile.subject, resolved, &run.setup, &run.scratch, Some(layers))
     }
 
     fn lock(&self) -> MutexGuard<'a, PreparedSandbox> {
@@ -517,6 +529,7 @@ fn prepare_use(
     profile: &SandboxProfile,
     setup: &SandboxSetup,
     scratch: &SandboxScratch,
+    stage: Option<&StageLayers>,
 ) -> Result<PreparedSandbox, SandboxFailure> {
     let proxies = ProxySettings::parse(|name| {
         setup.variables.get(OsStr::new(name))?.to_str().map(str::to_owned)
@@ -539,6 +552,7 @@ fn prepare_use(
         scratch,
         waived: &setup.policy.waived,
         required: &setup.policy.required,
+        stage,
     };
     prepare(profile, &context).map_err(|error| SandboxFailure {
         subject: subject.clone(),

@@ -84,6 +84,8 @@ pub struct Tool {
     pub approve: Option<ApprovalPolicy>,
     /// The parameters that say what a call does to a file.
     pub preview: Option<ToolPreview>,
+    /// Whether what a call changes in the workspace is applied only after a person has agreed.
+    pub is_staged: bool,
     /// `sandbox`, as written.
     pub sandbox: Option<SandboxSetting>,
     /// What its processes may do; `None` for everything. Loading an agent sets it.
@@ -280,11 +282,7 @@ impl Tool {
         let pass_env = fields.texts("pass_env");
         let idempotent = fields.boolean("idempotent");
         let parallel = fields.boolean("parallel");
-        let background = match fields.text("background") {
-            Some("run") => Background::Run,
-            Some("keep") => Background::Keep,
-            _ => Background::End,
-        };
+        let background = read_background(fields);
         let output = match fields.text("output") {
             Some("json") => ToolOutput::Json,
             Some("image") => ToolOutput::Image,
@@ -308,6 +306,7 @@ impl Tool {
         });
         let preview =
             fields.non_null("preview").and_then(|node| ToolPreview::read(doc, node, &parameters));
+        let is_staged = read_is_staged(doc, node, fields, background);
         let sandbox = fields.non_null("sandbox").and_then(|node| SandboxSetting::read(doc, node));
         Some(Self {
             name: name?.to_owned(),
@@ -327,6 +326,7 @@ impl Tool {
             ends_run: EndsRun::read(doc, fields),
             approve,
             preview,
+            is_staged,
             sandbox,
             profile: None,
             runs_delta: false,
@@ -336,6 +336,42 @@ impl Tool {
             line: node.line,
         })
     }
+}
+
+/// Whether a tool has `stage`.
+pub fn has_staged_tool(tools: &[Tool]) -> bool {
+    tools.iter().any(|tool| tool.is_staged)
+}
+
+fn read_background(fields: MappingFields<'_>) -> Background {
+    match fields.text("background") {
+        Some("run") => Background::Run,
+        Some("keep") => Background::Keep,
+        _ => Background::End,
+    }
+}
+
+/// Reads `stage`. The calls of such a tool run alone and leave nothing running, so that a person decides about all of what
+/// one call has changed.
+fn read_is_staged(
+    doc: &YamlDocument,
+    node: &YamlNode,
+    fields: MappingFields<'_>,
+    background: Background,
+) -> bool {
+    let is_staged = fields.text("stage").is_some();
+    if is_staged && background != Background::End {
+        let help = "leave out `background`, so that processes end with the call";
+        let message = "a tool with `stage` cannot leave processes running";
+        doc.report(node, message.to_owned(), Some(help.to_owned()));
+    }
+    if is_staged && fields.boolean("parallel") {
+        let help =
+            "leave out `parallel`: such a call runs alone, because a person is asked about it";
+        let message = "a tool with `stage` cannot be `parallel`";
+        doc.report(node, message.to_owned(), Some(help.to_owned()));
+    }
+    is_staged
 }
 
 fn read_tool_name<'a>(doc: &YamlDocument, fields: MappingFields<'a>) -> Option<&'a str> {

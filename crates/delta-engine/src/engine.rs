@@ -34,6 +34,7 @@ mod hooks;
 mod mcp_holders;
 mod budget;
 mod call_sandbox;
+mod staged_call;
 mod disk_limit;
 pub mod call_plan;
 pub mod approval_plan;
@@ -70,7 +71,7 @@ pub struct Engine<'a> {
     /// Whether the observer of the run gets answers and output as they arrive.
     is_live: bool,
     /// Where snapshots of the workspace are stored, if they are taken.
-    snapshot_store: Option<SnapshotStore>,
+    snapshot_store: RefCell<Option<SnapshotStore>>,
     /// The most bytes that the calls of the run may leave in its directory.
     disk_limit: Option<u64>,
     /// The MCP servers, and the processes that hold connections to them.
@@ -201,7 +202,7 @@ impl<'a> Engine<'a> {
             unrecorded_throttling: Cell::default(),
             throttled_call: None,
             is_live: false,
-            snapshot_store: None,
+            snapshot_store: RefCell::default(),
             disk_limit: None,
             mcp_holders: RefCell::default(),
             max_parallel: 1,
@@ -228,7 +229,7 @@ impl<'a> Engine<'a> {
 
     /// Takes a snapshot of the workspace at each iteration, if there is a store.
     pub fn with_snapshots(mut self, snapshots: Option<SnapshotStore>) -> Self {
-        self.snapshot_store = snapshots;
+        self.snapshot_store = RefCell::new(snapshots);
         self
     }
 
@@ -280,7 +281,7 @@ impl<'a> Engine<'a> {
         let ending = self.run_end_hook(run, ending);
         self.end_background_processes(run);
         // A failure only costs the next process time.
-        let _ = self.snapshot_store.as_ref().map(SnapshotStore::save_index);
+        let _ = self.snapshot_store.get_mut().as_ref().map(SnapshotStore::save_index);
         run.record(run.state().engine_end(&run.id, ending.status()));
         match run.commit() {
             Ok(()) => Ok(ending),
@@ -395,6 +396,7 @@ impl<'a> Engine<'a> {
                     }
                 }
                 RunStep::Reply { call, response } => self.record_answer(run, &call, response)?,
+                RunStep::EndStagedCall(call) => self.end_staged_call(run, &call)?,
                 RunStep::End(ending) => return Ok(ending),
             }
         }
@@ -403,7 +405,7 @@ impl<'a> Engine<'a> {
 
 impl Engine<'_> {
     fn take_snapshot(&mut self, run: &mut Run) -> Result<(), EngineError> {
-        if let Some(store) = &mut self.snapshot_store {
+        if let Some(store) = self.snapshot_store.get_mut() {
             run.take_snapshot(store, &self.environment.vars().cwd, Some(&self.cancel))?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use crate::run_result::UsageTotal;
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
-use delta_agent::approval_prompt::ApprovalPrompt;
+use delta_agent::approval_prompt::{ApprovalPrompt, approval_verb};
 use delta_base::durable::LogFile;
 use delta_base::id::SnapshotId;
 use delta_base::redact::redact_answers;
@@ -463,7 +463,8 @@ impl ProgressPrinter {
             ApprovalPrompt { request, preview: None, hidden: &hidden, agent_home: &agent_home };
         let tool = truncate_to_line(&strip_terminal_controls(&request.tool_name), 64);
         self.print_line("");
-        self.write_line(&format!("{WARN}?{WARN:#} approve {BOLD}{tool}{BOLD:#}"));
+        let verb = approval_verb(request);
+        self.write_line(&format!("{WARN}?{WARN:#} {verb} {BOLD}{tool}{BOLD:#}"));
         // The indent takes four columns.
         let width = self.line_width().saturating_sub(4);
         let lines = if self.verbosity == Verbosity::Verbose {

@@ -3,6 +3,8 @@
 //! Pure. [`RunState`](crate::state::RunState) folds these events; whether a call needs an approval is decided by its
 //! caller, from the agent and this state.
 
+use crate::event::ActionResult;
+use delta_base::id::SnapshotId;
 use delta_base::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -29,6 +31,35 @@ pub struct ApprovalRequest {
     /// The number of the rule that asks, from 1; absent if no rule does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<u32>,
+    /// What the call has changed, if the question is whether that is applied to the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Box<CallStage>>,
+}
+
+/// The staged changes of a call that has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallStage {
+    /// The snapshot of the workspace before the call.
+    pub base: SnapshotId,
+    /// The same with the changes of the call.
+    pub tree: SnapshotId,
+    /// The changes as a unified diff; a long one is cut.
+    pub diff: String,
+    /// The changed paths that no snapshot contains, which cannot be applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// The result of the call once the changes are applied.
+    pub result: ActionResult,
+}
+
+impl CallStage {
+    /// The diff, and the paths that cannot be applied.
+    pub fn described_diff(&self) -> String {
+        let left_out = self.left_out.iter();
+        let notes =
+            left_out.map(|path| format!("Not applied, because no snapshot contains it: {path}\n"));
+        self.diff.clone() + &notes.collect::<String>()
+    }
 }
 
 /// The decision on an [`ApprovalRequest`].

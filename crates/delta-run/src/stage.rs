@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// The directory in a run directory with the layers of the stage.
 const STAGE_DIR: &str = "stage";
 
+/// The directory in a run directory with the layers of a call whose tool has `stage: ask`.
+const CALL_STAGE_DIR: &str = "call-stage";
+
 /// The start of the name of layers that are being deleted.
 const CLEARED_PREFIX: &str = ".cleared-stage-";
 
@@ -62,16 +65,22 @@ impl StageState {
 #[derive(Debug, Clone)]
 pub struct StageDir {
     run_dir: PathBuf,
+    name: &'static str,
 }
 
 impl StageDir {
     /// The layers of the run in `run_dir`.
     pub fn new(run_dir: &Path) -> Self {
-        Self { run_dir: run_dir.to_owned() }
+        Self { run_dir: run_dir.to_owned(), name: STAGE_DIR }
+    }
+
+    /// The layers of one call of the run in `run_dir`.
+    pub fn for_call(run_dir: &Path) -> Self {
+        Self { run_dir: run_dir.to_owned(), name: CALL_STAGE_DIR }
     }
 
     fn path(&self) -> PathBuf {
-        self.run_dir.join(STAGE_DIR)
+        self.run_dir.join(self.name)
     }
 
     /// What the run changed, in the format of overlayfs.
@@ -110,7 +119,7 @@ impl StageDir {
     /// deletes.
     pub fn clear(&self) -> Result<(), FileError> {
         let entries = durable::read_dir_no_follow(&self.run_dir).unwrap_or_default();
-        if entries.iter().any(|entry| entry.name == STAGE_DIR) {
+        if entries.iter().any(|entry| entry.name == self.name) {
             let name = format!("{CLEARED_PREFIX}{}", encode_hex(&random_bytes::<4>()));
             let cleared = self.run_dir.join(name);
             durable::rename_dir_synced(&self.path(), &cleared)?;

@@ -6,7 +6,7 @@
 use crate::active_time::ActiveTime;
 use crate::answer_calls::{AnswerCalls, CallPhase};
 use crate::approval::{
-    ApprovalDecision, ApprovalLog, ApprovalRequest, AskedApproval, OperatorApproval,
+    ApprovalDecision, ApprovalLog, ApprovalRequest, AskedApproval, CallStage, OperatorApproval,
 };
 use crate::conversation::Conversation;
 use crate::event::{
@@ -76,6 +76,8 @@ pub enum RunStep {
         /// The answer.
         response: String,
     },
+    /// Apply or discard what a call has changed, as was decided, and record its result.
+    EndStagedCall(PendingCall),
     /// Leave the run.
     End(RunEnding),
 }
@@ -505,6 +507,9 @@ impl RunState {
                 CallPhase::Requested { starts: true, execution } => {
                     return RunStep::Settle { call, execution: execution.clone() };
                 }
+                CallPhase::Decided if self.staged_call(&call.id).is_some() => {
+                    return RunStep::EndStagedCall(call);
+                }
                 // A call that starts no process can be repeated. What was decided is in the state.
                 CallPhase::Queued
                 | CallPhase::Requested { starts: false, .. }
@@ -579,6 +584,11 @@ impl RunState {
     /// The approval that was asked for a call of the last answer.
     pub fn asked_approval(&self, call_id: &str) -> Option<&AskedApproval> {
         self.approvals.find_asked(call_id)
+    }
+
+    /// The staged changes of a call of the last answer about which a person is or was asked.
+    pub fn staged_call(&self, call_id: &str) -> Option<&CallStage> {
+        self.asked_approval(call_id)?.request.stage.as_deref()
     }
 
     /// The time since which this process approves every call of a tool that would ask.

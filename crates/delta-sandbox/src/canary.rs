@@ -214,6 +214,7 @@ mod tests {
             scratch: root.join("scratch"),
             visible: Vec::new(),
             engine: rustix::process::getpid().as_raw_pid(),
+            stage: None,
             landlock: landlock::SCOPE_VERSION,
         };
         let violations = Canary::prepare(&plan).violations(&plan);

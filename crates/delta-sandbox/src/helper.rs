@@ -10,6 +10,7 @@ use crate::namespaces::{build_namespaces, probe_namespaces};
 use crate::network::{HostPolicy, HostService, HostSockets, MachineNames};
 use crate::plan::{HelperPlan, HelperReply, NamespacePlan, receive_plan, send_reply};
 use crate::profile::{HostRule, NetAccess};
+use crate::stage::build_call_stage;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
     DumpableBehavior, Pid, Signal, WaitOptions, getpid, getppid, set_dumpable_behavior,
@@ -29,6 +30,9 @@ pub const HELPER_COMMAND: &str = "__sandbox";
 pub fn run_helper() -> ExitCode {
     let result = receive_plan(stdin()).and_then(|plan| match plan {
         HelperPlan::Probe => answer(probe_namespaces().map(|()| Vec::new())),
+        HelperPlan::Stage(layers) => {
+            answer(build_call_stage(&layers).map_err(|error| HelperReply::stage(&error)))
+        }
         HelperPlan::Build(plan) => match &plan.profile.net {
             NetAccess::Hosts(rules) => build_with_hosts(&plan, rules),
             NetAccess::None | NetAccess::All => answer(build_namespaces(&plan, None)),

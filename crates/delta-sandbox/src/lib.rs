@@ -47,6 +47,7 @@ pub use network::{
 };
 pub use prepared::{
     MissingGuarantee, PrepareContext, PreparedSandbox, SandboxError, SandboxGrade, prepare,
+    prepare_call_stage,
 };
 pub use profile::{
     EnvAccess, Guarantee, HomeAccess, HostRule, NetAccess, ReadAccess, SandboxLimits,

@@ -8,6 +8,7 @@ use crate::home_copy::copy_home;
 use crate::mount_tree::{MountTree, open_place, set_attributes};
 use crate::plan::{HelperReply, HelperResult, NamespacePlan};
 use crate::profile::{HomeAccess, NetAccess, ReadAccess};
+use crate::stage::mount_call_stage;
 use crate::unix_sockets::{is_socket, lookup_sockets};
 use rustix::fs::{FileType, Mode, OFlags, RawMode, fstat, mkdirat, openat};
 use rustix::mount::MountAttrFlags;
@@ -102,6 +103,10 @@ pub(crate) fn build_mounts(plan: &NamespacePlan, sockets: Vec<PathBuf>) -> Helpe
         sockets,
         has_own_devices: false,
     };
+    if let Some(layers) = &plan.stage {
+        // What is copied from the workspace from here on is staged.
+        mount_call_stage(layers).map_err(|error| HelperReply::stage(&error))?;
+    }
     mounts.add_writable()?;
     mounts.add_devices()?;
     mounts.add_covers()?;

@@ -2,6 +2,7 @@
 
 use crate::network::ProxySettings;
 use crate::profile::SandboxProfile;
+use crate::stage::{StageError, StageLayers};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -23,6 +24,8 @@ const MAX_REPLY_BYTES: usize = 64 * 1024;
 pub(crate) enum HelperPlan {
     /// Finds out whether namespaces can be made.
     Probe,
+    /// Makes the namespaces of a call whose changes are staged, and which has no sandbox.
+    Stage(StageLayers),
     /// Makes the namespaces of a sandbox.
     Build(Box<NamespacePlan>),
 }
@@ -44,6 +47,8 @@ pub(crate) struct NamespacePlan {
     pub(crate) visible: Vec<PathBuf>,
     /// The process id of the engine.
     pub(crate) engine: i32,
+    /// The layers of the workspace for a call whose changes are staged.
+    pub(crate) stage: Option<StageLayers>,
     /// The version of Landlock, 0 for none.
     pub(crate) landlock: u32,
 }
@@ -79,6 +84,11 @@ impl HelperReply {
     /// A failure at `step`.
     pub(crate) fn failed(step: &str, error: &io::Error) -> Self {
         Self::Failed { reason: format!("{step}: {}", plain_error(error)) }
+    }
+
+    /// A workspace that cannot be staged.
+    pub(crate) fn stage(error: &StageError) -> Self {
+        Self::Failed { reason: format!("the workspace cannot be staged: {error}") }
     }
 
     /// A failure with a path.

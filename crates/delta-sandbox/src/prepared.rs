@@ -9,6 +9,7 @@ use crate::plan::{HelperPlan, HelperReply, NamespacePlan, receive_reply, send_pl
 use crate::profile::{Guarantee, HomeAccess, NetAccess, SandboxLimits, SandboxProfile};
 use crate::scratch::SandboxScratch;
 use crate::seccomp::outside_filter;
+use crate::stage::StageLayers;
 use delta_process::{EntrySteps, HelperProcess, SandboxEntry};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
@@ -46,6 +47,8 @@ pub struct PrepareContext<'a> {
     pub waived: &'a [Guarantee],
     /// The guarantees that are needed although the profile does not declare them.
     pub required: &'a [Guarantee],
+    /// The layers of the workspace for one call whose changes are staged.
+    pub stage: Option<&'a StageLayers>,
 }
 
 /// How a sandbox is enforced.
@@ -159,6 +162,9 @@ pub fn prepare(
     let HelperPlan::Build(plan) = plan else { unreachable!("the plan is to build") };
     let sandbox = match answer.reply {
         HelperReply::Done => enter_namespaces(&plan, answer, roots)?,
+        HelperReply::Refused { step, error } if context.stage.is_some() => {
+            return Err(SandboxError::Failed(explain_refusal(&step, &error).reason));
+        }
         HelperReply::Refused { step, error } => {
             let refusal = explain_refusal(&step, &error);
             let landlock = prepare_landlock(&plan, &refusal)?;
@@ -204,6 +210,24 @@ pub fn prepare(
     sandbox.judged(profile, context)
 }
 
+/// Prepares the namespaces of a call whose changes are staged, and which has no sandbox. `program` is the program `delta`.
+///
+/// # Errors
+/// Why the workspace cannot be staged.
+pub fn prepare_call_stage(program: &Path, layers: &StageLayers) -> Result<SandboxEntry, String> {
+    let answer = ask_helper(program, &HelperPlan::Stage(layers.clone()))
+        .map_err(|error| error.to_string())?;
+    let HelperAnswer { reply, descriptors, helper, .. } = answer;
+    helper.wait();
+    match reply {
+        HelperReply::Done => {
+            Ok(SandboxEntry::new(EntrySteps { namespaces: descriptors, ..EntrySteps::default() }))
+        }
+        HelperReply::Failed { reason } => Err(reason),
+        reply => Err(format!("{reply:?}")),
+    }
+}
+
 fn make_plan(profile: &SandboxProfile, context: &PrepareContext<'_>) -> NamespacePlan {
     let mut visible = context.visible.to_vec();
     visible.push(context.workspace.to_owned());
@@ -216,6 +240,7 @@ fn make_plan(profile: &SandboxProfile, context: &PrepareContext<'_>) -> Namespac
         home: context.home.map(Path::to_owned),
         scratch: context.scratch.path().to_owned(),
         visible,
+        stage: context.stage.cloned(),
         engine: rustix::process::getpid().as_raw_pid(),
         landlock: landlock_version(),
     }

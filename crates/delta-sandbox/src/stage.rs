@@ -4,6 +4,7 @@
 //! The engine is not dumpable, so it cannot write the `uid_map` of a user namespace. A helper, `delta __stage` with an empty
 //! environment, creates the namespaces and mounts; the engine joins them, and the helper ends.
 
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// The name of the hidden command of the helper, its first argument.
@@ -14,7 +15,7 @@ pub const STAGE_COMMAND: &str = "__stage";
 const READY: &str = "ready";
 
 /// The directories of a stage.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageLayers {
     /// The workspace, absolute and without symlinks.
     pub workspace: PathBuf,
@@ -44,8 +45,12 @@ impl StageError {
 }
 
 #[cfg(target_os = "linux")]
+pub(crate) use system::{build_call_stage, mount_call_stage};
+#[cfg(target_os = "linux")]
 pub use system::{check_stage, enter_stage, run_stage_helper};
 
+#[cfg(not(target_os = "linux"))]
+pub(crate) use elsewhere::{build_call_stage, mount_call_stage};
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::{check_stage, enter_stage, run_stage_helper};
 
@@ -53,6 +58,7 @@ pub use elsewhere::{check_stage, enter_stage, run_stage_helper};
 mod elsewhere {
     use super::{StageError, StageLayers};
     use std::ffi::OsString;
+    use std::os::fd::OwnedFd;
     use std::path::Path;
     use std::process::ExitCode;
 
@@ -67,6 +73,16 @@ mod elsewhere {
 
     /// Moves this process into a stage.
     pub fn enter_stage(_layers: &StageLayers) -> Result<(), StageError> {
+        Err(unsupported())
+    }
+
+    /// Creates the namespaces of a call.
+    pub(crate) fn build_call_stage(_layers: &StageLayers) -> Result<Vec<OwnedFd>, StageError> {
+        Err(unsupported())
+    }
+
+    /// Mounts the layers of a call.
+    pub(crate) fn mount_call_stage(_layers: &StageLayers) -> Result<(), StageError> {
         Err(unsupported())
     }
 
@@ -149,6 +165,12 @@ mod system {
         }
         Helper::start(&[])?.end();
         Ok(())
+    }
+
+    /// Mounts the layers of a call.
+    pub(crate) fn mount_call_stage(layers: &StageLayers) -> Result<(), StageError> {
+        check_mounts(&layers.workspace)?;
+        mount_stage(layers)
     }
 
     fn check_mounts(workspace: &Path) -> Result<(), StageError> {
@@ -276,14 +298,23 @@ mod system {
         ExitCode::SUCCESS
     }
 
+    /// Creates the namespaces of a call with these layers, which this process then is in. Returns their descriptors, the
+    /// user namespace first.
+    pub(crate) fn build_call_stage(layers: &StageLayers) -> Result<Vec<OwnedFd>, StageError> {
+        let has_user = create_namespaces()?;
+        mount_call_stage(layers)?;
+        let names = if has_user { &["user", "mnt"][..] } else { &["mnt"] };
+        let files = names.iter().map(|name| {
+            let path = format!("/proc/self/ns/{name}");
+            rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                .map_err(|errno| StageError::new(format!("could not open {path}: {errno}")))
+        });
+        files.collect()
+    }
+
     /// Creates the namespaces and mounts; whether there is a user namespace.
     fn prepare_namespaces(arguments: &[OsString]) -> Result<bool, StageError> {
-        let has_user = unshare_namespaces()?;
-        rustix::mount::mount_change(
-            "/",
-            MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
-        )
-        .map_err(|errno| mount_error("could not make the mounts private", errno))?;
+        let has_user = create_namespaces()?;
         match arguments {
             [workspace, control, upper, work] => mount_stage(&StageLayers {
                 workspace: workspace.into(),
@@ -293,6 +324,16 @@ mod system {
             })?,
             _ => try_overlay()?,
         }
+        Ok(has_user)
+    }
+
+    fn create_namespaces() -> Result<bool, StageError> {
+        let has_user = unshare_namespaces()?;
+        rustix::mount::mount_change(
+            "/",
+            MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
+        )
+        .map_err(|errno| mount_error("could not make the mounts private", errno))?;
         Ok(has_user)
     }
 
@@ -396,6 +437,7 @@ mod system {
         mount_stage(&layers)
     }
 
+    /// Mounts the overlay and the directory of the runs.
     fn mount_stage(layers: &StageLayers) -> Result<(), StageError> {
         let workspace = open_directory(&layers.workspace)?;
         let control = open_directory(&layers.control)?;

@@ -8,6 +8,7 @@ mod staging;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod unified_diff;
 mod workspace_walk;
 
 pub use delta_base::durable::FileError;
@@ -18,6 +19,9 @@ pub use exclude_patterns::ExcludePatterns;
 pub use restore::RestorePlan;
 pub use staging::{MergeRules, StagedMerge, StagedSnapshot, StagedTrees};
 pub use tree::{EntryKind, FileOwner, SnapshotChange, TreeEntry};
+pub use unified_diff::{
+    RenderedChange, is_implied_directory, quote_git_path, render_change, render_changes_within,
+};
 
 use delta_base::durable;
 use file_index::FileIndex;

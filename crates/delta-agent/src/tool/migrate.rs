@@ -94,6 +94,7 @@ fn same_tool(a: &Tool, b: &Tool) -> bool {
         && a.max_output_bytes == b.max_output_bytes
         && a.idempotent == b.idempotent
         && a.parallel == b.parallel
+        && a.is_staged == b.is_staged
         && a.background == b.background
         && a.output == b.output
         && a.env == b.env

@@ -117,6 +117,11 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             "The parameters that say what a call does to a file, so that an approval can show a diff.",
         ),
         KeySchema::optional(
+            "stage",
+            ValueShape::Choice(&["ask"]),
+            "`ask`: what a call changes in the workspace is applied only after a person has seen it as a diff and agreed.",
+        ),
+        KeySchema::optional(
             "sandbox",
             SANDBOX_SHAPE,
             "What its processes may do: `workspace`, `reader`, `off`, a name in `sandboxes` of agent.yaml, or a map of keys over the sandbox of the agent.",

@@ -14,6 +14,7 @@ use delta_mcp::server_task::task_record_path;
 use delta_run::approval::ApprovalRequest;
 use delta_run::event::{ActionResult, HumanQuestion, Payload};
 use delta_run::run::{Run, RunNotice};
+use delta_run::stage::StageDir;
 use delta_run::state::{HumanRequest, PendingCall};
 use serde_json::Value as Json;
 use std::io::{Read, Seek, SeekFrom};
@@ -118,6 +119,9 @@ impl<'a> Engine<'a> {
                 plan_call(self.agent, run.state(), call, self.environment.vars())
         {
             return self.run_calls(run, call, invocation);
+        }
+        if tool.is_some_and(|tool| tool.is_staged) {
+            StageDir::for_call(&run.dir).clear()?;
         }
         let mut text = format!(
             "{INTERRUPTED_CALL_PREFIX}; whether it took effect is unknown, and it was not run again]"

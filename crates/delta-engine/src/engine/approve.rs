@@ -62,6 +62,7 @@ impl<'a> Engine<'a> {
                     argv: invocation.argv,
                     call_id: call.id,
                     rule,
+                    stage: None,
                 })));
             }
             ApprovalPlan::Deny(reason) => {
@@ -80,9 +81,13 @@ impl<'a> Engine<'a> {
         request: &ApprovalRequest,
     ) -> Result<bool, EngineError> {
         run.commit()?;
-        if run.state().operator_approval().is_some_and(|operator| operator.all) {
-            let answer = ApprovalAnswer::new(true, ApprovalSource::Flag, None);
-            record_decision(run, request, answer);
+        let is_approved_tool = run.state().tool_approved_since(&request.tool_name).is_some();
+        let approves_all = run.state().operator_approval().is_some_and(|operator| operator.all);
+        let flag = approves_all.then_some(ApprovalSource::Flag);
+        // Who approved every later call of the tool has approved what it changes.
+        let is_approved = request.stage.is_some() && is_approved_tool;
+        if let Some(source) = flag.or(is_approved.then_some(ApprovalSource::Terminal)) {
+            record_decision(run, request, ApprovalAnswer::new(true, source, None));
             return Ok(true);
         }
         run.notify(RunNotice::WaitingForApproval(request));
@@ -90,6 +95,7 @@ impl<'a> Engine<'a> {
         let preview = preview.map(|preview| {
             preview_file_change(preview, &request.tool_args, &self.environment.vars().cwd)
         });
+        let preview = request.stage.as_ref().map(|stage| stage.described_diff()).or(preview);
         let hidden = run.state().sensitive_answers.clone();
         let agent_home = self.agent.home.to_string_lossy();
         let prompt = ApprovalPrompt {

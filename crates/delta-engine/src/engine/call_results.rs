@@ -129,7 +129,9 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
                     match self.engine.record_result(run, &starting[index], record, &result) {
                         Ok(()) => {}
                         // What cannot be written now stays unknown.
-                        Err(error @ EngineError::File(_)) => self.give_up(error),
+                        Err(error @ (EngineError::File(_) | EngineError::Snapshot(_))) => {
+                            self.give_up(error);
+                        }
                         // The call has its result.
                         Err(error) => drop(self.error.get_or_insert(error)),
                     }
@@ -150,7 +152,8 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
 }
 
 impl Engine<'_> {
-    /// Records the result of a command that has ended. Only an error of a file means that it is not recorded.
+    /// Records the result of a command that has ended. Only an error of a file or
+    /// a snapshot means that it is not recorded.
     fn record_result(
         &self,
         run: &mut Run,
@@ -161,7 +164,7 @@ impl Engine<'_> {
         let StartingCall { approved, started_at, stem, execution, launch, .. } = starting;
         let ApprovedCall { call, tool, invocation, .. } = approved;
         let SandboxOutcome { result: sandbox, execution: sandbox_execution } =
-            self.sandbox_outcome(run, tool, &invocation.argv, launch, finished);
+            self.sandbox_outcome(run, starting, finished);
         let hint = sandbox_execution.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
         let dir = self.displayed_records(run);
         let observation = render_observation(
@@ -196,7 +199,8 @@ impl Engine<'_> {
             sandbox,
             result: tool.run_result(&finished.end, &observation),
         };
-        record_observation(run, call, observation, outcome);
+        let result = action_result(call, observation, outcome);
+        self.record_call_result(run, starting, result)?;
         hook_result
     }
 
@@ -243,8 +247,17 @@ pub(super) fn record_observation(
     observation: Observation,
     outcome: CallOutcome,
 ) {
+    let result = action_result(call, observation, outcome);
+    run.record(Payload::ActionResult(Box::new(result)));
+}
+
+fn action_result(
+    call: &PendingCall,
+    observation: Observation,
+    outcome: CallOutcome,
+) -> ActionResult {
     let CallOutcome { duration_ms, execution, sandbox, result } = outcome;
-    run.record(Payload::ActionResult(Box::new(ActionResult {
+    ActionResult {
         iteration: call.iteration,
         call_id: call.id.clone(),
         tool_name: call.tool.clone(),
@@ -258,7 +271,7 @@ pub(super) fn record_observation(
         left_running: observation.left.running,
         sandbox,
         result,
-    })));
+    }
 }
 
 /// What the record of a process says about its run.

@@ -1,6 +1,8 @@
 //! The sandbox of a call: its name before the call starts, and what it refused afterwards.
 
 use super::Engine;
+use super::execute::{ApprovedCall, StartingCall};
+use super::staged_call::CallLayer;
 use delta_agent::run_sandbox::{ActiveSandbox, NO_SANDBOX, RunSandbox};
 use delta_agent::tool::Tool;
 use delta_process::{self as process, LaunchContext, OutputCapture, ProcessEnd, ProcessResult};
@@ -51,15 +53,17 @@ impl Engine<'_> {
     pub(super) fn sandbox_outcome(
         &self,
         run: &mut Run,
-        tool: &Tool,
-        argv: &[String],
-        launch: &LaunchContext,
+        starting: &StartingCall<'_>,
         finished: &ProcessResult,
     ) -> SandboxOutcome {
+        let ApprovedCall { tool, invocation, .. } = &starting.approved;
         let sandbox =
             self.environment.sandbox().and_then(|sandboxes| sandboxes.of_tool(&tool.name));
         let Some(sandbox) = sandbox else { return SandboxOutcome::default() };
-        let NetworkReport { attempts, refused, reached, failed } = sandbox.take_network_report();
+        // A call with a workspace of its own has the sandbox for itself.
+        let report = starting.layer.as_ref().and_then(CallLayer::take_network_report);
+        let NetworkReport { attempts, refused, reached, failed } =
+            report.unwrap_or_else(|| sandbox.take_network_report());
         let output = output_end(&finished.stdout) + &output_end(&finished.stderr);
         let facts = CallFacts {
             has_failed: !matches!(finished.end, ProcessEnd::Exited(0)),
@@ -67,7 +71,7 @@ impl Engine<'_> {
             refused: &refused,
             failed: &failed,
             attempts,
-            hidden_program: hidden_program(argv, launch, &finished.end),
+            hidden_program: hidden_program(&invocation.argv, &starting.launch, &finished.end),
             appeared: sandbox.appeared_path(),
         };
         let workspace = &self.environment.vars().cwd;

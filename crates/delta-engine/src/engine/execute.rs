@@ -5,6 +5,7 @@
 //! that dies leaves a call known only if every call before it is known, as if they had run one after another.
 
 use super::call_results::ResultRecorder;
+use super::staged_call::CallLayer;
 use super::{Engine, EngineError};
 use delta_agent::tool::{Tool, ToolOutput, invocation::ToolInvocation};
 use delta_base::durable::NewPrivateFile;
@@ -57,6 +58,8 @@ pub(super) struct StartingCall<'a> {
     pub(super) launch: LaunchContext,
     /// The program, if it is not the one that the command line names.
     program: Option<PathBuf>,
+    /// Its workspace, if what it changes is staged.
+    pub(super) layer: Option<CallLayer>,
 }
 
 impl<'a> Engine<'a> {
@@ -70,14 +73,21 @@ impl<'a> Engine<'a> {
         let mut recorder = ResultRecorder::new(self, calls.len());
         let mut starting = Vec::with_capacity(calls.len());
         for call in calls {
-            match self.with_current_sandbox(call) {
-                DecidedCall::Refuse(call, reason) => recorder.add_refused(call, reason),
-                DecidedCall::Start(approved) => {
+            let approved = match self.with_current_sandbox(call) {
+                DecidedCall::Start(approved) => approved,
+                DecidedCall::Refuse(call, reason) => {
+                    recorder.add_refused(call, reason);
+                    continue;
+                }
+            };
+            match self.open_call_layer(run, approved.tool)? {
+                Ok(layer) => {
                     // If the disk has no room for a record, nothing is requested or started.
-                    let (call, record) = self.prepare_call(run, approved)?;
+                    let (call, record) = self.prepare_call(run, approved, layer)?;
                     recorder.add_started(starting.len(), record);
                     starting.push(call);
                 }
+                Err(reason) => recorder.add_refused(approved.call, reason),
             }
         }
         recorder.record_requests(run, &starting);
@@ -103,6 +113,7 @@ impl<'a> Engine<'a> {
         &self,
         run: &mut Run,
         approved: ApprovedCall<'a>,
+        layer: Option<CallLayer>,
     ) -> Result<(StartingCall<'a>, NewPrivateFile), EngineError> {
         let tool = approved.tool;
         let started_at = (self.clock)();
@@ -111,9 +122,13 @@ impl<'a> Engine<'a> {
         let execution = format!("io/tool_executions/{stem}.json");
         let record = run.records.create_record_file(&execution)?;
         let launch = self.launch_call(&approved);
+        let launch = match &layer {
+            Some(layer) => launch.with_sandbox(Some(layer.entry())),
+            None => launch,
+        };
         // This version, whatever `delta` in PATH is.
         let program = tool.runs_delta.then(process::own_program);
-        let call = StartingCall { approved, started_at, stem, execution, launch, program };
+        let call = StartingCall { approved, started_at, stem, execution, launch, program, layer };
         Ok((call, record))
     }
 

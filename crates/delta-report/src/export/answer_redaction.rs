@@ -78,6 +78,10 @@ impl SensitiveAnswers {
             Payload::ApprovalRequest(request) => {
                 self.redact_json(&mut request.tool_args);
                 request.argv.iter_mut().for_each(|word| self.redact_text(word));
+                if let Some(stage) = &mut request.stage {
+                    self.redact_text(&mut stage.diff);
+                    self.redact_text(&mut stage.result.observation_content);
+                }
             }
             Payload::ApprovalDecision(decision) => {
                 decision.reason.iter_mut().for_each(|reason| self.redact_text(reason));

@@ -197,6 +197,11 @@ impl RunVerifier<'_> {
 
     /// Checks what a person was asked to approve: the person must have seen what the agent would have started.
     pub(super) fn check_approval_request(&mut self, request: &ApprovalRequest) {
+        if request.stage.is_some() {
+            // The result depends on a decision about files, which a replay without tools does not have.
+            self.expected_outcomes.insert(request.call_id.clone(), ExpectedOutcome::Unknown);
+            return;
+        }
         let iteration = Some(request.iteration);
         let Some(call) = self.state.call(&request.call_id).cloned() else {
             let subject = format!("the approval of call {}", request.call_id);

@@ -1,0 +1,189 @@
+//! Changes as unified diffs in the format of git.
+
+use super::tree::{EntryKind, TreeEntry};
+use super::{SnapshotChange, SnapshotError, SnapshotStore};
+use delta_base::text_diff::LineDiff;
+
+/// Larger files are only reported as different.
+const MAX_DIFF_BYTES: u64 = 4 << 20;
+
+/// A change as a unified diff in the format of git.
+#[derive(Debug)]
+pub struct RenderedChange {
+    /// The diff.
+    pub text: String,
+    /// The number of added lines.
+    pub added: usize,
+    /// The number of removed lines.
+    pub removed: usize,
+    /// Whether both contents are text.
+    pub is_text: bool,
+}
+
+/// Renders a change; `store` has the contents.
+pub fn render_change(
+    store: &SnapshotStore,
+    change: &SnapshotChange,
+) -> Result<RenderedChange, SnapshotError> {
+    let without_directory = |entry: &Option<TreeEntry>| {
+        entry.clone().filter(|entry| entry.kind != EntryKind::Directory)
+    };
+    let before = without_directory(&change.before);
+    let after = without_directory(&change.after);
+    let path = &change.path;
+    let mut rendered =
+        RenderedChange { text: directory_line(change), added: 0, removed: 0, is_text: false };
+    match (before.as_ref(), after.as_ref()) {
+        (None, None) => {}
+        // Like git: a file that becomes a symlink is deleted, and the symlink is new.
+        (Some(old), Some(new)) if old.kind != new.kind => {
+            append_file_diff(store, path, Some(old), None, &mut rendered)?;
+            append_file_diff(store, path, None, Some(new), &mut rendered)?;
+        }
+        (old, new) => append_file_diff(store, path, old, new, &mut rendered)?,
+    }
+    Ok(rendered)
+}
+
+/// A line for a directory that is empty or has a new mode; git has no such entries and skips the line.
+fn directory_line(change: &SnapshotChange) -> String {
+    let mode = |entry: &Option<TreeEntry>| {
+        let directory = entry.as_ref().filter(|entry| entry.kind == EntryKind::Directory);
+        directory.map(|entry| format!("{:04o}", entry.mode))
+    };
+    let path = quote_git_path("", &change.path);
+    match (mode(&change.before), mode(&change.after)) {
+        (None, None) => String::new(),
+        (None, Some(mode)) => format!("New directory {path}, mode {mode}\n"),
+        (Some(_), None) => format!("Deleted directory {path}\n"),
+        (Some(before), Some(after)) => format!("Directory {path}, mode {before}, now {after}\n"),
+    }
+}
+
+/// Appends the diff of one path; neither side is a directory.
+fn append_file_diff(
+    store: &SnapshotStore,
+    path: &[u8],
+    before: Option<&TreeEntry>,
+    after: Option<&TreeEntry>,
+    rendered: &mut RenderedChange,
+) -> Result<(), SnapshotError> {
+    let mut old_name = quote_git_path("a/", path);
+    let mut new_name = quote_git_path("b/", path);
+    let out = &mut rendered.text;
+    out.push_str(&format!("diff --git {old_name} {new_name}\n"));
+    match (before.map(git_mode), after.map(git_mode)) {
+        (None, Some(mode)) => out.push_str(&format!("new file mode {mode}\n")),
+        (Some(mode), None) => out.push_str(&format!("deleted file mode {mode}\n")),
+        (Some(old), Some(new)) if old != new => {
+            out.push_str(&format!("old mode {old}\nnew mode {new}\n"));
+        }
+        _ => {}
+    }
+    if before.map(|entry| entry.id) == after.map(|entry| entry.id) {
+        rendered.is_text = true;
+        return Ok(());
+    }
+    if before.is_none() {
+        old_name = "/dev/null".to_owned();
+    }
+    if after.is_none() {
+        new_name = "/dev/null".to_owned();
+    }
+    let old_text = read_text_content(store, before)?;
+    let new_text = read_text_content(store, after)?;
+    let Some((old_text, new_text)) = old_text.zip(new_text) else {
+        out.push_str(&format!("Binary files {old_name} and {new_name} differ\n"));
+        return Ok(());
+    };
+    rendered.is_text = true;
+    let diff = LineDiff::new(&old_text, &new_text, 3);
+    rendered.added += diff.added;
+    rendered.removed += diff.removed;
+    out.push_str(&diff.with_names(&old_name, &new_name));
+    Ok(())
+}
+
+/// The mode as git writes it: the kind of the entry, then the permission bits.
+fn git_mode(entry: &TreeEntry) -> String {
+    match entry.kind {
+        EntryKind::Symlink => "120000".to_owned(),
+        _ => format!("10{:04o}", entry.mode),
+    }
+}
+
+/// The content as text; `None` if it is not text. The content of a missing entry is empty.
+fn read_text_content(
+    store: &SnapshotStore,
+    entry: Option<&TreeEntry>,
+) -> Result<Option<String>, SnapshotError> {
+    let Some(entry) = entry else { return Ok(Some(String::new())) };
+    if entry.length > MAX_DIFF_BYTES {
+        return Ok(None);
+    }
+    let text = String::from_utf8(store.read_content(entry.id)?).ok();
+    Ok(text.filter(|text| !text.contains('\0')))
+}
+
+/// A path as git writes it: in quotes if it contains special characters.
+pub fn quote_git_path(lead: &str, path: &[u8]) -> String {
+    let is_plain = |byte: &u8| (b' '..=b'~').contains(byte) && !matches!(byte, b'"' | b'\\');
+    if path.iter().all(is_plain) {
+        return format!("{lead}{}", String::from_utf8_lossy(path));
+    }
+    let mut out = format!("\"{lead}");
+    for byte in path {
+        match byte {
+            b'\n' => out.push_str("\\n"),
+            b'\t' => out.push_str("\\t"),
+            b'"' | b'\\' => out.extend(['\\', char::from(*byte)]),
+            byte if is_plain(byte) => out.push(char::from(*byte)),
+            byte => out.push_str(&format!("\\{byte:03o}")),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Whether the change only creates or deletes the directory of the next change.
+pub fn is_implied_directory(change: &SnapshotChange, next: Option<&SnapshotChange>) -> bool {
+    let is_directory = |entry: &Option<TreeEntry>| {
+        entry.as_ref().is_none_or(|entry| entry.kind == EntryKind::Directory)
+    };
+    let is_created_or_deleted = change.before.is_none() || change.after.is_none();
+    let prefix = [&change.path, &b"/"[..]].concat();
+    is_created_or_deleted
+        && is_directory(&change.before)
+        && is_directory(&change.after)
+        && next.is_some_and(|next| next.path.starts_with(&prefix))
+}
+
+/// Renders changes of about at most `max_bytes`; the others are only counted.
+pub fn render_changes_within(
+    store: &SnapshotStore,
+    changes: &[SnapshotChange],
+    max_bytes: usize,
+) -> Result<String, SnapshotError> {
+    let mut text = String::new();
+    for (index, change) in changes.iter().enumerate() {
+        if is_implied_directory(change, changes.get(index + 1)) {
+            continue;
+        }
+        let rendered = render_change(store, change)?.text;
+        let room = max_bytes.saturating_sub(text.len());
+        if rendered.len() <= room {
+            text.push_str(&rendered);
+            continue;
+        }
+        let cut = rendered.get(..rendered.floor_char_boundary(room)).unwrap_or_default();
+        // Whole lines.
+        text.push_str(&cut[..cut.rfind('\n').map_or(0, |end| end + 1)]);
+        let rest = changes.len() - index;
+        text.push_str(&format!(
+            "… cut in {}; {rest} paths are not or not fully here\n",
+            quote_git_path("", &change.path)
+        ));
+        break;
+    }
+    Ok(text)
+}

@@ -1,0 +1,207 @@
+//! Tools with `stage: ask` (C-32.8): a call changes a copy of the workspace, and a person decides about its diff.
+
+use super::DELTA;
+use super::runs::resume;
+use serde_json::json;
+use test_support::sandbox::{Ran, Sandbox};
+
+fn tools(more: &str) -> String {
+    format!("  - {{name: do, exec: 'sh -c ${{script}}', stage: ask{more}}}\n")
+}
+
+fn turns(scripts: &[&str]) -> String {
+    let call =
+        |script: &&str| format!("- call: [{{tool: do, args: {}}}]\n", json!({"script": script}));
+    scripts.iter().map(call).chain(["- say: done\n".to_owned()]).collect()
+}
+
+fn sandbox_with(more: &str, scripts: &[&str]) -> Sandbox {
+    let sandbox = Sandbox::scripted(DELTA, &tools(more), &turns(scripts));
+    for (path, content) in [("f", "one\n"), ("gone", "g\n"), ("d/x", "x\n")] {
+        sandbox.write(&format!("work/{path}"), content);
+    }
+    sandbox
+}
+
+/// A run that waits for a decision about `script`; `None` if this machine refuses stages.
+fn waiting(more: &str, script: &str) -> Option<Sandbox> {
+    let sandbox = sandbox_with(more, &[script]);
+    let ran = sandbox.run("go", &[]);
+    if ran.code == 126 {
+        println!("not tested: {}", ran.stderr);
+        return None;
+    }
+    ran.expect_code(101);
+    Some(sandbox)
+}
+
+fn decide(sandbox: &Sandbox, answer: &str) -> Ran {
+    resume(sandbox, &["-m", answer])
+}
+
+fn files(sandbox: &Sandbox) -> Vec<(String, String)> {
+    let names = sandbox.files("work").into_iter().filter(|name| !name.starts_with(".delta"));
+    names.map(|name| (name.clone(), sandbox.read(&format!("work/{name}")))).collect()
+}
+
+const CHANGE: &str =
+    "echo two >> f; rm gone; mkdir -p n/m; echo new > n/m/file; rm -r d; cat f; pwd";
+
+#[test]
+fn c_32_8_a_call_changes_nothing_until_a_person_has_seen_its_diff() {
+    for more in ["", ", sandbox: workspace"] {
+        let Some(sandbox) = waiting(more, CHANGE) else { return };
+        let before = [("d/x", "x\n"), ("f", "one\n"), ("gone", "g\n")];
+        let before: Vec<_> =
+            before.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        let mut now = files(&sandbox);
+        now.sort();
+        assert_eq!(now, before);
+        let request = sandbox.read("work/.delta/r/interaction/request.json");
+        let request: serde_json::Value = serde_json::from_str(&request).unwrap();
+        assert_eq!(request["kind"], "approval");
+        assert!(request["prompt"].as_str().unwrap().starts_with("Apply the changes of do: sh -c "));
+        let preview = request["preview"].as_str().unwrap();
+        for part in ["+two\n", "-g\n", "+++ b/n/m/file\n", "-x\n"] {
+            assert!(preview.contains(part), "{part}: {preview}");
+        }
+        assert!(sandbox.observations().is_empty());
+        assert!(!sandbox.path("work/.delta/r/call-stage").exists());
+        let inbox = sandbox.delta(["inbox", "work"]).output().expect_code(0).stdout;
+        assert!(inbox.contains("apply the changes of do"), "{inbox}");
+
+        decide(&sandbox, "yes").expect_code(0);
+        assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
+        assert_eq!(sandbox.read("work/n/m/file"), "new\n");
+        assert!(!sandbox.path("work/gone").exists() && !sandbox.path("work/d").exists());
+        // The observation of the call, which was in the workspace under its own name.
+        let work = sandbox.path("work").canonicalize().unwrap();
+        assert_eq!(sandbox.observations(), [format!("one\ntwo\n{}\n", work.display())]);
+        assert_eq!(sandbox.events("ACTION_RESULT")[0]["exit_code"], 0);
+        sandbox.verify();
+    }
+}
+
+#[test]
+fn c_32_8_a_denied_call_has_not_happened_and_the_llm_gets_the_reason() {
+    let Some(sandbox) = waiting("", CHANGE) else { return };
+    decide(&sandbox, "no: keep d").expect_code(0);
+    assert_eq!(sandbox.read("work/f"), "one\n");
+    assert_eq!(sandbox.read("work/d/x"), "x\n");
+    let seen = sandbox.observations();
+    assert!(seen[0].starts_with("Denied by the operator; what the tool changed was thrown away"));
+    assert!(seen[0].ends_with("\nkeep d") && !seen[0].contains("two"), "{seen:?}");
+    sandbox.verify();
+}
+
+#[test]
+fn c_32_8_a_call_that_changes_nothing_asks_nothing_and_fails_as_itself() {
+    let sandbox = sandbox_with("", &["cat f; echo x > /dev/null; exit 3", "cat d/x"]);
+    let ran = sandbox.run("go", &[]);
+    if ran.code == 126 {
+        return;
+    }
+    ran.expect_code(0);
+    assert_eq!(sandbox.observations(), ["one\n[exit code: 3]", "x\n"]);
+    assert!(sandbox.events("APPROVAL_REQUEST").is_empty());
+}
+
+#[test]
+fn c_32_8_the_operators_options_decide_as_for_approvals() {
+    let sandbox = sandbox_with("", &["echo two >> f", "echo three >> f"]);
+    let ran = sandbox.run("go", &["--approve-all"]);
+    if ran.code == 126 {
+        return;
+    }
+    ran.expect_code(0);
+    assert_eq!(sandbox.read("work/f"), "one\ntwo\nthree\n");
+    assert!(sandbox.events("APPROVAL_DECISION").iter().all(|event| event["by"] == "flag"));
+}
+
+#[test]
+fn c_32_8_a_file_that_changed_meanwhile_is_kept_and_named() {
+    let Some(sandbox) = waiting("", "echo two >> f; echo new > n") else { return };
+    sandbox.write("work/f", "mine\n");
+    decide(&sandbox, "yes").expect_code(0);
+    assert_eq!(sandbox.read("work/f"), "mine\n");
+    assert_eq!(sandbox.read("work/n"), "new\n");
+    assert!(sandbox.observations()[0].contains("[not applied, because it changed meanwhile: f]"));
+}
+
+#[test]
+fn c_32_8_both_questions_are_asked_of_a_tool_with_approve_and_stage() {
+    let Some(sandbox) = waiting(", approve: ask", "echo two >> f") else { return };
+    assert!(sandbox.events("ACTION_REQUEST").is_empty());
+    decide(&sandbox, "yes").expect_code(101);
+    assert_eq!(sandbox.read("work/f"), "one\n");
+    decide(&sandbox, "yes").expect_code(0);
+    assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
+    assert_eq!(sandbox.events("APPROVAL_REQUEST").len(), 2);
+    sandbox.verify();
+}
+
+#[test]
+fn c_32_8_a_staged_run_cannot_have_a_tool_that_asks() {
+    let sandbox = sandbox_with("", &["echo two >> f"]);
+    let refused = sandbox.run("go", &["--stage"]).expect_code(126);
+    let reason = "the tool `do` has `stage: ask`, which a staged run cannot do";
+    assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+    assert!(!sandbox.path("work/.delta/r").exists());
+}
+
+#[test]
+fn c_32_8_a_tool_that_leaves_processes_running_cannot_be_staged() {
+    let sandbox = sandbox_with(", background: keep", &["true"]);
+    let refused = sandbox.run("go", &[]).expect_code(126);
+    assert!(refused.stderr.contains("a tool with `stage` cannot leave processes running"));
+}
+
+#[test]
+fn c_32_8_a_staged_tool_is_not_parallel_and_its_calls_run_alone() {
+    let sandbox = sandbox_with(", parallel: true", &["true"]);
+    let refused = sandbox.run("go", &[]).expect_code(126);
+    let reason = "a tool with `stage` cannot be `parallel`";
+    assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+    assert!(refused.stderr.contains("leave out `parallel`"), "{}", refused.stderr);
+
+    let tools = tools("") + "  - {name: show, shell: cat f, parallel: true}\n";
+    let change = json!({"tool": "do", "args": {"script": "echo two >> f"}});
+    let show = json!({"tool": "show", "args": {}});
+    let turns =
+        format!("- calls: {}\n- say: done\n", json!([show, show, change, show, change, show]));
+    let sandbox = Sandbox::scripted(DELTA, &tools, &turns);
+    sandbox.write("work/f", "one\n");
+    let ran = sandbox.run("go", &[]);
+    if ran.code == 126 {
+        return;
+    }
+    ran.expect_code(101);
+    assert_eq!(sandbox.observations(), ["one\n", "one\n"]);
+    assert_eq!(sandbox.events("ACTION_REQUEST").len(), 3);
+    decide(&sandbox, "yes").expect_code(101);
+    decide(&sandbox, "no").expect_code(0);
+    let seen = sandbox.observations();
+    assert_eq!((&*seen[3], &*seen[5]), ("one\ntwo\n", "one\ntwo\n"));
+    assert!(seen[4].starts_with("Denied by the operator"), "{seen:?}");
+    sandbox.verify();
+}
+
+#[test]
+fn c_32_8_a_denied_call_does_not_end_the_run() {
+    let Some(sandbox) = waiting(", ends_run: true", "echo two >> f; echo result") else { return };
+    assert_eq!(decide(&sandbox, "no").expect_code(0).stdout, "done\n");
+    let Some(sandbox) = waiting(", ends_run: true", "echo two >> f; echo result") else { return };
+    let ran = decide(&sandbox, "yes").expect_code(0);
+    assert_eq!(ran.stdout, "result\n");
+    assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
+    sandbox.verify();
+}
+
+#[test]
+fn c_32_8_the_network_of_a_staged_call_is_reported() {
+    let script = "bash -c 'echo > /dev/tcp/192.0.2.1/80'; echo two >> f";
+    let Some(sandbox) = waiting(", sandbox: workspace", script) else { return };
+    decide(&sandbox, "yes").expect_code(0);
+    let result = &sandbox.events("ACTION_RESULT")[0];
+    assert_eq!(result["sandbox"]["attempts"], 1, "{result}");
+}
