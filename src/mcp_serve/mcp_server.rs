@@ -325,15 +325,18 @@ impl McpServer {
 
     /// Continues a run whose process was interrupted or died, unless a client stopped it.
     pub fn continue_if_left(&mut self, run: &ServedRun) -> Result<(), String> {
-        // Before the look: whatever happens in between makes the process refuse to continue.
-        let seq = self.supervisor.last_event(run);
-        match self.supervisor.look_at(run) {
-            RunStanding::Left { is_stopped: false } => {
-                self.start_worker(|supervisor| supervisor.continue_run(run, None, seq))
-            }
-            RunStanding::Absent => Err(unknown_run(&run.id)),
-            RunStanding::Refused(reason) => Err(reason),
-            _ => Ok(()),
+        loop {
+            let seq = self.supervisor.last_event(run);
+            return match self.supervisor.look_at(run) {
+                // Its last process, or one of another server, has recorded more meanwhile.
+                RunStanding::Left { .. } if self.supervisor.last_event(run) != seq => continue,
+                RunStanding::Left { is_stopped: false } => {
+                    self.start_worker(|supervisor| supervisor.continue_run(run, None, seq))
+                }
+                RunStanding::Absent => Err(unknown_run(&run.id)),
+                RunStanding::Refused(reason) => Err(reason),
+                _ => Ok(()),
+            };
         }
     }
 
