@@ -16,6 +16,7 @@ mod prose;
 mod style;
 mod syntax;
 mod tidy;
+mod vendors;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

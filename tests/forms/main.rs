@@ -10,6 +10,7 @@ mod anthropic;
 mod chat;
 mod anthropic_cache;
 mod anthropic_conversations;
+mod everything_around;
 mod exact_numbers;
 mod gemini;
 mod images;

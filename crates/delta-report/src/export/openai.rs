@@ -9,9 +9,13 @@ use serde_json::{Value as Json, json};
 /// Renders the run as a line of JSON.
 pub fn render_chat_transcript(run: &ExportedRun, context: SystemContext) -> String {
     let mut messages = context.system;
-    // Each message of the conversation is JSON text, as it was sent.
+    // Each message of the conversation is JSON text, with what only one provider understands.
     let conversation = run.state.conversation.messages(None);
-    messages.extend(conversation.iter().filter_map(|text| serde_json::from_str::<Json>(text).ok()));
+    messages.extend(conversation.iter().filter_map(|text| {
+        let mut message: serde_json::Map<String, Json> = serde_json::from_str(text).ok()?;
+        message.shift_remove("native");
+        Some(Json::Object(message))
+    }));
     let mut transcript = json!({"messages": messages});
     if !context.tools.is_empty() {
         transcript["tools"] = Json::Array(context.tools);

@@ -457,7 +457,10 @@ fn call_span_key(call_id: &str) -> String {
 /// The provider's name in the semantic conventions, if it has one.
 fn otel_provider_name(kind: Option<&str>) -> String {
     match kind {
-        Some("openai") => "openai".to_owned(),
+        Some("openai" | "responses") => "openai".to_owned(),
+        Some("anthropic") => "anthropic".to_owned(),
+        // AI Studio or Vertex.
+        Some("gemini") => "gcp.gen_ai".to_owned(),
         Some(kind) => format!("delta.{kind}"),
         None => "_OTHER".to_owned(),
     }
