@@ -16,10 +16,10 @@ fn named(message: &str, call: &str) -> Value {
 }
 
 /// Ends the process that works on a run, at once.
-fn kill_run(run: &str) {
+fn kill_run(sandbox: &Sandbox, run: &str) {
     let pid = until("the engine", || {
-        let mark = format!("DELTA_RUN_ID={run}");
-        // A tool of the run, whose parent is the engine.
+        // A tool of the run, whose parent is the engine. Other tests have runs with this id.
+        let mark = format!("RUN_DIR={}", sandbox.path(&format!("work/.delta/{run}")).display());
         let tool = processes_with(&[&mark]).first().copied()?;
         let stat = std::fs::read_to_string(format!("/proc/{tool}/stat")).ok()?;
         let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
@@ -97,7 +97,7 @@ fn c_29_2_after_the_death_of_the_server_or_the_run_no_call_is_made_twice() {
             until_idle(&sandbox);
             client = Client::legacy(&sandbox, json!({}), &[]);
         } else {
-            kill_run(&run);
+            kill_run(&sandbox, &run);
             let died = client.answer_to(id)["result"].clone();
             assert_eq!((&died["isError"], run_of(&died)), (&json!(true), run.clone()), "{died}");
         }
@@ -207,7 +207,7 @@ fn c_29_4_a_task_survives_the_death_of_its_server_and_of_its_run() {
             client.kill();
             client = forms_client(&sandbox, true);
         } else {
-            kill_run(&run);
+            kill_run(&sandbox, &run);
         }
         let done = until("the end of the task", || {
             let state = client.request("tasks/get", json!({"taskId": run}))["result"].clone();
