@@ -138,6 +138,13 @@ pub struct RunSupervisor {
     reports: BTreeMap<ServedRun, Json>,
 }
 
+/// A run as its journal has it.
+struct FoldedRun {
+    folded: JournalFold,
+    /// Its process died without an ENGINE_END.
+    is_died: bool,
+}
+
 impl RunSupervisor {
     pub fn new(
         agent_home: PathBuf,
@@ -299,7 +306,7 @@ impl RunSupervisor {
             return RunStanding::Working;
         }
         let refused_start = || self.reports.get(run).filter(|report| report["status"] == "FAILED");
-        let folded = match self.fold_run(run) {
+        let FoldedRun { folded, is_died } = match self.fold_with_process(run) {
             Ok(Some(folded)) => folded,
             Ok(None) => {
                 return refused_start()
@@ -309,7 +316,7 @@ impl RunSupervisor {
         };
         let state = &folded.state;
         if state.status == Some(RunStatus::Running) {
-            if !show::process_is_gone(state) {
+            if !is_died {
                 return RunStanding::Working;
             }
         } else if state.status == Some(RunStatus::Failed)
@@ -327,24 +334,31 @@ impl RunSupervisor {
         if let Some(report) = refused_start() {
             return RunStanding::Ended(report.clone());
         }
-        let is_died = state.status == Some(RunStatus::Running);
         match open_request(state).filter(|_| !is_died) {
             Some(request) => RunStanding::Waiting(Box::new(request)),
             None => RunStanding::Left { is_stopped: run.dir().join(STOPPED_FILE).exists() },
         }
     }
 
-    /// The run, if it began; the reason if it is not a run that this operator made with this agent.
-    fn fold_run(&self, run: &ServedRun) -> Result<Option<JournalFold>, String> {
-        let folded = self.fold_journal(run)?;
-        let is_died = folded.as_ref().is_some_and(|folded| {
-            folded.state.status == Some(RunStatus::Running) && show::process_is_gone(&folded.state)
-        });
-        // Its process can have recorded more after the journal was read, and before it ended.
-        if is_died { self.fold_journal(run) } else { Ok(folded) }
+    /// The run and whether its process died. What a process recorded after its journal was read, and before it ended, counts.
+    fn fold_with_process(&self, run: &ServedRun) -> Result<Option<FoldedRun>, String> {
+        let Some(mut folded) = self.fold_run(run)? else { return Ok(None) };
+        loop {
+            let is_running = folded.state.status == Some(RunStatus::Running);
+            if !is_running || !show::process_is_gone(&folded.state) {
+                return Ok(Some(FoldedRun { folded, is_died: false }));
+            }
+            let seq = folded.state.seq;
+            let Some(later) = self.fold_run(run)? else { return Ok(None) };
+            if later.state.seq == seq {
+                return Ok(Some(FoldedRun { folded: later, is_died: true }));
+            }
+            folded = later;
+        }
     }
 
-    fn fold_journal(&self, run: &ServedRun) -> Result<Option<JournalFold>, String> {
+    /// The run, if it began; the reason if it is not a run that this operator made with this agent.
+    fn fold_run(&self, run: &ServedRun) -> Result<Option<JournalFold>, String> {
         let workspace = Workspace { root: run.work_dir.clone() };
         let dir = workspace.find_run(&run.id).map_err(|error| error.to_string())?;
         let Some(dir) = dir else { return Ok(None) };

@@ -256,8 +256,10 @@ fn c_29_2_a_hundred_clients_each_get_their_run() {
     let mut runs = Vec::new();
     for (client, id) in clients.iter_mut().zip(calls) {
         let result = client.answer_to(id)["result"].clone();
-        assert!(text_of(&result).starts_with("done"), "{result}");
-        runs.push(run_of(&result));
+        let run = run_of(&result);
+        let journal = format!("work/.delta/{run}/journal.jsonl");
+        assert!(text_of(&result).starts_with("done"), "{result}\n{}", sandbox.read(&journal));
+        runs.push(run);
     }
     assert!(runs.chunks(2).all(|pair| pair[0] == pair[1]), "{runs:?}");
     assert_eq!(run_ids(&sandbox).len(), 50);
