@@ -89,7 +89,7 @@ fn main() {
 fn measure_sandboxes(cancel: &CancelToken, bars: &mut Bars) {
     let dir = tempfile::tempdir().unwrap();
     let delta = Path::new(env!("CARGO_BIN_EXE_delta"));
-    let joined = prepare_sandbox(delta, dir.path(), bars);
+    let joined = prepare_sandbox(delta, &dir.path().join("joined"), bars);
     // Its user namespace may have none.
     let refusing = dir.path().join("refusing-delta");
     let script = format!(
@@ -99,19 +99,19 @@ fn measure_sandboxes(cancel: &CancelToken, bars: &mut Bars) {
     );
     fs::write(&refusing, script).unwrap();
     fs::set_permissions(&refusing, fs::Permissions::from_mode(0o755)).unwrap();
-    let confined = prepare_sandbox(&refusing, dir.path(), &mut Bars::default());
-    let mut costs = [joined, confined].map(|sandbox| {
+    let confined = prepare_sandbox(&refusing, &dir.path().join("confined"), &mut Bars::default());
+    let mut costs = [joined, confined].map(|(sandbox, scratch)| {
         let cost = Cost { sandbox: Some(sandbox.entry()), ..Cost::default() };
-        (sandbox, cost)
+        (sandbox, scratch, cost)
     });
     for _ in 0..TURNS {
-        for (_, cost) in &mut costs {
+        for (_, _, cost) in &mut costs {
             cost.measure(cancel);
         }
     }
-    for (sandbox, cost) in costs {
+    for (sandbox, _scratch, cost) in costs {
         if sandbox.grade() == SandboxGrade::Namespaces {
-            measure_openings(&dir.path().join("workspace"), &sandbox, cancel, bars);
+            measure_openings(&dir.path().join("joined/workspace"), &sandbox, cancel, bars);
         }
         println!("by {}", sandbox.grade().name());
         let limit = if sandbox.grade() == SandboxGrade::Namespaces { 1.05 } else { 1.10 };
@@ -130,7 +130,10 @@ fn measure_openings(
     fs::create_dir_all(&directory).unwrap();
     let file = directory.join("file");
     fs::write(&file, "text").unwrap();
-    let argv = [std::env::current_exe().unwrap().display().to_string()];
+    // The sandbox may hide the directory of the build.
+    let program = workspace.join("opener");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let argv = [program.display().to_string()];
     let mut inside = Vec::new();
     let mut outside = Vec::new();
     for _ in 0..OPENERS {
@@ -163,7 +166,12 @@ fn open_again_and_again(file: &Path) {
     println!("{}", began.elapsed().as_secs_f64() * 1e6 / f64::from(OPENINGS));
 }
 
-fn prepare_sandbox(program: &Path, dir: &Path, bars: &mut Bars) -> PreparedSandbox {
+/// A sandbox, and the directory that its mounts are in.
+fn prepare_sandbox(
+    program: &Path,
+    dir: &Path,
+    bars: &mut Bars,
+) -> (PreparedSandbox, SandboxScratch) {
     let workspace = dir.join("workspace");
     let home = dir.join("home");
     fs::create_dir_all(&workspace).unwrap();
@@ -201,7 +209,7 @@ fn prepare_sandbox(program: &Path, dir: &Path, bars: &mut Bars) -> PreparedSandb
         if times.len() == PREPARED {
             let time = common::median_of("preparing a sandbox", times, "ms");
             bars.at_most("preparing a sandbox", time, 5.0, "ms");
-            return sandbox;
+            return (sandbox, scratch);
         }
     }
 }
