@@ -1,6 +1,7 @@
 //! `delta inbox`: what waits for an answer or an approval in all workspaces below some directories. A question stays open when
 //! the process that asked it is interrupted, fails or dies, so such runs wait too.
 
+use super::approval_preview;
 use super::completion_candidates;
 use super::continue_run::{self, ResumeOptions};
 use super::failure::CommandFailure;
@@ -11,16 +12,14 @@ use super::show::process_is_gone;
 use super::terminal_prompt::{self, InboxExit, InboxReply};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use delta_agent::agent::Agent;
 use delta_agent::approval_prompt::{ApprovalPrompt, approval_verb, short_command_line};
 use delta_agent::ask_human::InteractionRequest;
-use delta_agent::file_preview::preview_file_change;
+use delta_base::redact::redact_answers;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
 use delta_base::terminal_text::{escape_terminal_controls, strip_terminal_controls};
 use delta_base::time::{self, Timestamp};
 use delta_engine::run_result::ContinueCommand;
-use delta_llm::llm::ModelChoice;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::journal;
@@ -29,7 +28,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The number of lines of a question or a command line in the list.
+/// The number of lines of a question, a command line or a diff in the list.
 const MAX_QUESTION_LINES: usize = 12;
 
 /// List what waits for an answer or an approval
@@ -72,6 +71,9 @@ struct InboxEntry<'a> {
     waiting_since: Timestamp,
     #[serde(flatten)]
     interaction: InteractionRequest,
+    /// What a staged call has changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preview: Option<String>,
     /// The commands that answer.
     commands: Vec<String>,
 }
@@ -151,6 +153,7 @@ impl WaitingRun {
             task_summary: &self.entry.task_summary,
             waiting_since: self.entry.last_updated,
             interaction,
+            preview: self.staged_diff(),
             commands: self.commands(),
         })
     }
@@ -197,33 +200,36 @@ impl WaitingRun {
             }
             None => String::new(),
         };
-        let question = escape_terminal_controls(&question);
-        for (index, line) in question.lines().take(MAX_QUESTION_LINES).enumerate() {
-            text.push_str(&format!("  {} {line}\n", if index == 0 { "?" } else { " " }));
-        }
-        let more = question.lines().count().saturating_sub(MAX_QUESTION_LINES);
-        if more > 0 {
-            text.push_str(&format!("    … {more} more lines\n"));
+        push_lines(&mut text, "?", &question);
+        if let Some(diff) = self.staged_diff() {
+            push_lines(&mut text, " ", &diff);
         }
         self.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));
         text
     }
 
-    /// The change of the file that the call would make. The run's copy of the agent has the `preview` of the tool.
     fn preview(&self) -> Option<String> {
+        approval_preview::pending_preview(&self.state, &self.entry.dir(), &self.entry.workspace)
+    }
+
+    /// What a staged call has changed, which is what the question is about.
+    fn staged_diff(&self) -> Option<String> {
         let HumanRequest::Approval(request) = self.state.human_request()? else { return None };
-        if let Some(stage) = &request.stage {
-            return Some(stage.described_diff());
-        }
-        // Its files are in the stage, and not in the workspace.
-        if self.state.stage.is_some() {
-            return None;
-        }
-        let copy = self.state.start.as_ref()?.config.kept.as_ref()?;
-        let dir = copy.is_plausible().then(|| self.entry.dir().join(&copy.dir))?;
-        let agent = Agent::load_copy(&dir, &ModelChoice::openai("")).ok()?;
-        let preview = agent.tool(&request.tool_name)?.preview.as_ref()?;
-        Some(preview_file_change(preview, &request.tool_args, &self.entry.workspace))
+        let diff = request.stage.as_ref()?.described_diff();
+        Some(redact_answers(&self.state.sensitive_answers, diff))
+    }
+}
+
+/// Appends the first lines of `lines`, the first one with `mark`.
+fn push_lines(text: &mut String, mark: &str, lines: &str) {
+    let lines = escape_terminal_controls(lines);
+    for (index, line) in lines.lines().take(MAX_QUESTION_LINES).enumerate() {
+        let mark = if index == 0 { mark } else { " " };
+        text.push_str(&format!("  {mark} {line}\n"));
+    }
+    let more = lines.lines().count().saturating_sub(MAX_QUESTION_LINES);
+    if more > 0 {
+        text.push_str(&format!("    … {more} more lines\n"));
     }
 }
 

@@ -19,6 +19,7 @@ mod agent_template;
 mod agent_tests;
 mod attached_images;
 mod apply;
+mod approval_preview;
 mod approve_options;
 mod budget;
 mod builtin_agent;

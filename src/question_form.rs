@@ -1,6 +1,7 @@
 //! A question or an approval of a run as a form that a client shows to its user, and the user's answer.
 
-use super::run_supervisor::OpenRequest;
+use super::approval_preview::served_preview;
+use super::run_supervisor::{OpenRequest, ServedRun};
 use delta_run::event::InputType;
 use serde_json::{Value as Json, json};
 
@@ -19,12 +20,17 @@ pub fn may_ask_client(open: &OpenRequest) -> bool {
 }
 
 /// The parameters of `elicitation/create`.
-pub fn form_params(open: &OpenRequest) -> Json {
+pub fn form_params(run: &ServedRun, open: &OpenRequest) -> Json {
+    let effect = if open.is_staged {
+        "Whether the changes are applied"
+    } else {
+        "Whether the call may start"
+    };
     let (message, properties, required) = match (is_approval(open), open.request.input_type) {
         (true, _) => (
-            describe_approval(open),
+            describe_approval(run, open),
             json!({
-                "approve": {"type": "boolean", "title": "Approve", "description": "Whether the call may start"},
+                "approve": {"type": "boolean", "title": "Approve", "description": effect},
                 "reason": {"type": "string", "title": "Reason", "description": "Why not, for the agent"},
             }),
             "approve",
@@ -52,11 +58,12 @@ pub fn is_approval(open: &OpenRequest) -> bool {
     open.request.kind.is_some()
 }
 
-/// The call to approve, with its arguments.
-pub fn describe_approval(open: &OpenRequest) -> String {
+/// The call to approve, with its arguments and the change that is known of it.
+pub fn describe_approval(run: &ServedRun, open: &OpenRequest) -> String {
     let tool = open.request.tool.as_deref().unwrap_or_default();
     let arguments = open.request.arguments.as_ref().map(Json::to_string).unwrap_or_default();
-    format!("{}\n\n{tool} {arguments}", open.request.prompt)
+    let preview = served_preview(run).map(|preview| format!("\n\n{}", preview.trim_end()));
+    format!("{}\n\n{tool} {arguments}{}", open.request.prompt, preview.unwrap_or_default())
 }
 
 /// Reads the result of `elicitation/create`.

@@ -156,7 +156,6 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
         None => PreparedAgent::new(agent, choice.path(), &args.options)?,
     };
     if args.stage || has_staged_tool(&agent.agent.tools) {
-        stage::check_staged_tools(&agent.agent, args.stage)?;
         stage::check_can_stage(choice.path())?;
     }
     let is_new = !choice.path().is_some_and(Path::exists);

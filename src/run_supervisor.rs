@@ -65,6 +65,8 @@ pub struct OpenRequest {
     pub request: InteractionRequest,
     /// The call that asks.
     pub call_id: String,
+    /// Whether the call has run, and its changes are to be approved.
+    pub is_staged: bool,
     /// The number of the run's last event, which changes with the answer.
     pub seq: u64,
     /// The command with which a person answers at a terminal.
@@ -412,12 +414,13 @@ pub fn recorded_client_call(run: &ServedRun, key: &str) -> io::Result<Option<u64
 fn open_request(state: &RunState) -> Option<OpenRequest> {
     let request = state.human_request()?;
     let next = ContinueCommand::from_state(state);
-    let call_id = match request {
-        HumanRequest::Question(question) => &question.call_id,
-        HumanRequest::Approval(request) => &request.call_id,
+    let (call_id, is_staged) = match request {
+        HumanRequest::Question(question) => (&question.call_id, false),
+        HumanRequest::Approval(request) => (&request.call_id, request.stage.is_some()),
     };
     Some(OpenRequest {
         call_id: call_id.clone(),
+        is_staged,
         seq: state.seq,
         command: next.asking_again().to_string(),
         request: InteractionRequest::new(request),

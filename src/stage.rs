@@ -4,7 +4,6 @@ use super::continue_run;
 use super::failure::CommandFailure;
 use super::list_runs;
 use super::restore_point;
-use delta_agent::agent::Agent;
 use delta_base::durable;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::redact::Secrets;
@@ -23,17 +22,6 @@ use std::path::Path;
 pub fn check_can_stage(workspace: Option<&Path>) -> Result<(), CommandFailure> {
     let root = workspace.and_then(|path| path.canonicalize().ok());
     check_stage(root.as_deref()).map_err(stage_failure)
-}
-
-/// Refuses a staged run of an agent whose tools stage their calls: the kernel does not stage what is staged.
-pub fn check_staged_tools(agent: &Agent, is_staged_run: bool) -> Result<(), CommandFailure> {
-    let Some(tool) = agent.tools.iter().find(|tool| tool.is_staged && is_staged_run) else {
-        return Ok(());
-    };
-    let message =
-        format!("the tool `{}` has `stage: ask`, which a staged run cannot do", tool.name);
-    let hint = "leave out `--stage`, or remove `stage` from the tool".to_owned();
-    Err(CommandFailure::config(message, hint))
 }
 
 fn stage_failure(error: StageError) -> CommandFailure {
@@ -65,6 +53,7 @@ pub fn enter_run_stage(workspace: &Workspace, run_dir: &Path) -> Result<bool, Co
         control: workspace.control_dir(),
         upper: dir.upper(),
         work: dir.work(),
+        is_nested: false,
     };
     enter_stage(&layers).map_err(stage_failure)?;
     Ok(is_new)

@@ -2,6 +2,7 @@
 
 use super::editor_prompt::{EditorPrompt, read_prompt};
 use super::editor_session::{EditorSession, PromptTurn};
+use crate::approval_preview::served_preview;
 use crate::list_runs;
 use crate::peer_loop::PeerServer;
 use crate::question_form::{self, FormAnswer};
@@ -254,12 +255,12 @@ impl AcpServer {
                 session,
                 open,
                 "session/request_permission",
-                permission_params(&id, open),
+                permission_params(&session.run, open),
             );
             return None;
         }
         if self.elicits {
-            let mut params = question_form::form_params(open);
+            let mut params = question_form::form_params(&session.run, open);
             params["sessionId"] = id.as_str().into();
             self.send_question(session, open, "elicitation/create", params);
             return None;
@@ -396,10 +397,14 @@ fn message_for(open: &OpenRequest, text: String) -> String {
     if question_form::is_approval(open) && !is_decision { format!("no: {text}") } else { text }
 }
 
-fn permission_params(id: &RunId, open: &OpenRequest) -> Json {
-    let text = &open.request.prompt;
+fn permission_params(run: &ServedRun, open: &OpenRequest) -> Json {
+    let mut text = open.request.prompt.clone();
+    if let Some(preview) = served_preview(run) {
+        text.push_str("\n\n");
+        text.push_str(&fenced_diff(&preview));
+    }
     json!({
-        "sessionId": id,
+        "sessionId": run.id,
         "toolCall": {
             "toolCallId": open.call_id,
             "title": open.request.tool,
@@ -413,6 +418,13 @@ fn permission_params(id: &RunId, open: &OpenRequest) -> Json {
             {"optionId": "no", "name": "Reject", "kind": "reject_once"},
         ],
     })
+}
+
+/// A diff as a block of Markdown, which editors render.
+fn fenced_diff(diff: &str) -> String {
+    let longest = diff.split(|other| other != '`').map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}diff\n{}\n{fence}", diff.trim_end())
 }
 
 /// Reads the result of `session/request_permission` or of `elicitation/create`.

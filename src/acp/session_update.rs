@@ -27,7 +27,8 @@ pub fn event_updates(event: &Event, run_dir: &Path, is_replay: bool) -> Vec<Json
             vec![message_chunk("agent_message_chunk", &question.prompt)]
         }
         Payload::ApprovalRequest(request) => vec![json!({
-            "sessionUpdate": "tool_call",
+            // A staged call is running.
+            "sessionUpdate": if request.stage.is_some() { "tool_call_update" } else { "tool_call" },
             "toolCallId": request.call_id,
             "title": tool_title(&request.tool_name),
             "kind": "execute",

@@ -380,7 +380,7 @@ impl McpServer {
         if !call.request.abilities.elicits || !question_form::may_ask_client(open) {
             return Some(Ok(self.settings.waiting_result(run, open)));
         }
-        let params = question_form::form_params(open);
+        let params = question_form::form_params(run, open);
         if call.request.era == ProtocolEra::Modern {
             let form = json!({"method": "elicitation/create", "params": params});
             return Some(Ok(json!({

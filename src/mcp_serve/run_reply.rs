@@ -84,7 +84,7 @@ impl ServeSettings {
         let text = if is_approval(open) {
             format!(
                 "Run {id} waits for a person to approve a call:\n\n{}\n\nAt a terminal: {command}\nThen call {} with this run_id.",
-                describe_approval(open),
+                describe_approval(run, open),
                 self.tool_name("wait")
             )
         } else if open.request.sensitive {

@@ -62,7 +62,7 @@ impl McpServer {
         if request.abilities.elicits && question_form::may_ask_client(open) {
             let form = json!({
                 "method": "elicitation/create",
-                "params": question_form::form_params(open),
+                "params": question_form::form_params(run, open),
             });
             let mut task = self.task(run, "input_required");
             task["inputRequests"] = json!({form_key(open): form});

@@ -2,6 +2,7 @@
 
 use super::DELTA;
 use super::mcp_serve::Client;
+use super::staged_calls;
 use serde_json::{Value, json};
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, ScriptedServer};
@@ -162,6 +163,41 @@ fn c_29_7_a_call_is_approved_in_the_editor() {
     assert!(editor.said()[0].contains("use another tool"), "{:?}", editor.said());
     assert!(!sandbox.path("work/asked").exists());
     editor.client.close();
+}
+
+#[test]
+fn c_32_8_the_editor_shows_what_a_staged_call_has_changed() {
+    if staged_calls::waiting("", "echo two >> f").is_none() {
+        return;
+    }
+    for (option, expected) in [("yes", "one\ntwo\n```\n"), ("no", "one\n")] {
+        let turns = staged_calls::turns(&["echo two >> f; echo '```' >> f"]);
+        let sandbox = Sandbox::scripted(DELTA, &staged_calls::tools(""), &turns);
+        sandbox.write("work/f", "one\n");
+        let mut editor = Editor::open(&sandbox, json!({}));
+        let id = editor.begin("go");
+        let asked = editor.next();
+        assert_eq!(asked["method"], "session/request_permission", "{asked}");
+        let text = &asked["params"]["toolCall"]["content"][0]["content"]["text"];
+        let text = text.as_str().unwrap();
+        assert!(text.starts_with("Apply the changes of do: sh -c "), "{text}");
+        assert!(text.contains("\n\n````diff\ndiff --git a/f b/f\n"), "{text}");
+        assert!(text.ends_with("\n one\n+two\n+```\n````"), "{text}");
+        // The call is announced once.
+        let updates: Vec<&str> = editor
+            .updates
+            .iter()
+            .filter(|one| one["toolCallId"] == asked["params"]["toolCall"]["toolCallId"])
+            .filter_map(|one| one["sessionUpdate"].as_str())
+            .collect();
+        assert_eq!(updates[0], "tool_call", "{updates:?}");
+        assert!(updates[1..].iter().all(|kind| *kind == "tool_call_update"), "{updates:?}");
+        assert_eq!(sandbox.read("work/f"), "one\n");
+        editor.respond(&asked, json!({"outcome": {"outcome": "selected", "optionId": option}}));
+        editor.expect_stop(id, "end_turn");
+        assert_eq!(sandbox.read("work/f"), expected);
+        editor.client.close();
+    }
 }
 
 #[test]

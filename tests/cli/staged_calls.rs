@@ -5,11 +5,11 @@ use super::runs::resume;
 use serde_json::json;
 use test_support::sandbox::{Ran, Sandbox};
 
-fn tools(more: &str) -> String {
+pub fn tools(more: &str) -> String {
     format!("  - {{name: do, exec: 'sh -c ${{script}}', stage: ask{more}}}\n")
 }
 
-fn turns(scripts: &[&str]) -> String {
+pub fn turns(scripts: &[&str]) -> String {
     let call =
         |script: &&str| format!("- call: [{{tool: do, args: {}}}]\n", json!({"script": script}));
     scripts.iter().map(call).chain(["- say: done\n".to_owned()]).collect()
@@ -24,7 +24,7 @@ fn sandbox_with(more: &str, scripts: &[&str]) -> Sandbox {
 }
 
 /// A run that waits for a decision about `script`; `None` if this machine refuses stages.
-fn waiting(more: &str, script: &str) -> Option<Sandbox> {
+pub fn waiting(more: &str, script: &str) -> Option<Sandbox> {
     let sandbox = sandbox_with(more, &[script]);
     let ran = sandbox.run("go", &[]);
     if ran.code == 126 {
@@ -69,6 +69,10 @@ fn c_32_8_a_call_changes_nothing_until_a_person_has_seen_its_diff() {
         assert!(!sandbox.path("work/.delta/r/call-stage").exists());
         let inbox = sandbox.delta(["inbox", "work"]).output().expect_code(0).stdout;
         assert!(inbox.contains("apply the changes of do"), "{inbox}");
+        assert!(inbox.contains("\n    diff --git a/d/x b/d/x\n"), "{inbox}");
+        assert!(inbox.contains("more lines\n  delta approve r -w "), "{inbox}");
+        let json = sandbox.delta(["inbox", "work", "--json"]).output().expect_code(0).json();
+        assert_eq!(json[0]["preview"], preview);
 
         decide(&sandbox, "yes").expect_code(0);
         assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
@@ -141,12 +145,121 @@ fn c_32_8_both_questions_are_asked_of_a_tool_with_approve_and_stage() {
 }
 
 #[test]
-fn c_32_8_a_staged_run_cannot_have_a_tool_that_asks() {
+fn c_32_8_a_call_of_a_staged_run_changes_its_stage_after_a_yes() {
+    for (more, answer) in [("", "yes"), (", sandbox: workspace", "yes"), ("", "no: keep d")] {
+        let plain = "  - {name: plain, exec: 'sh -c ${script}'}\n";
+        let call = |tool: &str, script: &str| {
+            format!("- call: [{}]\n", json!({"tool": tool, "args": {"script": script}}))
+        };
+        let turns = call("plain", "echo staged > f; rm gone")
+            + &call("do", CHANGE)
+            + &call("plain", "cat f; ls; echo -- .delta/r")
+            + "- say: done\n";
+        let sandbox = Sandbox::scripted(DELTA, &(tools(more) + plain), &turns);
+        for (path, content) in [("f", "one\n"), ("gone", "g\n"), ("d/x", "x\n")] {
+            sandbox.write(&format!("work/{path}"), content);
+        }
+        let before = files(&sandbox);
+        let ran = sandbox.run("go", &["--stage"]);
+        if ran.code == 126 {
+            println!("not tested: {}", ran.stderr);
+            return;
+        }
+        ran.expect_code(101);
+        let request = sandbox.read("work/.delta/r/interaction/request.json");
+        let request: serde_json::Value = serde_json::from_str(&request).unwrap();
+        let preview = request["preview"].as_str().unwrap();
+        // Only what the call has changed, in the stage as the calls before it left it.
+        assert!(preview.contains(" staged\n+two\n") && preview.contains("-x\n"), "{preview}");
+        assert!(!preview.contains("gone"), "{preview}");
+        decide(&sandbox, answer).expect_code(0);
+        assert_eq!(files(&sandbox), before);
+        let seen = sandbox.observations();
+        let (observation, listed) = match answer {
+            "yes" => ("staged\ntwo\n", "staged\ntwo\nf\nn\n"),
+            _ => ("Denied by the operator", "staged\nd\nf\n"),
+        };
+        assert!(seen[1].starts_with(observation), "{seen:?}");
+        assert!(seen[2].starts_with(listed), "{seen:?}");
+        sandbox.delta(["apply", "r", "-w", "work"]).output().expect_code(0);
+        let expected: &[(&str, &str)] = match answer {
+            "yes" => &[("f", "staged\ntwo\n"), ("n/m/file", "new\n")],
+            _ => &[("d/x", "x\n"), ("f", "staged\n")],
+        };
+        let expected: Vec<_> =
+            expected.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        assert_eq!(files(&sandbox), expected);
+    }
+}
+
+#[test]
+fn c_32_8_a_call_that_killed_the_engine_of_a_staged_run_has_changed_nothing() {
+    let script = "echo half > half; kill -9 $PPID; exec sleep 1000";
+    let sandbox = sandbox_with("", &[script, "ls"]);
+    let ran = sandbox.run("go", &["--stage"]);
+    if ran.code == 126 {
+        return;
+    }
+    resume(&sandbox, &[]).expect_code(0);
+    let seen = sandbox.observations();
+    assert!(seen[0].contains("whether it took effect is unknown"), "{seen:?}");
+    assert_eq!(seen[1], "d\nf\ngone\n");
+    assert!(!sandbox.path("work/.delta/r/call-stage").exists());
+}
+
+#[test]
+fn c_32_8_a_run_in_the_stage_of_another_cannot_stage_its_calls() {
     let sandbox = sandbox_with("", &["echo two >> f"]);
-    let refused = sandbox.run("go", &["--stage"]).expect_code(126);
-    let reason = "the tool `do` has `stage: ask`, which a staged run cannot do";
-    assert!(refused.stderr.contains(reason), "{}", refused.stderr);
-    assert!(!sandbox.path("work/.delta/r").exists());
+    sandbox.write("outer/system_prompt.md", "You are a test.\n");
+    sandbox.write("outer/context.yaml", test_support::sandbox::CONTEXT);
+    let start = format!("{DELTA} run --agent ${{AGENT_HOME}}/../agent -w . go");
+    let agent = format!(
+        "name: outer\nllm: {{provider: script, model: s.yaml}}\ntools:\n  - {{name: start, shell: '{start}'}}\n"
+    );
+    sandbox.write("outer/agent.yaml", agent);
+    sandbox.write("outer/s.yaml", "turns:\n- call: [{tool: start, args: {}}]\n- say: done\n");
+    let run = ["run", "--agent", "outer", "-w", "work", "--run-id", "r", "--stage", "go"];
+    let ran = sandbox.delta(run).output();
+    if ran.code == 126 {
+        return;
+    }
+    ran.expect_code(0);
+    let seen = &sandbox.observations()[0];
+    assert!(seen.contains("is in the staged workspace of another run"), "{seen}");
+    assert!(seen.ends_with("[exit code: 126]"), "{seen}");
+}
+
+#[test]
+fn c_32_8_a_staged_call_asks_where_the_runs_are_outside_of_the_workspace() {
+    for options in [&[][..], &["--stage"]] {
+        let sandbox = sandbox_with("", &["echo two >> f; ls -A", "cat f"]);
+        let outside = |args: &[&str]| {
+            let delta = sandbox.delta(args.iter().copied());
+            delta.env("DELTA_RUNS_DIR", sandbox.path("runs")).output()
+        };
+        let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-q", "go"];
+        let ran = outside(&[&run[..], options].concat());
+        if ran.code == 126 {
+            println!("not tested: {}", ran.stderr);
+            return;
+        }
+        ran.expect_code(101);
+        assert_eq!(sandbox.read("work/f"), "one\n");
+        let inbox = outside(&["inbox", "."]).expect_code(0).stdout;
+        assert!(inbox.contains("    +two\n"), "{inbox}");
+        let done = outside(&["approve", "r", "-w", "work", "-q"]).expect_code(0);
+        assert!(done.stdout.contains("done"), "{}", done.stdout);
+        if !options.is_empty() {
+            assert_eq!(sandbox.read("work/f"), "one\n");
+            outside(&["apply", "r", "-w", "work"]).expect_code(0);
+        }
+        assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
+        assert!(!sandbox.path("work/.delta").exists());
+        let shown = outside(&["show", "r", "-w", "work", "--format", "json"]).json();
+        let seen =
+            |index: usize| shown["iterations"][index]["calls"][0]["result"]["observation"].clone();
+        assert_eq!((seen(0), seen(1)), (json!("d\nf\ngone\n"), json!("one\ntwo\n")));
+    }
 }
 
 #[test]

@@ -230,12 +230,12 @@ const ASKING_TOOLS: &str = "  - {name: do, exec: 'sh -c ${script}', stage: ask}\
 
 /// A run whose only call waits for a decision about what it has changed, or a new one; `None` if this machine refuses
 /// stages.
-fn asking(waits: bool) -> Option<Sandbox> {
+fn asking(waits: bool, options: &[&str]) -> Option<Sandbox> {
     let turns = TURNS.replace("- say: again\n", "");
     let sandbox = Sandbox::scripted(DELTA, ASKING_TOOLS, &turns);
     sandbox.write("work/old/file", "o\n");
     sandbox.write("work/changed", "1\n");
-    let ran = waits.then(|| sandbox.run("go", &[]));
+    let ran = waits.then(|| sandbox.run("go", options));
     if let Some(ran) = ran.filter(|ran| ran.code != 101) {
         println!("not tested: {}", ran.stderr);
         return None;
@@ -269,22 +269,27 @@ fn answer_to_the_end(sandbox: &Sandbox, answer: &str) {
     panic!("the run does not come to an end:\n{}", sandbox.read("work/.delta/r/journal.jsonl"));
 }
 
-fn sweep_of_call(mode: &str, answer: Option<&str>) {
-    let Some(sandbox) = asking(true) else { return };
+fn sweep_of_call(mode: &str, answer: Option<&str>, options: &[&str]) {
+    let Some(sandbox) = asking(true, options) else { return };
     let old = files(&sandbox);
     answered(&sandbox, "yes").output().expect_code(0);
+    let is_staged = options.contains(&"--stage");
+    if is_staged {
+        assert_eq!(files(&sandbox), old);
+        command(&sandbox, "apply").output().expect_code(0);
+    }
     let new = files(&sandbox);
     let victim = |sandbox: &Sandbox| match answer {
         None => sandbox.run_command("go", &["--format", "raw"]),
         Some(answer) => answered(sandbox, answer),
     };
-    let sandbox = asking(answer.is_some()).unwrap();
+    let sandbox = asking(answer.is_some(), options).unwrap();
     let count = sandbox.path("count");
     victim(&sandbox).env("DELTA_FAILPOINT_COUNT", &count).output();
     let count = fs::read(count).unwrap().len();
     assert!(count > 8, "only {count} operations");
     each((1..=count).collect(), |number| {
-        let sandbox = asking(answer.is_some()).unwrap();
+        let sandbox = asking(answer.is_some(), options).unwrap();
         let fault = format!("{mode}:{number}");
         victim(&sandbox).env("DELTA_FAILPOINT", &fault).output();
         if answer.is_none() {
@@ -292,6 +297,10 @@ fn sweep_of_call(mode: &str, answer: Option<&str>) {
         }
         answer_to_the_end(&sandbox, answer.unwrap_or("yes"));
         check_journal(&sandbox);
+        if is_staged {
+            assert_eq!(files(&sandbox), old, "{fault}");
+            command(&sandbox, "apply").output().expect_code(0);
+        }
         let observation = &sandbox.observations()[0];
         let is_unknown = observation.contains("whether it took effect is unknown");
         assert!(answer.is_none() || !is_unknown, "{fault}: {observation}");
@@ -306,21 +315,22 @@ fn sweep_of_call(mode: &str, answer: Option<&str>) {
         }
         check_nothing_is_left(&sandbox);
     });
-    println!("{mode} in a staged call, answer {answer:?}: {count} operations");
+    println!("{mode} in a staged call, answer {answer:?} {options:?}: {count} operations");
 }
 
 #[test]
 fn c_32_8_a_staged_call_may_die_anywhere_before_its_question() {
-    sweep_of_call("abort", None);
+    sweep_of_call("abort", None, &[]);
 }
 
 #[test]
 fn c_32_8_an_approved_call_is_applied_once_wherever_the_engine_dies() {
-    sweep_of_call("abort", Some("yes"));
-    sweep_of_call("enospc", Some("yes"));
+    sweep_of_call("abort", Some("yes"), &[]);
+    sweep_of_call("abort", Some("yes"), &["--stage"]);
+    sweep_of_call("enospc", Some("yes"), &[]);
 }
 
 #[test]
 fn c_32_8_a_denied_call_leaves_nothing_wherever_the_engine_dies() {
-    sweep_of_call("abort", Some("no: not this"));
+    sweep_of_call("abort", Some("no: not this"), &[]);
 }

@@ -30,8 +30,8 @@ pub const HELPER_COMMAND: &str = "__sandbox";
 pub fn run_helper() -> ExitCode {
     let result = receive_plan(stdin()).and_then(|plan| match plan {
         HelperPlan::Probe => answer(probe_namespaces().map(|()| Vec::new())),
-        HelperPlan::Stage(layers) => {
-            answer(build_call_stage(&layers).map_err(|error| HelperReply::stage(&error)))
+        HelperPlan::Stage(workspace) => {
+            answer(build_call_stage(&workspace).map_err(|error| HelperReply::stage(&error)))
         }
         HelperPlan::Build(plan) => match &plan.profile.net {
             NetAccess::Hosts(rules) => build_with_hosts(&plan, rules),

@@ -103,9 +103,9 @@ pub(crate) fn build_mounts(plan: &NamespacePlan, sockets: Vec<PathBuf>) -> Helpe
         sockets,
         has_own_devices: false,
     };
-    if let Some(layers) = &plan.stage {
+    if let Some(workspace) = &plan.stage {
         // What is copied from the workspace from here on is staged.
-        mount_call_stage(layers).map_err(|error| HelperReply::stage(&error))?;
+        mount_call_stage(workspace).map_err(|error| HelperReply::stage(&error))?;
     }
     mounts.add_writable()?;
     mounts.add_devices()?;

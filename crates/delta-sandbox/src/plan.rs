@@ -2,7 +2,7 @@
 
 use crate::network::ProxySettings;
 use crate::profile::SandboxProfile;
-use crate::stage::{StageError, StageLayers};
+use crate::stage::{CallWorkspace, StageError};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -25,9 +25,33 @@ pub(crate) enum HelperPlan {
     /// Finds out whether namespaces can be made.
     Probe,
     /// Makes the namespaces of a call whose changes are staged, and which has no sandbox.
-    Stage(StageLayers),
+    Stage(CallWorkspace),
     /// Makes the namespaces of a sandbox.
     Build(Box<NamespacePlan>),
+}
+
+impl HelperPlan {
+    /// The mount that goes with the plan as a descriptor.
+    fn stage(&self) -> Option<BorrowedFd<'_>> {
+        let workspace = match self {
+            Self::Probe => None,
+            Self::Stage(workspace) => Some(workspace),
+            Self::Build(plan) => plan.stage.as_ref(),
+        };
+        workspace?.stage.as_ref().map(AsFd::as_fd)
+    }
+
+    fn set_stage(&mut self, stage: Option<OwnedFd>) {
+        match self {
+            Self::Probe => {}
+            Self::Stage(workspace) => workspace.stage = stage,
+            Self::Build(plan) => {
+                if let Some(workspace) = &mut plan.stage {
+                    workspace.stage = stage;
+                }
+            }
+        }
+    }
 }
 
 /// Where the namespaces of a profile are made.
@@ -48,7 +72,7 @@ pub(crate) struct NamespacePlan {
     /// The process id of the engine.
     pub(crate) engine: i32,
     /// The layers of the workspace for a call whose changes are staged.
-    pub(crate) stage: Option<StageLayers>,
+    pub(crate) stage: Option<CallWorkspace>,
     /// The version of Landlock, 0 for none.
     pub(crate) landlock: u32,
 }
@@ -106,18 +130,22 @@ pub(crate) fn plain_error(error: &io::Error) -> String {
 /// Sends a plan, with its length before it, because the socket is used further.
 pub(crate) fn send_plan(mut socket: &File, plan: &HelperPlan) -> io::Result<()> {
     let text = serde_json::to_vec(plan)?;
-    socket.write_all(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes())?;
+    let length = u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes();
+    send_with_descriptors(socket.as_fd(), &length, plan.stage().as_slice())?;
     socket.write_all(&text)
 }
 
 /// Reads what [`send_plan`] has sent.
 pub(crate) fn receive_plan(socket: BorrowedFd<'_>) -> io::Result<HelperPlan> {
-    let mut socket = File::from(socket.try_clone_to_owned()?);
     let mut length = [0; 8];
-    socket.read_exact(&mut length)?;
+    let (count, mut descriptors) = receive_with_descriptors(socket, &mut length)?;
+    let mut socket = File::from(socket.try_clone_to_owned()?);
+    socket.read_exact(&mut length[count..])?;
     let mut text = Vec::new();
     socket.take(u64::from_le_bytes(length)).read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text)?)
+    let mut plan: HelperPlan = serde_json::from_slice(&text)?;
+    plan.set_stage(descriptors.pop());
+    Ok(plan)
 }
 
 /// Sends an answer with descriptors.
@@ -128,12 +156,20 @@ pub(crate) fn send_reply(
 ) -> io::Result<()> {
     let text = serde_json::to_vec(reply)?;
     let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+    send_with_descriptors(socket, &text, &descriptors)
+}
+
+fn send_with_descriptors(
+    socket: BorrowedFd<'_>,
+    text: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    sendmsg(socket, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(socket, &[IoSlice::new(text)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
@@ -142,21 +178,30 @@ pub(crate) fn receive_reply(
     socket: BorrowedFd<'_>,
 ) -> io::Result<Option<(HelperReply, Vec<OwnedFd>)>> {
     let mut text = vec![0; MAX_REPLY_BYTES];
+    let (count, descriptors) = receive_with_descriptors(socket, &mut text)?;
+    Ok(match count {
+        0 => None,
+        count => Some((serde_json::from_slice(&text[..count])?, descriptors)),
+    })
+}
+
+/// Receives what fits into `text`, and the descriptors that came with it; the count of bytes is 0 at the end.
+fn receive_with_descriptors(
+    socket: BorrowedFd<'_>,
+    text: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let message =
-        recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        recvmsg(socket, &mut [IoSliceMut::new(text)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut descriptors = Vec::new();
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = part {
             descriptors.extend(rights);
         }
     }
-    if message.bytes == 0 {
-        return Ok(None);
-    }
     if message.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok(Some((serde_json::from_slice(&text[..message.bytes])?, descriptors)))
+    Ok((message.bytes, descriptors))
 }

@@ -9,7 +9,7 @@ use crate::plan::{HelperPlan, HelperReply, NamespacePlan, receive_reply, send_pl
 use crate::profile::{Guarantee, HomeAccess, NetAccess, SandboxLimits, SandboxProfile};
 use crate::scratch::SandboxScratch;
 use crate::seccomp::outside_filter;
-use crate::stage::StageLayers;
+use crate::stage::{CallWorkspace, StageLayers};
 use delta_process::{EntrySteps, HelperProcess, SandboxEntry};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
@@ -154,7 +154,8 @@ pub fn prepare(
     profile: &SandboxProfile,
     context: &PrepareContext<'_>,
 ) -> Result<PreparedSandbox, SandboxError> {
-    let plan = make_plan(profile, context);
+    let plan =
+        make_plan(profile, context).map_err(|error| SandboxError::Failed(error.to_string()))?;
     let roots = identify_roots(profile);
     let plan = HelperPlan::Build(Box::new(plan));
     let answer = ask_helper(context.program, &plan)
@@ -215,7 +216,8 @@ pub fn prepare(
 /// # Errors
 /// Why the workspace cannot be staged.
 pub fn prepare_call_stage(program: &Path, layers: &StageLayers) -> Result<SandboxEntry, String> {
-    let answer = ask_helper(program, &HelperPlan::Stage(layers.clone()))
+    let answer = CallWorkspace::new(layers)
+        .and_then(|workspace| ask_helper(program, &HelperPlan::Stage(workspace)))
         .map_err(|error| error.to_string())?;
     let HelperAnswer { reply, descriptors, helper, .. } = answer;
     helper.wait();
@@ -228,22 +230,22 @@ pub fn prepare_call_stage(program: &Path, layers: &StageLayers) -> Result<Sandbo
     }
 }
 
-fn make_plan(profile: &SandboxProfile, context: &PrepareContext<'_>) -> NamespacePlan {
+fn make_plan(profile: &SandboxProfile, context: &PrepareContext<'_>) -> io::Result<NamespacePlan> {
     let mut visible = context.visible.to_vec();
     visible.push(context.workspace.to_owned());
     visible.extend(context.program.parent().map(Path::to_owned));
     visible.extend(context.run_dir.map(Path::to_owned));
-    NamespacePlan {
+    Ok(NamespacePlan {
         proxies: context.proxies.clone(),
         profile: profile.clone(),
         run_dir: context.run_dir.map(Path::to_owned),
         home: context.home.map(Path::to_owned),
         scratch: context.scratch.path().to_owned(),
         visible,
-        stage: context.stage.cloned(),
+        stage: context.stage.map(CallWorkspace::new).transpose()?,
         engine: rustix::process::getpid().as_raw_pid(),
         landlock: landlock_version(),
-    }
+    })
 }
 
 fn enter_namespaces(

@@ -5,6 +5,8 @@
 //! environment, creates the namespaces and mounts; the engine joins them, and the helper ends.
 
 use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// The name of the hidden command of the helper, its first argument.
@@ -25,6 +27,26 @@ pub struct StageLayers {
     pub upper: PathBuf,
     /// The directory that the kernel works in.
     pub work: PathBuf,
+    /// Whether the workspace is staged already, by the run whose call gets these layers: its directory of runs is a mount.
+    pub is_nested: bool,
+}
+
+/// The workspace of a call whose changes are staged.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct CallWorkspace {
+    pub(crate) layers: StageLayers,
+    /// The mount of the staged workspace without the ones in it, if it is staged already. In the namespaces of a call, no
+    /// overlay can be mounted over a directory with inherited mounts; the helper lays this one over it first.
+    #[serde(skip)]
+    pub(crate) stage: Option<OwnedFd>,
+}
+
+impl CallWorkspace {
+    /// The workspace with these layers, as the engine hands it to the helper.
+    pub(crate) fn new(layers: &StageLayers) -> io::Result<Self> {
+        let stage = layers.is_nested.then(|| copy_one_mount(&layers.workspace)).transpose()?;
+        Ok(Self { layers: layers.clone(), stage })
+    }
 }
 
 /// Why a workspace cannot be staged here.
@@ -45,19 +67,20 @@ impl StageError {
 }
 
 #[cfg(target_os = "linux")]
-pub(crate) use system::{build_call_stage, mount_call_stage};
+pub(crate) use system::{build_call_stage, copy_one_mount, mount_call_stage};
 #[cfg(target_os = "linux")]
 pub use system::{check_stage, enter_stage, run_stage_helper};
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{build_call_stage, mount_call_stage};
+pub(crate) use elsewhere::{build_call_stage, copy_one_mount, mount_call_stage};
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::{check_stage, enter_stage, run_stage_helper};
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {
-    use super::{StageError, StageLayers};
+    use super::{CallWorkspace, StageError, StageLayers};
     use std::ffi::OsString;
+    use std::io;
     use std::os::fd::OwnedFd;
     use std::path::Path;
     use std::process::ExitCode;
@@ -77,12 +100,17 @@ mod elsewhere {
     }
 
     /// Creates the namespaces of a call.
-    pub(crate) fn build_call_stage(_layers: &StageLayers) -> Result<Vec<OwnedFd>, StageError> {
+    pub(crate) fn build_call_stage(_workspace: &CallWorkspace) -> Result<Vec<OwnedFd>, StageError> {
         Err(unsupported())
     }
 
+    /// Copies the mount of a directory.
+    pub(crate) fn copy_one_mount(_path: &Path) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Mounts the layers of a call.
-    pub(crate) fn mount_call_stage(_layers: &StageLayers) -> Result<(), StageError> {
+    pub(crate) fn mount_call_stage(_workspace: &CallWorkspace) -> Result<(), StageError> {
         Err(unsupported())
     }
 
@@ -95,13 +123,32 @@ mod elsewhere {
 /// The first mount point below `directory` in a text of the format of /proc/PID/mountinfo (proc_pid_mountinfo(5)).
 #[cfg(any(target_os = "linux", test))]
 fn mount_below(mountinfo: &[u8], directory: &Path) -> Option<PathBuf> {
+    mount_lines(mountinfo)
+        .map(|(point, _)| point)
+        .find(|point| point != directory && point.starts_with(directory))
+}
+
+/// Whether `directory` is in the workspace of a staged run: an overlay in which the directory of the runs is a mount.
+#[cfg(any(target_os = "linux", test))]
+fn is_in_stage(mountinfo: &[u8], directory: &Path) -> bool {
+    let separator = b" - overlay ";
+    let overlays = mount_lines(mountinfo)
+        .filter(|(_, line)| line.windows(separator.len()).any(|part| part == separator));
+    let controls: Vec<PathBuf> = overlays.map(|(point, _)| point.join(".delta")).collect();
+    mount_lines(mountinfo).any(|(point, _)| {
+        point.parent().is_some_and(|root| directory.starts_with(root)) && controls.contains(&point)
+    })
+}
+
+/// The mount points, with their lines.
+#[cfg(any(target_os = "linux", test))]
+fn mount_lines(mountinfo: &[u8]) -> impl Iterator<Item = (PathBuf, &[u8])> {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
-    mountinfo
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
-        .map(|escaped| PathBuf::from(OsString::from_vec(unescape_octal(escaped))))
-        .find(|point| point != directory && point.starts_with(directory))
+    mountinfo.split(|byte| *byte == b'\n').filter_map(|line| {
+        let escaped = line.split(|byte| *byte == b' ').nth(4)?;
+        Some((PathBuf::from(OsString::from_vec(unescape_octal(escaped))), line))
+    })
 }
 
 /// Replaces `\040` and the like, as the kernel writes spaces, tabs, line ends and backslashes.
@@ -128,16 +175,20 @@ fn unescape_octal(text: &[u8]) -> Vec<u8> {
 
 #[cfg(target_os = "linux")]
 mod system {
-    use super::{READY, STAGE_COMMAND, StageError, StageLayers, mount_below};
+    use super::{
+        CallWorkspace, READY, STAGE_COMMAND, StageError, StageLayers, is_in_stage, mount_below,
+    };
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
+    use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags};
     use rustix::io::Errno;
-    use rustix::mount::{MountFlags, MountPropagationFlags};
+    use rustix::mount::{
+        MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, move_mount, open_tree,
+    };
     use rustix::process::{DumpableBehavior, Pid, PidfdFlags, WaitOptions};
     use rustix::thread::{CapabilitySet, ThreadNameSpaceType, UnshareFlags};
     use std::collections::BTreeMap;
     use std::ffi::OsString;
-    use std::io::{BufRead, BufReader, Write};
+    use std::io::{self, BufRead, BufReader, Write};
     use std::os::fd::{AsFd, AsRawFd, OwnedFd};
     use std::path::{Path, PathBuf};
     use std::process::ExitCode;
@@ -168,14 +219,34 @@ mod system {
     }
 
     /// Mounts the layers of a call.
-    pub(crate) fn mount_call_stage(layers: &StageLayers) -> Result<(), StageError> {
-        check_mounts(&layers.workspace)?;
-        mount_stage(layers)
+    pub(crate) fn mount_call_stage(workspace: &CallWorkspace) -> Result<(), StageError> {
+        let CallWorkspace { layers, stage } = workspace;
+        if stage.is_none() {
+            check_mounts(&layers.workspace)?;
+        }
+        mount_stage(layers, stage.as_ref())
+    }
+
+    /// A copy of the mount of the directory `path`, without what is mounted in it.
+    pub(crate) fn copy_one_mount(path: &Path) -> io::Result<OwnedFd> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        Ok(open_tree(CWD, path, flags)?)
     }
 
     fn check_mounts(workspace: &Path) -> Result<(), StageError> {
         let mounts = std::fs::read("/proc/self/mountinfo")
             .map_err(|error| StageError::new(format!("could not read the mounts: {error}")))?;
+        if is_in_stage(&mounts, workspace) {
+            return Err(StageError {
+                reason: format!(
+                    "{} is in the staged workspace of another run",
+                    workspace.display()
+                ),
+                remedy: Some(
+                    "start the run outside of that run, or give it another workspace".to_owned(),
+                ),
+            });
+        }
         let Some(point) = mount_below(&mounts, workspace) else { return Ok(()) };
         Err(StageError {
             reason: format!("{} is a mount in the workspace", point.display()),
@@ -188,7 +259,7 @@ mod system {
     /// # Errors
     /// The process is where it was.
     pub fn enter_stage(layers: &StageLayers) -> Result<(), StageError> {
-        let StageLayers { workspace, control, upper, work } = layers;
+        let StageLayers { workspace, control, upper, work, .. } = layers;
         check_mounts(workspace)?;
         let directory = std::env::current_dir();
         let parent = rustix::process::getppid();
@@ -300,9 +371,9 @@ mod system {
 
     /// Creates the namespaces of a call with these layers, which this process then is in. Returns their descriptors, the
     /// user namespace first.
-    pub(crate) fn build_call_stage(layers: &StageLayers) -> Result<Vec<OwnedFd>, StageError> {
+    pub(crate) fn build_call_stage(workspace: &CallWorkspace) -> Result<Vec<OwnedFd>, StageError> {
         let has_user = create_namespaces()?;
-        mount_call_stage(layers)?;
+        mount_call_stage(workspace)?;
         let names = if has_user { &["user", "mnt"][..] } else { &["mnt"] };
         let files = names.iter().map(|name| {
             let path = format!("/proc/self/ns/{name}");
@@ -316,12 +387,16 @@ mod system {
     fn prepare_namespaces(arguments: &[OsString]) -> Result<bool, StageError> {
         let has_user = create_namespaces()?;
         match arguments {
-            [workspace, control, upper, work] => mount_stage(&StageLayers {
-                workspace: workspace.into(),
-                control: control.into(),
-                upper: upper.into(),
-                work: work.into(),
-            })?,
+            [workspace, control, upper, work] => {
+                let layers = StageLayers {
+                    workspace: workspace.into(),
+                    control: control.into(),
+                    upper: upper.into(),
+                    work: work.into(),
+                    is_nested: false,
+                };
+                mount_stage(&layers, None)?;
+            }
             _ => try_overlay()?,
         }
         Ok(has_user)
@@ -429,20 +504,28 @@ mod system {
             control: base.join("w/.delta"),
             upper: base.join("w/.delta/upper"),
             work: base.join("w/.delta/work"),
+            is_nested: false,
         };
         for directory in [&layers.upper, &layers.work] {
             std::fs::create_dir_all(directory)
                 .map_err(|error| StageError::new(format!("could not write in a tmpfs: {error}")))?;
         }
-        mount_stage(&layers)
+        mount_stage(&layers, None)
     }
 
-    /// Mounts the overlay and the directory of the runs.
-    fn mount_stage(layers: &StageLayers) -> Result<(), StageError> {
-        let workspace = open_directory(&layers.workspace)?;
+    /// Mounts the overlay and the directory of the runs. The overlay is over `stage`, if there is one.
+    fn mount_stage(layers: &StageLayers, stage: Option<&OwnedFd>) -> Result<(), StageError> {
         let control = open_directory(&layers.control)?;
         let upper = open_directory(&layers.upper)?;
         let work = open_directory(&layers.work)?;
+        if let Some(stage) = stage {
+            let target = open_directory(&layers.workspace)?;
+            let flags =
+                MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+            move_mount(stage, "", &target, "", flags)
+                .map_err(|errno| mount_error("could not mount the stage of the run", errno))?;
+        }
+        let workspace = open_directory(&layers.workspace)?;
         // By descriptor: a path would have to be escaped, and could lead elsewhere by now.
         let options = format!(
             "lowerdir={},upperdir={},workdir={},userxattr\0",
@@ -519,5 +602,9 @@ mod tests {
         assert_eq!(below("/w xy"), None);
         assert_eq!(below("/w"), None);
         assert_eq!(below("/"), Some(PathBuf::from("/w x")));
+        let staged =
+            b"23 22 0:5 / /w rw - overlay overlay rw\n24 23 8:1 / /w/.delta rw - ext4 d rw\n";
+        assert!(["/w", "/w/a"].iter().all(|path| is_in_stage(staged, Path::new(path))));
+        assert!(!is_in_stage(staged, Path::new("/")) && !is_in_stage(text, Path::new("/w x")));
     }
 }

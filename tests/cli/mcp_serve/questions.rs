@@ -2,6 +2,7 @@
 
 use super::client::{Client, run_of, text_of};
 use super::{DELTA, events_of, serving};
+use crate::staged_calls;
 use serde_json::{Value, json};
 use test_support::sandbox::Sandbox;
 
@@ -168,6 +169,45 @@ fn c_29_3_a_call_is_approved_by_the_user_of_the_client_and_never_by_its_llm() {
     assert!(!sandbox.path("work/notes").exists());
     sandbox.delta(["approve", &run, "-w", "work", "-q"]).output().expect_code(0);
     assert_eq!(text_of(&client.call("test-agent_wait", json!({"run_id": run}))), "got noted");
+    client.close();
+}
+
+#[test]
+fn c_32_8_the_user_of_the_client_sees_what_a_staged_call_has_changed() {
+    if staged_calls::waiting("", "echo two >> f").is_none() {
+        return;
+    }
+    let tools = staged_calls::tools("");
+    let turns = staged_calls::turns(&["echo two >> f"]);
+    for (approve, expected) in [(true, "one\ntwo\n"), (false, "one\n")] {
+        let sandbox = Sandbox::scripted(DELTA, &tools, &turns);
+        sandbox.write("work/f", "one\n");
+        let mut client = Client::legacy(&sandbox, forms(), &[]);
+        let call = json!({"name": "test-agent", "arguments": {"message": "go"}});
+        let id = client.begin("tools/call", call);
+        let asked = client.receive();
+        let message = asked["params"]["message"].as_str().unwrap();
+        assert!(message.starts_with("Apply the changes of do: "), "{asked}");
+        assert!(message.ends_with("\n one\n+two"), "{asked}");
+        let field = &asked["params"]["requestedSchema"]["properties"]["approve"];
+        assert_eq!(field["description"], "Whether the changes are applied");
+        assert_eq!(sandbox.read("work/f"), "one\n");
+        let content = json!({"approve": approve, "reason": "not so"});
+        respond(&mut client, &asked, json!({"action": "accept", "content": content}));
+        assert_eq!(text_of(&client.answer_to(id)["result"]), "done");
+        assert_eq!(sandbox.read("work/f"), expected);
+        client.close();
+    }
+    // Without forms the result has the diff, and a person decides at a terminal.
+    let sandbox = Sandbox::scripted(DELTA, &tools, &turns);
+    sandbox.write("work/f", "one\n");
+    let mut client = Client::legacy(&sandbox, json!({}), &[]);
+    let asked = client.call("test-agent", json!({"message": "go"}));
+    assert!(text_of(&asked).contains("\n+two\n\nAt a terminal: "), "{asked}");
+    let run = run_of(&asked);
+    sandbox.delta(["approve", &run, "-w", "work", "-q"]).output().expect_code(0);
+    assert_eq!(text_of(&client.call("test-agent_wait", json!({"run_id": run}))), "done");
+    assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
     client.close();
 }
 

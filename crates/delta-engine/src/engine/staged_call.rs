@@ -88,6 +88,7 @@ impl Engine<'_> {
             workspace: workspace.root,
             upper: dir.upper(),
             work: dir.work(),
+            is_nested: run.state().stage.is_some(),
         };
         let sandbox = self.environment.sandbox().and_then(|run| run.of_tool(&tool.name));
         let namespaces = match sandbox {
