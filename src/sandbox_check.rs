@@ -6,17 +6,13 @@ use super::sandbox_options::SandboxOptions;
 use super::{sandbox_command, sandbox_preparation};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use delta_agent::run_sandbox::{NO_SANDBOX, RunSandbox};
-use delta_base::text_width;
+use delta_agent::run_sandbox::RunSandbox;
+use delta_engine::progress::{describe_profile_record, push_wrapped};
 use delta_program::stdio;
-use delta_run::event::{ProfileRecord, SandboxRecord};
+use delta_run::event::NO_SANDBOX;
 use delta_sandbox::{SandboxMachine, probe};
-use serde_json::Value as Json;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// The width of the output.
-const COLUMNS: usize = 80;
 
 /// Print what is enforced for each tool on this machine, by what, and what is not
 ///
@@ -57,8 +53,8 @@ fn check_sandboxes(args: &SandboxCheckArgs) -> Result<(), CommandFailure> {
     if let Some(run) = &prepared {
         let record = run.record();
         for (name, profile) in &record.profiles {
-            push_wrapped(&mut text, "\n", &profile_users(record, name).join(", "));
-            text.push_str(&describe_record(profile));
+            push_wrapped(&mut text, "\n", &record.users_of(name).join(", "));
+            text.push_str(&describe_profile_record(profile));
             for (guarantee, reason) in run.missing_of(name) {
                 push_wrapped(&mut text, "  does not hold: ", &format!("{guarantee}: {reason}"));
             }
@@ -91,52 +87,4 @@ fn describe_machine(machine: &SandboxMachine) -> String {
         }
     }
     text
-}
-
-/// What has the profile: tools by name, and the others.
-fn profile_users(record: &SandboxRecord, profile: &str) -> Vec<String> {
-    let tools = record.tools.iter().filter(|(_, name)| *name == profile);
-    let mut users: Vec<String> = tools.map(|(tool, _)| tool.clone()).collect();
-    if record.generators.as_deref() == Some(profile) {
-        users.push("the generators".to_owned());
-    }
-    let hooks = record.hooks.iter().filter(|(_, name)| *name == profile);
-    users.extend(hooks.map(|(hook, _)| format!("the hook {hook}")));
-    users
-}
-
-fn describe_record(profile: &ProfileRecord) -> String {
-    let mut text = format!("  by: {}\n", profile.by);
-    for (key, value) in &profile.keys {
-        push_wrapped(&mut text, &format!("  {key}: "), &plain_value(value));
-    }
-    push_wrapped(&mut text, "  holds: ", &profile.holds.join(", "));
-    if !profile.watched.is_empty() {
-        let watched = profile.watched.join(", ");
-        text.push_str(&format!("  watched: {watched} (the run ends at a change)\n"));
-    }
-    text
-}
-
-/// A value of the record without the signs of JSON.
-fn plain_value(value: &Json) -> String {
-    let parts: Vec<String> = match value {
-        Json::String(text) => vec![text.clone()],
-        Json::Array(items) => items.iter().map(plain_value).collect(),
-        Json::Object(entries) => {
-            entries.iter().map(|(key, value)| format!("{key} {}", plain_value(value))).collect()
-        }
-        other => vec![other.to_string()],
-    };
-    if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
-}
-
-/// Appends a line, broken at spaces.
-fn push_wrapped(text: &mut String, start: &str, rest: &str) {
-    let line = format!("{start}{rest}");
-    let line = line.strip_prefix('\n').inspect(|_| text.push('\n')).unwrap_or(&line);
-    for (index, piece) in text_width::wrap_words(line, COLUMNS - 4).into_iter().enumerate() {
-        let indent = if index == 0 { "" } else { "    " };
-        text.push_str(&format!("{indent}{piece}\n"));
-    }
 }

@@ -254,6 +254,9 @@ fn run_json(run_dir: &Path, events: &[Event]) -> Json {
     if let Some(origin) = &state.origin {
         json["origin"] = json!(origin);
     }
+    if let Some(sandbox) = state.sandbox() {
+        json["sandbox"] = json!(sandbox);
+    }
     json["messages"] = messages.into();
     json["iterations"] = iterations.into();
     json
@@ -291,14 +294,21 @@ fn call_json(call: &CallHistory<'_>) -> Option<Json> {
             "truncated": result.truncated,
         });
         set_images(&mut entry, &result.images);
+        if let Some(sandbox) = &result.sandbox {
+            entry["sandbox"] = json!(sandbox);
+        }
         entry
     });
-    Some(json!({
+    let mut entry = json!({
         "call_id": request.call_id,
         "tool": request.tool_name,
         "arguments": request.tool_args,
         "argv": request.argv,
         "approval": request.approval,
         "result": result,
-    }))
+    });
+    if let Some(sandbox) = &request.sandbox {
+        entry["sandbox"] = json!(sandbox);
+    }
+    Some(entry)
 }

@@ -82,6 +82,7 @@ mod runs_dir;
 mod run_selection;
 mod sandbox;
 mod sandbox_defaults;
+mod sandbox_display;
 mod sandbox_runs;
 mod schemas;
 mod security;

@@ -11,7 +11,7 @@ const TOOLS: &str = "  - {name: sh, description: Runs a script., shell: 'sh -c $
 ";
 
 /// An agent in the sandbox `setting`, whose LLM makes these calls; `None` if this machine has no namespaces.
-fn agent(setting: &str, calls: &[(&str, &str)]) -> Option<Sandbox> {
+pub fn agent(setting: &str, calls: &[(&str, &str)]) -> Option<Sandbox> {
     let sandbox = declared_agent(setting, calls);
     let check = sandbox.delta(["sandbox", "check", "--agent", "agent", "-w", "work"]).output();
     if check.stdout.contains("no namespaces") || check.stderr.contains("namespaces") {
@@ -39,7 +39,7 @@ fn started(sandbox: &Sandbox) -> Value {
     sandbox.events("ENGINE_START")[0]["config"]["sandbox"].clone()
 }
 
-fn expect_done(ran: Ran) {
+pub fn expect_done(ran: Ran) {
     ran.expect_code(0);
 }
 

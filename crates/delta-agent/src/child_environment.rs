@@ -254,7 +254,7 @@ impl ChildEnvironment {
         }
     }
 
-    /// How to start the command that stands in for the LLM; it receives the key variables `keys`.
+    /// How to start the command of `provider: command`; it receives the key variables `keys`.
     pub fn launch_provider(&self, keys: &[String]) -> LaunchContext {
         let mark = (delta_llm::llm::COMMAND_MARK.0, delta_llm::llm::COMMAND_MARK.1.to_owned());
         let sandbox = self.sandbox().and_then(RunSandbox::of_llm);

@@ -21,9 +21,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The name in ACTION_REQUEST of no sandbox.
-pub const NO_SANDBOX: &str = "off";
-
 /// What the operator says about sandboxes.
 #[derive(Debug, Clone, Default)]
 pub struct OperatorPolicy {
@@ -283,7 +280,7 @@ impl RunSandbox {
         self.named(self.record.hooks.get(hook)?)
     }
 
-    /// The sandbox of the command that stands in for the LLM; `None` for none.
+    /// The sandbox of the command of `provider: command`; `None` for none.
     pub fn of_llm(&self) -> Option<ActiveSandbox<'_>> {
         self.named(self.record.llm.as_ref()?)
     }

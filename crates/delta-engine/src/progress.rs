@@ -20,7 +20,7 @@ use delta_base::time::{Clock, format_duration};
 use delta_llm::llm::{Attempt, TryNumber};
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::{
-    EngineStart, Event, HumanQuestion, Payload, RunStatus, StageApply, Thought,
+    EngineStart, Event, HumanQuestion, Payload, RunStatus, SandboxRecord, StageApply, Thought,
 };
 use delta_run::image_file;
 use delta_run::run::RunNotice;
@@ -35,6 +35,7 @@ mod diff_lines;
 mod engine_log;
 mod live_area;
 mod live_text;
+mod sandbox_lines;
 mod screen_region;
 
 use call_lines::UnprintedCall;
@@ -42,6 +43,7 @@ pub use diff_lines::print_diff_to_stderr;
 use engine_log::EngineLog;
 use live_area::{LiveArea, LiveOptions, LiveStatus};
 use live_text::push_block_lines;
+pub use sandbox_lines::{describe_profile_record, push_wrapped};
 
 /// How much of a run is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,6 +95,8 @@ pub struct ProgressPrinter {
     show_command: String,
     /// Whether the user is asked at this terminal.
     asks_here: bool,
+    /// The sandboxes of the last ENGINE_START; only for `show`.
+    sandbox: Option<SandboxRecord>,
     /// Answers that are redacted wherever they occur.
     sensitive_answers: Vec<String>,
     /// The call whose question was printed last.
@@ -132,6 +136,7 @@ impl ProgressPrinter {
             agent_home: String::new(),
             show_command: String::new(),
             asks_here: false,
+            sandbox: None,
             sensitive_answers: Vec::new(),
             shown_question: None,
             pending_hook_failure: None,
@@ -364,8 +369,14 @@ impl ProgressPrinter {
                 self.print_block(">", BOLD, &text, MAX_MESSAGE_LINES);
             }
             Payload::Thought(thought) => self.show_thought(thought),
-            Payload::ActionRequest(request) => self.show_call(request),
-            Payload::ActionResult(result) => self.show_observation(result, state),
+            Payload::ActionRequest(request) => {
+                self.show_call(request);
+                self.show_missing_sandbox(request);
+            }
+            Payload::ActionResult(result) => {
+                self.show_observation(result, state);
+                self.show_refusals(result);
+            }
             Payload::HumanInputRequest(question) => self.show_question(question),
             Payload::HumanInputReceived { .. } => {}
             Payload::ApprovalRequest(request) => self.show_approval_request(request),
@@ -510,9 +521,13 @@ impl ProgressPrinter {
             (Some(replayed), _) => format!("the recording of run {}", replayed.run_id),
             (None, Some("script")) => format!("a script ({model})"),
             (None, Some("recorded")) => format!("a recording of {model}"),
-            _ => return self.print_line(&format!("{DIM}model {model}{DIM:#}")),
+            _ => {
+                self.print_line(&format!("{DIM}model {model}{DIM:#}"));
+                return self.show_sandboxes(start);
+            }
         };
         self.print_line(&format!("{WARN}the LLM is {stand_in}; everything else is real{WARN:#}"));
+        self.show_sandboxes(start);
     }
 
     fn show_thought(&mut self, thought: &Thought) {

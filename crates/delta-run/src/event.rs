@@ -18,7 +18,7 @@ mod sandbox_record;
 
 pub use config::{AgentCopy, LlmSummary, ReplayOf, RunConfig, RunStage};
 pub use sandbox_record::{
-    CallSandbox, HostTrafficRecord, PolicySource, ProfileRecord, SandboxRecord,
+    CallSandbox, HostTrafficRecord, NO_SANDBOX, PolicySource, ProfileRecord, SandboxRecord,
 };
 
 /// One line of the journal: a fact about the run.

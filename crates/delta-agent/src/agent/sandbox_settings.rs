@@ -15,7 +15,7 @@ const PTY_PROGRAM: &str = "delta-sessions-pty";
 pub struct AgentSandbox {
     /// The profile of the generators, and of the tools without one; `None` for none.
     pub profile: Option<DeclaredProfile>,
-    /// The profile of the command that stands in for the LLM; `None` for none.
+    /// The profile of the command of `provider: command`; `None` for none.
     pub llm: Option<DeclaredProfile>,
     /// The profiles that tools and hooks name.
     pub named: NamedProfiles,

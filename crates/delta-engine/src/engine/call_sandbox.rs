@@ -3,7 +3,7 @@
 use super::Engine;
 use super::execute::{ApprovedCall, StartingCall};
 use super::staged_call::CallLayer;
-use delta_agent::run_sandbox::{ActiveSandbox, NO_SANDBOX, RunSandbox};
+use delta_agent::run_sandbox::ActiveSandbox;
 use delta_agent::tool::Tool;
 use delta_process::{self as process, LaunchContext, OutputCapture, ProcessEnd, ProcessResult};
 use delta_run::event::{CallSandbox, HostTrafficRecord};
@@ -44,9 +44,7 @@ impl Engine<'_> {
 
     /// The name of a tool's profile in ACTION_REQUEST; `None` if the run has no sandbox.
     pub(super) fn sandbox_name(&self, tool: &Tool) -> Option<String> {
-        let run: &RunSandbox = self.environment.sandbox()?;
-        let name = run.of_tool(&tool.name).map_or(NO_SANDBOX, |sandbox| sandbox.name());
-        Some(name.to_owned())
+        Some(self.environment.sandbox()?.record().profile_of_tool(&tool.name).to_owned())
     }
 
     /// What the sandbox of a tool did during a call.

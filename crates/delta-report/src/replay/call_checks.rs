@@ -75,12 +75,15 @@ impl RunVerifier<'_> {
             | ExpectedOutcome::Finish(_)
             | ExpectedOutcome::AskHuman => None,
         };
+        let sandbox = self.state.sandbox().filter(|_| argv.is_some());
+        let sandbox = sandbox.map(|sandbox| sandbox.profile_of_tool(&call.tool));
         let members = [
             ("iteration", json!(request.iteration), json!(call.iteration)),
             ("tool_name", json!(request.tool_name), json!(call.tool)),
             ("tool_args", request.tool_args.clone(), arguments.to_value()),
             ("argv", json!(request.argv), json!(argv)),
             ("approval", approval_summary(request.approval.as_ref()), approval),
+            ("sandbox", json!(request.sandbox), json!(sandbox)),
         ];
         for (member, recorded, expected) in members {
             let subject = format!("the {member} of call {} ({})", call.id, call.tool);

@@ -216,6 +216,7 @@ function prepareRun(run) {
   }
   const events = run.iterations.flatMap(it => [...it.before, ...it.around]).concat(run.rest);
   run.fork = events.filter(event => event.type === 'FORK').pop();
+  run.starts = events.filter(event => event.type === 'ENGINE_START');
   // Everything before the fork was copied from another run.
   const since = run.fork ? run.fork.seq : 0;
   run.own = run.iterations.filter(it => it.seq > since);
@@ -338,7 +339,7 @@ function sideParts() {
   }
   inside.push(h('h2', {}, 'Run'), facts([
     ['model', llm.model], ['provider', llm.provider], ['started', moment(run.created_at)], ['last event', moment(run.updated_at)],
-    ['processes', run.processes], ['limit', start.max_iterations && start.max_iterations + ' iterations'], ['delta', start.engine_version],
+    ['processes', run.processes], ['limit', start.max_iterations && start.max_iterations + ' iterations'], ['delta', start.engine_version], ['sandbox', run.start && !config().sandbox ? 'none' : ''],
   ]));
   const origin = run.fork && run.fork.from;
   inside.push(facts([
@@ -358,6 +359,7 @@ function sideParts() {
     const rows = [...tools].sort((a, b) => b[1].calls - a[1].calls).map(([name, sum]) => h('tr', {}, h('td', {class: 'mono'}, name), h('td', {}, round(sum.calls, 0)), h('td', {class: sum.failed ? 'bad' : 'dim'}, round(sum.failed, 0)), h('td', {}, span(sum.ms))));
     inside.push(h('h2', {}, 'Tools'), h('table', {}, h('thead', {}, h('tr', {}, ['', 'calls', 'failed', 'time'].map(name => h('th', {scope: 'col'}, name)))), h('tbody', {}, rows)));
   }
+  if (config().sandbox) inside.push(h('h2', {}, 'Sandbox'), sandboxParts(config()));
   const models = Object.entries((run.result && run.result.metrics.usage.model_usage) || {});
   if (models.length > 1) {
     inside.push(h('h2', {}, 'Models'), h('table', {}, h('tbody', {}, models.map(([name, use]) => h('tr', {}, h('td', {}, name), h('td', {}, count(use.input_tokens)), h('td', {}, count(use.output_tokens)), h('td', {}, use.cost_usd === null ? '–' : usd(use.cost_usd)))))));
@@ -369,6 +371,57 @@ function sideParts() {
 function drawSide() {
   $('side').replaceChildren();
   put($('side'), sideParts());
+}
+
+// ---- sandboxes ----------------------------------------------------------------------------------------------------
+
+// What is enforced, from the `config` of an ENGINE_START.
+function sandboxParts({sandbox, tools = []}) {
+  const profiles = Object.entries(sandbox.profiles), free = tools.filter(tool => !(tool in sandbox.tools));
+  const users = name => [
+    ...Object.keys(sandbox.tools).filter(tool => sandbox.tools[tool] === name),
+    sandbox.generators === name && 'the generators', sandbox.llm === name && 'the command of llm',
+    ...Object.keys(sandbox.hooks || {}).filter(hook => sandbox.hooks[hook] === name).map(hook => 'the hook ' + hook),
+  ].filter(Boolean);
+  const waived = [...new Set(profiles.flatMap(([, profile]) => waivedOf(sandbox, profile)))];
+  return [
+    facts([['kernel', sandbox.kernel], ['Landlock', sandbox.landlock === null ? 'none' : sandbox.landlock], ['limited by', sandbox.policy.length ? sandbox.policy.map(source => h('div', {title: source.sha256}, source.file)) : '']]),
+    waived.length > 0 && h('div', {class: 'row'}, h('span', {class: 'warn'}, 'not enforced, as --sandbox-without says: ' + waived.join(', '))),
+    profiles.map(([name, profile]) => fold(h('span', {}, byWords(profile), ' · ', h('span', {class: 'mono'}, users(name).join(', '))), () => profileFacts(profile))),
+    free.length > 0 && h('div', {class: 'row'}, h('span', {class: 'warn'}, 'no sandbox · ', h('span', {class: 'mono'}, free.join(', ')))),
+  ];
+}
+const byWords = profile => profile.by === 'none' ? h('span', {class: 'warn'}, 'not enforced') : 'by ' + profile.by;
+const waivedOf = (sandbox, profile) => sandbox.without.filter(name => !profile.holds.includes(name) && !(profile.watched || []).includes(name));
+function profileFacts({by, line, holds, watched = [], ...keys}) {
+  const value = one => Array.isArray(one) ? one.map(piece => h('div', {}, piece)) : one !== null && typeof one === 'object' ? Object.entries(one).map(([name, amount]) => h('div', {}, name + ' ' + amount)) : String(one);
+  const rows = Object.entries(keys).map(([name, one]) => [name, value(one)]);
+  return [h('div', {class: 'row'}, line), facts([...rows, ['holds', holds.join(', ')], ['watched', watched.join(', ')]].map(([name, one]) => [name, Array.isArray(one) && !one.length ? 'none' : one]), 'path')];
+}
+// The profile that surrounded a call, in the words of the process that started it.
+function callProfile(call) {
+  const start = run.starts.filter(one => one.seq < call.seq).pop(), sandbox = start && (start.config || {}).sandbox;
+  const profile = sandbox && sandbox.profiles[call.sandbox];
+  return profile && {profile, waived: waivedOf(sandbox, profile)};
+}
+const refusals = call => {
+  const sandbox = (call.result && call.result.sandbox) || {}, refused = Object.entries(sandbox.refused || {}).map(([host, times]) => host + ' (' + times + ')');
+  return refused.length ? refused : sandbox.attempts ? ['the network, ' + (sandbox.attempts === 1 ? 'once' : sandbox.attempts + ' times')] : [];
+};
+// What is unusual about the sandbox of a call; nothing where all is as its profile says.
+function sandboxMark(call) {
+  const known = callProfile(call), refused = refusals(call);
+  const mark = call.sandbox === 'off' ? 'no sandbox' : !known ? '' : known.profile.by === 'none' ? 'sandbox not enforced' : known.waived.length ? 'sandbox without ' + known.waived.join(', ') : '';
+  return [mark, refused.length && 'refused ' + refused.join(', ')].filter(Boolean).map(one => h('span', {class: 'how warn mark', title: one}, oneLine(one, 60)));
+}
+function sandboxDetails(call) {
+  if (!call.sandbox) return [];
+  const known = callProfile(call), refused = refusals(call), reached = Object.entries((call.io && call.io.reached) || {});
+  const rows = [
+    !known && (call.sandbox === 'off' ? 'none' : call.sandbox), known && known.profile.line, known && known.waived.length && 'not enforced, as --sandbox-without says: ' + known.waived.join(', '),
+    refused.length && 'refused: ' + refused.join(', '), ...reached.map(([host, one]) => 'reached ' + host + ': ' + plural(one.connections, 'connection') + ', ' + bytes(one.sent) + ' sent, ' + bytes(one.received) + ' received'),
+  ];
+  return [part('Sandbox', [text(rows.filter(Boolean).join('\n')), known && fold('the whole profile', () => profileFacts(known.profile))], known && h('span', {class: 'note'}, byWords(known.profile)))];
 }
 
 // ---- the overview -----------------------------------------------------------------------------------------------
@@ -569,7 +622,7 @@ function eventElement(event, unit) {
   const row = (...inside) => h('div', {class: 'row'}, time, ' · ', ...inside);
   switch (event.type) {
     case 'ENGINE_START':
-      return row(event.epoch > 1 ? 'process ' + event.pid + ' continued the run (epoch ' + event.epoch + ')' : 'process ' + event.pid + ' started the run', ' on ' + event.hostname);
+      return startRow(event, row);
     case 'ENGINE_END':
       return row(h('span', {class: STATUS_CLASS[event.status] || ''}, event.status.toLowerCase().replaceAll('_', ' ')), ' after ' + plural(event.final_iteration, 'iteration'));
     case 'USER_MESSAGE':
@@ -600,6 +653,13 @@ function eventElement(event, unit) {
       return fold(type.toLowerCase().replaceAll('_', ' '), () => text(json(rest), {lines: 60}), {'data-u': unit});
     }
   }
+}
+// A process of the run, with its sandbox if the last process has another one.
+function startRow(event, row) {
+  const words = row(event.epoch > 1 ? 'process ' + event.pid + ' continued the run (epoch ' + event.epoch + ')' : 'process ' + event.pid + ' started the run', ' on ' + event.hostname);
+  const one = event.config || {}, isUsual = JSON.stringify(one.sandbox) === JSON.stringify(config().sandbox);
+  if (isUsual) return words;
+  return h('div', {class: 'small'}, words, one.sandbox ? fold('with another sandbox', () => sandboxParts(one)) : h('div', {class: 'row'}, h('span', {class: 'warn'}, 'without a sandbox')));
 }
 // A snapshot or rollback with the changes since the previous snapshot.
 function snapshot(event, unit) {
@@ -653,7 +713,7 @@ function pictures(images) {
 function drawCall(it, call, number) {
   const id = 'i' + it.n + '-c' + number, failed = isFailed(call), result = call.result;
   const more = h('div', {class: 'more'});
-  const details = h('details', {ontoggle: () => { if (details.open) details.fill(); }}, h('summary', {}, h('span', {class: 'name'}, call.tool), h('span', {class: 'args'}, argsLine(call)), callStatus(call)), more);
+  const details = h('details', {ontoggle: () => { if (details.open) details.fill(); }}, h('summary', {}, h('span', {class: 'name'}, call.tool), h('span', {class: 'args'}, argsLine(call)), sandboxMark(call), callStatus(call)), more);
   details.fill = () => { if (!more.hasChildNodes()) put(more, [callDetails(call, id)]); };
   const box = h('div', {class: 'call' + (failed ? ' failed' : (call.question || call.approval_request) && !result ? ' waits' : ''), id, 'data-u': 'c' + number}, details);
   const seen = result ? result.seen : call.io && call.io.stdout;
@@ -694,6 +754,7 @@ function callDetails(call, id) {
   if (call.asked) inside.push(part(call.at ? 'Arguments as the LLM wrote them' : 'Arguments (not started)', text(call.asked)));
   if (call.argv) { const line = call.argv.map(word).join(' '); inside.push(part('Command', text(line, {lines: 12}), copyButton(line))); }
   if (call.approval_request || call.approval) inside.push(part('Approval', text(approvalText(call))));
+  inside.push(...sandboxDetails(call));
   if (call.question) inside.push(part('Question · ' + call.question.input_type + (call.question.sensitive ? ', sensitive' : ''), prose(call.question.prompt, call.question.markdown, {lines: 16})));
   if (call.answer !== undefined) inside.push(part('Answer', text(call.answer)));
   if (io.stdin) inside.push(part('Standard input', text(io.stdin)));
@@ -919,7 +980,7 @@ function unitsOf(owner, it) {
   (it.calls || []).forEach((call, k) => {
     const io = call.io || {}, given = call.args;
     const list = call.at === null ? [] : given !== null && typeof given === 'object' && !Array.isArray(given) ? Object.entries(given).flatMap(([name, value]) => [name, asText(value)]) : [asText(given)];
-    add('c' + (k + 1), call.tool, ...list, call.asked, (call.argv || []).map(word).join(' '), call.question && readText(call.question.prompt, call.question.markdown), call.answer, whole(io.stdin), whole(call.result && call.result.seen), whole(io.stdout), whole(io.stderr));
+    add('c' + (k + 1), call.tool, ...list, call.asked, (call.argv || []).map(word).join(' '), refusals(call).join(', '), call.question && readText(call.question.prompt, call.question.markdown), call.answer, whole(io.stdin), whole(call.result && call.result.seen), whole(io.stdout), whole(io.stderr));
   });
   (it.around || []).forEach((one, k) => event('a' + k, one));
   const request = it.llm && it.llm.request;

@@ -8,7 +8,7 @@ use super::run_files::{self, PageCapacity, PageText};
 use super::workspace_changes::PageSnapshots;
 use delta_base::time::Timestamp;
 use delta_llm::llm::{Attempt, Usage};
-use delta_run::event::Payload;
+use delta_run::event::{CallSandbox, HostTrafficRecord, Payload};
 use delta_run::history::{CallHistory, EventRef, Iteration};
 use delta_run::record::{
     ContextBlock, HashedRequest, HookExecutionRecord, LlmCallRecord, ProcessOutcome, RecordFile,
@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Reads the iterations of one run from its history and its record files, in order.
@@ -93,6 +94,12 @@ pub struct PageToolCall {
     asked: Option<String>,
     /// The time of the ACTION_REQUEST; null without one.
     at: Option<Timestamp>,
+    /// Its number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    /// The profile in the ENGINE_START before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox: Option<String>,
     args: Json,
     #[serde(skip_serializing_if = "Option::is_none")]
     argv: Option<Vec<String>>,
@@ -121,6 +128,9 @@ struct PageToolResult {
     truncated: bool,
     /// Whether the call gave the result of the run.
     ends: bool,
+    /// What the sandbox refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox: Option<CallSandbox>,
     /// The observation.
     seen: PageText,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -143,6 +153,9 @@ struct PageExecution {
     failure: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_ms: Option<u64>,
+    /// The hosts that a process in a sandbox with a list of hosts reached.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    reached: BTreeMap<String, HostTrafficRecord>,
     #[serde(skip_serializing_if = "PageText::is_empty")]
     stdin: PageText,
     /// Without its text when the observation is the same text.
@@ -272,6 +285,8 @@ impl PageSource<'_> {
             tool: function.name.clone(),
             asked: (!is_same).then(|| arguments.to_owned()),
             at: call.request.as_ref().map(|event| event.timestamp),
+            seq: call.request.as_ref().map(|event| event.seq),
+            sandbox: request.and_then(|request| request.sandbox.clone()),
             args,
             argv: request.and_then(|request| request.argv.clone()),
             question: call.question.map(|event| to_json_value(event.value)),
@@ -292,6 +307,7 @@ impl PageSource<'_> {
                 duration_ms: event.value.duration_ms,
                 truncated: event.value.truncated,
                 ends: event.value.result.is_some(),
+                sandbox: event.value.sandbox.as_deref().cloned(),
                 seen: PageText::new(observation.as_deref().unwrap_or_default(), self.capacity),
                 images: page_image::read_page_images(&self.dir, &event.value.images, self.capacity),
             }),
@@ -328,6 +344,7 @@ impl PageSource<'_> {
             ended: process.outcome.ended,
             failure: process.failure,
             duration_ms: Some(process.outcome.duration_ms),
+            reached: process.reached,
             stdin,
             stdout,
             stderr: cut(process.outcome.stderr).unwrap_or_default(),
@@ -359,6 +376,7 @@ struct ExecutedProcess {
     cwd: String,
     stdin: Option<RecordedStream>,
     outcome: ProcessOutcome,
+    reached: BTreeMap<String, HostTrafficRecord>,
     failure: Option<String>,
 }
 
@@ -370,6 +388,7 @@ impl From<ToolExecutionRecord<'_>> for ExecutedProcess {
             cwd: record.cwd.to_string_lossy().into_owned(),
             stdin: Some(RecordedStream::Text(record.stdin.into_owned())),
             outcome: record.outcome,
+            reached: record.sandbox.map(|sandbox| sandbox.reached).unwrap_or_default(),
             failure: None,
         }
     }
@@ -383,6 +402,7 @@ impl From<HookExecutionRecord<'_>> for ExecutedProcess {
             cwd: record.cwd.to_string_lossy().into_owned(),
             stdin: record.stdin,
             outcome: record.outcome,
+            reached: BTreeMap::new(),
             failure: record.failure.map(Cow::into_owned),
         }
     }

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 
+/// The name in ACTION_REQUEST of no sandbox.
+pub const NO_SANDBOX: &str = "off";
+
 /// The sandboxes of one process of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SandboxRecord {
@@ -28,7 +31,7 @@ pub struct SandboxRecord {
     /// The profile of the generators, if they are in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generators: Option<String>,
-    /// The profile of the command that stands in for the LLM, if it is in one.
+    /// The profile of the command of `provider: command`, if it is in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm: Option<String>,
     /// The names of the hooks in a sandbox, each with the name of its profile.
@@ -70,6 +73,34 @@ pub struct ProfileRecord {
 }
 
 impl SandboxRecord {
+    /// The name of the profile of a tool, or [`NO_SANDBOX`].
+    pub fn profile_of_tool(&self, tool: &str) -> &str {
+        self.tools.get(tool).map_or(NO_SANDBOX, String::as_str)
+    }
+
+    /// What has a profile: tools by name, and the others.
+    pub fn users_of(&self, profile: &str) -> Vec<String> {
+        let tools = self.tools.iter().filter(|(_, name)| *name == profile);
+        let mut users: Vec<String> = tools.map(|(tool, _)| tool.clone()).collect();
+        if self.generators.as_deref() == Some(profile) {
+            users.push("the generators".to_owned());
+        }
+        if self.llm.as_deref() == Some(profile) {
+            users.push("the command of `llm`".to_owned());
+        }
+        let hooks = self.hooks.iter().filter(|(_, name)| *name == profile);
+        users.extend(hooks.map(|(hook, _)| format!("the hook {hook}")));
+        users
+    }
+
+    /// The guarantees that the operator does without and that do not hold for a profile.
+    pub fn waived_of(&self, profile: &ProfileRecord) -> Vec<&str> {
+        let waived = self.without.iter().map(String::as_str);
+        waived
+            .filter(|name| !profile.holds.iter().chain(&profile.watched).any(|one| one == name))
+            .collect()
+    }
+
     /// The line about the sandbox of a tool, if it has one.
     pub fn tool_line(&self, tool: &str) -> Option<&str> {
         let profile = self.profiles.get(self.tools.get(tool)?)?;
