@@ -25,6 +25,8 @@ mod approvals;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 #[cfg(feature = "failpoints")]
+mod mcp;
+#[cfg(feature = "failpoints")]
 mod staged;
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
@@ -162,13 +164,16 @@ fn resume(sandbox: &Sandbox, more: &[&str]) -> Ran {
 /// Checks what must hold of every finished run: numbered events, each call with one request and one result, in order.
 fn check_journal(sandbox: &Sandbox) {
     let events = sandbox.journal();
+    let repeatable = ["again", "s__job"];
     let mut open: HashMap<String, usize> = HashMap::new();
     for (index, event) in events.iter().enumerate() {
         assert_eq!(event["seq"], index + 1);
         let id = event["call_id"].as_str().unwrap_or_default().to_owned();
         match event["type"].as_str().unwrap() {
-            // A call that may be repeated is requested anew.
-            "ACTION_REQUEST" if event["tool_name"] == "again" => drop(open.insert(id, 1)),
+            // A call that may be repeated, or that asks for its task, is requested anew.
+            "ACTION_REQUEST" if repeatable.contains(&event["tool_name"].as_str().unwrap()) => {
+                open.insert(id, 1);
+            }
             "ACTION_REQUEST" => assert_eq!(open.insert(id, 1), None, "requested twice: {event}"),
             "ACTION_RESULT" => {
                 assert_eq!(open.insert(id, 2), Some(1), "no request, or a second result: {event}")

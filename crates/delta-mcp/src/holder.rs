@@ -13,6 +13,7 @@ use delta_base::durable;
 use delta_base::signal::CancelToken;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -197,8 +198,6 @@ pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
 
 /// Calls through the holder of the server `name` in `dir`; `None` if there is no holder.
 ///
-/// This changes the working directory of the process.
-///
 /// # Errors
 /// The holder has died during the call.
 pub fn call_holder(
@@ -206,10 +205,7 @@ pub fn call_holder(
     name: &str,
     request: &RemoteToolCall,
 ) -> io::Result<Option<ToolReply>> {
-    if !durable::is_dir_no_follow(dir) || rustix::process::chdir(dir).is_err() {
-        return Ok(None);
-    }
-    let Ok(mut stream) = UnixStream::connect(format!("{name}.sock")) else { return Ok(None) };
+    let Some(mut stream) = connect_to_holder(dir, name) else { return Ok(None) };
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
     stream.write_all(line.as_bytes())?;
@@ -222,4 +218,18 @@ pub fn call_holder(
         ));
     }
     Ok(Some(serde_json::from_slice(&reply)?))
+}
+
+/// Connects to the socket of the server `name` in `dir`. The path of a socket has at most 107 bytes, so this process is in
+/// `dir` meanwhile.
+fn connect_to_holder(dir: &Path, name: &str) -> Option<UnixStream> {
+    let here = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let current = rustix::fs::open(".", here, Mode::empty()).ok()?;
+    if !durable::is_dir_no_follow(dir) || rustix::process::chdir(dir).is_err() {
+        return None;
+    }
+    let stream = UnixStream::connect(format!("{name}.sock")).ok();
+    // A server that this process starts itself works in the directory of the caller.
+    rustix::process::fchdir(&current).ok()?;
+    stream
 }
