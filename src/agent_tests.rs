@@ -232,6 +232,12 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
     let base_dir = temporary.join(format!("delta-test-{id}"));
     durable::ensure_private_dir(&base_dir)?;
     let mut env: BTreeMap<OsString, OsString> = process_environment::variables().clone();
+    // Each test is a process of its own, and not every source of a key can be read twice.
+    KEY_SOURCE_VARIABLES.iter().for_each(|name| drop(env.remove(OsStr::new(name))));
+    let mut keyless_env = env.clone();
+    for key in API_KEY_VARIABLES.into_iter().chain(agent.llm.key_variables()) {
+        keyless_env.remove(OsStr::new(key));
+    }
     let mut cwd = agent.home.clone();
     let mut recording = None;
     if args.record {
@@ -239,12 +245,8 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
         recording =
             Some(CassetteHeader::new(&agent.name, agent.llm.provider.name(), &agent.llm.model));
     } else {
-        for key in API_KEY_VARIABLES.into_iter().chain(agent.llm.key_variables()) {
-            env.remove(OsStr::new(key));
-        }
+        env.clone_from(&keyless_env);
     }
-    // Each test is a process of its own, and not every source of a key can be read twice.
-    KEY_SOURCE_VARIABLES.iter().for_each(|name| drop(env.remove(OsStr::new(name))));
     let has_key = API_KEY_VARIABLES.iter().any(|name| env.contains_key(OsStr::new(name)));
     if args.record
         && !has_key
@@ -257,6 +259,7 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
         agent_home: agent.home.clone(),
         cwd,
         env,
+        keyless_env,
         env_files: args.env_files.env_file.clone(),
         run_options: args.sandbox.arguments(),
         base_dir,

@@ -187,6 +187,42 @@ fn c_17_2_the_workspace_is_what_the_test_says() {
 }
 
 #[test]
+fn c_17_2_a_script_prepares_the_workspace() {
+    let setup = r#"
+setup: |
+  read -r first < a
+  echo "$first $OWN $DELTA_API_KEY${AGENT_HOME##*/}" > b
+  echo noise >&2
+  echo more noise
+"#;
+    let text = format!(
+        "task: x\nfiles: {{a: one}}\nenv: {{OWN: mine}}\nllm: {{turns: [{{say: x}}]}}{setup}expect: {{files: {{b: \"one mine agent\\n\"}}, stderr: {{matches: '\\A[^z]'}}}}\n"
+    );
+    let failing = |code: &str| {
+        format!("task: x\nsetup: '{code}'\nllm: {{turns: [{{say: x}}]}}\nexpect: {{result: x}}\n")
+    };
+    let sandbox = agent(&[("works", &text.replace("{a: one}", "{a: \"one\\n\"}"))]);
+    sandbox
+        .delta(["test", "agent"])
+        .env("TMPDIR", sandbox.path("tmp"))
+        .env("DELTA_API_KEY", "sk-secret-secret")
+        .output()
+        .expect_code(0);
+
+    let sandbox = agent(&[
+        ("fails", &failing("echo why >&2; false; touch never")),
+        ("slow", &failing("sleep 1000").replace("setup", "timeout_ms: 200\nsetup")),
+    ]);
+    let ran = delta_test(&sandbox, &[]).expect_code(1);
+    let fails = "FAIL  fails  (TIME)\n      `setup` exited with 1\n      stderr ended with:\n        | why\n";
+    assert!(ran.stdout.starts_with(fails), "{}", ran.stdout);
+    let slow = "      `setup` exceeded the timeout `timeout_ms` of the test\n";
+    assert!(ran.stdout.contains(slow), "{}", ran.stdout);
+    let kept = sandbox.files("tmp");
+    assert!(!kept.iter().any(|file| file.contains("never") || file.contains(".delta")), "{kept:?}");
+}
+
+#[test]
 fn c_17_2_no_key_is_there_unless_answers_are_recorded() {
     let code = "echo \"$DELTA_API_KEY$OPENAI_API_KEY$MY_KEY$OTHER\"";
     let text = format!(

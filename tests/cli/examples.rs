@@ -1,4 +1,4 @@
-//! The examples that are to be copied do what they say: the gate of `examples/code-review` lets nobody around it.
+//! The examples that are to be copied do what they say: the gate of `examples/command-gate` lets nobody around it.
 
 use super::DELTA;
 use serde_json::{Value, json};
@@ -18,9 +18,9 @@ fn example(name: &str) -> Sandbox {
     sandbox
 }
 
-/// code-review with its sample as the workspace, and a secret beside that.
+/// command-gate with its sample as the workspace, and a secret beside that.
 fn review() -> Sandbox {
-    let sandbox = example("code-review");
+    let sandbox = example("command-gate");
     std::fs::rename(sandbox.path("agent/sample"), sandbox.path("work")).unwrap();
     sandbox.write("secret", "the secret\n");
     sandbox
@@ -43,7 +43,7 @@ fn started(sandbox: &Sandbox) -> Vec<Value> {
 }
 
 #[test]
-fn c_9_4_the_gate_of_code_review_lets_through_what_is_on_its_list() {
+fn c_9_4_the_gate_of_command_gate_lets_through_what_is_on_its_list() {
     let sandbox = review();
     sandbox.write("work/src/a b\n", "one\n");
     sandbox.write("work/src/-n", "two\n");
@@ -75,7 +75,7 @@ fn c_9_4_the_gate_of_code_review_lets_through_what_is_on_its_list() {
 }
 
 #[test]
-fn c_9_4_there_is_no_way_around_the_gate_of_code_review() {
+fn c_9_4_there_is_no_way_around_the_gate_of_command_gate() {
     let sandbox = review();
     let secret = sandbox.path("secret").display().to_string();
     let inside = sandbox.path("work/src/average.py").display().to_string();
@@ -148,7 +148,7 @@ fn c_9_4_there_is_no_way_around_the_gate_of_code_review() {
 }
 
 #[test]
-fn c_9_4_the_gate_of_code_review_stays_shut_when_the_place_itself_is_a_link() {
+fn c_9_4_the_gate_of_command_gate_stays_shut_when_the_place_itself_is_a_link() {
     let sandbox = review();
     std::fs::rename(sandbox.path("work/src"), sandbox.path("elsewhere")).unwrap();
     symlink("../elsewhere", sandbox.path("work/src")).unwrap();
@@ -157,7 +157,7 @@ fn c_9_4_the_gate_of_code_review_stays_shut_when_the_place_itself_is_a_link() {
 }
 
 #[test]
-fn c_9_4_the_gate_of_code_review_fails_shut() {
+fn c_9_4_the_gate_of_command_gate_fails_shut() {
     let broken = [
         // A list that is not there, is empty, or whose rules are none.
         ("allow.txt", None),
@@ -198,7 +198,7 @@ fn c_9_4_the_gate_of_code_review_fails_shut() {
 }
 
 #[test]
-fn c_9_6_the_report_of_code_review_replaces_a_link_and_follows_none() {
+fn c_9_6_the_report_of_command_gate_replaces_a_link_and_follows_none() {
     let sandbox = review();
     symlink("../secret", sandbox.path("work/calls.md")).unwrap();
     calls(&sandbox, &[run("cat", &["`x`\n# y"])]).expect_code(0);

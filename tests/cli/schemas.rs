@@ -201,7 +201,7 @@ fn c_1_3_the_schemas_and_the_loader_object_to_the_same_mistakes() {
     let sandbox = Sandbox::new(DELTA);
     let schemas = schemas(&sandbox);
     let mut seen = BTreeSet::new();
-    for example in ["examples/code-review", "examples/sub-agent/agents/reviewer"] {
+    for example in ["examples/command-gate", "examples/sub-agent/agents/reviewer"] {
         let home = sandbox.path("copy");
         let copied = Command::new("cp").arg("-rT").arg(root().join(example)).arg(&home).status();
         assert!(copied.unwrap().success());

@@ -158,7 +158,7 @@ fn run(script: &str, dir: &Path, home: &Path) -> String {
 
 /// `text` with everything replaced that differs from run to run, and without blanks at the ends of lines.
 pub fn normalised(text: &str) -> String {
-    const PATTERNS: [(&str, &str); 15] = [
+    const PATTERNS: [(&str, &str); 17] = [
         (r"\b\d{8}_\d{6}_[0-9a-f]{6}\b", "RUN_ID"),
         (r"\d{8}T\d{9}Z", "STAMP"),
         (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIMESTAMP"),
@@ -176,6 +176,8 @@ pub fn normalised(text: &str) -> String {
             "$1, TIME",
         ),
         (r"\bpid \d+\b", "pid N"),
+        (r"\b127\.0\.0\.1:\d+\b", "127.0.0.1:PORT"),
+        (r"\b(Ran \d+ tests?) in [\d.]+s\b", "$1 in TIME"),
         (r"\(\d+\.\d s\)", "(N s)"),
         (r"\bdelta-test-[0-9a-f]{8}\b", "delta-test-ID"),
         (r"\bchecksum [0-9a-f]{8}\b", "checksum CRC"),

@@ -16,7 +16,19 @@ fn every_example_runs_on_its_script() {
         if !agent.is_dir() {
             continue;
         }
-        assert!(agent.join("README.md").is_file(), "{} has no README.md", agent.display());
+        let readme = fs::read_to_string(agent.join("README.md"));
+        let readme = readme.unwrap_or_else(|error| panic!("{}: {error}", agent.display()));
+        assert!(
+            readme.contains("\n```console\n"),
+            "{}: nothing in README.md runs it",
+            agent.display()
+        );
+        if agent.join("sample").exists() || agent.join("site").exists() {
+            // It works on files of its own: its README and its tests, which other tests run, bring them.
+            assert!(agent.join("tests").is_dir(), "{} has no tests", agent.display());
+            count += 1;
+            continue;
+        }
         let work = dir.path().join(&name);
         let begin = ["run", "--model", "script:script.yaml", "-m", "the cat and the other cat"];
         let mut output = delta(dir.path(), &begin, &agent, &work);

@@ -43,6 +43,11 @@ pub static TEST_MAPPING: MappingSchema = MappingSchema {
             ValueShape::TextMap,
             "Files of the workspace, each with its text; they replace copied ones.",
         ),
+        KeySchema::optional(
+            "setup",
+            ValueShape::Text,
+            "A script for `sh -e` that prepares the workspace before the run.",
+        ),
         KeySchema::optional("env", ValueShape::TextMap, "Environment variables of the run."),
         KeySchema::optional(
             "answers",
@@ -111,6 +116,7 @@ pub struct AgentTest {
     task: String,
     source_dir: Option<PathBuf>,
     files: Vec<(String, String)>,
+    setup_script: Option<String>,
     env: Vec<(String, String)>,
     answers: Vec<String>,
     llm: TestLlm,
@@ -264,6 +270,9 @@ impl AgentTest {
             files: read_text_entries(doc, fields, "files")
                 .filter_map(|(key, text)| Some((read_workspace_path(doc, key)?, text.to_owned())))
                 .collect(),
+            setup_script: fields
+                .non_null("setup")
+                .and_then(|node| non_blank_text(doc, node, "setup")),
             env: read_test_env(doc, fields),
             answers: answers.filter_map(|node| non_blank_text(doc, node, "an answer")).collect(),
             max_iterations: fields.integer("max_iterations"),

@@ -205,7 +205,9 @@ fn metacharacter_error(rest: &str, name: &str) -> TemplateError {
             message.push_str(" Use shell: mode or remove pipe.");
             "write `shell:` in place of `exec:`, or quote the `|` if it is text"
         }
-        "newline" => "use `shell:` for several commands, or write the command on one line",
+        "newline" => {
+            "use `shell:` for several commands, or write the command on one line; `>-` in YAML joins lines"
+        }
         "'`'" | "'$('" => "use `shell:` for command substitution, or single quotes if it is text",
         _ => "use `shell:`, or quote it if it is text",
     };

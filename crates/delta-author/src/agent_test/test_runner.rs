@@ -43,6 +43,8 @@ pub struct TestSetup {
     pub cwd: PathBuf,
     /// The environment of the program, to which each test adds its `env`.
     pub env: BTreeMap<OsString, OsString>,
+    /// The same for the setup scripts of tests: no key, even while answers are recorded.
+    pub keyless_env: BTreeMap<OsString, OsString>,
     /// The files of variables that the program reads besides.
     pub env_files: Vec<PathBuf>,
     /// More options of every run.
@@ -306,12 +308,34 @@ impl TestRun<'_> {
             self.fail("`env`", message);
             return false;
         }
-        match self.run_processes(cancel) {
+        let outcome = self.run_setup(cancel).and_then(|is_finished| {
+            if is_finished { self.run_processes(cancel) } else { Ok(None) }
+        });
+        match outcome {
             Ok(Some(output)) => self.check_outcome(&output),
             Ok(None) => return true,
             Err(failure) => self.failures.push(failure),
         }
         false
+    }
+
+    /// Runs the setup script of the test in the workspace, if there is one. Returns whether it finished; `false` if it was
+    /// cancelled.
+    fn run_setup(&mut self, cancel: &CancelToken) -> Result<bool, TestFailure> {
+        let Some(script) = &self.test.setup_script else { return Ok(true) };
+        let argv = ["sh", "-e", "-c", script].map(str::to_owned);
+        let mut env = self.with_test_env(&self.setup.keyless_env);
+        env.insert("AGENT_HOME".into(), self.setup.agent_home.clone().into());
+        let workspace = self.workspace.clone();
+        let Some(output) = self.run_command("`setup`", &argv, &workspace, env, b"", cancel)? else {
+            return Ok(false);
+        };
+        if output.exit_code != 0 {
+            return Err(TestFailure::new("`setup`", format!("exited with {}", output.exit_code)));
+        }
+        // `expect.stderr` is about the run.
+        self.stderr.clear();
+        Ok(true)
     }
 
     /// Compares the run, whose last process had this output, with the expectations.
@@ -449,7 +473,7 @@ impl TestRun<'_> {
         argv
     }
 
-    /// Runs one process with `message` on its standard input; `None` if it was cancelled.
+    /// Runs one process of the run with `message` on its standard input; `None` if it was cancelled.
     fn run_process(
         &mut self,
         command: &[String],
@@ -457,11 +481,30 @@ impl TestRun<'_> {
         cancel: &CancelToken,
     ) -> Result<Option<TestProcessOutput>, TestFailure> {
         let argv = self.command_line(command);
-        let mut env = self.setup.env.clone();
+        let env = self.with_test_env(&self.setup.env);
+        self.run_command("the run", &argv, &self.setup.cwd, env, message.as_bytes(), cancel)
+    }
+
+    fn with_test_env(&self, env: &BTreeMap<OsString, OsString>) -> BTreeMap<OsString, OsString> {
+        let mut env = env.clone();
         let test_env = self.test.env.iter();
         env.extend(test_env.map(|(name, value)| (OsString::from(name), OsString::from(value))));
+        env
+    }
+
+    /// Runs a command until the deadline of the test, and keeps its stderr; `None` if it was cancelled. Failures are about
+    /// `subject`.
+    fn run_command(
+        &mut self,
+        subject: &str,
+        argv: &[String],
+        cwd: &Path,
+        env: BTreeMap<OsString, OsString>,
+        stdin: &[u8],
+        cancel: &CancelToken,
+    ) -> Result<Option<TestProcessOutput>, TestFailure> {
         let launch = LaunchContext {
-            cwd: self.setup.cwd.clone(),
+            cwd: cwd.to_owned(),
             env: env.into(),
             secrets: Secrets::default(),
             containment: None,
@@ -469,9 +512,9 @@ impl TestRun<'_> {
         };
         let command = ProcessCommand {
             program: None,
-            argv: &argv,
+            argv,
             context: &launch,
-            stdin: message.as_bytes(),
+            stdin,
             timeout: self.deadline.saturating_duration_since(Instant::now()),
             spool: None,
             excerpt_bytes: MAX_STDERR_BYTES,
@@ -490,7 +533,7 @@ impl TestRun<'_> {
             ProcessEnd::Killed(signal) => format!("was killed by {}", process::signal_name(signal)),
             ProcessEnd::NotStarted { reason, .. } => format!("could not be started: {reason}"),
         };
-        Err(TestFailure::new("the run", message))
+        Err(TestFailure::new(subject, message))
     }
 }
 

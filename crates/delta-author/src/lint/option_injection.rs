@@ -54,7 +54,9 @@ fn check_command_options(
     {
         return;
     }
-    let known = find_known_program(name);
+    // `git grep` has the options of `grep`.
+    let is_git_grep = name == "git" && words.get(1).and_then(LintWord::fixed_text) == Some("grep");
+    let known = find_known_program(if is_git_grep { "grep" } else { name });
     for (index, word) in words.iter().enumerate().skip(1) {
         if matches!(word.fixed_text(), Some("--" | "--end-of-options")) {
             return;
