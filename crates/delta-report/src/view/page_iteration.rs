@@ -93,6 +93,9 @@ pub struct PageToolCall {
     asked: Option<String>,
     /// The time of the ACTION_REQUEST; null without one.
     at: Option<Timestamp>,
+    /// Whether it ran at the same time as the call before it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    together: bool,
     args: Json,
     #[serde(skip_serializing_if = "Option::is_none")]
     argv: Option<Vec<String>>,
@@ -180,7 +183,7 @@ impl PageSource<'_> {
             usage: thought.usage.clone(),
             left_out: thought.left_out,
             llm,
-            calls: iteration.calls.iter().map(|call| self.build_tool_call(call)).collect(),
+            calls: self.build_tool_calls(&iteration.calls),
             around: self.build_events(&iteration.interleaved_events),
         }
     }
@@ -256,6 +259,17 @@ impl PageSource<'_> {
         (llm_call, reasoning)
     }
 
+    fn build_tool_calls(&mut self, calls: &[CallHistory<'_>]) -> Vec<PageToolCall> {
+        let mut previous = None;
+        let mut out = Vec::with_capacity(calls.len());
+        for call in calls {
+            let together = previous.is_some_and(|previous| is_concurrent(previous, call));
+            out.push(PageToolCall { together, ..self.build_tool_call(call) });
+            previous = Some(call);
+        }
+        out
+    }
+
     fn build_tool_call(&mut self, call: &CallHistory<'_>) -> PageToolCall {
         let function = &call.tool_call.function;
         let arguments = function.arguments.as_str();
@@ -272,6 +286,7 @@ impl PageSource<'_> {
             tool: function.name.clone(),
             asked: (!is_same).then(|| arguments.to_owned()),
             at: call.request.as_ref().map(|event| event.timestamp),
+            together: false,
             args,
             argv: request.and_then(|request| request.argv.clone()),
             question: call.question.map(|event| to_json_value(event.value)),
@@ -350,6 +365,14 @@ impl PageSource<'_> {
             ..PageExecution::default()
         }
     }
+}
+
+/// Whether `call` was requested before the call before it had a result.
+///
+/// Only a group of parallel calls has several requests without a result: of other calls, each waits for the one before.
+fn is_concurrent(previous: &CallHistory<'_>, call: &CallHistory<'_>) -> bool {
+    let (Some(first), Some(second)) = (&previous.request, &call.request) else { return false };
+    first.seq < second.seq && previous.result.as_ref().is_none_or(|result| second.seq < result.seq)
 }
 
 /// The record of a tool or hook process, in one form.
