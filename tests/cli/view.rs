@@ -12,6 +12,7 @@ pub mod browser;
 mod follow;
 mod forks;
 mod markdown;
+mod parallel_calls;
 mod phone;
 
 const TOOLS: &str = "  - name: note\n    shell: echo noted ${text}\n  - {name: keep, exec: \"sh -c 'cat; echo warned >&2; exit 3'\", stdin: text}\n";

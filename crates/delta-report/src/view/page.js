@@ -242,12 +242,19 @@ function prepareRun(run) {
     it.around.forEach(event => add(event.llm));
     const record = it.llm && it.llm.record;
     it.llmMs = record ? record.duration_ms : 0;
-    it.toolMs = it.calls.reduce((sum, call) => sum + (call.result ? call.result.duration_ms : 0), 0);
+    it.toolMs = groupsOf(it).reduce((sum, group) => sum + longest(group), 0);
     it.failed = it.calls.some(isFailed);
   }
   run.rest.forEach(event => add(event.llm));
 }
 prepareRuns();
+// The calls of an iteration, each with the calls that ran at the same time.
+function groupsOf(it) {
+  const groups = [];
+  it.calls.forEach(call => call.together ? groups[groups.length - 1].push(call) : groups.push([call]));
+  return groups;
+}
+function longest(group) { return Math.max(...group.map(call => call.result ? call.result.duration_ms : 0)); }
 // A call that an interruption ended has no exit code, and did not fail.
 function isFailed(call) {
   return !!call.result && call.result.exit_code !== 0 && !(call.result.exit_code === null && call.io && call.io.ended === 'interrupted');
@@ -587,7 +594,7 @@ function fill(article) {
       it.thought && h('div', {class: 'said' + (isResult(it) ? ' result' : ''), 'data-u': 'said'}, isResult(it) && h('div', {class: 'who'}, 'Result'), prose(it.thought, it.markdown, {lines: 60})),
       it.finish_reason === 'length' && h('div', {class: 'row warn'}, 'The answer was cut off at the token limit.'),
       it.left_out > 0 && h('div', {class: 'row warn'}, 'The request left out the oldest ' + plural(it.left_out, 'iteration') + ' to stay within the context budget.'),
-      it.calls.map((call, k) => drawCall(it, call, k + 1)),
+      drawCalls(it),
       eventList(it.around, 'a'),
       it.llm ? requestFold(it.llm, it) : h('div', {class: 'row'}, 'No record of the request.')));
 }
@@ -710,6 +717,13 @@ function pictures(images) {
   return (images || []).map(one => h('figure', {class: 'picture'}, one.image_data && h('img', {src: one.image_data, alt: one.text, width: one.width, height: one.height}), h('figcaption', {class: 'row mono'}, one.text, one.note && h('span', {class: 'warn'}, ' ' + one.note))));
 }
 
+function drawCalls(it) {
+  let number = 0;
+  return groupsOf(it).map(group => {
+    const boxes = group.map(call => drawCall(it, call, ++number));
+    return group.length < 2 ? boxes : h('div', {class: 'together'}, h('div', {class: 'cap'}, group.length + ' calls at the same time' + (group.every(call => call.result) ? ' · ' + span(longest(group)) : '')), boxes);
+  });
+}
 function drawCall(it, call, number) {
   const id = 'i' + it.n + '-c' + number, failed = isFailed(call), result = call.result;
   const more = h('div', {class: 'more'});

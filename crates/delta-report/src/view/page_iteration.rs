@@ -100,6 +100,9 @@ pub struct PageToolCall {
     /// The profile in the ENGINE_START before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox: Option<String>,
+    /// Whether it ran at the same time as the call before it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    together: bool,
     args: Json,
     #[serde(skip_serializing_if = "Option::is_none")]
     argv: Option<Vec<String>>,
@@ -193,7 +196,7 @@ impl PageSource<'_> {
             usage: thought.usage.clone(),
             left_out: thought.left_out,
             llm,
-            calls: iteration.calls.iter().map(|call| self.build_tool_call(call)).collect(),
+            calls: self.build_tool_calls(&iteration.calls),
             around: self.build_events(&iteration.interleaved_events),
         }
     }
@@ -269,6 +272,17 @@ impl PageSource<'_> {
         (llm_call, reasoning)
     }
 
+    fn build_tool_calls(&mut self, calls: &[CallHistory<'_>]) -> Vec<PageToolCall> {
+        let mut previous = None;
+        let mut out = Vec::with_capacity(calls.len());
+        for call in calls {
+            let together = previous.is_some_and(|previous| is_concurrent(previous, call));
+            out.push(PageToolCall { together, ..self.build_tool_call(call) });
+            previous = Some(call);
+        }
+        out
+    }
+
     fn build_tool_call(&mut self, call: &CallHistory<'_>) -> PageToolCall {
         let function = &call.tool_call.function;
         let arguments = function.arguments.as_str();
@@ -287,6 +301,7 @@ impl PageSource<'_> {
             at: call.request.as_ref().map(|event| event.timestamp),
             seq: call.request.as_ref().map(|event| event.seq),
             sandbox: request.and_then(|request| request.sandbox.clone()),
+            together: false,
             args,
             argv: request.and_then(|request| request.argv.clone()),
             question: call.question.map(|event| to_json_value(event.value)),
@@ -367,6 +382,14 @@ impl PageSource<'_> {
             ..PageExecution::default()
         }
     }
+}
+
+/// Whether `call` was requested before the call before it had a result.
+///
+/// Only a group of parallel calls has several requests without a result: of other calls, each waits for the one before.
+fn is_concurrent(previous: &CallHistory<'_>, call: &CallHistory<'_>) -> bool {
+    let (Some(first), Some(second)) = (&previous.request, &call.request) else { return false };
+    first.seq < second.seq && previous.result.as_ref().is_none_or(|result| second.seq < result.seq)
 }
 
 /// The record of a tool or hook process, in one form.
