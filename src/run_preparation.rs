@@ -333,6 +333,8 @@ impl PreparedAgent {
             calls_per_answer: Some(options.limits.bounds().or(self.bounds).max_calls_per_answer()),
             config,
             process: ownership::current_process(),
+            boot_id: ownership::boot_id(),
+            lease: Some(run.lease()),
             engine_version: env!("CARGO_PKG_VERSION").to_owned(),
             parent: None,
             seal: None,
