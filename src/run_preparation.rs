@@ -322,6 +322,9 @@ impl PreparedAgent {
         if let (Some(llm), Some(model)) = (&mut config.llm, &self.agent.model_choice) {
             llm.option = Some(model.to_recorded());
         }
+        if let Some(llm) = &mut config.llm {
+            llm.settings = self.agent.llm_settings.iter().map(ToString::to_string).collect();
+        }
         EngineStart {
             run_id: run.id.clone(),
             epoch: run.epoch(),
