@@ -113,6 +113,7 @@ fn load_agent_of(
     options: &RunOptions,
 ) -> Result<Agent, CommandFailure> {
     let home = &find_existing_agent(home)?;
+    let models = &ModelSelection { settings: options.llm.clone(), ..models.clone() };
     let agent = Agent::load(home, models, &run_preparation::read_import_path())?;
     options.print_notes(&agent.warnings);
     Ok(agent)

@@ -27,7 +27,7 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_engine::run_result::RunResult;
-use delta_llm::llm::ModelChoice;
+use delta_llm::llm::{LlmSetting, ModelChoice};
 use delta_process::{RunMark, RunProcessFilter};
 use delta_program::stdio;
 use delta_run::event::{EngineStart, Payload, RunStatus};
@@ -557,7 +557,10 @@ pub fn load_run_agent(
     // The model of the last process, even if the operator's default is another one now.
     let model =
         options.model.clone().or_else(|| ModelChoice::parse_recorded(start.config.model_option()?));
-    let options = RunOptions { model, ..options.clone() };
+    // A key that this command sets comes later, and counts.
+    let mut llm = LlmSetting::parse_recorded(start.config.llm_settings());
+    llm.extend_from_slice(&options.llm);
+    let options = RunOptions { model, llm, ..options.clone() };
     let Some(pricing) = price_source::recorded_file_prices(start)? else {
         return agent_choice::load_agent(home, &options);
     };

@@ -322,7 +322,7 @@ pub fn sandbox() -> Result<Option<(String, String, PathBuf)>, CommandFailure> {
 pub fn model_selection(option: Option<ModelChoice>) -> Result<ModelSelection, CommandFailure> {
     let default = default_model()?.map(|setting| setting.value);
     let has_prices = price_source::price_file_path()?.is_some();
-    Ok(ModelSelection { option, default, has_prices })
+    Ok(ModelSelection { option, default, settings: Vec::new(), has_prices })
 }
 
 fn default_model() -> Result<Option<OperatorSetting<ModelChoice>>, CommandFailure> {

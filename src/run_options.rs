@@ -12,7 +12,7 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_engine::progress::Verbosity;
 use delta_engine::result_output::OutputFormat;
-use delta_llm::llm::ModelChoice;
+use delta_llm::llm::{LlmSetting, ModelChoice};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use std::path::PathBuf;
@@ -42,6 +42,9 @@ pub struct RunOptions {
     /// Use another LLM: NAME, or PROVIDER:NAME, such as anthropic:NAME or script:FILE
     #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
     pub model: Option<ModelChoice>,
+    /// Set a key of `llm` in agent.yaml for this run, such as `temperature=0.7`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = LlmSetting::parse)]
+    pub llm: Vec<LlmSetting>,
     #[command(flatten, next_help_heading = "Approvals")]
     pub approvals: ApproveOptions,
     /// Stop after N LLM calls [default: `max_iterations` in agent.yaml]
@@ -88,6 +91,7 @@ impl RunOptions {
             sandbox: SandboxOptions::default(),
             env_files: EnvFileOptions::default(),
             model,
+            llm: Vec::new(),
             snapshots: false,
             project_skills: false,
             format: OutputFormat::Text,

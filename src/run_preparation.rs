@@ -322,6 +322,9 @@ impl PreparedAgent {
         if let (Some(llm), Some(model)) = (&mut config.llm, &self.agent.model_choice) {
             llm.option = Some(model.to_recorded());
         }
+        if let Some(llm) = &mut config.llm {
+            llm.settings = self.agent.llm_settings.iter().map(ToString::to_string).collect();
+        }
         EngineStart {
             run_id: run.id.clone(),
             epoch: run.epoch(),
@@ -333,6 +336,8 @@ impl PreparedAgent {
             calls_per_answer: Some(options.limits.bounds().or(self.bounds).max_calls_per_answer()),
             config,
             process: ownership::current_process(),
+            boot_id: ownership::boot_id(),
+            lease: Some(run.lease()),
             engine_version: env!("CARGO_PKG_VERSION").to_owned(),
             parent: None,
             seal: None,

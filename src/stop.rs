@@ -129,7 +129,9 @@ impl StoppingRun {
 
     fn open_process(&mut self, start: &EngineStart) -> Result<(), CommandFailure> {
         let LocatedRun { id, dir, .. } = &self.run;
-        if ownership::owner_status(&start.process) == OwnerStatus::OnOtherHost {
+        if ownership::owner_status(&start.process) == OwnerStatus::OnOtherHost
+            && !Ownership::has_died(id, dir, start)
+        {
             let host = strip_terminal_controls(&start.process.hostname);
             let message = format!("the process of run {id} is on host '{host}'");
             let hint = format!("stop it there: `delta stop {id} -w DIR`");

@@ -87,6 +87,7 @@ pub fn ensure_run(
         )]);
     }
     print_other_agent_note(&claimed.start, id, &agent.agent, options);
+    print_other_settings_note(&claimed.start, id, &agent.agent, options);
     let message = recorded_task.is_empty().then(|| task.text.clone());
     let images = if message.is_some() { &*task.images } else { &[] };
     // A schedule tries again only what its caller allows.
@@ -142,6 +143,24 @@ fn print_other_agent_note(start: &EngineStart, id: &RunId, agent: &Agent, option
     let home = strip_terminal_controls(&start.agent_home);
     options.print_notes(&[format!(
         "Note: run {id} is a run of another agent, {name} in {home}: a stored result is from that agent"
+    )]);
+}
+
+/// Prints a note if the last process of the run had other values of `--llm` than `agent`.
+fn print_other_settings_note(start: &EngineStart, id: &RunId, agent: &Agent, options: &RunOptions) {
+    let recorded = start.config.llm_settings();
+    let current: Vec<String> = agent.llm_settings.iter().map(ToString::to_string).collect();
+    if recorded == current {
+        return;
+    }
+    let list = |settings: &[String]| match settings {
+        [] => "none".to_owned(),
+        settings => strip_terminal_controls(&settings.join(", ")),
+    };
+    options.print_notes(&[format!(
+        "Note: run {id} was made with other values of `--llm`: {}, and now {}",
+        list(recorded),
+        list(&current)
     )]);
 }
 

@@ -55,6 +55,7 @@ mod lint;
 mod live;
 mod list_runs;
 mod llm;
+mod llm_settings;
 mod mcp_serve;
 mod memory_folding;
 mod migrate;

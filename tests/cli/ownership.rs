@@ -147,11 +147,57 @@ fn c_13_2_a_pid_that_was_given_to_another_process_is_not_the_run() {
 }
 
 #[test]
+fn c_26_1_a_free_lock_on_a_local_disk_proves_that_the_process_is_dead() {
+    // A container that was started again with another name, and the disk of a machine that died.
+    for boot_id in [None, Some("00000000-0000-0000-0000-000000000000")] {
+        for command in ["continue", "ensure", "stop"] {
+            let sandbox = in_state("RUNNING");
+            edit_start(&sandbox, |event| {
+                assert_eq!(event["lease"], "flock");
+                event["hostname"] = json!("elsewhere.invalid");
+                event["pid"] = json!(std::process::id());
+                if let Some(boot_id) = boot_id {
+                    event["boot_id"] = json!(boot_id);
+                } else {
+                    // As an earlier version recorded it.
+                    event
+                        .as_object_mut()
+                        .unwrap()
+                        .retain(|key, _| key != "lease" && key != "boot_id");
+                }
+            });
+            let lock = File::open(sandbox.path("work/.delta/r/lock")).unwrap();
+            lock.lock().unwrap();
+            let ran = resume(&sandbox, &[]).expect_code(1);
+            assert!(ran.stderr.starts_with("error: Run r is still active (PID "), "{}", ran.stderr);
+            drop(lock);
+            if command == "stop" {
+                let ran = sandbox.delta(["stop", "r", "-w", "work"]).output().expect_code(1);
+                assert!(
+                    ran.stderr.contains("its process died without leaving it"),
+                    "{}",
+                    ran.stderr
+                );
+                continue;
+            }
+            let ran = match command {
+                "continue" => resume(&sandbox, &[]),
+                _ => sandbox.run("task", &["--ensure"]),
+            };
+            let ran = ran.expect_code(0);
+            assert!(ran.stderr.contains("[Janitor] Cleaned up orphaned run"), "{}", ran.stderr);
+        }
+    }
+}
+
+#[test]
 fn c_13_2_a_run_of_another_host_takes_force() {
+    // Its process reached the run through a mount whose locks are not the ones of this kernel.
     let elsewhere = |pid: u32| {
         let sandbox = in_state("RUNNING");
         edit_start(&sandbox, |event| {
             (event["hostname"], event["pid"]) = (json!("elsewhere.invalid"), json!(pid));
+            event["lease"] = json!("shared-flock");
         });
         sandbox
     };

@@ -217,7 +217,10 @@ fn c_25_8_no_other_process_gets_the_signal() {
 #[test]
 fn c_25_8_a_run_on_another_host_is_an_error() {
     let sandbox = in_state("RUNNING");
-    edit_process(&sandbox, |event| event["hostname"] = json!("far\u{1b}[31maway"));
+    edit_process(&sandbox, |event| {
+        event["hostname"] = json!("far\u{1b}[31maway");
+        event["lease"] = json!("shared-flock");
+    });
     let ran = stop(&sandbox, &["r"]);
     let expected = "error: the process of run r is on host 'faraway'\n\
          help: stop it there: `delta stop r -w DIR`\n";

@@ -81,6 +81,8 @@ impl Simulated {
                 start_time_unix: 1,
                 process_name: "delta".to_owned(),
             },
+            boot_id: None,
+            lease: None,
             parent: None,
             seal: None,
             engine_version: "0".to_owned(),

@@ -9,7 +9,7 @@ use crate::tool::{self, ApprovalPolicy, Tool};
 use delta_base::durable::read_regular_text as read_text;
 use delta_base::suggest;
 use delta_llm::llm::{self, LlmConfig};
-use delta_llm::llm::{ModelChoice, ModelSelection};
+use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
 use delta_run::bounds::RunBounds;
 use delta_run::event::{LlmSummary, RunConfig, SandboxRecord};
 use delta_run::limits::{LIMITS_MAPPING, Limits};
@@ -175,6 +175,8 @@ pub struct Agent {
     pub llm: LlmConfig,
     /// The operator's choice, if it selected the LLM.
     pub model_choice: Option<ModelChoice>,
+    /// The operator's keys of `llm`, which count in place of those in agent.yaml.
+    pub llm_settings: Vec<LlmSetting>,
     /// The path of the system prompt, as agent.yaml has it.
     pub system_prompt: String,
     /// The agent's own tools in file order; imported tools come before the tools in agent.yaml.
@@ -265,6 +267,7 @@ impl Agent {
                 description: main.description,
                 llm: main.llm,
                 model_choice: main.model_choice,
+                llm_settings: models.settings.clone(),
                 system_prompt: main.system_prompt,
                 tools: main.tools,
                 sandbox: main.sandbox,
@@ -468,7 +471,21 @@ impl AgentLoader<'_> {
         };
         let path = self.home.join(name);
         let text = self.read_source(&path)?;
-        let doc = self.parse_source(MAIN_FILE, &path, text)?;
+        let mut doc = self.parse_source(MAIN_FILE, &path, text)?;
+        if !models.settings.is_empty() {
+            let names_model = doc.root.get("llm").is_some_and(|llm| !llm.is_null());
+            let model = models.for_agent(names_model).map(ModelChoice::model);
+            let text = LlmSetting::apply_all(&models.settings, &doc, model);
+            // The copy in the run directory has what counts, for every later reader of the run.
+            self.replace_main_copy(text.clone());
+            doc = match YamlDocument::parse("agent.yaml with --llm", text) {
+                Ok(doc) => doc,
+                Err(diagnostic) => {
+                    self.report.push(diagnostic);
+                    return None;
+                }
+            };
+        }
         let mut imports = ToolImporter::new(self.home, &path, self.import_path);
         let main = self.read_settings(&doc, name, models, &mut imports);
         doc.drain_diagnostics(self.report);

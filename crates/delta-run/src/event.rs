@@ -278,6 +278,12 @@ pub struct EngineStart {
     /// The process itself.
     #[serde(flatten)]
     pub process: ProcessInfo,
+    /// The boot of the kernel that the process ran on; absent in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+    /// How the process owned the run; absent in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseKind>,
     /// The version of delta.
     pub engine_version: String,
     /// The run whose tool or hook started this one; only in the first ENGINE_START of a run.
@@ -341,6 +347,16 @@ pub enum ForkFiles {
     Present,
     /// The workspace of the other run itself, which the fork shares.
     Kept,
+}
+
+/// How a process owns a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseKind {
+    /// With a lock on a file system of its kernel: when the lock is free, the process is dead.
+    Flock,
+    /// With a lock on a file system that other hosts can reach, whose locks prove nothing to them.
+    SharedFlock,
 }
 
 /// The process that works on a run. A later process uses this to check whether it is alive.

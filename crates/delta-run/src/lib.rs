@@ -1,6 +1,7 @@
 //! A run: its events, journal, state, io/ records, ownership, budget and directory.
 
 pub mod token_estimate;
+pub mod turns;
 pub mod event;
 pub mod image_file;
 pub mod message_buffer;

@@ -1,10 +1,12 @@
 //! Which process owns a run, and how the next process takes it over (the Janitor of the specification).
 //!
 //! An [`Ownership`] is the right to change a run. It lasts until it is dropped or its process ends, in whatever way. Only
-//! this module takes the lock, judges whether another process is alive, and counts epochs. Where the lock proves nothing
-//! (another host, a file system without locks), the process that was recorded last decides.
+//! this module takes the lock, judges whether another process is alive, and counts epochs.
+//!
+//! On a file system of one kernel a free lock proves that the last process of another host or container is dead. Where the
+//! lock proves nothing, the process that was recorded last decides.
 
-use crate::event::{EngineStart, ProcessInfo};
+use crate::event::{EngineStart, LeaseKind, ProcessInfo};
 use delta_base::durable::{self, FileError, FileLock};
 use delta_base::id::RunId;
 use delta_base::signal::{CancelToken, to_timespec};
@@ -31,6 +33,7 @@ const DYING_OWNER_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct Ownership {
     run_id: RunId,
     epoch: u32,
+    is_local: bool,
     _lock: FileLock,
 }
 
@@ -73,7 +76,10 @@ impl Ownership {
     pub fn claim(run: &RunId, run_dir: &Path) -> Result<Self, OwnershipError> {
         let path = run_dir.join(OWNER_LOCK_FILE);
         match FileLock::try_acquire(&path)? {
-            Some(lock) => Ok(Self { run_id: run.clone(), epoch: 1, _lock: lock }),
+            Some(lock) => {
+                let is_local = durable::is_on_local_file_system(run_dir).unwrap_or(false);
+                Ok(Self { run_id: run.clone(), epoch: 1, is_local, _lock: lock })
+            }
             None => Err(OwnershipError::Active {
                 run: run.clone(),
                 pid: durable::read_lock_holder(&path),
@@ -137,7 +143,7 @@ impl Ownership {
             let run = self.run_id.clone();
             match owner_status(&last.process) {
                 OwnerStatus::Dead => {}
-                OwnerStatus::OnOtherHost if force => {}
+                OwnerStatus::OnOtherHost if force || self.lock_proves_death(last) => {}
                 OwnerStatus::Alive => {
                     return Err(OwnershipError::Active { run, pid: Some(last.process.pid) });
                 }
@@ -149,6 +155,22 @@ impl Ownership {
         }
         self.epoch = last.epoch + 1;
         Ok(())
+    }
+
+    /// Whether `last`, the process that works on the run or has worked on it, must be dead because its lock is free.
+    pub fn has_died(run: &RunId, run_dir: &Path, last: &EngineStart) -> bool {
+        Self::claim(run, run_dir).is_ok_and(|claimed| claimed.lock_proves_death(last))
+    }
+
+    /// Whether `last` must be dead because this process has the lock. A process that was recorded with a shared mount had no
+    /// lock of this kernel.
+    fn lock_proves_death(&self, last: &EngineStart) -> bool {
+        self.is_local && last.lease != Some(LeaseKind::SharedFlock)
+    }
+
+    /// How this process owns the run.
+    pub fn lease(&self) -> LeaseKind {
+        if self.is_local { LeaseKind::Flock } else { LeaseKind::SharedFlock }
     }
 
     /// Whether the run in `run_dir` has a lock file: without one, it has no owner.
@@ -206,6 +228,12 @@ pub fn owner_status(process: &ProcessInfo) -> OwnerStatus {
         }
         _ => OwnerStatus::Dead,
     }
+}
+
+/// The boot of this kernel, as ENGINE_START records it.
+pub fn boot_id() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim_end().to_owned())
 }
 
 fn hostname() -> String {

@@ -5,7 +5,8 @@
 
 use crate::approval::ApprovalRequest;
 use crate::event::{
-    Event, ForkOrigin, HumanQuestion, Payload, ProcessInfo, RunStatus, Thought, WorkspaceSnapshot,
+    Event, ForkOrigin, HumanQuestion, LeaseKind, Payload, ProcessInfo, RunStatus, Thought,
+    WorkspaceSnapshot,
 };
 use crate::journal::{Journal, JournalFold};
 use crate::ownership::Ownership;
@@ -289,6 +290,11 @@ impl Run {
     /// The number of processes that have owned the run, including this one.
     pub fn epoch(&self) -> u32 {
         self.ownership.epoch()
+    }
+
+    /// How this process owns the run.
+    pub fn lease(&self) -> LeaseKind {
+        self.ownership.lease()
     }
 
     /// The state after all recorded events.

@@ -460,6 +460,25 @@ pub fn quote_yaml(text: &str) -> String {
     out
 }
 
+/// Whether a node is written with braces or brackets.
+pub fn is_flow_node(text: &str, node: &YamlNode) -> bool {
+    !node.is_alias && text[node.span.start..].starts_with(['{', '['])
+}
+
+/// The end of a node's text. The parser ends a block where the next token begins.
+pub fn node_end(text: &str, node: &YamlNode) -> usize {
+    let block = !node.is_alias && !is_flow_node(text, node);
+    let last = match &node.value {
+        YamlValue::Mapping(entries) if block => entries.last().map(|(_, value)| value),
+        YamlValue::Sequence(items) if block => items.last(),
+        _ => None,
+    };
+    match last {
+        Some(last) => node_end(text, last),
+        None => node.span.start + text[node.span.clone()].trim_end().len(),
+    }
+}
+
 /// Writes `node` as YAML on one line that reads back as the same value. Aliases are expanded, comments are dropped.
 pub fn to_flow_yaml(node: &YamlNode) -> String {
     match &node.value {

@@ -1,6 +1,6 @@
 //! Edits of a YAML text that preserve everything else, comments included.
 
-use delta_yaml::yaml::{YamlNode, YamlValue};
+pub use delta_yaml::yaml::{is_flow_node, node_end};
 use std::ops::Range;
 
 /// A byte range and its replacement.
@@ -19,25 +19,6 @@ pub fn apply_edits(text: &str, mut edits: Vec<TextEdit>) -> String {
     }
     out.push_str(&text[at..]);
     out
-}
-
-/// Whether a node is written with braces or brackets.
-pub fn is_flow_node(text: &str, node: &YamlNode) -> bool {
-    !node.is_alias && text[node.span.start..].starts_with(['{', '['])
-}
-
-/// The end of a node's text. The parser ends a block where the next token begins.
-pub fn node_end(text: &str, node: &YamlNode) -> usize {
-    let block = !node.is_alias && !is_flow_node(text, node);
-    let last = match &node.value {
-        YamlValue::Mapping(entries) if block => entries.last().map(|(_, value)| value),
-        YamlValue::Sequence(items) if block => items.last(),
-        _ => None,
-    };
-    match last {
-        Some(last) => node_end(text, last),
-        None => node.span.start + text[node.span.clone()].trim_end().len(),
-    }
 }
 
 /// The text between a key and its new value: the old one without the tag, the anchor and the `|` of

@@ -3,6 +3,7 @@
 use super::config::{
     CASSETTE_HELP, COMMAND_HELP, PROVIDER_NAMES, ProviderKind, SCRIPT_HELP, read_provider_name,
 };
+use super::llm_setting::LlmSetting;
 use super::wire_form::WireForm;
 use delta_base::suggest;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
@@ -18,6 +19,11 @@ pub struct ModelChoice {
 }
 
 impl ModelChoice {
+    /// The name of the model, or the path of a file.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
     /// Parses the option. The name of a model may contain a colon (`llama3:8b`), so the error for an unknown provider says
     /// how to write such a name.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -135,6 +141,8 @@ pub struct ModelSelection {
     pub option: Option<ModelChoice>,
     /// The model of agents without `llm`.
     pub default: Option<ModelChoice>,
+    /// `--llm`: keys of `llm` in place of those in agent.yaml.
+    pub settings: Vec<LlmSetting>,
     /// Whether prices may also be known from elsewhere than agent.yaml, or do not matter.
     pub has_prices: bool,
 }
@@ -142,13 +150,13 @@ pub struct ModelSelection {
 impl ModelSelection {
     /// `--model` alone.
     pub fn from_option(option: Option<ModelChoice>) -> Self {
-        Self { option, default: None, has_prices: true }
+        Self { option, has_prices: true, ..Self::default() }
     }
 
     /// For commands that do not call the LLM: an agent without `llm` is as complete as any other.
     pub fn without_llm() -> Self {
         let default = Some(ModelChoice::openai("the operator's model"));
-        Self { option: None, default, has_prices: true }
+        Self { default, has_prices: true, ..Self::default() }
     }
 
     /// The model in place of the one in agent.yaml, or for an agent that names none.

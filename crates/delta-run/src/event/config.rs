@@ -79,6 +79,9 @@ pub struct LlmSummary {
     /// The value of `--model`, if it selected the LLM.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub option: Option<String>,
+    /// The values of `--llm`.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<String>,
     /// What a token costs, if it is known.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub pricing: Option<Pricing>,
@@ -120,6 +123,11 @@ impl RunConfig {
     /// The value of `--model`, if it selected the LLM.
     pub fn model_option(&self) -> Option<&str> {
         self.llm.as_ref()?.option.as_deref()
+    }
+
+    /// The values of `--llm`.
+    pub fn llm_settings(&self) -> &[String] {
+        self.llm.as_ref().map_or(&[], |llm| &llm.settings)
     }
 
     /// The prices of the process's model, if they are known.
@@ -209,7 +217,7 @@ mod tests {
             provider in any::<Option<String>>(), model in any::<Option<String>>(),
             recorded in any::<Option<String>>(), option in any::<Option<String>>(),
         ) -> LlmSummary {
-            LlmSummary { provider, model, recorded, option, pricing: None, unknown: Map::new() }
+            LlmSummary { provider, model, recorded, option, ..LlmSummary::default() }
         }
     }
 
