@@ -409,6 +409,7 @@ fn visit(start: World, rules: Rules) -> Visit {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the environment asks for long tests")]
 fn c_26_1_no_interleaving_does_an_act_twice() {
     // One fault more, and the model has 3,858,237 worlds, which take minutes.
     let is_long = std::env::var_os("DELTA_LONG_TESTS").is_some();
