@@ -32,7 +32,7 @@ impl LlmSetting {
         }
     }
 
-    /// The settings of a journal, as [`LlmSetting::to_string`] wrote them.
+    /// The settings of a journal, as its `Display` wrote them.
     pub fn parse_recorded(texts: &[String]) -> Vec<Self> {
         texts.iter().filter_map(|text| Self::parse(text).ok()).collect()
     }
