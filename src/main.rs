@@ -78,6 +78,7 @@ mod show;
 mod skill;
 mod stage;
 mod stop;
+mod sweep;
 mod tool;
 mod trust;
 mod view;
@@ -162,6 +163,8 @@ enum DeltaCommand {
     Mcp(mcp::McpCommand),
     #[command(subcommand)]
     Context(context::ContextCommand),
+    #[command(subcommand)]
+    Sweep(sweep::SweepCommand),
     /// Run an agent's tests
     Test(Box<agent_tests::TestArgs>),
     /// Print the JSON Schema of an agent's file
@@ -258,6 +261,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Context(command) => context::context_command(&command),
         DeltaCommand::Acp(args) => acp::acp_command(&args),
         DeltaCommand::Mcp(command) => mcp::mcp_command(&command),
+        DeltaCommand::Sweep(command) => sweep::sweep_command(&command),
         DeltaCommand::Test(args) => agent_tests::test_command(&args),
         DeltaCommand::Schema(args) => schema::schema_command(&args),
         DeltaCommand::Models(args) => models::models_command(&args),

@@ -265,20 +265,38 @@ impl Drop for NewPrivateFile {
 ///
 /// For what an operator has once, and no run: the crash tests do not count it.
 pub fn create_private_once(path: &Path, bytes: &[u8]) -> FileResult<()> {
+    match create_linked(path, bytes, 0o600) {
+        Err(error) if error.source.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => sync_parent_uncounted(path),
+    }
+}
+
+/// Creates a file that nobody may change, and its missing directories. Fails when the path exists. Synced; a process that
+/// finds the file finds all of it, and of two that create it one fails.
+pub fn create_read_only_once(path: &Path, bytes: &[u8]) -> FileResult<()> {
+    create_linked(path, bytes, 0o444)?;
+    sync_parent_uncounted(path)
+}
+
+/// Writes and syncs a file under a name that no other process uses, then links it to `path`.
+fn create_linked(path: &Path, bytes: &[u8], mode: u32) -> FileResult<()> {
     let suffix = format!(".{}", crate::hex::encode_hex(&crate::random::random_bytes::<8>()));
     let temporary = temporary_path(path, "", &suffix);
     let Some(parent) = path.parent() else { return Ok(()) };
     let linked = beneath::ensure_dir_beneath(parent, 0o700)
         .and_then(|()| create_private_file(&temporary))
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.set_permissions(Permissions::from_mode(mode))?;
+            file.sync_all()
+        })
         .and_then(|()| hard_link_unsynced(&temporary, path));
     let _ = remove_file_no_follow(&temporary);
-    match linked {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(file_error("create", path)(error));
-        }
-        _ => {}
-    }
+    linked.map_err(file_error("create", path))
+}
+
+fn sync_parent_uncounted(path: &Path) -> FileResult<()> {
+    let parent = path.parent().unwrap_or(Path::new("."));
     beneath::open_dir(parent)
         .and_then(|dir| dir.sync_all())
         .map_err(file_error("sync the directory", parent))

@@ -1,0 +1,16 @@
+//! Sweeps: many runs from one immutable plan.
+//!
+//! This crate has the formats as types, and everything that can be decided from them: which runs a sweep.yaml means, which id
+//! each has, what a result line says, which runs are settled, selected or left.
+//! It starts no process and writes no file; the program does both.
+
+pub mod canonical_json;
+pub mod input;
+pub mod layout;
+pub mod placeholder;
+pub mod plan;
+pub mod plan_file;
+pub mod result_line;
+pub mod retry_policy;
+pub mod selection;
+pub mod sweep_file;

@@ -1,0 +1,751 @@
+//! sweep.yaml: what a sweep tries, on what, how often, and what it may cost.
+
+use crate::input::{InputSet, SweepInput, check_workspace_path};
+use crate::placeholder::check_placeholders;
+use crate::retry_policy::{RETRIED_TYPES, RetryPolicy};
+use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
+use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
+use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+
+/// The keys of sweep.yaml.
+pub static SWEEP_MAPPING: MappingSchema = MappingSchema {
+    label: "sweep.yaml",
+    description: "A sweep: agents, models and parameters on inputs, each a number of times.",
+    keys: &[
+        KeySchema::required(
+            "name",
+            ValueShape::Text,
+            "Its name, and the directory that `delta sweep plan` makes by default.",
+        ),
+        KeySchema::required(
+            "agents",
+            ValueShape::List(&ValueShape::OneOf(&[
+                ValueShape::Text,
+                ValueShape::Mapping(&AGENT_MAPPING),
+            ])),
+            "Agent directories, relative to this file.",
+        ),
+        KeySchema::optional(
+            "models",
+            ValueShape::List(&ValueShape::OneOf(&[
+                ValueShape::Text,
+                ValueShape::Mapping(&MODEL_MAPPING),
+            ])),
+            "Models as for `--model`; the agents' own without it.",
+        ),
+        KeySchema::required(
+            "inputs",
+            ValueShape::OneOf(&[
+                ValueShape::Text,
+                ValueShape::List(&ValueShape::Mapping(&INPUT_MAPPING)),
+                ValueShape::Mapping(&DIRS_MAPPING),
+            ]),
+            "A file with one JSON object a line, relative to this file; or a list; or `{dirs: PATTERN}`.",
+        ),
+        KeySchema::with_default(
+            "task",
+            ValueShape::Text,
+            DefaultValue::Text("${input.task}"),
+            "The task of every run.",
+        ),
+        KeySchema::optional(
+            "env",
+            ValueShape::TextMap,
+            "Variables of the environment of every run. Keys belong into your own environment.",
+        ),
+        KeySchema::optional(
+            "files",
+            ValueShape::TextMap,
+            "Files of every workspace, with their texts; they replace those of `from`, and those of an input replace them.",
+        ),
+        KeySchema::optional(
+            "llm",
+            ValueShape::MapOf(&ValueShape::Any),
+            "Keys of `llm` of the agents, as with `--llm`, for every run.",
+        ),
+        KeySchema::optional(
+            "params",
+            ValueShape::MapOf(&ValueShape::List(&ValueShape::Any)),
+            "Parameters, each with the values that are tried.",
+        ),
+        KeySchema::with_default(
+            "repeats",
+            ValueShape::Integer(1..1 << 20),
+            DefaultValue::Integer(1),
+            "How often each combination runs.",
+        ),
+        KeySchema::optional(
+            "exclude",
+            ValueShape::List(&ValueShape::MapOf(&ValueShape::Any)),
+            "Combinations that are left out: a run with all values of an entry.",
+        ),
+        KeySchema::optional("run", ValueShape::Mapping(&RUN_MAPPING), "The limits of each run."),
+        KeySchema::optional(
+            "budget",
+            ValueShape::Mapping(&BUDGET_MAPPING),
+            "The limits of the whole sweep.",
+        ),
+        KeySchema::optional(
+            "retry",
+            ValueShape::Mapping(&RETRY_MAPPING),
+            "Failures of the infrastructure that are tried again.",
+        ),
+        KeySchema::optional(
+            "rate",
+            ValueShape::Mapping(&RATE_MAPPING),
+            "How much the runs ask of an endpoint.",
+        ),
+        KeySchema::optional(
+            "grade",
+            ValueShape::List(&ValueShape::MapOf(&ValueShape::Any)),
+            "Graders of the runs.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static AGENT_MAPPING: MappingSchema = MappingSchema {
+    label: "an entry of `agents`",
+    description: "An agent and its name in the sweep.",
+    keys: &[
+        KeySchema::optional(
+            "id",
+            ValueShape::Text,
+            "Its name in the sweep; that of the directory by default.",
+        ),
+        KeySchema::required(
+            "path",
+            ValueShape::Text,
+            "The agent directory, relative to this file.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static MODEL_MAPPING: MappingSchema = MappingSchema {
+    label: "an entry of `models`",
+    description: "A model and its name in the sweep.",
+    keys: &[
+        KeySchema::optional(
+            "id",
+            ValueShape::Text,
+            "Its name in the sweep; the text of `model` by default.",
+        ),
+        KeySchema::required("model", ValueShape::Text, "The model, as for `--model`."),
+        KeySchema::optional(
+            "llm",
+            ValueShape::MapOf(&ValueShape::Any),
+            "Keys of `llm`, over those of the sweep.",
+        ),
+        KeySchema::optional("env", ValueShape::TextMap, "Variables, over those of the sweep."),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static INPUT_MAPPING: MappingSchema = MappingSchema {
+    label: "an entry of `inputs`",
+    description: "An input. Other keys are for `${input.NAME}` and for graders.",
+    keys: &[
+        KeySchema::required("id", ValueShape::Text, "Its name in the sweep."),
+        KeySchema::optional("task", ValueShape::Text, "Its task."),
+        KeySchema::optional(
+            "from",
+            ValueShape::Text,
+            "A directory whose files the workspace begins with, relative to this file.",
+        ),
+        KeySchema::optional(
+            "files",
+            ValueShape::TextMap,
+            "More files of the workspace, with their texts.",
+        ),
+        KeySchema::optional(
+            "group",
+            ValueShape::Text,
+            "Inputs of one group are not independent of each other.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: true,
+};
+
+static DIRS_MAPPING: MappingSchema = MappingSchema {
+    label: "`inputs`",
+    description: "A directory for each input.",
+    keys: &[KeySchema::required(
+        "dirs",
+        ValueShape::Text,
+        "The directories, such as `cases/*`, relative to this file. Each is an input with the name of the directory as `id`, and the directory as `from`.",
+    )],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static RUN_MAPPING: MappingSchema = MappingSchema {
+    label: "`run`",
+    description: "The limits of each run.",
+    keys: &[
+        KeySchema::optional(
+            "max_iterations",
+            ValueShape::Integer(1..1 << 32),
+            "As `--max-iterations`.",
+        ),
+        KeySchema::optional(
+            "max_duration",
+            ValueShape::Milliseconds(1..1 << 40),
+            "As `--max-duration`, such as `30m`.",
+        ),
+        KeySchema::optional(
+            "max_cost",
+            ValueShape::Number(0.0, f64::MAX),
+            "As `--max-cost`, in USD.",
+        ),
+        KeySchema::optional(
+            "max_tokens",
+            ValueShape::TokenCount(1..1 << 53),
+            "As `--max-tokens`, such as `200k`.",
+        ),
+        KeySchema::with_default(
+            "snapshots",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(false),
+            "As `--snapshots`.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static BUDGET_MAPPING: MappingSchema = MappingSchema {
+    label: "`budget`",
+    description: "The limits of the whole sweep.",
+    keys: &[
+        KeySchema::optional("max_cost", ValueShape::Number(0.0, f64::MAX), "USD for all runs."),
+        KeySchema::optional(
+            "max_tokens",
+            ValueShape::TokenCount(1..1 << 53),
+            "Tokens of all runs.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static RETRY_MAPPING: MappingSchema = MappingSchema {
+    label: "`retry`",
+    description: "Failures of the infrastructure that are tried again.",
+    keys: &[
+        KeySchema::with_default(
+            "attempts",
+            ValueShape::Integer(1..1 << 20),
+            DefaultValue::Integer(3),
+            "How often a run may FAIL with such an error, the first time included.",
+        ),
+        KeySchema::optional(
+            "on",
+            ValueShape::List(&ValueShape::Choice(&RETRIED_TYPES)),
+            "The types of errors: all of them by default.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static RATE_MAPPING: MappingSchema = MappingSchema {
+    label: "`rate`",
+    description: "How much the runs ask of an endpoint.",
+    keys: &[KeySchema::with_default(
+        "concurrent",
+        ValueShape::Integer(1..1 << 16),
+        DefaultValue::Integer(8),
+        "LLM calls at a time on one host; also the default of `--jobs`.",
+    )],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// The limits of a run, as a plan line has them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunLimits {
+    /// `--max-iterations`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_iterations: Option<u64>,
+    /// `--max-duration`, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_duration_ms: Option<u64>,
+    /// `--max-cost`, in USD.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost: Option<f64>,
+    /// `--max-tokens`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// `--snapshots`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub snapshots: bool,
+}
+
+/// The limits of a sweep.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SweepBudget {
+    /// USD for all runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost: Option<f64>,
+    /// Tokens of all runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+}
+
+/// How much the runs ask of an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepRate {
+    /// LLM calls at a time on one host.
+    pub concurrent: u32,
+}
+
+/// An agent of a sweep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentEntry {
+    /// Its name in the sweep.
+    pub id: String,
+    /// The agent directory, as the author wrote it.
+    pub path: String,
+}
+
+/// A model of a sweep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelEntry {
+    /// Its name in the sweep.
+    pub id: String,
+    /// The model as for `--model`; `None` for the agents' own.
+    pub model: Option<String>,
+    /// Keys of `llm`, over those of the sweep.
+    pub llm: Map<String, Json>,
+    /// Variables, over those of the sweep.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Where the inputs are.
+#[derive(Debug, Clone)]
+pub enum InputSource {
+    /// A file with one input a line.
+    File(String),
+    /// In sweep.yaml.
+    Inline(InputSet),
+    /// A directory for each.
+    Directories(String),
+}
+
+/// A parameter with the values that are tried.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SweepParameter {
+    /// Its name.
+    pub name: String,
+    /// Its values, at least one.
+    pub values: Vec<Json>,
+}
+
+/// sweep.yaml, read and checked as far as that is possible without other files.
+#[derive(Debug, Clone)]
+pub struct SweepFile {
+    /// The name of the sweep.
+    pub name: String,
+    /// The agents, at least one.
+    pub agents: Vec<AgentEntry>,
+    /// The models, at least one.
+    pub models: Vec<ModelEntry>,
+    /// Where the inputs are.
+    pub inputs: InputSource,
+    /// The task, with placeholders.
+    pub task: String,
+    /// Variables, with placeholders.
+    pub env: BTreeMap<String, String>,
+    /// Files of the workspace, with placeholders in their texts.
+    pub files: BTreeMap<String, String>,
+    /// Keys of `llm`, with placeholders.
+    pub llm: Map<String, Json>,
+    /// The parameters.
+    pub params: Vec<SweepParameter>,
+    /// How often each combination runs.
+    pub repeats: u32,
+    /// What is left out: values of `agent`, `model`, `input` and parameters.
+    pub exclude: Vec<BTreeMap<String, String>>,
+    /// The limits of each run.
+    pub run: RunLimits,
+    /// The limits of the whole sweep.
+    pub budget: SweepBudget,
+    /// What is tried again.
+    pub retry: RetryPolicy,
+    /// How much the runs ask of an endpoint.
+    pub rate: SweepRate,
+    /// The graders, as the author wrote them.
+    pub grade: Vec<Json>,
+}
+
+/// The name of the models of a sweep that names none.
+const OWN_MODEL_ID: &str = "own";
+
+impl SweepFile {
+    /// Reads sweep.yaml; `name` is its name in diagnostics.
+    ///
+    /// # Errors
+    /// All mistakes of the file, with their positions.
+    pub fn parse(name: &str, text: String) -> Result<Self, DiagnosticReport> {
+        let mut report = DiagnosticReport::default();
+        let doc = match YamlDocument::parse(name, text) {
+            Ok(doc) => doc,
+            Err(diagnostic) => {
+                report.push(diagnostic);
+                return Err(report);
+            }
+        };
+        if doc.root.is_null() {
+            let help = "write `name`, `agents` and `inputs`".to_owned();
+            report.push(Diagnostic::for_file(name, "the file is empty", Some(help)));
+            return Err(report);
+        }
+        let file = Self::read(&doc);
+        doc.drain_diagnostics(&mut report);
+        file.filter(|_| report.is_empty()).ok_or(report)
+    }
+
+    fn read(doc: &YamlDocument) -> Option<Self> {
+        let fields = doc.fields(&doc.root, &SWEEP_MAPPING)?;
+        let name = fields.require("name", "my-sweep").and_then(|node| read_name(doc, node));
+        let params = read_params(doc, fields);
+        let agents = read_agents(doc, fields);
+        let models = read_models(doc, fields);
+        let inputs =
+            fields.require("inputs", "inputs.jsonl").and_then(|node| read_inputs(doc, node));
+        let names = || params.iter().map(|param| param.name.as_str());
+        let check = |node: &YamlNode| check_text(doc, node, names());
+        fields.non_null("task").into_iter().for_each(check);
+        for key in ["env", "files", "llm"] {
+            fields
+                .non_null(key)
+                .into_iter()
+                .flat_map(YamlNode::entries)
+                .for_each(|(_, value)| check(value));
+        }
+        let file = Self {
+            name: name?,
+            task: fields.text("task")?.to_owned(),
+            env: read_env(doc, fields.non_null("env")),
+            files: read_file_texts(doc, fields.non_null("files")),
+            llm: read_json_map(doc, fields.non_null("llm"), "`llm`"),
+            repeats: u32::try_from(fields.integer("repeats")?).ok()?,
+            exclude: read_exclusions(doc, fields, &params),
+            run: read_run_limits(doc, fields)?,
+            budget: read_budget(doc, fields)?,
+            retry: read_retry(doc, fields)?,
+            rate: read_rate(doc, fields)?,
+            grade: fields.list("grade").iter().filter_map(|node| doc.to_json(node)).collect(),
+            agents,
+            models,
+            inputs: inputs?,
+            params,
+        };
+        Some(file)
+    }
+}
+
+fn read_name(doc: &YamlDocument, node: &YamlNode) -> Option<String> {
+    let name = doc.expect_text(node, "`name`")?;
+    let is_file_name =
+        !name.trim().is_empty() && !name.contains(['/', '\0']) && name != "." && name != "..";
+    if !is_file_name {
+        doc.report(
+            node,
+            "`name` must be usable as the name of a directory",
+            Some("write letters, digits, `-` and `_`".to_owned()),
+        );
+    }
+    is_file_name.then(|| name.to_owned())
+}
+
+fn read_agents(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<AgentEntry> {
+    let Some(node) = fields.require("agents", "[agents/base]") else { return Vec::new() };
+    let mut ids = HashSet::new();
+    let mut agents = Vec::new();
+    for item in doc.expect_list(node, "`agents`").unwrap_or_default() {
+        let (id, path) = match item.scalar() {
+            Some(path) => (None, path),
+            None => {
+                let Some(entry) = doc.fields(item, &AGENT_MAPPING) else { continue };
+                let path = entry.require("path", "agents/base").and_then(YamlNode::scalar);
+                (entry.text("id"), path.unwrap_or_default())
+            }
+        };
+        let name = Path::new(path).file_name().and_then(|name| name.to_str());
+        let Some(id) = id.or(name).filter(|id| !id.is_empty()) else {
+            doc.report(
+                item,
+                "an agent needs a name",
+                Some("write `{id: base, path: DIR}`".to_owned()),
+            );
+            continue;
+        };
+        if !ids.insert(id) {
+            doc.report(
+                item,
+                format!("the agent `{id}` occurs twice"),
+                Some(format!("give it a name of its own: `{{id: NAME, path: {path}}}`")),
+            );
+        }
+        agents.push(AgentEntry { id: id.to_owned(), path: path.to_owned() });
+    }
+    if node.items().is_empty() {
+        doc.report(node, "`agents` is empty", Some("write `agents: [agents/base]`".to_owned()));
+    }
+    agents
+}
+
+fn read_models(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<ModelEntry> {
+    let items = fields.list("models");
+    if items.is_empty() {
+        return vec![ModelEntry {
+            id: OWN_MODEL_ID.to_owned(),
+            model: None,
+            llm: Map::new(),
+            env: BTreeMap::new(),
+        }];
+    }
+    let mut ids = HashSet::new();
+    let mut models = Vec::new();
+    for item in items {
+        let entry = match item.scalar() {
+            Some(model) => ModelEntry {
+                id: model.to_owned(),
+                model: Some(model.to_owned()),
+                llm: Map::new(),
+                env: BTreeMap::new(),
+            },
+            None => {
+                let Some(entry) = doc.fields(item, &MODEL_MAPPING) else { continue };
+                let Some(model) =
+                    entry.require("model", "openai:gpt-4o").and_then(YamlNode::scalar)
+                else {
+                    continue;
+                };
+                ModelEntry {
+                    id: entry.text("id").unwrap_or(model).to_owned(),
+                    model: Some(model.to_owned()),
+                    llm: read_json_map(doc, entry.non_null("llm"), "`llm`"),
+                    env: read_env(doc, entry.non_null("env")),
+                }
+            }
+        };
+        if !ids.insert(entry.id.clone()) {
+            let help = "give each a name of its own: `{id: NAME, model: MODEL}`".to_owned();
+            doc.report(item, format!("the model `{}` occurs twice", entry.id), Some(help));
+        }
+        models.push(entry);
+    }
+    models
+}
+
+fn read_inputs(doc: &YamlDocument, node: &YamlNode) -> Option<InputSource> {
+    if let Some(path) = node.scalar() {
+        return Some(InputSource::File(path.to_owned()));
+    }
+    if !node.entries().is_empty() {
+        let fields = doc.fields(node, &DIRS_MAPPING)?;
+        let pattern = fields.require("dirs", "cases/*").and_then(YamlNode::scalar)?;
+        return Some(InputSource::Directories(pattern.to_owned()));
+    }
+    let items = doc.expect_list(node, "`inputs`")?;
+    if items.is_empty() {
+        doc.report(
+            node,
+            "`inputs` is empty",
+            Some("write `inputs: [{id: one, task: ...}]`".to_owned()),
+        );
+    }
+    let mut ids = HashSet::new();
+    let mut inputs = Vec::new();
+    for item in items {
+        let Some(_) = doc.fields(item, &INPUT_MAPPING) else { continue };
+        let Some(Json::Object(members)) = doc.to_json(item) else { continue };
+        match SweepInput::from_members(members) {
+            Ok(input) => {
+                if !ids.insert(input.id.clone()) {
+                    doc.report(
+                        item,
+                        format!("the input `{}` occurs twice", input.id),
+                        Some("give each input an id of its own".to_owned()),
+                    );
+                }
+                inputs.push(input);
+            }
+            Err((message, help)) => doc.report(item, message, Some(help)),
+        }
+    }
+    Some(InputSource::Inline(InputSet::from_inputs(&inputs)))
+}
+
+/// Reports placeholders of an unknown form or parameter in all texts of a value.
+fn check_text<'a>(
+    doc: &YamlDocument,
+    node: &YamlNode,
+    params: impl Iterator<Item = &'a str> + Clone,
+) {
+    if let Some(text) = node.scalar() {
+        if let Err(error) = check_placeholders(text, params) {
+            doc.report_in(node, &error.placeholder, error.message, Some(error.help));
+        }
+        return;
+    }
+    let children = node.items().iter().chain(node.entries().iter().map(|(_, value)| value));
+    children.for_each(|child| check_text(doc, child, params.clone()));
+}
+
+fn read_params(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<SweepParameter> {
+    let Some(node) = fields.non_null("params") else { return Vec::new() };
+    let mut params = Vec::new();
+    for (key, values) in doc.expect_mapping(node, "`params`").unwrap_or_default() {
+        let name = key.scalar().unwrap_or_default();
+        let items = doc.expect_list(values, &format!("`{name}`")).unwrap_or_default();
+        let json: Vec<Json> = items.iter().filter_map(|item| doc.to_json(item)).collect();
+        if json.is_empty() {
+            doc.report(
+                values,
+                format!("`{name}` has no values"),
+                Some(format!("write `{name}: [one, two]`")),
+            );
+        }
+        params.push(SweepParameter { name: name.to_owned(), values: json });
+    }
+    params
+}
+
+fn read_exclusions(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    params: &[SweepParameter],
+) -> Vec<BTreeMap<String, String>> {
+    let mut exclusions = Vec::new();
+    let known: Vec<&str> = ["agent", "model", "input"]
+        .into_iter()
+        .chain(params.iter().map(|param| param.name.as_str()))
+        .collect();
+    for item in fields.list("exclude") {
+        let mut exclusion = BTreeMap::new();
+        for (key, value) in doc.expect_mapping(item, "an entry of `exclude`").unwrap_or_default() {
+            let name = key.scalar().unwrap_or_default();
+            if !known.contains(&name) {
+                let help = delta_base::suggest::did_you_mean(name, known.iter().copied());
+                doc.report(
+                    key,
+                    format!("unknown key `{name}` in an entry of `exclude`"),
+                    Some(help),
+                );
+            }
+            let text = match doc.to_json(value) {
+                Some(Json::String(text)) => text,
+                value => value.unwrap_or_default().to_string(),
+            };
+            exclusion.insert(name.to_owned(), text);
+        }
+        if exclusion.is_empty() {
+            doc.report(
+                item,
+                "an entry of `exclude` is empty",
+                Some("write `{agent: NAME, model: NAME}`".to_owned()),
+            );
+        }
+        exclusions.push(exclusion);
+    }
+    exclusions
+}
+
+fn read_text_map(node: Option<&YamlNode>) -> BTreeMap<String, String> {
+    let entries = node.map(YamlNode::entries).unwrap_or_default().iter();
+    entries
+        .filter_map(|(key, value)| Some((key.scalar()?.to_owned(), value.scalar()?.to_owned())))
+        .collect()
+}
+
+fn read_env(doc: &YamlDocument, node: Option<&YamlNode>) -> BTreeMap<String, String> {
+    for (key, value) in node.map(YamlNode::entries).unwrap_or_default() {
+        let name = key.scalar().unwrap_or_default();
+        if name.is_empty() || name.contains(['=', '\0']) {
+            doc.report(key, format!("`{name}` is not the name of a variable"), None);
+        } else if name.ends_with("API_KEY") {
+            let help = format!(
+                "set {name} in the environment of `delta sweep run`; `llm: {{api_key_env: NAME}}` names another variable for one model"
+            );
+            doc.report(key, "a key would be written into the plan", Some(help));
+        }
+        doc.expect_text(value, &format!("`{name}`"));
+    }
+    read_text_map(node)
+}
+
+fn read_file_texts(doc: &YamlDocument, node: Option<&YamlNode>) -> BTreeMap<String, String> {
+    for (key, value) in node.map(YamlNode::entries).unwrap_or_default() {
+        if let Err((message, help)) = check_workspace_path(key.scalar().unwrap_or_default()) {
+            doc.report(key, message, Some(help));
+        }
+        doc.expect_text(value, "a file");
+    }
+    read_text_map(node)
+}
+
+fn read_json_map(doc: &YamlDocument, node: Option<&YamlNode>, label: &str) -> Map<String, Json> {
+    let Some(node) = node else { return Map::new() };
+    if doc.expect_mapping(node, label).is_none() {
+        return Map::new();
+    }
+    match doc.to_json(node) {
+        Some(Json::Object(members)) => members,
+        _ => Map::new(),
+    }
+}
+
+fn read_run_limits(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<RunLimits> {
+    let Some(node) = fields.non_null("run") else { return Some(RunLimits::default()) };
+    let fields = doc.fields(node, &RUN_MAPPING)?;
+    Some(RunLimits {
+        max_iterations: fields.integer("max_iterations"),
+        max_duration_ms: fields.integer("max_duration"),
+        max_cost: read_number(doc, fields, "max_cost"),
+        max_tokens: fields.integer("max_tokens"),
+        snapshots: fields.boolean("snapshots"),
+    })
+}
+
+fn read_budget(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<SweepBudget> {
+    let Some(node) = fields.non_null("budget") else { return Some(SweepBudget::default()) };
+    let fields = doc.fields(node, &BUDGET_MAPPING)?;
+    Some(SweepBudget {
+        max_cost: read_number(doc, fields, "max_cost"),
+        max_tokens: fields.integer("max_tokens"),
+    })
+}
+
+fn read_retry(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<RetryPolicy> {
+    let Some(node) = fields.non_null("retry") else { return Some(RetryPolicy::default()) };
+    let fields = doc.fields(node, &RETRY_MAPPING)?;
+    let on = match fields.non_null("on") {
+        Some(_) => fields.texts("on"),
+        None => RetryPolicy::default().on,
+    };
+    Some(RetryPolicy { attempts: u32::try_from(fields.integer("attempts")?).ok()?, on })
+}
+
+fn read_rate(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<SweepRate> {
+    let Some(node) = fields.non_null("rate") else { return Some(SweepRate { concurrent: 8 }) };
+    let fields = doc.fields(node, &RATE_MAPPING)?;
+    Some(SweepRate { concurrent: u32::try_from(fields.integer("concurrent")?).ok()? })
+}
+
+fn read_number(doc: &YamlDocument, fields: MappingFields<'_>, key: &str) -> Option<f64> {
+    fields.non_null(key).and_then(|node| doc.to_json(node)?.as_f64())
+}

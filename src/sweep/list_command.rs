@@ -1,0 +1,67 @@
+//! `delta sweep list`: the ids of runs, for other programs.
+
+use super::plan_reader::read_existing_plans;
+use super::result_reader::ResultReader;
+use crate::failure::CommandFailure;
+use clap::Args;
+use delta_program::stdio;
+use delta_run::event::RunStatus;
+use delta_sweep::layout::SweepDir;
+use delta_sweep::result_line::ResultLine;
+use delta_sweep::selection::RunSelection;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// List the ids of the runs of a sweep
+///
+/// Prints one id a line, in the order of the plan, for xargs, GNU parallel and others.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ListArgs {
+    /// Directory of the sweep
+    #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+    /// Only runs that are not settled
+    #[arg(long, conflicts_with_all = ["failed", "waiting"])]
+    todo: bool,
+    /// Only runs that FAILED
+    #[arg(long, conflicts_with = "waiting")]
+    failed: bool,
+    /// Only runs that wait for a person
+    #[arg(long)]
+    waiting: bool,
+    /// Only these runs: `KEY=PATTERN`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    only: Option<RunSelection>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta sweep list DIR --todo | xargs -P 8 -n 1 delta sweep task DIR
+  delta sweep list DIR --failed --only 'model=local'";
+
+/// Prints the ids; returns the exit code.
+pub fn list_command(args: &ListArgs) -> Result<ExitCode, CommandFailure> {
+    let dir = SweepDir::new(&args.dir);
+    let plan = read_existing_plans(&dir)?;
+    let results = ResultReader::open(&dir)?.results;
+    let is_listed = |line: Option<&ResultLine>| {
+        let status = line.map(|line| line.status);
+        match (args.todo, args.failed, args.waiting) {
+            (true, ..) => !line.is_some_and(|line| line.settled),
+            (_, true, _) => status == Some(RunStatus::Failed),
+            (.., true) => status == Some(RunStatus::WaitingForInput),
+            _ => true,
+        }
+    };
+    let mut text = String::new();
+    for run in &plan.runs {
+        let is_selected = args.only.as_ref().is_none_or(|only| only.selects(run));
+        if is_selected && is_listed(results.lines.get(&run.id)) {
+            text.push_str(run.id.as_str());
+            text.push('\n');
+        }
+    }
+    stdio::print_text(&text);
+    Ok(ExitCode::SUCCESS)
+}

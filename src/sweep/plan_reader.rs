@@ -1,0 +1,59 @@
+//! Reads the plans in the directory of a sweep.
+
+use crate::failure::CommandFailure;
+use delta_base::durable::{self, FileError};
+use delta_base::shell_quote::shell_quote_path;
+use delta_sweep::layout::{SweepDir, plan_number};
+use delta_sweep::plan_file::SweepPlan;
+use std::io;
+
+/// The plans of a sweep; an empty plan if there is none, or no such directory.
+///
+/// # Errors
+/// A plan cannot be read, was changed, or one of their numbers is missing.
+pub fn read_plans(dir: &SweepDir) -> Result<SweepPlan, CommandFailure> {
+    // Listed, not looked for: on a shared file system a name that was missing may stay missing.
+    let entries = match durable::read_dir_no_follow(&dir.root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SweepPlan::default()),
+        entries => entries.map_err(|source| read_error(dir.root.clone(), source))?,
+    };
+    let mut numbers: Vec<usize> =
+        entries.iter().filter_map(|entry| plan_number(entry.name.as_ref())).collect();
+    numbers.sort_unstable();
+    let mut plan = SweepPlan::default();
+    for (index, number) in numbers.into_iter().enumerate() {
+        let path = dir.plan_file(number);
+        if number != index + 1 {
+            let missing = dir.plan_file(index + 1);
+            let message =
+                format!("{} is missing, and {} is there", missing.display(), path.display());
+            return Err(CommandFailure::config(message, None));
+        }
+        let text =
+            durable::read_regular_text(&path).map_err(|source| read_error(path.clone(), source))?;
+        plan.add_plan(&text).map_err(|reason| {
+            let message = format!("{} is not a plan as delta writes it: {reason}", path.display());
+            CommandFailure::config(message, "restore it: a plan never changes".to_owned())
+        })?;
+    }
+    Ok(plan)
+}
+
+/// The plans of a sweep that has some.
+///
+/// # Errors
+/// As [`read_plans`], or nothing is planned in the directory.
+pub fn read_existing_plans(dir: &SweepDir) -> Result<SweepPlan, CommandFailure> {
+    let plan = read_plans(dir)?;
+    if plan.headers.is_empty() {
+        let path = shell_quote_path(&dir.root);
+        let message = format!("{} has no plan", dir.root.display());
+        let hint = format!("`delta sweep plan sweep.yaml -d {path}` makes one");
+        return Err(CommandFailure::config(message, hint));
+    }
+    Ok(plan)
+}
+
+pub fn read_error(path: std::path::PathBuf, source: io::Error) -> CommandFailure {
+    FileError { action: "read", path, source }.into()
+}

@@ -1,0 +1,274 @@
+//! What a plan is made of: sweep.yaml, and the agents, inputs and files of models that it names.
+
+use super::plan_command::plan_failure;
+use super::plan_reader::read_error;
+use super::source_copies::{self, SourceCopies};
+use crate::failure::CommandFailure;
+use crate::{agent_choice, operator_config, run_preparation};
+use delta_agent::agent::Agent;
+use delta_base::durable;
+use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
+use delta_program::stdio;
+use delta_sweep::canonical_json::content_hash;
+use delta_sweep::input::{InputSet, SweepInput};
+use delta_sweep::layout::SweepDir;
+use delta_sweep::plan::{PlanError, PlanHeader, PlannedModel, RunChoice};
+use delta_sweep::sweep_file::{AgentEntry, InputSource, ModelEntry, SweepFile};
+use serde_json::{Map, Value as Json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Everything that a plan is made of.
+pub struct PlanSources {
+    pub file: SweepFile,
+    pub header: PlanHeader,
+    pub inputs: InputSet,
+    copies: SourceCopies,
+    /// The contents of the files that models name, by their hashes.
+    model_files: BTreeMap<String, Vec<u8>>,
+    /// The trees of the directories of inputs.
+    input_trees: BTreeSet<String>,
+}
+
+/// An agent of the file, as it was found.
+struct FoundAgent {
+    id: String,
+    home: PathBuf,
+    /// A directory with what is copied of it.
+    copy: PathBuf,
+}
+
+impl PlanSources {
+    /// Reads and checks everything that the file at `path` names.
+    pub fn read(path: &Path) -> Result<Self, CommandFailure> {
+        let file = SweepFile::parse(&path.display().to_string(), read_sweep_text(path)?)?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        let mut copies = SourceCopies::create(run_preparation::install_cancel()?)?;
+        let (inputs, input_trees) = copy_input_dirs(read_inputs(&file, base)?, base, &mut copies)?;
+        let mut model_files = BTreeMap::new();
+        let mut model_hashes = BTreeMap::new();
+        for model in &file.models {
+            if let Some(path) = model_file(model, base) {
+                let (bytes, hash) = source_copies::read_with_hash(&path)?;
+                model_files.insert(hash.clone(), bytes);
+                model_hashes.insert(model.id.clone(), hash);
+            }
+        }
+        let mut trees = BTreeMap::new();
+        let mut agents = Vec::new();
+        for entry in &file.agents {
+            let home = find_agent(entry, base)?;
+            let (tree, copy) = copies.add_agent(&home)?;
+            trees.insert(entry.id.clone(), tree);
+            agents.push(FoundAgent { id: entry.id.clone(), home, copy });
+        }
+        let hash = content_hash(inputs.text().as_bytes());
+        let header = PlanHeader::new(&file, trees, &model_hashes, hash);
+        let sources = Self { file, header, inputs, copies, model_files, input_trees };
+        agents.iter().try_for_each(|agent| sources.check_agent(agent, base))?;
+        Ok(sources)
+    }
+
+    /// Checks that an agent and its copy load with every model.
+    fn check_agent(&self, agent: &FoundAgent, base: &Path) -> Result<(), CommandFailure> {
+        let input = self.inputs.get(0).map_err(changed_inputs)?;
+        let params: Map<String, Json> = self
+            .file
+            .params
+            .iter()
+            .filter_map(|param| Some((param.name.clone(), param.values.first()?.clone())))
+            .collect();
+        for entry in &self.file.models {
+            let choice =
+                RunChoice { agent: &agent.id, model: &entry.id, params: &params, repeat: 1 };
+            let definition = self.header.define_run(choice, &input).map_err(|error| {
+                let message = format!("input `{}`: {}", input.id, error.message);
+                plan_failure(PlanError { message, help: error.help })
+            })?;
+            let path = model_file(entry, base);
+            let option = definition.model.option(|_| path.clone().unwrap_or_default(), &agent.home);
+            let option =
+                option.map(|text| ModelChoice::parse(&text)).transpose().map_err(|message| {
+                    CommandFailure::config(format!("model `{}`: {message}", entry.id), None)
+                })?;
+            let settings = llm_options(&definition.llm);
+            let settings =
+                settings.iter().map(|text| LlmSetting::parse(text)).collect::<Result<Vec<_>, _>>();
+            let settings = settings
+                .map_err(|message| CommandFailure::config(format!("`llm`: {message}"), None))?;
+            let models = ModelSelection { settings, ..operator_config::model_selection(option)? };
+            let import_path = run_preparation::read_import_path();
+            Agent::load(&agent.home, &models, &import_path)?;
+            Agent::load(&agent.copy, &models, &import_path).map_err(|report| {
+                let message = format!(
+                    "agent `{}` does not load from a copy of its directory alone:\n{report}",
+                    agent.id
+                );
+                let help =
+                    "move what it imports into its directory, or into one of DELTA_IMPORT_PATH";
+                CommandFailure::config(message, help.to_owned())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes the copies that the plan refers to. Durable before the plan is.
+    pub fn write_copies(&mut self, dir: &SweepDir) -> Result<(), CommandFailure> {
+        durable::ensure_shared_dir(&dir.agents())?;
+        durable::ensure_shared_dir(&dir.inputs())?;
+        for tree in self.header.agents.values() {
+            self.copies.copy_agent(tree, &dir.agent(tree))?;
+        }
+        for tree in &self.input_trees {
+            self.copies.copy_input(tree, &dir.input_copy(tree))?;
+        }
+        for (hash, bytes) in &self.model_files {
+            source_copies::write_copy(&dir.input_copy(hash), bytes)?;
+        }
+        source_copies::write_copy(
+            &dir.input_lines(&self.header.inputs),
+            self.inputs.text().as_bytes(),
+        )?;
+        Ok(durable::sync_file_system(&dir.root)?)
+    }
+}
+
+fn read_sweep_text(path: &Path) -> Result<String, CommandFailure> {
+    durable::read_regular_text(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => {
+            let hint = "a sweep.yaml has `name`, `agents` and `inputs`; see docs/guide/sweeps.md";
+            CommandFailure::config(format!("{} does not exist", path.display()), hint.to_owned())
+        }
+        _ => read_error(path.to_owned(), source),
+    })
+}
+
+fn find_agent(entry: &AgentEntry, base: &Path) -> Result<PathBuf, CommandFailure> {
+    let path = base.join(&entry.path);
+    let home = if path.exists() {
+        path
+    } else {
+        agent_choice::find_existing_agent(Path::new(&entry.path))?
+    };
+    if !home.is_dir() {
+        let message = format!(
+            "agent `{}`: there is no directory {}",
+            entry.id,
+            base.join(&entry.path).display()
+        );
+        return Err(CommandFailure::config(message, "paths are relative to the file".to_owned()));
+    }
+    let dotenv = home.join(".env");
+    if dotenv.exists() {
+        stdio::print_error_line(&format!(
+            "Note: {} is not copied: pass it to `delta sweep run` with `--env-file`",
+            dotenv.display()
+        ));
+    }
+    Ok(home)
+}
+
+/// The file that a model names, relative to sweep.yaml. One that is not there may be in the agent directory.
+fn model_file(model: &ModelEntry, base: &Path) -> Option<PathBuf> {
+    let planned = PlannedModel { model: model.model.clone(), ..PlannedModel::default() };
+    let path = base.join(planned.file_name()?);
+    path.is_file().then_some(path)
+}
+
+/// The values of `--llm`.
+pub fn llm_options(llm: &Map<String, Json>) -> Vec<String> {
+    llm.iter().map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+fn read_inputs(file: &SweepFile, base: &Path) -> Result<InputSet, CommandFailure> {
+    match &file.inputs {
+        InputSource::Inline(inputs) => Ok(inputs.clone()),
+        InputSource::File(name) => {
+            let path = base.join(name);
+            let text = durable::read_regular_text(&path).map_err(|source| match source.kind() {
+                io::ErrorKind::NotFound => {
+                    let message = format!("`inputs`: {} does not exist", path.display());
+                    CommandFailure::config(message, "paths are relative to the file".to_owned())
+                }
+                _ => read_error(path.clone(), source),
+            })?;
+            Ok(InputSet::parse(&path.display().to_string(), text)?)
+        }
+        InputSource::Directories(pattern) => find_input_dirs(pattern, base),
+    }
+}
+
+/// An input for each directory that the pattern matches, sorted by name.
+fn find_input_dirs(pattern: &str, base: &Path) -> Result<InputSet, CommandFailure> {
+    let whole = glob::Pattern::escape(&base.display().to_string());
+    let whole = if whole.is_empty() { pattern.to_owned() } else { format!("{whole}/{pattern}") };
+    let paths = glob::glob(&whole).map_err(|error| {
+        CommandFailure::config(format!("`dirs`: `{pattern}` is not a pattern: {}", error.msg), None)
+    })?;
+    let mut inputs: BTreeMap<String, SweepInput> = BTreeMap::new();
+    for path in paths.flatten().filter(|path| path.is_dir()) {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            let message = format!("the name of {} is not UTF-8", path.display());
+            return Err(CommandFailure::config(message, None));
+        };
+        let from = path.strip_prefix(base).unwrap_or(&path).display().to_string();
+        let members = [("id", name.to_owned()), ("from", from)];
+        let members =
+            members.into_iter().map(|(key, text)| (key.to_owned(), Json::from(text))).collect();
+        let input = SweepInput::from_members(members)
+            .map_err(|(message, help)| CommandFailure::config(message, help))?;
+        if inputs.insert(name.to_owned(), input).is_some() {
+            let message = format!("`dirs`: two directories have the name `{name}`");
+            return Err(CommandFailure::config(
+                message,
+                "list the inputs, each with an id of its own".to_owned(),
+            ));
+        }
+    }
+    if inputs.is_empty() {
+        return Err(CommandFailure::config(
+            format!("`dirs`: no directory matches `{whole}`"),
+            None,
+        ));
+    }
+    Ok(InputSet::from_inputs(inputs.values()))
+}
+
+/// Takes in the directories under `from`; returns the lines with their trees.
+fn copy_input_dirs(
+    inputs: InputSet,
+    base: &Path,
+    copies: &mut SourceCopies,
+) -> Result<(InputSet, BTreeSet<String>), CommandFailure> {
+    let mut trees: BTreeMap<String, String> = BTreeMap::new();
+    for input in inputs.iter() {
+        let input = input.map_err(changed_inputs)?;
+        let Some(from) = input.from.filter(|from| !trees.contains_key(from)) else { continue };
+        let path = base.join(&from);
+        if !path.is_dir() {
+            let message =
+                format!("input `{}`: `from`: there is no directory {}", input.id, path.display());
+            return Err(CommandFailure::config(
+                message,
+                "paths are relative to the file".to_owned(),
+            ));
+        }
+        let tree = copies.add_input(&path)?;
+        trees.insert(from, tree);
+    }
+    if trees.is_empty() {
+        return Ok((inputs, BTreeSet::new()));
+    }
+    let with_trees = inputs.iter().map(|input| {
+        let mut input = input?;
+        input.tree = input.from.as_ref().and_then(|from| trees.get(from)).cloned();
+        Ok(input)
+    });
+    let with_trees = with_trees.collect::<Result<Vec<_>, String>>().map_err(changed_inputs)?;
+    Ok((InputSet::from_inputs(&with_trees), trees.into_values().collect()))
+}
+
+fn changed_inputs(message: String) -> CommandFailure {
+    CommandFailure::config(message, None)
+}
