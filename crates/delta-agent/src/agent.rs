@@ -5,9 +5,8 @@ use crate::hook::{self, AgentHooks};
 use crate::mcp_server::{AgentMcpServer, MCP_KEY, MCP_SHAPE};
 use crate::skill::Skill;
 use crate::tool::approval::APPROVE_SHAPE;
-use crate::tool::{self, ApprovalPolicy, Tool};
+use crate::tool::{self, Tool};
 use delta_base::durable::read_regular_text as read_text;
-use delta_base::suggest;
 use delta_llm::llm::{self, LlmConfig};
 use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
 use delta_run::bounds::RunBounds;
@@ -25,6 +24,7 @@ use snapshot_settings::{SNAPSHOTS_SCHEMA, read_snapshot_excludes};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use tool_defaults::apply_tool_defaults;
 use tool_imports::{ImportPath, ToolImporter};
 
 mod dotenv;
@@ -36,6 +36,7 @@ mod sandbox_settings;
 mod skill_settings;
 mod mcp_section;
 mod snapshot_settings;
+mod tool_defaults;
 
 pub use finish_tool::FinishTool;
 pub use mcp_section::load_mcp_servers;
@@ -373,33 +374,6 @@ fn read_variable_names(doc: &YamlDocument, fields: MappingFields<'_>, key: &str)
         doc.report(node, message, Some(help.to_owned()));
     }
     fields.texts(key)
-}
-
-/// Gives the tools without `approve` the one in `defaults`.
-fn apply_tool_defaults(doc: &YamlDocument, fields: MappingFields<'_>, tools: &mut [Tool]) {
-    let Some(defaults) = fields.non_null("defaults") else { return };
-    let Some(defaults) = doc.fields(defaults, &DEFAULTS_MAPPING) else { return };
-    let Some(node) = defaults.non_null("approve") else { return };
-    let parameters: Vec<&str> = tools
-        .iter()
-        .filter(|tool| tool.approve.is_none())
-        .flat_map(|tool| &tool.parameters)
-        .map(|parameter| parameter.name.as_str())
-        .collect();
-    let policy = ApprovalPolicy::read(doc, node, &mut |name| {
-        if parameters.contains(&name) {
-            return Ok(());
-        }
-        Err(if parameters.is_empty() {
-            "no tool that takes this default has parameters".to_owned()
-        } else {
-            suggest::did_you_mean(name, parameters.iter().copied())
-        })
-    });
-    let Some(policy) = policy else { return };
-    for tool in tools.iter_mut().filter(|tool| tool.approve.is_none()) {
-        tool.approve = Some(policy.clone());
-    }
 }
 
 fn find_agent_home(home: &Path, report: &mut DiagnosticReport) -> Option<PathBuf> {

@@ -271,7 +271,7 @@ pub fn create_private_once(path: &Path, bytes: &[u8]) -> FileResult<()> {
     }
 }
 
-/// Creates a file that nobody may change, and its missing directories. Fails when the path exists. Synced; a process that
+/// Creates a file without write permission, and its missing directories. Fails when the path exists. Synced; a process that
 /// finds the file finds all of it, and of two that create it one fails.
 pub fn create_read_only_once(path: &Path, bytes: &[u8]) -> FileResult<()> {
     create_linked(path, bytes, 0o444)?;

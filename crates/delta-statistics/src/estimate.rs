@@ -16,7 +16,7 @@ const MOST_RESAMPLED: usize = 1_000;
 pub struct Estimate {
     /// The mean of the means of the clusters, each of which counts as much as the others.
     pub value: f64,
-    /// The lower and the upper end; none if there are fewer than two clusters, which say nothing about the spread.
+    /// The lower and the upper end; none if there are fewer than two clusters, from which the spread cannot be estimated.
     pub interval: Option<Interval>,
 }
 
@@ -45,7 +45,7 @@ impl Interval {
 /// Clusters without a score are left out; none if no cluster has one.
 ///
 /// Sources: E. B. Wilson, "Probable inference, the law of succession, and statistical inference" (1927); the effective number
-/// of samples is that of Korn and Graubard (1998).
+/// of samples is from Korn and Graubard (1998).
 pub fn rate(clusters: &[Vec<f64>]) -> Option<Estimate> {
     let means = cluster_means(clusters);
     let value = mean(&means)?;
@@ -83,10 +83,10 @@ pub fn quantile(amounts: &[f64], share: f64) -> Option<f64> {
     let mut sorted = amounts.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;
-    let place = share.clamp(0.0, 1.0) * last as f64;
-    let below = place.floor() as usize;
-    let above = (below + 1).min(last);
-    Some(sorted[below] + (sorted[above] - sorted[below]) * (place - below as f64))
+    let rank = share.clamp(0.0, 1.0) * last as f64;
+    let lower = rank.floor() as usize;
+    let upper = (lower + 1).min(last);
+    Some(sorted[lower] + (sorted[upper] - sorted[lower]) * (rank - lower as f64))
 }
 
 /// The interval of Student's t around the mean of at least two independent values.

@@ -12,7 +12,7 @@ pub(crate) fn resampled_means(values: &[f64], seed: u64) -> Vec<f64> {
         .collect()
 }
 
-/// A generator of numbers that is fixed for ever, unlike those of the libraries: a collected table must not change with a
+/// A generator of numbers that never changes, unlike the generators of libraries: a collected table must not change with a
 /// version.
 /// G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number generators" (2014).
 pub(crate) struct SplitMix64(pub(crate) u64);

@@ -388,7 +388,8 @@ impl PageSource<'_> {
 ///
 /// Only a group of parallel calls has several requests without a result: of other calls, each waits for the one before.
 fn is_concurrent(previous: &CallHistory<'_>, call: &CallHistory<'_>) -> bool {
-    let (Some(first), Some(second)) = (&previous.request, &call.request) else { return false };
+    let Some(first) = &previous.request else { return false };
+    let Some(second) = &call.request else { return false };
     first.seq < second.seq && previous.result.as_ref().is_none_or(|result| second.seq < result.seq)
 }
 

@@ -1,0 +1,37 @@
+//! `defaults:` of agent.yaml, as far as it says something about tools themselves.
+
+use super::DEFAULTS_MAPPING;
+use crate::tool::{ApprovalPolicy, Tool};
+use delta_base::suggest;
+use delta_yaml::yaml::{MappingFields, YamlDocument};
+
+/// Gives the tools without `approve` the one in `defaults`.
+pub(super) fn apply_tool_defaults(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    tools: &mut [Tool],
+) {
+    let Some(defaults) = fields.non_null("defaults") else { return };
+    let Some(defaults) = doc.fields(defaults, &DEFAULTS_MAPPING) else { return };
+    let Some(node) = defaults.non_null("approve") else { return };
+    let parameters: Vec<&str> = tools
+        .iter()
+        .filter(|tool| tool.approve.is_none())
+        .flat_map(|tool| &tool.parameters)
+        .map(|parameter| parameter.name.as_str())
+        .collect();
+    let policy = ApprovalPolicy::read(doc, node, &mut |name| {
+        if parameters.contains(&name) {
+            return Ok(());
+        }
+        Err(if parameters.is_empty() {
+            "no tool that takes this default has parameters".to_owned()
+        } else {
+            suggest::did_you_mean(name, parameters.iter().copied())
+        })
+    });
+    let Some(policy) = policy else { return };
+    for tool in tools.iter_mut().filter(|tool| tool.approve.is_none()) {
+        tool.approve = Some(policy.clone());
+    }
+}
