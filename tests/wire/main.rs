@@ -10,6 +10,7 @@
     reason = "tests may, and start real processes"
 )]
 
+mod otlp;
 mod recorded_answers;
 mod sdk_clients;
 mod sdk_types;
