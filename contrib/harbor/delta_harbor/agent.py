@@ -192,7 +192,7 @@ class Delta(BaseInstalledAgent):
         self.logger.debug("collected the run", extra={"output": result.stdout})
 
     def _check_result(self, printed: Any) -> None:
-        """Raises if the RunResult is no result of the agent, as `run()` has it."""
+        """Raises if the run failed for a reason that says nothing about the agent, as `run()` has it."""
         try:
             result = json.loads(printed.stdout or "")
         except ValueError:

@@ -45,7 +45,7 @@ ADDRESSES = {
 
 
 class DeltaError(RuntimeError):
-    """A run that is no result of the agent: a mistake in its files, a failed call of the model, a full disk."""
+    """A run failed for a reason that says nothing about the agent: a mistake in its files, a failed call, a full disk."""
 
 
 class DeltaRun(StoreModel):
@@ -201,7 +201,7 @@ def run_result(process: ExecResult[str]) -> dict[str, Any]:
     """The RunResult that delta printed.
 
     Raises:
-        DeltaError: There is none, or its error is none of the agent's.
+        DeltaError: There is none, or its error says nothing about the agent's.
     """
     try:
         result: dict[str, Any] = json.loads(process.stdout)
