@@ -226,6 +226,7 @@ impl RunSupervisor {
             input: message.unwrap_or_default().as_bytes(),
             files: &files,
             outlives_server: self.outlives_server,
+            prints_errors: true,
         })?;
         self.workers.insert(run.clone(), RunWorker { process, output: Vec::new() });
         Ok(())

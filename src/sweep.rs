@@ -3,12 +3,20 @@
 use clap::Subcommand;
 use std::process::ExitCode;
 
+mod collect_command;
+mod gc_command;
 mod list_command;
 mod plan_command;
 mod plan_reader;
 mod plan_sources;
 mod result_reader;
+mod run_command;
+mod run_pool;
+mod run_standing;
+mod run_starter;
 mod source_copies;
+mod status_command;
+mod worker_files;
 
 /// Plan and run many runs: agents, models and parameters on inputs
 ///
@@ -18,14 +26,29 @@ mod source_copies;
 pub enum SweepCommand {
     /// Plan the runs of a sweep.yaml
     Plan(Box<plan_command::PlanArgs>),
+    /// Work on the runs of a sweep, here
+    Run(Box<run_command::RunSweepArgs>),
+    /// Work on a share of a sweep, as a task of an array
+    Task(Box<run_command::TaskArgs>),
+    /// Show how far a sweep is
+    Status(Box<status_command::StatusArgs>),
+    /// Collect the results of a sweep
+    Collect(Box<collect_command::CollectArgs>),
     /// List the ids of the runs of a sweep
-    List(Box<list_command::ListArgs>),
+    List(Box<list_command::ListSweepArgs>),
+    /// Remove what no plan of a sweep names
+    Gc(Box<gc_command::GcArgs>),
 }
 
 /// Runs a command of `delta sweep`; returns the exit code.
 pub fn sweep_command(command: &SweepCommand) -> ExitCode {
     let done = match command {
         SweepCommand::Plan(args) => plan_command::plan_command(args),
+        SweepCommand::Run(args) => run_command::run_sweep_command(args),
+        SweepCommand::Task(args) => run_command::task_command(args),
+        SweepCommand::Status(args) => status_command::status_command(args),
+        SweepCommand::Collect(args) => collect_command::collect_command(args),
+        SweepCommand::Gc(args) => gc_command::gc_command(args),
         SweepCommand::List(args) => list_command::list_command(args),
     };
     done.unwrap_or_else(|failure| failure.report())

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 /// Prints one id a line, in the order of the plan, for xargs, GNU parallel and others.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct ListArgs {
+pub struct ListSweepArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
@@ -40,24 +40,31 @@ Examples:
   delta sweep list DIR --todo | xargs -P 8 -n 1 delta sweep task DIR
   delta sweep list DIR --failed --only 'model=local'";
 
+impl ListSweepArgs {
+    /// Whether a run with this line is listed.
+    fn lists(&self, line: Option<&ResultLine>) -> bool {
+        let status = line.map(|line| line.status);
+        if self.todo {
+            !line.is_some_and(|line| line.settled)
+        } else if self.failed {
+            status == Some(RunStatus::Failed)
+        } else if self.waiting {
+            status == Some(RunStatus::WaitingForInput)
+        } else {
+            true
+        }
+    }
+}
+
 /// Prints the ids; returns the exit code.
-pub fn list_command(args: &ListArgs) -> Result<ExitCode, CommandFailure> {
+pub fn list_command(args: &ListSweepArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
     let plan = read_existing_plans(&dir)?;
     let results = ResultReader::open(&dir)?.results;
-    let is_listed = |line: Option<&ResultLine>| {
-        let status = line.map(|line| line.status);
-        match (args.todo, args.failed, args.waiting) {
-            (true, ..) => !line.is_some_and(|line| line.settled),
-            (_, true, _) => status == Some(RunStatus::Failed),
-            (.., true) => status == Some(RunStatus::WaitingForInput),
-            _ => true,
-        }
-    };
     let mut text = String::new();
     for run in &plan.runs {
         let is_selected = args.only.as_ref().is_none_or(|only| only.selects(run));
-        if is_selected && is_listed(results.lines.get(&run.id)) {
+        if is_selected && args.lists(results.lines.get(&run.id)) {
             text.push_str(run.id.as_str());
             text.push('\n');
         }

@@ -102,10 +102,9 @@ struct PlanReport {
 impl PlanReport {
     fn new(dir: &SweepDir, plan: &SweepPlan, new: &NewRuns<'_>, header: &PlanHeader) -> Self {
         let last = plan.settings();
-        let is_changed = |(id, tree): &(&String, &String)| {
+        let changed = header.agents.iter().filter(|(id, tree)| {
             last.and_then(|last| last.agents.get(*id)).is_some_and(|known| known != *tree)
-        };
-        let changed = header.agents.iter().filter(is_changed).map(|(id, _)| id.clone());
+        });
         Self {
             dir: dir.root.clone(),
             new: new.len() as u64,
@@ -113,7 +112,7 @@ impl PlanReport {
             others: plan.runs.len() as u64 - new.known,
             is_first: last.is_none(),
             has_new_settings: last.is_some_and(|last| !last.has_same_settings(header)),
-            changed_agents: changed.collect(),
+            changed_agents: changed.map(|(id, _)| id.clone()).collect(),
         }
     }
 
@@ -139,7 +138,7 @@ impl PlanReport {
                 runs(new)
             ),
             (new, false) => format!(
-                "{} {} more in {dir}, beside {} planned before\n",
+                "{} {} more in {dir}, after {} planned before\n",
                 if is_dry { "would plan" } else { "planned" },
                 runs(new),
                 runs(self.known + self.others)

@@ -15,7 +15,7 @@ pub fn read_plans(dir: &SweepDir) -> Result<SweepPlan, CommandFailure> {
     // Listed, not looked for: on a shared file system a name that was missing may stay missing.
     let entries = match durable::read_dir_no_follow(&dir.root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SweepPlan::default()),
-        entries => entries.map_err(|source| read_error(dir.root.clone(), source))?,
+        entries => entries.map_err(|source| unreadable_file(dir.root.clone(), source))?,
     };
     let mut numbers: Vec<usize> =
         entries.iter().filter_map(|entry| plan_number(entry.name.as_ref())).collect();
@@ -29,8 +29,8 @@ pub fn read_plans(dir: &SweepDir) -> Result<SweepPlan, CommandFailure> {
                 format!("{} is missing, and {} is there", missing.display(), path.display());
             return Err(CommandFailure::config(message, None));
         }
-        let text =
-            durable::read_regular_text(&path).map_err(|source| read_error(path.clone(), source))?;
+        let text = durable::read_regular_text(&path)
+            .map_err(|source| unreadable_file(path.clone(), source))?;
         plan.add_plan(&text).map_err(|reason| {
             let message = format!("{} is not a plan as delta writes it: {reason}", path.display());
             CommandFailure::config(message, "restore it: a plan never changes".to_owned())
@@ -54,6 +54,6 @@ pub fn read_existing_plans(dir: &SweepDir) -> Result<SweepPlan, CommandFailure> 
     Ok(plan)
 }
 
-pub fn read_error(path: std::path::PathBuf, source: io::Error) -> CommandFailure {
+pub fn unreadable_file(path: std::path::PathBuf, source: io::Error) -> CommandFailure {
     FileError { action: "read", path, source }.into()
 }

@@ -1,7 +1,7 @@
 //! What a plan is made of: sweep.yaml, and the agents, inputs and files of models that it names.
 
 use super::plan_command::plan_failure;
-use super::plan_reader::read_error;
+use super::plan_reader::unreadable_file;
 use super::source_copies::{self, SourceCopies};
 use crate::failure::CommandFailure;
 use crate::{agent_choice, operator_config, run_preparation};
@@ -45,7 +45,7 @@ impl PlanSources {
         let file = SweepFile::parse(&path.display().to_string(), read_sweep_text(path)?)?;
         let base = path.parent().unwrap_or(Path::new(""));
         let mut copies = SourceCopies::create(run_preparation::install_cancel()?)?;
-        let (inputs, input_trees) = copy_input_dirs(read_inputs(&file, base)?, base, &mut copies)?;
+        let (inputs, input_trees) = copy_input_dirs(load_inputs(&file, base)?, base, &mut copies)?;
         let mut model_files = BTreeMap::new();
         let mut model_hashes = BTreeMap::new();
         for model in &file.models {
@@ -72,7 +72,7 @@ impl PlanSources {
 
     /// Checks that an agent and its copy load with every model.
     fn check_agent(&self, agent: &FoundAgent, base: &Path) -> Result<(), CommandFailure> {
-        let input = self.inputs.get(0).map_err(changed_inputs)?;
+        let input = self.inputs.get(0).map_err(changed_inputs_failure)?;
         let params: Map<String, Json> = self
             .file
             .params
@@ -140,7 +140,7 @@ fn read_sweep_text(path: &Path) -> Result<String, CommandFailure> {
             let hint = "a sweep.yaml has `name`, `agents` and `inputs`; see docs/guide/sweeps.md";
             CommandFailure::config(format!("{} does not exist", path.display()), hint.to_owned())
         }
-        _ => read_error(path.to_owned(), source),
+        _ => unreadable_file(path.to_owned(), source),
     })
 }
 
@@ -181,7 +181,7 @@ pub fn llm_options(llm: &Map<String, Json>) -> Vec<String> {
     llm.iter().map(|(key, value)| format!("{key}={value}")).collect()
 }
 
-fn read_inputs(file: &SweepFile, base: &Path) -> Result<InputSet, CommandFailure> {
+fn load_inputs(file: &SweepFile, base: &Path) -> Result<InputSet, CommandFailure> {
     match &file.inputs {
         InputSource::Inline(inputs) => Ok(inputs.clone()),
         InputSource::File(name) => {
@@ -191,7 +191,7 @@ fn read_inputs(file: &SweepFile, base: &Path) -> Result<InputSet, CommandFailure
                     let message = format!("`inputs`: {} does not exist", path.display());
                     CommandFailure::config(message, "paths are relative to the file".to_owned())
                 }
-                _ => read_error(path.clone(), source),
+                _ => unreadable_file(path.clone(), source),
             })?;
             Ok(InputSet::parse(&path.display().to_string(), text)?)
         }
@@ -201,9 +201,13 @@ fn read_inputs(file: &SweepFile, base: &Path) -> Result<InputSet, CommandFailure
 
 /// An input for each directory that the pattern matches, sorted by name.
 fn find_input_dirs(pattern: &str, base: &Path) -> Result<InputSet, CommandFailure> {
-    let whole = glob::Pattern::escape(&base.display().to_string());
-    let whole = if whole.is_empty() { pattern.to_owned() } else { format!("{whole}/{pattern}") };
-    let paths = glob::glob(&whole).map_err(|error| {
+    let base_pattern = glob::Pattern::escape(&base.display().to_string());
+    let full_pattern = if base_pattern.is_empty() {
+        pattern.to_owned()
+    } else {
+        format!("{base_pattern}/{pattern}")
+    };
+    let paths = glob::glob(&full_pattern).map_err(|error| {
         CommandFailure::config(format!("`dirs`: `{pattern}` is not a pattern: {}", error.msg), None)
     })?;
     let mut inputs: BTreeMap<String, SweepInput> = BTreeMap::new();
@@ -228,7 +232,7 @@ fn find_input_dirs(pattern: &str, base: &Path) -> Result<InputSet, CommandFailur
     }
     if inputs.is_empty() {
         return Err(CommandFailure::config(
-            format!("`dirs`: no directory matches `{whole}`"),
+            format!("`dirs`: no directory matches `{full_pattern}`"),
             None,
         ));
     }
@@ -243,7 +247,7 @@ fn copy_input_dirs(
 ) -> Result<(InputSet, BTreeSet<String>), CommandFailure> {
     let mut trees: BTreeMap<String, String> = BTreeMap::new();
     for input in inputs.iter() {
-        let input = input.map_err(changed_inputs)?;
+        let input = input.map_err(changed_inputs_failure)?;
         let Some(from) = input.from.filter(|from| !trees.contains_key(from)) else { continue };
         let path = base.join(&from);
         if !path.is_dir() {
@@ -265,10 +269,11 @@ fn copy_input_dirs(
         input.tree = input.from.as_ref().and_then(|from| trees.get(from)).cloned();
         Ok(input)
     });
-    let with_trees = with_trees.collect::<Result<Vec<_>, String>>().map_err(changed_inputs)?;
+    let with_trees =
+        with_trees.collect::<Result<Vec<_>, String>>().map_err(changed_inputs_failure)?;
     Ok((InputSet::from_inputs(&with_trees), trees.into_values().collect()))
 }
 
-fn changed_inputs(message: String) -> CommandFailure {
+fn changed_inputs_failure(message: String) -> CommandFailure {
     CommandFailure::config(message, None)
 }

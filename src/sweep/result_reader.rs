@@ -1,6 +1,6 @@
 //! Reads the result lines of a sweep.
 
-use super::plan_reader::read_error;
+use super::plan_reader::unreadable_file;
 use crate::failure::CommandFailure;
 use delta_base::durable;
 use delta_sweep::layout::SweepDir;
@@ -33,7 +33,7 @@ impl ResultReader {
         let path = self.dir.results();
         let entries = match durable::read_dir_no_follow(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(|source| read_error(path.clone(), source))?,
+            entries => entries.map_err(|source| unreadable_file(path.clone(), source))?,
         };
         for entry in entries {
             if !entry.name.to_string_lossy().ends_with(".jsonl") {
@@ -41,7 +41,8 @@ impl ResultReader {
             }
             let file = path.join(&entry.name);
             let offset = self.offsets.entry(entry.name).or_default();
-            let bytes = read_from(&file, *offset).map_err(|source| read_error(file, source))?;
+            let bytes =
+                read_from(&file, *offset).map_err(|source| unreadable_file(file, source))?;
             *offset += self.results.add_file(&bytes) as u64;
         }
         Ok(())

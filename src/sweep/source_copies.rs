@@ -1,9 +1,9 @@
 //! The copies of agents, inputs and model files that a plan refers to, each under the hash of its content.
 //!
-//! A copy is made under a temporary name and renamed, so that whoever finds it finds all of it, and two commands that plan at
+//! A copy is made under a temporary name and renamed, so that a command that finds it finds all of it, and two commands that plan at
 //! the same time make the same.
 
-use super::plan_reader::read_error;
+use super::plan_reader::unreadable_file;
 use crate::failure::CommandFailure;
 use delta_base::durable;
 use delta_base::hex::encode_hex;
@@ -107,12 +107,12 @@ pub fn write_copy(path: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
 /// The content of a file, with its hash.
 pub fn read_with_hash(path: &Path) -> Result<(Vec<u8>, String), CommandFailure> {
     let bytes =
-        durable::read_regular(path).map_err(|source| read_error(path.to_owned(), source))?;
+        durable::read_regular(path).map_err(|source| unreadable_file(path.to_owned(), source))?;
     let hash = content_hash(&bytes);
     Ok((bytes, hash))
 }
 
-/// A new name beside `path`, which `delta sweep gc` knows as unfinished.
+/// A new name next to `path`, which `delta sweep gc` knows as unfinished.
 pub fn draft_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.tmp", encode_hex(&random::random_bytes::<6>())))

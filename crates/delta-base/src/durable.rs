@@ -17,6 +17,7 @@ mod file_lock;
 mod file_system;
 mod file_watch;
 mod regular_file;
+mod shared_lines;
 mod writeback;
 
 pub use append_file::{AppendFile, LogFile, append_line_unsynced};
@@ -28,6 +29,7 @@ pub use regular_file::{
     read_regular, read_regular_beneath, read_regular_text, read_small_no_follow,
     read_start_beneath,
 };
+pub use shared_lines::{SharedLineFile, device_number};
 
 use beneath::Entry;
 use regular_file::not_regular_error;

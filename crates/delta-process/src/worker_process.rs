@@ -29,6 +29,8 @@ pub struct WorkerCommand<'a> {
     pub files: &'a [WorkerFile],
     /// Whether it keeps working when the server has ended. Otherwise it gets SIGTERM then.
     pub outlives_server: bool,
+    /// Whether its standard error is the one of this process, and not lost.
+    pub prints_errors: bool,
 }
 
 /// A file in memory that a worker reads.
@@ -62,7 +64,7 @@ pub struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts a worker. Its standard error is the one of this process.
+    /// Starts a worker.
     ///
     /// Call this on the main thread: the kernel ends the worker together with the *thread* that started it.
     ///
@@ -76,6 +78,9 @@ impl WorkerProcess {
         let mut process = Command::new(command.program);
         process.args(command.arguments).env_clear().envs(command.env);
         process.stdin(Stdio::from(input)).stdout(Stdio::from(output.try_clone()?));
+        if !command.prints_errors {
+            process.stderr(Stdio::null());
+        }
         let outlives_server = command.outlives_server;
         let server = std::process::id();
         let files: Vec<RawFd> = command.files.iter().map(|file| file.0.as_raw_fd()).collect();
@@ -127,6 +132,12 @@ impl WorkerProcess {
             let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         }
     }
+
+    /// Kills the worker, which leaves its work as it is.
+    pub fn kill(&mut self) {
+        // It has ended otherwise.
+        let _ = self.child.kill();
+    }
 }
 
 /// Makes the kernel end this process, which is just starting, together with the process `server`.
@@ -171,6 +182,7 @@ mod tests {
             input,
             files: &[],
             outlives_server,
+            prints_errors: true,
         };
         WorkerProcess::start(&command).unwrap()
     }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 /// The canonical text of a value.
 pub fn to_canonical_json(value: &Json) -> String {
     let mut text = String::new();
-    write_canonical(value, &mut text);
+    push_canonical(value, &mut text);
     text
 }
 
@@ -18,7 +18,7 @@ pub fn content_hash(bytes: &[u8]) -> String {
     encode_hex(&Sha256::digest(bytes))
 }
 
-fn write_canonical(value: &Json, text: &mut String) {
+fn push_canonical(value: &Json, text: &mut String) {
     match value {
         Json::Array(items) => {
             text.push('[');
@@ -26,7 +26,7 @@ fn write_canonical(value: &Json, text: &mut String) {
                 if index > 0 {
                     text.push(',');
                 }
-                write_canonical(item, text);
+                push_canonical(item, text);
             }
             text.push(']');
         }
@@ -40,7 +40,7 @@ fn write_canonical(value: &Json, text: &mut String) {
                 }
                 text.push_str(&delta_base::json::to_json(key));
                 text.push(':');
-                write_canonical(value, text);
+                push_canonical(value, text);
             }
             text.push('}');
         }

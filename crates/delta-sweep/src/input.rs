@@ -131,10 +131,10 @@ impl InputSet {
             let line = &text[range.clone()];
             let mut add = |message: String, help: String, column: usize| {
                 if report.diagnostics.len() < MAX_ERRORS {
-                    report.push(line_diagnostic(name, number + 1, column, line, message, help));
+                    report.push(input_diagnostic(name, number + 1, column, line, message, help));
                 }
             };
-            match parse_line(line) {
+            match parse_input_line(line) {
                 Err(LineError { message, help, column }) => add(message, help, column),
                 Ok(input) => {
                     if let Some(first) = numbers.insert(input.id.clone(), number + 1) {
@@ -189,7 +189,7 @@ impl InputSet {
     /// The line is not an input: the file was changed.
     pub fn get(&self, index: usize) -> Result<SweepInput, String> {
         let line = self.lines.get(index).map_or("", |range| &self.text[range.clone()]);
-        parse_line(line).map_err(|error| format!("input {}: {}", index + 1, error.message))
+        parse_input_line(line).map_err(|error| format!("input {}: {}", index + 1, error.message))
     }
 
     /// The inputs in their order.
@@ -226,7 +226,7 @@ struct LineError {
     column: usize,
 }
 
-fn parse_line(line: &str) -> Result<SweepInput, LineError> {
+fn parse_input_line(line: &str) -> Result<SweepInput, LineError> {
     let members: Map<String, Json> = serde_json::from_str(line).map_err(|error| LineError {
         message: format!("expected a JSON object: {}", error_without_position(&error)),
         help: "write one input a line: `{\"id\": \"...\", \"task\": \"...\"}`".to_owned(),
@@ -244,7 +244,7 @@ fn error_without_position(error: &serde_json::Error) -> String {
     text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
 }
 
-fn line_diagnostic(
+fn input_diagnostic(
     name: &str,
     line: usize,
     column: usize,

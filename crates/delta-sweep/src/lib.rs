@@ -5,6 +5,7 @@
 //! It starts no process and writes no file; the program does both.
 
 pub mod canonical_json;
+pub mod csv;
 pub mod input;
 pub mod layout;
 pub mod placeholder;
@@ -13,4 +14,8 @@ pub mod plan_file;
 pub mod result_line;
 pub mod retry_policy;
 pub mod selection;
+pub mod summary;
 pub mod sweep_file;
+pub mod sweep_schema;
+pub mod table;
+pub mod worker_state;

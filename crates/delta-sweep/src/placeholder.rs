@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value as Json};
 
-/// What placeholders stand for in one run.
+/// The values of placeholders in one run.
 #[derive(Debug, Clone, Copy)]
 pub struct PlaceholderValues<'a> {
     /// The members of the input.
@@ -83,7 +83,7 @@ pub fn substitute_json(
 ///
 /// # Errors
 /// The first one that no input can make right.
-pub fn check_placeholders<'a>(
+pub fn check_text_placeholders<'a>(
     text: &str,
     params: impl Iterator<Item = &'a str> + Clone,
 ) -> Result<(), PlaceholderError> {

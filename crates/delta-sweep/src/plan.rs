@@ -72,10 +72,10 @@ pub struct PlannedModel {
     /// The hash of the copy of the file that `model` names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Keys of `llm`, over those of the sweep.
+    /// Keys of `llm`, which replace the keys of the sweep.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub llm: Map<String, Json>,
-    /// Variables, over those of the sweep.
+    /// Variables, which replace the ones of the sweep.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
 }
@@ -149,7 +149,7 @@ pub struct RunDefinition {
     pub llm: Map<String, Json>,
 }
 
-/// The values that choose a run among those of a plan.
+/// The values that choose a run of a plan.
 #[derive(Debug, Clone, Copy)]
 pub struct RunChoice<'a> {
     /// The agent.
@@ -171,19 +171,25 @@ impl PlanHeader {
         model_files: &BTreeMap<String, String>,
         inputs: String,
     ) -> Self {
-        let planned = |entry: &crate::sweep_file::ModelEntry| PlannedModel {
-            model: entry.model.clone(),
-            file: model_files.get(&entry.id).cloned(),
-            llm: entry.llm.clone(),
-            env: entry.env.clone(),
-        };
         Self {
             sweep: PLAN_VERSION,
             name: file.name.clone(),
             runs: 0,
             agents,
             delta: env!("CARGO_PKG_VERSION").to_owned(),
-            models: file.models.iter().map(|entry| (entry.id.clone(), planned(entry))).collect(),
+            models: file
+                .models
+                .iter()
+                .map(|entry| {
+                    let planned = PlannedModel {
+                        model: entry.model.clone(),
+                        file: model_files.get(&entry.id).cloned(),
+                        llm: entry.llm.clone(),
+                        env: entry.env.clone(),
+                    };
+                    (entry.id.clone(), planned)
+                })
+                .collect(),
             inputs,
             task: file.task.clone(),
             env: file.env.clone(),
@@ -303,7 +309,7 @@ pub struct PlanError {
 
 /// A run that is not planned yet, in few bytes.
 #[derive(Debug, Clone, Copy)]
-struct NewRun {
+struct PlanEntry {
     hash: u64,
     agent: u32,
     model: u32,
@@ -318,18 +324,18 @@ pub struct NewRuns<'a> {
     file: &'a SweepFile,
     inputs: &'a InputSet,
     grid: Vec<Arc<Map<String, Json>>>,
-    runs: Vec<NewRun>,
+    runs: Vec<PlanEntry>,
     limits: Arc<RunLimits>,
     /// How many runs of the file are planned already.
     pub known: u64,
 }
 
 impl<'a> NewRuns<'a> {
-    /// Finds the runs of `file` with `header` on `inputs`, without those whose id `is_known`. The order is that of the plan:
+    /// Finds the runs of `file` with `header` on `inputs`, except for known ids. The order is the order of the plan:
     /// the first repeat of everything comes first, so that an unfinished sweep has something of each input.
     ///
     /// # Errors
-    /// A placeholder has no value, two runs are the same, or there is no run at all.
+    /// A placeholder has no value, two runs are the same, or the sweep is empty.
     pub fn find(
         file: &'a SweepFile,
         header: &PlanHeader,
@@ -339,15 +345,15 @@ impl<'a> NewRuns<'a> {
         let limits = Arc::new(file.run.clone());
         let grid = parameter_grid(file);
         let mut new = Self { file, inputs, grid, runs: Vec::new(), limits, known: 0 };
-        let mut seen = HashMap::new();
+        let mut runs_by_hash = HashMap::new();
         for repeat in 1..=file.repeats {
             for index in 0..inputs.len() {
                 let input = inputs.get(index).map_err(changed_input)?;
                 let index = u32::try_from(index).map_err(|_| too_many())?;
-                new.add_runs_of(&input, index, repeat, header, is_known, &mut seen)?;
+                new.add_runs_of(&input, index, repeat, header, is_known, &mut runs_by_hash)?;
             }
         }
-        if seen.is_empty() {
+        if runs_by_hash.is_empty() {
             let help = "look at `exclude`".to_owned();
             return Err(PlanError { message: "the sweep has no runs".to_owned(), help });
         }
@@ -361,7 +367,7 @@ impl<'a> NewRuns<'a> {
         repeat: u32,
         header: &PlanHeader,
         is_known: &dyn Fn(&RunId) -> bool,
-        seen: &mut HashMap<(u64, u64), NewRun>,
+        runs_by_hash: &mut HashMap<(u64, u64), PlanEntry>,
     ) -> Result<(), PlanError> {
         let mut prefix = DefaultHasher::new();
         id_prefix(&input.id).hash(&mut prefix);
@@ -382,7 +388,7 @@ impl<'a> NewRuns<'a> {
                         })?;
                     let hash = definition.hash(&params, &self.limits, repeat);
                     let id = run_id(&input.id, &hash).map_err(changed_input)?;
-                    let run = NewRun {
+                    let run = PlanEntry {
                         hash: u64::from_str_radix(&hash, 16).unwrap_or_default(),
                         agent: u32::try_from(agent_index).map_err(|_| too_many())?,
                         model: u32::try_from(model_index).map_err(|_| too_many())?,
@@ -390,7 +396,7 @@ impl<'a> NewRuns<'a> {
                         input: index,
                         repeat,
                     };
-                    match seen.entry((run.hash, prefix)) {
+                    match runs_by_hash.entry((run.hash, prefix)) {
                         Entry::Occupied(other) => {
                             return Err(self.same_runs(*other.get(), run, &id));
                         }
@@ -423,8 +429,8 @@ impl<'a> NewRuns<'a> {
             .any(|exclusion| exclusion.iter().all(|(key, value)| text(key).as_ref() == Some(value)))
     }
 
-    fn same_runs(&self, first: NewRun, second: NewRun, id: &RunId) -> PlanError {
-        let describe = |run: NewRun| {
+    fn same_runs(&self, first: PlanEntry, second: PlanEntry, id: &RunId) -> PlanError {
+        let describe = |run: PlanEntry| {
             let input =
                 self.inputs.get(run.input as usize).map(|input| input.id).unwrap_or_default();
             let agent = self.file.agents.get(run.agent as usize).map_or("", |agent| &agent.id);
@@ -503,5 +509,100 @@ fn too_many() -> PlanError {
     PlanError {
         message: "the sweep has more than 4 billion inputs".to_owned(),
         help: "make several sweeps".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep_file::InputSource;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn plan(text: &str, trees: &[(&str, &str)]) -> Vec<PlannedRun> {
+        let file = SweepFile::parse("sweep.yaml", text.to_owned()).unwrap();
+        let InputSource::Inline(inputs) = &file.inputs else {
+            panic!("the inputs are in the file")
+        };
+        let trees = trees.iter().map(|(id, tree)| ((*id).to_owned(), (*tree).to_owned())).collect();
+        let header = PlanHeader::new(&file, trees, &BTreeMap::new(), String::new());
+        let new = NewRuns::find(&file, &header, inputs, &|_| false).unwrap();
+        new.iter(0, 0).map(Result::unwrap).collect()
+    }
+
+    fn ids(runs: &[PlannedRun]) -> BTreeSet<String> {
+        runs.iter().map(|run| run.id.to_string()).collect()
+    }
+
+    /// The same in an earlier version: results are found by these ids.
+    #[test]
+    fn an_id_is_a_hash_of_what_the_run_is() {
+        let text = "name: s\nagents: [a]\ninputs: [{id: 'ä/1', task: hi}]\n";
+        let runs = plan(text, &[("a", "tree")]);
+        let identity = r#"{"agent":"tree","model":null,"repeat":1,"task":"hi"}"#;
+        assert_eq!(runs[0].id.as_str(), format!("1.{}", &content_hash(identity.as_bytes())[..16]));
+        assert_eq!(id_prefix("-._"), "input");
+        assert_eq!(id_prefix(&"x".repeat(50)), "x".repeat(40));
+    }
+
+    #[test]
+    fn what_does_not_change_a_run_does_not_change_its_id() {
+        let text = "name: s\nagents: [a]\ninputs: [{id: i, task: hi, answer: 4}]\n";
+        let first = ids(&plan(text, &[("a", "tree")]));
+        for more in [
+            "run: {max_duration: 1h, max_cost: 3}\nbudget: {max_cost: 9}\n",
+            "retry: {attempts: 9}\nrate: {concurrent: 99}\ngrade: [{name: x, command: [true]}]\n",
+        ] {
+            assert_eq!(ids(&plan(&format!("{text}{more}"), &[("a", "tree")])), first, "{more}");
+        }
+        for more in [
+            "run: {max_iterations: 9}\n",
+            "env: {A: b}\n",
+            "llm: {seed: 1}\n",
+            "files: {f: x}\n",
+            "params: {p: [1]}\n",
+        ] {
+            assert!(
+                ids(&plan(&format!("{text}{more}"), &[("a", "tree")])).is_disjoint(&first),
+                "{more}"
+            );
+        }
+        assert!(ids(&plan(text, &[("a", "other")])).is_disjoint(&first));
+    }
+
+    proptest! {
+        #[test]
+        fn c_26_2_a_plan_is_a_function_of_its_inputs(
+            agents in prop::collection::btree_set("[a-d]", 1..4),
+            models in prop::collection::btree_set("[m-p]", 1..3),
+            inputs in prop::collection::btree_map("[a-z0-9]{1,3}", "[ -~]{0,9}", 1..6),
+            values in prop::collection::btree_set(0..9_u8, 1..3),
+            repeats in 1..3_u32,
+            seed in any::<u64>(),
+        ) {
+            let list = |items: Vec<String>| items.join(", ");
+            let text = |is_reversed: bool, repeats: u32| {
+                let order = |mut items: Vec<String>| {
+                    if is_reversed { items.reverse(); }
+                    list(items)
+                };
+                let agents = order(agents.iter().map(ToString::to_string).collect());
+                let models = order(models.iter().map(|model| format!("openai:{model}")).collect());
+                let task = |text: &str| serde_json::to_string(text).unwrap();
+                let inputs = order(inputs.iter().map(|(id, text)| format!("{{\"id\": \"{id}\", \"task\": {}}}", task(text))).collect());
+                let values = order(values.iter().map(ToString::to_string).collect());
+                format!("name: s\nagents: [{agents}]\nmodels: [{models}]\ninputs: [{inputs}]\nparams: {{p: [{values}]}}\nrepeats: {repeats}\n")
+            };
+            let trees: Vec<(&str, String)> = agents.iter().map(|id| (id.as_str(), format!("{id}{seed}"))).collect();
+            let trees: Vec<(&str, &str)> = trees.iter().map(|(id, tree)| (*id, tree.as_str())).collect();
+            let runs = plan(&text(false, repeats), &trees);
+            prop_assert_eq!(&runs, &plan(&text(false, repeats), &trees));
+            let expected = agents.len() * models.len() * inputs.len() * values.len() * repeats as usize;
+            prop_assert_eq!(ids(&runs).len(), expected);
+            // The order in the file is the order of the plan, and changes no run.
+            prop_assert_eq!(ids(&runs), ids(&plan(&text(true, repeats), &trees)));
+            // More repeats keep the runs that there are.
+            prop_assert!(ids(&plan(&text(false, repeats + 1), &trees)).is_superset(&ids(&runs)));
+        }
     }
 }

@@ -109,9 +109,9 @@ impl SweepPlan {
             }
             self.runs.push(run);
         }
-        let found = self.runs.len() as u64 - first;
-        if found != header.runs {
-            return Err(format!("expected {} runs, found {found}", header.runs));
+        let count = self.runs.len() as u64 - first;
+        if count != header.runs {
+            return Err(format!("expected {} runs, found {count}", header.runs));
         }
         self.headers.push(header);
         Ok(())
@@ -143,7 +143,7 @@ impl SweepPlan {
         new
     }
 
-    /// The settings that count for the whole sweep: those of the newest plan.
+    /// The settings of the newest plan, which count for the whole sweep.
     pub fn settings(&self) -> Option<&PlanHeader> {
         self.headers.last()
     }

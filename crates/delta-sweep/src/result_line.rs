@@ -1,7 +1,7 @@
 //! The lines of `results/`: what became of each run.
 //!
 //! A line is written after the end of its run is durable, and only repeats what the run directory says.
-//! So a line that was lost or torn is no loss, and a line that is there twice is no harm.
+//! So nothing is lost with a line that is missing or torn, and a line that occurs twice does no harm.
 
 use crate::plan::PlannedRun;
 use delta_base::checksum::{LineChecksum, append_checksum, check_line_checksum};
@@ -77,7 +77,7 @@ pub struct ResultError {
     /// As in a RunResult: `llm`, `max_iterations`, ...
     #[serde(rename = "type")]
     pub kind: String,
-    /// The error for people, at most 1 KiB of it.
+    /// The message, at most 1 KiB of it.
     pub message: String,
 }
 
@@ -131,13 +131,13 @@ impl ResultLine {
 
     /// Sets the result, cut to what a line has room for.
     pub fn set_result(&mut self, result: &Json) {
-        let whole = delta_base::json::to_json(result);
-        self.result_cut = whole.len() > MAX_RESULT_BYTES;
+        let json = delta_base::json::to_json(result);
+        self.result_cut = json.len() > MAX_RESULT_BYTES;
         let text = if self.result_cut {
-            let text = result.as_str().unwrap_or(&whole);
+            let text = result.as_str().unwrap_or(&json);
             delta_base::json::to_json(cut_text(text, MAX_RESULT_BYTES))
         } else {
-            whole
+            json
         };
         self.result = RawValue::from_string(text).ok();
     }

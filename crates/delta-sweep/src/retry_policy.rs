@@ -42,7 +42,7 @@ pub enum Remaining {
     Work,
     /// A person has to answer.
     Answer,
-    /// It FAILED with an error that the policy does not try again, and that is no result.
+    /// It FAILED with an error that is not a result, and that the policy does not try again.
     Unresolved,
 }
 
@@ -67,7 +67,7 @@ impl RetryPolicy {
     }
 }
 
-/// Whether a run that FAILED with this error says nothing about the agent.
+/// Whether this error is a failure of the infrastructure, not a result of the agent.
 pub fn is_infrastructure_error(error: &str) -> bool {
     !RESULT_TYPES.contains(&error)
 }

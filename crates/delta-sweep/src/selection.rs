@@ -21,7 +21,7 @@ impl RunSelection {
     /// Parses conditions `KEY=PATTERN,...`, separated by spaces. In a pattern `*` matches any text.
     ///
     /// # Errors
-    /// A word is no condition, or its key is unknown.
+    /// A word is not a condition, or its key is unknown.
     pub fn parse(text: &str) -> Result<Self, String> {
         let example = "such as `model=local input=a*,b*`";
         let mut conditions = Vec::new();

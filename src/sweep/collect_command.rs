@@ -1,0 +1,104 @@
+//! `delta sweep collect`: the results of a sweep, as a table and as files for other programs.
+
+use super::plan_reader::read_existing_plans;
+use super::result_reader::ResultReader;
+use super::run_standing::{RunWorkState, look_at_run};
+use crate::failure::CommandFailure;
+use clap::Args;
+use delta_base::durable::DraftFile;
+use delta_program::stdio;
+use delta_sweep::csv::to_csv;
+use delta_sweep::layout::SweepDir;
+use delta_sweep::plan::PlannedRun;
+use delta_sweep::plan_file::SweepPlan;
+use delta_sweep::result_line::{ResultLine, SweepResults};
+use delta_sweep::selection::RunSelection;
+use delta_sweep::table::{SweepTable, completion_score};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Collect the results of a sweep
+///
+/// Prints a row for each agent, model and set of parameters: the share of runs that COMPLETED with its 95% interval, on how
+/// many runs it rests, cost, tokens and time. A failure of the infrastructure is missing from its row, never a 0.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct CollectArgs {
+    /// Directory of the sweep
+    #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+    /// Write the result lines into FILE instead: FILE.jsonl, one JSON object a line, or FILE.csv; `-` prints JSON lines
+    #[arg(short, long, value_name = "FILE", value_parser = parse_output)]
+    output: Option<PathBuf>,
+    /// Only these runs: `KEY=PATTERN`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    only: Option<RunSelection>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta sweep collect terse-or-not
+  delta sweep collect terse-or-not -o results.csv
+  delta sweep collect terse-or-not -o - | jq -r 'select(.status == \"FAILED\") | .id'
+
+Exit codes: 0 all runs are settled, 1 a file could not be written, 2 usage error, 3 not yet, 126 the plan";
+
+fn parse_output(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    if text == "-" || matches!(extension, Some("jsonl" | "csv")) {
+        return Ok(path);
+    }
+    Err("expected a name that ends with .jsonl or .csv, or `-`".to_owned())
+}
+
+/// Prints or writes the results; returns the exit code.
+pub fn collect_command(args: &CollectArgs) -> Result<ExitCode, CommandFailure> {
+    let dir = SweepDir::new(&args.dir);
+    let mut plan = read_existing_plans(&dir)?;
+    if let Some(only) = &args.only {
+        plan.runs.retain(|run| only.selects(run));
+    }
+    let mut results = ResultReader::open(&dir)?.results;
+    look_up_missing_lines(&dir, &plan, &mut results);
+    match &args.output {
+        None => {
+            let table = SweepTable::new(&plan, &results, |_, line| completion_score(line));
+            stdio::print_text(&table.to_text("completed"));
+        }
+        Some(path) => write_results(&plan, &results, path)?,
+    }
+    let is_settled = plan.runs.iter().all(|run| results.is_settled(&run.id));
+    Ok(ExitCode::from(if is_settled { 0 } else { 3 }))
+}
+
+/// Adds the lines of runs whose worker died between the end of the run and its line.
+fn look_up_missing_lines(dir: &SweepDir, plan: &SweepPlan, results: &mut SweepResults) {
+    let Some(settings) = plan.settings() else { return };
+    let missing: Vec<&PlannedRun> =
+        plan.runs.iter().filter(|run| !results.lines.contains_key(&run.id)).collect();
+    for run in missing {
+        if let RunWorkState::Left(left) = look_at_run(dir, run, &settings.retry, false) {
+            results.add(left.line.clone());
+        }
+    }
+}
+
+fn write_results(
+    plan: &SweepPlan,
+    results: &SweepResults,
+    path: &Path,
+) -> Result<(), CommandFailure> {
+    let lines = plan.runs.iter().filter_map(|run| results.lines.get(&run.id));
+    let is_csv = path.extension().is_some_and(|extension| extension == "csv");
+    let text = if is_csv { to_csv(lines) } else { lines.map(ResultLine::to_line).collect() };
+    if path == Path::new("-") {
+        stdio::print_json(&text);
+        return Ok(());
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".tmp");
+    let mut draft = DraftFile::create(&path.with_file_name(name))?;
+    draft.write(text.as_bytes())?;
+    Ok(draft.rename_unsynced(path)?)
+}

@@ -1,0 +1,264 @@
+//! `delta sweep run` and `delta sweep task`: work on the runs of a sweep.
+
+use super::plan_reader::read_existing_plans;
+use super::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
+use super::status_command;
+use crate::failure::CommandFailure;
+use crate::run_options::EnvFileOptions;
+use crate::run_preparation;
+use clap::Args;
+use delta_base::quantity::parse_time_ms;
+use delta_base::time::{self, Timestamp};
+use delta_program::number_argument::{parse_number_in, parse_time_in};
+use delta_program::stdio;
+use delta_run::event::RunStatus;
+use delta_sweep::plan::PlannedRun;
+use delta_sweep::plan_file::SweepPlan;
+use delta_sweep::selection::{RunSelection, TaskShare};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// The most jobs of a pool.
+const MAX_JOBS: u32 = 10_000;
+/// The longest time of an option, some 34 years.
+const MAX_TIME_MS: u64 = (1 << 40) - 1;
+
+/// Work on the runs of a sweep, here
+///
+/// Starts what is left, a number of runs at a time, and prints the status of the sweep when nothing is left that can be done.
+/// Started again, or at several places at once, it does no run twice.
+#[derive(Debug, Args)]
+#[command(after_long_help = RUN_EXAMPLES)]
+pub struct RunSweepArgs {
+    /// Directory of the sweep
+    #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+    /// Only these runs: `KEY=PATTERN`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    only: Option<RunSelection>,
+    #[command(flatten)]
+    pool: PoolArgs,
+}
+
+/// Work on a share of a sweep, as a task of an array
+///
+/// Works on its own share first, then on runs of other shares that have not started; at last it waits for what other
+/// processes work on, and takes over what died. `0/1` is everything; an id is that run alone.
+#[derive(Debug, Args)]
+#[command(after_long_help = TASK_EXAMPLES)]
+pub struct TaskArgs {
+    /// Directory of the sweep
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+    /// Share K/M, with K from 0 to M-1, or the id of a run
+    #[arg(value_name = "K/M|ID")]
+    part: String,
+    #[command(flatten)]
+    pool: PoolArgs,
+}
+
+/// The options of a pool.
+#[derive(Debug, Args)]
+struct PoolArgs {
+    /// Work on N runs at a time [default: `rate.concurrent` of the sweep; 1 for one run]
+    #[arg(short, long, value_name = "N", value_parser = parse_number_in(1..=MAX_JOBS))]
+    jobs: Option<u32>,
+    /// After a signal, give runs TIME to leave in order
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_time_in(1..=MAX_TIME_MS))]
+    grace: u64,
+    /// Begin no run that would not end before TIME: `90m` from now, or a date such as 2026-01-31T18:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_until)]
+    until: Option<Until>,
+    /// With `--until`: how long a run takes [default: the median so far]
+    #[arg(long, value_name = "TIME", requires = "until", value_parser = parse_time_in(1..=MAX_TIME_MS))]
+    per_run: Option<u64>,
+    /// Exit with 1 if a run FAILED
+    #[arg(long)]
+    strict: bool,
+    /// Print errors only
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    env_files: EnvFileOptions,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  delta sweep run terse-or-not
+  delta sweep run terse-or-not --jobs 32
+  delta sweep run terse-or-not --only 'model=local input=a*'
+
+Exit codes: 0 nothing is left, whatever the outcomes; 1 a run FAILED, with --strict; 2 usage error;
+3 work is left that cannot be done now; 126 the plan, or how runs start; 130 stopped, and work is left";
+
+const TASK_EXAMPLES: &str = "\
+Examples:
+  delta sweep task DIR \"$SLURM_ARRAY_TASK_ID/200\" --jobs 4
+  delta sweep list DIR --todo | parallel -j 8 delta sweep task DIR {}
+
+Exit codes: as `delta sweep run`, for the whole sweep; with an id, for that run";
+
+/// The end of a slot.
+#[derive(Debug, Clone, Copy)]
+enum Until {
+    In(Duration),
+    At(Timestamp),
+}
+
+fn parse_until(text: &str) -> Result<Until, String> {
+    if let Some(millis) = parse_time_ms(text) {
+        return Ok(Until::In(Duration::from_millis(millis)));
+    }
+    let at = Timestamp::parse(text).map(Until::At);
+    at.ok_or_else(|| {
+        "expected a time from now such as `90m`, or a date such as 2026-01-31T18:00:00Z".to_owned()
+    })
+}
+
+impl Until {
+    fn to_instant(self) -> Instant {
+        let rest = match self {
+            Self::In(duration) => duration,
+            Self::At(at) => {
+                let millis = at.as_millis() - time::current_time().as_millis();
+                Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+            }
+        };
+        let now = Instant::now();
+        now.checked_add(rest).unwrap_or(now)
+    }
+}
+
+impl PoolArgs {
+    fn options(&self, default_jobs: u32) -> PoolOptions {
+        PoolOptions {
+            jobs: self.jobs.unwrap_or(default_jobs) as usize,
+            grace: Duration::from_millis(self.grace),
+            until: self.until.map(Until::to_instant),
+            per_run: self.per_run.map(Duration::from_millis),
+            quiet: self.quiet,
+            env_files: self.env_files.env_file.clone(),
+        }
+    }
+}
+
+/// Works on all selected runs; returns the exit code.
+pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
+    let only = args.only.as_ref();
+    work_on(
+        &args.dir,
+        &args.pool,
+        &|run| only.is_none_or(|only| only.selects(run)),
+        TaskShare::ALL,
+        None,
+    )
+}
+
+/// Works on a share, or on one run; returns the exit code.
+pub fn task_command(args: &TaskArgs) -> Result<ExitCode, CommandFailure> {
+    let share = match TaskShare::parse(&args.part) {
+        Some(share) => share.map_err(|message| CommandFailure::usage(message, None))?,
+        None => {
+            return work_on(
+                &args.dir,
+                &args.pool,
+                &|run| run.id.as_str() == args.part,
+                TaskShare::ALL,
+                Some(&args.part),
+            );
+        }
+    };
+    work_on(&args.dir, &args.pool, &|_| true, share, None)
+}
+
+fn work_on(
+    dir: &std::path::Path,
+    args: &PoolArgs,
+    selects: &dyn Fn(&PlannedRun) -> bool,
+    share: TaskShare,
+    id: Option<&str>,
+) -> Result<ExitCode, CommandFailure> {
+    let cancel = run_preparation::install_cancel()?;
+    let dir = absolute_dir(dir)?;
+    let plan = read_existing_plans(&dir)?;
+    let Some(settings) = plan.settings() else { return Ok(ExitCode::SUCCESS) };
+    let selected: Vec<usize> =
+        (0..plan.runs.len()).filter(|index| selects(&plan.runs[*index])).collect();
+    if selected.is_empty() {
+        return Err(no_run_failure(id));
+    }
+    let default_jobs = if id.is_some() { 1 } else { settings.rate.concurrent };
+    let options = args.options(default_jobs);
+    let mut pool = RunPool::new(&dir, &plan, settings.retry.clone(), options, cancel)?;
+    let is_in_share = |index: &usize| share.contains(plan.runs[*index].n);
+    pool.work(selected.iter().copied().filter(is_in_share).collect(), PoolPass::Unowned)?;
+    let mut rest = pool.take_deferred();
+    if share != TaskShare::ALL {
+        // Tasks that end early begin at different places.
+        let others: Vec<usize> =
+            selected.iter().copied().filter(|index| !is_in_share(index)).collect();
+        let start = others.len() * usize::try_from(share.index).unwrap_or(0)
+            / usize::try_from(share.count).unwrap_or(1);
+        let (before, after) = others.split_at(start.min(others.len()));
+        pool.work(after.iter().chain(before).copied().collect(), PoolPass::Unbegun)?;
+        rest.extend(pool.take_deferred());
+    }
+    pool.work(rest, PoolPass::All)?;
+    report(&pool, &plan, &selected, args, &dir)
+}
+
+fn no_run_failure(id: Option<&str>) -> CommandFailure {
+    match id {
+        Some(id) => CommandFailure::config(
+            format!("the sweep has no run `{id}`"),
+            "`delta sweep list DIR` prints the ids; a share is K/M, such as 0/10".to_owned(),
+        ),
+        None => {
+            CommandFailure::config("no run of the sweep is selected", "look at `--only`".to_owned())
+        }
+    }
+}
+
+/// Prints what is left and why, and the status of the sweep; returns the exit code.
+fn report(
+    pool: &RunPool<'_>,
+    plan: &SweepPlan,
+    selected: &[usize],
+    args: &PoolArgs,
+    dir: &delta_sweep::layout::SweepDir,
+) -> Result<ExitCode, CommandFailure> {
+    /// More of them are counted only.
+    const MAX_REASONS: usize = 5;
+    let lines = &pool.results.results.lines;
+    let is_settled =
+        |index: &&usize| lines.get(&plan.runs[**index].id).is_some_and(|line| line.settled);
+    let left = selected.len() - selected.iter().filter(is_settled).count();
+    let unresolved: Vec<_> = pool.unresolved_runs().collect();
+    if !pool.is_stopped() {
+        for (run, reason) in unresolved.iter().take(MAX_REASONS) {
+            stdio::print_error_line(&format!("{} is left: {reason}", run.id));
+        }
+        if unresolved.len() > MAX_REASONS {
+            stdio::print_error_line(&format!("... and {} more", unresolved.len() - MAX_REASONS));
+        }
+    }
+    let mut is_broken = false;
+    for reason in pool.broken_reasons() {
+        is_broken = true;
+        stdio::print_error_line(&format!("error: {reason}"));
+    }
+    if !args.quiet {
+        stdio::print_text(&status_command::status_text(dir, plan, &pool.results.results)?);
+    }
+    let has_failed = selected.iter().any(|index| {
+        lines.get(&plan.runs[*index].id).is_some_and(|line| line.status == RunStatus::Failed)
+    });
+    Ok(ExitCode::from(match () {
+        () if is_broken => 126,
+        () if left > 0 && (pool.is_stopped() || !pool.may_start()) => 130,
+        () if left > 0 => 3,
+        () if has_failed && args.strict => 1,
+        () => 0,
+    }))
+}

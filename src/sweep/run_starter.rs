@@ -1,0 +1,196 @@
+//! Starts the process of a run: its workspace, then `delta run --ensure`.
+//!
+//! A workspace is made under another name and renamed, so that no run begins with half of its files.
+
+use super::plan_reader::unreadable_file;
+use super::plan_sources::llm_options;
+use super::source_copies;
+use crate::failure::CommandFailure;
+use crate::process_environment;
+use delta_base::durable;
+use delta_process::{WorkerCommand, WorkerProcess};
+use delta_run::fork::copy_workspace;
+use delta_run::workspace;
+use delta_sweep::input::{InputSet, SweepInput};
+use delta_sweep::layout::SweepDir;
+use delta_sweep::plan::{PlannedRun, RunChoice, RunDefinition};
+use delta_sweep::plan_file::SweepPlan;
+use delta_sweep::retry_policy::RetryPolicy;
+use delta_sweep::sweep_file::RunLimits;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Starts the processes of the runs of a sweep.
+pub struct RunStarter {
+    dir: SweepDir,
+    program: PathBuf,
+    /// Options for every run.
+    options: Vec<String>,
+    /// The inputs that were read, by the hash of their lines.
+    inputs: HashMap<String, IndexedInputs>,
+}
+
+struct IndexedInputs {
+    set: InputSet,
+    indexes: HashMap<String, usize>,
+}
+
+impl RunStarter {
+    /// Starts runs of the sweep in `dir`, which is absolute, with the variables of `env_files`.
+    pub fn new(
+        dir: &SweepDir,
+        policy: &RetryPolicy,
+        env_files: &[PathBuf],
+    ) -> Result<Self, CommandFailure> {
+        let program = std::env::current_exe().map_err(|error| {
+            CommandFailure::config(format!("could not find the program delta: {error}"), None)
+        })?;
+        let mut options: Vec<String> =
+            ["run", "--ensure", "-q", "--no-interactive", "--format", "json"]
+                .map(str::to_owned)
+                .to_vec();
+        if !policy.on.is_empty() {
+            options.extend(["--retry".to_owned(), policy.on.join(",")]);
+        }
+        for file in env_files {
+            let path = std::path::absolute(file)
+                .map_err(|source| unreadable_file(file.clone(), source))?;
+            options.extend(["--env-file".to_owned(), path.to_string_lossy().into_owned()]);
+        }
+        if let Some(runs_dir) = workspace::runs_dir_option() {
+            options.extend(["--runs-dir".to_owned(), runs_dir.to_string_lossy().into_owned()]);
+        }
+        Ok(Self { dir: dir.clone(), program, options, inputs: HashMap::new() })
+    }
+
+    /// Starts or continues the run, or waits for the process that works on it.
+    pub fn start(
+        &mut self,
+        plan: &SweepPlan,
+        run: &PlannedRun,
+    ) -> Result<WorkerProcess, CommandFailure> {
+        let definition = self.define(plan, run)?;
+        make_workspace(&self.dir, &definition, run)?;
+        let mut arguments = self.options.clone();
+        let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        let agent = self.dir.agent(&definition.agent_tree);
+        add("--run-id", run.id.to_string());
+        add("-w", self.dir.workspace(&run.id).to_string_lossy().into_owned());
+        add("--agent", agent.to_string_lossy().into_owned());
+        if let Some(model) = definition.model.option(|hash| self.dir.input_copy(hash), &agent) {
+            add("--model", model);
+        }
+        llm_options(&definition.llm).into_iter().for_each(|setting| add("--llm", setting));
+        let RunLimits { max_iterations, max_duration_ms, max_cost, max_tokens, snapshots } =
+            *run.limits;
+        max_iterations.into_iter().for_each(|limit| add("--max-iterations", limit.to_string()));
+        max_duration_ms.into_iter().for_each(|limit| add("--max-duration", format!("{limit}ms")));
+        max_cost.into_iter().for_each(|limit| add("--max-cost", limit.to_string()));
+        max_tokens.into_iter().for_each(|limit| add("--max-tokens", limit.to_string()));
+        // An empty text on stdin is an error.
+        let is_blank = definition.task.trim().is_empty();
+        add("-m", if is_blank { definition.task.clone() } else { "-".to_owned() });
+        if snapshots {
+            arguments.push("--snapshots".to_owned());
+        }
+        let mut env = Cow::Borrowed(process_environment::variables());
+        for (name, value) in &definition.env {
+            env.to_mut().insert(OsString::from(name), OsString::from(value));
+        }
+        let command = WorkerCommand {
+            program: &self.program,
+            arguments: &arguments,
+            env: &env,
+            input: if is_blank { b"" } else { definition.task.as_bytes() },
+            files: &[],
+            outlives_server: false,
+            prints_errors: false,
+        };
+        WorkerProcess::start(&command).map_err(|error| {
+            CommandFailure::config(
+                format!("could not start a process for {}: {error}", run.id),
+                None,
+            )
+        })
+    }
+
+    fn define(
+        &mut self,
+        plan: &SweepPlan,
+        run: &PlannedRun,
+    ) -> Result<RunDefinition, CommandFailure> {
+        let damaged = |reason: String| {
+            let message = format!("run {}: {reason}", run.id);
+            CommandFailure::config(
+                message,
+                "the files of a plan never change; restore them".to_owned(),
+            )
+        };
+        let header =
+            plan.header_of(run).ok_or_else(|| damaged("its plan has no header".to_owned()))?;
+        let input = self.input(&header.inputs, &run.input)?;
+        let choice = RunChoice {
+            agent: &run.agent,
+            model: &run.model,
+            params: &run.params,
+            repeat: run.repeat,
+        };
+        header.define_run(choice, &input).map_err(|error| damaged(error.message))
+    }
+
+    fn input(&mut self, hash: &str, id: &str) -> Result<SweepInput, CommandFailure> {
+        if !self.inputs.contains_key(hash) {
+            let path = self.dir.input_lines(hash);
+            let text = durable::read_regular_text(&path)
+                .map_err(|source| unreadable_file(path.clone(), source))?;
+            let set = InputSet::from_lines(text);
+            let indexes =
+                set.index_by_id().map_err(|reason| changed_lines_failure(&path, &reason))?;
+            self.inputs.insert(hash.to_owned(), IndexedInputs { set, indexes });
+        }
+        let missing = || {
+            changed_lines_failure(&self.dir.input_lines(hash), &format!("there is no input `{id}`"))
+        };
+        let IndexedInputs { set, indexes } = self.inputs.get(hash).ok_or_else(missing)?;
+        let index = *indexes.get(id).ok_or_else(missing)?;
+        set.get(index).map_err(|reason| changed_lines_failure(&self.dir.input_lines(hash), &reason))
+    }
+}
+
+fn changed_lines_failure(path: &Path, reason: &str) -> CommandFailure {
+    let message = format!("{} is not as it was planned: {reason}", path.display());
+    CommandFailure::config(message, "the files of a plan never change; restore it".to_owned())
+}
+
+/// Makes the workspace of a run, unless it exists or begins empty; then the run itself makes it.
+fn make_workspace(
+    dir: &SweepDir,
+    definition: &RunDefinition,
+    run: &PlannedRun,
+) -> Result<(), CommandFailure> {
+    let path = dir.workspace(&run.id);
+    if definition.tree.is_none() && definition.files.is_empty() || path.is_dir() {
+        return Ok(());
+    }
+    let draft = source_copies::draft_path(&path);
+    durable::ensure_shared_dir(&draft)?;
+    if let Some(tree) = &definition.tree {
+        copy_workspace(&dir.input_copy(tree), &draft)?;
+    }
+    for (name, text) in &definition.files {
+        let file = draft.join(name);
+        if let Some(parent) = file.parent() {
+            durable::ensure_shared_dir(parent)?;
+        }
+        match durable::remove_file_no_follow(&file) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(unreadable_file(file, source));
+            }
+            _ => durable::create_shared_unsynced(&file, text.as_bytes(), false)?,
+        }
+    }
+    source_copies::rename_draft(&draft, &path)
+}

@@ -1,0 +1,143 @@
+//! `delta sweep status`: how far a sweep is.
+
+use super::plan_reader::read_existing_plans;
+use super::result_reader::ResultReader;
+use super::worker_files::read_workers;
+use crate::failure::CommandFailure;
+use crate::run_preparation;
+use clap::{Args, ValueEnum};
+use delta_base::shell_quote::shell_quote_path;
+use delta_base::signal::CancelToken;
+use delta_base::terminal;
+use delta_base::time;
+use delta_program::number_argument::parse_time_in;
+use delta_program::stdio;
+use delta_sweep::layout::SweepDir;
+use delta_sweep::plan_file::SweepPlan;
+use delta_sweep::result_line::SweepResults;
+use delta_sweep::summary::SweepSummary;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The width without a terminal.
+const DEFAULT_WIDTH: usize = 80;
+
+/// Show how far a sweep is
+///
+/// Reads the plan, the result lines and what its processes say about themselves; it opens no run.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct StatusArgs {
+    /// Directory of the sweep
+    #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+    /// Show it again whenever it changes, until nothing is left
+    #[arg(long)]
+    watch: bool,
+    /// With `--watch`: the time between two looks
+    #[arg(long, value_name = "TIME", requires = "watch", default_value = "2s", value_parser = parse_time_in(100..=86_400_000))]
+    interval: u64,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = StatusFormat::Text)]
+    format: StatusFormat,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta sweep status terse-or-not --watch
+  delta sweep status terse-or-not --format json | jq .settled
+
+Exit codes: 0 all runs are settled, 2 usage error, 3 not yet, 126 the plan";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StatusFormat {
+    /// A few lines
+    Text,
+    /// One JSON object; with --watch, one a line
+    Json,
+}
+
+/// Prints the status; returns the exit code.
+pub fn status_command(args: &StatusArgs) -> Result<ExitCode, CommandFailure> {
+    let dir = SweepDir::new(&args.dir);
+    let plan = read_existing_plans(&dir)?;
+    let mut reader = ResultReader::open(&dir)?;
+    if args.watch {
+        let cancel = run_preparation::install_cancel()?;
+        return watch(args, &dir, &plan, &mut reader, &cancel);
+    }
+    let summary = summarize(&dir, &plan, &reader.results)?;
+    print_status(&summary, args.format, &dir);
+    Ok(exit_code(&summary))
+}
+
+fn exit_code(summary: &SweepSummary) -> ExitCode {
+    ExitCode::from(if summary.settled == summary.runs { 0 } else { 3 })
+}
+
+fn summarize(
+    dir: &SweepDir,
+    plan: &SweepPlan,
+    results: &SweepResults,
+) -> Result<SweepSummary, CommandFailure> {
+    Ok(SweepSummary::new(plan, results, &read_workers(dir)?, time::current_time()))
+}
+
+/// The status as text, for the end of `run`.
+pub fn status_text(
+    dir: &SweepDir,
+    plan: &SweepPlan,
+    results: &SweepResults,
+) -> Result<String, CommandFailure> {
+    Ok(to_text(&summarize(dir, plan, results)?, dir))
+}
+
+fn to_text(summary: &SweepSummary, dir: &SweepDir) -> String {
+    let width = terminal::stdout_size().map_or(DEFAULT_WIDTH, |(columns, _)| usize::from(columns));
+    summary.to_text(width.max(40), &shell_quote_path(&dir.root))
+}
+
+fn print_status(summary: &SweepSummary, format: StatusFormat, dir: &SweepDir) {
+    match format {
+        StatusFormat::Text => stdio::print_text(&to_text(summary, dir)),
+        StatusFormat::Json => stdio::print_json(&(delta_base::json::to_json(summary) + "\n")),
+    };
+}
+
+/// Prints the status whenever it changes. At a terminal it replaces what it printed before.
+fn watch(
+    args: &StatusArgs,
+    dir: &SweepDir,
+    plan: &SweepPlan,
+    reader: &mut ResultReader,
+    cancel: &CancelToken,
+) -> Result<ExitCode, CommandFailure> {
+    let is_repainted = args.format == StatusFormat::Text && terminal::is_stdout_terminal();
+    let mut printed = String::new();
+    loop {
+        reader.read_new()?;
+        let summary = summarize(dir, plan, &reader.results)?;
+        let text = match args.format {
+            StatusFormat::Text => to_text(&summary, dir),
+            StatusFormat::Json => delta_base::json::to_json(&summary) + "\n",
+        };
+        if text != printed {
+            let lines = printed.lines().count();
+            if is_repainted && lines > 0 {
+                // Back to the first line; each line then clears the rest of the old one.
+                let body = text.replace('\n', "\x1b[K\n");
+                stdio::print_styled(&format!("\x1b[{lines}A\r{body}\x1b[J"));
+            } else {
+                print_status(&summary, args.format, dir);
+            }
+            printed = text;
+        }
+        if summary.settled == summary.runs {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if cancel.wait(Duration::from_millis(args.interval)) {
+            return Ok(ExitCode::from(130));
+        }
+    }
+}

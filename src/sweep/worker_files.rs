@@ -1,0 +1,104 @@
+//! What a process leaves in the directory of a sweep: result lines, and the file that shows that it is alive.
+
+use super::plan_reader::unreadable_file;
+use crate::failure::CommandFailure;
+use delta_base::durable::{self, SharedLineFile};
+use delta_base::time;
+use delta_run::ownership;
+use delta_sweep::layout::SweepDir;
+use delta_sweep::result_line::ResultLine;
+use delta_sweep::worker_state::{WorkerState, host_file_name};
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The interval at which a process rewrites its file.
+pub const BEAT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Appends result lines to the file of this kernel and mount.
+pub struct ResultWriter(SharedLineFile);
+
+impl ResultWriter {
+    /// Opens the file, and creates it when missing.
+    pub fn open(dir: &SweepDir) -> Result<Self, CommandFailure> {
+        let results = dir.results();
+        durable::ensure_shared_dir(&results)?;
+        let device = durable::device_number(&results)?;
+        let process = ownership::current_process();
+        let boot = ownership::boot_id().unwrap_or_default();
+        let name = format!("{}-{device:x}.jsonl", host_file_name(&process.hostname, &boot));
+        Ok(Self(SharedLineFile::open(&results.join(name))?))
+    }
+
+    /// Appends the line of a run, whose end is durable.
+    pub fn append(&mut self, line: &ResultLine) -> Result<(), CommandFailure> {
+        Ok(self.0.append(&line.to_line())?)
+    }
+}
+
+/// The file of this process in `workers/`.
+pub struct BeatFile {
+    path: PathBuf,
+    pub state: WorkerState,
+    written_at: Option<Instant>,
+}
+
+impl BeatFile {
+    /// Creates the file of this process.
+    pub fn create(dir: &SweepDir, jobs: usize) -> Result<Self, CommandFailure> {
+        durable::ensure_shared_dir(&dir.workers())?;
+        let process = ownership::current_process();
+        let boot = ownership::boot_id().unwrap_or_default();
+        let name = format!("{}-{}", host_file_name(&process.hostname, &boot), process.pid);
+        let state = WorkerState {
+            host: process.hostname,
+            boot,
+            pid: process.pid,
+            started_ms: process.start_time_unix,
+            jobs,
+            ..WorkerState::default()
+        };
+        let mut file = Self { path: dir.workers().join(name), state, written_at: None };
+        file.write()?;
+        Ok(file)
+    }
+
+    /// Rewrites the file if it is time to.
+    pub fn beat(&mut self, has_changed: bool) -> Result<(), CommandFailure> {
+        let interval = if has_changed { Duration::from_secs(1) } else { BEAT_INTERVAL };
+        match self.written_at {
+            Some(at) if at.elapsed() < interval => Ok(()),
+            _ => self.write(),
+        }
+    }
+
+    fn write(&mut self) -> Result<(), CommandFailure> {
+        self.state.beat += 1;
+        self.state.at = time::current_time().to_string();
+        self.written_at = Some(Instant::now());
+        let mut text = delta_base::json::to_json(&self.state);
+        text.push('\n');
+        Ok(durable::replace_private_unsynced(&self.path, text.as_bytes())?)
+    }
+}
+
+impl Drop for BeatFile {
+    fn drop(&mut self) {
+        // One that stays is seen to be dead.
+        let _ = durable::remove_file_no_follow(&self.path);
+    }
+}
+
+/// What the processes that work on the sweep have written.
+pub fn read_workers(dir: &SweepDir) -> Result<Vec<WorkerState>, CommandFailure> {
+    let path = dir.workers();
+    let entries = match durable::read_dir_no_follow(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|source| unreadable_file(path.clone(), source))?,
+    };
+    // A file that is gone meanwhile, or not complete, is the one of a process that ends or begins.
+    let texts = entries
+        .iter()
+        .filter_map(|entry| durable::read_small_no_follow(&path.join(&entry.name)).ok());
+    Ok(texts.filter_map(|text| serde_json::from_slice(&text).ok()).collect())
+}

@@ -1,0 +1,169 @@
+//! `plan`: what a sweep.yaml means, and what is wrong with one.
+
+use super::{acting_sandbox, planned, sweep, write_sweep};
+use std::collections::BTreeSet;
+use test_support::sandbox::Sandbox;
+
+#[test]
+fn c_26_2_the_same_file_is_the_same_plan() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 3, 2, "params: {style: [short, long]}\n");
+    let text = sweep(&sandbox, &["plan"]).expect_code(0).stdout;
+    assert_eq!(text, "planned 12 runs in s\nnext: delta sweep run s\n");
+    let plan = sandbox.read("s/plan.jsonl");
+    let again = sweep(&sandbox, &["plan"]).expect_code(0).stdout;
+    assert!(again.starts_with("s is planned: 12 runs, nothing new\n"), "{again}");
+    assert_eq!(sandbox.files("s").iter().filter(|file| file.contains("plan")).count(), 1);
+    // Elsewhere, from another directory, it is the same byte for byte.
+    let other = sandbox.delta(["sweep", "plan", "../sweep.yaml", "-d", "other"]);
+    other.cwd(sandbox.path("agent")).output().expect_code(0);
+    assert_eq!(sandbox.read("agent/other/plan.jsonl"), plan);
+}
+
+#[test]
+fn c_26_2_a_plan_is_extended_and_never_changed() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 2, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let first = planned(&sandbox);
+    write_sweep(&sandbox, 3, 2, "");
+    let text = sweep(&sandbox, &["plan"]).expect_code(0).stdout;
+    assert!(text.starts_with("planned 4 runs more in s, after 2 runs planned before\n"), "{text}");
+    let second = planned(&sandbox);
+    assert_eq!(second[..2], first);
+    assert_eq!(second.iter().collect::<BTreeSet<_>>().len(), 6);
+    // A changed prompt makes new runs, and says so.
+    sandbox.write("agent/system_prompt.md", "Be brief.\n");
+    let text = sweep(&sandbox, &["plan"]).expect_code(0).stdout;
+    assert!(text.contains("planned 6 runs more"), "{text}");
+    assert!(text.contains("agent agent has changed, so its runs are new"), "{text}");
+    assert!(text.contains("6 runs of earlier plans are not in the file any more"), "{text}");
+    assert_eq!(planned(&sandbox)[..6], second);
+    let mode =
+        std::os::unix::fs::MetadataExt::mode(&sandbox.path("s/plan-3.jsonl").metadata().unwrap());
+    assert_eq!(mode & 0o777, 0o444);
+}
+
+#[test]
+fn a_setting_that_no_id_depends_on_is_planned_without_new_runs() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 2, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let ids = planned(&sandbox);
+    write_sweep(&sandbox, 2, 1, "budget: {max_cost: 2}\nretry: {attempts: 9}\n");
+    let text = sweep(&sandbox, &["plan"]).expect_code(0).stdout;
+    assert!(text.starts_with("planned new settings in s; 2 runs, nothing new\n"), "{text}");
+    assert_eq!(planned(&sandbox), ids);
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 2, 2, "");
+    let text = sweep(&sandbox, &["plan", "--dry-run"]).expect_code(0).stdout;
+    assert_eq!(text, "would plan 4 runs in s\n");
+    assert!(!sandbox.path("s").exists());
+}
+
+#[test]
+fn every_mistake_is_named_before_anything_is_written() {
+    let sandbox = acting_sandbox();
+    let base = "name: s\nagents: [agent]\n";
+    for (text, message) in [
+        ("", "the file is empty"),
+        ("name: s\nagents: [agent]\n", "sweep.yaml has no `inputs`"),
+        ("name: s\nagents: [nowhere]\ninputs: [{id: a, task: x}]\n", "nowhere"),
+        ("name: a/b\nagents: [agent]\ninputs: [{id: a, task: x}]\n", "`name` must be usable"),
+        (&format!("{base}inputs: missing.jsonl\n"), "missing.jsonl does not exist"),
+        (&format!("{base}inputs: []\n"), "`inputs` is empty"),
+        (&format!("{base}inputs: [{{id: a}}]\n"), "input `a`: the input has no `task`"),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}, {{id: a, task: y}}]\n"),
+            "the input `a` occurs twice",
+        ),
+        (&format!("{base}inputs: [{{id: a, task: x}}]\nrepeat: 2\n"), "unknown key `repeat`"),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}]\ntask: '${{inptu.task}}'\n"),
+            "unknown placeholder `${inptu.task}`",
+        ),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}]\ntask: '${{param.style}}'\n"),
+            "unknown parameter `style`",
+        ),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}]\nenv: {{OPENAI_API_KEY: sk-1}}\n"),
+            "a key would be written into the plan",
+        ),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}]\nfiles: {{../x: y}}\n"),
+            "`../x` is not a file in the workspace",
+        ),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}]\nmodels: [opanai:gpt]\n"),
+            "unknown provider `opanai`",
+        ),
+        (&format!("{base}inputs: [{{id: a, task: x}}]\nllm: {{temprature: 1}}\n"), "temprature"),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}]\nexclude: [{{modle: x}}]\n"),
+            "unknown key `modle`",
+        ),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}]\nexclude: [{{agent: agent}}]\n"),
+            "the sweep has no runs",
+        ),
+        (&format!("{base}inputs: [{{id: a, task: x}}]\nretry: {{on: [hook]}}\n"), "`on` must be"),
+        (
+            "name: s\nagents: [agent, {id: b, path: agent}]\ninputs: [{id: a, task: x}]\n",
+            "two runs are the same",
+        ),
+    ] {
+        sandbox.write("sweep.yaml", text);
+        let ran = sweep(&sandbox, &["plan"]).expect_code(126);
+        assert!(ran.stderr.contains(message), "{text}\n{}", ran.stderr);
+        assert!(!sandbox.path("s").exists(), "{text}");
+    }
+    sandbox.write("inputs.jsonl", "{\"id\":\"a\",\"task\":\"x\"}\n{\"task\":\"x\"}\n");
+    sandbox.write("sweep.yaml", format!("{base}inputs: inputs.jsonl\n"));
+    let ran = sweep(&sandbox, &["plan"]).expect_code(126);
+    assert!(
+        ran.stderr.contains("error: an input has no `id`\n  --> inputs.jsonl:2:1"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn models_parameters_and_files_reach_the_run() {
+    let sandbox = Sandbox::new(super::DELTA);
+    sandbox.write_program("look.sh", "#!/bin/sh\ncat in.txt from.txt\necho style $STYLE\n");
+    let tool = format!("  - {{name: look, exec: '{}'}}", sandbox.path("look.sh").display());
+    sandbox.agent("provider: script\n  model: script.yaml", &tool);
+    sandbox.write("agent/script.yaml", "turns:\n  - say: own\n");
+    sandbox.write(
+        "careful.yaml",
+        "turns:\n  - call: [{tool: look, args: {}}]\n  - say: \"${last} (${task})\"\n",
+    );
+    sandbox.write("cases/one/from.txt", "case one\n");
+    sandbox.write(
+        "sweep.yaml",
+        "\
+name: s
+agents: [agent]
+models: [{id: careful, model: 'script:careful.yaml', env: {STYLE: '${param.style}'}}]
+inputs: {dirs: 'cases/*'}
+task: 'do ${input.id} $${x} ${param.style}'
+files: {in.txt: 'repeat ${repeat}\n'}
+params: {style: [short]}
+",
+    );
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    // What is planned does not change with its sources.
+    sandbox.write("careful.yaml", "turns:\n  - say: changed\n");
+    sandbox.write("cases/one/from.txt", "changed\n");
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    let lines = super::result_lines(&sandbox);
+    let result = lines[0]["result"].as_str().unwrap();
+    assert!(result.contains("repeat 1"), "{result}");
+    assert!(result.contains("case one") && result.contains("style short"), "{result}");
+    assert!(result.ends_with("(do one ${x} short)"), "{result}");
+}

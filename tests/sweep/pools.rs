@@ -1,0 +1,233 @@
+//! `run` and `task`: every run once, whatever is killed, stopped or started twice.
+
+use super::{acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::fs;
+use test_support::sandbox::Sandbox;
+use test_support::server::{Answer, ScriptedServer};
+use test_support::wait::until;
+
+fn settled_once(sandbox: &Sandbox) {
+    let lines = result_lines(sandbox);
+    let settled: Vec<_> = lines.iter().filter(|line| line["settled"] == true).collect();
+    let ids: BTreeSet<_> = settled.iter().map(|line| line["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, planned(sandbox).iter().map(String::as_str).collect());
+    assert_eq!(settled.len(), ids.len(), "a run was settled twice");
+}
+
+#[test]
+fn c_26_2_a_sweep_that_is_started_again_does_nothing_again() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 5, 2, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    assert_eq!(sweep(&sandbox, &["status", "s"]).code, 3);
+    let ran = sweep(&sandbox, &["run", "s", "--jobs", "3"]).expect_code(0);
+    assert!(ran.stdout.starts_with("10 of 10 settled"), "{}", ran.stdout);
+    assert!(effects(&sandbox).values().all(|count| *count == 1));
+    assert_eq!(effects(&sandbox).len(), 10);
+    let results = result_lines(&sandbox);
+    for args in [vec!["run", "s"], vec!["task", "s", "1/3"], vec!["task", "s", "0/1"]] {
+        sweep(&sandbox, &args).expect_code(0);
+    }
+    assert_eq!(result_lines(&sandbox), results);
+    assert_eq!(effects(&sandbox).len(), 10);
+    sweep(&sandbox, &["status", "s"]).expect_code(0);
+    settled_once(&sandbox);
+    assert_eq!(sandbox.files("s/workers"), Vec::<String>::new());
+}
+
+/// The pool is killed after so many effects, a few times; then it ends.
+#[test]
+fn c_26_2_a_pool_that_is_killed_loses_nothing_and_repeats_nothing() {
+    let kills = if std::env::var_os("DELTA_LONG_TESTS").is_some() { 300 } else { 6 };
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 4 * kills, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let count = || effects(&sandbox).len();
+    for round in 0..kills {
+        let mut child = sandbox.delta(["sweep", "run", "s", "--jobs", "3", "-q"]).spawn();
+        let goal = count() + round % 4;
+        until("an effect", || {
+            (count() >= goal || child.try_wait().unwrap().is_some()).then_some(())
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    sweep(&sandbox, &["run", "s", "--jobs", "3"]).expect_code(0);
+    settled_once(&sandbox);
+    let effects = effects(&sandbox);
+    assert!(effects.values().all(|count| *count == 1), "{effects:?}");
+    // A call under way when its engine died is unknown, and is not made again.
+    assert!(effects.len() >= planned(&sandbox).len() - 3 * kills);
+}
+
+#[test]
+fn c_26_2_two_pools_share_the_work() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 12, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let start = |args: &[&str]| sandbox.delta(["sweep"].iter().chain(args).copied()).spawn();
+    let children = [
+        start(&["run", "s", "--jobs", "2", "-q"]),
+        start(&["run", "s", "--jobs", "2", "-q"]),
+        start(&["task", "s", "1/2", "--jobs", "1", "-q"]),
+    ];
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let effects = effects(&sandbox);
+    assert_eq!(effects.len(), 12);
+    assert!(effects.values().all(|count| *count == 1), "{effects:?}");
+    assert_eq!(status(&sandbox)["completed"], 12);
+}
+
+#[test]
+fn a_task_works_on_its_share_first_and_on_one_run_alone() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 4, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let ids = planned(&sandbox);
+    sweep(&sandbox, &["task", "s", &ids[2]]).expect_code(0);
+    assert_eq!(effects(&sandbox).keys().cloned().collect::<Vec<_>>(), [ids[2].clone()]);
+    let todo = sweep(&sandbox, &["list", "s", "--todo"]).stdout;
+    assert_eq!(todo.lines().collect::<Vec<_>>(), [&ids[0], &ids[1], &ids[3]]);
+    sweep(&sandbox, &["task", "s", "1/2", "--jobs", "1"]).expect_code(0);
+    let order: Vec<_> = sandbox.read("effects").lines().map(str::to_owned).collect();
+    assert_eq!(order[1..3], [ids[1].clone(), ids[3].clone()]);
+    assert_eq!(order.len(), 4);
+    for (part, code) in [("2/2", 2), ("x", 126), ("0/0", 2)] {
+        sweep(&sandbox, &["task", "s", part]).expect_code(code);
+    }
+}
+
+#[test]
+fn only_selects_runs_by_what_they_are() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 3, 2, "params: {style: [short, long]}\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let count = |only: &str| {
+        sweep(&sandbox, &["list", "s", "--only", only]).expect_code(0).stdout.lines().count()
+    };
+    assert_eq!(count("input=i0"), 4);
+    assert_eq!(count("input=i0,i2 repeat=1"), 4);
+    assert_eq!(count("param.style=short input=i*"), 6);
+    assert_eq!(count("model=other"), 0);
+    sweep(&sandbox, &["run", "s", "--only", "input=i1 param.style=long"]).expect_code(0);
+    assert_eq!(effects(&sandbox).len(), 2);
+    sweep(&sandbox, &["run", "s", "--only", "input=nothing"]).expect_code(126);
+    sweep(&sandbox, &["run", "s", "--only", "modle=x"]).expect_code(2);
+    sweep(&sandbox, &["run", "nowhere"]).expect_code(126);
+}
+
+#[test]
+fn a_run_that_waits_for_a_person_is_reported_and_left() {
+    let sandbox = acting_sandbox();
+    let turns = "turns:\n  - call: [{tool: ask_human, args: {prompt: 'Which?'}}]\n  - say: \"${last}\"\n";
+    sandbox.write("agent/script.yaml", turns);
+    write_sweep(&sandbox, 2, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let ran = sweep(&sandbox, &["run", "s"]).expect_code(3);
+    assert!(ran.stdout.contains("waiting for a person 2"), "{}", ran.stdout);
+    sweep(&sandbox, &["run", "s"]).expect_code(3);
+    let waiting = sweep(&sandbox, &["list", "s", "--waiting"]).stdout;
+    let ids: Vec<&str> = waiting.lines().collect();
+    assert_eq!(ids.len(), 2);
+    for id in ids {
+        let shard = id.rsplit('.').next().unwrap()[..2].to_owned();
+        let workspace = format!("s/runs/{shard}/{id}");
+        sandbox.delta(["continue", id, "-w", &workspace, "-m", "left"]).output().expect_code(0);
+    }
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    assert!(
+        result_lines(&sandbox)
+            .iter()
+            .filter(|line| line["settled"] == true)
+            .all(|line| line["result"] == "left")
+    );
+    settled_once(&sandbox);
+}
+
+#[test]
+fn c_26_3_an_endpoint_that_fails_is_tried_again_and_is_never_a_result() {
+    let broken = || Answer::error(500, "broken", None).header("retry-after-ms", "0");
+    let answers = vec![broken(), broken(), Answer::text("done"), broken(), broken()];
+    let server = ScriptedServer::start(answers);
+    let sandbox = Sandbox::new(super::DELTA);
+    sandbox
+        .agent(&format!("model: test-model\n  max_retries: 0\n  base_url: {}", server.url()), "");
+    write_sweep(&sandbox, 1, 1, "retry: {attempts: 3}\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s", "--jobs", "1"]).expect_code(0);
+    let last = result_lines(&sandbox).pop().unwrap();
+    assert_eq!((last["status"].as_str(), last["epoch"].as_u64()), (Some("COMPLETED"), Some(3)));
+    // Another run fails twice, which is all it may.
+    write_sweep(&sandbox, 2, 1, "retry: {attempts: 2}\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let ran = sweep(&sandbox, &["run", "s", "--jobs", "1"]).expect_code(0);
+    assert!(ran.stderr.contains("FAILED, llm"), "{}", ran.stderr);
+    sweep(&sandbox, &["run", "s", "--strict"]).expect_code(1);
+    assert_eq!(server.requests().len(), 5);
+    let last = result_lines(&sandbox).pop().unwrap();
+    assert_eq!((last["attempts"].as_u64(), last["settled"].as_bool()), (Some(2), Some(true)));
+    let table = sweep(&sandbox, &["collect", "s"]).expect_code(0).stdout;
+    assert!(table.contains("1.00") && table.contains("1 of 2, 1 llm"), "{table}");
+    assert!(
+        table.contains("incomplete: agent: 0.50 if what is missing were 0, 1.00 if it were 1"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_pool_that_is_stopped_leaves_its_runs_in_order() {
+    let sandbox = acting_sandbox();
+    let started = sandbox.path("started");
+    let script = format!("#!/bin/sh\necho \"$$\" >> '{}'\nexec sleep 600\n", started.display());
+    sandbox.write_program("act.sh", &script);
+    write_sweep(&sandbox, 4, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let child = sandbox.delta(["sweep", "run", "s", "--jobs", "2"]).spawn();
+    until("two calls", || (fs::read_to_string(&started).ok()?.lines().count() == 2).then_some(()));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = result_lines(&sandbox);
+    assert_eq!(lines.len(), 2);
+    assert!(lines.iter().all(|line| line["status"] == "INTERRUPTED" && line["settled"] == false));
+    let status = status(&sandbox);
+    assert_eq!(
+        (status["interrupted"].as_u64(), status["not_started"].as_u64()),
+        (Some(2), Some(2))
+    );
+    sandbox.write_program("act.sh", "#!/bin/sh\necho done\n");
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    settled_once(&sandbox);
+}
+
+#[test]
+fn nothing_begins_that_would_not_end_in_time() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 2, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s", "--until", "1m", "--per-run", "2m"]).expect_code(130);
+    assert!(effects(&sandbox).is_empty());
+    sweep(&sandbox, &["run", "s", "--until", "2000-01-01T00:00:00Z"]).expect_code(130);
+    sweep(&sandbox, &["run", "s", "--until", "soon"]).expect_code(2);
+    sweep(&sandbox, &["run", "s", "--until", "1h", "--per-run", "1m"]).expect_code(0);
+}
+
+#[test]
+fn runs_that_cannot_begin_are_an_error_of_the_configuration() {
+    let sandbox = Sandbox::new(super::DELTA);
+    sandbox.agent("model: gpt-4o", "");
+    write_sweep(&sandbox, 3, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let ran = sweep(&sandbox, &["run", "s", "--jobs", "1"]).expect_code(126);
+    assert!(
+        ran.stderr.contains("runs of agent `agent` with model `own` cannot begin"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(status(&sandbox)["not_started"], 3);
+}
