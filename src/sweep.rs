@@ -23,6 +23,7 @@ mod worker_files;
 /// A sweep is an immutable plan and a directory. Every command can be started again, anywhere and any number of times: no work
 /// is done twice, and none is lost. See docs/guide/sweeps.md.
 #[derive(Debug, Subcommand)]
+#[command(about = "Plan and run many runs: agents, models and parameters on inputs", defer = true)]
 pub enum SweepCommand {
     /// Plan the runs of a sweep.yaml
     Plan(Box<plan_command::PlanArgs>),
