@@ -102,7 +102,10 @@ fn every_mistake_is_named_before_anything_is_written() {
             &format!("{base}inputs: [{{id: a, task: x}}]\nmodels: [opanai:gpt]\n"),
             "unknown provider `opanai`",
         ),
-        (&format!("{base}inputs: [{{id: a, task: x}}]\nllm: {{max_retries: many}}\n"), "max_retries"),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}]\nllm: {{max_retries: many}}\n"),
+            "max_retries",
+        ),
         (
             &format!("{base}inputs: [{{id: a, task: x}}]\nexclude: [{{modle: x}}]\n"),
             "unknown key `modle`",

@@ -124,7 +124,8 @@ fn only_selects_runs_by_what_they_are() {
 #[test]
 fn a_run_that_waits_for_a_person_is_reported_and_left() {
     let sandbox = acting_sandbox();
-    let turns = "turns:\n  - call: [{tool: ask_human, args: {prompt: 'Which?'}}]\n  - say: \"${last}\"\n";
+    let turns =
+        "turns:\n  - call: [{tool: ask_human, args: {prompt: 'Which?'}}]\n  - say: \"${last}\"\n";
     sandbox.write("agent/script.yaml", turns);
     write_sweep(&sandbox, 2, 1, "");
     sweep(&sandbox, &["plan"]).expect_code(0);
