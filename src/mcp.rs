@@ -135,7 +135,7 @@ fn connect_and_list(
 ) -> Result<(McpClient, Vec<Json>), McpFailure> {
     let deadline = Instant::now() + server.spec.start_timeout();
     let mut context = RequestWait { deadline, cancel, abandon_fd: None, on_notice: &mut |_| {} };
-    let mut client = McpClient::connect(&server.spec, None, &mut context)?;
+    let mut client = McpClient::connect(&server.spec, None, &McpClient::start, &mut context)?;
     match client.list_tools(&mut context) {
         Ok(tools) => Ok((client, tools)),
         Err(failure) => {

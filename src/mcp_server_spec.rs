@@ -24,7 +24,8 @@ pub fn holder_configs(
     let locked = servers.iter().filter_map(|server| Some((server, server.locked.as_ref()?)));
     let configs = locked.map(|(server, locked)| {
         let spec = server_spec(server, vars, layers, inherited)?;
-        Ok(HolderConfig { spec, locked: locked.to_json(), sandbox: None })
+        let parallel = server.parallel_tools().to_vec();
+        Ok(HolderConfig { spec, locked: locked.to_json(), parallel, sandbox: None })
     });
     configs.collect()
 }

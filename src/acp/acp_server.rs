@@ -1,7 +1,7 @@
 //! The ACP server: its methods, its sessions, and the prompts that editors wait for.
 
 use super::editor_prompt::{EditorPrompt, read_prompt};
-use super::editor_session::{EditorSession, PromptTurn};
+use super::editor_session::{ApprovalGrants, EditorSession, PromptTurn, SessionMode};
 use crate::approval_preview::served_preview;
 use crate::list_runs;
 use crate::peer_loop::PeerServer;
@@ -23,6 +23,8 @@ use std::path::{Path, PathBuf};
 
 /// The version of the protocol.
 const PROTOCOL_VERSION: u32 = 1;
+/// The option that approves the later calls of the tool in the session, too.
+const ALLOW_ALWAYS: &str = "always";
 
 /// The answer to a request, or nothing as long as the run works.
 type AcpReply = Result<Json, RpcError>;
@@ -67,6 +69,7 @@ impl AcpServer {
             "session/resume" => self.load_session(params, false),
             "session/list" => self.list_sessions(params),
             "session/close" => self.close_session(params),
+            "session/set_mode" => self.set_mode(params),
             "session/prompt" => match self.prompt(&id, params) {
                 Ok(()) => return,
                 Err(error) => Err(error),
@@ -106,7 +109,7 @@ impl AcpServer {
         let run = ServedRun::with_new_id(&workspace.root);
         let id = run.id.clone();
         self.sessions.insert(id.clone(), EditorSession::new(run));
-        Ok(json!({"sessionId": id}))
+        Ok(json!({"sessionId": id, "modes": SessionMode::default().to_json()}))
     }
 
     fn load_session(&mut self, params: &Json, is_shown: bool) -> AcpReply {
@@ -119,12 +122,26 @@ impl AcpServer {
             _ => {}
         }
         let mut session = EditorSession::new(run);
+        // A prompt that is being worked on still wants its answer.
+        session.turn = self.sessions.get_mut(&id).and_then(|open| open.turn.take());
         if is_shown {
             self.outgoing.extend(session.read_updates(Vec::new(), true));
         } else {
             session.skip_updates();
         }
         self.sessions.insert(id, session);
+        Ok(json!({"modes": SessionMode::default().to_json()}))
+    }
+
+    /// Changes what of the session needs no approval; an open question stays open.
+    fn set_mode(&mut self, params: &Json) -> AcpReply {
+        let id = session_id(params)?;
+        let session = self.sessions.get_mut(&id).ok_or_else(|| unknown_session(&id))?;
+        let mode = params["modeId"].as_str().unwrap_or_default();
+        session.grants.mode = SessionMode::from_id(mode).ok_or_else(|| {
+            let known = SessionMode::ALL.map(|(_, id, ..)| format!("`{id}`")).join(" or ");
+            RpcError::new(INVALID_PARAMS, format!("expected {known} as `modeId`, found `{mode}`"))
+        })?;
         Ok(json!({}))
     }
 
@@ -151,6 +168,9 @@ impl AcpServer {
     fn close_session(&mut self, params: &Json) -> AcpReply {
         let id = session_id(params)?;
         self.cancel_turn(&id);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.grants = ApprovalGrants::default();
+        }
         Ok(json!({}))
     }
 
@@ -251,6 +271,14 @@ impl AcpServer {
             return Some(stop_reason("end_turn"));
         }
         if question_form::is_approval(open) {
+            let tool = open.request.tool.as_deref().unwrap_or_default();
+            if session.grants.covers(tool) {
+                let continued = self.supervisor.continue_run(&session.run, "yes", open.seq);
+                if let (Err(_), Some(turn)) = (continued, &mut session.turn) {
+                    turn.is_cancelled = true;
+                }
+                return None;
+            }
             self.send_question(
                 session,
                 open,
@@ -324,6 +352,8 @@ impl AcpServer {
             self.elicits = false;
             return;
         }
+        let is_always =
+            matches!(&outcome, Ok(result) if result["outcome"]["optionId"] == ALLOW_ALWAYS);
         // Without an answer the run keeps waiting, and the turn ends.
         let message = match outcome.ok().map(|result| read_answer(&open, &result)) {
             Some(Ok(FormAnswer::Message(message))) if seq == Some(open.seq) => message,
@@ -332,6 +362,9 @@ impl AcpServer {
                 return;
             }
         };
+        if is_always && question_form::is_approval(&open) {
+            session.grants.tools.extend(open.request.tool.clone());
+        }
         if self.supervisor.continue_run(&session.run, message.as_str(), open.seq).is_err() {
             turn.is_cancelled = true;
         }
@@ -415,6 +448,7 @@ fn permission_params(run: &ServedRun, open: &OpenRequest) -> Json {
         },
         "options": [
             {"optionId": "yes", "name": "Allow", "kind": "allow_once"},
+            {"optionId": ALLOW_ALWAYS, "name": "Always allow this tool", "kind": "allow_always"},
             {"optionId": "no", "name": "Reject", "kind": "reject_once"},
         ],
     })
@@ -433,6 +467,7 @@ fn read_answer(open: &OpenRequest, result: &Json) -> Result<FormAnswer, String> 
         return question_form::read_form_answer(open, result);
     }
     match result["outcome"]["optionId"].as_str() {
+        Some(ALLOW_ALWAYS) => Ok(FormAnswer::Message("yes".to_owned())),
         Some(option @ ("yes" | "no")) => Ok(FormAnswer::Message(option.to_owned())),
         _ => Ok(FormAnswer::Declined),
     }

@@ -8,6 +8,7 @@ use delta_base::redact::redact_answers;
 use delta_mcp::json_rpc::{RpcId, RpcMessage};
 use delta_run::event::{Event, Payload, Thought};
 use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
 
 /// A session.
 pub struct EditorSession {
@@ -27,6 +28,56 @@ pub struct EditorSession {
     secret_call: Option<String>,
     /// The secrets that the operator gave: no update has them.
     secrets: Vec<String>,
+    /// Which approvals the user of the editor has given in advance.
+    pub grants: ApprovalGrants,
+}
+
+/// The approvals that a user gives in advance, until the session or the editor is closed. No file has them: who loads the
+/// session again is asked again.
+#[derive(Default)]
+pub struct ApprovalGrants {
+    pub mode: SessionMode,
+    /// The tools whose calls are approved.
+    pub tools: BTreeSet<String>,
+}
+
+impl ApprovalGrants {
+    /// Whether a call of `tool` that asks is approved.
+    pub fn covers(&self, tool: &str) -> bool {
+        self.mode == SessionMode::ApproveAll || self.tools.contains(tool)
+    }
+}
+
+/// A mode that the editor lets its user choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SessionMode {
+    /// Approvals go to the user.
+    #[default]
+    Ask,
+    /// Every call that asks is approved.
+    ApproveAll,
+}
+
+impl SessionMode {
+    /// All of them, each with its id, its name and its description.
+    pub const ALL: [(Self, &str, &str, &str); 2] = [
+        (Self::Ask, "ask", "Ask", "Ask for the approvals that the agent wants"),
+        (Self::ApproveAll, "approve-all", "Approve all", "Approve every call, and ask for none"),
+    ];
+
+    /// The mode with this id.
+    pub fn from_id(id: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known, ..)| *known == id).map(|(mode, ..)| *mode)
+    }
+
+    /// The modes as the answer to `session/new` has them, with this one as the current one.
+    pub fn to_json(self) -> Json {
+        let current = Self::ALL.iter().find(|(mode, ..)| *mode == self).map(|(_, id, ..)| *id);
+        let modes = Self::ALL.map(|(_, id, name, description)| {
+            json!({"id": id, "name": name, "description": description})
+        });
+        json!({"currentModeId": current, "availableModes": modes})
+    }
 }
 
 /// An answer as far as it has arrived.
@@ -73,6 +124,7 @@ impl EditorSession {
             output: None,
             secret_call: None,
             secrets: Vec::new(),
+            grants: ApprovalGrants::default(),
         }
     }
 

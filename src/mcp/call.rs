@@ -7,7 +7,7 @@ use super::server_choice::{ChosenServer, ServerArgs};
 use clap::Args;
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::durable;
-use delta_mcp::client::ServerNotice;
+use delta_mcp::client::{McpClient, ServerNotice};
 use delta_mcp::failure::McpFailure;
 use delta_mcp::holder::{
     HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE, RemoteToolCall, ToolReply, call_holder,
@@ -170,7 +170,7 @@ fn call_directly(
     }
     let request = checked_request(request, &chosen)?;
     let cancel = run_preparation::install_cancel()?;
-    let mut session = ToolSession::new(chosen.spec, chosen.locked);
+    let mut session = ToolSession::new(chosen.spec, chosen.locked, &McpClient::start);
     if let Some(run_dir) = process_environment::path_variable("RUN_DIR") {
         session = session.with_task_records(&run_dir.join(HOLDER_DIR));
     }

@@ -118,7 +118,7 @@ fn c_29_7_a_session_is_a_run_and_its_events_are_updates() {
     assert_eq!(list["result"]["sessions"][0]["title"], "go");
     let params = json!({"sessionId": session, "cwd": work, "mcpServers": []});
     let loaded = client.request("session/load", params);
-    assert_eq!(loaded["result"], json!({}));
+    assert_eq!(loaded["result"]["modes"]["currentModeId"], "ask");
     let shown: Vec<String> = client
         .notifications
         .iter()
@@ -162,6 +162,64 @@ fn c_29_7_a_call_is_approved_in_the_editor() {
     editor.prompt("use another tool");
     assert!(editor.said()[0].contains("use another tool"), "{:?}", editor.said());
     assert!(!sandbox.path("work/asked").exists());
+    editor.client.close();
+}
+
+/// Asks for two calls of `ask` and one of `also`, each for an approval.
+const ASKING_TURNS: &str = "- call: [{tool: ask}, {tool: ask}, {tool: also}]\n- say: done\n- call: [{tool: ask}]\n- say: again\n";
+
+fn asking_editor() -> (Sandbox, Editor) {
+    let tools = format!("{TOOLS}  - name: also\n    shell: echo also\n    approve: ask\n");
+    let sandbox = Sandbox::scripted(DELTA, &tools, ASKING_TURNS);
+    std::fs::create_dir(sandbox.path("work")).unwrap();
+    let editor = Editor::open(&sandbox, json!({}));
+    (sandbox, editor)
+}
+
+#[test]
+fn c_29_7_a_tool_that_is_always_allowed_asks_once_in_a_session() {
+    let (sandbox, mut editor) = asking_editor();
+    let id = editor.begin("go");
+    let always = json!({"outcome": {"outcome": "selected", "optionId": "always"}});
+    for tool in ["ask", "also"] {
+        let asked = editor.next();
+        assert_eq!(asked["params"]["toolCall"]["title"], tool, "{asked}");
+        let kinds = asked["params"]["options"].as_array().unwrap().iter().map(|one| &one["kind"]);
+        assert!(kinds.eq(["allow_once", "allow_always", "reject_once"]), "{asked}");
+        editor.respond(&asked, always.clone());
+    }
+    editor.expect_stop(id, "end_turn");
+    editor.prompt("again");
+    assert_eq!(editor.said(), ["again"]);
+    let journal = sandbox.read(&format!("work/.delta/{}/journal.jsonl", editor.session));
+    assert_eq!(journal.matches("\"APPROVAL_DECISION\"").count(), 4, "each is recorded");
+    // Who loads the session is asked again.
+    let work = sandbox.path("work");
+    let params = json!({"sessionId": editor.session, "cwd": work, "mcpServers": []});
+    editor.client.request("session/load", params);
+    editor.client.notifications.clear();
+    sandbox.write("agent/script.yaml", "turns: [{call: [{tool: ask}]}]\n");
+    editor.begin("more");
+    assert_eq!(editor.next()["method"], "session/request_permission");
+    editor.client.close();
+}
+
+#[test]
+fn c_29_7_a_mode_approves_every_call() {
+    let (_sandbox, mut editor) = asking_editor();
+    let mut set_mode = |editor: &mut Editor, mode: &str| {
+        let params = json!({"sessionId": editor.session, "modeId": mode});
+        editor.client.request("session/set_mode", params)
+    };
+    let refused = set_mode(&mut editor, "yolo");
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("expected `ask` or `approve-all`"), "{refused}");
+    assert_eq!(set_mode(&mut editor, "approve-all")["result"], json!({}));
+    editor.prompt("go");
+    assert_eq!(editor.said(), ["done"]);
+    assert_eq!(set_mode(&mut editor, "ask")["result"], json!({}));
+    editor.begin("again");
+    assert_eq!(editor.next()["method"], "session/request_permission");
     editor.client.close();
 }
 

@@ -4,7 +4,7 @@ use super::{DELTA, turn};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use test_support::sandbox::{Ran, Sandbox};
-use test_support::server::{Answer, RecordedRequest, ScriptedServer};
+use test_support::server::{Answer, Gate, RecordedRequest, ScriptedServer};
 
 /// The session of a legacy server.
 const SESSION: &str = "mcp-session-id";
@@ -36,6 +36,9 @@ impl Remote {
     ) -> Self {
         let mut sessions = 0;
         let server = ScriptedServer::for_anything(move |request: &RecordedRequest| {
+            if request.target.starts_with("DELETE ") {
+                return Answer::raw(405, "");
+            }
             let params = &request.body["params"];
             let is_request_modern =
                 params["_meta"]["io.modelcontextprotocol/protocolVersion"].is_string();
@@ -118,7 +121,8 @@ fn c_30_16_every_request_has_the_token_and_the_headers_and_no_file_has_the_token
         for request in remote.server.requests() {
             assert_eq!(request.header("authorization"), Some("Bearer t0ken"));
             assert_eq!(request.header("x-team"), Some("core"));
-            assert_eq!(request.target, "POST /mcp");
+            let is_end = request.target == "DELETE /mcp" && !is_modern;
+            assert!(request.target == "POST /mcp" || is_end, "{}", request.target);
         }
         let call = &remote.requests("tools/call")[0];
         let expected = if is_modern { "2026-07-28" } else { "2025-11-25" };
@@ -190,6 +194,52 @@ fn c_30_16_a_session_that_ended_is_followed_by_a_new_one() {
     let ran = remote.call(&["count"]);
     assert!(ran.code == 4 && ran.stderr.contains("ended the session"), "{ran:?}");
     assert_eq!(remote.requests("tools/call").len(), 2);
+}
+
+#[test]
+fn c_30_16_the_end_of_a_process_ends_its_session() {
+    let remote = Remote::new(false, "", &turn(&[("count", ""), ("count", "")]), echo);
+    let ended = || {
+        let requests = remote.server.requests();
+        let ends = requests.iter().filter(|request| request.target == "DELETE /mcp");
+        ends.map(|end| end.header(SESSION).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ended(), ["session-1"], "of `mcp lock`");
+    remote.run().expect_code(0);
+    assert_eq!(ended(), ["session-1", "session-2"]);
+    remote.call(&["count"]).expect_code(0);
+    remote.delta(&["mcp", "list", "--agent", "agent", "s"]).expect_code(0);
+    assert_eq!(ended().len(), 4);
+    let requests = remote.server.requests();
+    assert_eq!(requests.last().unwrap().header("mcp-protocol-version"), Some("2025-11-25"));
+    // There is no session without the legacy opening.
+    let remote = Remote::new(true, "", "", echo);
+    remote.call(&["count"]).expect_code(0);
+    assert!(remote.server.requests().iter().all(|request| request.target == "POST /mcp"));
+}
+
+#[test]
+fn c_30_18_simultaneous_calls_over_http_have_one_session() {
+    for is_modern in [false, true] {
+        let keys = "    parallel: [echo]\n";
+        let turns = turn(&[("echo", "text: a"), ("echo", "text: b"), ("echo", "text: c")]);
+        let gate = Gate::new();
+        let mut calls = 0;
+        let remote = Remote::new(is_modern, keys, &turns, move |request| {
+            calls += 1;
+            if calls == 3 {
+                gate.open();
+            }
+            echo(request).after(&gate)
+        });
+        remote.run().expect_code(0);
+        assert_eq!(remote.sandbox.observations(), ["a\n", "b\n", "c\n"]);
+        let calls = remote.requests("tools/call");
+        let session = (!is_modern).then_some("session-2");
+        assert!(calls.iter().all(|call| call.header(SESSION) == session));
+        // The lock, and the run.
+        assert_eq!(remote.requests("tools/list").len(), 2);
+    }
 }
 
 #[test]

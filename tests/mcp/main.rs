@@ -17,6 +17,7 @@ mod crashes;
 mod features;
 mod http;
 mod locking;
+mod parallel;
 mod runs;
 mod sandboxes;
 mod suite;

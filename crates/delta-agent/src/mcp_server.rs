@@ -66,6 +66,11 @@ pub static MCP_SERVER_MAPPING: MappingSchema = MappingSchema {
             "The server's names of the tools whose call may simply run again if the engine did not survive it.",
         ),
         KeySchema::optional(
+            "parallel",
+            ValueShape::List(&ValueShape::Text),
+            "The server's names of the tools whose calls have no effect on other calls and may run at the same time.",
+        ),
+        KeySchema::optional(
             "token_env",
             ValueShape::Text,
             "The variable with the bearer token for `url`, which no other child receives.",
@@ -138,6 +143,7 @@ pub struct AgentMcpServer {
     selected: Option<Vec<String>>,
     rename: BTreeMap<String, String>,
     idempotent: Vec<String>,
+    parallel: Vec<String>,
     approve: Option<ApprovalPolicy>,
     sandbox: Option<SandboxSetting>,
     max_output_bytes: usize,
@@ -198,6 +204,7 @@ impl AgentMcpServer {
             selected: fields.non_null("tools").map(|_| fields.texts("tools")),
             rename: text_map(doc, fields, "rename").into_iter().collect(),
             idempotent: fields.texts("idempotent"),
+            parallel: fields.texts("parallel"),
             approve,
             sandbox: fields.non_null("sandbox").and_then(|node| SandboxSetting::read(doc, node)),
             max_output_bytes: usize::try_from(fields.integer("max_output_bytes")?).ok()?,
@@ -250,6 +257,11 @@ impl AgentMcpServer {
             .or_else(|| locked.tools.iter().find(|tool| self.llm_name(&tool.name) == name))
     }
 
+    /// The server's names of the tools whose calls may run at the same time.
+    pub fn parallel_tools(&self) -> &[String] {
+        &self.parallel
+    }
+
     /// The tools that the LLM may call, each with its name for it. Empty without a lock.
     pub fn offered_tools(&self) -> impl Iterator<Item = (String, &LockedTool)> {
         let locked = self.locked.iter().flat_map(|locked| &locked.tools);
@@ -285,7 +297,8 @@ impl AgentMcpServer {
         let renamed = self.rename.keys().map(|name| ("rename", name));
         let selected = self.selected.iter().flatten().map(|name| ("tools", name));
         let idempotent = self.idempotent.iter().map(|name| ("idempotent", name));
-        for (key, name) in selected.chain(renamed).chain(idempotent) {
+        let parallel = self.parallel.iter().map(|name| ("parallel", name));
+        for (key, name) in selected.chain(renamed).chain(idempotent).chain(parallel) {
             if locked.tool(name).is_none() {
                 let names = locked.tools.iter().map(|tool| tool.name.as_str());
                 problems.push(self.diagnostic(
@@ -349,8 +362,7 @@ impl AgentMcpServer {
             env: Vec::new(),
             pass_env: Vec::new(),
             idempotent: self.idempotent.iter().any(|name| name == server_name),
-            // The process that holds the connection serves one call after another.
-            parallel: false,
+            parallel: self.parallel.iter().any(|name| name == server_name),
             background: Background::End,
             output: ToolOutput::Text,
             ends_run: EndsRun::Never,

@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 use ureq::config::Config;
-use ureq::http::{HeaderMap, StatusCode, Uri};
+use ureq::http::{HeaderMap, Method, StatusCode, Uri};
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
 use ureq::{Agent, BodyReader, Error, Proxy};
@@ -196,7 +196,13 @@ impl HttpClient {
     /// Starts an exchange that gets the URL; [`HttpExchange::send`] sends it.
     pub fn get<'a>(&'a mut self, cancel: &CancelToken) -> HttpExchange<'a> {
         self.watch.start_exchange(cancel);
-        HttpExchange { client: self, phase: ExchangePhase::UnsentGet }
+        HttpExchange { client: self, phase: ExchangePhase::UnsentBodyless(Method::GET) }
+    }
+
+    /// Starts an exchange that deletes what the URL names; [`HttpExchange::send`] sends it.
+    pub fn delete<'a>(&'a mut self, cancel: &CancelToken) -> HttpExchange<'a> {
+        self.watch.start_exchange(cancel);
+        HttpExchange { client: self, phase: ExchangePhase::UnsentBodyless(Method::DELETE) }
     }
 
     fn agent(&mut self) -> &Agent {
@@ -243,7 +249,7 @@ pub struct HttpExchange<'a> {
 
 enum ExchangePhase {
     Unsent(Arc<dyn AsRef<[u8]>>),
-    UnsentGet,
+    UnsentBodyless(Method),
     ReadingBody(BodyReader<'static>),
     Finished,
 }
@@ -262,8 +268,10 @@ impl HttpExchange<'_> {
                 }
                 request.send((*body).as_ref())
             }
-            ExchangePhase::UnsentGet => {
-                let mut request = self.client.agent().get(uri);
+            ExchangePhase::UnsentBodyless(method) => {
+                let agent = self.client.agent();
+                let mut request =
+                    if method == Method::DELETE { agent.delete(uri) } else { agent.get(uri) };
                 if let Some(request_headers) = request.headers_mut() {
                     *request_headers = headers;
                 }

@@ -14,6 +14,8 @@ use delta_base::signal::CancelToken;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use serde_json::{Map, Value as Json, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a server may be silent at the first question before it counts as one of the legacy era.
@@ -22,6 +24,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_PAGES: usize = 1000;
 /// The most times that a call is repeated because the server wants to see its state again.
 const MAX_STATE_ROUNDS: usize = 16;
+/// The notification that the list of tools is another one.
+pub(crate) const LIST_CHANGED_METHOD: &str = "notifications/tools/list_changed";
 
 /// Something that a server sends on its own.
 #[derive(Debug)]
@@ -61,6 +65,11 @@ impl RequestWait<'_> {
         let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
         let now = delta_base::signal::to_timespec(Duration::ZERO);
         poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0)
+    }
+
+    /// Whether nobody waits any longer.
+    pub(crate) fn has_gone(&self) -> bool {
+        self.cancel.is_requested() || self.is_abandoned()
     }
 
     fn with_deadline<'b>(&'b mut self, deadline: Instant) -> RequestWait<'b> {
@@ -105,7 +114,7 @@ pub(crate) enum CallAnswer {
 }
 
 enum Transport {
-    Stdio(Box<StdioTransport>),
+    Stdio(StdioTransport),
     Http(Box<HttpTransport>),
 }
 
@@ -113,19 +122,42 @@ enum Transport {
 pub struct McpClient {
     transport: Transport,
     identity: ServerIdentity,
-    last_id: i64,
+    /// The id of the last request, of all clients of the connection.
+    last_id: Arc<AtomicI64>,
     /// The capabilities in modern requests.
     capabilities: Json,
 }
 
 impl McpClient {
-    /// Connects to the server: starts it, and finds out or takes from `known` which era it speaks.
+    /// A client without a connection: starts the server, if it is a child. The kernel kills it when the calling thread ends.
+    ///
+    /// # Errors
+    /// The server could not be started.
+    pub fn start(spec: &ServerSpec) -> Result<Self, McpFailure> {
+        let transport = match &spec.url {
+            Some(url) => Transport::Http(Box::new(HttpTransport::new(spec, url)?)),
+            None => Transport::Stdio(StdioTransport::start(spec)?),
+        };
+        let identity = ServerIdentity {
+            era: ProtocolEra::Legacy,
+            protocol: String::new(),
+            server: json!({}),
+            instructions: Json::Null,
+        };
+        Ok(Self { transport, identity, last_id: Arc::default(), capabilities: json!({}) })
+    }
+
+    /// Connects to the server that `start` starts, and finds out or takes from `known` which era it speaks.
+    ///
+    /// # Errors
+    /// The server could not be started, does not answer, or speaks no version that this client speaks.
     pub fn connect(
         spec: &ServerSpec,
         known: Option<ProtocolEra>,
+        start: &dyn Fn(&ServerSpec) -> Result<Self, McpFailure>,
         context: &mut RequestWait<'_>,
     ) -> Result<Self, McpFailure> {
-        let mut client = Self::start(spec)?;
+        let mut client = start(spec)?;
         let deadline = Instant::now() + spec.start_timeout();
         let mut context = context.with_deadline(deadline);
         match known {
@@ -135,7 +167,7 @@ impl McpClient {
                 if !client.probe(&mut context)? && client.open_legacy(&mut context).is_err() {
                     // A server may refuse to change the era of a connection.
                     client.close(context.cancel);
-                    client = Self::start(spec)?;
+                    client = start(spec)?;
                     client.open_legacy(&mut context)?;
                 }
             }
@@ -143,18 +175,26 @@ impl McpClient {
         Ok(client)
     }
 
-    fn start(spec: &ServerSpec) -> Result<Self, McpFailure> {
-        let transport = match &spec.url {
-            Some(url) => Transport::Http(Box::new(HttpTransport::new(spec, url)?)),
-            None => Transport::Stdio(Box::new(StdioTransport::start(spec)?)),
+    /// Another client of the same connection, for a call at the same time.
+    pub(crate) fn share(&self) -> Self {
+        let transport = match &self.transport {
+            Transport::Stdio(stdio) => Transport::Stdio(stdio.clone()),
+            Transport::Http(http) => Transport::Http(Box::new(http.share())),
         };
-        let identity = ServerIdentity {
-            era: ProtocolEra::Legacy,
-            protocol: String::new(),
-            server: json!({}),
-            instructions: Json::Null,
-        };
-        Ok(Self { transport, identity, last_id: 0, capabilities: json!({}) })
+        Self {
+            transport,
+            identity: self.identity.clone(),
+            last_id: Arc::clone(&self.last_id),
+            capabilities: json!({}),
+        }
+    }
+
+    /// The process of the server, if it is a child.
+    pub(crate) fn stdio(&self) -> Option<&StdioTransport> {
+        match &self.transport {
+            Transport::Stdio(stdio) => Some(stdio),
+            Transport::Http(_) => None,
+        }
     }
 
     /// Who the server is.
@@ -163,51 +203,23 @@ impl McpClient {
     }
 
     /// Whether the server has ended; a server with a URL never has.
-    pub fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stdio().is_some_and(StdioTransport::has_ended)
+    }
+
+    /// Whether the server has announced another list of tools since the last call of this.
+    pub(crate) fn take_list_change(&mut self) -> bool {
         match &mut self.transport {
-            Transport::Stdio(stdio) => stdio.has_ended(),
-            Transport::Http(_) => false,
+            Transport::Stdio(stdio) => stdio.take_list_change(),
+            Transport::Http(http) => http.take_list_change(),
         }
     }
 
-    /// Reads what the server writes between requests until one of `fds` is readable. Returns whether the server is alive.
-    pub fn idle_until(
-        &mut self,
-        cancel: &CancelToken,
-        fds: &[BorrowedFd<'_>],
-        on_notice: &mut dyn FnMut(ServerNotice<'_>),
-    ) -> bool {
-        match &mut self.transport {
-            Transport::Stdio(stdio) => {
-                let is_alive = stdio.idle_until(cancel, fds);
-                stdio.take_idle_notices(on_notice);
-                is_alive
-            }
-            Transport::Http(_) => {
-                let mut watched = vec![PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN)];
-                watched.extend(fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
-                let _ = poll(&mut watched, None);
-                true
-            }
-        }
-    }
-
-    /// Waits for `fds` for at most `limit`, and meanwhile reads what the server writes.
-    pub(crate) fn wait(&mut self, limit: Duration, fds: &[BorrowedFd<'_>]) {
-        match &mut self.transport {
-            Transport::Stdio(stdio) => stdio.wait(Some(limit), fds, None),
-            Transport::Http(_) => {
-                let watched = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
-                let mut watched: Vec<PollFd<'_>> = watched.collect();
-                let _ = poll(&mut watched, Some(&delta_base::signal::to_timespec(limit)));
-            }
-        }
-    }
-
-    /// Ends the server, if it is a child.
+    /// Ends the server, if it is a child, and a session over HTTP, for all clients of the connection.
     pub fn close(self, cancel: &CancelToken) {
-        if let Transport::Stdio(stdio) = self.transport {
-            stdio.end(cancel);
+        match self.transport {
+            Transport::Stdio(stdio) => stdio.end(cancel),
+            Transport::Http(http) => http.end_session(),
         }
     }
 
@@ -348,8 +360,9 @@ impl McpClient {
         let mut server_request = Json::Null;
         let mut params = json!({"name": name, "arguments": arguments});
         for _ in 0..MAX_STATE_ROUNDS {
+            let id = self.next_id();
             // The token asks for progress.
-            params["_meta"] = json!({"progressToken": self.last_id + 1});
+            params["_meta"] = json!({"progressToken": id});
             let outcome = {
                 let on_notice = &mut *context.on_notice;
                 let observe: &mut dyn FnMut(ServerNotice<'_>) = &mut |notice| {
@@ -368,7 +381,7 @@ impl McpClient {
                     abandon_fd: context.abandon_fd,
                     on_notice: observe,
                 };
-                self.exchange("tools/call", params.clone(), &headers, &mut context)?.outcome
+                self.exchange_as(id, "tools/call", params.clone(), &headers, &mut context)?.outcome
             };
             let has_failed = outcome.as_ref().map_or(true, crate::tool_result::is_tool_error);
             if has_failed && !server_request.is_null() {
@@ -432,6 +445,10 @@ impl McpClient {
         Ok(self.exchange(method, params, &[], context)?.outcome?)
     }
 
+    fn next_id(&self) -> i64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     fn exchange(
         &mut self,
         method: &str,
@@ -439,8 +456,22 @@ impl McpClient {
         headers: &[(String, String)],
         context: &mut RequestWait<'_>,
     ) -> Result<HttpAware, McpFailure> {
-        self.last_id += 1;
-        let id = self.last_id;
+        let id = self.next_id();
+        self.exchange_as(id, method, params, headers, context)
+    }
+
+    /// Sends a request with the id `id`. A caller that has gone already sends nothing.
+    fn exchange_as(
+        &mut self,
+        id: i64,
+        method: &str,
+        params: Json,
+        headers: &[(String, String)],
+        context: &mut RequestWait<'_>,
+    ) -> Result<HttpAware, McpFailure> {
+        if context.has_gone() {
+            return Err(McpFailure::Cancelled);
+        }
         let is_modern = self.identity.era == ProtocolEra::Modern;
         let mut all_headers = Vec::new();
         if is_modern {

@@ -33,6 +33,11 @@ impl McpFailure {
         Self::Protocol { code: crate::json_rpc::INTERNAL_ERROR, message: message.into() }
     }
 
+    /// This process has no descriptor left.
+    pub(crate) fn no_descriptor(error: &std::io::Error) -> Self {
+        Self::Unreachable(format!("could not create a descriptor: {error}"))
+    }
+
     /// The exit code of `delta mcp call`.
     pub fn exit_code(&self) -> u8 {
         match self {

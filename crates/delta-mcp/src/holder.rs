@@ -1,6 +1,7 @@
 //! The process that keeps one connection to a server for a run, and its clients.
 //!
-//! The engine starts it at the first call, and its end is the end of its standard input. It serves one call at a time.
+//! The engine starts it at the first call, and its end is the end of its standard input. A thread serves each call; the
+//! session decides which of them share the server at the same time.
 
 use crate::client::McpClient;
 use crate::failure::McpFailure;
@@ -8,7 +9,9 @@ use crate::lock_file::LockedServer;
 use crate::protocol_era::ProtocolEra;
 use crate::server_sandbox::ServerSandbox;
 use crate::server_spec::ServerSpec;
-use crate::tool_session::{ToolCaller, ToolSession, is_list_change};
+use crate::stdio_transport::StdioTransport;
+use crate::tool_session::{ToolCaller, ToolSession};
+use crate::wake_signal::WakeSignal;
 use delta_base::durable;
 use delta_base::signal::CancelToken;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,6 +22,8 @@ use serde_json::{Map, Value as Json, json};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 /// The directory of the holders, below the run directory.
@@ -31,6 +36,8 @@ pub const HOLDER_VARIABLE: &str = "DELTA_MCP_HOLDER";
 pub const HOLDER_REQUIRED: &str = "required";
 /// How long a client of the holder may take to send its call or to take the reply.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many callers are served at the same time; more wait.
+const MAX_CALLERS: usize = 64;
 
 /// What a holder needs, on one line of its standard input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,6 +46,9 @@ pub struct HolderConfig {
     pub spec: ServerSpec,
     /// What is locked of it, as mcp.lock.json has it.
     pub locked: Json,
+    /// The server's names of the tools whose calls may share the server at the same time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parallel: Vec<String>,
     /// What surrounds the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<ServerSandbox>,
@@ -93,62 +103,131 @@ pub fn hold_server(
     let _ = durable::remove_file_no_follow(Path::new(&socket));
     let listener = UnixListener::bind(&socket)?;
     on_ready();
-    let mut holder = ServerHolder {
-        restart_note: None,
-        era: locked.era,
+    let era = locked.era;
+    let wake = WakeSignal::new()?;
+    let (requests, start_requests) = mpsc::channel::<StartRequest>();
+    let start = |_: &ServerSpec| request_start(&requests, &wake);
+    let session = ToolSession::new(config.spec.clone(), Some(locked), &start)
+        .with_task_records(Path::new("."))
+        .with_parallel_tools(config.parallel);
+    let holder = ServerHolder {
+        spec: config.spec,
+        era,
         starts_file: format!("{name}.json"),
-        session: ToolSession::new(config.spec, Some(locked)).with_task_records(Path::new(".")),
-        name,
+        session,
+        restart_note: Mutex::default(),
+        callers: AtomicUsize::default(),
+        wake: &wake,
     };
+    let stop = CancelToken::manual()?;
     let end = input.get_ref().as_fd();
-    while !cancel.is_requested() && !is_readable(end) {
-        if holder.idle_until(cancel, &[listener.as_fd(), end]) && is_readable(listener.as_fd()) {
-            let (stream, _) = listener.accept()?;
-            // An error of one caller does not concern the others.
-            let _ = holder.serve_caller(stream, cancel, end);
+    std::thread::scope(|scope| {
+        let mut watched_server = None;
+        while !cancel.is_requested() && !is_readable(end) {
+            holder.idle_until(&mut watched_server, cancel, &listener, end);
+            for reply in start_requests.try_iter() {
+                let started = holder.start_server();
+                watched_server = started.as_ref().ok().and_then(|client| client.stdio().cloned());
+                let _ = reply.send(started);
+            }
+            if holder.may_accept() && is_readable(listener.as_fd()) {
+                let Ok((stream, _)) = listener.accept() else { continue };
+                holder.callers.fetch_add(1, Ordering::Relaxed);
+                let (holder, stop) = (&holder, &stop);
+                scope.spawn(move || {
+                    // An error of one caller does not concern the others.
+                    let _ = holder.serve_caller(stream, stop, end);
+                    holder.callers.fetch_sub(1, Ordering::Relaxed);
+                    holder.wake.wake();
+                });
+            }
         }
-    }
+        stop.request();
+        // Who waits for a start gets none.
+        drop(start_requests);
+    });
     let _ = durable::remove_file_no_follow(Path::new(&socket));
     holder.session.close(&cancel.for_cleanup());
     Ok(())
 }
 
-struct ServerHolder {
-    name: String,
-    session: ToolSession,
+/// The wish of a caller that the server be started. The kernel kills a server when the thread ends that has started it, so
+/// the thread of a caller does not.
+type StartRequest = mpsc::Sender<Result<McpClient, McpFailure>>;
+
+fn request_start(
+    requests: &mpsc::Sender<StartRequest>,
+    wake: &WakeSignal,
+) -> Result<McpClient, McpFailure> {
+    let (reply, started) = mpsc::channel();
+    requests.send(reply).map_err(|_| McpFailure::Cancelled)?;
+    wake.wake();
+    started.recv().unwrap_or(Err(McpFailure::Cancelled))
+}
+
+struct ServerHolder<'a> {
+    spec: ServerSpec,
+    session: ToolSession<'a>,
     era: ProtocolEra,
     /// Counts the starts of the server during the run, across processes.
     starts_file: String,
     /// What the next result begins with.
-    restart_note: Option<String>,
+    restart_note: Mutex<Option<String>>,
+    /// How many callers are served.
+    callers: AtomicUsize,
+    /// Wakes the thread that starts servers and accepts callers.
+    wake: &'a WakeSignal,
 }
 
-impl ServerHolder {
-    /// Waits for `fds`, and meanwhile reads what the server writes.
-    fn idle_until(&mut self, cancel: &CancelToken, fds: &[BorrowedFd<'_>]) -> bool {
-        let Some(client) = self.session.client_mut() else {
-            let mut watched = vec![PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN)];
-            watched.extend(fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
-            let _ = poll(&mut watched, None);
-            return true;
-        };
-        let mut has_changed = false;
-        let is_alive =
-            client.idle_until(cancel, fds, &mut |notice| has_changed |= is_list_change(&notice));
-        if has_changed {
-            self.session.forget_list();
+impl ServerHolder<'_> {
+    /// Waits for a caller or something else to do, and meanwhile reads what the server writes.
+    fn idle_until(
+        &self,
+        server: &mut Option<StdioTransport>,
+        cancel: &CancelToken,
+        listener: &UnixListener,
+        end: BorrowedFd<'_>,
+    ) {
+        let mut fds = vec![cancel.fd(), self.wake.fd(), end];
+        fds.extend(self.may_accept().then(|| listener.as_fd()));
+        match server {
+            Some(stdio) if stdio.idle_until(&fds) => {}
+            Some(stdio) => {
+                stdio.end(cancel);
+                *server = None;
+            }
+            None => {
+                let mut watched: Vec<PollFd<'_>> =
+                    fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+                let _ = poll(&mut watched, None);
+            }
         }
-        if !is_alive {
-            self.session.disconnect(cancel);
+        self.wake.drain();
+    }
+
+    fn may_accept(&self) -> bool {
+        self.callers.load(Ordering::Relaxed) < MAX_CALLERS
+    }
+
+    /// Starts the server, which a result tells the LLM if it has lost what it knew.
+    fn start_server(&self) -> Result<McpClient, McpFailure> {
+        if self.count_start() > 1 && self.era == ProtocolEra::Legacy {
+            self.set_note("was started again");
         }
-        true
+        McpClient::start(&self.spec)
+    }
+
+    fn set_note(&self, event: &str) {
+        let note =
+            format!("[the server {} {event}: what it held in memory is gone]", self.spec.name);
+        *self.restart_note.lock().unwrap_or_else(PoisonError::into_inner) = Some(note);
     }
 
     /// Serves a call. `engine_fd` becomes readable when the engine has gone.
     fn serve_caller(
-        &mut self,
+        &self,
         mut stream: UnixStream,
-        cancel: &CancelToken,
+        stop: &CancelToken,
         engine_fd: BorrowedFd<'_>,
     ) -> io::Result<()> {
         stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
@@ -156,24 +235,19 @@ impl ServerHolder {
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line)?;
         let request: RemoteToolCall = serde_json::from_str(&line)?;
-        let is_new = self.session.client_mut().is_none_or(McpClient::has_ended);
-        if is_new && self.count_start() > 1 && self.era == ProtocolEra::Legacy {
-            let name = &self.name;
-            self.restart_note = Some(format!(
-                "[the server {name} was started again: what it held in memory is gone]"
-            ));
-        }
-        let caller =
-            ToolCaller { cancel, abandon_fd: Some(stream.as_fd()), engine_fd: Some(engine_fd) };
+        let caller = ToolCaller {
+            cancel: stop,
+            abandon_fd: Some(stream.as_fd()),
+            engine_fd: Some(engine_fd),
+        };
         let outcome = self.session.call(&request, &caller, &mut |_| {});
         if self.session.take_lost_session() {
-            let name = &self.name;
-            self.restart_note = Some(format!(
-                "[the server {name} began a new session: what it held in memory is gone]"
-            ));
+            self.set_note("began a new session");
         }
-        let note = if outcome.is_ok() { self.restart_note.take() } else { None };
-        let mut reply = serde_json::to_string(&ToolReply { outcome, note })?;
+        let note = outcome
+            .is_ok()
+            .then(|| self.restart_note.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let mut reply = serde_json::to_string(&ToolReply { outcome, note: note.flatten() })?;
         reply.push('\n');
         stream.write_all(reply.as_bytes())
     }

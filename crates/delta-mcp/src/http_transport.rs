@@ -1,6 +1,6 @@
 //! The transport over HTTP: a request is a POST, and its answer is JSON or a stream of events.
 
-use crate::client::{RequestWait, ServerNotice, answer_server_request};
+use crate::client::{LIST_CHANGED_METHOD, RequestWait, ServerNotice, answer_server_request};
 use crate::failure::McpFailure;
 use crate::json_rpc::{RpcError, RpcId, RpcMessage};
 use crate::line_framing::MAX_LINE_BYTES;
@@ -31,6 +31,8 @@ pub(crate) struct HttpTransport {
     client: HttpClient,
     base_headers: HeaderMap,
     session: Option<String>,
+    /// Whether the server has announced another list of tools since the last look.
+    has_list_changed: bool,
     /// The version in the header of every request; `None` before a legacy opening.
     pub(crate) version: Option<String>,
 }
@@ -81,7 +83,34 @@ impl HttpTransport {
                 "expected `https:` for `{host}`: plain `http:` is for loopback addresses only"
             )));
         }
-        Ok(Self { client, base_headers, session: None, version: None })
+        Ok(Self { client, base_headers, session: None, has_list_changed: false, version: None })
+    }
+
+    /// Another client of the same session, with a connection of its own.
+    pub(crate) fn share(&self) -> Self {
+        Self {
+            client: self.client.clone_unconnected(),
+            base_headers: self.base_headers.clone(),
+            session: self.session.clone(),
+            has_list_changed: false,
+            version: self.version.clone(),
+        }
+    }
+
+    /// Whether the server has announced another list of tools since the last call of this.
+    pub(crate) fn take_list_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_list_changed)
+    }
+
+    /// Ends the session of a legacy server, which may refuse that.
+    pub(crate) fn end_session(mut self) {
+        if self.session.is_none() {
+            return;
+        }
+        let Ok(cancel) = new_cancel_token() else { return };
+        let deadline = Instant::now() + NOTICE_TIMEOUT;
+        self.set_headers(&[]);
+        let _ = with_watcher(&[], deadline, &cancel, || self.client.delete(&cancel).send().is_ok());
     }
 
     /// Sends a request and waits for its answer; `more` are headers of this request.
@@ -97,7 +126,20 @@ impl HttpTransport {
         let fds: Vec<BorrowedFd<'_>> =
             [Some(context.cancel.fd()), context.abandon_fd].into_iter().flatten().collect();
         let outcome = with_watcher(&fds, deadline, &cancel, || {
-            self.post_request(id, request, more, context, &cancel)
+            let mut has_list_changed = false;
+            let on_notice = &mut *context.on_notice;
+            let mut context = RequestWait {
+                deadline,
+                cancel: context.cancel,
+                abandon_fd: context.abandon_fd,
+                on_notice: &mut |notice| {
+                    has_list_changed |= is_list_change(&notice);
+                    on_notice(notice);
+                },
+            };
+            let outcome = self.post_request(id, request, more, &mut context, &cancel);
+            self.has_list_changed |= has_list_changed;
+            outcome
         })?;
         if let Err(McpFailure::Cancelled) = outcome {
             self.cancel_request(id);
@@ -238,6 +280,10 @@ fn read_event_stream(
     }
 }
 
+fn is_list_change(notice: &ServerNotice<'_>) -> bool {
+    matches!(notice, ServerNotice::Notification { method, .. } if *method == LIST_CHANGED_METHOD)
+}
+
 /// The headers that a modern request repeats from its body.
 pub(crate) fn standard_headers(method: &str, params: &Json) -> Vec<(String, String)> {
     let mut headers = vec![("mcp-method".to_owned(), method.to_owned())];
@@ -280,11 +326,7 @@ fn explain_status(head: &ResponseHead) -> String {
 }
 
 fn new_cancel_token() -> Result<CancelToken, McpFailure> {
-    CancelToken::manual().map_err(|error| no_pipe(&error))
-}
-
-fn no_pipe(error: &std::io::Error) -> McpFailure {
-    McpFailure::Unreachable(format!("could not create a pipe: {error}"))
+    CancelToken::manual().map_err(|error| McpFailure::no_descriptor(&error))
 }
 
 /// Does `work`, and requests `cancel` when one of `fds` becomes readable or the deadline is over before it is done.
@@ -294,7 +336,8 @@ fn with_watcher<T>(
     cancel: &CancelToken,
     work: impl FnOnce() -> T,
 ) -> Result<T, McpFailure> {
-    let (done_read, done_write) = std::io::pipe().map_err(|error| no_pipe(&error))?;
+    let (done_read, done_write) =
+        std::io::pipe().map_err(|error| McpFailure::no_descriptor(&error))?;
     Ok(std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut watched = vec![PollFd::new(&done_read, PollFlags::IN)];

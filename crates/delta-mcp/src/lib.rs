@@ -21,3 +21,4 @@ mod stdio_transport;
 pub mod tool_result;
 pub mod tool_session;
 pub mod visible_text;
+mod wake_signal;

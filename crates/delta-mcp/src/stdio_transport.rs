@@ -1,40 +1,106 @@
 //! The transport over pipes: a server is a child, and a message is a line.
+//!
+//! Several calls can wait for the same server. Whichever of them wakes up reads what has arrived, and hands on what the
+//! others wait for, so no thread of its own reads.
 
-use crate::client::{RequestWait, ServerNotice, answer_server_request};
+use crate::client::{LIST_CHANGED_METHOD, RequestWait, ServerNotice, answer_server_request};
 use crate::failure::McpFailure;
 use crate::json_rpc::{RpcError, RpcId, RpcMessage};
 use crate::line_framing::{FramedLine, LineSplitter, MAX_LINE_BYTES};
 use crate::server_spec::ServerSpec;
+use crate::wake_signal::WakeSignal;
 use delta_base::redact::Secrets;
 use delta_base::signal::{CancelToken, to_timespec};
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_process::{LaunchContext, ServiceProcess};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::BorrowedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use serde_json::{Value as Json, json};
-use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{ErrorKind, PipeWriter, Read, Write};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// How much of what a server writes to its standard error is kept for messages.
 const STDERR_TAIL_BYTES: usize = 2048;
+/// How many bytes may wait for a server that does not read, before its own requests get no answer.
+const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
-/// A server that is a child of this process.
+/// A server that is a child of this process. Clones share it.
+#[derive(Clone)]
 pub(crate) struct StdioTransport {
+    shared: Arc<SharedServer>,
+}
+
+struct SharedServer {
+    /// The standard output and error of the server again: they are watched without the lock.
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    /// Wakes who watches the server between calls.
+    idle_wake: WakeSignal,
+    state: Mutex<ServerState>,
+}
+
+struct ServerState {
     process: ServiceProcess,
     splitter: LineSplitter,
-    lines: VecDeque<FramedLine>,
     /// What is still to be written to the server.
     outgoing: VecDeque<u8>,
     stderr_tail: Vec<u8>,
     /// Whether the standard output of the server has ended.
     has_closed: bool,
     has_closed_stderr: bool,
+    /// Whether the server has announced another list of tools since the last look.
+    has_list_changed: bool,
+    /// Why the last line that began like a message was none.
+    unreadable: Option<String>,
+    /// The requests without an answer.
+    waiting: BTreeMap<i64, Inbox>,
+}
+
+/// What has arrived for a request.
+struct Inbox {
+    messages: VecDeque<Arrived>,
+    wake: Arc<WakeSignal>,
+}
+
+enum Arrived {
+    Answer(Result<Json, RpcError>),
+    Notification {
+        method: String,
+        params: Json,
+    },
+    /// A request of the server, which has been refused.
+    Request {
+        method: String,
+        params: Json,
+    },
+    /// A line that is too long, so it is not known whose it was.
+    Overlong,
+}
+
+/// A request that waits, until it is dropped.
+struct Waiting<'a> {
+    server: &'a SharedServer,
+    id: i64,
+    wake: Arc<WakeSignal>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.server.lock();
+        state.waiting.remove(&self.id);
+        // Somebody has to write the rest.
+        if !state.outgoing.is_empty() {
+            self.server.idle_wake.wake();
+        }
+    }
 }
 
 impl StdioTransport {
-    /// Starts the server, in its sandbox if it has one.
+    /// Starts the server, in its sandbox if it has one. The kernel kills it when the calling thread ends.
     pub(crate) fn start(spec: &ServerSpec) -> Result<Self, McpFailure> {
         let env = spec.env.iter().map(|(name, value)| (name.into(), value.into())).collect();
         let context = LaunchContext {
@@ -44,158 +110,189 @@ impl StdioTransport {
             containment: None,
             sandbox: spec.sandbox.clone(),
         };
+        let not_started = |reason: String| {
+            McpFailure::Unreachable(format!("could not start the server `{}`: {reason}", spec.name))
+        };
         let process =
-            ServiceProcess::start(&spec.command, None, &context, None).map_err(|reason| {
-                McpFailure::Unreachable(format!(
-                    "could not start the server `{}`: {reason}",
-                    spec.name
-                ))
-            })?;
-        Ok(Self {
-            process,
-            splitter: LineSplitter::default(),
-            lines: VecDeque::new(),
-            outgoing: VecDeque::new(),
-            stderr_tail: Vec::new(),
-            has_closed: false,
-            has_closed_stderr: false,
-        })
+            ServiceProcess::start(&spec.command, None, &context, None).map_err(not_started)?;
+        let no_descriptor = |error: std::io::Error| not_started(error.to_string());
+        let shared = SharedServer {
+            stdout: process.stdout.as_fd().try_clone_to_owned().map_err(no_descriptor)?,
+            stderr: process.stderr.as_fd().try_clone_to_owned().map_err(no_descriptor)?,
+            idle_wake: WakeSignal::new().map_err(no_descriptor)?,
+            state: Mutex::new(ServerState {
+                process,
+                splitter: LineSplitter::default(),
+                outgoing: VecDeque::new(),
+                stderr_tail: Vec::new(),
+                has_closed: false,
+                has_closed_stderr: false,
+                has_list_changed: false,
+                unreadable: None,
+                waiting: BTreeMap::new(),
+            }),
+        };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Queues a message without an answer.
-    pub(crate) fn notify(&mut self, message: &RpcMessage) {
-        self.outgoing.extend(message.to_line().into_bytes());
-        self.write_outgoing();
+    /// Sends a message without an answer.
+    pub(crate) fn notify(&self, message: &RpcMessage) {
+        self.shared.lock().send(message);
     }
 
     /// Sends a request and waits for its answer.
     pub(crate) fn exchange(
-        &mut self,
+        &self,
         id: i64,
         request: &RpcMessage,
         context: &mut RequestWait<'_>,
     ) -> Result<Result<Json, RpcError>, McpFailure> {
-        self.outgoing.extend(request.to_line().into_bytes());
-        self.write_outgoing();
+        let waiting = self.shared.send_request(id, request)?;
         loop {
-            while let Some(line) = self.lines.pop_front() {
-                if let Some(outcome) = self.take_line(line, id, context)? {
+            let (arrived, has_closed) = self.shared.pump(id);
+            for message in arrived {
+                if let Some(outcome) = take_arrived(message, context)? {
                     return Ok(outcome);
                 }
             }
-            if self.has_closed {
-                return Err(McpFailure::Unreachable(self.describe_end()));
+            if has_closed {
+                return Err(McpFailure::Unreachable(self.shared.lock().describe_end()));
             }
             let rest = context.deadline.saturating_duration_since(Instant::now());
-            if context.cancel.is_requested() || context.is_abandoned() {
+            if context.has_gone() {
                 self.cancel_request(id);
                 return Err(McpFailure::Cancelled);
             }
             if rest.is_zero() {
                 self.cancel_request(id);
-                let stderr = self.describe_stderr();
-                return Err(McpFailure::Unreachable(format!(
-                    "the server did not answer in time{stderr}"
-                )));
+                return Err(McpFailure::Unreachable(self.shared.lock().describe_silence()));
             }
-            self.wait(Some(rest), &[context.cancel.fd()], context.abandon_fd);
+            let fds = [Some(context.cancel.fd()), context.abandon_fd];
+            let fds: Vec<BorrowedFd<'_>> = fds.into_iter().flatten().collect();
+            self.shared.wait(Some(rest), &waiting.wake, &fds);
         }
     }
 
-    /// Reads what the server writes between requests, so that it never waits for this process, until `fds` are readable.
-    pub(crate) fn idle_until(&mut self, cancel: &CancelToken, fds: &[BorrowedFd<'_>]) -> bool {
-        let mut watched = vec![cancel.fd()];
-        watched.extend(fds);
-        self.wait(None, &watched, None);
-        !self.has_closed
+    /// Reads what the server writes between requests, so that it never waits for this process, until one of `fds` is
+    /// readable or somebody needs a writer. Returns whether the server is alive.
+    pub(crate) fn idle_until(&self, fds: &[BorrowedFd<'_>]) -> bool {
+        self.pause(None, fds)
     }
 
-    /// The notifications that have arrived between requests.
-    pub(crate) fn take_idle_notices(&mut self, on_notice: &mut dyn FnMut(ServerNotice<'_>)) {
-        let mut later = VecDeque::new();
-        while let Some(line) = self.lines.pop_front() {
-            match parse_framed_line(&line) {
-                Some(RpcMessage::Notification { method, params }) => {
-                    on_notice(ServerNotice::Notification { method: &method, params: &params });
-                }
-                Some(RpcMessage::Request { .. }) => later.push_back(line),
-                _ => {}
-            }
-        }
-        self.lines = later;
+    /// Like [`StdioTransport::idle_until`], for at most `limit`.
+    pub(crate) fn pause(&self, limit: Option<Duration>, fds: &[BorrowedFd<'_>]) -> bool {
+        self.shared.wait(limit, &self.shared.idle_wake, fds);
+        let mut state = self.shared.lock();
+        state.exchange_bytes();
+        !state.has_closed
     }
 
-    pub(crate) fn has_ended(&mut self) -> bool {
-        self.has_closed || self.process.has_ended()
+    /// Whether the server has announced another list of tools since the last call of this.
+    pub(crate) fn take_list_change(&self) -> bool {
+        mem::take(&mut self.shared.lock().has_list_changed)
     }
 
-    pub(crate) fn end(mut self, cancel: &CancelToken) {
-        self.process.end(cancel);
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut state = self.shared.lock();
+        state.has_closed || state.process.has_ended()
     }
 
-    fn cancel_request(&mut self, id: i64) {
+    /// Ends the server, for all who share it.
+    pub(crate) fn end(&self, cancel: &CancelToken) {
+        let mut state = self.shared.lock();
+        state.process.end(cancel);
+        state.close();
+    }
+
+    fn cancel_request(&self, id: i64) {
         let params = json!({"requestId": id, "reason": "the caller gave up"});
         self.notify(&RpcMessage::notification("notifications/cancelled", params));
     }
+}
 
-    /// Processes a line; returns the outcome if it answers the request `id`. Everything else is dropped: servers
-    /// print greetings.
-    fn take_line(
-        &mut self,
-        line: FramedLine,
-        id: i64,
-        context: &mut RequestWait<'_>,
-    ) -> Result<Option<Result<Json, RpcError>>, McpFailure> {
-        if line == FramedLine::Overlong {
+/// Gives the outcome of a request if `message` is its answer.
+fn take_arrived(
+    message: Arrived,
+    context: &mut RequestWait<'_>,
+) -> Result<Option<Result<Json, RpcError>>, McpFailure> {
+    match message {
+        Arrived::Answer(outcome) => return Ok(Some(outcome)),
+        Arrived::Notification { method, params } => {
+            (context.on_notice)(ServerNotice::Notification { method: &method, params: &params });
+        }
+        Arrived::Request { method, params } => {
+            (context.on_notice)(ServerNotice::Request { method: &method, params: &params });
+        }
+        Arrived::Overlong => {
             let limit = MAX_LINE_BYTES / (1024 * 1024);
             return Err(McpFailure::invalid_answer(format!(
                 "an answer is longer than {limit} MiB"
             )));
         }
-        match parse_framed_line(&line) {
-            Some(RpcMessage::Response { id: Some(RpcId::Number(answered)), outcome })
-                if answered == id =>
-            {
-                Ok(Some(outcome))
-            }
-            Some(RpcMessage::Request { id, method, params }) => {
-                let reply = answer_server_request(id, &method);
-                (context.on_notice)(ServerNotice::Request { method: &method, params: &params });
-                self.notify(&reply);
-                Ok(None)
-            }
-            Some(RpcMessage::Notification { method, params }) => {
-                (context.on_notice)(ServerNotice::Notification {
-                    method: &method,
-                    params: &params,
-                });
-                Ok(None)
-            }
-            Some(RpcMessage::Response { .. }) | None => Ok(None),
-        }
+    }
+    Ok(None)
+}
+
+impl SharedServer {
+    fn lock(&self) -> MutexGuard<'_, ServerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the server can be read or written, or one of `fds` is readable; then reads and writes.
-    pub(crate) fn wait(
-        &mut self,
-        limit: Option<std::time::Duration>,
-        fds: &[BorrowedFd<'_>],
-        abandon: Option<BorrowedFd<'_>>,
-    ) {
-        let mut watched = Vec::new();
-        if !self.has_closed {
-            watched.push(PollFd::new(&self.process.stdout, PollFlags::IN));
+    fn send_request(&self, id: i64, request: &RpcMessage) -> Result<Waiting<'_>, McpFailure> {
+        let wake = WakeSignal::new().map_err(|error| McpFailure::no_descriptor(&error))?;
+        let wake = Arc::new(wake);
+        let inbox = Inbox { messages: VecDeque::new(), wake: Arc::clone(&wake) };
+        let mut state = self.lock();
+        state.waiting.insert(id, inbox);
+        state.send(request);
+        Ok(Waiting { server: self, id, wake })
+    }
+
+    /// Reads and writes what is possible now. Gives what has arrived for the request `id`, and whether the server has ended.
+    fn pump(&self, id: i64) -> (VecDeque<Arrived>, bool) {
+        let mut state = self.lock();
+        state.exchange_bytes();
+        let inbox = state.waiting.get_mut(&id);
+        (inbox.map(|inbox| mem::take(&mut inbox.messages)).unwrap_or_default(), state.has_closed)
+    }
+
+    /// Waits until the server has written something or can take something that is to be written, `wake` wakes this up, or
+    /// one of `fds` is readable.
+    fn wait(&self, limit: Option<Duration>, wake: &WakeSignal, fds: &[BorrowedFd<'_>]) {
+        let (has_closed, has_closed_stderr, stdin) = {
+            let state = self.lock();
+            (state.has_closed, state.has_closed_stderr, state.stdin_to_write())
+        };
+        let mut watched = vec![PollFd::from_borrowed_fd(wake.fd(), PollFlags::IN)];
+        if !has_closed {
+            watched.push(PollFd::new(&self.stdout, PollFlags::IN));
         }
-        if !self.has_closed_stderr {
-            watched.push(PollFd::new(&self.process.stderr, PollFlags::IN));
+        if !has_closed_stderr {
+            watched.push(PollFd::new(&self.stderr, PollFlags::IN));
         }
-        if let Some(stdin) = self.process.stdin.as_ref().filter(|_| !self.outgoing.is_empty()) {
-            watched.push(PollFd::new(stdin, PollFlags::OUT));
-        }
+        watched.extend(stdin.iter().map(|stdin| PollFd::new(stdin, PollFlags::OUT)));
         watched.extend(fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
-        watched.extend(abandon.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let limit = limit.map(to_timespec);
         let _ = poll(&mut watched, limit.as_ref());
+        wake.drain();
+    }
+}
+
+impl ServerState {
+    /// Queues a message and writes what the server takes at once.
+    fn send(&mut self, message: &RpcMessage) {
+        self.outgoing.extend(message.to_line().into_bytes());
+        self.write_outgoing();
+    }
+
+    /// The standard input of the server again, if something is to be written there.
+    fn stdin_to_write(&self) -> Option<PipeWriter> {
+        let stdin = self.process.stdin.as_ref().filter(|_| !self.outgoing.is_empty());
+        stdin.and_then(|stdin| stdin.try_clone().ok())
+    }
+
+    /// Reads and writes what is possible without waiting.
+    fn exchange_bytes(&mut self) {
         self.write_outgoing();
         self.read_stdout();
         self.read_stderr();
@@ -218,12 +315,70 @@ impl StdioTransport {
         let mut buffer = vec![0; READ_BUFFER_BYTES];
         match self.process.stdout.read(&mut buffer) {
             Ok(0) => {
-                self.has_closed = true;
-                self.lines.extend(self.splitter.finish());
+                let last = self.splitter.finish();
+                last.into_iter().for_each(|line| self.dispatch(&line));
+                self.close();
             }
-            Ok(count) => self.lines.extend(self.splitter.push(&buffer[..count])),
+            Ok(count) => {
+                let lines = self.splitter.push(&buffer[..count]);
+                lines.iter().for_each(|line| self.dispatch(line));
+            }
             Err(error) if is_temporary(&error) => {}
-            Err(_) => self.has_closed = true,
+            Err(_) => self.close(),
+        }
+    }
+
+    fn close(&mut self) {
+        self.has_closed = true;
+        self.waiting.values().for_each(|inbox| inbox.wake.wake());
+    }
+
+    /// Hands a line to the requests that it concerns. What is no message is dropped: servers print greetings.
+    fn dispatch(&mut self, line: &FramedLine) {
+        let message = match line {
+            FramedLine::Text(bytes) => RpcMessage::parse(bytes),
+            FramedLine::Overlong => return self.hand_to_all(&|| Arrived::Overlong),
+        };
+        match message {
+            Ok(RpcMessage::Response { id: Some(RpcId::Number(id)), outcome }) => {
+                if let Some(inbox) = self.waiting.get_mut(&id) {
+                    inbox.messages.push_back(Arrived::Answer(outcome));
+                    inbox.wake.wake();
+                }
+            }
+            Ok(RpcMessage::Request { id, method, params }) => {
+                if self.outgoing.len() < MAX_WAITING_BYTES {
+                    self.send(&answer_server_request(id, &method));
+                }
+                // Nothing says which of several calls it is for.
+                if self.waiting.len() == 1 {
+                    self.hand_to_all(&|| Arrived::Request {
+                        method: method.clone(),
+                        params: params.clone(),
+                    });
+                }
+            }
+            Ok(RpcMessage::Notification { method, params }) => {
+                self.has_list_changed |= method == LIST_CHANGED_METHOD;
+                self.hand_to_all(&|| Arrived::Notification {
+                    method: method.clone(),
+                    params: params.clone(),
+                });
+            }
+            Ok(RpcMessage::Response { .. }) => {}
+            Err(error) => {
+                let is_message = matches!(line, FramedLine::Text(bytes) if bytes.trim_ascii_start().starts_with(b"{"));
+                if is_message {
+                    self.unreadable = Some(error.message);
+                }
+            }
+        }
+    }
+
+    fn hand_to_all(&mut self, message: &dyn Fn() -> Arrived) {
+        for inbox in self.waiting.values_mut() {
+            inbox.messages.push_back(message());
+            inbox.wake.wake();
         }
     }
 
@@ -246,19 +401,20 @@ impl StdioTransport {
         format!("the server has ended{}", self.describe_stderr())
     }
 
+    fn describe_silence(&self) -> String {
+        let unreadable = self.unreadable.as_ref().map(|reason| {
+            format!("; a line of it could not be read: {}", strip_terminal_controls(reason))
+        });
+        let stderr = self.describe_stderr();
+        format!("the server did not answer in time{}{stderr}", unreadable.unwrap_or_default())
+    }
+
     fn describe_stderr(&self) -> String {
         let tail = strip_terminal_controls(&String::from_utf8_lossy(&self.stderr_tail));
         match tail.trim() {
             "" => String::new(),
             tail => format!("; the end of its stderr:\n{tail}"),
         }
-    }
-}
-
-fn parse_framed_line(line: &FramedLine) -> Option<RpcMessage> {
-    match line {
-        FramedLine::Text(bytes) => RpcMessage::parse(bytes).ok(),
-        FramedLine::Overlong => None,
     }
 }
 

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use serde_json::{Map, Value as Json};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// How often in a row a task may be polled in vain.
@@ -29,23 +30,59 @@ pub struct ToolCaller<'a> {
     pub engine_fd: Option<BorrowedFd<'a>>,
 }
 
-/// A server, its connection if there is one, and what is locked of it.
-pub struct ToolSession {
+/// Starts a server for a session.
+pub type StartServer<'a> = &'a (dyn Fn(&ServerSpec) -> Result<McpClient, McpFailure> + Send + Sync);
+
+/// A server, its connection if there is one, and what is locked of it. Calls of tools that are `parallel` share the
+/// connection at the same time; every other call has it for itself.
+pub struct ToolSession<'a> {
     spec: ServerSpec,
     locked: Option<LockedServer>,
-    client: Option<McpClient>,
-    /// What the server lists; `None` before the first call and after a change.
-    listed: Option<Vec<Json>>,
+    start: StartServer<'a>,
+    parallel: Vec<String>,
     /// The directory of the holders of the run.
     record_dir: Option<PathBuf>,
+    order: RwLock<()>,
+    state: Mutex<SessionState>,
+}
+
+#[derive(Default)]
+struct SessionState {
+    connection: Option<Connection>,
+    /// The number of the connection.
+    epoch: u64,
     /// Whether the server has ended a session since the last look.
     has_lost_session: bool,
 }
 
-impl ToolSession {
-    /// A session without a connection. Without `locked`, every tool is called as the server lists it.
-    pub fn new(spec: ServerSpec, locked: Option<LockedServer>) -> Self {
-        Self { spec, locked, client: None, listed: None, record_dir: None, has_lost_session: false }
+struct Connection {
+    /// What the clients of further calls are made from.
+    template: McpClient,
+    /// The clients that no call uses. Over HTTP, each has a connection that can be used again.
+    free: Vec<McpClient>,
+    /// What the server lists; `None` before the first call and after a change.
+    listed: Option<Arc<Vec<Json>>>,
+}
+
+/// A client in the hands of a call.
+struct LeasedClient {
+    client: McpClient,
+    epoch: u64,
+}
+
+impl<'a> ToolSession<'a> {
+    /// A session without a connection, whose server `start` starts. Without `locked`, every tool is called as the server
+    /// lists it.
+    pub fn new(spec: ServerSpec, locked: Option<LockedServer>, start: StartServer<'a>) -> Self {
+        Self {
+            spec,
+            locked,
+            start,
+            parallel: Vec::new(),
+            record_dir: None,
+            order: RwLock::default(),
+            state: Mutex::default(),
+        }
     }
 
     /// Records the tasks that calls become, in `dir`, the directory of the holders of the run.
@@ -53,21 +90,9 @@ impl ToolSession {
         Self { record_dir: Some(dir.to_owned()), ..self }
     }
 
-    pub(crate) fn client_mut(&mut self) -> Option<&mut McpClient> {
-        self.client.as_mut()
-    }
-
-    /// Lists the tools again before the next call.
-    pub(crate) fn forget_list(&mut self) {
-        self.listed = None;
-    }
-
-    /// Ends the connection; the next call opens another one.
-    pub(crate) fn disconnect(&mut self, cancel: &CancelToken) {
-        self.listed = None;
-        if let Some(client) = self.client.take() {
-            client.close(cancel);
-        }
+    /// Lets calls of the tools called `names` run at the same time.
+    pub fn with_parallel_tools(self, names: Vec<String>) -> Self {
+        Self { parallel: names, ..self }
     }
 
     /// Calls a tool once. Connects and checks the definitions first where that is still to be done. A call that became a
@@ -76,15 +101,16 @@ impl ToolSession {
     /// # Errors
     /// Why there is no result.
     pub fn call(
-        &mut self,
+        &self,
         request: &RemoteToolCall,
         caller: &ToolCaller<'_>,
         on_notice: &mut dyn FnMut(ServerNotice<'_>),
     ) -> Result<Json, McpFailure> {
-        if self.client.as_mut().is_none_or(McpClient::has_ended) {
-            self.client = None;
-            self.listed = None;
-        }
+        let is_parallel = self.parallel.contains(&request.tool);
+        let _shared =
+            is_parallel.then(|| self.order.read().unwrap_or_else(PoisonError::into_inner));
+        let _alone =
+            (!is_parallel).then(|| self.order.write().unwrap_or_else(PoisonError::into_inner));
         let dir = self.record_dir.as_deref();
         let record =
             dir.zip(request.call_id.as_deref()).map(|(dir, call)| task_record_path(dir, call));
@@ -96,8 +122,6 @@ impl ToolSession {
         let mut answer = self.send_call(request, caller, on_notice);
         if let Err(McpFailure::SessionEnded) = answer {
             // The server refused the request, so a new session may send it.
-            self.has_lost_session = true;
-            self.disconnect(caller.cancel);
             answer = self.send_call(request, caller, on_notice);
         }
         match answer? {
@@ -115,41 +139,76 @@ impl ToolSession {
         }
     }
 
-    fn connect(&mut self, context: &mut RequestWait<'_>) -> Result<&mut McpClient, McpFailure> {
-        let client = match self.client.take() {
-            Some(client) => client,
+    fn lock(&self) -> MutexGuard<'_, SessionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client of the connection, which is opened first if there is none. Other calls wait meanwhile.
+    fn lease(&self, context: &mut RequestWait<'_>) -> Result<LeasedClient, McpFailure> {
+        let mut state = self.lock();
+        let SessionState { connection, epoch, .. } = &mut *state;
+        if connection.as_ref().is_some_and(|connection| connection.template.has_ended()) {
+            *connection = None;
+        }
+        let connection = match connection {
+            Some(connection) => connection,
             None => {
+                if context.has_gone() {
+                    return Err(McpFailure::Cancelled);
+                }
                 let era = self.locked.as_ref().map(|locked| locked.era);
-                McpClient::connect(&self.spec, era, context)?
+                let client = McpClient::connect(&self.spec, era, self.start, context)?;
+                *epoch += 1;
+                let template = client.share();
+                connection.insert(Connection { template, free: vec![client], listed: None })
             }
         };
-        Ok(self.client.insert(client))
+        let client = connection.free.pop().unwrap_or_else(|| connection.template.share());
+        Ok(LeasedClient { client, epoch: *epoch })
+    }
+
+    fn give_back(&self, mut lease: LeasedClient) {
+        let mut state = self.lock();
+        if state.epoch == lease.epoch
+            && let Some(connection) = &mut state.connection
+        {
+            if lease.client.take_list_change() {
+                connection.listed = None;
+            }
+            connection.free.push(lease.client);
+        }
+    }
+
+    /// What the server lists, which is asked for if it is not known. Other calls wait meanwhile.
+    fn list(
+        &self,
+        lease: &mut LeasedClient,
+        context: &mut RequestWait<'_>,
+    ) -> Result<Arc<Vec<Json>>, McpFailure> {
+        let mut state = self.lock();
+        let is_current = state.epoch == lease.epoch;
+        let connection = state.connection.as_mut().filter(|_| is_current);
+        // A change that is announced while the server lists its tools counts for the next call.
+        let has_changed = lease.client.take_list_change();
+        let kept = connection.as_ref().and_then(|connection| connection.listed.clone());
+        if let Some(listed) = kept.filter(|_| !has_changed) {
+            return Ok(listed);
+        }
+        let listed = Arc::new(lease.client.list_tools(context)?);
+        if let Some(connection) = connection {
+            connection.listed = Some(Arc::clone(&listed));
+        }
+        Ok(listed)
     }
 
     /// Whether the server has ended a session since the last call of this.
-    pub(crate) fn take_lost_session(&mut self) -> bool {
-        std::mem::take(&mut self.has_lost_session)
+    pub(crate) fn take_lost_session(&self) -> bool {
+        std::mem::take(&mut self.lock().has_lost_session)
     }
 
+    /// Sends a call. A session that the server has ended is forgotten.
     fn send_call(
-        &mut self,
-        request: &RemoteToolCall,
-        caller: &ToolCaller<'_>,
-        on_notice: &mut dyn FnMut(ServerNotice<'_>),
-    ) -> Result<CallAnswer, McpFailure> {
-        let mut has_changed = false;
-        let answer = self.send_call_with_list(request, caller, &mut |notice| {
-            has_changed |= is_list_change(&notice);
-            on_notice(notice);
-        });
-        if has_changed {
-            self.listed = None;
-        }
-        answer
-    }
-
-    fn send_call_with_list(
-        &mut self,
+        &self,
         request: &RemoteToolCall,
         caller: &ToolCaller<'_>,
         on_notice: &mut dyn FnMut(ServerNotice<'_>),
@@ -157,27 +216,38 @@ impl ToolSession {
         let deadline = Instant::now() + self.spec.start_timeout();
         let ToolCaller { cancel, abandon_fd, .. } = *caller;
         let mut context = RequestWait { deadline, cancel, abandon_fd, on_notice };
-        let kept_list = self.listed.take();
-        let client = self.connect(&mut context)?;
-        // A notification that arrives with the list may mean a newer one, so the list is only kept without it.
-        let listed = match kept_list {
-            Some(listed) => listed,
-            None => client.list_tools(&mut context)?,
-        };
+        let mut lease = self.lease(&mut context)?;
+        let answer = self.send_call_with(&mut lease, request, &mut context);
+        if let Err(McpFailure::SessionEnded) = answer {
+            let mut state = self.lock();
+            if state.epoch == lease.epoch {
+                state.connection = None;
+                state.has_lost_session = true;
+            }
+        }
+        self.give_back(lease);
+        answer
+    }
+
+    fn send_call_with(
+        &self,
+        lease: &mut LeasedClient,
+        request: &RemoteToolCall,
+        context: &mut RequestWait<'_>,
+    ) -> Result<CallAnswer, McpFailure> {
+        let listed = self.list(lease, context)?;
         let definition = listed
             .iter()
             .find(|tool| tool.get("name").and_then(Json::as_str) == Some(&request.tool));
         check_locked_definition(&self.spec.name, self.locked.as_ref(), &request.tool, definition)?;
         context.deadline = Instant::now() + self.spec.timeout();
-        let Some(client) = &mut self.client else { return Err(McpFailure::Cancelled) };
-        let outcome = client.call_tool(
+        let outcome = lease.client.call_tool(
             &request.tool,
             definition,
             &request.arguments,
             request.inputs.as_ref(),
-            &mut context,
+            context,
         );
-        self.listed = Some(listed);
         outcome.map_err(|failure| match failure {
             McpFailure::Unreachable(_) => with_unknown_outcome(failure),
             other => other,
@@ -186,7 +256,7 @@ impl ToolSession {
 
     /// Polls a task until it has ended. A server that has died meanwhile is started again: it has to know its tasks.
     fn await_task(
-        &mut self,
+        &self,
         task: &ServerTask,
         request: &RemoteToolCall,
         caller: &ToolCaller<'_>,
@@ -208,10 +278,6 @@ impl ToolSession {
                 Ok(None) => failures = 0,
                 Err(McpFailure::Unreachable(_)) if failures < MAX_POLL_FAILURES => {
                     failures += 1;
-                    // At the deadline the connection is only busy, and takes the cancellation.
-                    if Instant::now() < deadline {
-                        self.disconnect(caller.cancel);
-                    }
                 }
                 Err(McpFailure::Cancelled) => {
                     self.cancel_task(task, caller);
@@ -231,7 +297,7 @@ impl ToolSession {
 
     /// Asks for a task once. Gives the outcome of the call, if it has one.
     fn poll_task(
-        &mut self,
+        &self,
         task: &ServerTask,
         inputs: Option<&Map<String, Json>>,
         answered: &mut Map<String, Json>,
@@ -241,21 +307,23 @@ impl ToolSession {
     ) -> Result<Option<Result<Json, McpFailure>>, McpFailure> {
         let ToolCaller { cancel, abandon_fd, .. } = *caller;
         let mut context = RequestWait { deadline, cancel, abandon_fd, on_notice };
-        let client = self.connect(&mut context)?;
-        let state = client.get_task(&task.task_id, &mut context)?;
-        match read_task_state(&state, inputs, answered) {
-            TaskStep::Wait => Ok(None),
-            TaskStep::End(outcome) => Ok(Some(outcome)),
+        let mut lease = self.lease(&mut context)?;
+        let state = lease.client.get_task(&task.task_id, &mut context)?;
+        let outcome = match read_task_state(&state, inputs, answered) {
+            TaskStep::Wait => None,
+            TaskStep::End(outcome) => Some(outcome),
             TaskStep::Answer(answers) => {
-                client.answer_task(&task.task_id, &answers, &mut context)?;
+                lease.client.answer_task(&task.task_id, &answers, &mut context)?;
                 answered.extend(answers);
-                Ok(None)
+                None
             }
-        }
+        };
+        self.give_back(lease);
+        Ok(outcome)
     }
 
     /// Waits between two polls, and reads what the server writes meanwhile.
-    fn pause(&mut self, length: Duration, caller: &ToolCaller<'_>) {
+    fn pause(&self, length: Duration, caller: &ToolCaller<'_>) {
         let end = Instant::now() + length;
         let fds = [Some(caller.cancel.fd()), caller.abandon_fd];
         let fds: Vec<BorrowedFd<'_>> = fds.into_iter().flatten().collect();
@@ -264,9 +332,11 @@ impl ToolSession {
             if rest.is_zero() {
                 return;
             }
-            let client = self.client.as_mut();
-            match client.and_then(|client| (!client.has_ended()).then_some(client)) {
-                Some(client) => client.wait(rest, &fds),
+            let stdio = self.connected_client().and_then(|client| client.stdio().cloned());
+            match stdio.filter(|stdio| !stdio.has_ended()) {
+                Some(stdio) => {
+                    stdio.pause(Some(rest), &fds);
+                }
                 None => {
                     let watched = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
                     let mut watched: Vec<PollFd<'_>> = watched.collect();
@@ -276,13 +346,18 @@ impl ToolSession {
         }
     }
 
+    /// Another client of the connection, if there is one.
+    fn connected_client(&self) -> Option<McpClient> {
+        self.lock().connection.as_ref().map(|connection| connection.template.share())
+    }
+
     /// Cancels a task whose caller has given up, unless an engine comes back for it: the caller of an engine that died has not
     /// given up.
-    fn cancel_task(&mut self, task: &ServerTask, caller: &ToolCaller<'_>) {
+    fn cancel_task(&self, task: &ServerTask, caller: &ToolCaller<'_>) {
         if caller.engine_fd.is_some_and(is_readable) {
             return;
         }
-        let Some(client) = &mut self.client else { return };
+        let Some(mut client) = self.connected_client() else { return };
         let cancel = caller.cancel.for_cleanup();
         let deadline = Instant::now() + CANCEL_TIMEOUT;
         let on_notice: &mut dyn FnMut(ServerNotice<'_>) = &mut |_| {};
@@ -291,9 +366,12 @@ impl ToolSession {
         let _ = client.cancel_task(&task.task_id, &mut context);
     }
 
-    /// Ends the server, if it is a child.
-    pub fn close(mut self, cancel: &CancelToken) {
-        self.disconnect(cancel);
+    /// Ends the server, if it is a child, and a session over HTTP.
+    pub fn close(self, cancel: &CancelToken) {
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = state.connection {
+            connection.template.close(cancel);
+        }
     }
 }
 
@@ -309,10 +387,6 @@ fn with_unknown_outcome(failure: McpFailure) -> McpFailure {
         },
         other => other,
     }
-}
-
-pub(crate) fn is_list_change(notice: &ServerNotice<'_>) -> bool {
-    matches!(notice, ServerNotice::Notification { method: "notifications/tools/list_changed", .. })
 }
 
 /// A definition that differs from the locked one is not called.
