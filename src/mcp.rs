@@ -10,11 +10,13 @@ use delta_base::terminal_text::{escape_terminal_controls, truncate_to_line};
 use delta_mcp::client::{McpClient, RequestWait};
 use delta_mcp::failure::McpFailure;
 use delta_mcp::holder::{HOLDER_DIR, READY_LINE, hold_server};
+use delta_process::RunProcesses;
 use delta_program::stdio;
 use serde_json::{Value as Json, json};
 use server_choice::{AgentServers, ChosenServer, ServerArgs};
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -128,6 +130,21 @@ impl McpCommandError {
     }
 }
 
+/// What servers leave running that this command starts, also outside of their sessions.
+struct ServerProcesses(RunProcesses);
+
+impl ServerProcesses {
+    /// Watches for it. Call this before the first server is started.
+    fn watch() -> Self {
+        delta_process::adopt_orphans();
+        Self(RunProcesses::new("", Path::new("")))
+    }
+
+    fn end(&self, cancel: &CancelToken) {
+        self.0.end_all(&cancel.for_cleanup());
+    }
+}
+
 /// Connects to a server whose era is not known, and lists its tools.
 fn connect_and_list(
     server: &ChosenServer,
@@ -151,9 +168,14 @@ fn list_tools(args: &ListArgs) -> Result<ExitCode, McpCommandError> {
     }
     let server = args.server.choose(args.name.as_deref())?;
     let cancel = run_preparation::install_cancel()?;
-    let (client, tools) = connect_and_list(&server, &cancel)?;
-    let identity = client.identity().clone();
-    client.close(&cancel);
+    let processes = ServerProcesses::watch();
+    let listed = connect_and_list(&server, &cancel).map(|(client, tools)| {
+        let identity = client.identity().clone();
+        client.close(&cancel);
+        (identity, tools)
+    });
+    processes.end(&cancel);
+    let (identity, tools) = listed?;
     if args.json {
         let listed = json!({
             "era": identity.era.name(),

@@ -2,8 +2,8 @@
 
 use super::super::failure::CommandFailure;
 use super::super::{process_environment, run_preparation};
-use super::McpCommandError;
 use super::server_choice::{ChosenServer, ServerArgs};
+use super::{McpCommandError, ServerProcesses};
 use clap::Args;
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::durable;
@@ -170,6 +170,7 @@ fn call_directly(
     }
     let request = checked_request(request, &chosen)?;
     let cancel = run_preparation::install_cancel()?;
+    let processes = ServerProcesses::watch();
     let mut session = ToolSession::new(chosen.spec, chosen.locked, &McpClient::start);
     if let Some(run_dir) = process_environment::path_variable("RUN_DIR") {
         session = session.with_task_records(&run_dir.join(HOLDER_DIR));
@@ -183,6 +184,7 @@ fn call_directly(
         }
     });
     session.close(&cancel);
+    processes.end(&cancel);
     Ok(ToolReply { outcome, note: None })
 }
 

@@ -3,13 +3,14 @@
 use super::super::failure::CommandFailure;
 use super::super::run_preparation;
 use super::server_choice::{AgentServers, ChosenServer};
-use super::{McpCommandError, connect_and_list};
+use super::{McpCommandError, ServerProcesses, connect_and_list};
 use clap::Args;
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::durable;
 use delta_base::signal::CancelToken;
 use delta_base::text_diff::LineDiff;
 use delta_mcp::lock_file::{LOCK_FILE, LockFile, LockedServer, LockedTool};
+use delta_mcp::protocol_era::ProtocolEra;
 use delta_mcp::visible_text::has_hidden_text;
 use delta_program::stdio;
 use serde_json::Value as Json;
@@ -56,13 +57,16 @@ pub fn lock_servers(args: &LockArgs) -> Result<ExitCode, McpCommandError> {
         return Err(CommandFailure::config("the agent has no MCP servers", hint).into());
     }
     let cancel = run_preparation::install_cancel()?;
+    let processes = ServerProcesses::watch();
     let mut lock = agent.lock.clone();
     // A server that the agent no longer has is not kept.
     lock.servers.retain(|name, _| agent.servers.iter().any(|server| server.name == *name));
-    for server in chosen {
-        let locked = offered_server(&agent, server, &cancel)?;
-        lock.servers.insert(server.name.clone(), locked);
-    }
+    let locked = chosen
+        .iter()
+        .map(|server| Ok((server.name.clone(), offered_server(&agent, server, &cancel)?)));
+    let locked: Result<Vec<_>, McpCommandError> = locked.collect();
+    processes.end(&cancel);
+    lock.servers.extend(locked?);
     let is_current = print_differences(&agent.lock, &lock);
     print_hidden_text_warnings(&lock);
     if is_current {
@@ -97,6 +101,9 @@ fn offered_server(
     let (client, tools) = connect_and_list(&chosen, cancel)?;
     let identity = client.identity().clone();
     client.close(cancel);
+    if identity.era == ProtocolEra::Legacy {
+        print_task_warnings(&server.name, &tools);
+    }
     Ok(LockedServer {
         command: server.url.is_none().then(|| server.command.clone()),
         url: server.url.clone(),
@@ -108,7 +115,6 @@ fn offered_server(
     })
 }
 
-/// Prints how `after` differs; returns whether it does not.
 /// Names the tools with characters that only the LLM would see.
 fn print_hidden_text_warnings(lock: &LockFile) {
     for (server, locked) in &lock.servers {
@@ -123,6 +129,18 @@ fn print_hidden_text_warnings(lock: &LockFile) {
     }
 }
 
+/// Names the tools that can only be called as tasks of the version 2025-11-25.
+fn print_task_warnings(server: &str, tools: &[Json]) {
+    let needs_task = tools.iter().filter(|tool| tool["execution"]["taskSupport"] == "required");
+    for name in needs_task.filter_map(|tool| tool["name"].as_str()) {
+        stdio::print_error_line(&format!(
+            "warning: `{}` of the server `{server}` can only be called as a task of the version 2025-11-25, which delta does not send\nhelp: leave it out: name the other tools in `tools:`",
+            name.escape_default()
+        ));
+    }
+}
+
+/// Prints how `after` differs; returns whether it does not.
 fn print_differences(before: &LockFile, after: &LockFile) -> bool {
     if before == after {
         return true;

@@ -166,7 +166,7 @@ fn c_29_7_a_call_is_approved_in_the_editor() {
 }
 
 /// Asks for two calls of `ask` and one of `also`, each for an approval.
-const ASKING_TURNS: &str = "- call: [{tool: ask}, {tool: ask}, {tool: also}]\n- say: done\n- call: [{tool: ask}]\n- say: again\n";
+const ASKING_TURNS: &str = "- call: [{tool: ask}, {tool: ask}, {tool: also}]\n- say: done\n- call: [{tool: ask}]\n- say: again\n- call: [{tool: ask}]\n- say: end\n";
 
 fn asking_editor() -> (Sandbox, Editor) {
     let tools = format!("{TOOLS}  - name: also\n    shell: echo also\n    approve: ask\n");
@@ -198,7 +198,6 @@ fn c_29_7_a_tool_that_is_always_allowed_asks_once_in_a_session() {
     let params = json!({"sessionId": editor.session, "cwd": work, "mcpServers": []});
     editor.client.request("session/load", params);
     editor.client.notifications.clear();
-    sandbox.write("agent/script.yaml", "turns: [{call: [{tool: ask}]}]\n");
     editor.begin("more");
     assert_eq!(editor.next()["method"], "session/request_permission");
     editor.client.close();
@@ -207,7 +206,7 @@ fn c_29_7_a_tool_that_is_always_allowed_asks_once_in_a_session() {
 #[test]
 fn c_29_7_a_mode_approves_every_call() {
     let (_sandbox, mut editor) = asking_editor();
-    let mut set_mode = |editor: &mut Editor, mode: &str| {
+    let set_mode = |editor: &mut Editor, mode: &str| {
         let params = json!({"sessionId": editor.session, "modeId": mode});
         editor.client.request("session/set_mode", params)
     };

@@ -79,6 +79,35 @@ fn c_30_2_progress_is_printed_only_with_v() {
 }
 
 #[test]
+fn c_30_2_what_is_no_answer_is_an_error_at_once() {
+    let server = Server::locked("", "    timeout_ms: 2000\n", "");
+    for (how, code, stdout, stderr) in [
+        ("nothing", 3, "", "expected `method`, `result` or `error`"),
+        ("text", 3, "", "expected an object as `result`"),
+        ("null", 3, "", "expected an object as `result`"),
+        ("bytes", 0, "gr\u{fffd}\u{fffd}e\n", ""),
+        ("other ids", 0, "its own\n", ""),
+        // Its id cannot be read.
+        ("deep", 4, "", "did not answer in time; a line of it could not be read: "),
+    ] {
+        let ran = server.call(&["s", "invalid", "--arg", &format!("how={how}")]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, stdout), "{how}: {}", ran.stderr);
+        assert!(ran.stderr.contains(stderr), "{how}: {}", ran.stderr);
+        assert_eq!(ran.stderr.contains("its outcome is unknown"), code != 0, "{how}");
+        server.expect_ended();
+    }
+}
+
+#[test]
+fn c_30_9_a_daemon_of_a_server_ends_with_a_lone_call() {
+    let server = Server::locked("", "", "");
+    std::fs::remove_file(server.sandbox.path("state/starts")).unwrap();
+    server.call(&["s", "daemon"]).expect_code(0);
+    assert_eq!(server.noted("starts").len(), 2, "the server and its daemon");
+    server.expect_ended();
+}
+
+#[test]
 fn c_30_3_a_server_that_is_silent_or_absent_is_reported() {
     let server = Server::unlocked("silent", "    start_timeout_ms: 300\n", "");
     let ran = server.sandbox.delta(["mcp", "list", "--agent", "agent", "s"]).output();

@@ -36,6 +36,7 @@ def tools():
         tool("count"), tool("env"), tool("die"), tool("hang"), tool("garbage"), tool("half"), tool("error"),
         tool("image"), tool("ask"), tool("refuse"), tool("relist"), tool("large", {"bytes": {"type": "integer"}}),
         tool("structured"), tool("slow"), tool("odd.name"), tool("hold"), tool("job"),
+        tool("invalid", {"how": {"type": "string"}}, ["how"]), tool("daemon"),
         tool("meet", {"group": {"type": "string"}, "size": {"type": "integer"}, "text": {"type": "string"}}, ["group", "size"]),
     ]
     if "changes" in OPTIONS and len(noted("starts")) > 1:
@@ -70,6 +71,10 @@ def call(request, name, arguments):
     if name == "hold":
         await_release()
         return text("held")
+    if name == "invalid":
+        return send_invalid(request, arguments["how"])
+    if name == "daemon":
+        leave_daemon()
     if name == "meet":
         return meet(request, arguments)
     if name == "job":
@@ -112,6 +117,38 @@ def call(request, name, arguments):
             send({"method": "notifications/progress", "params": {"progressToken": request, "progress": step + 1, "total": 3}})
         return text("slow")
     return text(name)
+
+
+def send_invalid(request, how):
+    """Sends what is no answer, or an unusual one."""
+    start = b'{"jsonrpc": "2.0", "id": %d, ' % request
+    answers = {
+        "nothing": start + b'"later": 1}',
+        "text": start + b'"result": "text"}',
+        "null": start + b'"result": null}',
+        "bytes": start + b'"result": {"content": [{"type": "text", "text": "gr\xfc\xdfe"}]}}',
+        "deep": start + b'"result": {"structuredContent": ' + b"[" * 500 + b"]" * 500 + b"}}",
+        "other ids": b'{"jsonrpc": "2.0", "id": "%d", "result": {"content": []}}\n' % request
+        + b'{"jsonrpc": "2.0", "id": %d, "result": {"content": []}}\n' % (request + 1)
+        + b'{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "who?"}}\n'
+        + start + b'"result": {"content": [{"type": "text", "text": "its own"}]}}\n'
+        + start + b'"result": {"content": [{"type": "text", "text": "again"}]}}',
+    }
+    sys.stdout.buffer.write(answers[how] + b"\n")
+    sys.stdout.flush()
+
+
+def leave_daemon():
+    """Leaves a process that has left its session and its parent."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            note("starts", str(os.getpid()))
+            os.close(1)
+            time.sleep(1000)
+        os._exit(0)
+    while len(noted("starts")) < 2:
+        time.sleep(0.01)
 
 
 def meet(request, arguments):

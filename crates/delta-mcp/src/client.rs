@@ -388,6 +388,9 @@ impl McpClient {
                 return Err(McpFailure::NeedsInput(server_request));
             }
             let result = outcome?;
+            if !result.is_object() {
+                return Err(McpFailure::invalid_answer("expected an object as `result`"));
+            }
             match result.get("resultType").and_then(Json::as_str) {
                 None | Some("complete") => return Ok(CallAnswer::Result(result)),
                 Some("task") if self.identity.era == ProtocolEra::Modern => {

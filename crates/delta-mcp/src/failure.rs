@@ -8,13 +8,15 @@ use serde_json::Value as Json;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum McpFailure {
-    /// The server answered with an error, or with something that is not an answer.
+    /// The server answered with an error.
     Protocol {
         /// The code.
         code: i64,
         /// The reason.
         message: String,
     },
+    /// The server answered with something that is not an answer.
+    InvalidAnswer(String),
     /// The server could not be started, did not answer, or has died.
     Unreachable(String),
     /// The server asks for input that was not given; the requests as the server wrote them.
@@ -30,7 +32,7 @@ pub enum McpFailure {
 impl McpFailure {
     /// An answer that breaks the protocol.
     pub fn invalid_answer(message: impl Into<String>) -> Self {
-        Self::Protocol { code: crate::json_rpc::INTERNAL_ERROR, message: message.into() }
+        Self::InvalidAnswer(message.into())
     }
 
     /// This process has no descriptor left.
@@ -41,7 +43,7 @@ impl McpFailure {
     /// The exit code of `delta mcp call`.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Protocol { .. } => 3,
+            Self::Protocol { .. } | Self::InvalidAnswer(_) => 3,
             Self::Unreachable(_) | Self::SessionEnded => 4,
             Self::NeedsInput(_) => 5,
             Self::Changed(_) => 6,
@@ -61,6 +63,9 @@ impl std::fmt::Display for McpFailure {
         match self {
             Self::Protocol { code, message } => {
                 write!(f, "the server answered error {code}: {message}")
+            }
+            Self::InvalidAnswer(reason) => {
+                write!(f, "the answer of the server does not follow the protocol: {reason}")
             }
             Self::Unreachable(reason) | Self::Changed(reason) => f.write_str(reason),
             Self::NeedsInput(requests) => {

@@ -204,7 +204,7 @@ mod tests {
         let done = json!({"status": "completed", "result": {"content": []}});
         assert_eq!(plain(done), TaskStep::End(Ok(json!({"content": []}))));
         for invalid in [json!({}), json!({"status": "completed"}), json!({"status": "new"})] {
-            assert!(matches!(plain(invalid), TaskStep::End(Err(McpFailure::Protocol { .. }))));
+            assert!(matches!(plain(invalid), TaskStep::End(Err(McpFailure::InvalidAnswer(_)))));
         }
         let asks = json!({"status": "input_required", "inputRequests": {"a": {}, "b": {}}});
         assert!(matches!(plain(asks.clone()), TaskStep::End(Err(McpFailure::NeedsInput(_)))));

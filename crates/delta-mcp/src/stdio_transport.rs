@@ -77,6 +77,8 @@ enum Arrived {
         method: String,
         params: Json,
     },
+    /// Something with the id of the request that is no answer; the reason.
+    Invalid(String),
     /// A line that is too long, so it is not known whose it was.
     Overlong,
 }
@@ -223,6 +225,7 @@ fn take_arrived(
         Arrived::Request { method, params } => {
             (context.on_notice)(ServerNotice::Request { method: &method, params: &params });
         }
+        Arrived::Invalid(reason) => return Err(McpFailure::invalid_answer(reason)),
         Arrived::Overlong => {
             let limit = MAX_LINE_BYTES / (1024 * 1024);
             return Err(McpFailure::invalid_answer(format!(
@@ -335,11 +338,11 @@ impl ServerState {
 
     /// Hands a line to the requests that it concerns. What is no message is dropped: servers print greetings.
     fn dispatch(&mut self, line: &FramedLine) {
-        let message = match line {
-            FramedLine::Text(bytes) => RpcMessage::parse(bytes),
+        let text = match line {
+            FramedLine::Text(bytes) => String::from_utf8_lossy(bytes),
             FramedLine::Overlong => return self.hand_to_all(&|| Arrived::Overlong),
         };
-        match message {
+        match RpcMessage::parse(text.as_bytes()) {
             Ok(RpcMessage::Response { id: Some(RpcId::Number(id)), outcome }) => {
                 if let Some(inbox) = self.waiting.get_mut(&id) {
                     inbox.messages.push_back(Arrived::Answer(outcome));
@@ -366,12 +369,22 @@ impl ServerState {
                 });
             }
             Ok(RpcMessage::Response { .. }) => {}
-            Err(error) => {
-                let is_message = matches!(line, FramedLine::Text(bytes) if bytes.trim_ascii_start().starts_with(b"{"));
-                if is_message {
-                    self.unreadable = Some(error.message);
-                }
+            Err(error) => self.dispatch_unreadable(&text, error.message),
+        }
+    }
+
+    /// Handles a line that is no message. One that has the id of a request was meant as its answer.
+    fn dispatch_unreadable(&mut self, text: &str, reason: String) {
+        if !text.trim_start().starts_with('{') {
+            return;
+        }
+        let id = serde_json::from_str::<Json>(text).ok().and_then(|line| line.get("id")?.as_i64());
+        match id.and_then(|id| self.waiting.get_mut(&id)) {
+            Some(inbox) => {
+                inbox.messages.push_back(Arrived::Invalid(reason));
+                inbox.wake.wake();
             }
+            None => self.unreadable = Some(reason),
         }
     }
 

@@ -249,7 +249,9 @@ impl<'a> ToolSession<'a> {
             context,
         );
         outcome.map_err(|failure| match failure {
-            McpFailure::Unreachable(_) => with_unknown_outcome(failure),
+            McpFailure::Unreachable(_) | McpFailure::InvalidAnswer(_) => {
+                with_unknown_outcome(failure)
+            }
             other => other,
         })
     }
@@ -377,14 +379,14 @@ impl<'a> ToolSession<'a> {
 
 /// What a caller has to know of a call that was sent and has no result.
 fn with_unknown_outcome(failure: McpFailure) -> McpFailure {
+    let explain =
+        |reason: String| format!("{reason}\nthe call was sent, and its outcome is unknown");
     match failure {
-        McpFailure::Unreachable(reason) => McpFailure::Unreachable(format!(
-            "{reason}\nthe call was sent, and its outcome is unknown"
-        )),
-        McpFailure::Protocol { code, message } => McpFailure::Protocol {
-            code,
-            message: format!("{message}\nthe call was sent, and its outcome is unknown"),
-        },
+        McpFailure::Unreachable(reason) => McpFailure::Unreachable(explain(reason)),
+        McpFailure::InvalidAnswer(reason) => McpFailure::InvalidAnswer(explain(reason)),
+        McpFailure::Protocol { code, message } => {
+            McpFailure::Protocol { code, message: explain(message) }
+        }
         other => other,
     }
 }
