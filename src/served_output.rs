@@ -8,6 +8,7 @@ use delta_run::event::Payload;
 use delta_run::run::RunNotice;
 use delta_run::state::RunState;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What a server wants on the standard output of a process. None prints a question to stderr: the server asks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -38,25 +39,49 @@ pub struct ServedPiece {
     pub piece: PieceKind,
     /// The number of the last event before it.
     pub after: u64,
+    /// The call whose output it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
     pub text: String,
 }
 
 /// Prints pieces.
 pub struct PiecePrinter {
     after: u64,
-    /// The beginning of a character of the output, whose end has not arrived.
-    partial: Vec<u8>,
-    /// Redacts the answers to sensitive questions in the output of the current call.
-    redactor: Option<StreamRedactor>,
+    /// The calls that run, by their ids; there can be several at the same time.
+    calls: BTreeMap<String, CallStream>,
     /// The answers to sensitive questions.
     answers: Vec<String>,
+}
+
+/// The output of a call.
+struct CallStream {
+    /// The beginning of a character, whose end has not arrived.
+    partial: Vec<u8>,
+    /// Redacts the answers to sensitive questions.
+    redactor: StreamRedactor,
+}
+
+impl CallStream {
+    /// The text that is complete with `bytes`.
+    fn push(&mut self, bytes: &[u8]) -> String {
+        self.partial.extend_from_slice(&self.redactor.push(bytes));
+        let complete = match std::str::from_utf8(&self.partial) {
+            Ok(text) => text.len(),
+            // The character may be complete with the next piece.
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            Err(_) => self.partial.len(),
+        };
+        let rest = self.partial.split_off(complete);
+        String::from_utf8_lossy(&std::mem::replace(&mut self.partial, rest)).into_owned()
+    }
 }
 
 impl PiecePrinter {
     /// Prints what follows after the state `before`.
     pub fn new(before: &RunState) -> Self {
         let answers = before.sensitive_answers.clone();
-        Self { after: before.seq, partial: Vec::new(), redactor: None, answers }
+        Self { after: before.seq, calls: BTreeMap::new(), answers }
     }
 
     /// Prints the piece that the notice brings, if it brings one.
@@ -65,42 +90,40 @@ impl PiecePrinter {
             RunNotice::EventDurable(event, state) => {
                 self.after = event.seq;
                 self.answers.clone_from(&state.sensitive_answers);
-                if let Payload::ActionRequest(_) = event.payload {
-                    self.partial.clear();
-                    self.redactor = Some(answer_redactor(&self.answers));
+                match &event.payload {
+                    Payload::ActionRequest(request) => {
+                        let redactor = answer_redactor(&self.answers);
+                        let stream = CallStream { partial: Vec::new(), redactor };
+                        self.calls.insert(request.call_id.clone(), stream);
+                    }
+                    Payload::ActionResult(result) => {
+                        self.calls.remove(&result.call_id);
+                    }
+                    _ => {}
                 }
             }
             // A model can repeat a secret, in pieces that do not show it: the journal's text follows, redacted.
             RunNotice::AnswerPiece(_) | RunNotice::ReasoningPiece(_)
                 if !self.answers.is_empty() => {}
-            RunNotice::AnswerPiece(text) => self.print(PieceKind::Answer, text),
-            RunNotice::ReasoningPiece(text) => self.print(PieceKind::Reasoning, text),
-            RunNotice::OutputPiece { piece, .. } => self.print_output(piece.bytes),
-            RunNotice::AttemptFailed(..) => self.print(PieceKind::BrokenOff, ""),
+            RunNotice::AnswerPiece(text) => self.print(PieceKind::Answer, None, text),
+            RunNotice::ReasoningPiece(text) => self.print(PieceKind::Reasoning, None, text),
+            RunNotice::OutputPiece { call_id, piece } => {
+                if let Some(stream) = self.calls.get_mut(*call_id) {
+                    let text = stream.push(piece.bytes);
+                    self.print(PieceKind::Output, Some(call_id), &text);
+                }
+            }
+            RunNotice::AttemptFailed(..) => self.print(PieceKind::BrokenOff, None, ""),
             _ => {}
         }
     }
 
-    fn print_output(&mut self, bytes: &[u8]) {
-        let Some(redactor) = &mut self.redactor else { return };
-        self.partial.extend_from_slice(&redactor.push(bytes));
-        let complete = match std::str::from_utf8(&self.partial) {
-            Ok(text) => text.len(),
-            // The character may be complete with the next piece.
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            Err(_) => self.partial.len(),
-        };
-        let rest = self.partial.split_off(complete);
-        let text =
-            String::from_utf8_lossy(&std::mem::replace(&mut self.partial, rest)).into_owned();
-        self.print(PieceKind::Output, &text);
-    }
-
-    fn print(&self, piece: PieceKind, text: &str) {
+    fn print(&self, piece: PieceKind, call_id: Option<&str>, text: &str) {
         if text.is_empty() && piece != PieceKind::BrokenOff {
             return;
         }
-        let piece = ServedPiece { piece, after: self.after, text: text.to_owned() };
+        let call_id = call_id.map(str::to_owned);
+        let piece = ServedPiece { piece, after: self.after, call_id, text: text.to_owned() };
         if let Ok(line) = serde_json::to_string(&piece) {
             stdio::print_json(&format!("{line}\n"));
         }
@@ -127,8 +150,12 @@ mod tests {
 
     #[test]
     fn pieces_are_taken_as_whole_lines_and_the_result_stays() {
-        let piece =
-            |text: &str| ServedPiece { piece: PieceKind::Answer, after: 3, text: text.to_owned() };
+        let piece = |text: &str| ServedPiece {
+            piece: PieceKind::Answer,
+            after: 3,
+            call_id: None,
+            text: text.to_owned(),
+        };
         let line = |text: &str| format!("{}\n", serde_json::to_string(&piece(text)).unwrap());
         let all = format!("{}{}{{\"status\": \"COMPLETED\"}}\n", line("one\ntwo"), line("three"));
         for cut in 0..=all.len() {

@@ -8,7 +8,7 @@ use delta_base::redact::redact_answers;
 use delta_mcp::json_rpc::{RpcId, RpcMessage};
 use delta_run::event::{Event, Payload, Thought};
 use serde_json::{Value as Json, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A session.
 pub struct EditorSession {
@@ -22,8 +22,8 @@ pub struct EditorSession {
     last_text: String,
     /// What the editor has seen of the answer that is not in the journal yet.
     partial: PartialAnswer,
-    /// The call that runs, and the end of its output so far.
-    output: Option<CallOutput>,
+    /// The calls that run, by their ids, and the end of the output of each so far.
+    outputs: BTreeMap<String, CallOutput>,
     /// The open question for a secret, if there is one.
     secret_call: Option<String>,
     /// The secrets that the operator gave: no update has them.
@@ -88,8 +88,8 @@ struct PartialAnswer {
 }
 
 /// The output of a call that runs.
+#[derive(Default)]
 struct CallOutput {
-    call_id: String,
     text: String,
     /// Whether there is more than the editor has seen.
     is_new: bool,
@@ -121,7 +121,7 @@ impl EditorSession {
             journal_bytes: 0,
             last_text: String::new(),
             partial: PartialAnswer::default(),
-            output: None,
+            outputs: BTreeMap::new(),
             secret_call: None,
             secrets: Vec::new(),
             grants: ApprovalGrants::default(),
@@ -151,7 +151,7 @@ impl EditorSession {
         for event in events {
             updates.extend(self.event_updates(&event, is_replay));
         }
-        updates.extend(self.take_output_update());
+        updates.extend(self.take_output_updates());
         updates.iter().map(|update| self.update(update)).collect()
     }
 
@@ -175,10 +175,11 @@ impl EditorSession {
         match &event.payload {
             Payload::Thought(thought) => updates.extend(self.finish_answer(thought)),
             Payload::ActionRequest(request) => {
-                let call_id = request.call_id.clone();
-                self.output = Some(CallOutput { call_id, text: String::new(), is_new: false });
+                self.outputs.insert(request.call_id.clone(), CallOutput::default());
             }
-            Payload::ActionResult(_) => self.output = None,
+            Payload::ActionResult(result) => {
+                self.outputs.remove(&result.call_id);
+            }
             // The next answer does not begin with one that was interrupted.
             Payload::EngineEnd { .. } | Payload::EngineStart(_) => {
                 self.partial = PartialAnswer::default();
@@ -235,7 +236,7 @@ impl EditorSession {
                 (!partial.content.is_empty()).then(|| message_chunk("agent_message_chunk", text))
             }
             PieceKind::Output => {
-                let output = self.output.as_mut()?;
+                let output = self.outputs.get_mut(piece.call_id.as_deref()?)?;
                 output.text.push_str(&piece.text);
                 output.is_new = true;
                 let excess = output.text.len().saturating_sub(MAX_OUTPUT_BYTES);
@@ -245,10 +246,15 @@ impl EditorSession {
         }
     }
 
-    /// The output so far of the call that runs: an update replaces what the editor shows of it.
-    fn take_output_update(&mut self) -> Option<Json> {
-        let output = self.output.as_mut()?;
-        std::mem::take(&mut output.is_new).then(|| output_update(&output.call_id, &output.text))
+    /// The output so far of the calls that run: an update replaces what the editor shows of a call.
+    fn take_output_updates(&mut self) -> Vec<Json> {
+        let outputs = self.outputs.iter_mut();
+        outputs
+            .filter_map(|(call_id, output)| {
+                let is_new = std::mem::take(&mut output.is_new);
+                is_new.then(|| output_update(call_id, &output.text))
+            })
+            .collect()
     }
 
     /// Passes over what happened before, for an editor that has it already.

@@ -417,6 +417,29 @@ fn c_29_7_the_output_of_a_call_appears_in_the_editor_while_it_runs() {
     editor.client.close();
 }
 
+/// The outputs of calls that run at the same time came as the output of one of them.
+#[test]
+fn c_29_7_each_of_simultaneous_calls_has_its_own_output() {
+    let tools = "  - name: talk\n    shell: printf '%s\\n' ${word}; until [ -e go ]; do sleep 0.02; done\n    parallel: true\n";
+    let turns =
+        "- call: [{tool: talk, args: {word: one}}, {tool: talk, args: {word: two}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    std::fs::create_dir_all(sandbox.path("work")).unwrap();
+    let mut editor = Editor::open(&sandbox, json!({}));
+    let id = editor.begin("go");
+    let mut seen = std::collections::BTreeMap::new();
+    while seen.len() < 2 {
+        let update = editor.client.receive()["params"]["update"].clone();
+        if let Some(text) = update["content"][0]["content"]["text"].as_str() {
+            seen.insert(update["toolCallId"].as_str().unwrap().to_owned(), text.to_owned());
+        }
+    }
+    assert!(seen.values().eq(["one\n", "two\n"]), "{seen:?}");
+    sandbox.write("work/go", "");
+    editor.expect_stop(id, "end_turn");
+    editor.client.close();
+}
+
 #[test]
 fn c_29_7_a_secret_is_in_no_update_of_a_loaded_session() {
     let tools = "  - name: repeat\n    shell: echo ${text}\n";

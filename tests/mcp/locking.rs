@@ -98,6 +98,18 @@ fn c_30_7_hidden_characters_are_visible_in_the_lock() {
     assert_eq!(server.noted("starts"), starts, "lint starts nothing");
 }
 
+/// Such a tool answers every call of delta with an error.
+#[test]
+fn c_30_5_a_tool_that_needs_tasks_of_an_old_version_is_named() {
+    for (options, is_named) in [("experiments", true), ("experiments modern", false)] {
+        let server = Server::unlocked(options, "", "");
+        let ran = lock(&server, &["--write"]).expect_code(0);
+        let warning = "warning: `count` of the server `s` can only be called as a task";
+        assert_eq!(ran.stderr.contains(warning), is_named, "{}", ran.stderr);
+        assert_eq!(ran.stderr.matches("warning").count(), usize::from(is_named));
+    }
+}
+
 #[test]
 fn c_30_8_names_are_chosen_by_the_author() {
     let keys = "    tools: [echo, odd.name]\n";

@@ -67,7 +67,7 @@ impl RequestWait<'_> {
         poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0)
     }
 
-    /// Whether nobody waits any longer.
+    /// Whether the caller waits no longer.
     pub(crate) fn has_gone(&self) -> bool {
         self.cancel.is_requested() || self.is_abandoned()
     }

@@ -77,7 +77,7 @@ enum Arrived {
         method: String,
         params: Json,
     },
-    /// Something with the id of the request that is no answer; the reason.
+    /// Something with the id of the request, but without an answer; the reason.
     Invalid(String),
     /// A line that is too long, so it is not known whose it was.
     Overlong,
@@ -94,7 +94,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut state = self.server.lock();
         state.waiting.remove(&self.id);
-        // Somebody has to write the rest.
+        // Another thread has to write the rest.
         if !state.outgoing.is_empty() {
             self.server.idle_wake.wake();
         }
@@ -113,7 +113,9 @@ impl StdioTransport {
             sandbox: spec.sandbox.clone(),
         };
         let not_started = |reason: String| {
-            McpFailure::Unreachable(format!("could not start the server `{}`: {reason}", spec.name))
+            let place = if spec.sandbox.is_some() { " in its sandbox" } else { "" };
+            let name = &spec.name;
+            McpFailure::Unreachable(format!("could not start the server `{name}`{place}: {reason}"))
         };
         let process =
             ServiceProcess::start(&spec.command, None, &context, None).map_err(not_started)?;
@@ -176,7 +178,7 @@ impl StdioTransport {
     }
 
     /// Reads what the server writes between requests, so that it never waits for this process, until one of `fds` is
-    /// readable or somebody needs a writer. Returns whether the server is alive.
+    /// readable or another thread needs a writer. Returns whether the server is alive.
     pub(crate) fn idle_until(&self, fds: &[BorrowedFd<'_>]) -> bool {
         self.pause(None, fds)
     }
@@ -336,7 +338,7 @@ impl ServerState {
         self.waiting.values().for_each(|inbox| inbox.wake.wake());
     }
 
-    /// Hands a line to the requests that it concerns. What is no message is dropped: servers print greetings.
+    /// Hands a line to the requests that it concerns. Everything else is dropped: servers print greetings.
     fn dispatch(&mut self, line: &FramedLine) {
         let text = match line {
             FramedLine::Text(bytes) => String::from_utf8_lossy(bytes),
@@ -373,7 +375,7 @@ impl ServerState {
         }
     }
 
-    /// Handles a line that is no message. One that has the id of a request was meant as its answer.
+    /// Handles a line without a message. One that has the id of a request was meant as its answer.
     fn dispatch_unreadable(&mut self, text: &str, reason: String) {
         if !text.trim_start().starts_with('{') {
             return;
