@@ -84,7 +84,7 @@ fn c_30_2_what_is_no_answer_is_an_error_at_once() {
     for (how, code, stdout, stderr) in [
         ("nothing", 3, "", "expected `method`, `result` or `error`"),
         ("text", 3, "", "expected an object as `result`"),
-        ("null", 3, "", "expected an object as `result`"),
+        ("empty", 3, "", "expected an object as `result`"),
         ("bytes", 0, "gr\u{fffd}\u{fffd}e\n", ""),
         ("other ids", 0, "its own\n", ""),
         // Its id cannot be read.

@@ -32,7 +32,7 @@ fn c_30_18_calls_of_parallel_tools_are_with_the_server_at_the_same_time() {
 
 #[test]
 fn c_30_18_without_the_word_of_the_author_a_server_has_one_call_at_a_time() {
-    let keys = "    timeout_ms: 700\n    parallel: [count]\n";
+    let keys = "    timeout_ms: 4000\n    parallel: [count]\n";
     let server = Server::locked("", keys, &meetings(&[("a", 2), ("a", 2)]));
     server.run().expect_code(0);
     let observations = server.sandbox.observations();
@@ -42,7 +42,7 @@ fn c_30_18_without_the_word_of_the_author_a_server_has_one_call_at_a_time() {
 
 #[test]
 fn c_30_18_a_call_that_is_late_does_not_disturb_the_others() {
-    let keys = format!("    timeout_ms: 1500\n{PARALLEL}");
+    let keys = format!("    timeout_ms: 4000\n{PARALLEL}");
     let turns = format!("{}\n{}", meetings(&[("late", 2), ("b", 1)]), turn(&[("count", "")]));
     let server = Server::locked("", &keys, &turns);
     server.run().expect_code(0);

@@ -127,7 +127,7 @@ def send_invalid(request, how):
     answers = {
         "nothing": start + b'"later": 1}',
         "text": start + b'"result": "text"}',
-        "null": start + b'"result": null}',
+        "empty": start + b'"result": null}',
         "bytes": start + b'"result": {"content": [{"type": "text", "text": "gr\xfc\xdfe"}]}}',
         "deep": start + b'"result": {"structuredContent": ' + b"[" * 500 + b"]" * 500 + b"}}",
         "other ids": b'{"jsonrpc": "2.0", "id": "%d", "result": {"content": []}}\n' % request
