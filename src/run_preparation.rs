@@ -474,9 +474,13 @@ impl PreparedAgent {
         let agent = &self.agent;
         let clock = time::current_time;
         let servers = self.mcp_servers(&environment)?;
+        let snapshots = has_staged_tool(&agent.tools)
+            .then(|| self.open_snapshot_store(&run.dir, run.state()))
+            .transpose()?;
         Engine::new(agent, environment, provider, cancel, Some(human), clock, budget)
             .with_mcp_servers(servers)
             .with_parallel_calls(self.bounds.max_parallel())
+            .with_snapshots(snapshots)
             .drive(run)?;
         Ok(())
     }
