@@ -5,7 +5,7 @@
 //! every act it commits the events that led to it.
 
 use delta_agent::agent::Agent;
-use delta_agent::ask_human::HumanPrompt;
+use delta_agent::ask_human::{HumanPrompt, InteractionRequest};
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::context::{ContextError, TokenCounter};
 use delta_agent::hook::HookPoint;
@@ -337,6 +337,12 @@ impl<'a> Engine<'a> {
             ) => {
                 let error = json!({"type": details.kind, "message": message});
                 input = input.with_entry("error", &error);
+            }
+            (RunEnding::Waiting, ..) => {
+                if let Some(request) = run.state().human_request() {
+                    let interaction = InteractionRequest::new(request);
+                    input = input.with_entry("interaction", &interaction);
+                }
             }
             _ => {}
         }
