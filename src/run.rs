@@ -181,6 +181,11 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
                     return Ok(result);
                 }
             }
+            Err(error @ WorkspaceError::RunExists { .. }) => {
+                let hint =
+                    "choose another `--run-id`, or write `--ensure` for the result of this run";
+                return Err(CommandFailure::already_exists(error.to_string(), hint));
+            }
             Err(error) => return Err(error.into()),
         }
     }
