@@ -228,24 +228,27 @@ fn find_lost_backslash(template: &str) -> Option<&str> {
     let mut start = 0;
     let mut is_quoted = false;
     let mut is_lost = false;
-    let mut chars = template.char_indices().peekable();
+    let mut chars = template.char_indices();
     while let Some((at, c)) = chars.next() {
         match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (Some('\''), _) => {}
-            (Some(_), '\\') => drop(chars.next()),
+            (Some(open), _) if c == open => quote = None,
+            (Some('"'), '\\') => drop(chars.next()),
             (Some(_), _) => {}
-            (None, '\'' | '"') => (quote, is_quoted) = (Some(c), true),
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                is_quoted = true;
+            }
             (None, '\\') => {
                 let next = chars.next().map(|(_, next)| next);
                 is_lost |= next.is_some_and(|next| next.is_ascii_alphanumeric());
             }
-            (None, c) if c.is_whitespace() => {
+            (None, _) if c.is_whitespace() => {
                 if is_lost && !is_quoted {
                     return Some(&template[start..at]);
                 }
                 start = at + c.len_utf8();
-                (is_quoted, is_lost) = (false, false);
+                is_quoted = false;
+                is_lost = false;
             }
             (None, _) => {}
         }

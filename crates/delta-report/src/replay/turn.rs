@@ -81,8 +81,9 @@ pub fn compare_turns(recorded: &[ReplayTurn], replayed: &[ReplayTurn]) -> Vec<Re
             let code = |code: Option<i32>| code.map_or("none".to_owned(), |code| code.to_string());
             if call.exit_code != other.exit_code {
                 let subject = format!("the exit code of {name}");
-                let codes = (code(call.exit_code), code(other.exit_code));
-                differences.push(ReplayDifference::new(at, subject, codes.0, codes.1));
+                let recorded = code(call.exit_code);
+                let replayed = code(other.exit_code);
+                differences.push(ReplayDifference::new(at, subject, recorded, replayed));
             }
         }
     }

@@ -101,7 +101,8 @@ pub fn parse_markdown(text: &str, is_allowed: impl Fn(&str) -> bool) -> Option<M
 /// Where the files of unified diffs begin in `text`.
 fn diff_offsets(text: &str) -> Vec<usize> {
     let mut offsets = Vec::new();
-    let (mut offset, mut before) = (0, "");
+    let mut offset = 0;
+    let mut before = "";
     for line in text.split_inclusive('\n') {
         if line.starts_with("+++ ") && before.starts_with("--- ") {
             offsets.push(offset - before.len());
