@@ -170,13 +170,13 @@ impl ApprovalPrompt<'_> {
     fn arguments(&self) -> Vec<VisibleArgument> {
         match &self.request.tool_args {
             Json::Object(arguments) => {
-                arguments.iter().map(|(name, value)| self.argument(name, value)).collect()
+                arguments.iter().map(|(name, value)| self.visible_argument(name, value)).collect()
             }
-            other => vec![self.argument("arguments", other)],
+            other => vec![self.visible_argument("arguments", other)],
         }
     }
 
-    fn argument(&self, name: &str, value: &Json) -> VisibleArgument {
+    fn visible_argument(&self, name: &str, value: &Json) -> VisibleArgument {
         VisibleArgument {
             name: self.visible(name),
             text: self.visible(&value_text(value)),
