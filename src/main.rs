@@ -7,7 +7,7 @@ use delta_base::id::RunId;
 use delta_base::signal;
 use delta_program::completions::{self, CliProgram};
 use delta_program::{install_panic_hook, man, stdio};
-use delta_sandbox::{STAGE_COMMAND, run_stage_helper};
+use delta_sandbox::{HELPER_COMMAND, run_helper};
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
@@ -206,14 +206,10 @@ const PROGRAM: CliProgram = CliProgram {
 };
 
 fn main() -> ExitCode {
-    // Before anything else: these processes have no environment, and must stay able to change their namespaces.
-    let mut arguments = std::env::args_os().skip(1);
-    let command = arguments.next();
-    if command.as_ref().is_some_and(|argument| argument == delta_sandbox::HELPER_COMMAND) {
-        return delta_sandbox::run_helper();
-    }
-    if command.is_some_and(|argument| argument == STAGE_COMMAND) {
-        return run_stage_helper(&arguments.collect::<Vec<_>>());
+    // Before anything else: this process has no environment, and must stay able to change its namespaces.
+    let command = std::env::args_os().nth(1);
+    if command.is_some_and(|argument| argument == HELPER_COMMAND) {
+        return run_helper();
     }
     process_environment::take_environment();
     install_panic_hook();
