@@ -349,18 +349,18 @@ impl<'a> ActiveSandbox<'a> {
                 let subject = profile.subject.clone();
                 return Err(SandboxFailure { subject, problem: SandboxProblem::Other(reason) });
             }
-            let again = prepare_use(&profile.subject, &resolved, setup, &run.scratch, None)?;
-            if again.grade() < prepared.grade() {
+            let refreshed = prepare_use(&profile.subject, &resolved, setup, &run.scratch, None)?;
+            if refreshed.grade() < prepared.grade() {
                 // The journal says what is enforced.
                 let reason = format!(
                     "it was enforced by {} and can only be enforced by {} now",
                     prepared.grade().name(),
-                    again.grade().name()
+                    refreshed.grade().name()
                 );
                 let subject = profile.subject.clone();
                 return Err(SandboxFailure { subject, problem: SandboxProblem::Other(reason) });
             }
-            *prepared = again;
+            *prepared = refreshed;
         }
         Ok(())
     }

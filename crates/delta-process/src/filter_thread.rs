@@ -1,8 +1,8 @@
 //! Threads that start children under a filter of system calls.
 //!
 //! The kernel compiles and checks a filter for each process that sets it, which takes 50 to 70 µs: more than all other
-//! steps into a sandbox together. But a child inherits the filter of the thread that starts it, for nothing. So there is
-//! one thread for each filter; the other threads of this process stay without.
+//! steps into a sandbox together. But a child inherits the filter of the thread that starts it without this cost. So there
+//! is one thread for each filter; the other threads of this process stay without.
 
 use super::sandbox_entry::{FilterInstruction, join_new_keyring};
 use rustix::io::Errno;

@@ -235,7 +235,7 @@ mod system {
         }
     }
 
-    /// Gives this thread, and the children that it starts, a session keyring of its own instead of the user's.
+    /// Gives this thread, and the children that it starts, a session keyring of its own in place of the one of the user.
     pub(in super::super) fn join_new_keyring() -> Result<(), Errno> {
         // SAFETY: a null name is an anonymous keyring.
         let keyring = unsafe {

@@ -55,8 +55,8 @@ impl MountTable {
 
     /// Whether what is seen at `path` is an overlay from `source`. The last mount at a path is the one that is seen.
     pub(crate) fn is_overlay_from(&self, path: &Path, source: &str) -> bool {
-        let seen = self.0.iter().rfind(|entry| entry.point == path);
-        seen.is_some_and(|entry| entry.file_system == OVERLAY && entry.source == source)
+        let visible_mount = self.0.iter().rfind(|entry| entry.point == path);
+        visible_mount.is_some_and(|entry| entry.file_system == OVERLAY && entry.source == source)
     }
 }
 

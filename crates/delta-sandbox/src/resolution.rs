@@ -192,15 +192,7 @@ pub fn resolve_profile(
     }
     let show: Vec<PathBuf> =
         declared.show.iter().filter_map(|text| resolver.existing_path(text, "show")).collect();
-    let (mut hide, mut unhidden) = (Vec::new(), Vec::new());
-    for path in resolver.hidden_candidates(&declared.hide) {
-        match path.canonicalize() {
-            Ok(existing) => hide.push(existing),
-            Err(_) => unhidden.push(path),
-        }
-    }
-    // What is hidden in the system depends on what this user may read.
-    hide.extend(secrets_of_system());
+    let (mut hide, unhidden) = resolver.hidden_paths(&declared.hide);
     for path in &show {
         hide = hide.iter().flat_map(|hidden| uncover(hidden, path)).collect();
     }
@@ -330,6 +322,20 @@ impl ProfileResolver<'_> {
                 None
             }
         }
+    }
+
+    /// What is hidden, and what would be and does not exist.
+    fn hidden_paths(&self, declared: &[String]) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        // What is hidden in the system depends on what this user may read.
+        let mut existing = secrets_of_system();
+        let mut missing = Vec::new();
+        for path in self.hidden_candidates(declared) {
+            match path.canonicalize() {
+                Ok(path) => existing.push(path),
+                Err(_) => missing.push(path),
+            }
+        }
+        (existing, missing)
     }
 
     /// What the profile hides, and what is hidden although no profile names it, whether it exists or not.

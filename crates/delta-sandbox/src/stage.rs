@@ -303,12 +303,12 @@ fn overlay_error(errno: Errno) -> HelperReply {
     })
 }
 
-fn mount_error(what: &str, errno: Errno) -> HelperReply {
+fn mount_error(subject: &str, errno: Errno) -> HelperReply {
     if matches!(errno, Errno::PERM | Errno::ACCESS) {
         // AppArmor lets the namespace be created, and refuses what it is for.
         return refused("mount", &errno.into());
     }
-    HelperReply::failed(&format!("could not mount {what}"), &errno.into())
+    HelperReply::failed(&format!("could not mount {subject}"), &errno.into())
 }
 
 fn open_directory(path: &Path) -> HelperResult<OwnedFd> {

@@ -119,7 +119,7 @@ impl RunVerifier<'_> {
         let is_confined =
             self.state.sandbox().is_some_and(|sandbox| sandbox.tools.contains_key(&call.tool));
         if request.argv.is_none() && (tool.is_staged || is_confined) {
-            // The machine did not enforce its sandbox any more, or could not stage it: only the observation says so.
+            // The machine did not enforce its sandbox any more, or could not stage it; the observation has the reason.
             let approval = approval_summary(request.approval.as_ref());
             return (ExpectedOutcome::Unknown, call.arguments, approval);
         }
