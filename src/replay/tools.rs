@@ -3,6 +3,7 @@
 use super::workspace_files::{FilesComparison, ReplayFiles};
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
 use crate::agent_choice;
+use crate::budget::OwnedRun;
 use crate::failure::CommandFailure;
 use crate::operator_state;
 use crate::run::{self, NewRun};
@@ -171,7 +172,8 @@ pub(super) fn replay_tools(
             run.record(Payload::UserMessage { content, images: part.images });
         }
         run.commit()?;
-        let budget = agent.open_budget(&id, &dir, &options, BudgetAmount::default(), &cancel)?;
+        let owned = OwnedRun { id: &id, dir: &dir, ownership: run.ownership() };
+        let budget = agent.open_budget(&owned, &options, BudgetAmount::default(), &cancel)?;
         let provider = recorded_provider(recordings.clone(), &different_requests);
         let human = recorded_human(&original.events);
         let sandbox = sandbox.clone();

@@ -5,7 +5,7 @@ use crate::child_environment::EnvMap;
 use delta_llm::llm::ProviderKind;
 use delta_process::SandboxEntry;
 use delta_run::event::{PolicySource, ProfileRecord, SandboxRecord};
-use delta_run::ledger::LEDGER_FILES;
+use delta_run::ledger::ledger_files;
 use delta_run::run_tree;
 use delta_sandbox::{
     DeclaredProfile, EnvAccess, EnvFilter, Guarantee, MissingGuarantee, NetAccess, NetworkReport,
@@ -524,7 +524,7 @@ fn with_inner_runs(
     profile.write.push(control.to_owned());
     let lists = [run_dir.join(run_tree::CHILDREN_FILE)];
     let ledgers = enclosing.iter().map(PathBuf::as_path).chain([run_dir]);
-    let ledgers = ledgers.flat_map(|dir| LEDGER_FILES.map(|name| dir.join(name)));
+    let ledgers = ledgers.flat_map(ledger_files);
     profile.write.extend(lists.into_iter().chain(ledgers).filter(|path| path.is_file()));
     profile.keep.extend(enclosing.iter().filter(|dir| dir.starts_with(control)).cloned());
     profile.normalized()

@@ -377,7 +377,6 @@ impl ProgressPrinter {
                 self.show_refusals(result);
             }
             Payload::HumanInputRequest(question) => self.show_question(question),
-            Payload::HumanInputReceived { .. } => {}
             Payload::ApprovalRequest(request) => self.show_approval_request(request),
             Payload::ApprovalDecision(decision) => self.show_approval_decision(decision),
             Payload::Error { error_message, error_details } => {
@@ -386,7 +385,11 @@ impl ProgressPrinter {
             Payload::HookExecution { hook, exit_code, changed, end, .. } => {
                 self.show_hook(hook, *exit_code, *changed, end.is_some());
             }
-            Payload::Snapshot(_) | Payload::RunTrusted { .. } | Payload::ApplyEnd { .. } => {}
+            Payload::HumanInputReceived { .. }
+            | Payload::Snapshot(_)
+            | Payload::RunTrusted { .. }
+            | Payload::Turn { .. }
+            | Payload::ApplyEnd { .. } => {}
             Payload::Apply(apply) => {
                 let text = describe_apply(apply);
                 self.print_line(&format!("{WARN}<{WARN:#} the workspace: {text}"));
@@ -395,10 +398,8 @@ impl ProgressPrinter {
                 self.print_line(&format!("{WARN}<{WARN:#} the staged changes were discarded"));
             }
             Payload::Rollback { to, tree, .. } => {
-                self.print_line(&format!(
-                    "{WARN}<{WARN:#} the workspace: {}",
-                    describe_rollback(*to, *tree)
-                ));
+                let text = describe_rollback(*to, *tree);
+                self.print_line(&format!("{WARN}<{WARN:#} the workspace: {text}"));
             }
             Payload::Fork(fork) => {
                 self.print_line("");
@@ -411,7 +412,8 @@ impl ProgressPrinter {
             }
             Payload::EngineEnd { status, final_iteration, .. } => {
                 // The end that is recorded for a dead process: a warning has reported it, and the next one begins.
-                if state.seq != event.seq {
+                // The turn for an end follows it.
+                if state.seq > event.seq + 1 || state.status == Some(RunStatus::Running) {
                     return;
                 }
                 let duration = state.started_at.map(|start| {

@@ -163,7 +163,7 @@ impl Engine<'_> {
         call: &PendingCall,
     ) -> Result<(), EngineError> {
         // The decision is durable before anything changes.
-        run.commit()?;
+        run.commit_act()?;
         ask_human::clear_interaction(&run.dir);
         let Some(approval) = run.state().asked_approval(&call.id).cloned() else { return Ok(()) };
         let Some((stage, (decision, _))) = approval.request.stage.zip(approval.decision) else {
