@@ -147,6 +147,7 @@ fn prepare_net(net: NetAccess, workspace: &Path, scratch: &SandboxScratch) -> Pr
         proxies: &ProxySettings::default(),
         waived: &[],
         required: &[],
+        absent: &[],
         stage: None,
     };
     prepare(&profile, &context).unwrap()

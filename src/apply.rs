@@ -157,7 +157,7 @@ fn apply_run(
         rest: has_rest,
     })));
     // Record first, then act: after a crash, the next process finishes what the journal names.
-    run.commit()?;
+    run.commit_act()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(partial_apply_failure)?;
     durable::sync_file_system(&workspace.root)?;
     run.record(Payload::ApplyEnd { iteration, rest: false });

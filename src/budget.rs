@@ -13,6 +13,7 @@ use delta_program::number_argument::{parse_number_in, parse_time_in, parse_token
 use delta_run::bounds::{self, DEPTH_VARIABLE, MAX_DEPTH_VARIABLE, Nesting, RunBounds};
 use delta_run::ledger::{self, Budget, Ledger};
 use delta_run::limits::{BudgetAmount, DEFAULT_ANSWER_TOKENS, LedgerHead, Limits, Usd};
+use delta_run::ownership::Ownership;
 use std::path::Path;
 use std::time::Duration;
 
@@ -168,6 +169,14 @@ pub fn check_limits(
     Err(CommandFailure::config(message, hint))
 }
 
+/// A run that this process owns.
+#[derive(Clone, Copy)]
+pub struct OwnedRun<'a> {
+    pub id: &'a RunId,
+    pub dir: &'a Path,
+    pub ownership: &'a Ownership,
+}
+
 /// A budget, with notes on it for the user.
 pub struct OpenedBudget {
     pub budget: Budget,
@@ -180,14 +189,14 @@ pub struct OpenedBudget {
 /// # Errors
 /// A limit cannot be enforced, or the ledger cannot be used.
 pub fn open_budget(
-    id: &RunId,
-    dir: &Path,
+    run: &OwnedRun<'_>,
     limits: Limits,
     agent: &Agent,
     enclosing: Vec<Ledger>,
     spent: BudgetAmount,
     cancel: &CancelToken,
 ) -> Result<OpenedBudget, CommandFailure> {
+    let OwnedRun { id, dir, ownership } = *run;
     let earlier = Ledger::read_account(dir)?.map(|ledger| ledger.head.given);
     let operator_limits = limits.or(earlier.unwrap_or_default());
     let limits = operator_limits.or(agent.limits);
@@ -203,7 +212,7 @@ pub fn open_budget(
             deadline_unix: limits.max_duration_ms.map(unix_ms_after),
             above: parent,
         };
-        Some(Ledger::open_for_owner(dir, head, spent, cancel)?)
+        Some(Ledger::open_for_owner(dir, ownership, head, spent, cancel)?)
     };
     let is_patient = process_environment::variable(COMMAND_MARK.0).is_none();
     let budget = Budget::new(id.as_str(), ledger, enclosing, is_patient);

@@ -5,6 +5,7 @@
 
 use super::agent_choice;
 use super::attached_images::{AttachOptions, attach_images};
+use super::budget::OwnedRun;
 use super::completion_candidates;
 use super::failure::CommandFailure;
 use super::message_input;
@@ -25,15 +26,17 @@ use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_base::time;
+use delta_base::time::{self, format_duration};
 use delta_engine::run_result::RunResult;
 use delta_llm::llm::{LlmSetting, ModelChoice};
 use delta_process::{RunMark, RunProcessFilter};
 use delta_program::stdio;
-use delta_run::event::{EngineStart, Payload, RunStatus};
+use delta_run::event::{EngineStart, LeaseKind, Payload, RunStatus};
 use delta_run::image_file::NewImage;
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
-use delta_run::ownership::{Ownership, OwnershipError};
+use delta_run::ownership::{
+    self, ClaimPatience, OwnerStatus, Ownership, OwnershipError, WatchedOwner,
+};
 use delta_run::record;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_process;
@@ -44,6 +47,7 @@ use delta_run::workspace::{self, Workspace};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Once;
 
 mod claimed_stage;
 mod ensured_run;
@@ -214,7 +218,13 @@ impl ClaimedRun {
     /// Claims the run `id` in `workspace`.
     pub fn claim(id: &RunId, workspace: &Workspace, force: bool) -> Result<Self, CommandFailure> {
         let dir = find_run_dir(id, workspace)?;
-        let ownership = Ownership::claim_from_dying_owner(id, &dir)
+        let patience = ClaimPatience {
+            is_forced: force,
+            waits: true,
+            notify: Some(&print_wait_note),
+            ..ClaimPatience::default()
+        };
+        let ownership = Ownership::claim_from_dying_owner(id, &dir, &patience)
             .map_err(|error| run_in_use_failure(error, id, &dir))?;
         let folded = fold_own_journal(id, &dir)?;
         Self::new(id, dir, ownership, folded, Some(force))
@@ -231,7 +241,7 @@ impl ClaimedRun {
     ) -> Result<Self, CommandFailure> {
         let state = &folded.state;
         // The metadata only repeats the journal: a write error need not stop the run.
-        let _ = run::repair_metadata(&dir, state);
+        let _ = run::repair_metadata(&dir, state, &ownership);
         let start = state
             .start
             .clone()
@@ -303,8 +313,15 @@ impl ClaimedRun {
             let pid = start.process.pid;
             let iteration = run.state().iterations;
             // Scripts may look for the first line.
+            let fate = match ownership::owner_status(&start.process) {
+                OwnerStatus::OnOtherHost if start.lease == Some(LeaseKind::Turns) => {
+                    let host = strip_terminal_controls(&start.process.hostname);
+                    format!("on host '{host}' was dead or silent")
+                }
+                _ => "no longer exists".to_owned(),
+            };
             let text = format!(
-                "[Janitor] Cleaned up orphaned run: Process {pid} no longer exists\n\
+                "[Janitor] Cleaned up orphaned run: Process {pid} {fate}\n\
                  the last process of the run died after iteration {iteration}"
             );
             run.notify(RunNotice::Warning(&text));
@@ -331,7 +348,8 @@ impl ClaimedRun {
         {
             operator_state::print_unsealed_note(options, &missing.reason());
         }
-        let budget = agent.open_budget(&self.id, &self.dir, options, self.folded.spent, &cancel)?;
+        let owned = OwnedRun { id: &self.id, dir: &self.dir, ownership: &self.ownership };
+        let budget = agent.open_budget(&owned, options, self.folded.spent, &cancel)?;
         // Inner runs write the budget.
         let sandbox = agent.prepare_sandbox(&self.dir, workspace)?;
         let observer = run_observer::open_run_observer(options, &self.dir, self.state(), &cancel)?;
@@ -389,12 +407,25 @@ fn run_process_filter(id: &RunId, dir: &Path) -> RunProcessFilter {
         for child in run_tree::read_child_runs(&dir) {
             let Some(child_dir) = run_tree::locate_child_run(&dir, &child) else { continue };
             // A process that works on the child run takes care of it.
-            if Ownership::claim(&child.run_id, &child_dir).is_ok() {
+            if Ownership::probe(&child.run_id, &child_dir).is_ok() {
                 queue.push((child.run_id, child_dir));
             }
         }
     }
     filter
+}
+
+/// Says that a run has an owner on another host, and how long this process looks for a sign of life.
+fn print_wait_note(owner: &WatchedOwner) {
+    static IS_PRINTED: Once = Once::new();
+    IS_PRINTED.call_once(|| {
+        let host = strip_terminal_controls(&owner.host);
+        let limit = format_duration(u64::try_from(owner.limit.as_millis()).unwrap_or(u64::MAX));
+        stdio::print_error_line(&format!(
+            "Note: the run is owned by process {} on host '{host}'; looking up to {limit} for a sign of life",
+            owner.pid
+        ));
+    });
 }
 
 /// The workspace of the run in `dir`, quoted for the shell.
@@ -421,7 +452,7 @@ fn other_host_failure(
 /// The failure for a run that another process owns, with the command that watches it.
 fn run_in_use_failure(error: OwnershipError, id: &RunId, dir: &Path) -> CommandFailure {
     let watch = format!("delta show {id} -w {} --follow", quote_workspace_of(dir));
-    let is_active = matches!(error, OwnershipError::Active { .. });
+    let is_active = error.is_owned();
     CommandFailure::from(error).with_hint(is_active.then(|| format!("watch it with `{watch}`")))
 }
 

@@ -89,7 +89,7 @@ fn discard_run(args: &DiscardArgs, run: &LocatedRun) -> Result<String, CommandFa
     let iteration = opened.state().iterations;
     let base = changes.trees.current;
     opened.record(Payload::Discard { iteration, base, saved: saved.tree });
-    opened.commit()?;
+    opened.commit_act()?;
     layers.clear()?;
     let saved = saved.tree.to_string();
     let work_dir = shell_quote_path(&run.workspace_argument);

@@ -10,7 +10,7 @@ use delta_llm::llm::{EndpointError, LlmError};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::ledger::LedgerError;
-use delta_run::ownership::OwnershipError;
+use delta_run::ownership::{ActError, OwnershipError};
 use delta_run::seal::SealKeyError;
 use delta_run::workspace::{CONTROL_DIR, WorkspaceError};
 use delta_snapshot::SnapshotError;
@@ -44,6 +44,8 @@ enum FailureKind {
     Conflict,
     /// Another process works on the run.
     RunActive,
+    /// Another process has taken over the run.
+    Replaced,
     MessageRequired,
     Damaged,
     /// The context of a request could not be built.
@@ -67,6 +69,7 @@ impl FailureKind {
             Self::NothingFound => "nothing_found",
             Self::Conflict => "conflict",
             Self::RunActive => "run_active",
+            Self::Replaced => "run_replaced",
             Self::MessageRequired => "message_missing",
             Self::Damaged => "damaged",
             Self::Context => "context",
@@ -111,6 +114,16 @@ impl CommandFailure {
             response: None,
             script_turn: None,
         }
+    }
+
+    /// What failed.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Whether another process has taken over the run of this one.
+    pub fn is_replaced(&self) -> bool {
+        self.kind == FailureKind::Replaced
     }
 
     /// What the command would create exists already.
@@ -291,13 +304,26 @@ impl From<SnapshotError> for CommandFailure {
     }
 }
 
+impl From<ActError> for CommandFailure {
+    fn from(error: ActError) -> Self {
+        match error {
+            ActError::File(error) => error.into(),
+            ActError::Replaced(error) => Self::new(FailureKind::Replaced, error.to_string(), None),
+        }
+    }
+}
+
 impl From<OwnershipError> for CommandFailure {
     fn from(error: OwnershipError) -> Self {
         let message = error.to_string();
         match error {
             OwnershipError::File(error) => error.into(),
-            OwnershipError::Active { .. } | OwnershipError::OtherHost { .. } => {
-                Self::run_active(message, None)
+            OwnershipError::Active { .. }
+            | OwnershipError::Elsewhere { .. }
+            | OwnershipError::OtherHost { .. } => Self::run_active(message, None),
+            OwnershipError::OldView { path, .. } => {
+                let hint = format!("what this host sees is {}", path.display());
+                Self::run_active(message, hint)
             }
         }
     }

@@ -275,7 +275,8 @@ fn create_fork(
         let hint = "fork it into another directory, or apply its changes first";
         return Err(CommandFailure::usage(message, hint.to_owned()));
     }
-    let NewRun { id, dir, ownership, .. } = run::create_run_dir(args.run_id.as_ref(), &workspace)?;
+    let NewRun { id, dir, mut ownership, .. } =
+        run::create_run_dir(args.run_id.as_ref(), &workspace)?;
     let source_dir = &source.run.dir;
     let cut = source.cut;
     fork::copy_records(source_dir, &dir, &source.events[..cut.event_count])?;
@@ -305,7 +306,7 @@ fn create_fork(
         files,
         tree,
     };
-    fork::begin_fork(source_dir, &dir, cut, origin, time::current_time).map_err(
+    fork::begin_fork(source_dir, &dir, &mut ownership, cut, origin, time::current_time).map_err(
         |error| match error {
             ForkError::File(error) => error.into(),
             ForkError::Journal(error) => CommandFailure::damaged(error.to_string(), None),
@@ -340,7 +341,7 @@ impl NewFork {
     fn render(&self, args: &ForkArgs, source: &ForkSource) -> Result<String, CommandFailure> {
         let events = continue_run::read_journal(&self.id, &self.dir)?.events;
         let state = RunState::from_events(&events);
-        repair_metadata(&self.dir, &state)?;
+        repair_metadata(&self.dir, &state, &self.ownership)?;
         let next = ContinueCommand::from_state(&state);
         let next = if source.has_result { next.with_message("MESSAGE") } else { next };
         args.options.print_notes(&[format!("Continue with: {next}")]);

@@ -7,7 +7,7 @@ use delta_base::id::RunId;
 use delta_base::signal;
 use delta_program::completions::{self, CliProgram};
 use delta_program::{install_panic_hook, man, stdio};
-use delta_sandbox::{STAGE_COMMAND, run_stage_helper};
+use delta_sandbox::{HELPER_COMMAND, run_helper};
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
@@ -43,6 +43,7 @@ mod fork;
 mod inbox;
 mod init;
 mod init_provider;
+mod lease_options;
 mod lint;
 mod list_runs;
 mod llm_endpoint;
@@ -91,6 +92,8 @@ struct DeltaCli {
     /// Keep the runs of all workspaces below DIR, and nothing in the workspaces
     #[arg(long, value_name = "DIR", global = true, hide = true, value_hint = clap::ValueHint::DirPath)]
     runs_dir: Option<PathBuf>,
+    #[command(flatten)]
+    lease: lease_options::LeaseOptions,
     #[command(subcommand)]
     command: DeltaCommand,
 }
@@ -98,13 +101,15 @@ struct DeltaCli {
 const EXIT_CODES: &str = "\
 Exit codes: 0 COMPLETED, 1 FAILED, 2 usage error, 70 bug in delta, 101 WAITING_FOR_INPUT, 126 configuration error, 130 INTERRUPTED";
 
-/// The description of an option of all commands, which their own lists leave out.
-const RUNS_DIR_HELP: &str = "\
-Every command takes `--runs-dir DIR`: the runs of all workspaces are below DIR, and nothing is written into the workspaces";
+/// The description of the options of all commands, which their own lists leave out.
+const SHARED_OPTIONS_HELP: &str = "\
+Every command takes `--runs-dir DIR`: the runs of all workspaces are below DIR, and nothing is written into the workspaces; \
+`--lease auto|flock|turns`: runs are owned with a lock, or by turns, which are exclusive across hosts [default: by the file system]; \
+`--lease-ttl TIME`: others replace this process after so much silence [default: 70s]";
 
 /// The end of the help: examples and exit codes.
 fn top_level_after_help() -> String {
-    format!("{EXAMPLES}\n\n{RUNS_DIR_HELP}\n\n{EXIT_CODES}")
+    format!("{EXAMPLES}\n\n{SHARED_OPTIONS_HELP}\n\n{EXIT_CODES}")
 }
 
 const EXAMPLES: &str = "\
@@ -206,14 +211,10 @@ const PROGRAM: CliProgram = CliProgram {
 };
 
 fn main() -> ExitCode {
-    // Before anything else: these processes have no environment, and must stay able to change their namespaces.
-    let mut arguments = std::env::args_os().skip(1);
-    let command = arguments.next();
-    if command.as_ref().is_some_and(|argument| argument == delta_sandbox::HELPER_COMMAND) {
-        return delta_sandbox::run_helper();
-    }
-    if command.is_some_and(|argument| argument == STAGE_COMMAND) {
-        return run_stage_helper(&arguments.collect::<Vec<_>>());
+    // Before anything else: this process has no environment, and must stay able to change its namespaces.
+    let command = std::env::args_os().nth(1);
+    if command.is_some_and(|argument| argument == HELPER_COMMAND) {
+        return run_helper();
     }
     process_environment::take_environment();
     install_panic_hook();
@@ -237,6 +238,9 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         }
     };
     runs_dir::apply_runs_dir(cli.runs_dir.as_deref());
+    if let Err(failure) = cli.lease.apply() {
+        return failure.report();
+    }
     match cli.command {
         DeltaCommand::Run(args) => run::run_command(&args),
         DeltaCommand::Continue(args) => continue_run::continue_command(&args),

@@ -8,7 +8,7 @@ use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
-use delta_run::ownership::{Ownership, OwnershipError};
+use delta_run::ownership::{ClaimPatience, Ownership, OwnershipError};
 use delta_run::record::{self, PackSummary};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -110,8 +110,13 @@ impl PackedRuns {
         let mut code = ExitCode::SUCCESS;
         for name in &self.runs {
             let done = name.find(&self.work_dir).and_then(|run| {
-                let ownership = Ownership::claim_from_dying_owner(&run.id, &run.dir)
-                    .map_err(|error| active_run_failure(error, &run))?;
+                let ownership =
+                    Ownership::claim_from_dying_owner(&run.id, &run.dir, &ClaimPatience::default())
+                        .and_then(|mut ownership| {
+                            ownership.start_beat()?;
+                            Ok(ownership)
+                        })
+                        .map_err(|error| active_run_failure(error, &run))?;
                 change(&run, ownership)
             });
             match done {

@@ -13,12 +13,13 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
+use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::journal;
-use delta_run::ownership::{Ownership, OwnershipError};
+use delta_run::ownership::{ClaimPatience, Ownership, OwnershipError};
 use delta_run::run_removal;
 use delta_run::workspace::Workspace;
 use std::collections::BTreeSet;
@@ -325,7 +326,7 @@ fn check_removable(
         Err(refusal) => return Ok(Some(refusal)),
     };
     // Without a lock file, no process works on the run, and a claim would create one.
-    if !Ownership::has_lock_file(&run.dir()) {
+    if !Ownership::has_owner_files(&run.dir()) {
         return Ok(None);
     }
     Ok(match claim_for_removal(args, run, &id)? {
@@ -371,9 +372,15 @@ fn claim_for_removal(
         let hint = format!("stop it with `delta stop {id} -w {work_dir}`");
         refuse(format!("a process works on it{pid}"), Some(hint))
     };
-    let mut ownership = match Ownership::claim_from_dying_owner(id, &dir) {
+    let patience = ClaimPatience { is_forced: args.force, ..ClaimPatience::default() };
+    let mut ownership = match Ownership::claim_from_dying_owner(id, &dir, &patience) {
         Ok(ownership) => ownership,
         Err(OwnershipError::Active { pid, .. }) => return refuse_active(pid),
+        Err(OwnershipError::Elsewhere { host, pid, .. }) => {
+            let host = strip_terminal_controls(&host);
+            let reason = format!("process {pid} on host '{host}' works on it, or has died");
+            return refuse(reason, Some("if that process is dead, add --force".to_owned()));
+        }
         Err(error) => return Err(error.into()),
     };
     let current = RunListEntry::read(&workspace, &dir);

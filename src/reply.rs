@@ -35,7 +35,7 @@ Examples:
 
 /// Deny the call that a run waits for, and continue the run
 ///
-/// The same as `delta continue RUN -m \"no: REASON\"`, but only for a run that waits for an approval. The LLM gets the
+/// The same as `delta continue RUN -m "no: REASON"`, but only for a run that waits for an approval. The LLM gets the
 /// reason, and the run continues without the call.
 #[derive(Debug, Args)]
 #[command(after_long_help = DENY_EXAMPLES)]

@@ -157,7 +157,7 @@ fn rollback_run(
     let iteration = run.state().iterations;
     run.record(Payload::Rollback { iteration, to: target_iteration(&args.to), tree, saved });
     // Record first, then act: after a crash the journal names the snapshot of the old files.
-    run.commit()?;
+    run.commit_act()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(partial_restore_failure)?;
     store.save_index()?;
     Ok(RollbackOutcome { diff: plan.diff, tree, saved, is_staged })

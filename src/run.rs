@@ -2,6 +2,7 @@
 
 use super::agent_choice::{self, ChosenAgent};
 use super::attached_images::AttachOptions;
+use super::budget::OwnedRun;
 use super::completion_candidates;
 use super::continue_run::{self, EnsuredTask, RetriedError};
 use super::failure::CommandFailure;
@@ -165,8 +166,13 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
             Ok(new_run) => {
                 let new_run = NewRun { has_new_workspace: is_new, ..new_run };
                 let id = new_run.id.clone();
-                let result = start_run(args, new_run, message, &agent, &workspace, cancel);
-                return result.map_err(|failure| failure.with_run_id(&id));
+                let result = start_run(args, new_run, &message, &agent, &workspace, cancel.clone());
+                match result {
+                    Err(failure) if args.ensure && failure.is_replaced() => {
+                        wait_for_successor(&failure, args, &cancel);
+                    }
+                    result => return result.map_err(|failure| failure.with_run_id(&id)),
+                }
             }
             Err(WorkspaceError::RunExists { id, .. }) if args.ensure => {
                 let options = &args.options;
@@ -175,15 +181,31 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
                 }
                 let task = EnsuredTask { message: &message, retry: &args.retry };
                 let result =
-                    continue_run::ensure_run(&id, &task, &workspace, &mut agent, options, &cancel)?;
-                // Without a result, the process died before the run began: the run is created again.
-                if let Some(result) = result {
-                    return Ok(result);
+                    continue_run::ensure_run(&id, &task, &workspace, &mut agent, options, &cancel);
+                match result {
+                    Err(failure) if failure.is_replaced() => {
+                        wait_for_successor(&failure, args, &cancel);
+                    }
+                    Err(failure) => return Err(failure),
+                    Ok(Some(result)) => return Ok(result),
+                    // The process died before the run began: the run is created again.
+                    Ok(None) => {}
                 }
+            }
+            Err(error @ WorkspaceError::RunExists { .. }) => {
+                let hint =
+                    "choose another `--run-id`, or write `--ensure` for the result of this run";
+                return Err(CommandFailure::already_exists(error.to_string(), hint));
             }
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Says that another process has taken over the run of `--ensure`. This one waits for it, as any other does.
+fn wait_for_successor(failure: &CommandFailure, args: &RunArgs, cancel: &CancelToken) {
+    args.options.print_notes(&[format!("Note: {}", failure.message())]);
+    cancel.withdraw();
 }
 
 /// The workspace in which the run of `--ensure` already exists.
@@ -220,7 +242,7 @@ pub struct NewRun {
 fn start_run(
     args: &RunArgs,
     new_run: NewRun,
-    message: NewMessage,
+    message: &NewMessage,
     agent: &PreparedAgent,
     workspace: &Workspace,
     cancel: CancelToken,
@@ -237,7 +259,8 @@ fn start_run(
     };
     let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;
     let observer = run_observer::open_run_observer(options, &dir, &RunState::default(), &cancel)?;
-    let budget = agent.open_budget(&id, &dir, options, BudgetAmount::default(), &cancel)?;
+    let owned = OwnedRun { id: &id, dir: &dir, ownership: &ownership };
+    let budget = agent.open_budget(&owned, options, BudgetAmount::default(), &cancel)?;
     let secrets = agent.secrets.clone();
     let sealer = operator_state::new_sealer(&id, options)?;
     let mut run = Run::create(id, &dir, ownership, secrets, time::current_time, observer, sealer)?;
@@ -249,10 +272,9 @@ fn start_run(
     start.parent = parent_run();
     let parent = start.parent.clone();
     run.record(Payload::EngineStart(Box::new(start)));
-    let NewMessage { text, images } = message;
-    images.iter().try_for_each(|image| image.store(&run.dir))?;
-    let images = images.into_iter().map(|image| image.image).collect();
-    run.record(Payload::UserMessage { content: text, images });
+    message.images.iter().try_for_each(|image| image.store(&run.dir))?;
+    let images = message.images.iter().map(|image| image.image.clone()).collect();
+    run.record(Payload::UserMessage { content: message.text.clone(), images });
     run.commit()?;
     if let Some(parent) = parent
         && let Err(error) = run_tree::register_child_run(&parent, &run.id, &run.dir)

@@ -1,6 +1,6 @@
 //! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
 
-use super::budget;
+use super::budget::{self, OwnedRun};
 use super::failure::CommandFailure;
 use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
 use super::run_observer::{prints_pieces, shows_live_output};
@@ -18,7 +18,6 @@ use delta_agent::trust_store::{OperatorTrust, TRUST_VARIABLE, TRUSTED_HOSTS_VARI
 use delta_author::lint::find_missing_programs;
 use delta_base::api_key_names::{API_KEY_VARIABLES, api_key_variables};
 use delta_base::durable::FileError;
-use delta_base::id::RunId;
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
@@ -344,19 +343,18 @@ impl PreparedAgent {
         }
     }
 
-    /// The budget of the run in `dir`: the limits of this command line, of an earlier process or of the agent, and what the
+    /// The budget of a run: the limits of this command line, of an earlier process or of the agent, and what the
     /// enclosing runs have left. `spent` is the cost of the run's answers so far.
     pub fn open_budget(
         &self,
-        id: &RunId,
-        dir: &Path,
+        run: &OwnedRun<'_>,
         options: &RunOptions,
         spent: BudgetAmount,
         cancel: &CancelToken,
     ) -> Result<Budget, CommandFailure> {
         let limits = options.limits.limits();
         let enclosing = self.enclosing_ledgers.clone();
-        let opened = budget::open_budget(id, dir, limits, &self.agent, enclosing, spent, cancel)?;
+        let opened = budget::open_budget(run, limits, &self.agent, enclosing, spent, cancel)?;
         options.print_notes(&opened.notes);
         Ok(opened.budget)
     }
@@ -474,9 +472,13 @@ impl PreparedAgent {
         let agent = &self.agent;
         let clock = time::current_time;
         let servers = self.mcp_servers(&environment)?;
+        let snapshots = has_staged_tool(&agent.tools)
+            .then(|| self.open_snapshot_store(&run.dir, run.state()))
+            .transpose()?;
         Engine::new(agent, environment, provider, cancel, Some(human), clock, budget)
             .with_mcp_servers(servers)
             .with_parallel_calls(self.bounds.max_parallel())
+            .with_snapshots(snapshots)
             .drive(run)?;
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use super::continue_run;
 use super::failure::CommandFailure;
+use super::lease_options;
 use super::process_environment;
 use super::served_output::{self, ServedOutput, ServedPiece};
 use super::show;
@@ -203,6 +204,7 @@ impl RunSupervisor {
         arguments.extend(["--run-id", run.id.as_str(), "-w", &work_dir]);
         let runs_dir = workspace::runs_dir_option().map(Path::to_string_lossy);
         arguments.extend(runs_dir.iter().flat_map(|dir| ["--runs-dir", dir]));
+        arguments.extend(lease_options::forwarded_arguments().iter().map(String::as_str));
         arguments.extend(["--format", "json", "--no-interactive", "-q", "--served"]);
         arguments.push(match self.output {
             ServedOutput::Result => "result",

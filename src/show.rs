@@ -6,11 +6,12 @@ use super::run_argument::{LocatedRun, RunArgument};
 use super::{completion_candidates, continue_run, run_observer, run_preparation};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
-use delta_engine::run_result::{ContinueCommand, RunResult, UsageTotal};
+use delta_engine::run_result::{ContinueCommand, RunResult, UsageTotal, describe_tree};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_run::event::{Event, RunStatus};
@@ -20,16 +21,20 @@ use delta_run::ledger::Ledger;
 use delta_run::limits::BudgetAccount;
 use delta_run::ownership::{self, OwnerStatus};
 use delta_run::run::RunNotice;
-use delta_run::run_tree;
+use delta_run::run_summary;
+use delta_run::run_tree::{self, ChildRunEntry, RunTreeTotal};
 use delta_run::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
 use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// How often `--follow` looks for new events.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
+/// The number of child runs of which each has a line.
+const MAX_LISTED_CHILDREN: usize = 8;
 
 /// Show a run: its task, its iterations and what it waits for
 #[derive(Debug, Args)]
@@ -141,7 +146,7 @@ fn follow_run(
         }
     }
     if args.format == ShowFormat::Text {
-        print_summary(&mut progress, &state, run);
+        print_summary(&mut progress, &state, run, args.verbose);
     }
     progress.take_stdout_failure().into_iter().for_each(stdio::remember_write_failure);
     Ok(())
@@ -153,8 +158,55 @@ pub fn process_is_gone(state: &RunState) -> bool {
     process.is_some_and(|process| ownership::owner_status(process) == OwnerStatus::Dead)
 }
 
+/// The runs that the run in `run_dir` has started, with how they are, and what all of them have used. Of many, only those are
+/// named that are not COMPLETED.
+fn child_run_lines(run_dir: &Path, state: &RunState, is_verbose: bool) -> Vec<String> {
+    let children: Vec<(RunId, String)> = run_tree::read_child_runs(run_dir)
+        .into_iter()
+        .map(|child| (child.run_id.clone(), child_status(run_dir, &child)))
+        .collect();
+    let mut lines = Vec::new();
+    let is_short = children.len() > MAX_LISTED_CHILDREN && !is_verbose;
+    if is_short {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        children.iter().for_each(|(_, status)| *counts.entry(status).or_default() += 1);
+        let counts: Vec<String> =
+            counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
+        lines.push(format!("it started {} runs: {}", children.len(), counts.join(", ")));
+    }
+    let completed = RunStatus::Completed.to_string();
+    let listed = children.iter().filter(|(_, status)| !is_short || *status != completed);
+    let limit = if is_short { MAX_LISTED_CHILDREN } else { usize::MAX };
+    let left_out = listed.clone().count().saturating_sub(limit);
+    lines.extend(listed.take(limit).map(|(id, status)| format!("it started run {id}: {status}")));
+    if left_out > 0 {
+        lines.push(format!("and {left_out} more that are not COMPLETED; -v lists all"));
+    }
+    lines.extend(RunTreeTotal::collect(run_dir, state).map(|total| describe_tree(&total)));
+    lines
+}
+
+fn child_status(run_dir: &Path, child: &ChildRunEntry) -> String {
+    let Some(dir) = run_tree::locate_child_run(run_dir, child) else {
+        return "not found".to_owned();
+    };
+    match run_summary::summarize_run(&dir) {
+        Ok(Some(summary)) if summary.status == RunStatus::Running && !summary.is_active => {
+            format!("{} (died)", summary.status)
+        }
+        Ok(Some(summary)) => summary.status.to_string(),
+        Ok(None) => "not begun".to_owned(),
+        Err(_) => "DAMAGED".to_owned(),
+    }
+}
+
 /// Prints the cost of the run, its child runs, and how to continue it.
-fn print_summary(progress: &mut ProgressPrinter, state: &RunState, run: &LocatedRun) {
+fn print_summary(
+    progress: &mut ProgressPrinter,
+    state: &RunState,
+    run: &LocatedRun,
+    is_verbose: bool,
+) {
     // The journal and the path of the workspace can contain anything.
     let mut print_line = |text: &str| progress.print_line(&strip_terminal_controls(text));
     if state.start.is_none() {
@@ -173,9 +225,7 @@ fn print_summary(progress: &mut ProgressPrinter, state: &RunState, run: &Located
         }
         Err(error) => print_line(&error.to_string()),
     }
-    for child in run_tree::read_child_runs(&run.dir) {
-        print_line(&format!("it started run {}", child.run_id));
-    }
+    child_run_lines(&run.dir, state, is_verbose).iter().for_each(|line| print_line(line));
     if !run.is_in_workspace() {
         return;
     }

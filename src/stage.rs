@@ -9,6 +9,7 @@ use delta_base::id::{RunId, SnapshotId};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
+use delta_process::own_program;
 use delta_run::event::StageApply;
 use delta_run::ownership::Ownership;
 use delta_run::run_removal;
@@ -21,7 +22,7 @@ use std::path::Path;
 /// Checks that this process could enter a stage of `workspace`, which is `None` or missing if it will be created.
 pub fn check_can_stage(workspace: Option<&Path>) -> Result<(), CommandFailure> {
     let root = workspace.and_then(|path| path.canonicalize().ok());
-    check_stage(root.as_deref()).map_err(stage_failure)
+    check_stage(&own_program(), root.as_deref()).map_err(stage_failure)
 }
 
 fn stage_failure(error: StageError) -> CommandFailure {
@@ -55,7 +56,7 @@ pub fn enter_run_stage(workspace: &Workspace, run_dir: &Path) -> Result<bool, Co
         work: dir.work(),
         is_nested: false,
     };
-    enter_stage(&layers).map_err(stage_failure)?;
+    enter_stage(&own_program(), &layers).map_err(stage_failure)?;
     Ok(is_new)
 }
 

@@ -117,9 +117,9 @@ impl StoppingRun {
                 return sent.map_err(|error| self.signal_failure(process, &error));
             }
             // Without a process in its journal, only the lock shows whether one works on the run.
-            match Ownership::claim(&self.run.id, &self.run.dir) {
+            match Ownership::probe(&self.run.id, &self.run.dir) {
                 Err(OwnershipError::Active { .. }) => {}
-                claimed => return Ok(claimed.map(drop)?),
+                probed => return Ok(probed?),
             }
             if Instant::now() >= deadline || cancel.wait(POLL_INTERVAL) {
                 return Ok(());
@@ -162,8 +162,8 @@ impl StoppingRun {
         }
         // The lock of a dead process can be held a moment longer, by a child that it was about to start.
         loop {
-            let claimed = Ownership::claim(&self.run.id, &self.run.dir);
-            if !matches!(claimed, Err(OwnershipError::Active { .. })) {
+            let probed = Ownership::probe(&self.run.id, &self.run.dir);
+            if !matches!(probed, Err(OwnershipError::Active { .. })) {
                 return ProcessWait::Ended;
             }
             if Instant::now() >= deadline {

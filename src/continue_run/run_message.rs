@@ -15,6 +15,10 @@ use delta_run::ownership::Ownership;
 use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::Workspace;
 use std::path::Path;
+use std::time::Duration;
+
+/// The time between two looks at a run that its process is leaving.
+const LEAVE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The run cannot continue without a message, or not with this one.
 pub struct MissingMessage {
@@ -40,9 +44,15 @@ pub(super) fn wait_for_leaving_process(
     }
     let dir = find_run_dir(id, workspace)?;
     let cancel = run_preparation::install_cancel()?;
-    Ownership::wait_and_claim(id, &dir, &cancel)
-        .map(drop)
-        .map_err(|error| run_in_use_failure(error, id, &dir))
+    while let Err(error) = Ownership::probe(id, &dir) {
+        if !error.is_owned() {
+            return Err(run_in_use_failure(error, id, &dir));
+        }
+        if cancel.wait(LEAVE_POLL_INTERVAL) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a run that has changed since a server decided to continue it.

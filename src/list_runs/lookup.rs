@@ -97,7 +97,7 @@ pub fn find_active_run(
         // A run with another status has no process, unless it is being continued right now.
         let may_run = Some(&id) != except
             && RunListEntry::read(workspace, dir).status == RunListStatus::Running;
-        if may_run && Ownership::claim_from_dying_owner(&id, dir).is_err() {
+        if may_run && Ownership::probe_dying_owner(&id, dir).is_err() {
             return Ok(Some(id));
         }
     }

@@ -3,15 +3,18 @@
 use super::workspace_files::{FilesComparison, ReplayFiles};
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
 use crate::agent_choice;
+use crate::budget::OwnedRun;
 use crate::failure::CommandFailure;
 use crate::operator_state;
 use crate::run::{self, NewRun};
 use crate::run_observer;
 use crate::run_options::RunOptions;
 use crate::run_preparation::{self, Impersonators, PreparedAgent};
+use crate::stage;
 use delta_agent::agent::Agent;
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human::HumanPrompt;
+use delta_agent::tool::has_staged_tool;
 use delta_base::id::RunId;
 use delta_base::time;
 use delta_llm::llm::{Provider, WireForm};
@@ -32,7 +35,7 @@ use delta_run::token_estimate::TokenRatio;
 use delta_run::workspace::Workspace;
 use serde_json::json;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -82,6 +85,8 @@ impl ReplayedSettings {
 struct RecordedHuman {
     answers: HashMap<String, String>,
     approvals: HashMap<String, ApprovalAnswer>,
+    /// Whether the changes of a call were applied.
+    stage_approvals: HashMap<String, ApprovalAnswer>,
 }
 
 impl HumanPrompt for RecordedHuman {
@@ -92,7 +97,9 @@ impl HumanPrompt for RecordedHuman {
 
     /// A call that started in the recorded run is approved.
     fn approve(&mut self, prompt: &ApprovalPrompt<'_>) -> io::Result<Option<ApprovalAnswer>> {
-        Ok(self.approvals.get(&prompt.request.call_id).cloned())
+        let is_staged = prompt.request.stage.is_some();
+        let answers = if is_staged { &self.stage_approvals } else { &self.approvals };
+        Ok(answers.get(&prompt.request.call_id).cloned())
     }
 }
 
@@ -133,6 +140,9 @@ pub(super) fn replay_tools(
     let streams = agent.llm.stream;
     let cancel = run_preparation::install_cancel()?;
     let mut agent = PreparedAgent::without_llm(agent, args.into.as_deref(), &options)?;
+    if has_staged_tool(&agent.agent.tools) {
+        stage::check_can_stage(args.into.as_deref())?;
+    }
     let (workspace, NewRun { id, dir, ownership, .. }) = create_replay_run(args, &agent)?;
     let files = ReplayFiles::prepare(original, &dir, &workspace, &agent.secrets)?;
     stdio::print_error_line(&files.beginning_note);
@@ -162,7 +172,8 @@ pub(super) fn replay_tools(
             run.record(Payload::UserMessage { content, images: part.images });
         }
         run.commit()?;
-        let budget = agent.open_budget(&id, &dir, &options, BudgetAmount::default(), &cancel)?;
+        let owned = OwnedRun { id: &id, dir: &dir, ownership: run.ownership() };
+        let budget = agent.open_budget(&owned, &options, BudgetAmount::default(), &cancel)?;
         let provider = recorded_provider(recordings.clone(), &different_requests);
         let human = recorded_human(&original.events);
         let sandbox = sandbox.clone();
@@ -205,6 +216,7 @@ fn recorded_provider(
 
 fn recorded_human(events: &[Event]) -> Box<dyn HumanPrompt> {
     let mut human = RecordedHuman::default();
+    let mut started = HashSet::new();
     for event in events {
         match &event.payload {
             Payload::HumanInputReceived { call_id, response, .. } => {
@@ -213,9 +225,14 @@ fn recorded_human(events: &[Event]) -> Box<dyn HumanPrompt> {
             Payload::ApprovalDecision(decision) => {
                 let ApprovalDecision { approved, by, reason, .. } = (**decision).clone();
                 let answer = ApprovalAnswer::new(approved, by, reason);
-                human.approvals.insert(decision.call_id.clone(), answer);
+                // A call is asked about before its request, and its changes after it.
+                let is_staged = started.contains(&decision.call_id);
+                let answers =
+                    if is_staged { &mut human.stage_approvals } else { &mut human.approvals };
+                answers.insert(decision.call_id.clone(), answer);
             }
             Payload::ActionRequest(request) if request.argv.is_some() => {
+                started.insert(request.call_id.clone());
                 let by = request.approval.as_ref().map(|approval| approval.by);
                 let by = by.unwrap_or(ApprovalSource::Operator);
                 let answer = ApprovalAnswer::new(true, by, None);

@@ -190,7 +190,7 @@ error: unknown key `sya` in a turn
    |   ^^^
   = help: did you mean `say`?
 
-error: a turn with `error` must not have `say` or `call`
+error: a turn with `error` must not have `say`, `call` or `usage`
   --> DIR/agent/script.yaml:3:3
    |
  3 | - say: a

@@ -187,6 +187,17 @@ fn c_17_2_the_workspace_is_what_the_test_says() {
 }
 
 #[test]
+fn c_17_2_what_a_setup_script_leaves_running_ends_with_the_test() {
+    let test = "task: x\nsetup: 'setsid sleep 1000 >/dev/null 2>&1 & echo $! > pid'\nllm: {turns: [{say: x}]}\nexpect: {result: RESULT}\n";
+    let sandbox = agent(&[("fails", &test.replace("RESULT", "y"))]);
+    delta_test(&sandbox, &[]).expect_code(1);
+    let files = sandbox.files("tmp");
+    let pid = files.iter().find(|file| file.ends_with("/work/pid")).unwrap();
+    let pid = sandbox.read(&format!("tmp/{pid}"));
+    assert!(!is_alive(pid.trim().parse().unwrap()), "{pid}");
+}
+
+#[test]
 fn c_17_2_a_script_prepares_the_workspace() {
     let setup = r#"
 setup: |
@@ -351,7 +362,8 @@ fn c_17_3_everything_that_is_not_as_expected_is_told() {
         | two
       wrong.yaml:16: file none does not exist
       wrong.yaml:17: file work does not exist
-      wrong.yaml:20: call 2 has the exit code 3, not 4
+      wrong.yaml:20: call 2 has the exit code 3, not 4; its observation is:
+        | [exit code: 3]
       wrong.yaml:23: call of other was not made
       wrong.yaml:24: call of save has other arguments: at .file is \"out\", not \"other\"
       wrong.yaml:25: call of sh was made; {calls}
@@ -359,9 +371,9 @@ fn c_17_3_everything_that_is_not_as_expected_is_told() {
 "
         )
     );
-    assert!(after.starts_with(
-        " has 1 matching ACTION_RESULT events, not 2; the events of this type are:\n"
-    ));
+    let closest = " has 1 matching ACTION_RESULT events, not 2; of the 3 events of this type, the closest are:\n        | {\"type\":\"ACTION_RESULT\",";
+    assert!(after.starts_with(closest), "{after}");
+    assert_eq!(after.matches("\"ACTION_RESULT\"").count(), 1, "{after}");
     let told = "      wrong.yaml:29: stderr does not contain \"warning\"; it is:\n        | test-agent test\n";
     let end = "      the script has 1 turn that the run did not use\n      look: delta show test -w DIR/tmp/delta-test-ID/wrong/work\n1 test: 0 passed, 1 failed (TIME)\n";
     assert!(after.contains(told) && after.ends_with(end), "{after}");

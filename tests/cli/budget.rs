@@ -285,3 +285,23 @@ fn c_12_9_a_call_waits_for_others_that_hold_back_what_it_needs() {
     assert!(message.starts_with(begin), "{message}");
     assert_eq!(sandbox.read("b.jsonl"), format!("{head}\n{call}\n"), "nobody wrote into it");
 }
+
+#[test]
+fn c_7_9_the_usage_of_a_script_counts_like_that_of_an_endpoint() {
+    let usage = "usage: {input_tokens: 2k, cached_input_tokens: 1000, output_tokens: 100}";
+    let turns = format!(
+        "- {{call: [{{tool: t}}], {usage}}}\n- {{call: [{{tool: t}}], {usage}}}\n- say: done\n"
+    );
+    let sandbox = Sandbox::scripted(DELTA, "  - {name: t, exec: 'true'}\n", &turns);
+    let agent = sandbox.read("agent/agent.yaml");
+    let priced = "provider: script\n  max_tokens: 100\n  pricing: {input: 1000, cached_input: 100, output: 10000}";
+    sandbox.write("agent/agent.yaml", agent.replace("provider: script", priced));
+    let ran = sandbox.run("go", &["--max-tokens", "4k", "--format", "json"]).expect_code(1).json();
+    assert_eq!(ran["error"]["type"], "limit");
+    let message = ran["error"]["message"].as_str().unwrap();
+    assert!(message.contains("4200 are used"), "{message}");
+    let used = &ran["metrics"]["usage"];
+    assert_eq!((&used["input_tokens"], &used["output_tokens"]), (&json!(4000), &json!(200)));
+    // Half of the input costs 1000, half of it 100, and the output 10,000 USD per million.
+    assert_eq!(used["total_cost_usd"], 4.2);
+}

@@ -20,6 +20,8 @@ fn c_28_3_a_call_ends_the_run_with_its_observation() {
         assert_eq!(refused, "The run has its result already, from a call before this one.");
     }
     assert_eq!(sandbox.events("ACTION_RESULT")[2]["result"], "yes\n");
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+    assert!(shown.contains("→ submit text=yes\n  │ yes\n"), "{shown}");
     // A message continues the run as usual.
     let again = resume(&sandbox, &["-m", "more"]).output().expect_code(0);
     assert_eq!(again.stdout, "never\n");
@@ -59,6 +61,12 @@ fn c_28_3_each_hook_with_an_answer_can_end_the_run() {
         assert_eq!(sandbox.read("work/ledger"), ledger, "{hook}");
         let ends: Vec<_> = sandbox.events("HOOK_EXECUTION");
         assert_eq!(ends.last().unwrap()["end"]["result"], json!({"found": 2}), "{hook}");
+        let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+        let line = format!("  hook {hook} ended the run\n");
+        assert_eq!(shown.matches(&line).count(), 1, "{shown}");
+        let document = sandbox.delta(["export", "r", "-w", "work", "--to", "markdown"]).output();
+        let line = format!("Hook `{hook}`: exit code 0, ended the run.\n");
+        assert_eq!(document.expect_code(0).stdout.matches(&line).count(), 1, "{hook}");
         let refused = "A hook has ended the run; this call was not run.";
         let expected = sandbox.observations().iter().filter(|text| *text == refused).count();
         let count = ["pre_llm_request", "post_tool_execution", "pre_tool_execution"];

@@ -6,18 +6,18 @@ use test_support::wait::until_line;
 
 #[test]
 fn c_9_6_on_run_end_runs_once_for_every_way_to_end() {
-    let keep = "jq -r '.status + \" \" + (.error.type // .result // \"-\")' >> ended";
+    let keep = "jq -r '.status + \" \" + (.error.type // .result // .interaction.prompt // \"-\")' >> ended";
     let ask =
         "- call: [{tool: ask_human, args: {prompt: Really?}}]\n- say: done\n- error: broken\n";
     let sandbox = hooked("", ask, &[("on_run_end", keep)]);
     sandbox.run("go", &[]).expect_code(101);
-    assert_eq!(sandbox.read("work/ended"), "WAITING_FOR_INPUT -\n");
+    assert_eq!(sandbox.read("work/ended"), "WAITING_FOR_INPUT Really?\n");
     resume(&sandbox, &["-m", "yes"]).output().expect_code(0);
     resume(&sandbox, &["-m", "more"]).output().expect_code(1);
     resume(&sandbox, &["-m", "more", "--max-iterations", "1"]).output().expect_code(1);
     assert_eq!(
         sandbox.read("work/ended"),
-        "WAITING_FOR_INPUT -\nCOMPLETED done\nFAILED llm\nFAILED llm\n"
+        "WAITING_FOR_INPUT Really?\nCOMPLETED done\nFAILED llm\nFAILED llm\n"
     );
     let kinds: Vec<Value> =
         sandbox.journal().into_iter().map(|event| event["type"].clone()).collect();
@@ -32,6 +32,20 @@ fn c_9_6_on_run_end_runs_once_for_every_way_to_end() {
     sandbox.write("agent/context.yaml", "sources: [{type: file, path: nowhere}]\n");
     sandbox.run("go", &[]).expect_code(1);
     assert_eq!(sandbox.read("work/ended"), "FAILED context\n");
+}
+
+#[test]
+fn c_9_3_on_run_end_gets_the_call_that_waits_for_an_approval() {
+    let tools = "  - {name: t, exec: 'echo ${text}', approve: ask}\n";
+    let turns = "- call: [{tool: t, args: {text: a}}]\n- say: done\n";
+    let sandbox = hooked(tools, turns, &[("on_run_end", "cat > end.json")]);
+    let ran = sandbox.run("go", &["--format", "json"]).expect_code(101).json();
+    let given: Value = serde_json::from_str(&sandbox.read("work/end.json")).unwrap();
+    assert_eq!(given["interaction"], ran["interaction"]);
+    assert_eq!(given["interaction"]["argv"], serde_json::json!(["echo", "a"]));
+    resume(&sandbox, &["-m", "yes"]).output().expect_code(0);
+    let given: Value = serde_json::from_str(&sandbox.read("work/end.json")).unwrap();
+    assert_eq!((given["interaction"].clone(), &given["result"]), (Value::Null, &"done".into()));
 }
 
 #[test]

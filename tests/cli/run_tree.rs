@@ -59,6 +59,9 @@ fn c_28_7_a_result_has_the_totals_of_the_runs_below() {
     };
     assert_eq!(show("r"), tree);
     assert_eq!(show("inner-x")["runs"], 2);
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+    let children = "it started run inner-x: COMPLETED\nall 3 runs together: 5 iterations, 3100 tokens in, 31 out\n";
+    assert!(shown.contains(children), "{shown}");
     assert_eq!(show("leaf-x"), Value::Null);
 }
 
@@ -91,4 +94,36 @@ fn c_28_7_a_trajectory_embeds_the_runs_below() {
     let references: Vec<Value> =
         results.iter().flat_map(|result| ids(&result["subagent_trajectory_ref"])).collect();
     assert_eq!(references, ["inner-one", "inner-two"]);
+}
+
+#[test]
+fn c_11_1_show_counts_many_child_runs_and_names_those_that_failed() {
+    let tools = "  - name: ask\n    exec: \"delta run --agent ${agent} -w ${CWD} -q --run-id ${id} -m go\"\n";
+    let call =
+        |agent: &str, id: usize| format!("{{tool: ask, args: {{agent: {agent}, id: c{id}}}}}");
+    let calls: Vec<String> =
+        (0..9).map(|id| call(if id == 4 { "fails" } else { "works" }, id)).collect();
+    let turns = format!("- call: [{}]\n- say: done\n", calls.join(", "));
+    let sandbox = Sandbox::scripted(DELTA, tools, &turns);
+    for (agent, turn) in [("works", "say: x"), ("fails", "error: no")] {
+        let llm = "llm: {provider: script, model: script.yaml}\n";
+        sandbox.write(&format!("work/{agent}/agent.yaml"), format!("name: {agent}\n{llm}"));
+        sandbox.write(&format!("work/{agent}/script.yaml"), format!("turns: [{{{turn}}}]\n"));
+        for file in ["system_prompt.md", "context.yaml"] {
+            let text = sandbox.read(&format!("agent/{file}"));
+            sandbox.write(&format!("work/{agent}/{file}"), text);
+        }
+    }
+    std::fs::create_dir(sandbox.path("bin")).unwrap();
+    std::os::unix::fs::symlink(DELTA, sandbox.path("bin/delta")).unwrap();
+    with_path(&sandbox, sandbox.run_command("go", &[])).expect_code(0);
+    let show = |more: &[&str]| {
+        let args = [&["show", "r", "-w", "work"], more].concat();
+        sandbox.delta(args).output().expect_code(0).stdout
+    };
+    let expected = "it started 9 runs: 8 COMPLETED, 1 FAILED\nit started run c4: FAILED\nall 10 runs together: 10 iterations\n";
+    let shown = show(&[]);
+    assert!(shown.ends_with(expected), "{shown}");
+    let whole = show(&["-v"]);
+    assert_eq!(whole.matches("\nit started run c").count(), 9, "{whole}");
 }

@@ -238,9 +238,13 @@ fn agent_with_refused_calls(filters: &str, calls: &[(&str, &str)]) -> Sandbox {
 #[test]
 fn c_22_4_a_filter_of_system_calls_leaves_the_grade_below_or_an_error() {
     // Containers refuse these with EPERM or, if they do not know them, with ENOSYS.
-    for (name, number) in
-        [("unshare", 272), ("mount", 165), ("open_tree", 428), ("mount_setattr", 442)]
-    {
+    for (name, number) in [
+        ("unshare", 272),
+        ("setns", 308),
+        ("mount", 165),
+        ("open_tree", 428),
+        ("mount_setattr", 442),
+    ] {
         for error in [libc::EPERM, libc::ENOSYS] {
             let calls = [("sh", "echo a > in; echo b > ../outside; cat in")];
             let sandbox = agent_with_refused_calls(&format!("{number}:{error}"), &calls);

@@ -21,7 +21,7 @@ fn turns(scripts: &[&str]) -> String {
     scripts.iter().map(turn).collect()
 }
 
-fn sandbox(scripts: &[&str]) -> Sandbox {
+pub fn sandbox(scripts: &[&str]) -> Sandbox {
     let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(scripts));
     for (path, content) in
         [("f", "one\n"), ("d/x", "x\n"), ("gone", "g\n"), ("link", "l\n"), ("dir.old/a", "a\n")]
@@ -32,7 +32,7 @@ fn sandbox(scripts: &[&str]) -> Sandbox {
 }
 
 /// Whether this machine has what a stage needs.
-fn can_stage() -> bool {
+pub fn can_stage() -> bool {
     let sandbox = sandbox(&["true"]);
     let ran = sandbox.run_command("go", &["--stage"]).output();
     if ran.code == 126 {
@@ -41,17 +41,17 @@ fn can_stage() -> bool {
     ran.code != 126
 }
 
-fn staged(scripts: &[&str]) -> Sandbox {
+pub fn staged(scripts: &[&str]) -> Sandbox {
     let sandbox = sandbox(scripts);
     sandbox.run("go", &["--stage"]).expect_code(0);
     sandbox
 }
 
-fn command(sandbox: &Sandbox, command: &str, more: &[&str]) -> Ran {
+pub fn command(sandbox: &Sandbox, command: &str, more: &[&str]) -> Ran {
     sandbox.delta([command, "r", "-w", "work"].iter().chain(more).copied()).output()
 }
 
-fn apply(sandbox: &Sandbox, more: &[&str]) -> Ran {
+pub fn apply(sandbox: &Sandbox, more: &[&str]) -> Ran {
     command(sandbox, "apply", more)
 }
 

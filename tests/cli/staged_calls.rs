@@ -57,6 +57,10 @@ fn c_32_8_a_call_changes_nothing_until_a_person_has_seen_its_diff() {
         let mut now = files(&sandbox);
         now.sort();
         assert_eq!(now, before);
+        let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+        for part in ["    diff --git a/f b/f\n", "    +two\n"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
         let request = sandbox.read("work/.delta/r/interaction/request.json");
         let request: serde_json::Value = serde_json::from_str(&request).unwrap();
         assert_eq!(request["kind"], "approval");
@@ -317,4 +321,35 @@ fn c_32_8_the_network_of_a_staged_call_is_reported() {
     decide(&sandbox, "yes").expect_code(0);
     let result = &sandbox.events("ACTION_RESULT")[0];
     assert_eq!(result["sandbox"]["attempts"], 1, "{result}");
+}
+
+#[test]
+fn c_32_8_a_question_shows_the_beginning_of_a_long_diff() {
+    let Some(sandbox) = waiting("", "seq 100 > f") else { return };
+    let show = |more: &[&str]| {
+        let args = [&["show", "r", "-w", "work"], more].concat();
+        sandbox.delta(args).output().expect_code(0).stdout
+    };
+    // Five lines before those of the file, and the line that it had.
+    let short = show(&[]);
+    assert!(short.contains("    +35\n    … 65 more lines; -v shows all of them\n"), "{short}");
+    let whole = show(&["-v"]);
+    assert!(whole.contains("    +100\n") && !whole.contains("more lines"), "{whole}");
+}
+
+#[test]
+fn c_16_11_decisions_about_calls_and_their_changes_are_replayed() {
+    let Some(sandbox) = waiting(", approve: ask", "echo two >> f; cat f") else { return };
+    decide(&sandbox, "yes").expect_code(101);
+    decide(&sandbox, "no: keep it").expect_code(0);
+    let replay = sandbox.delta(["replay", "r", "-w", "work", "--mode", "tools", "--into", "again"]);
+    let ran = replay.output().expect_code(0);
+    assert!(ran.stdout.starts_with("the tools of run r did the same: 2 answers, 1 call\n"));
+    assert_eq!(sandbox.read("again/f"), "one\n");
+
+    let Some(sandbox) = waiting("", "echo two >> f; cat f") else { return };
+    decide(&sandbox, "yes").expect_code(0);
+    let replay = sandbox.delta(["replay", "r", "-w", "work", "--mode", "tools", "--into", "again"]);
+    replay.output().expect_code(0);
+    assert_eq!(sandbox.read("again/f"), "one\ntwo\n");
 }

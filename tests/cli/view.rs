@@ -9,6 +9,7 @@ use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
 pub mod browser;
+mod approvals;
 mod follow;
 mod forks;
 mod markdown;

@@ -47,6 +47,7 @@ fn c_22_4_nothing_outside_of_the_workspace_can_be_changed() {
                 "chmod 600 ../outside",
                 "touch ../outside",
                 "touch -d 2001-01-01 ..",
+                "python3 -c 'import os; os.setxattr(\"../outside\", \"user.x\", b\"x\")'",
                 "umount -l ..",
                 "umount -l .delta",
                 "mount -o remount,rw,bind ..",
@@ -198,7 +199,12 @@ fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
         // The network as it is opens none of that.
         let online = case.prepare(&SandboxProfile { net: NetAccess::All, ..place.profile() });
         place.fail(&online, &format!("prlimit --pid {pid} --nofile=3:3"));
+        place.fail(&sandbox, &python_call(&format!("ptrace(16, {pid}, 0, 0)")));
         // What one call has left running, another cannot end.
+        let left = place.succeed(&sandbox, "sleep 60 > /dev/null 2>&1 & echo $!");
+        place.fail(&sandbox, &format!("kill -9 {left}"));
+        let left = rustix::process::Pid::from_raw(left.trim().parse().unwrap()).unwrap();
+        rustix::process::kill_process(left, rustix::process::Signal::KILL).unwrap();
         assert!(other.try_wait().unwrap().is_none());
         other.kill().unwrap();
         other.wait().unwrap();
@@ -206,6 +212,11 @@ fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
         place.succeed(&sandbox, "nice -n 5 ionice -c 3 chrt --idle 0 true");
         place.succeed(&sandbox, "ulimit -n 64 && ulimit -n | grep 64");
     });
+}
+
+/// A command that fails if a function of the C library does.
+fn python_call(call: &str) -> String {
+    format!("python3 -c 'import ctypes, sys; sys.exit(ctypes.CDLL(None).{call} != 0)'")
 }
 
 #[test]

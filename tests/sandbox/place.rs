@@ -94,6 +94,7 @@ impl Place {
                 proxies: &ProxySettings::default(),
                 waived,
                 required: &[],
+                absent: &[],
                 stage: None,
             },
         )

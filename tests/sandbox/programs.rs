@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// A program that a machine may have, a script that needs it, and whether it works with Landlock too.
-const SCRIPTS: [(&str, &str, bool); 18] = [
+const SCRIPTS: [(&str, &str, bool); 19] = [
     (
         "git",
         "git init -q r && cd r && git config --file .git/config user.email a@b && \
@@ -55,6 +55,13 @@ const SCRIPTS: [(&str, &str, bool); 18] = [
         "javac",
         "echo 'class A { public static void main(String[] a) { System.out.println(7); } }' > A.java && \
          javac A.java && java A | grep 7",
+        true,
+    ),
+    (
+        "mvn",
+        "printf '<project><modelVersion>4.0.0</modelVersion><groupId>g</groupId><artifactId>a</artifactId>\
+         <version>1</version><packaging>pom</packaging></project>' > pom.xml && \
+         mvn -o -q -B -Dmaven.repo.local=$PWD/m2 validate",
         true,
     ),
     (

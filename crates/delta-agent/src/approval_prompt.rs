@@ -3,7 +3,9 @@
 use crate::tool::value_text;
 use delta_base::redact::redact_answers;
 use delta_base::shell_quote::shell_quote_visibly;
-use delta_base::terminal_text::{escape_terminal_controls, format_argument_value};
+use delta_base::terminal_text::{
+    escape_terminal_controls, format_argument_value, truncate_to_line,
+};
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use serde_json::Value as Json;
 
@@ -101,20 +103,32 @@ pub fn short_command_line(request: &ApprovalRequest, agent_home: &str) -> String
     words.collect::<Vec<String>>().join(" ")
 }
 
+/// An argument of the call, safe for a terminal.
+struct VisibleArgument {
+    name: String,
+    text: String,
+    is_string: bool,
+}
+
 impl ApprovalPrompt<'_> {
     /// The call in a few lines of about `width` characters: its arguments, and its command line. `all` is what shows all of
     /// it.
     pub fn summary_lines(&self, width: usize, all: &str) -> Vec<String> {
         let arguments = self.arguments();
-        let name_width = arguments.iter().map(|(name, _)| name.chars().count()).max();
+        let name_width = arguments.iter().map(|one| one.name.chars().count()).max();
         let name_width = name_width.unwrap_or_default().min(24);
         let room = width.saturating_sub(name_width + 4).max(20);
         let mut lines = Vec::new();
         let mut is_cut = false;
-        for (name, value) in &arguments {
+        for VisibleArgument { name, text, is_string } in &arguments {
             // Two characters are quotes.
-            is_cut |= value.chars().count() > room - 3;
-            let value = format_argument_value(value, room - 3);
+            let limit = room - 3;
+            is_cut |= text.chars().count() > limit;
+            let value = if *is_string {
+                format_argument_value(text, limit)
+            } else {
+                truncate_to_line(text, limit)
+            };
             lines.push(format!("{name:name_width$}  {value}"));
         }
         let command = self.visible(&short_command_line(self.request, self.agent_home));
@@ -139,7 +153,7 @@ impl ApprovalPrompt<'_> {
     pub fn argument_texts(&self) -> Vec<String> {
         let arguments = self.arguments().into_iter();
         arguments
-            .map(|(name, value)| format!("{name}:\n  {}", value.replace('\n', "\n  ")))
+            .map(|one| format!("{}:\n  {}", one.name, one.text.replace('\n', "\n  ")))
             .collect()
     }
 
@@ -153,13 +167,20 @@ impl ApprovalPrompt<'_> {
         self.preview.map(|preview| self.visible(preview))
     }
 
-    fn arguments(&self) -> Vec<(String, String)> {
+    fn arguments(&self) -> Vec<VisibleArgument> {
         match &self.request.tool_args {
-            Json::Object(arguments) => arguments
-                .iter()
-                .map(|(name, value)| (self.visible(name), self.visible(&value_text(value))))
-                .collect(),
-            other => vec![("arguments".to_owned(), self.visible(&value_text(other)))],
+            Json::Object(arguments) => {
+                arguments.iter().map(|(name, value)| self.visible_argument(name, value)).collect()
+            }
+            other => vec![self.visible_argument("arguments", other)],
+        }
+    }
+
+    fn visible_argument(&self, name: &str, value: &Json) -> VisibleArgument {
+        VisibleArgument {
+            name: self.visible(name),
+            text: self.visible(&value_text(value)),
+            is_string: value.is_string(),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::child_environment::EnvMap;
 use delta_llm::llm::ProviderKind;
 use delta_process::SandboxEntry;
 use delta_run::event::{PolicySource, ProfileRecord, SandboxRecord};
-use delta_run::ledger::LEDGER_FILES;
+use delta_run::ledger::ledger_files;
 use delta_run::run_tree;
 use delta_sandbox::{
     DeclaredProfile, EnvAccess, EnvFilter, Guarantee, MissingGuarantee, NetAccess, NetworkReport,
@@ -212,8 +212,7 @@ impl RunSandbox {
             let index = match position {
                 Some(index) => index,
                 None => {
-                    let prepared =
-                        prepare_use(&subject, &resolved.profile, &setup, &scratch, None)?;
+                    let prepared = prepare_use(&subject, &resolved, &setup, &scratch, None)?;
                     let name = format!("p{}", profiles.len() + 1);
                     let entry = profile_record(&resolved, &prepared, &setup.vars.cwd);
                     record.profiles.insert(name.clone(), entry);
@@ -350,8 +349,18 @@ impl<'a> ActiveSandbox<'a> {
                 let subject = profile.subject.clone();
                 return Err(SandboxFailure { subject, problem: SandboxProblem::Other(reason) });
             }
-            *prepared =
-                prepare_use(&profile.subject, &resolved.profile, setup, &run.scratch, None)?;
+            let refreshed = prepare_use(&profile.subject, &resolved, setup, &run.scratch, None)?;
+            if refreshed.grade() < prepared.grade() {
+                // The journal says what is enforced.
+                let reason = format!(
+                    "it was enforced by {} and can only be enforced by {} now",
+                    prepared.grade().name(),
+                    refreshed.grade().name()
+                );
+                let subject = profile.subject.clone();
+                return Err(SandboxFailure { subject, problem: SandboxProblem::Other(reason) });
+            }
+            *prepared = refreshed;
         }
         Ok(())
     }
@@ -362,7 +371,7 @@ impl<'a> ActiveSandbox<'a> {
     /// The workspace cannot be staged, or the sandbox cannot be enforced any more.
     pub fn prepare_staged(&self, layers: &StageLayers) -> Result<PreparedSandbox, SandboxFailure> {
         let Self { profile, run } = *self;
-        let resolved = &profile.resolved.profile;
+        let resolved = &profile.resolved;
         prepare_use(&profile.subject, resolved, &run.setup, &run.scratch, Some(layers))
     }
 
@@ -515,7 +524,7 @@ fn with_inner_runs(
     profile.write.push(control.to_owned());
     let lists = [run_dir.join(run_tree::CHILDREN_FILE)];
     let ledgers = enclosing.iter().map(PathBuf::as_path).chain([run_dir]);
-    let ledgers = ledgers.flat_map(|dir| LEDGER_FILES.map(|name| dir.join(name)));
+    let ledgers = ledgers.flat_map(ledger_files);
     profile.write.extend(lists.into_iter().chain(ledgers).filter(|path| path.is_file()));
     profile.keep.extend(enclosing.iter().filter(|dir| dir.starts_with(control)).cloned());
     profile.normalized()
@@ -523,7 +532,7 @@ fn with_inner_runs(
 
 fn prepare_use(
     subject: &SandboxSubject,
-    profile: &SandboxProfile,
+    resolved: &ResolvedSandbox,
     setup: &SandboxSetup,
     scratch: &SandboxScratch,
     stage: Option<&StageLayers>,
@@ -549,9 +558,10 @@ fn prepare_use(
         scratch,
         waived: &setup.policy.waived,
         required: &setup.policy.required,
+        absent: &resolved.unhidden,
         stage,
     };
-    prepare(profile, &context).map_err(|error| SandboxFailure {
+    prepare(&resolved.profile, &context).map_err(|error| SandboxFailure {
         subject: subject.clone(),
         problem: match error {
             SandboxError::Missing(missing) => SandboxProblem::Missing(missing),

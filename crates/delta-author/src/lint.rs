@@ -76,7 +76,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 46] = [
+pub const LINT_RULES: [&str; 47] = [
     "load",
     "outdated",
     "option-injection",
@@ -89,6 +89,7 @@ pub const LINT_RULES: [&str; 46] = [
     "hidden-failure",
     "could-be-exec",
     "not-expanded",
+    "lost-backslash",
     "shell-arguments",
     "environment-placeholder",
     "unset-variable",

@@ -199,6 +199,29 @@ pub fn create_private_unsynced(path: &Path, bytes: &[u8]) -> FileResult<()> {
     NewPrivateFile::create(path.to_owned())?.write_unsynced(bytes)
 }
 
+/// Creates a private file with everything that `source` yields. Fails when the path exists. The content is synced, the
+/// name is not: see [`sync_dir`].
+pub fn create_private_synced(to: &Path, source: &mut impl io::Read) -> FileResult<()> {
+    let mut target = NewPrivateFile::create(to.to_owned())?;
+    check_failpoint()
+        .and_then(|()| io::copy(source, &mut target.file))
+        .map_err(file_error("write", to))?;
+    check_failpoint().and_then(|()| target.file.sync_all()).map_err(file_error("sync", to))?;
+    target.is_written = true;
+    Ok(())
+}
+
+/// Overwrites the beginning of an existing private file and syncs it. A reader finds the old bytes or the new ones, if
+/// they fit into a page of memory.
+///
+/// # Errors
+/// The file does not exist or cannot be written.
+pub fn overwrite_start_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = open_existing_private(path, OFlags::WRONLY)?;
+    file.write_all(bytes)?;
+    file.sync_data()
+}
+
 /// Creates a file with the usual mode for the user. Fails when the path exists. Not synced.
 pub fn create_shared_unsynced(path: &Path, bytes: &[u8], executable: bool) -> FileResult<()> {
     let mode = if executable { 0o777 } else { 0o666 };
@@ -306,13 +329,35 @@ fn sync_parent_uncounted(path: &Path) -> FileResult<()> {
 
 /// Replaces a private file. Synced: after a crash it has the old content or the new.
 pub fn replace_private_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
-    let temporary = temporary_path(path, "", ".tmp");
-    let result = write_temporary_synced(&temporary, bytes).and_then(|()| {
+    replace_synced_through(&temporary_path(path, "", ".tmp"), path, bytes)
+}
+
+/// As [`replace_private_synced`], with a temporary name that no other process uses: `tag` is a part of it.
+pub fn replace_private_tagged_synced(path: &Path, tag: &str, bytes: &[u8]) -> FileResult<()> {
+    replace_synced_through(&temporary_path(path, "", &format!(".{tag}.tmp")), path, bytes)
+}
+
+fn replace_synced_through(temporary: &Path, path: &Path, bytes: &[u8]) -> FileResult<()> {
+    let result = write_temporary_synced(temporary, bytes).and_then(|()| {
         check_failpoint()
-            .and_then(|()| rename_file(&temporary, path))
+            .and_then(|()| rename_file(temporary, path))
             .map_err(file_error("replace", path))
     });
-    finish_synced(result, &temporary, path)
+    finish_synced(result, temporary, path)
+}
+
+/// Makes `path` another name of the file `from`, instead of what had that name. `tag` makes the temporary name one that no
+/// other process uses. Not synced.
+pub fn replace_with_link_unsynced(from: &Path, path: &Path, tag: &str) -> FileResult<()> {
+    let temporary = temporary_path(path, "", &format!(".{tag}.tmp"));
+    let _ = remove_file_no_follow(&temporary);
+    check_failpoint()
+        .and_then(|()| hard_link_unsynced(from, &temporary))
+        .and_then(|()| rename_file(&temporary, path))
+        .map_err(file_error("replace", path))?;
+    // A rename onto another name of the same file does nothing.
+    let _ = remove_file_no_follow(&temporary);
+    Ok(())
 }
 
 /// Replaces a private file without waiting for the disk. A killed process leaves the old content or the new; a power
@@ -400,6 +445,16 @@ pub fn remove_empty_dir_no_follow(path: &Path) -> io::Result<()> {
 /// The file system does not support it, or a path cannot be used.
 pub fn hard_link_unsynced(from: &Path, to: &Path) -> io::Result<()> {
     Entry::find(from)?.link_to(&Entry::find(to)?)
+}
+
+/// Gives a file a second name, which is durable when this returns. Of several processes on any hosts that want the same
+/// name, one gets it. An error does not say that the name was not made: a server's reply can be lost.
+///
+/// # Errors
+/// The name exists, or may exist now.
+pub fn link_exclusive_synced(from: &Path, to: &Path) -> io::Result<()> {
+    check_failpoint().and_then(|()| hard_link_unsynced(from, to))?;
+    to.parent().map_or(Ok(()), |dir| sync_dir(dir).map_err(|error| error.source))
 }
 
 fn rename_file(from: &Path, to: &Path) -> io::Result<()> {

@@ -51,6 +51,8 @@ struct CancelState {
     requested_at: AtomicU64,
     /// When the time limit expired, likewise. Both are equal when the expiry was the request.
     expired_at: AtomicU64,
+    /// When [`CancelToken::request_for_now`] was called, likewise.
+    requested_for_now_at: AtomicU64,
     /// Whether a time limit was set.
     has_deadline: AtomicBool,
     /// The process groups that a second signal kills; 0 for none.
@@ -87,6 +89,7 @@ impl CancelToken {
             created_at: Instant::now(),
             requested_at: AtomicU64::new(0),
             expired_at: AtomicU64::new(0),
+            requested_for_now_at: AtomicU64::new(0),
             has_deadline: AtomicBool::new(false),
             child_groups: [const { AtomicI32::new(0) }; MAX_CHILD_GROUPS],
             last_words: OnceLock::new(),
@@ -144,6 +147,26 @@ impl CancelToken {
         self.state.wake();
     }
 
+    /// Requests cancellation of the present work: [`CancelToken::withdraw`] ends the request.
+    pub fn request_for_now(&self) {
+        let now = self.state.elapsed_millis();
+        // Stored first, so that a request by a signal at the same time stays.
+        self.state.requested_for_now_at.store(now, Ordering::SeqCst);
+        if self.state.request(now).is_some() {
+            self.state.requested_for_now_at.store(0, Ordering::SeqCst);
+        }
+        self.state.wake();
+    }
+
+    /// Ends the request of [`CancelToken::request_for_now`], if that was the first one.
+    pub fn withdraw(&self) {
+        let at = self.state.requested_for_now_at.swap(0, Ordering::SeqCst);
+        if at > 0 {
+            let requested = &self.state.requested_at;
+            let _ = requested.compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
     /// Requests cancellation after `duration`. [`CancelToken::is_expired`] is then true, unless it was requested before.
     ///
     /// # Errors
@@ -193,6 +216,11 @@ impl CancelToken {
     /// Removes a process group that a second signal kills, before its number can be reused.
     pub fn remove_child_group(&self, group: i32) {
         self.replace_child_group(group, 0);
+    }
+
+    /// Kills the process groups that a second signal kills.
+    pub fn kill_child_groups(&self) {
+        self.state.kill_child_groups();
     }
 
     fn replace_child_group(&self, before: i32, after: i32) {
@@ -276,14 +304,18 @@ impl CancelState {
         self.wake();
     }
 
+    fn kill_child_groups(&self) {
+        for group in &self.child_groups {
+            if let Some(group) = Pid::from_raw(group.load(Ordering::SeqCst)) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+        }
+    }
+
     fn on_signal(&self) {
         let now = self.elapsed_millis();
         if self.request(now).is_some_and(|first| now.saturating_sub(first) >= BURST_MILLIS) {
-            for group in &self.child_groups {
-                if let Some(group) = Pid::from_raw(group.load(Ordering::SeqCst)) {
-                    let _ = kill_process_group(group, Signal::KILL);
-                }
-            }
+            self.kill_child_groups();
             // Reading a value that is set takes no lock.
             if let Some(text) = self.last_words.get() {
                 let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
@@ -334,6 +366,19 @@ mod tests {
         assert!(token.wait(Duration::from_millis(5)));
         token.expire_after(Duration::ZERO).unwrap();
         assert!(token.is_requested());
+    }
+
+    #[test]
+    fn only_a_request_for_now_can_be_withdrawn() {
+        let cancel = CancelToken::manual().unwrap();
+        cancel.request_for_now();
+        assert!(cancel.is_requested());
+        cancel.withdraw();
+        assert!(!cancel.is_requested());
+        cancel.request();
+        cancel.request_for_now();
+        cancel.withdraw();
+        assert!(cancel.is_requested());
     }
 
     #[test]

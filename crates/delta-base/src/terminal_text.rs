@@ -1,6 +1,7 @@
 //! Makes text safe and short enough for a terminal.
 
 use crate::terminal;
+use serde::de::IgnoredAny;
 use std::sync::OnceLock;
 
 /// Removes everything that could control a terminal from `text`: escape sequences and control characters, except newline
@@ -198,16 +199,16 @@ pub fn truncate_to_line(text: &str, limit: usize) -> String {
     out
 }
 
-/// `text` as the value in `name=value` on one line of about `limit` characters: line ends become `⏎`, and a value that is
-/// not a plain word gets quotes.
+/// A string as the value in `name=value` on one line of about `limit` characters: line ends become `⏎`, and a string that
+/// is not a plain word, or that could be another JSON value such as a number, gets quotes.
 pub fn format_argument_value(text: &str, limit: usize) -> String {
     let line = text.replace("\r\n", "⏎").replace(['\n', '\r'], "⏎");
     let mut value: String = line.chars().take(limit).collect();
     if value.len() < line.len() {
         value.push('…');
     }
-    let needs_quotes = value.contains(|c: char| c.is_whitespace() || matches!(c, '=' | '"' | '⏎'));
-    if needs_quotes || value.is_empty() {
+    let is_word = !value.contains(|c: char| c.is_whitespace() || matches!(c, '=' | '"' | '⏎'));
+    if !is_word || value.is_empty() || serde_json::from_str::<IgnoredAny>(&value).is_ok() {
         return format!("\"{}\"", value.replace('"', "\\\""));
     }
     value
@@ -294,6 +295,10 @@ mod tests {
         assert_eq!(format_argument_value("port = 80 new=port", 9), "\"port = 80…\"");
         assert_eq!(format_argument_value("a\r\nb\n", 9), "\"a⏎b⏎\"");
         assert_eq!(format_argument_value("\"a\"", 9), "\"\\\"a\\\"\"");
+        for other_value in ["20", "-1.5", "true", "null", "[1]", "{}"] {
+            assert_eq!(format_argument_value(other_value, 9), format!("\"{other_value}\""));
+        }
+        assert_eq!(format_argument_value("2026-11-26", 12), "2026-11-26");
         assert_eq!(
             (format_argument_value("", 9), format_argument_value("abc", 2)),
             ("\"\"".to_owned(), "ab…".to_owned())

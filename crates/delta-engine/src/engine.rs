@@ -5,7 +5,7 @@
 //! every act it commits the events that led to it.
 
 use delta_agent::agent::Agent;
-use delta_agent::ask_human::HumanPrompt;
+use delta_agent::ask_human::{HumanPrompt, InteractionRequest};
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::context::{ContextError, TokenCounter};
 use delta_agent::hook::HookPoint;
@@ -16,6 +16,7 @@ use delta_base::time::Clock;
 use delta_llm::llm::{LlmError, Provider, Usage};
 use delta_run::event::{ErrorDetails, LLM_ERROR, Payload};
 use delta_run::ledger::{Budget, LedgerError};
+use delta_run::ownership::{ActError, ReplacedError};
 use delta_run::record::RequestBody;
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::{RunEnding, RunStep};
@@ -93,6 +94,9 @@ enum EngineError {
     EndedByHook,
     #[error(transparent)]
     File(#[from] FileError),
+    /// Another process owns the run: nothing is recorded any more.
+    #[error(transparent)]
+    Replaced(ReplacedError),
     #[error(transparent)]
     Context(#[from] ContextError),
     #[error(transparent)]
@@ -120,6 +124,15 @@ enum EngineError {
     Hook { hook: HookPoint, message: String, record: String },
 }
 
+impl From<ActError> for EngineError {
+    fn from(error: ActError) -> Self {
+        match error {
+            ActError::File(error) => Self::File(error),
+            ActError::Replaced(error) => Self::Replaced(error),
+        }
+    }
+}
+
 impl EngineError {
     fn is_cancelled(&self) -> bool {
         matches!(
@@ -132,7 +145,7 @@ impl EngineError {
 
     fn details(&self) -> ErrorDetails {
         let kind = match self {
-            Self::Cancelled => "interrupted",
+            Self::Cancelled | Self::Replaced(_) => "interrupted",
             Self::EndedByHook => ENDED_BY_HOOK,
             Self::File(_) | Self::Snapshot(_) => "io",
             Self::Context(_) => "context",
@@ -236,9 +249,10 @@ impl<'a> Engine<'a> {
     /// Drives `run` until this process has to leave it, and records the ending.
     ///
     /// # Errors
-    /// The journal could not be written. Nothing was started that it does not contain, and nothing
-    /// more can be recorded.
-    pub fn drive(&mut self, run: &mut Run) -> Result<RunEnding, FileError> {
+    /// The journal could not be written, or another process owns the run. Nothing was started that the
+    /// journal does not contain, and nothing more can be recorded.
+    pub fn drive(&mut self, run: &mut Run) -> Result<RunEnding, ActError> {
+        run.fence_with(&self.cancel);
         if self.environment.sandbox().is_some_and(RunSandbox::watches_journal) {
             run.watch_journal()?;
         }
@@ -253,6 +267,10 @@ impl<'a> Engine<'a> {
         let ending = match self.run_steps(run) {
             Ok(ending) => ending,
             Err(error) if error.is_cancelled() => RunEnding::Interrupted,
+            Err(EngineError::Replaced(replaced)) => {
+                self.end_started_processes(&self.cancel.for_cleanup());
+                return Err(replaced.into());
+            }
             Err(error) => {
                 self.record_failure(run, &error);
                 if let EngineError::File(error)
@@ -283,10 +301,14 @@ impl<'a> Engine<'a> {
         // A failure only costs the next process time.
         let _ = self.snapshot_store.get_mut().as_ref().map(SnapshotStore::save_index);
         run.record(run.state().engine_end(&run.id, ending.status()));
-        match run.commit() {
-            Ok(()) => Ok(ending),
+        match run.commit_act() {
+            Ok(()) => {
+                run.publish_journal();
+                Ok(ending)
+            }
             // The first error of a lost journal says why it was lost.
-            Err(error) => Err(cause.unwrap_or(error)),
+            Err(ActError::File(error)) => Err(cause.unwrap_or(error).into()),
+            Err(replaced @ ActError::Replaced(_)) => Err(replaced),
         }
     }
 
@@ -337,6 +359,12 @@ impl<'a> Engine<'a> {
             ) => {
                 let error = json!({"type": details.kind, "message": message});
                 input = input.with_entry("error", &error);
+            }
+            (RunEnding::Waiting, ..) => {
+                if let Some(request) = run.state().human_request() {
+                    let interaction = InteractionRequest::new(request);
+                    input = input.with_entry("interaction", &interaction);
+                }
             }
             _ => {}
         }

@@ -7,7 +7,6 @@ use crate::run_result::UsageTotal;
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
-use delta_agent::approval_prompt::{ApprovalPrompt, approval_verb};
 use delta_base::durable::LogFile;
 use delta_base::id::SnapshotId;
 use delta_base::redact::redact_answers;
@@ -18,9 +17,8 @@ use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::text_width::{clip_to_width, wrap_words};
 use delta_base::time::{Clock, format_duration};
 use delta_llm::llm::{Attempt, TryNumber};
-use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::{
-    EngineStart, Event, HumanQuestion, Payload, RunStatus, SandboxRecord, StageApply, Thought,
+    EngineStart, Event, Payload, RunStatus, SandboxRecord, StageApply, Thought,
 };
 use delta_run::image_file;
 use delta_run::run::RunNotice;
@@ -35,6 +33,7 @@ mod diff_lines;
 mod engine_log;
 mod live_area;
 mod live_text;
+mod question_lines;
 mod sandbox_lines;
 mod screen_region;
 
@@ -378,16 +377,19 @@ impl ProgressPrinter {
                 self.show_refusals(result);
             }
             Payload::HumanInputRequest(question) => self.show_question(question),
-            Payload::HumanInputReceived { .. } => {}
             Payload::ApprovalRequest(request) => self.show_approval_request(request),
             Payload::ApprovalDecision(decision) => self.show_approval_decision(decision),
             Payload::Error { error_message, error_details } => {
                 self.show_error(error_message, error_details.hint.as_deref());
             }
-            Payload::HookExecution { hook, exit_code, changed, .. } => {
-                self.show_hook(hook, *exit_code, *changed);
+            Payload::HookExecution { hook, exit_code, changed, end, .. } => {
+                self.show_hook(hook, *exit_code, *changed, end.is_some());
             }
-            Payload::Snapshot(_) | Payload::RunTrusted { .. } | Payload::ApplyEnd { .. } => {}
+            Payload::HumanInputReceived { .. }
+            | Payload::Snapshot(_)
+            | Payload::RunTrusted { .. }
+            | Payload::Turn { .. }
+            | Payload::ApplyEnd { .. } => {}
             Payload::Apply(apply) => {
                 let text = describe_apply(apply);
                 self.print_line(&format!("{WARN}<{WARN:#} the workspace: {text}"));
@@ -396,10 +398,8 @@ impl ProgressPrinter {
                 self.print_line(&format!("{WARN}<{WARN:#} the staged changes were discarded"));
             }
             Payload::Rollback { to, tree, .. } => {
-                self.print_line(&format!(
-                    "{WARN}<{WARN:#} the workspace: {}",
-                    describe_rollback(*to, *tree)
-                ));
+                let text = describe_rollback(*to, *tree);
+                self.print_line(&format!("{WARN}<{WARN:#} the workspace: {text}"));
             }
             Payload::Fork(fork) => {
                 self.print_line("");
@@ -412,7 +412,8 @@ impl ProgressPrinter {
             }
             Payload::EngineEnd { status, final_iteration, .. } => {
                 // The end that is recorded for a dead process: a warning has reported it, and the next one begins.
-                if state.seq != event.seq {
+                // The turn for an end follows it.
+                if state.seq > event.seq + 1 || state.status == Some(RunStatus::Running) {
                     return;
                 }
                 let duration = state.started_at.map(|start| {
@@ -445,67 +446,6 @@ impl ProgressPrinter {
                 if index == 0 { format!("{style}{status}{style:#}") } else { " ".to_owned() };
             self.print_line(&format!("{lead} {DIM}{piece}{DIM:#}"));
         }
-    }
-
-    /// Prints a question, even with `-q`: an invisible question is never answered.
-    fn show_question(&mut self, question: &HumanQuestion) {
-        if self.omits_questions {
-            return;
-        }
-        self.shown_question = Some(question.call_id.clone());
-        let prompt = self.sanitize(&question.prompt);
-        for (index, line) in prompt.lines().enumerate() {
-            let lead = if index == 0 { "?" } else { " " };
-            self.write_line(&format!("{WARN}{lead}{WARN:#} {line}"));
-        }
-    }
-
-    /// Prints a call that waits for approval, even with `-q`.
-    fn show_approval_request(&mut self, request: &ApprovalRequest) {
-        if self.omits_questions {
-            return;
-        }
-        self.shown_question = Some(request.call_id.clone());
-        let hidden = self.sensitive_answers.clone();
-        // Only in a run at a terminal, where `v` can show the whole command line.
-        let is_short = self.is_terminal && !self.to_stdout;
-        let agent_home = if is_short { self.agent_home.clone() } else { String::new() };
-        let prompt =
-            ApprovalPrompt { request, preview: None, hidden: &hidden, agent_home: &agent_home };
-        let tool = truncate_to_line(&strip_terminal_controls(&request.tool_name), 64);
-        self.print_line("");
-        let verb = approval_verb(request);
-        self.write_line(&format!("{WARN}?{WARN:#} {verb} {BOLD}{tool}{BOLD:#}"));
-        // The indent takes four columns.
-        let width = self.line_width().saturating_sub(4);
-        let lines = if self.verbosity == Verbosity::Verbose {
-            prompt.all_lines()
-        } else if self.to_stdout {
-            prompt.summary_lines(width, "-v")
-        } else if self.asks_here {
-            prompt.summary_lines(width, "v")
-        } else {
-            prompt.summary_lines(width, &format!("`{}`", self.show_command))
-        };
-        for line in lines {
-            self.write_line(&format!("    {line}"));
-        }
-    }
-
-    /// Prints a decision, except one that was just made at this terminal.
-    fn show_approval_decision(&mut self, decision: &ApprovalDecision) {
-        if decision.by == ApprovalSource::Terminal && !self.to_stdout {
-            return;
-        }
-        let verb = if decision.approved { "approved" } else { "denied" };
-        let by = match decision.by {
-            ApprovalSource::Terminal => "at the terminal",
-            ApprovalSource::Operator => "by the operator",
-            ApprovalSource::Rule => "by a rule",
-            ApprovalSource::Flag => "by --approve-all",
-        };
-        let scope = if decision.for_tool { ", and every later call of the tool" } else { "" };
-        self.print_line(&format!("{DIM}  {verb} {by}{scope}{DIM:#}"));
     }
 
     fn show_start(&mut self, start: &EngineStart) {
@@ -553,19 +493,20 @@ impl ProgressPrinter {
         self.print_block("•", BOLD, &thought.content, usize::MAX);
     }
 
-    /// Prints a hook that changed something and, for a recorded run, one that failed: during a run,
+    /// Prints a hook that changed something or ended the run and, for a recorded run, one that failed: during a run,
     /// a warning says more.
-    fn show_hook(&mut self, hook: &str, exit_code: Option<i32>, changed: bool) {
+    fn show_hook(&mut self, hook: &str, exit_code: Option<i32>, changed: bool, ended: bool) {
         let failed = exit_code != Some(0);
-        let how = match (changed, exit_code) {
-            (true, _) => "made a change".to_owned(),
-            (false, Some(0)) => "ran".to_owned(),
-            (false, Some(code)) => format!("exited with code {code}"),
-            (false, None) => "did not exit".to_owned(),
+        let how = match (ended, changed, exit_code) {
+            (true, _, _) => "ended the run".to_owned(),
+            (false, true, _) => "made a change".to_owned(),
+            (false, false, Some(0)) => "ran".to_owned(),
+            (false, false, Some(code)) => format!("exited with code {code}"),
+            (false, false, None) => "did not exit".to_owned(),
         };
         let style = if failed { WARN } else { DIM };
         let text = format!("{style}  hook {} {how}{style:#}", strip_terminal_controls(hook));
-        if changed || self.verbosity == Verbosity::Verbose {
+        if changed || ended || self.verbosity == Verbosity::Verbose {
             self.print_line(&text);
         } else if failed && self.to_stdout {
             self.pending_hook_failure = Some(text);

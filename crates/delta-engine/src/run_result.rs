@@ -168,6 +168,20 @@ impl UsageTotal {
     }
 }
 
+/// What a run and all runs below it have used, in words.
+pub fn describe_tree(total: &RunTreeTotal) -> String {
+    let usage = UsageTotal {
+        total_cost_usd: total.usage.cost_usd,
+        input_tokens: total.usage.input_tokens,
+        cached_input_tokens: total.usage.cached_input_tokens,
+        cache_write_tokens: total.usage.cache_write_tokens,
+        output_tokens: total.usage.output_tokens,
+        ..UsageTotal::default()
+    };
+    let usage = usage.describe().map_or_else(String::new, |usage| format!(", {usage}"));
+    format!("all {} runs together: {} iterations{usage}", total.runs, total.iterations)
+}
+
 /// The agent and the workspace.
 #[derive(Debug, Clone, Serialize)]
 pub struct ResultMetadata {

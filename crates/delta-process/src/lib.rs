@@ -16,6 +16,8 @@ mod detached;
 mod env_vars;
 mod exec_image;
 mod exit_status;
+#[cfg(target_os = "linux")]
+mod filter_thread;
 mod foreground;
 mod helper_process;
 mod program_lookup;

@@ -1,6 +1,7 @@
 //! How a child enters a sandbox between `clone` and `execve`: it joins namespaces that exist, and gives up rights.
 //!
 //! The child shares the engine's memory, so everything is made before, and each step is one system call without allocation.
+//! It has the filter of system calls from the thread that starts it (`filter_thread`).
 
 use rustix::io::Errno;
 use std::fmt;
@@ -21,7 +22,7 @@ pub struct EntrySteps {
     pub limits: Vec<(u32, u64)>,
     /// A Landlock ruleset.
     pub ruleset: Option<OwnedFd>,
-    /// A seccomp filter; empty for none.
+    /// A seccomp filter; empty for none. It holds for the other steps too.
     pub filter: Vec<FilterInstruction>,
 }
 
@@ -164,6 +165,9 @@ pub fn copy_inherited_descriptor(_number: RawFd) -> io::Result<OwnedFd> {
 }
 
 #[cfg(target_os = "linux")]
+pub(super) use system::join_new_keyring;
+
+#[cfg(target_os = "linux")]
 mod system {
     use super::{EntryStep, SandboxEntry, StepError};
     use rustix::io::Errno;
@@ -210,22 +214,7 @@ mod system {
         /// The steps that only take rights away, right before `execve`.
         pub(in super::super) fn restrict(&self) -> Result<(), StepError> {
             let steps = &self.0;
-            // SAFETY: a null name is an anonymous keyring.
-            let keyring = unsafe {
-                libc::syscall(
-                    libc::SYS_keyctl,
-                    KEYCTL_JOIN_SESSION_KEYRING,
-                    ptr::null::<u8>(),
-                    0,
-                    0,
-                    0,
-                )
-            };
-            match to_result(keyring) {
-                // Without keyrings, or where a container forbids them, there is nothing to lose.
-                Ok(()) | Err(Errno::NOSYS | Errno::PERM | Errno::DQUOT) => {}
-                Err(errno) => return Err(StepError { step: EntryStep::Keyring, errno }),
-            }
+            join_new_keyring().map_err(|errno| StepError { step: EntryStep::Keyring, errno })?;
             for (resource, limit) in &steps.limits {
                 set_limit(*resource, *limit)
                     .map_err(|errno| StepError { step: EntryStep::Limits, errno })?;
@@ -242,23 +231,20 @@ mod system {
                 to_result(result)
                     .map_err(|errno| StepError { step: EntryStep::Landlock, errno })?;
             }
-            if !steps.filter.is_empty() {
-                let program = libc::sock_fprog {
-                    len: u16::try_from(steps.filter.len()).unwrap_or(u16::MAX),
-                    filter: steps.filter.as_ptr().cast_mut().cast(),
-                };
-                // SAFETY: the program points to instructions with the layout of the kernel, which it only reads.
-                let result = unsafe {
-                    libc::syscall(
-                        libc::SYS_seccomp,
-                        libc::SECCOMP_SET_MODE_FILTER,
-                        0,
-                        &raw const program,
-                    )
-                };
-                to_result(result).map_err(|errno| StepError { step: EntryStep::Seccomp, errno })?;
-            }
             Ok(())
+        }
+    }
+
+    /// Gives this thread, and the children that it starts, a session keyring of its own in place of the one of the user.
+    pub(in super::super) fn join_new_keyring() -> Result<(), Errno> {
+        // SAFETY: a null name is an anonymous keyring.
+        let keyring = unsafe {
+            libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, ptr::null::<u8>(), 0, 0, 0)
+        };
+        match to_result(keyring) {
+            // Without keyrings, or where a container or the filter of this thread forbids them, there is nothing to lose.
+            Err(Errno::NOSYS | Errno::PERM | Errno::DQUOT) => Ok(()),
+            other => other,
         }
     }
 

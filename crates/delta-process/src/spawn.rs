@@ -146,6 +146,7 @@ pub(super) fn spawn_with_own_streams(
 #[cfg(target_os = "linux")]
 mod system {
     use super::super::exec_image::{close_descriptors_on_exec, reset_signal_actions};
+    use super::super::filter_thread::run_under_filter;
     use super::super::sandbox_entry::{EntryStep, SpawnError, StepError};
     use super::ChildPlan;
     use delta_base::signal::{
@@ -197,11 +198,26 @@ mod system {
     }
 
     pub(super) fn spawn(plan: ChildPlan) -> Result<Pid, SpawnError> {
+        // A signal would run the engine's handler in the child, on the engine's memory.
+        let mask = set_signal_mask(None);
+        let sandbox = plan.sandbox.clone();
+        let filter = sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.steps().filter);
+        let result = if filter.is_empty() {
+            start_child(plan, mask)
+        } else {
+            run_under_filter(filter, move || start_child(plan, mask))
+                .map_err(|error| SpawnError { error, step: Some(EntryStep::Seccomp) })
+                .flatten()
+        };
+        set_signal_mask(Some(&mask));
+        result
+    }
+
+    /// Starts the child, which has the signal mask `mask` when it is its program. All signals are blocked here.
+    fn start_child(plan: ChildPlan, mask: libc::sigset_t) -> Result<Pid, SpawnError> {
         // The stack grows down, and must be aligned to 16 bytes.
         let mut stack = Vec::<u128>::with_capacity(STACK_BYTES / size_of::<u128>());
         let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
-        // A signal would run the engine's handler in the child, on the engine's memory.
-        let mask = set_signal_mask(None);
         let shared = SharedState {
             plan,
             engine: getpid(),
@@ -215,7 +231,6 @@ mod system {
         // outlive its use of them; `run_child` allocates nothing and does not unwind.
         let pid = unsafe { libc::clone(run_child, top.cast(), flags, arg) };
         let failure = io::Error::last_os_error();
-        set_signal_mask(Some(&shared.mask));
         let pid = Pid::from_raw(pid.max(0)).ok_or(failure)?;
         match shared.error.load(Ordering::Relaxed) {
             0 => Ok(pid),

@@ -401,6 +401,36 @@ fn c_22_4_a_sandbox_that_cannot_be_entered_starts_nothing() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn c_22_4_a_filter_holds_for_the_tool_and_not_for_its_engine() {
+    let give = |operand| FilterInstruction { code: 6, jump_true: 0, jump_false: 0, operand };
+    let status = |text: &str| {
+        let names = ["Seccomp:", "Seccomp_filters:", "NoNewPrivs:", "SigBlk:"];
+        let lines = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
+        lines.map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let own = || status(&fs::read_to_string("/proc/thread-self/status").unwrap());
+    let before = own();
+    let filters = before[3].parse::<u32>().unwrap() + 1;
+    // Allows everything; the second one logs it, where a kernel has a log.
+    for filter in [vec![give(0x7fff_0000)], vec![give(0x7ffc_0000)], vec![give(0x7fff_0000)]] {
+        let mut bench = Bench::new();
+        bench.launch.sandbox =
+            Some(SandboxEntry::new(EntrySteps { filter, ..EntrySteps::default() }));
+        let argv = ["cat", "/proc/self/status"].map(str::to_owned);
+        for _ in 0..2 {
+            let finished = go(&bench.command(&argv));
+            let [blocked, privileges, mode, count] = &status(text(&finished.stdout))[..] else {
+                panic!("{}", text(&finished.stdout))
+            };
+            assert_eq!([privileges, mode, count], ["1", "2", &filters.to_string()]);
+            assert_eq!(blocked, &before[0], "signals reach the tool");
+        }
+        assert_eq!(own(), before, "this thread stays as it was");
+    }
+}
+
+#[test]
 fn a_failed_start_has_a_reason() {
     let mut bench = Bench::new();
     bench.script("plain", "644", "#!/bin/sh\n");

@@ -4,11 +4,12 @@ use delta_base::durable;
 use std::path::Path;
 
 /// What does not come from calls, relative to the run directory.
-const OTHER_ENTRIES: [&str; 12] = [
+const OTHER_ENTRIES: [&str; 13] = [
     "journal.jsonl",
     "metadata.json",
     "engine.log",
     "lock",
+    "lease",
     "budget.jsonl",
     "children.jsonl",
     "agent",

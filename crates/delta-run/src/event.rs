@@ -14,9 +14,12 @@ use std::fmt;
 
 mod config;
 mod journal_line;
+mod process_info;
 mod sandbox_record;
 
 pub use config::{AgentCopy, LlmSummary, ReplayOf, RunConfig, RunStage};
+pub(crate) use journal_line::parse_envelope;
+pub use process_info::{LeaseKind, ParentRun, ProcessInfo};
 pub use sandbox_record::{
     CallSandbox, HostTrafficRecord, NO_SANDBOX, PolicySource, ProfileRecord, SandboxRecord,
 };
@@ -171,6 +174,15 @@ pub enum Payload {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seal: Option<String>,
     },
+    /// The process is about to take a turn, for the events before this one that have none yet: see [`crate::turns`].
+    Turn {
+        /// The number of the turn.
+        turn: u64,
+        /// The number of the first event that counts only if the turn was taken.
+        from: u64,
+        /// The claim that takes it, as its token names it.
+        nonce: String,
+    },
     /// The operator accepts a run that another one made or changed, as it is.
     RunTrusted {
         /// The id of the run.
@@ -294,18 +306,6 @@ pub struct EngineStart {
     pub seal: Option<String>,
 }
 
-/// The run whose tool or hook started another run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ParentRun {
-    /// The id of the parent run.
-    pub run_id: RunId,
-    /// The tool call of the parent run; absent if no call started the other run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call_id: Option<String>,
-    /// The absolute path of the parent run's directory.
-    pub run_dir: String,
-}
-
 /// A fork and where it comes from: see [`Payload::Fork`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFork {
@@ -347,29 +347,6 @@ pub enum ForkFiles {
     Present,
     /// The workspace of the other run itself, which the fork shares.
     Kept,
-}
-
-/// How a process owns a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LeaseKind {
-    /// With a lock on a file system of its kernel: when the lock is free, the process is dead.
-    Flock,
-    /// With a lock on a file system that other hosts can reach, whose locks prove nothing to them.
-    SharedFlock,
-}
-
-/// The process that works on a run. A later process uses this to check whether it is alive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessInfo {
-    /// The process id.
-    pub pid: u32,
-    /// The name of the host.
-    pub hostname: String,
-    /// The start time, in milliseconds since the Unix epoch.
-    pub start_time_unix: i64,
-    /// The name of the process in `/proc`.
-    pub process_name: String,
 }
 
 /// An answer of the LLM: see [`Payload::Thought`].
@@ -641,6 +618,7 @@ impl Payload {
             | Self::Discard { .. }
             | Self::Fork(_)
             | Self::EngineEnd { .. }
+            | Self::Turn { .. }
             | Self::RunTrusted { .. } => None,
         }
     }
@@ -694,6 +672,7 @@ impl Payload {
             | Self::Error { .. }
             | Self::Fork(_)
             | Self::EngineEnd { .. }
+            | Self::Turn { .. }
             | Self::RunTrusted { .. } => None,
         }
     }

@@ -7,6 +7,7 @@ use crate::event::{Event, Payload, RunFork};
 use crate::history::{Iteration, RunHistory};
 use crate::image_file;
 use crate::journal::{self, JournalError};
+use crate::ownership::Ownership;
 use crate::record::{self, RecordFile};
 use crate::state::ON_ITERATION_END;
 use delta_base::durable::{self, FileError};
@@ -196,17 +197,23 @@ fn referenced_stems(run_dir: &Path, events: &[Event]) -> BTreeSet<String> {
     stems
 }
 
-/// Begins the run in `to` with the events of the run in `from` up to `point`. From then on the fork exists.
+/// Begins the run in `to`, which this process owns, with the events of the run in `from` up to `point`. From then on the fork exists.
 ///
 /// # Errors
 /// The journal could not be read or written. The fork does not exist.
 pub fn begin_fork(
     from: &Path,
     to: &Path,
+    ownership: &mut Ownership,
     point: ForkPoint,
     origin: RunFork,
     clock: Clock,
 ) -> Result<(), ForkError> {
     let lines = journal::read_journal_lines(from, point.event_count)?;
-    Ok(journal::create_forked_journal(to, lines, Payload::Fork(Box::new(origin)), clock)?)
+    let path = ownership.journal_path(to);
+    let payload = Payload::Fork(Box::new(origin));
+    let event_count = journal::create_forked_journal(to, &path, lines, payload, clock)?;
+    ownership.note_durable_events(event_count);
+    ownership.publish_journal();
+    Ok(())
 }

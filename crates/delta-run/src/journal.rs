@@ -7,13 +7,14 @@
 //! needs its events on disk, but they may get there together.
 
 use crate::event::{Event, Payload};
+use crate::lease_files::{self, LEASE_DIR};
 use crate::limits::{self, BudgetAmount};
 use crate::seal::{SealStatus, Sealer};
 use crate::state::RunState;
 use delta_base::durable::{self, AppendFile, FileError};
 use delta_base::error_text;
 use delta_base::time::Clock;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 mod line_reader;
@@ -167,9 +168,24 @@ pub fn salvage_journal(run_dir: &Path) -> Result<(Vec<Event>, Option<JournalErro
 /// # Errors
 /// The journal does not exist or cannot be read.
 pub fn read_journal_bytes(run_dir: &Path) -> Result<Vec<u8>, JournalError> {
-    let path = run_dir.join(JOURNAL_FILE);
-    durable::read_no_follow_at_most(&path, MAX_JOURNAL_BYTES)
-        .map_err(|source| unreadable_journal(path, source))
+    let (path, counted) = find_journal(run_dir)?;
+    let mut bytes = durable::read_no_follow_at_most(&path, MAX_JOURNAL_BYTES)
+        .map_err(|source| unreadable_journal(path, source))?;
+    if let Some(length) = counted.and_then(|length| usize::try_from(length).ok()) {
+        bytes.truncate(length);
+    }
+    Ok(bytes)
+}
+
+/// The journal of a run that counts, and how many of its bytes: `None` for all.
+fn find_journal(run_dir: &Path) -> Result<(PathBuf, Option<u64>), JournalError> {
+    lease_files::find_counted_journal(run_dir)
+        .map_err(|source| JournalError::Unreadable { path: run_dir.join(LEASE_DIR), source })
+}
+
+/// The journal of a run that counts: of a run that is owned by turns, not the one that is named journal.jsonl.
+pub fn journal_path(run_dir: &Path) -> PathBuf {
+    lease_files::counted_journal_path(run_dir)
 }
 
 fn unreadable_journal(path: PathBuf, source: io::Error) -> JournalError {
@@ -188,29 +204,30 @@ pub fn read_journal_lines(run_dir: &Path, count: usize) -> Result<Vec<u8>, Journ
     let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').take(count).collect();
     if lines.len() < count || lines.last().is_some_and(|line| !line.ends_with(b"\n")) {
         let source = io::Error::other(format!("it has fewer than {count} lines now"));
-        return Err(unreadable_journal(run_dir.join(JOURNAL_FILE), source));
+        return Err(unreadable_journal(journal_path(run_dir), source));
     }
     let length = lines.iter().map(|line| line.len()).sum();
     bytes.truncate(length);
     Ok(bytes)
 }
 
-/// Creates the journal of a fork from the `lines` that it copies and one event of its own. After a crash the journal
-/// contains all of them or does not exist.
+/// Creates the journal of a fork, `path` in the run directory, from the `lines` that it copies and one event of its own.
+/// After a crash the journal contains all of them or none. Returns the number of its events.
 pub fn create_forked_journal(
     run_dir: &Path,
+    path: &Path,
     mut lines: Vec<u8>,
     payload: Payload,
     clock: Clock,
-) -> Result<(), FileError> {
-    let path = run_dir.join(JOURNAL_FILE);
-    if let Ok(torn) = durable::read_no_follow_at_most(&path, MAX_JOURNAL_BYTES) {
+) -> Result<u64, FileError> {
+    if let Ok(torn) = durable::read_no_follow_at_most(path, MAX_JOURNAL_BYTES) {
         preserve_torn_tail(run_dir, &torn, clock)?;
     }
-    let count = lines.iter().filter(|byte| **byte == b'\n').count();
-    let event = Event { seq: count as u64 + 1, timestamp: clock(), payload };
+    let seq = lines.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+    let event = Event { seq, timestamp: clock(), payload };
     lines.extend_from_slice(event.to_line().as_bytes());
-    durable::replace_private_synced(&path, &lines)
+    durable::replace_private_synced(path, &lines)?;
+    Ok(seq)
 }
 
 fn collect_events(run_dir: &Path, events: &mut Vec<Event>) -> Result<JournalScan, JournalError> {
@@ -229,12 +246,41 @@ fn scan_journal_lines(
     length: LineLength,
     mut handle: impl FnMut(&[u8], Event),
 ) -> Result<JournalScan, JournalError> {
-    let path = run_dir.join(JOURNAL_FILE);
-    let file = durable::open_no_follow(&path)
-        .map_err(|source| unreadable_journal(path.clone(), source))?;
-    line_reader::read_lines(file, &path, length, |line, seq| {
+    let (path, counted) = find_journal(run_dir)?;
+    scan_journal_file(&path, counted, length, &mut handle)
+}
+
+/// Passes the events in the first `counted` bytes of a journal to `handle`.
+fn scan_journal_file(
+    path: &Path,
+    counted: Option<u64>,
+    length: LineLength,
+    handle: &mut impl FnMut(&[u8], Event),
+) -> Result<JournalScan, JournalError> {
+    let file = durable::open_no_follow(path)
+        .map_err(|source| unreadable_journal(path.to_owned(), source))?;
+    let file = file.take(counted.unwrap_or(u64::MAX));
+    line_reader::read_lines(file, path, length, |line, seq| {
         parse_journal_line(line, seq).map(|event| handle(line, event))
     })
+}
+
+/// A journal that no process has owned by turns.
+pub(crate) struct JournalSummary {
+    pub(crate) state: RunState,
+    pub(crate) event_count: u64,
+    pub(crate) byte_length: u64,
+}
+
+/// Folds the journal at `path`, as [`summarize_run_journal`] does for a run.
+pub(crate) fn summarize_first_journal(path: &Path) -> Result<JournalSummary, JournalError> {
+    let mut state = RunState::default();
+    let scan =
+        scan_journal_file(path, None, LineLength::Shortened, &mut |_: &[u8], event: Event| {
+            state.apply(&event);
+        })?;
+    let end = scan.reject_damage()?;
+    Ok(JournalSummary { state, event_count: end.event_count, byte_length: end.byte_length })
 }
 
 /// Parses a line, including its newline, whose event must have the number `seq`.
@@ -284,16 +330,20 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Creates the journal of a new run, and preserves what an engine that died at its start left there. The file certainly
+    /// Creates the journal of a new run, `path` in the run directory, and preserves what an engine that died at its start left there. The file certainly
     /// survives a crash once the first metadata is written, which syncs the directory.
-    pub fn create(run_dir: &Path, clock: Clock, sealer: Option<Sealer>) -> Result<Self, FileError> {
-        let path = run_dir.join(JOURNAL_FILE);
-        let file = match durable::read_no_follow_at_most(&path, MAX_JOURNAL_BYTES) {
+    pub fn create(
+        run_dir: &Path,
+        path: &Path,
+        clock: Clock,
+        sealer: Option<Sealer>,
+    ) -> Result<Self, FileError> {
+        let file = match durable::read_no_follow_at_most(path, MAX_JOURNAL_BYTES) {
             Ok(torn) => {
                 preserve_torn_tail(run_dir, &torn, clock)?;
-                AppendFile::open(&path, 0)?
+                AppendFile::open(path, 0)?
             }
-            Err(_) => AppendFile::create(&path)?,
+            Err(_) => AppendFile::create(path)?,
         };
         Ok(Self::new(file, clock, 1, sealer))
     }
@@ -303,15 +353,16 @@ impl Journal {
         Self { file, clock, next_seq, pending, written_count: 0, lines: String::new(), sealer }
     }
 
-    /// Opens the journal of a run to append after `end`. A torn tail is moved to `journal.torn-TIME` in the run directory;
+    /// Opens the journal of a run, `path`, to append after `end`. A torn tail is moved to `journal.torn-TIME` in the run directory;
     /// the name of that file is returned too.
     pub fn open(
         run_dir: &Path,
+        path: &Path,
         end: &JournalEnd,
         clock: Clock,
     ) -> Result<(Self, Option<String>), FileError> {
         let torn_file = preserve_torn_tail(run_dir, &end.torn_tail, clock)?;
-        let file = AppendFile::open(&run_dir.join(JOURNAL_FILE), end.byte_length)?;
+        let file = AppendFile::open(path, end.byte_length)?;
         Ok((Self::new(file, clock, end.event_count + 1, end.sealer.clone()), torn_file))
     }
 

@@ -7,10 +7,11 @@
 #[cfg(test)]
 mod tests;
 
+use crate::lease_files::LeaseFiles;
 use crate::limits::{
     Admission, BudgetAccount, BudgetAmount, CallUpperBound, LedgerEntry, LedgerHead, LimitRefusal,
 };
-use crate::ownership::{self, OwnerStatus};
+use crate::ownership::{self, OwnerStatus, Ownership};
 use delta_base::durable::{self, AppendFile, FileError, FileLock};
 use delta_base::error_text;
 use delta_base::signal::CancelToken;
@@ -23,12 +24,10 @@ use std::time::Duration;
 pub const BUDGET_VARIABLE: &str = "DELTA_BUDGET";
 /// The option that raises the time limit.
 pub const MAX_DURATION_OPTION: &str = "--max-duration";
-/// The name of the ledger in a run directory.
-const LEDGER_FILE: &str = "budget.jsonl";
-/// The file that is locked while the ledger is read or written.
-const LEDGER_LOCK_FILE: &str = "budget.lock";
-/// What the runs inside a run write of its ledger.
-pub const LEDGER_FILES: [&str; 2] = [LEDGER_FILE, LEDGER_LOCK_FILE];
+/// The name of the ledger in a run directory; of a run that is owned by turns, each owner has one of its own in `lease/`.
+pub(crate) const LEDGER_FILE: &str = "budget.jsonl";
+/// Named instead of a run: what calls may have used whose process was replaced before it recorded that.
+const UNSETTLED: &str = "unsettled";
 /// The time between two attempts to lock a ledger.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The time between two attempts to reserve for a call that waits for other calls.
@@ -168,15 +167,47 @@ impl LockedLedger {
     }
 }
 
+/// What the ledger of an owner that was replaced adds to the ledger of the next one. What became of its open calls is
+/// unknown, so they count as what they may have used.
+fn carried_usage(before: &Path) -> LedgerResult<Vec<LedgerEntry>> {
+    let contents = match read_ledger(before) {
+        Err(LedgerError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(Vec::new());
+        }
+        contents => contents?,
+    };
+    let Some(budget) = contents.account else { return Ok(Vec::new()) };
+    let mut used = budget.used_by_runs();
+    used.push((UNSETTLED.to_owned(), budget.reserved()));
+    let used = used.into_iter().filter(|(_, amount)| !amount.is_zero());
+    Ok(used.map(|(run_id, amount)| LedgerEntry::Use { run_id, amount }).collect())
+}
+
 fn ledger_line(entry: &LedgerEntry) -> String {
     let mut line = serde_json::to_string(entry).unwrap_or_default();
     line.push('\n');
     line
 }
 
+/// The ledger of the run in `run_dir` now, whether it exists or not.
+fn ledger_path(run_dir: &Path) -> PathBuf {
+    LeaseFiles::new(run_dir).last_ledger().unwrap_or_else(|| run_dir.join(LEDGER_FILE))
+}
+
+/// The file that is locked while the ledger at `path` is read or written.
+fn lock_path(path: &Path) -> PathBuf {
+    path.with_extension("lock")
+}
+
+/// What the runs inside the run in `run_dir` write of its ledger.
+pub fn ledger_files(run_dir: &Path) -> [PathBuf; 2] {
+    let path = ledger_path(run_dir);
+    [lock_path(&path), path]
+}
+
 fn lock_ledger(path: &Path, cancel: &CancelToken) -> LedgerResult<FileLock> {
     loop {
-        match FileLock::try_acquire(&path.with_file_name(LEDGER_LOCK_FILE))? {
+        match FileLock::try_acquire(&lock_path(path))? {
             Some(lock) => return Ok(lock),
             None if cancel.wait(LOCK_POLL_INTERVAL) => return Err(LedgerError::Cancelled),
             None => {}
@@ -216,7 +247,7 @@ impl Ledger {
 
     /// Reads the ledger in a run directory; `None` if it does not exist or has no complete line.
     pub fn read_account(run_dir: &Path) -> LedgerResult<Option<BudgetAccount>> {
-        match read_ledger(&run_dir.join(LEDGER_FILE)) {
+        match read_ledger(&ledger_path(run_dir)) {
             Ok(contents) => Ok(contents.account),
             Err(LedgerError::Unreadable { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
@@ -234,11 +265,14 @@ impl Ledger {
     /// The ledger is damaged or cannot be written.
     pub fn open_for_owner(
         run_dir: &Path,
+        ownership: &Ownership,
         head: LedgerHead,
         spent: BudgetAmount,
         cancel: &CancelToken,
     ) -> LedgerResult<Self> {
-        let path = run_dir.join(LEDGER_FILE);
+        let path = ownership.ledger_path(run_dir);
+        let before = ledger_path(run_dir);
+        let carried = if before == path { Vec::new() } else { carried_usage(&before)? };
         let _lock = lock_ledger(&path, cancel)?;
         let (contents, mut file) = if durable::metadata_no_follow(&path).is_ok() {
             let contents = read_ledger(&path)?;
@@ -246,7 +280,7 @@ impl Ledger {
             (contents, file)
         } else {
             let file = AppendFile::create(&path)?;
-            durable::sync_dir(run_dir)?;
+            path.parent().map_or(Ok(()), durable::sync_dir)?;
             (LedgerContents { account: None, length: 0 }, file)
         };
         let limits = LedgerEntry::Limits(Box::new(head.clone()));
@@ -259,6 +293,9 @@ impl Ledger {
             None => BudgetAccount::new(head.clone()),
         };
         let mut ledger = LockedLedger { file, account: state, _lock };
+        for entry in carried {
+            ledger.append_entry(entry)?;
+        }
         let amount = spent.saturating_sub(ledger.account.used_by(head.run_id.as_str()));
         if !amount.is_zero() {
             ledger.append_entry(LedgerEntry::Use { run_id: head.run_id.to_string(), amount })?;

@@ -2,6 +2,9 @@
 
 pub mod token_estimate;
 pub mod turns;
+mod lease_files;
+mod turn_lease;
+mod turn_claim;
 pub mod event;
 pub mod image_file;
 pub mod message_buffer;

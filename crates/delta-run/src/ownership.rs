@@ -3,18 +3,26 @@
 //! An [`Ownership`] is the right to change a run. It lasts until it is dropped or its process ends, in whatever way. Only
 //! this module takes the lock, judges whether another process is alive, and counts epochs.
 //!
-//! On a file system of one kernel a free lock proves that the last process of another host or container is dead. Where the
-//! lock proves nothing, the process that was recorded last decides.
+//! On a file system of one kernel the right is a lock: a free one proves that the last process of another host or container
+//! is dead. On every other file system the right is taken by turns (see [`crate::turns`]), which no lock of one host and no
+//! clock can make ambiguous.
 
 use crate::event::{EngineStart, LeaseKind, ProcessInfo};
+use crate::lease_files::{LEASE_DIR, LeaseFiles};
+use crate::ledger::LEDGER_FILE;
+use crate::turn_claim::{ClaimEnd, TurnClaim};
+use crate::turn_lease::TurnLease;
 use delta_base::durable::{self, FileError, FileLock};
 use delta_base::id::RunId;
 use delta_base::signal::{CancelToken, to_timespec};
 use delta_base::time;
 use rustix::event::poll;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
+
+pub use crate::turn_lease::{ActError, Fence, ReplacedError};
 
 /// The file in a run directory that its owner keeps locked.
 pub(crate) const OWNER_LOCK_FILE: &str = "lock";
@@ -25,16 +33,99 @@ const PF_EXITING: u64 = 0x4;
 /// The time between two attempts to claim a run that has an owner.
 const CLAIM_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// The same for an owner on another host, whose files are looked at through a network.
+const ELSEWHERE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// How long to wait for a dead owner's lock to be released.
 const DYING_OWNER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How runs are owned from now on, if nothing else decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LeaseChoice {
+    /// With the lock on a file system of one kernel, by turns on every other.
+    #[default]
+    Auto,
+    /// With the lock.
+    Flock,
+    /// By turns.
+    Turns,
+}
+
+/// What the operator says about ownership.
+#[derive(Debug, Clone, Copy)]
+pub struct LeasePolicy {
+    /// How runs are owned that are not owned by turns already.
+    pub choice: LeaseChoice,
+    /// After how long a process of another host that shows no sign of life is replaced.
+    pub ttl: Duration,
+}
+
+impl LeasePolicy {
+    /// The time after which a silent process is replaced.
+    pub const DEFAULT_TTL: Duration = Duration::from_secs(70);
+}
+
+impl Default for LeasePolicy {
+    fn default() -> Self {
+        Self { choice: LeaseChoice::Auto, ttl: Self::DEFAULT_TTL }
+    }
+}
+
+static LEASE_POLICY: RwLock<Option<LeasePolicy>> = RwLock::new(None);
+
+/// Sets the policy of this process. Call this before a run is claimed.
+pub fn set_lease_policy(policy: LeasePolicy) {
+    *LEASE_POLICY.write().unwrap_or_else(PoisonError::into_inner) = Some(policy);
+}
+
+fn lease_policy() -> LeasePolicy {
+    LEASE_POLICY.read().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
+}
+
+pub(crate) fn lease_ttl() -> Duration {
+    lease_policy().ttl
+}
+
+/// How long a claim waits for a process that may be alive. By default not at all.
+#[derive(Default)]
+pub struct ClaimPatience<'a> {
+    /// Whether no owner by turns counts as alive. It cannot do any harm: the owner's next turn is refused.
+    pub is_forced: bool,
+    /// Whether the claim waits until an owner on another host has been silent for long enough.
+    pub waits: bool,
+    /// Ends the wait.
+    pub cancel: Option<&'a CancelToken>,
+    /// Gets the owner before each wait.
+    pub notify: Option<&'a dyn Fn(&WatchedOwner)>,
+}
+
+/// An owner on another host that shows no sign of life.
+#[derive(Debug)]
+pub struct WatchedOwner {
+    /// The name of its host.
+    pub host: String,
+    /// The id of the process.
+    pub pid: u32,
+    /// After how long it counts as dead.
+    pub limit: Duration,
+}
 
 /// The right to change a run.
 #[derive(Debug)]
 pub struct Ownership {
     run_id: RunId,
     epoch: u32,
-    is_local: bool,
-    _lock: FileLock,
+    right: OwnershipRight,
+}
+
+#[derive(Debug)]
+enum OwnershipRight {
+    /// The lock, and whether it proves the death of the process that had it before.
+    Lock {
+        is_local: bool,
+        _lock: FileLock,
+    },
+    Turns(Box<TurnLease>),
 }
 
 /// Why a run cannot be claimed. Nothing was changed.
@@ -63,49 +154,91 @@ pub enum OwnershipError {
         /// This host.
         here: String,
     },
+    /// The owner by turns is on another host, where it may be alive.
+    #[error(
+        "Run {run} is still active on host '{host}' (PID {pid}).\nCannot continue while original process is running."
+    )]
+    Elsewhere {
+        /// The id of the run.
+        run: RunId,
+        /// The name of the process's host.
+        host: String,
+        /// The id of the process.
+        pid: u32,
+    },
+    /// This host sees an older state of the run than its turns prove.
+    #[error(
+        "the journal of run {run} is older here than its turns; is the file system mounted with a long cache?"
+    )]
+    OldView {
+        /// The id of the run.
+        run: RunId,
+        /// The journal, or the directory of the turns.
+        path: PathBuf,
+    },
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl OwnershipError {
+    /// Whether a process owns the run that is alive, or may be.
+    pub fn is_owned(&self) -> bool {
+        matches!(self, Self::Active { .. } | Self::Elsewhere { .. })
+    }
 }
 
 impl Ownership {
     /// Claims a run that has no owner. Does not wait.
     ///
     /// # Errors
-    /// Another process owns the run, or the lock file cannot be used.
+    /// Another process owns the run, or its files cannot be used.
     pub fn claim(run: &RunId, run_dir: &Path) -> Result<Self, OwnershipError> {
-        let path = run_dir.join(OWNER_LOCK_FILE);
-        match FileLock::try_acquire(&path)? {
-            Some(lock) => {
-                let is_local = durable::is_on_local_file_system(run_dir).unwrap_or(false);
-                Ok(Self { run_id: run.clone(), epoch: 1, is_local, _lock: lock })
+        let claimed = Self::claim_with(run, run_dir, &ClaimPatience::default())?;
+        claimed.ok_or_else(|| OwnershipError::Active { run: run.clone(), pid: None })
+    }
+
+    /// Claims a run; `None` if the wait was cancelled.
+    fn claim_with(
+        run: &RunId,
+        run_dir: &Path,
+        patience: &ClaimPatience<'_>,
+    ) -> Result<Option<Self>, OwnershipError> {
+        let is_local = durable::is_on_local_file_system(run_dir).unwrap_or(false);
+        if uses_lock(run_dir, is_local)? {
+            let path = run_dir.join(OWNER_LOCK_FILE);
+            let Some(lock) = FileLock::try_acquire(&path)? else {
+                let pid = durable::read_lock_holder(&path);
+                return Err(OwnershipError::Active { run: run.clone(), pid });
+            };
+            // A process that moves a run to turns has the lock meanwhile.
+            if uses_lock(run_dir, is_local)? {
+                let right = OwnershipRight::Lock { is_local, _lock: lock };
+                return Ok(Some(Self { run_id: run.clone(), epoch: 1, right }));
             }
-            None => Err(OwnershipError::Active {
-                run: run.clone(),
-                pid: durable::read_lock_holder(&path),
-            }),
         }
+        let (epoch, right) = match TurnClaim::new(run, run_dir, patience).claim()? {
+            ClaimEnd::Owned(lease) => (lease.epoch(), OwnershipRight::Turns(lease)),
+            ClaimEnd::Locked(lock) => (1, OwnershipRight::Lock { is_local, _lock: lock }),
+            ClaimEnd::Cancelled => return Ok(None),
+        };
+        Ok(Some(Self { run_id: run.clone(), epoch, right }))
     }
 
     /// Claims a run whose owner may have been killed just now. Waits for the lock of a dead process, because a child that
-    /// it prepared holds the lock a moment longer.
+    /// it prepared holds the lock a moment longer, and as long as `patience` says for a process on another host.
     ///
     /// # Errors
     /// As for [`Ownership::claim`].
-    pub fn claim_from_dying_owner(run: &RunId, run_dir: &Path) -> Result<Self, OwnershipError> {
-        let start = Instant::now();
-        loop {
-            match Self::claim(run, run_dir) {
-                Err(OwnershipError::Active { pid: Some(pid), .. })
-                    if process_start_time(pid).is_none()
-                        && start.elapsed() < DYING_OWNER_TIMEOUT =>
-                {
-                    // A poll of no descriptors is a sleep.
-                    let _ = poll(&mut [], Some(&to_timespec(Duration::from_millis(1))));
-                }
-                claimed => return claimed,
-            }
-        }
+    pub fn claim_from_dying_owner(
+        run: &RunId,
+        run_dir: &Path,
+        patience: &ClaimPatience<'_>,
+    ) -> Result<Self, OwnershipError> {
+        wait_for_dying_owner(|| {
+            let claimed = Self::claim_with(run, run_dir, patience)?;
+            claimed.ok_or_else(|| OwnershipError::Active { run: run.clone(), pid: None })
+        })
     }
 
     /// Claims a run as soon as it has no owner; `None` if the wait was cancelled.
@@ -117,15 +250,48 @@ impl Ownership {
         run_dir: &Path,
         cancel: &CancelToken,
     ) -> Result<Option<Self>, OwnershipError> {
+        let patience =
+            ClaimPatience { waits: true, cancel: Some(cancel), ..ClaimPatience::default() };
         loop {
-            match Self::claim(run, run_dir) {
-                Err(OwnershipError::Active { .. }) if cancel.wait(CLAIM_POLL_INTERVAL) => {
-                    return Ok(None);
+            match Self::claim_with(run, run_dir, &patience) {
+                Err(error) if error.is_owned() => {
+                    let is_elsewhere = matches!(error, OwnershipError::Elsewhere { .. });
+                    let interval =
+                        if is_elsewhere { ELSEWHERE_POLL_INTERVAL } else { CLAIM_POLL_INTERVAL };
+                    if cancel.wait(interval) {
+                        return Ok(None);
+                    }
                 }
-                Err(OwnershipError::Active { .. }) => {}
-                claimed => return claimed.map(Some),
+                claimed => return claimed,
             }
         }
+    }
+
+    /// Whether the run can be claimed now; nothing is changed.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn probe(run: &RunId, run_dir: &Path) -> Result<(), OwnershipError> {
+        let patience = ClaimPatience::default();
+        if Self::has_turns(run_dir) {
+            return TurnClaim::new(run, run_dir, &patience).probe();
+        }
+        let path = run_dir.join(OWNER_LOCK_FILE);
+        match FileLock::try_acquire(&path)? {
+            Some(_) => Ok(()),
+            None => {
+                let pid = durable::read_lock_holder(&path);
+                Err(OwnershipError::Active { run: run.clone(), pid })
+            }
+        }
+    }
+
+    /// As [`Ownership::probe`], but waits for a process that has been killed just now.
+    ///
+    /// # Errors
+    /// Why the run cannot be claimed.
+    pub fn probe_dying_owner(run: &RunId, run_dir: &Path) -> Result<(), OwnershipError> {
+        wait_for_dying_owner(|| Self::probe(run, run_dir))
     }
 
     /// Becomes the successor of `last`, the process that started or continued the run before. Unless `has_left`, which is
@@ -139,48 +305,115 @@ impl Ownership {
         has_left: bool,
         force: bool,
     ) -> Result<(), OwnershipError> {
-        if !has_left {
-            let run = self.run_id.clone();
-            match owner_status(&last.process) {
-                OwnerStatus::Dead => {}
-                OwnerStatus::OnOtherHost if force || self.lock_proves_death(last) => {}
-                OwnerStatus::Alive => {
-                    return Err(OwnershipError::Active { run, pid: Some(last.process.pid) });
-                }
-                OwnerStatus::OnOtherHost => {
-                    let there = last.process.hostname.clone();
-                    return Err(OwnershipError::OtherHost { run, there, here: hostname() });
-                }
-            }
+        if let OwnershipRight::Lock { is_local, .. } = self.right {
+            judge_last_owner(&self.run_id, last, has_left, force, is_local)?;
+            self.epoch = last.epoch + 1;
         }
-        self.epoch = last.epoch + 1;
         Ok(())
     }
 
-    /// Whether `last`, the process that works on the run or has worked on it, must be dead because its lock is free.
+    /// Whether `last`, the process that works on the run or has worked on it, must be dead because nothing owns the run.
     pub fn has_died(run: &RunId, run_dir: &Path, last: &EngineStart) -> bool {
-        Self::claim(run, run_dir).is_ok_and(|claimed| claimed.lock_proves_death(last))
-    }
-
-    /// Whether `last` must be dead because this process has the lock. A process that was recorded with a shared mount had no
-    /// lock of this kernel.
-    fn lock_proves_death(&self, last: &EngineStart) -> bool {
-        self.is_local && last.lease != Some(LeaseKind::SharedFlock)
+        let is_local = durable::is_on_local_file_system(run_dir).unwrap_or(false);
+        let is_proof = last.lease == Some(LeaseKind::Turns) || lock_proves_death(last, is_local);
+        is_proof && Self::probe(run, run_dir).is_ok()
     }
 
     /// How this process owns the run.
     pub fn lease(&self) -> LeaseKind {
-        if self.is_local { LeaseKind::Flock } else { LeaseKind::SharedFlock }
+        match &self.right {
+            OwnershipRight::Lock { is_local: true, .. } => LeaseKind::Flock,
+            OwnershipRight::Lock { is_local: false, .. } => LeaseKind::SharedFlock,
+            OwnershipRight::Turns(_) => LeaseKind::Turns,
+        }
     }
 
-    /// Whether the run in `run_dir` has a lock file: without one, it has no owner.
-    pub fn has_lock_file(run_dir: &Path) -> bool {
-        run_dir.join(OWNER_LOCK_FILE).exists()
+    /// The journal to which this process appends.
+    pub fn journal_path(&self, run_dir: &Path) -> PathBuf {
+        match &self.right {
+            OwnershipRight::Lock { .. } => run_dir.join(crate::journal::JOURNAL_FILE),
+            OwnershipRight::Turns(lease) => lease.journal_path(),
+        }
+    }
+
+    /// The ledger of this process, if the run has limits.
+    pub(crate) fn ledger_path(&self, run_dir: &Path) -> PathBuf {
+        match &self.right {
+            OwnershipRight::Lock { .. } => run_dir.join(LEDGER_FILE),
+            OwnershipRight::Turns(lease) => lease.ledger_path(),
+        }
+    }
+
+    /// Makes journal.jsonl a name of the journal that this process has replaced.
+    pub fn publish_journal(&self) {
+        if let OwnershipRight::Turns(lease) = &self.right {
+            lease.publish_journal();
+        }
+    }
+
+    /// A part of the names of this process's files that no other owner uses, such as `e2`; `None` if no other can write.
+    pub fn file_tag(&self) -> Option<String> {
+        matches!(self.right, OwnershipRight::Turns(_)).then(|| format!("e{}", self.epoch))
+    }
+
+    /// Shows from now on that this process is alive. Call this when the process may have more than one thread.
+    ///
+    /// # Errors
+    /// A thread could not be started.
+    pub fn start_beat(&mut self) -> Result<(), FileError> {
+        match &mut self.right {
+            OwnershipRight::Lock { .. } => Ok(()),
+            OwnershipRight::Turns(lease) => lease.start_beat(),
+        }
+    }
+
+    /// What happens when this process has been silent for so long that others may replace it.
+    pub fn fence(&self) -> Option<&Fence> {
+        match &self.right {
+            OwnershipRight::Lock { .. } => None,
+            OwnershipRight::Turns(lease) => lease.fence(),
+        }
+    }
+
+    /// The number of the next turn and the nonce of the claim; `None` if acts need no turn.
+    pub(crate) fn next_turn(&self) -> Option<(u64, String)> {
+        match &self.right {
+            OwnershipRight::Lock { .. } => None,
+            OwnershipRight::Turns(lease) => Some((lease.next_turn(), lease.nonce().to_owned())),
+        }
+    }
+
+    /// Takes the next turn, whose event is durable.
+    pub(crate) fn take_next_turn(&mut self) -> Result<(), ActError> {
+        match &mut self.right {
+            OwnershipRight::Lock { .. } => Ok(()),
+            OwnershipRight::Turns(lease) => lease.take_next_turn(),
+        }
+    }
+
+    /// Notes that the first `count` events of the journal are durable.
+    pub(crate) fn note_durable_events(&mut self, count: u64) {
+        if let OwnershipRight::Turns(lease) = &mut self.right {
+            lease.note_durable_events(count);
+        }
+    }
+
+    /// Whether the run in `run_dir` is owned by turns.
+    pub fn has_turns(run_dir: &Path) -> bool {
+        LeaseFiles::new(run_dir).newest_turn().ok().flatten().unwrap_or(0) > 0
+    }
+
+    /// Whether the run in `run_dir` has files of an owner: without any, it has no owner.
+    pub fn has_owner_files(run_dir: &Path) -> bool {
+        run_dir.join(OWNER_LOCK_FILE).exists() || has_lease_dir(run_dir)
     }
 
     /// Removes the lock file of the run in `run_dir` and gives up the run. A process that has opened the file before cannot
     /// own the run with it, and creates a new one.
     pub fn remove_lock_file(self, run_dir: &Path) -> Result<(), FileError> {
+        if matches!(self.right, OwnershipRight::Turns(_)) {
+            return Ok(());
+        }
         durable::remove_file_unsynced(&run_dir.join(OWNER_LOCK_FILE))
     }
 
@@ -188,6 +421,76 @@ impl Ownership {
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
+}
+
+/// Whether a run in `run_dir` is owned with the lock.
+fn uses_lock(run_dir: &Path, is_local: bool) -> Result<bool, FileError> {
+    match lease_policy().choice {
+        LeaseChoice::Turns => Ok(false),
+        LeaseChoice::Auto if !is_local => Ok(false),
+        LeaseChoice::Auto | LeaseChoice::Flock => Ok(!has_lease_dir(run_dir)),
+    }
+}
+
+/// Whether the run in `run_dir` is owned by turns, or was about to be.
+fn has_lease_dir(run_dir: &Path) -> bool {
+    // A list, because a network file system may still miss a name that was asked for before.
+    let entries = durable::read_dir_no_follow(run_dir).unwrap_or_default();
+    entries.iter().any(|entry| entry.name == LEASE_DIR)
+}
+
+/// Refuses the run of `last`, which owned it with a lock that this process has now. Unless `has_left`, the process must be
+/// dead. `force` assumes this of a process on another host.
+pub(crate) fn judge_last_owner(
+    run: &RunId,
+    last: &EngineStart,
+    has_left: bool,
+    force: bool,
+    is_local: bool,
+) -> Result<(), OwnershipError> {
+    if has_left {
+        return Ok(());
+    }
+    let run = run.clone();
+    match owner_status(&last.process) {
+        OwnerStatus::Dead => Ok(()),
+        OwnerStatus::OnOtherHost if force || lock_proves_death(last, is_local) => Ok(()),
+        OwnerStatus::Alive => Err(OwnershipError::Active { run, pid: Some(last.process.pid) }),
+        OwnerStatus::OnOtherHost => {
+            let there = last.process.hostname.clone();
+            Err(OwnershipError::OtherHost { run, there, here: hostname() })
+        }
+    }
+}
+
+/// Whether `last` must be dead because its lock is free. A process that was recorded with a shared mount had no lock of
+/// this kernel.
+fn lock_proves_death(last: &EngineStart, is_local: bool) -> bool {
+    is_local && last.lease != Some(LeaseKind::SharedFlock)
+}
+
+/// Tries again as long as the process that has the run is dead: a child that it prepared holds its lock a moment longer.
+fn wait_for_dying_owner<T>(
+    claim: impl Fn() -> Result<T, OwnershipError>,
+) -> Result<T, OwnershipError> {
+    let start = Instant::now();
+    loop {
+        match claim() {
+            Err(OwnershipError::Active { pid: Some(pid), .. })
+                if process_start_time(pid).is_none() && start.elapsed() < DYING_OWNER_TIMEOUT =>
+            {
+                // A poll of no descriptors is a sleep.
+                let _ = poll(&mut [], Some(&to_timespec(Duration::from_millis(1))));
+            }
+            claimed => return claimed,
+        }
+    }
+}
+
+/// This process and its start in ticks since the boot, for a token.
+pub(crate) fn process_clock() -> (u32, u64) {
+    let pid = std::process::id();
+    (pid, process_start_ticks(pid).unwrap_or(0))
 }
 
 /// This process, as ENGINE_START and ledgers record it.
@@ -236,8 +539,14 @@ pub fn boot_id() -> Option<String> {
     Some(text.trim_end().to_owned())
 }
 
-fn hostname() -> String {
+pub(crate) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The PID namespace of this process: within it and a boot, a process id means one process at a time.
+pub(crate) fn pid_namespace() -> String {
+    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    link.to_string_lossy().into_owned()
 }
 
 fn process_name(pid: u32) -> Option<String> {
@@ -248,6 +557,14 @@ fn process_name(pid: u32) -> Option<String> {
 /// same id. Computed from the time of boot and field 22 of `/proc/PID/stat`, ticks since boot (proc(5)). A zombie is dead,
 /// and so is an exiting process (`PF_EXITING` in field 9): the kernel has released its lock but not yet its id.
 fn process_start_time(pid: u32) -> Option<i64> {
+    let ticks = i64::try_from(process_start_ticks(pid)?).ok()?;
+    let per_second =
+        i64::try_from(rustix::param::clock_ticks_per_second()).ok().filter(|ticks| *ticks > 0)?;
+    Some(time::current_time().as_millis() - uptime_ms()? + ticks * 1000 / per_second)
+}
+
+/// When a process that is alive started, in ticks since the boot.
+pub(crate) fn process_start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain spaces, so fields are counted after it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -255,15 +572,12 @@ fn process_start_time(pid: u32) -> Option<i64> {
     if matches!(fields.first(), Some(&"Z" | &"X")) || flags & PF_EXITING != 0 {
         return None;
     }
-    let ticks: i64 = fields.get(19)?.parse().ok()?;
-    let per_second =
-        i64::try_from(rustix::param::clock_ticks_per_second()).ok().filter(|ticks| *ticks > 0)?;
-    Some(time::current_time().as_millis() - uptime_ms()? + ticks * 1000 / per_second)
+    fields.get(19)?.parse().ok()
 }
 
 /// Milliseconds since boot. `/proc/stat` has the time of boot too, but the kernel takes longer to print it than everything
 /// else that is read here.
-fn uptime_ms() -> Option<i64> {
+pub(crate) fn uptime_ms() -> Option<i64> {
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let (seconds, hundredths) = uptime.split_whitespace().next()?.split_once('.')?;
     Some(seconds.parse::<i64>().ok()? * 1000 + hundredths.parse::<i64>().ok()? * 10)
@@ -299,7 +613,8 @@ mod tests {
     fn c_13_2_the_lock_of_a_dead_owner_is_waited_for_and_that_of_a_living_one_is_not() {
         let (dir, run) = (tempfile::tempdir().unwrap(), RunId::parse("r").unwrap());
         let held = Ownership::claim(&run, dir.path()).unwrap();
-        let refused = Ownership::claim_from_dying_owner(&run, dir.path());
+        let patience = ClaimPatience::default();
+        let refused = Ownership::claim_from_dying_owner(&run, dir.path(), &patience);
         assert!(matches!(refused, Err(OwnershipError::Active { pid: Some(_), .. })), "{refused:?}");
         // As if the process that took it were dead, and another one still had its descriptor.
         fs::write(dir.path().join(OWNER_LOCK_FILE), format!("{}\n", 0x7fff_fff0)).unwrap();
@@ -308,7 +623,7 @@ mod tests {
             CancelToken::manual().unwrap().wait(CLAIM_POLL_INTERVAL);
             drop(held);
         });
-        Ownership::claim_from_dying_owner(&run, dir.path()).unwrap();
+        Ownership::claim_from_dying_owner(&run, dir.path(), &patience).unwrap();
         child.join().unwrap();
     }
 }

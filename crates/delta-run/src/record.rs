@@ -46,6 +46,8 @@ const WHOLE_REQUEST_BYTES: usize = 128 * 1024;
 pub struct RecordWriter {
     run_dir: PathBuf,
     secrets: Secrets,
+    /// The end of all names, so that a process that was replaced and writes late takes no name of its successor.
+    suffix: String,
     /// The record of the last request.
     last_request: Option<String>,
     /// The bytes of the requests that were recorded in full.
@@ -69,11 +71,12 @@ pub fn describe_process_end(end: &ProcessEnd) -> Option<String> {
 }
 
 impl RecordWriter {
-    /// Writes records into the run directory `run_dir`.
-    pub fn new(run_dir: &Path, secrets: Secrets) -> Self {
+    /// Writes records into the run directory `run_dir`. Their names end in `tag`, if there is one.
+    pub fn new(run_dir: &Path, secrets: Secrets, tag: Option<String>) -> Self {
         Self {
             run_dir: run_dir.to_owned(),
             secrets,
+            suffix: tag.map_or_else(String::new, |tag| format!("-{tag}")),
             last_request: None,
             whole_request_bytes: 0,
             reserved_stems: BTreeMap::new(),
@@ -93,7 +96,8 @@ impl RecordWriter {
             .reserved_stems
             .entry(dir)
             .or_insert_with(|| read_stem_hashes(&io_dir(run_dir, dir)));
-        let mut candidate = stem.to_owned();
+        let stem = format!("{stem}{}", self.suffix);
+        let mut candidate = stem.clone();
         let mut number = 2;
         while !stems.insert(hash_stem(&candidate)) {
             candidate = format!("{stem}-{number}");
@@ -241,7 +245,7 @@ mod tests {
     #[test]
     fn c_5_2_a_name_that_is_taken_gets_a_number() {
         let dir = tempfile::tempdir().unwrap();
-        let fresh = || RecordWriter::new(dir.path(), Secrets::default());
+        let fresh = || RecordWriter::new(dir.path(), Secrets::default(), None);
         let executions = fresh().dir("tool_executions");
         std::fs::create_dir_all(&executions).unwrap();
         for (taken, free) in [("x.json", "x-2"), ("x-2.stdout", "x-3"), ("x-3.stderr", "x-4")] {

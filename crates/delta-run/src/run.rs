@@ -9,7 +9,8 @@ use crate::event::{
     WorkspaceSnapshot,
 };
 use crate::journal::{Journal, JournalFold};
-use crate::ownership::Ownership;
+use crate::lease_files;
+use crate::ownership::{ActError, Ownership, ReplacedError};
 use crate::record::RecordWriter;
 use crate::seal::Sealer;
 use crate::state::RunState;
@@ -23,6 +24,7 @@ use delta_process::OutputPiece;
 use delta_snapshot::{SnapshotError, SnapshotStore};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The file in a run directory with its [`RunMetadata`].
@@ -101,6 +103,10 @@ pub struct RunMetadata {
     /// The run that was forked to create this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<ForkOrigin>,
+    /// The number of that process among all that have owned the run, if it is owned by turns: a process that was replaced
+    /// may write late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u32>,
     /// The last process that started or continued the run.
     #[serde(flatten)]
     pub process: ProcessInfo,
@@ -131,6 +137,7 @@ impl RunMetadata {
             agent_home: start.agent_home.clone(),
             work_dir: start.work_dir.clone(),
             origin: state.origin.clone(),
+            epoch: (start.lease == Some(LeaseKind::Turns)).then_some(start.epoch),
             process: start.process.clone(),
         })
     }
@@ -147,8 +154,18 @@ fn metadata_path(run_dir: &Path) -> PathBuf {
     run_dir.join(METADATA_FILE)
 }
 
-fn write_metadata(run_dir: &Path, metadata: &RunMetadata) -> Result<(), FileError> {
-    durable::replace_private_synced(&metadata_path(run_dir), metadata.to_text().as_bytes())
+/// Replaces the metadata. `tag` makes the name of the temporary file one that no other owner uses.
+fn write_metadata(
+    run_dir: &Path,
+    metadata: &RunMetadata,
+    tag: Option<&str>,
+) -> Result<(), FileError> {
+    let path = metadata_path(run_dir);
+    let text = metadata.to_text();
+    match tag {
+        Some(tag) => durable::replace_private_tagged_synced(&path, tag, text.as_bytes()),
+        None => durable::replace_private_synced(&path, text.as_bytes()),
+    }
 }
 
 /// A payload with all secrets redacted, wherever they are. Only values are searched: a secret that is also the name of a
@@ -206,8 +223,12 @@ fn redact_json(value: &mut Value, secrets: &Secrets) {
 }
 
 /// Writes the metadata of a run that is not running if it is missing, damaged or older than the journal, because the
-/// process died between the two. The caller must own the run.
-pub fn repair_metadata(run_dir: &Path, state: &RunState) -> Result<(), FileError> {
+/// process died between the two.
+pub fn repair_metadata(
+    run_dir: &Path,
+    state: &RunState,
+    ownership: &Ownership,
+) -> Result<(), FileError> {
     let Some(metadata) = RunMetadata::from_state(state) else { return Ok(()) };
     let path = metadata_path(run_dir);
     let text = durable::read_no_follow_at_most(&path, durable::MAX_REGULAR_BYTES).ok();
@@ -215,7 +236,7 @@ pub fn repair_metadata(run_dir: &Path, state: &RunState) -> Result<(), FileError
     if metadata.status == RunStatus::Running || written.as_ref() == Some(&metadata) {
         return Ok(());
     }
-    write_metadata(run_dir, &metadata)
+    write_metadata(run_dir, &metadata, ownership.file_tag().as_deref())
 }
 
 /// A run that this process owns.
@@ -232,6 +253,12 @@ pub struct Run {
     observer: RunObserver,
     /// The time and the status of the metadata that was written last.
     last_metadata: Option<(Timestamp, RunStatus)>,
+    /// The number of the first act in the journal for which no turn was taken yet; no other event follows such acts.
+    untaken_from: Option<u64>,
+    /// Whether nothing is written any more, because a turn was refused or may have been.
+    is_frozen: bool,
+    /// Which process owns the run instead, if that is known.
+    replaced: Option<ReplacedError>,
     ownership: Ownership,
 }
 
@@ -246,8 +273,8 @@ impl Run {
         observer: RunObserver,
         sealer: Option<Sealer>,
     ) -> Result<Self, FileError> {
-        let journal = Journal::create(dir, clock, sealer)?;
-        Ok(Self::new(id, dir, ownership, secrets, observer, journal))
+        let journal = Journal::create(dir, &ownership.journal_path(dir), clock, sealer)?;
+        Self::new(id, dir, ownership, secrets, observer, journal)
     }
 
     /// Opens a run to continue it from `fold`, the state after its journal. The second value is the name of the file to
@@ -261,35 +288,45 @@ impl Run {
         observer: RunObserver,
         fold: JournalFold,
     ) -> Result<(Self, Option<String>), FileError> {
-        let (journal, torn_file) = Journal::open(dir, &fold.end, clock)?;
-        let run = Self::new(id, dir, ownership, secrets, observer, journal);
+        let path = ownership.journal_path(dir);
+        let (journal, torn_file) = Journal::open(dir, &path, &fold.end, clock)?;
+        let run = Self::new(id, dir, ownership, secrets, observer, journal)?;
         Ok((Self { state: fold.state, ..run }, torn_file))
     }
 
     fn new(
         id: RunId,
         dir: &Path,
-        ownership: Ownership,
+        mut ownership: Ownership,
         secrets: Secrets,
         observer: RunObserver,
         journal: Journal,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, FileError> {
+        ownership.start_beat()?;
+        Ok(Self {
             id,
             dir: dir.to_owned(),
-            records: RecordWriter::new(dir, secrets.clone()),
+            records: RecordWriter::new(dir, secrets.clone(), ownership.file_tag()),
             secrets,
             state: RunState::default(),
             journal,
             observer,
             last_metadata: None,
+            untaken_from: None,
+            is_frozen: false,
+            replaced: None,
             ownership,
-        }
+        })
     }
 
     /// The number of processes that have owned the run, including this one.
     pub fn epoch(&self) -> u32 {
         self.ownership.epoch()
+    }
+
+    /// The right to change the run.
+    pub fn ownership(&self) -> &Ownership {
+        &self.ownership
     }
 
     /// How this process owns the run.
@@ -311,6 +348,8 @@ impl Run {
         let event = self.journal.append_event(payload, |line, payload| {
             if self.secrets.occur_in(line) { redact_payload(payload, &self.secrets) } else { None }
         });
+        let is_act = lease_files::is_act_request(&event.payload);
+        self.untaken_from = is_act.then(|| self.untaken_from.unwrap_or(event.seq));
         self.state.apply(event);
     }
 
@@ -325,6 +364,9 @@ impl Run {
     /// Writes the recorded events without waiting for the disk, so that the next commit has less to wait for. Useful
     /// before work that must be done anyway.
     pub fn start_writeback(&mut self) {
+        if self.is_frozen {
+            return;
+        }
         let events = self.journal.start_writeback();
         if !events.is_empty() {
             (self.observer)(RunNotice::EventsWritten(events));
@@ -336,8 +378,27 @@ impl Run {
     /// # Errors
     /// None of the events is acknowledged, and the run must stop.
     pub fn commit(&mut self) -> Result<(), FileError> {
+        let events = self.commit_journal()?;
+        self.show_durable(&events)
+    }
+
+    /// Makes all recorded events durable, and returns the ones that were not before.
+    fn commit_journal(&mut self) -> Result<Vec<Event>, FileError> {
+        if self.is_frozen {
+            return Err(self.frozen_error());
+        }
         self.start_writeback();
         let events = self.journal.commit()?;
+        if let Some(last) = events.last() {
+            // An act without its turn does not count.
+            let counted = self.untaken_from.map_or(last.seq, |from| from - 1);
+            self.ownership.note_durable_events(counted);
+        }
+        Ok(events)
+    }
+
+    /// Updates the metadata and notifies the observer of events that have become durable.
+    fn show_durable(&mut self, events: &[Event]) -> Result<(), FileError> {
         if events.is_empty() {
             return Ok(());
         }
@@ -348,10 +409,57 @@ impl Run {
             }
             self.notify(RunNotice::Warning(&error.to_string()));
         }
-        for event in &events {
+        for event in events {
             (self.observer)(RunNotice::EventDurable(event, &self.state));
         }
         Ok(())
+    }
+
+    /// Makes all recorded events durable, as [`Run::commit`] does, and takes the turn for what begins next: the start of a
+    /// tool, a hook or a generator, a change of the workspace, or the end of this process's work. The requests of such an
+    /// act must be the last events that were recorded.
+    ///
+    /// # Errors
+    /// The act must not begin, and the run must stop. If another process owns the run, nothing is written any more.
+    pub fn commit_act(&mut self) -> Result<(), ActError> {
+        if let Some(replaced) = &self.replaced {
+            return Err(replaced.clone().into());
+        }
+        if self.is_frozen {
+            return Err(self.frozen_error().into());
+        }
+        let Some((turn, nonce)) = self.ownership.next_turn() else { return Ok(self.commit()?) };
+        let from = self.untaken_from.unwrap_or(self.state.seq + 1);
+        self.record(Payload::Turn { turn, from, nonce });
+        let events = self.commit_journal()?;
+        if let Err(refused) = self.ownership.take_next_turn() {
+            self.is_frozen = true;
+            if let ActError::Replaced(replaced) = &refused {
+                self.replaced = Some(replaced.clone());
+            }
+            return Err(refused);
+        }
+        Ok(self.show_durable(&events)?)
+    }
+
+    /// The error of a run whose turn was refused, or may have been.
+    fn frozen_error(&self) -> FileError {
+        let path = self.ownership.journal_path(&self.dir);
+        let source = io::Error::other("this process may not own the run any more");
+        FileError { action: "write", path, source }
+    }
+
+    /// Requests the stop of `cancel`, and kills its commands, when this process has been silent for so long that others may
+    /// replace it.
+    pub fn fence_with(&self, cancel: &CancelToken) {
+        if let Some(fence) = self.ownership.fence() {
+            fence.set(cancel.clone());
+        }
+    }
+
+    /// Makes journal.jsonl a name of the journal of this process, if another one has replaced it.
+    pub fn publish_journal(&self) {
+        self.ownership.publish_journal();
     }
 
     fn refresh_metadata(&mut self) -> Result<(), FileError> {
@@ -371,7 +479,7 @@ impl Run {
         }
         let Some(metadata) = RunMetadata::from_state(&self.state) else { return Ok(()) };
         self.last_metadata = Some((metadata.updated_at, metadata.status));
-        write_metadata(&self.dir, &metadata)
+        write_metadata(&self.dir, &metadata, self.ownership.file_tag().as_deref())
     }
 
     /// Takes a snapshot of the workspace, and records it if the workspace differs from the last snapshot. Returns its id.

@@ -6,7 +6,7 @@
 
 use crate::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
 use crate::journal::{self, JOURNAL_FILE, JournalError};
-use crate::ownership::{self, OwnerStatus};
+use crate::ownership::{self, OwnerStatus, Ownership};
 use crate::run::METADATA_FILE;
 use crate::run_tree;
 use crate::state::RunState;
@@ -112,6 +112,10 @@ struct JournalEnds {
 impl JournalEnds {
     /// `None` if the journal may have been changed after its process left the run, or cannot be read in parts.
     fn read_unchanged(run_dir: &Path) -> Option<Self> {
+        // Of a run that is owned by turns, only the whole journal says what counts.
+        if Ownership::has_turns(run_dir) {
+            return None;
+        }
         let file = durable::open_no_follow(&run_dir.join(JOURNAL_FILE)).ok()?;
         // Equal times do not say which file is newer: the clock of the file system ticks slowly.
         if file.metadata().ok()?.modified().ok()? >= modified_at(&run_dir.join(METADATA_FILE))? {
@@ -206,7 +210,7 @@ pub struct EventTimes {
 /// Reads the times of the first and the last event of the run in `run_dir` from the ends of its journal, which is damaged;
 /// without a whole event at its end, that is the time when the journal was changed last. `None` without a journal.
 pub fn read_event_times(run_dir: &Path) -> Option<EventTimes> {
-    let file = durable::open_no_follow(&run_dir.join(JOURNAL_FILE)).ok()?;
+    let file = durable::open_no_follow(&journal::journal_path(run_dir)).ok()?;
     let changed_at = Timestamp::from(file.metadata().ok()?.modified().ok()?);
     let ends = JournalEnds::read(&file)?;
     let last = ends.last_lines().find_map(event_time).unwrap_or(changed_at);

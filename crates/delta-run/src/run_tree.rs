@@ -42,7 +42,7 @@ pub fn verify_parent_run(
     let control = run_dir.parent()?.file_name()?;
     let is_run_dir = control == ".delta"
         && run_dir.file_name()? == run_id
-        && durable::is_file_no_follow(&run_dir.join(journal::JOURNAL_FILE));
+        && durable::is_file_no_follow(&journal::journal_path(&run_dir));
     let run_dir = run_dir.to_str().filter(|_| is_run_dir)?.to_owned();
     Some(ParentRun { run_id: id, call_id, run_dir })
 }
@@ -171,7 +171,7 @@ pub fn recorded_run_id(run_dir: &Path) -> Option<RunId> {
 
 /// Reads the first event of a run; `None` if it is not an ENGINE_START. The one of a fork is a copy.
 pub(crate) fn read_first_start(run_dir: &Path) -> Option<Box<EngineStart>> {
-    let file = durable::open_no_follow(&run_dir.join(journal::JOURNAL_FILE)).ok()?;
+    let file = durable::open_no_follow(&journal::journal_path(run_dir)).ok()?;
     let mut line = String::new();
     BufReader::new(file.take(MAX_FIRST_EVENT_BYTES)).read_line(&mut line).ok()?;
     match Event::from_line(&line).ok()?.payload {

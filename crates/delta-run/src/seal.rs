@@ -193,8 +193,9 @@ impl Sealer {
                 self.status.is_edited = !is_sealed;
                 self.status.is_result_sealed = is_sealed;
             }
-            // These take place between two processes and change no result.
+            // These take place between two processes, or after the end of one, and change no result.
             Payload::Snapshot(_)
+            | Payload::Turn { .. }
             | Payload::Rollback { .. }
             | Payload::Apply(_)
             | Payload::ApplyEnd { .. }

@@ -298,6 +298,7 @@ impl RunState {
             Payload::Fork(fork) => self.apply_fork(fork, event.timestamp),
             Payload::Snapshot(_)
             | Payload::RunTrusted { .. }
+            | Payload::Turn { .. }
             | Payload::Apply(_)
             | Payload::ApplyEnd { .. } => {}
             Payload::Rollback { to, .. } => {

@@ -2,19 +2,19 @@
 //!
 //! An owner takes a *turn* before each act, by an exclusive link of its token to the next number. What holds:
 //!
-//! 1. Numbers are dense, made once, and stay. Whoever is named by turn N has it, whatever the link returned.
+//! 1. Numbers are dense, made once, and stay. The claim that turn N names has it, whatever the link returned.
 //! 2. Before turn N is taken, the event TURN with N is durable in the journal of the token. Who does not find it there, has
 //!    an old view of the directory, and looks again.
 //! 3. An event that TURN covers counts when that turn was taken.
-//! 4. Each act has a turn: whoever was replaced cannot take the next one, and starts nothing.
+//! 4. Each act has a turn: a process that was replaced cannot take the next one, and starts nothing.
 //!
-//! [`TakingTurn`] and [`Claiming`] say what to do next and are told what came of it. The model in the tests drives them
+//! [`TakingTurn`] and [`Claiming`] say what to do next and take what came of it. The model in the tests drives them
 //! through every interleaving of processes with old views, lost replies and crashes.
 
 #[cfg(test)]
 mod tests;
 
-/// What a token says of the claim of a run that it stands for.
+/// A claim of a run, as its token has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenClaim {
     /// A number that no other claim has.
@@ -84,7 +84,7 @@ impl JournalView {
             is_after_end = event == EventMark::End;
             view.event_count += 1;
         }
-        // The view ends before the TURN of an act: nobody knows from it whether the turn was taken.
+        // The view ends before the TURN of an act: it does not show whether the turn was taken.
         view.event_count -= uncovered;
         view
     }
@@ -258,9 +258,9 @@ impl Claiming {
     }
 
     /// The token of the newest turn and what its journal shows; `None` if one of them was not found.
-    pub fn read(&mut self, found: Option<(TokenClaim, JournalView)>) {
+    pub fn read(&mut self, view: Option<(TokenClaim, JournalView)>) {
         let ClaimState::Reading(newest) = self.state else { return };
-        self.state = match found {
+        self.state = match view {
             Some((token, journal)) if journal.is_current(&token, newest) => {
                 if journal.has_left || self.is_forced {
                     ClaimState::Preparing(newest + 1)

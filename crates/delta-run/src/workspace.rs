@@ -434,7 +434,10 @@ impl Workspace {
         // Of two processes that want the same id at once, the one that claims the directory gets it.
         let ownership = Ownership::claim(id, &dir).map_err(|error| match error {
             OwnershipError::File(error) => error.into(),
-            OwnershipError::Active { .. } | OwnershipError::OtherHost { .. } => run_exists(),
+            OwnershipError::Active { .. }
+            | OwnershipError::Elsewhere { .. }
+            | OwnershipError::OldView { .. }
+            | OwnershipError::OtherHost { .. } => run_exists(),
         })?;
         if has_begun(&dir)? {
             return Err(run_exists());

@@ -1,4 +1,4 @@
-//! The command `delta __sandbox`: the process that makes the namespaces of a sandbox.
+//! The command `delta __sandbox`: the process that makes the namespaces of a sandbox, of a staged run and of a staged call.
 //!
 //! The engine cannot do that itself: it hides its memory, so nothing may write the user map of a child that shares it.
 //! The helper knows nothing but its plan: it has no environment, and no key. It ends when it has answered, unless it serves
@@ -10,7 +10,7 @@ use crate::namespaces::{build_namespaces, probe_namespaces};
 use crate::network::{HostPolicy, HostService, HostSockets, MachineNames};
 use crate::plan::{HelperPlan, HelperReply, NamespacePlan, receive_plan, send_reply};
 use crate::profile::{HostRule, NetAccess};
-use crate::stage::build_call_stage;
+use crate::stage::{build_stage, probe_stage};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
     DumpableBehavior, Pid, Signal, WaitOptions, getpid, getppid, set_dumpable_behavior,
@@ -30,9 +30,8 @@ pub const HELPER_COMMAND: &str = "__sandbox";
 pub fn run_helper() -> ExitCode {
     let result = receive_plan(stdin()).and_then(|plan| match plan {
         HelperPlan::Probe => answer(probe_namespaces().map(|()| Vec::new())),
-        HelperPlan::Stage(workspace) => {
-            answer(build_call_stage(&workspace).map_err(|error| HelperReply::stage(&error)))
-        }
+        HelperPlan::ProbeStage => answer(probe_stage().map(|()| Vec::new())),
+        HelperPlan::Stage(workspace) => answer(build_stage(&workspace)),
         HelperPlan::Build(plan) => match &plan.profile.net {
             NetAccess::Hosts(rules) => build_with_hosts(&plan, rules),
             NetAccess::None | NetAccess::All => answer(build_namespaces(&plan, None)),

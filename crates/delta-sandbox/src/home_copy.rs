@@ -1,5 +1,6 @@
 //! A home directory that can be changed, while the real one stays as it is.
 
+use crate::mount_table::MountTable;
 use crate::mount_tree::{MountTree, open_place};
 use crate::plan::{HelperReply, HelperResult, plain_error};
 use std::fs;
@@ -7,6 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
+
+/// The source of the overlay of a copy: what tells it from any other overlay.
+const COPY_SOURCE: &str = "delta-home";
 
 /// Larger files in a home directory are not copied: they are read-only there.
 const MAX_COPIED_BYTES: u64 = 1024 * 1024;
@@ -34,23 +38,9 @@ pub(crate) fn copy_home(home: &Path, scratch: &Path) -> HelperResult<Vec<(PathBu
     })
 }
 
-/// Whether a directory is an overlay that a sandbox has made. Only sandboxes name the layers by descriptors.
+/// Whether a directory is an overlay that a sandbox has made.
 fn is_copy(home: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    // The last mount at a path is the one that is seen.
-    let mount = mounts.lines().rfind(|line| {
-        line.split(' ').nth(4).is_some_and(|point| Path::new(&unescape_mount(point)) == home)
-    });
-    mount.is_some_and(|mount| {
-        mount.contains(" - overlay ") && mount.contains("lowerdir=/proc/self/fd/")
-    })
-}
-
-/// A path of mountinfo as it is: blanks, tabs, line ends and backslashes are octal there.
-fn unescape_mount(path: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(path.to_owned(), |path, (escape, character)| path.replace(escape, character))
+    MountTable::read().is_ok_and(|mounts| mounts.is_overlay_from(home, COPY_SOURCE))
 }
 
 fn create_layer(path: &Path) -> io::Result<()> {
@@ -78,7 +68,12 @@ fn overlay_in(lower: &Path, layer: &Path) -> io::Result<MountTree> {
     // By number, because a name may have characters that the options of an overlay divide at.
     let [lower, upper, work] =
         places.each_ref().map(|target: &OwnedFd| format!("/proc/self/fd/{}", target.as_raw_fd()));
-    let options = [("lowerdir", lower.as_str()), ("upperdir", &upper), ("workdir", &work)];
+    let options = [
+        ("source", COPY_SOURCE),
+        ("lowerdir", lower.as_str()),
+        ("upperdir", &upper),
+        ("workdir", &work),
+    ];
     MountTree::create("overlay", &options, &["userxattr"])
 }
 
@@ -115,15 +110,4 @@ fn read_only(path: &Path) -> io::Result<MountTree> {
     let tree = MountTree::copy_path(path)?;
     tree.set_read_only()?;
     Ok(tree)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn c_22_4_a_path_of_the_table_of_mounts_is_read_as_it_is() {
-        assert_eq!(unescape_mount("/home/a\\040b\\134c"), "/home/a b\\c");
-        assert!(!is_copy(Path::new("/")));
-    }
 }

@@ -15,6 +15,7 @@ impl ResolvedSandbox {
             profile: self.profile.intersection(&other.profile),
             env: self.env.intersection(&other.env),
             absent: sorted(self.absent.iter().chain(&other.absent).cloned().collect()),
+            unhidden: sorted(self.unhidden.iter().chain(&other.unhidden).cloned().collect()),
         }
     }
 }

@@ -16,6 +16,7 @@ mod intersection;
 mod landlock;
 mod landlock_rules;
 mod machine;
+mod mount_table;
 mod mount_tree;
 mod mounts;
 mod namespaces;
@@ -47,7 +48,6 @@ pub use network::{
 };
 pub use prepared::{
     MissingGuarantee, PrepareContext, PreparedSandbox, SandboxError, SandboxGrade, prepare,
-    prepare_call_stage,
 };
 pub use profile::{
     EnvAccess, Guarantee, HomeAccess, HostRule, NetAccess, ReadAccess, SandboxLimits,
@@ -56,6 +56,4 @@ pub use profile::{
 pub use resolution::{ResolutionProblem, ResolvedSandbox, SandboxPlaces, resolve_profile};
 pub use sandbox_text::{CallFacts, describe_profile, sandbox_hint};
 pub use scratch::{SandboxScratch, ScratchError};
-pub use stage::{
-    STAGE_COMMAND, StageError, StageLayers, check_stage, enter_stage, run_stage_helper,
-};
+pub use stage::{StageError, StageLayers, check_stage, enter_stage, prepare_call_stage};

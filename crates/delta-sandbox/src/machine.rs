@@ -67,6 +67,11 @@ pub(crate) fn explain_refusal(step: &str, error: &str) -> NamespaceRefusal {
             "user.max_user_namespaces is 0".to_owned(),
             "run `sysctl user.max_user_namespaces=10000` as root",
         )
+    } else if is("user/max_mnt_namespaces", "0") {
+        (
+            "user.max_mnt_namespaces is 0".to_owned(),
+            "run `sysctl user.max_mnt_namespaces=10000` as root",
+        )
     } else if is_filtered() {
         (
             format!("a seccomp filter, {step}: {error}"),

@@ -8,7 +8,7 @@ use crate::home_copy::copy_home;
 use crate::mount_tree::{MountTree, open_place, set_attributes};
 use crate::plan::{HelperReply, HelperResult, NamespacePlan};
 use crate::profile::{HomeAccess, NetAccess, ReadAccess};
-use crate::stage::mount_call_stage;
+use crate::stage::mount_layers;
 use crate::unix_sockets::{is_socket, lookup_sockets};
 use rustix::fs::{FileType, Mode, OFlags, RawMode, fstat, mkdirat, openat};
 use rustix::mount::MountAttrFlags;
@@ -105,7 +105,7 @@ pub(crate) fn build_mounts(plan: &NamespacePlan, sockets: Vec<PathBuf>) -> Helpe
     };
     if let Some(workspace) = &plan.stage {
         // What is copied from the workspace from here on is staged.
-        mount_call_stage(workspace).map_err(|error| HelperReply::stage(&error))?;
+        mount_layers(workspace)?;
     }
     mounts.add_writable()?;
     mounts.add_devices()?;
@@ -342,6 +342,10 @@ impl SandboxMounts<'_> {
         let plan = self.plan;
         for path in plan.profile.hide.iter().filter(|path| !plan.is_above_visible(path)) {
             self.add(path, Rank::Hide, Source::Empty);
+        }
+        // TMPDIR can be in the workspace, whose copy is older than what covers the directory elsewhere.
+        if self.is_writable(&plan.scratch) {
+            self.add(&plan.scratch, Rank::Hide, Source::Empty);
         }
         let lookups = lookup_sockets(&plan.profile.net);
         let masked = self.sockets.iter().filter(|path| {

@@ -31,6 +31,7 @@ pub(crate) fn build_namespaces(
     if !has_network {
         flags |= UnshareFlags::NEWNET;
     }
+    check_kernel()?;
     enter_user_namespace(flags)?;
     if let Some((policy, socket)) = service {
         HostSockets::create(policy)
@@ -40,38 +41,52 @@ pub(crate) fn build_namespaces(
         bring_up_loopback().map_err(|error| HelperReply::failed("the loopback", &error))?;
     }
     prepare_mounts()?;
-    // Opened before the mounts change, because /proc/self stays the same only for this process.
-    let mut names = vec!["ns/user", "ns/mnt", "ns/ipc"];
+    let mut namespaces = vec!["user", "mnt", "ipc"];
     if !has_network {
-        names.extend(["ns/net", "net/snmp", "net/snmp6"]);
+        namespaces.push("net");
     }
     build_mounts(plan, sockets)?;
     canary.check(plan)?;
-    let files = names.into_iter().map(|name| {
-        let path = format!("/proc/self/{name}");
-        match open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-            // A kernel without IPv6 has no counters of it.
-            Err(rustix::io::Errno::NOENT) if name == "net/snmp6" => {
-                open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            }
-            other => other,
-        }
-        .map_err(|errno| HelperReply::failed(&path, &errno.into()))
-    });
-    files.collect()
+    let mut files: Vec<OwnedFd> =
+        namespaces.iter().map(|name| open_namespace(name)).collect::<HelperResult<_>>()?;
+    if !has_network {
+        files.push(open_file("/proc/self/net/snmp")?);
+        // A kernel without IPv6 has no counters of it.
+        let counters = Path::new("/proc/self/net/snmp6");
+        let path = if counters.exists() { counters } else { Path::new("/dev/null") };
+        files.push(open_file(path)?);
+    }
+    Ok(files)
+}
+
+/// Opens a namespace of this process by its name in /proc/self/ns.
+pub(crate) fn open_namespace(name: &str) -> HelperResult<OwnedFd> {
+    open_file(Path::new("/proc/self/ns").join(name))
+}
+
+fn open_file(path: impl AsRef<Path>) -> HelperResult<OwnedFd> {
+    let path = path.as_ref();
+    open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|errno| HelperReply::failed(&path.display().to_string(), &errno.into()))
 }
 
 /// Finds out whether this process can make namespaces and mounts in them.
 pub(crate) fn probe_namespaces() -> HelperResult<()> {
+    check_kernel()?;
     enter_user_namespace(UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWNET)?;
     prepare_mounts()
 }
 
-/// Lets no mount of this process leave its namespace, and tries the system calls that follow: the filter of a container may
-/// allow namespaces and not these.
-fn prepare_mounts() -> HelperResult<()> {
+/// Lets no mount of this process leave its namespace.
+pub(crate) fn separate_mounts() -> HelperResult<()> {
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .map_err(|errno| refused("mount", &errno.into()))?;
+        .map_err(|errno| refused("mount", &errno.into()))
+}
+
+/// Separates the mounts, and tries the system calls that follow: the filter of a container may allow namespaces and not
+/// these.
+fn prepare_mounts() -> HelperResult<()> {
+    separate_mounts()?;
     let tree = MountTree::copy_path(Path::new("/dev/null"))
         .map_err(|error| refused("open_tree", &error))?;
     tree.set_read_only().map_err(|error| refused("mount_setattr", &error))?;
@@ -80,7 +95,7 @@ fn prepare_mounts() -> HelperResult<()> {
         .map_err(|errno| refused("setns", &errno.into()))
 }
 
-fn refused(step: &str, error: &io::Error) -> HelperReply {
+pub(crate) fn refused(step: &str, error: &io::Error) -> HelperReply {
     HelperReply::Refused { step: step.to_owned(), error: plain_error(error) }
 }
 
@@ -101,8 +116,7 @@ fn check_kernel() -> HelperResult<()> {
 }
 
 /// Enters a new user namespace in which this user is itself, and then other new namespaces.
-fn enter_user_namespace(others: UnshareFlags) -> HelperResult<()> {
-    check_kernel()?;
+pub(crate) fn enter_user_namespace(others: UnshareFlags) -> HelperResult<()> {
     let user = geteuid().as_raw();
     let group = getegid().as_raw();
     // SAFETY: the helper has one thread, so no other uses its table of descriptors.

@@ -2,7 +2,7 @@
 
 use crate::network::ProxySettings;
 use crate::profile::SandboxProfile;
-use crate::stage::{CallWorkspace, StageError};
+use crate::stage::{StageError, StagedWorkspace};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -24,8 +24,10 @@ const MAX_REPLY_BYTES: usize = 64 * 1024;
 pub(crate) enum HelperPlan {
     /// Finds out whether namespaces can be made.
     Probe,
-    /// Makes the namespaces of a call whose changes are staged, and which has no sandbox.
-    Stage(CallWorkspace),
+    /// Finds out whether a workspace can be staged.
+    ProbeStage,
+    /// Makes the namespaces of a staged run, or of a staged call without a sandbox.
+    Stage(StagedWorkspace),
     /// Makes the namespaces of a sandbox.
     Build(Box<NamespacePlan>),
 }
@@ -34,7 +36,7 @@ impl HelperPlan {
     /// The mount that goes with the plan as a descriptor.
     fn stage(&self) -> Option<BorrowedFd<'_>> {
         let workspace = match self {
-            Self::Probe => None,
+            Self::Probe | Self::ProbeStage => None,
             Self::Stage(workspace) => Some(workspace),
             Self::Build(plan) => plan.stage.as_ref(),
         };
@@ -43,7 +45,7 @@ impl HelperPlan {
 
     fn set_stage(&mut self, stage: Option<OwnedFd>) {
         match self {
-            Self::Probe => {}
+            Self::Probe | Self::ProbeStage => {}
             Self::Stage(workspace) => workspace.stage = stage,
             Self::Build(plan) => {
                 if let Some(workspace) = &mut plan.stage {
@@ -72,7 +74,7 @@ pub(crate) struct NamespacePlan {
     /// The process id of the engine.
     pub(crate) engine: i32,
     /// The layers of the workspace for a call whose changes are staged.
-    pub(crate) stage: Option<CallWorkspace>,
+    pub(crate) stage: Option<StagedWorkspace>,
     /// The version of Landlock, 0 for none.
     pub(crate) landlock: u32,
 }
@@ -95,6 +97,8 @@ pub(crate) enum HelperReply {
     Path { path: PathBuf, reason: String },
     /// The home directory cannot be copied.
     Home { reason: String },
+    /// The workspace cannot be staged.
+    Stage(StageError),
     /// What must not be possible is possible.
     Canary { reason: String },
     /// Anything else.
@@ -110,11 +114,6 @@ impl HelperReply {
         Self::Failed { reason: format!("{step}: {}", plain_error(error)) }
     }
 
-    /// A workspace that cannot be staged.
-    pub(crate) fn stage(error: &StageError) -> Self {
-        Self::Failed { reason: format!("the workspace cannot be staged: {error}") }
-    }
-
     /// A failure with a path.
     pub(crate) fn path(path: &Path, error: &io::Error) -> Self {
         Self::Path { path: path.to_owned(), reason: plain_error(error) }
@@ -127,12 +126,11 @@ pub(crate) fn plain_error(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// Sends a plan, with its length before it, because the socket is used further.
-pub(crate) fn send_plan(mut socket: &File, plan: &HelperPlan) -> io::Result<()> {
-    let text = serde_json::to_vec(plan)?;
+/// Sends a plan and its text, with the length before it, because the socket is used further.
+pub(crate) fn send_plan(mut socket: &File, plan: &HelperPlan, text: &[u8]) -> io::Result<()> {
     let length = u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes();
     send_with_descriptors(socket.as_fd(), &length, plan.stage().as_slice())?;
-    socket.write_all(&text)
+    socket.write_all(text)
 }
 
 /// Reads what [`send_plan`] has sent.

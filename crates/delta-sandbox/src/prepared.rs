@@ -9,7 +9,7 @@ use crate::plan::{HelperPlan, HelperReply, NamespacePlan, receive_reply, send_pl
 use crate::profile::{Guarantee, HomeAccess, NetAccess, SandboxLimits, SandboxProfile};
 use crate::scratch::SandboxScratch;
 use crate::seccomp::outside_filter;
-use crate::stage::{CallWorkspace, StageLayers};
+use crate::stage::{StageError, StageLayers, StagedWorkspace};
 use delta_process::{EntrySteps, HelperProcess, SandboxEntry};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
@@ -47,6 +47,9 @@ pub struct PrepareContext<'a> {
     pub waived: &'a [Guarantee],
     /// The guarantees that are needed although the profile does not declare them.
     pub required: &'a [Guarantee],
+    /// Paths that do not exist, and would be in the profile if they did: the sandbox has to be prepared again when one
+    /// appears.
+    pub absent: &'a [PathBuf],
     /// The layers of the workspace for one call whose changes are staged.
     pub stage: Option<&'a StageLayers>,
 }
@@ -156,15 +159,18 @@ pub fn prepare(
 ) -> Result<PreparedSandbox, SandboxError> {
     let plan =
         make_plan(profile, context).map_err(|error| SandboxError::Failed(error.to_string()))?;
-    let roots = identify_roots(profile);
+    let roots = identify_roots(profile, context.absent);
     let plan = HelperPlan::Build(Box::new(plan));
     let answer = ask_helper(context.program, &plan)
         .map_err(|error| SandboxError::Failed(error.to_string()))?;
     let HelperPlan::Build(plan) = plan else { unreachable!("the plan is to build") };
     let sandbox = match answer.reply {
         HelperReply::Done => enter_namespaces(&plan, answer, roots)?,
-        HelperReply::Refused { step, error } if context.stage.is_some() => {
-            return Err(SandboxError::Failed(explain_refusal(&step, &error).reason));
+        reply @ (HelperReply::Stage(_) | HelperReply::Refused { .. })
+            if context.stage.is_some() =>
+        {
+            let error = StageError::from_reply(reply);
+            return Err(SandboxError::Failed(format!("the workspace cannot be staged: {error}")));
         }
         HelperReply::Refused { step, error } => {
             let refusal = explain_refusal(&step, &error);
@@ -205,29 +211,11 @@ pub fn prepare(
             return Err(SandboxError::Missing(vec![missing]));
         }
         HelperReply::Path { path, reason } => return Err(SandboxError::Path { path, reason }),
+        HelperReply::Stage(error) => return Err(SandboxError::Failed(error.to_string())),
         HelperReply::Canary { reason } => return Err(SandboxError::Canary(reason)),
         HelperReply::Failed { reason } => return Err(SandboxError::Failed(reason)),
     };
     sandbox.judged(profile, context)
-}
-
-/// Prepares the namespaces of a call whose changes are staged, and which has no sandbox. `program` is the program `delta`.
-///
-/// # Errors
-/// Why the workspace cannot be staged.
-pub fn prepare_call_stage(program: &Path, layers: &StageLayers) -> Result<SandboxEntry, String> {
-    let answer = CallWorkspace::new(layers)
-        .and_then(|workspace| ask_helper(program, &HelperPlan::Stage(workspace)))
-        .map_err(|error| error.to_string())?;
-    let HelperAnswer { reply, descriptors, helper, .. } = answer;
-    helper.wait();
-    match reply {
-        HelperReply::Done => {
-            Ok(SandboxEntry::new(EntrySteps { namespaces: descriptors, ..EntrySteps::default() }))
-        }
-        HelperReply::Failed { reason } => Err(reason),
-        reply => Err(format!("{reply:?}")),
-    }
 }
 
 fn make_plan(profile: &SandboxProfile, context: &PrepareContext<'_>) -> io::Result<NamespacePlan> {
@@ -242,7 +230,7 @@ fn make_plan(profile: &SandboxProfile, context: &PrepareContext<'_>) -> io::Resu
         home: context.home.map(Path::to_owned),
         scratch: context.scratch.path().to_owned(),
         visible,
-        stage: context.stage.map(CallWorkspace::new).transpose()?,
+        stage: context.stage.map(StagedWorkspace::new).transpose()?,
         engine: rustix::process::getpid().as_raw_pid(),
         landlock: landlock_version(),
     })
@@ -323,13 +311,13 @@ fn resource_limits(limits: &SandboxLimits, has_namespaces: bool) -> (Vec<(u32, u
     (set.collect(), warnings)
 }
 
-fn identify_roots(profile: &SandboxProfile) -> Vec<(PathBuf, FileIdentity)> {
+fn identify_roots(profile: &SandboxProfile, absent: &[PathBuf]) -> Vec<(PathBuf, FileIdentity)> {
     let listed = match &profile.read {
         crate::profile::ReadAccess::All => &[],
         crate::profile::ReadAccess::Only(paths) => paths.as_slice(),
     };
     let paths = profile.write.iter().chain(&profile.keep).chain(&profile.hide).chain(listed);
-    paths.map(|path| (path.clone(), identify(path))).collect()
+    paths.chain(absent).map(|path| (path.clone(), identify(path))).collect()
 }
 
 fn identify(path: &Path) -> FileIdentity {
@@ -352,18 +340,20 @@ fn needed_guarantees(profile: &SandboxProfile) -> Vec<Guarantee> {
 /// What the helper has answered.
 pub(crate) struct HelperAnswer {
     pub(crate) reply: HelperReply,
-    descriptors: Vec<OwnedFd>,
+    pub(crate) descriptors: Vec<OwnedFd>,
     socket: File,
-    helper: HelperProcess,
+    pub(crate) helper: HelperProcess,
 }
 
 /// Starts the helper, and waits for its answer.
 pub(crate) fn ask_helper(program: &Path, plan: &HelperPlan) -> io::Result<HelperAnswer> {
+    // Before there is a helper that waits for it.
+    let text = serde_json::to_vec(plan)?;
     let (socket, other) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let helper = HelperProcess::start(program, crate::helper::HELPER_COMMAND, other)?;
     let socket = File::from(socket);
-    let sent = send_plan(&socket, plan);
+    let sent = send_plan(&socket, plan, &text);
     let limit = rustix::event::Timespec { tv_sec: HELPER_TIMEOUT, tv_nsec: 0 };
     let mut descriptors = [PollFd::new(&socket, PollFlags::IN)];
     if retry_on_intr(|| poll(&mut descriptors, Some(&limit)))? == 0 {

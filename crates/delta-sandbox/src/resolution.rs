@@ -124,16 +124,23 @@ pub struct ResolvedSandbox {
     pub env: EnvFilter,
     /// What must not appear in what can be written: it cannot be kept read-only while it is missing.
     pub absent: Vec<PathBuf>,
+    /// What would be hidden, and does not exist.
+    pub unhidden: Vec<PathBuf>,
 }
 
 impl ResolvedSandbox {
-    /// Whether both mean the same, except for what exists in the directories that can be written: that changes with the
-    /// work of the tools.
+    /// Whether both mean the same, except for what exists of the paths that are kept or hidden: that changes with the work of
+    /// the tools and of other programs.
     pub fn leads_to_same_places(&self, other: &Self) -> bool {
         let without_content = |sandbox: &Self| Self {
-            profile: SandboxProfile { keep: Vec::new(), ..sandbox.profile.clone() },
+            profile: SandboxProfile {
+                keep: Vec::new(),
+                hide: Vec::new(),
+                ..sandbox.profile.clone()
+            },
             env: sandbox.env.clone(),
             absent: Vec::new(),
+            unhidden: Vec::new(),
         };
         without_content(self) == without_content(other)
     }
@@ -185,12 +192,7 @@ pub fn resolve_profile(
     }
     let show: Vec<PathBuf> =
         declared.show.iter().filter_map(|text| resolver.existing_path(text, "show")).collect();
-    let mut hide: Vec<PathBuf> = declared
-        .hide
-        .iter()
-        .filter_map(|text| resolver.optional_path(text))
-        .chain(resolver.default_hidden())
-        .collect();
+    let (mut hide, unhidden) = resolver.hidden_paths(&declared.hide);
     for path in &show {
         hide = hide.iter().flat_map(|hidden| uncover(hidden, path)).collect();
     }
@@ -216,7 +218,7 @@ pub fn resolve_profile(
     let env = EnvFilter::new(&declared.env, passed);
     let profile = profile.normalized();
     let absent = git.map(|git| absent_paths(&git, &profile)).unwrap_or_default();
-    Ok(ResolvedSandbox { profile, env, absent })
+    Ok(ResolvedSandbox { profile, env, absent, unhidden: sorted(unhidden) })
 }
 
 /// What of the git directory does not exist and could be created.
@@ -322,14 +324,26 @@ impl ProfileResolver<'_> {
         }
     }
 
-    /// What is hidden although no profile names it, as far as it exists.
-    fn default_hidden(&self) -> Vec<PathBuf> {
-        let in_home =
-            self.places.home.into_iter().flat_map(|home| {
-                HIDDEN_IN_HOME.iter().map(|name| home.join(name)).collect::<Vec<_>>()
-            });
-        let all = in_home.chain(self.places.key_files.iter().cloned()).chain(secrets_of_system());
-        all.filter_map(|path| path.canonicalize().ok()).collect()
+    /// What is hidden, and what would be and does not exist.
+    fn hidden_paths(&self, declared: &[String]) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        // What is hidden in the system depends on what this user may read.
+        let mut existing = secrets_of_system();
+        let mut missing = Vec::new();
+        for path in self.hidden_candidates(declared) {
+            match path.canonicalize() {
+                Ok(path) => existing.push(path),
+                Err(_) => missing.push(path),
+            }
+        }
+        (existing, missing)
+    }
+
+    /// What the profile hides, and what is hidden although no profile names it, whether it exists or not.
+    fn hidden_candidates(&self, declared: &[String]) -> Vec<PathBuf> {
+        let declared = declared.iter().map(|text| self.absolute_path(text));
+        let homes = self.places.home.into_iter();
+        let in_home = homes.flat_map(|home| HIDDEN_IN_HOME.iter().map(|name| home.join(name)));
+        declared.chain(in_home).chain(self.places.key_files.iter().cloned()).collect()
     }
 
     /// A path that is both hidden and named is a mistake: hidden wins.
@@ -369,6 +383,9 @@ impl ProfileResolver<'_> {
             }
             candidates.extend([agent_home.clone(), agent_home.join(".env")]);
         }
+        // The `.git` of a linked worktree or a submodule, which says where its git directory is.
+        let git_files = write.iter().chain([&vars.cwd]).map(|root| root.join(".git"));
+        candidates.extend(git_files.filter(|path| path.is_file()));
         // `.git` can be a symlink to a directory of another name, which a mount cannot be attached to.
         let existing = candidates.iter().filter_map(|path| path.canonicalize().ok());
         let protected = existing.filter(|path| {
@@ -388,7 +405,8 @@ fn secrets_of_system() -> Vec<PathBuf> {
         name.starts_with(start) && name.ends_with(end)
     });
     let paths = HIDDEN_IN_SYSTEM.into_iter().map(PathBuf::from).chain(keys);
-    paths.filter(|path| access(path, Access::READ_OK).is_ok()).collect()
+    let readable = paths.filter(|path| access(path, Access::READ_OK).is_ok());
+    readable.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
 /// `path` without `.` and `..`.

@@ -199,6 +199,10 @@ impl Sandbox {
         command.args(args.into_iter().map(Into::into)).current_dir(self.path("")).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.path("home")).env("LANG", "C.UTF-8");
+        // The tests as they are, with runs that are owned otherwise.
+        if let Some(lease) = std::env::var_os("DELTA_TEST_LEASE") {
+            command.env("DELTA_LEASE", lease);
+        }
         end_with_test(&mut command);
         Delta { command, stdin: Vec::new() }
     }

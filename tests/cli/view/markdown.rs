@@ -161,3 +161,14 @@ fn c_18_4_a_sensitive_answer_is_not_put_together_by_markdown() {
     let shown = text_of(&mut browser, "#i2 .said .t");
     assert_eq!(shown, "ä **it** is [hidden], or s3&#99;ret-word, or s3**cret**-word");
 }
+
+#[test]
+fn c_18_9_a_diff_is_shown_as_it_is() {
+    let diff = "--- a/list.md\n+++ b/list.md\n@@ -1,2 +1,2 @@\n- one\n-   **two**\n+ three\n";
+    let sandbox = answering(diff);
+    sandbox.run(&format!("Apply **this**:\n\n{diff}"), &[]).expect_code(0);
+    let mut browser = opened(&sandbox);
+    assert_eq!(text_of(&mut browser, "#top .result .t"), diff);
+    let structure = "document.querySelectorAll('#top li, #top h1, #top h2, #top strong').length";
+    assert_eq!(browser.value(structure), 0);
+}

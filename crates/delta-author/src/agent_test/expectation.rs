@@ -513,10 +513,17 @@ impl ExpectedCall {
         if let Some(expected) = self.exit_code
             && actual.exit_code != Some(expected)
         {
-            differences.push(match actual.exit_code {
+            let mut difference = match actual.exit_code {
                 Some(code) => format!("has the exit code {code}, not {expected}"),
                 None => format!("has no exit code, but {expected} is expected"),
-            });
+            };
+            // The observation says why, unless it is in the list already.
+            if let Some(observation) =
+                actual.observation.as_ref().filter(|_| differences.is_empty())
+            {
+                difference.push_str(&format!("; its observation is:{}", quote_block(observation)));
+            }
+            differences.push(difference);
         }
         differences
     }
@@ -573,11 +580,32 @@ impl ExpectedEvent {
         let expected = self.count.map_or("at least 1".to_owned(), |count| count.to_string());
         let kind = &self.kind;
         let mut message = format!("has {count} matching {kind} events, not {expected}");
-        if !same_type.is_empty() {
-            let lines: Vec<String> = same_type.iter().map(Json::to_string).collect();
-            let block = quote_block(&lines.join("\n"));
-            message.push_str(&format!("; the events of this type are:{block}"));
-        }
+        let scores: Vec<usize> =
+            same_type.iter().map(|event| self.matching_fields(event)).collect();
+        let best_score = scores.iter().max();
+        let closest: Vec<String> = same_type
+            .iter()
+            .zip(&scores)
+            .filter(|(_, score)| Some(*score) == best_score)
+            .map(|(event, _)| event.to_string())
+            .collect();
+        let subject = match (closest.len(), same_type.len()) {
+            (0, _) => String::new(),
+            (shown, all) if shown == all => "; the events of this type are:".to_owned(),
+            (_, all) => format!("; of the {all} events of this type, the closest are:"),
+        };
+        message.push_str(&subject);
+        message.push_str(&quote_block(&closest.join("\n")));
         Some(TestFailure::at_line(self.line, "journal", message))
+    }
+
+    /// How many of the expected fields an event has.
+    fn matching_fields(&self, event: &Json) -> usize {
+        let fields = self.fields.as_object().into_iter().flatten();
+        fields
+            .filter(|(name, value)| {
+                inclusion_difference(&json!({name.as_str(): value}), event, "").is_none()
+            })
+            .count()
     }
 }

@@ -10,7 +10,10 @@ use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
 use delta_llm::llm::cassette::{Cassette, CassetteHeader};
-use delta_process::{self as process, LaunchContext, OutputCapture, ProcessCommand, ProcessEnd};
+use delta_process::{
+    self as process, LaunchContext, OutputCapture, ProcessCommand, ProcessEnd, RunMark,
+    RunProcessFilter,
+};
 use delta_run::event::{Event, Payload};
 use delta_run::journal;
 use serde_json::Value as Json;
@@ -29,6 +32,8 @@ pub const TEST_RUN_ID: &str = "test";
 const MIN_RECORDING_TIMEOUT: Duration = Duration::from_secs(600);
 /// How many bytes of stderr a result keeps.
 const MAX_STDERR_BYTES: usize = 256 * 1024;
+/// The directory of the test, in the environment of its setup script and of what that leaves running.
+const TEST_DIR_VARIABLE: &str = "DELTA_TEST_DIR";
 /// The exit code of a run that waits for the user.
 const WAITING_EXIT_CODE: i64 = 101;
 
@@ -191,6 +196,7 @@ fn run_test(test: &AgentTest, setup: &TestSetup, cancel: &CancelToken) -> Option
             false
         }
     };
+    run.end_setup_processes(cancel);
     let is_kept = setup.keep_all || !run.failures.is_empty() && !is_cancelled;
     if !is_kept {
         // What cannot be removed does no harm in a directory for temporary files.
@@ -326,6 +332,7 @@ impl TestRun<'_> {
         let argv = ["sh", "-e", "-c", script].map(str::to_owned);
         let mut env = self.with_test_env(&self.setup.keyless_env);
         env.insert("AGENT_HOME".into(), self.setup.agent_home.clone().into());
+        env.insert(TEST_DIR_VARIABLE.into(), self.dir.clone().into());
         let workspace = self.workspace.clone();
         let Some(output) = self.run_command("`setup`", &argv, &workspace, env, b"", cancel)? else {
             return Ok(false);
@@ -336,6 +343,17 @@ impl TestRun<'_> {
         // `expect.stderr` is about the run.
         self.stderr.clear();
         Ok(true)
+    }
+
+    /// Ends what the setup script has left running, such as a server: the next test finds its port free.
+    fn end_setup_processes(&self, cancel: &CancelToken) {
+        if self.test.setup_script.is_none() {
+            return;
+        }
+        let mut processes = RunProcessFilter::new(TEST_DIR_VARIABLE);
+        let mark = RunMark::new(TEST_RUN_ID, &self.dir);
+        processes.add_run(mark, TEST_DIR_VARIABLE, &self.dir.to_string_lossy());
+        processes.end_processes(cancel);
     }
 
     /// Compares the run, whose last process had this output, with the expectations.

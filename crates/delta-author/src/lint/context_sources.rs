@@ -62,7 +62,7 @@ pub(super) fn check_agents_md(doc: &YamlDocument, tool: &str, linter: &mut Linte
             let message = format!(
                 "the authors of the repository instruct the LLM, and the tool `{tool}` starts without an approval"
             );
-            let help = "write `approve:` in the tools that such instructions must not start, or `x-lint-allow: [agents-md-untrusted]` if the others can do no harm";
+            let help = "write `approve:` in the tools that such instructions must not start, or `x-lint-allow: [agents-md-untrusted]` in this source if the others can do no harm";
             let node = source.get("type").unwrap_or(source);
             linter.warn("agents-md-untrusted", doc.diagnostic_at(node, message, help.to_owned()));
         });

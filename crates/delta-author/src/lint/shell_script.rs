@@ -1,5 +1,5 @@
 //! The rules for `shell:` scripts and for text that only a shell would expand: `not-posix-sh`, `hidden-failure`,
-//! `could-be-exec`, `not-expanded`, `shell-arguments`.
+//! `could-be-exec`, `not-expanded`, `lost-backslash`, `shell-arguments`.
 
 use super::command_view::{CommandView, LintWord};
 use super::program_table::SHELL_BUILTINS;
@@ -74,7 +74,10 @@ pub(super) fn check_script(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {
             check_hidden_failure(subject, linter);
             check_could_be_exec(subject, linter);
         }
-        ToolSyntax::Exec => check_unexpanded_patterns(subject, linter),
+        ToolSyntax::Exec => {
+            check_unexpanded_patterns(subject, linter);
+            check_lost_backslashes(subject, linter);
+        }
         ToolSyntax::Command => check_script_arguments(subject, linter),
     }
 }
@@ -208,6 +211,49 @@ fn check_unexpanded_patterns(subject: &ToolSubject<'_>, linter: &mut Linter<'_>)
             return linter.warn("not-expanded", subject.diagnostic_at(text, message, help));
         }
     }
+}
+
+/// Reports the first backslash that the splitting into words removes although it was meant for the program, as in `%P\n`.
+fn check_lost_backslashes(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {
+    let Some(word) = find_lost_backslash(&subject.tool.template) else { return };
+    let seen: String = word.chars().filter(|c| *c != '\\').collect();
+    let message = format!("outside of quotes a backslash is removed, so the program gets `{seen}`");
+    let help = format!("write `'{word}'`");
+    linter.warn("lost-backslash", subject.diagnostic_at(word, message, help));
+}
+
+/// The first word of a template that has no quotes, and a backslash before a letter or a digit.
+fn find_lost_backslash(template: &str) -> Option<&str> {
+    let mut quote = None;
+    let mut start = 0;
+    let mut is_quoted = false;
+    let mut is_lost = false;
+    let mut chars = template.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (Some('"'), '\\') => drop(chars.next()),
+            (Some(_), _) => {}
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                is_quoted = true;
+            }
+            (None, '\\') => {
+                let next = chars.next().map(|(_, next)| next);
+                is_lost |= next.is_some_and(|next| next.is_ascii_alphanumeric());
+            }
+            (None, _) if c.is_whitespace() => {
+                if is_lost && !is_quoted {
+                    return Some(&template[start..at]);
+                }
+                start = at + c.len_utf8();
+                is_quoted = false;
+                is_lost = false;
+            }
+            (None, _) => {}
+        }
+    }
+    (is_lost && !is_quoted).then(|| &template[start..])
 }
 
 /// Checks the arguments of a script that `command:` passes to a shell.

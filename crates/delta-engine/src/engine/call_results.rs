@@ -129,7 +129,11 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
                     match self.engine.record_result(run, &starting[index], record, &result) {
                         Ok(()) => {}
                         // What cannot be written now stays unknown.
-                        Err(error @ (EngineError::File(_) | EngineError::Snapshot(_))) => {
+                        Err(
+                            error @ (EngineError::File(_)
+                            | EngineError::Snapshot(_)
+                            | EngineError::Replaced(_)),
+                        ) => {
                             self.give_up(error);
                         }
                         // The call has its result.

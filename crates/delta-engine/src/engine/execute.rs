@@ -185,7 +185,7 @@ impl<'a> Engine<'a> {
             })
             .collect();
         let prepared = commands.iter().map(process::prepare_process).collect();
-        run.commit()?;
+        run.commit_act()?;
         for call in starting {
             self.ensure_call_holder(run, &call.approved);
         }

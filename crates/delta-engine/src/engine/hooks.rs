@@ -132,7 +132,7 @@ impl<'a> Engine<'a> {
         if cancel.is_requested() {
             return Err(EngineError::Cancelled);
         }
-        run.commit()?;
+        run.commit_act()?;
         let vars = self.environment.vars();
         let argv: Vec<String> = config.command.iter().map(|word| vars.expand_text(word)).collect();
         let HookInput { payload, env } = input();

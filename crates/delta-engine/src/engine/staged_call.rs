@@ -92,7 +92,9 @@ impl Engine<'_> {
         };
         let sandbox = self.environment.sandbox().and_then(|run| run.of_tool(&tool.name));
         let namespaces = match sandbox {
-            None => prepare_call_stage(&process::own_program(), &layers).map(CallNamespaces::Plain),
+            None => prepare_call_stage(&process::own_program(), &layers)
+                .map(CallNamespaces::Plain)
+                .map_err(|error| format!("the workspace cannot be staged: {error}")),
             Some(sandbox) => sandbox
                 .prepare_staged(&layers)
                 .map(|prepared| CallNamespaces::Sandboxed(Box::new(RefCell::new(prepared))))
@@ -161,7 +163,7 @@ impl Engine<'_> {
         call: &PendingCall,
     ) -> Result<(), EngineError> {
         // The decision is durable before anything changes.
-        run.commit()?;
+        run.commit_act()?;
         ask_human::clear_interaction(&run.dir);
         let Some(approval) = run.state().asked_approval(&call.id).cloned() else { return Ok(()) };
         let Some((stage, (decision, _))) = approval.request.stage.zip(approval.decision) else {

@@ -142,7 +142,7 @@ impl Engine<'_> {
     /// Calls the LLM, and records the call in io/.
     fn ask_llm(&mut self, run: &mut Run, iteration: u32) -> Result<RecordedReply, EngineError> {
         if self.agent.context.starts_programs() {
-            run.commit()?;
+            run.commit_act()?;
         }
         let prepared = self.build_request(run, iteration)?;
         run.commit()?;

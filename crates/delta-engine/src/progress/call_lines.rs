@@ -80,7 +80,8 @@ impl ProgressPrinter {
     }
 
     pub(super) fn show_observation(&mut self, result: &ActionResult, state: &RunState) {
-        if result.result.is_some() {
+        // The arguments of `finish` are the result; the result of another tool is shown here, unless it follows.
+        if result.result.is_some() && (result.tool_name == FINISH_TOOL || !self.to_stdout) {
             return;
         }
         if let Some(UnprintedCall { tool, arguments }) =

@@ -117,6 +117,7 @@ fn describe_event(payload: &Payload, hidden: &[String]) -> String {
             format!("forked from {} at iteration {}", fork.from.run_id, fork.from.iteration)
         }
         Payload::EngineEnd { status, .. } => format!("end {status}"),
+        Payload::Turn { turn, .. } => format!("takes turn {turn}"),
         Payload::RunTrusted { agent_home, .. } => {
             format!("trusted by the operator, with the agent directory {agent_home:?}")
         }

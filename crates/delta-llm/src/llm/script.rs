@@ -56,6 +56,11 @@ pub static TURN_MAPPING: MappingSchema = MappingSchema {
             DefaultValue::Integer(0),
             "The delay before the reply, in milliseconds.",
         ),
+        KeySchema::optional(
+            "usage",
+            ValueShape::Mapping(&SCRIPT_USAGE_MAPPING),
+            "The tokens that the reply reports.",
+        ),
     ],
     exactly_one_of: &[],
     allows_other_keys: false,
@@ -67,6 +72,33 @@ static SCRIPT_CALL_MAPPING: MappingSchema = MappingSchema {
     keys: &[
         KeySchema::required("tool", ValueShape::Text, "The name of the tool."),
         KeySchema::optional("args", ValueShape::Any, "Its arguments; none by default."),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+static SCRIPT_USAGE_MAPPING: MappingSchema = MappingSchema {
+    label: "the usage of a turn",
+    description: "The tokens that a reply reports, as an endpoint does.",
+    keys: &[
+        KeySchema::with_default(
+            "input_tokens",
+            ValueShape::TokenCount(0..1 << 32),
+            DefaultValue::Integer(0),
+            "The tokens of the request.",
+        ),
+        KeySchema::with_default(
+            "cached_input_tokens",
+            ValueShape::TokenCount(0..1 << 32),
+            DefaultValue::Integer(0),
+            "How many of them came from the cache.",
+        ),
+        KeySchema::with_default(
+            "output_tokens",
+            ValueShape::TokenCount(0..1 << 32),
+            DefaultValue::Integer(0),
+            "The tokens of the reply.",
+        ),
     ],
     exactly_one_of: &[],
     allows_other_keys: false,
@@ -88,6 +120,8 @@ struct ScriptTurn {
     /// The call of the LLM fails with this message.
     error: Option<String>,
     delay_ms: u64,
+    /// The `usage` of the response; `None` for a response without one.
+    usage: Option<Json>,
 }
 
 #[derive(Debug)]
@@ -150,9 +184,14 @@ impl ScriptTurn {
             calls: calls.collect(),
             error: text("error"),
             delay_ms: fields.integer("delay_ms")?,
+            usage: match fields.non_null("usage") {
+                Some(node) => Some(read_usage(doc, node)?),
+                None => None,
+            },
         };
-        if turn.error.is_some() && (turn.say.is_some() || !turn.calls.is_empty()) {
-            doc.report(node, "a turn with `error` must not have `say` or `call`", None);
+        let has_reply = turn.say.is_some() || !turn.calls.is_empty() || turn.usage.is_some();
+        if turn.error.is_some() && has_reply {
+            doc.report(node, "a turn with `error` must not have `say`, `call` or `usage`", None);
         }
         Some(turn)
     }
@@ -160,6 +199,16 @@ impl ScriptTurn {
     fn matches(&self, last_message: &str) -> bool {
         self.when.as_ref().is_none_or(|when| when.is_match(last_message))
     }
+}
+
+/// Reads the usage of a turn, in the form of Chat Completions.
+fn read_usage(doc: &YamlDocument, node: &YamlNode) -> Option<Json> {
+    let fields = doc.fields(node, &SCRIPT_USAGE_MAPPING)?;
+    Some(json!({
+        "prompt_tokens": fields.integer("input_tokens")?,
+        "completion_tokens": fields.integer("output_tokens")?,
+        "prompt_tokens_details": {"cached_tokens": fields.integer("cached_input_tokens")?},
+    }))
 }
 
 impl ScriptCall {
@@ -214,8 +263,11 @@ impl ScriptProvider {
         }
         let finish_reason = if calls.is_empty() { "stop" } else { "tool_calls" };
         let choice = json!({"index": 0, "message": message, "finish_reason": finish_reason});
-        let response =
+        let mut response =
             json!({"object": "chat.completion", "model": self.model, "choices": [choice]});
+        if let Some(usage) = &turn.usage {
+            response["usage"] = usage.clone();
+        }
         let reply = parse_reply(&response, &self.model).map_err(LlmError::from_message)?;
         Ok(Reply { script_turn: Some(index), ..reply })
     }

@@ -96,6 +96,7 @@ impl SensitiveAnswers {
             | Payload::Discard { .. }
             | Payload::Fork(_)
             | Payload::EngineEnd { .. }
+            | Payload::Turn { .. }
             | Payload::RunTrusted { .. } => {}
         }
         event

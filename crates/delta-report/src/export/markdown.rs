@@ -220,11 +220,18 @@ impl MarkdownDocument {
             Payload::EngineStart(start) if start.epoch > 1 => {
                 self.push_paragraph(&format!("Continued at {}.", event.timestamp));
             }
-            Payload::HookExecution { hook, exit_code, changed, .. } => {
+            Payload::HookExecution { hook, exit_code, changed, end, .. } => {
                 let exit =
                     exit_code.map_or("no exit code".to_owned(), |code| format!("exit code {code}"));
-                let changed = if *changed { ", changed its input" } else { "" };
-                self.push_paragraph(&format!("Hook {}: {exit}{changed}.", code_span(hook)));
+                let changed = match hook.as_str() {
+                    _ if !changed => "",
+                    "pre_llm_request" => ", changed the request",
+                    "post_llm_response" => ", changed the response",
+                    "pre_tool_execution" => ", changed the arguments",
+                    _ => ", changed the observation",
+                };
+                let ended = if end.is_some() { ", ended the run" } else { "" };
+                self.push_paragraph(&format!("Hook {}: {exit}{changed}{ended}.", code_span(hook)));
             }
             _ => {}
         }

@@ -116,6 +116,13 @@ impl RunVerifier<'_> {
             return (ExpectedOutcome::Unknown, call.arguments, Json::Null);
         };
         let plan = plan_approval(tool, &self.state, &call, &invocation, vars);
+        let is_confined =
+            self.state.sandbox().is_some_and(|sandbox| sandbox.tools.contains_key(&call.tool));
+        if request.argv.is_none() && (tool.is_staged || is_confined) {
+            // The machine did not enforce its sandbox any more, or could not stage it; the observation has the reason.
+            let approval = approval_summary(request.approval.as_ref());
+            return (ExpectedOutcome::Unknown, call.arguments, approval);
+        }
         let approval = match plan {
             ApprovalPlan::NotRequired => Json::Null,
             ApprovalPlan::Approved { by, at, rule } => {

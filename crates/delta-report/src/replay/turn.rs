@@ -79,12 +79,12 @@ pub fn compare_turns(recorded: &[ReplayTurn], replayed: &[ReplayTurn]) -> Vec<Re
                 &comparable_observation(other),
             ));
             let code = |code: Option<i32>| code.map_or("none".to_owned(), |code| code.to_string());
-            differences.extend(ReplayDifference::between(
-                at,
-                format!("the exit code of {name}"),
-                &code(call.exit_code),
-                &code(other.exit_code),
-            ));
+            if call.exit_code != other.exit_code {
+                let subject = format!("the exit code of {name}");
+                let recorded = code(call.exit_code);
+                let replayed = code(other.exit_code);
+                differences.push(ReplayDifference::new(at, subject, recorded, replayed));
+            }
         }
     }
     differences

@@ -51,6 +51,12 @@ pub(super) struct RunVerifier<'a> {
     metadata_at_start: Option<RunMetadata>,
 }
 
+/// Whether `text` is the metadata of a process that was replaced by the one of `metadata`.
+fn is_of_earlier_epoch(text: &str, metadata: &RunMetadata) -> bool {
+    let recorded = serde_json::from_str::<RunMetadata>(text).ok();
+    recorded.and_then(|recorded| recorded.epoch).is_some_and(|epoch| Some(epoch) < metadata.epoch)
+}
+
 /// Checks all events, then metadata.json and the records that no event names.
 pub(super) fn check_events(run_dir: &Path, events: &[Event], report: &mut ReplayReport) {
     let mut verifier = RunVerifier {
@@ -108,6 +114,7 @@ impl RunVerifier<'_> {
             | Payload::ApplyEnd { .. }
             | Payload::Discard { .. }
             | Payload::Fork(_)
+            | Payload::Turn { .. }
             | Payload::RunTrusted { .. } => {}
         }
         // Calls that start at the same time have all their gates before their requests.
@@ -299,6 +306,10 @@ impl RunVerifier<'_> {
             }
             Err(error) => {
                 self.report.add_mismatch(None, METADATA_FILE, error.to_string(), "a file");
+            }
+            // A process that was replaced could write last.
+            Ok(text) if is_of_earlier_epoch(&text, &metadata) => {
+                self.report.add_not_checked(format!("{METADATA_FILE}: of an earlier process"));
             }
             Ok(text) => {
                 self.report.checked.files += 1;

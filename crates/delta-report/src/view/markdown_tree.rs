@@ -70,7 +70,8 @@ enum StepKind {
 }
 
 /// Parses `text`; `None` when it stays as it is: it has no structure, or more of it than the page draws, or letters that
-/// Markdown does not show, such as a cell beyond the last column.
+/// Markdown does not show, such as a cell beyond the last column, or a diff outside of a code block, whose signs Markdown
+/// would read as headings and lists.
 /// `is_allowed` judges the text as it is read once its Markdown is rendered.
 pub fn parse_markdown(text: &str, is_allowed: impl Fn(&str) -> bool) -> Option<MarkdownTree> {
     if text.len() > MAX_TEXT_BYTES {
@@ -79,7 +80,11 @@ pub fn parse_markdown(text: &str, is_allowed: impl Fn(&str) -> bool) -> Option<M
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let mut builder = TreeBuilder::new(text);
+    let mut diffs = diff_offsets(text);
     for (event, range) in Parser::new_ext(text, options).into_offset_iter() {
+        if matches!(event, Event::Start(Tag::CodeBlock(_))) {
+            diffs.retain(|diff| !range.contains(diff));
+        }
         builder.add_event(event, range);
         if builder.depth > MAX_DEPTH
             || builder.steps.len() > MAX_STEPS
@@ -89,8 +94,23 @@ pub fn parse_markdown(text: &str, is_allowed: impl Fn(&str) -> bool) -> Option<M
         }
     }
     let shows_all = builder.shown_letters == count_letters(text);
-    (builder.has_structure && shows_all && is_allowed(&builder.plain))
+    (builder.has_structure && shows_all && diffs.is_empty() && is_allowed(&builder.plain))
         .then_some(MarkdownTree(builder.steps))
+}
+
+/// Where the files of unified diffs begin in `text`.
+fn diff_offsets(text: &str) -> Vec<usize> {
+    let mut offsets = Vec::new();
+    let mut offset = 0;
+    let mut before = "";
+    for line in text.split_inclusive('\n') {
+        if line.starts_with("+++ ") && before.starts_with("--- ") {
+            offsets.push(offset - before.len());
+        }
+        offset += line.len();
+        before = line;
+    }
+    offsets
 }
 
 struct TreeBuilder<'t> {

@@ -100,11 +100,13 @@ const moment = at => at && h('span', {class: 'when', title: at}, clock(at));
 const json = value => JSON.stringify(value, null, 2);
 const asText = value => typeof value === 'string' ? value : json(value);
 const word = text => text !== '' && /^[A-Za-z0-9/._\-+:@%,=]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'";
-// The value of an argument on one line: quoted where its end would be unclear, line ends as ⏎.
+const parsed = text => { try { return JSON.parse(text); } catch { return undefined; } };
+const HOOK_SUBJECTS = {pre_llm_request: 'request', post_llm_response: 'response', pre_tool_execution: 'arguments', post_tool_execution: 'observation'};
+// The value of an argument on one line: a string is quoted where its end or its type would be unclear, line ends as ⏎.
 function quoted(value, most) {
   if (typeof value !== 'string') { const line = JSON.stringify(value); return line.length > most ? line.slice(0, most) + '…' : line; }
   const line = value.slice(0, most).replace(/\r\n|[\r\n]/g, '⏎') + (value.length > most ? '…' : '');
-  return /^[^\s="⏎]+$/.test(line) ? line : '"' + line.replaceAll('"', '\\"') + '"';
+  return /^[^\s="⏎]+$/.test(line) && parsed(line) === undefined ? line : '"' + line.replaceAll('"', '\\"') + '"';
 }
 const oneLine = (text, most) => { const line = text.replace(/\s+/g, ' ').trim(); return line.length > most ? line.slice(0, most) + '…' : line; };
 
@@ -346,7 +348,7 @@ function sideParts() {
   }
   inside.push(h('h2', {}, 'Run'), facts([
     ['model', llm.model], ['provider', llm.provider], ['started', moment(run.created_at)], ['last event', moment(run.updated_at)],
-    ['processes', run.processes], ['limit', start.max_iterations && start.max_iterations + ' iterations'], ['delta', start.engine_version], ['sandbox', run.start && !config().sandbox ? 'none' : ''],
+    ['processes', run.processes], ['limit', start.max_iterations && plural(start.max_iterations, 'iteration')], ['delta', start.engine_version], ['sandbox', run.start && !config().sandbox ? 'none' : ''],
   ]));
   const origin = run.fork && run.fork.from;
   inside.push(facts([
@@ -419,7 +421,7 @@ const refusals = call => {
 function sandboxMark(call) {
   const known = callProfile(call), refused = refusals(call);
   const mark = call.sandbox === 'off' ? 'no sandbox' : !known ? '' : known.profile.by === 'none' ? 'sandbox not enforced' : known.waived.length ? 'sandbox without ' + known.waived.join(', ') : '';
-  return [mark, refused.length && 'refused ' + refused.join(', ')].filter(Boolean).map(one => h('span', {class: 'how warn mark', title: one}, oneLine(one, 60)));
+  return [mark, refused.length && 'refused ' + refused.join(', ')].filter(Boolean).map(one => h('span', {class: 'how warn unusual', title: one}, oneLine(one, 60)));
 }
 function sandboxDetails(call) {
   if (!call.sandbox) return [];
@@ -641,7 +643,7 @@ function eventElement(event, unit) {
     }
     case 'HOOK_EXECUTION': {
       const io = event.io || {}, bad = event.exit_code !== 0;
-      const how = event.changed ? 'changed its input' : bad ? (event.exit_code === null ? 'had no exit code' : 'exited with ' + event.exit_code) : 'ran';
+      const how = event.end ? 'ended the run' : event.changed ? 'changed the ' + (HOOK_SUBJECTS[event.hook] || 'input') : bad ? (event.exit_code === null ? 'had no exit code' : 'exited with ' + event.exit_code) : 'ran';
       return fold(h('span', {class: bad ? 'warn' : ''}, 'hook ' + event.hook + ' ' + how + (io.duration_ms !== undefined ? ' · ' + span(io.duration_ms) : '')), () => execution(io, true), {'data-u': unit});
     }
     case 'FORK':
@@ -706,7 +708,7 @@ function callStatus(call) {
   return h('span', {class: 'how'}, h('span', {class: isFailed(call) ? 'bad' : ''}, result.ends ? 'result' : isFailed(call) ? h('b', {}, ended) : call.question ? 'answered' : ended), (call.question ? ' after ' + span(Date.parse(result.at) - Date.parse(call.at)) : ' · ' + span(result.duration_ms)));
 }
 function argsLine(call) {
-  const args = call.at ? call.args : call.asked;
+  const args = call.at ? call.args : call.asked && (parsed(call.asked) ?? call.asked);
   if (args === null || args === undefined) return '';
   if (typeof args !== 'object') return oneLine(String(args), 200);
   const line = Object.entries(args).map(([name, value]) => oneLine(name, 80) + '=' + quoted(value, 80)).join(' ');
@@ -721,7 +723,7 @@ function drawCalls(it) {
   let number = 0;
   return groupsOf(it).map(group => {
     const boxes = group.map(call => drawCall(it, call, ++number));
-    return group.length < 2 ? boxes : h('div', {class: 'together'}, h('div', {class: 'cap'}, group.length + ' calls at the same time' + (group.every(call => call.result) ? ' · ' + span(longest(group)) : '')), boxes);
+    return group.length < 2 ? boxes : h('div', {class: 'together'}, h('div', {class: 'cap'}, plural(group.filter(call => call.argv || !call.result).length, 'call') + ' at the same time' + (group.every(call => call.result) ? ' · ' + span(longest(group)) : '')), boxes);
   });
 }
 function drawCall(it, call, number) {
@@ -740,7 +742,10 @@ function drawCall(it, call, number) {
   if (result) box.append(...pictures(result.images));
   const below = childrenOf(run).filter(child => child.known.call_id === call.id);
   below.forEach(child => box.append(h('div', {class: 'below'}, childRow(child))));
-  if (call.approval_request && !result) box.append(h('div', {class: 'preview question'}, text(call.approval_request.argv.map(word).join(' '))));
+  if (call.approval_request && !result) {
+    const stage = call.approval_request.stage;
+    box.append(h('div', {class: 'preview question'}, text(stage ? stage.diff : call.approval_request.argv.map(word).join(' '), {lines: 40})));
+  }
   if (call.question && !(result && result.seen.text)) box.append(h('div', {class: 'preview question'}, prose(call.question.prompt, call.question.markdown, {lines: 16})));
   return box;
 }

@@ -49,7 +49,7 @@ impl Event {
 }
 
 /// The type, number and time of a line that starts as [`Event::to_line`] writes it.
-fn parse_envelope(line: &str) -> Option<(&str, u64, Timestamp)> {
+pub(crate) fn parse_envelope(line: &str) -> Option<(&str, u64, Timestamp)> {
     let (kind, rest) = line.strip_prefix("{\"type\":\"")?.split_once('"')?;
     let (seq, rest) = rest.strip_prefix(",\"seq\":")?.split_once(',')?;
     let (timestamp, _) = rest.strip_prefix("\"timestamp\":\"")?.split_once('"')?;

@@ -15,7 +15,8 @@ fn head(run_id: &str, max_tokens: u64, above: Option<&Path>) -> LedgerHead {
 fn make(dir: &Path, head: LedgerHead) -> Ledger {
     std::fs::create_dir(dir).unwrap();
     let cancel = CancelToken::manual().unwrap();
-    Ledger::open_for_owner(dir, head, BudgetAmount::default(), &cancel).unwrap()
+    let ownership = Ownership::claim(&head.run_id, dir).unwrap();
+    Ledger::open_for_owner(dir, &ownership, head, BudgetAmount::default(), &cancel).unwrap()
 }
 
 /// Makes calls until a limit is reached. Returns the tokens that they used, which depend on `seed`.

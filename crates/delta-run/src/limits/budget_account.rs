@@ -154,6 +154,11 @@ impl BudgetAccount {
         self.used_by_run.get(run_id).copied().unwrap_or_default()
     }
 
+    /// What each run used.
+    pub(crate) fn used_by_runs(&self) -> Vec<(String, BudgetAmount)> {
+        self.used_by_run.iter().map(|(run, amount)| (run.clone(), *amount)).collect()
+    }
+
     /// What is reserved for calls that have not ended.
     pub fn reserved(&self) -> BudgetAmount {
         self.open_calls

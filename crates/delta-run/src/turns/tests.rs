@@ -305,7 +305,7 @@ impl World {
                 && !journal.contains(&ModelEvent::Result(*act))
         });
         if let Some(act) = open {
-            // At most once: nobody knows what came of it.
+            // At most once: what came of it is unknown.
             journal.push(ModelEvent::Result(act));
             return world;
         }

@@ -1,10 +1,10 @@
 //! What must fail, at once and by name.
 
 use crate::namespace::Namespace;
-use crate::servers::start_server;
 use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
+use test_support::file_server::start_server;
 
 /// Python that reports how connecting ended.
 const CONNECT: &str = "

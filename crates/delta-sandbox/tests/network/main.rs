@@ -12,4 +12,3 @@ mod attacks;
 mod namespace;
 mod programs;
 mod relays;
-mod servers;

@@ -1,10 +1,10 @@
 //! Programs that know no proxy reach the hosts of the list, and nothing else.
 
 use crate::namespace::Namespace;
-use crate::servers::{start_file_server, start_server};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::Command;
+use test_support::file_server::{start_file_server, start_server};
 
 const HOSTS: &str = "127.0.0.1 files.example a.wild.example\n";
 

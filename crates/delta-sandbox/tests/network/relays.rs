@@ -1,9 +1,9 @@
 //! Connections behave as they do without a sandbox: ends of each direction, resets, slow readers, many at once.
 
 use crate::namespace::Namespace;
-use crate::servers::start_server;
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use test_support::file_server::start_server;
 
 const HOSTS: &str = "127.0.0.1 listed.example\n";
 

@@ -169,3 +169,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn c_18_9_a_diff_is_text_unless_it_is_in_a_code_block() {
+    let diff = "--- a/x.md\n+++ b/x.md\n@@ -1 +1 @@\n-1\n+**2**\n";
+    for text in
+        [diff.to_owned(), format!("diff --git a/x.md b/x.md\n{diff}"), format!("# It\n\n{diff}")]
+    {
+        assert_eq!(steps(&text), "null", "{text}");
+    }
+    for text in [format!("# It\n\n```diff\n{diff}```\n"), "a\n--- b\n\n**c**".to_owned()] {
+        assert_ne!(steps(&text), "null", "{text}");
+    }
+    let both = format!("```diff\n{diff}```\n\n{diff}");
+    assert_eq!(steps(&both), "null");
+}

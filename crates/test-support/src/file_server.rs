@@ -7,12 +7,12 @@ use std::thread;
 
 /// Starts a server that passes each connection to `serve` on a thread; returns its port.
 pub fn start_server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let port = listener.local_addr().expect("its address").port();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let serve = serve.clone();
-            thread::spawn(move || serve(stream.unwrap()));
+            thread::spawn(move || serve(stream.expect("a connection")));
         }
     });
     port
@@ -21,7 +21,7 @@ pub fn start_server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> u16 {
 /// A server of files over HTTP; `index.html` for a directory.
 pub fn start_file_server(root: PathBuf) -> u16 {
     start_server(move |mut stream| {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
         let mut request = String::new();
         if reader.read_line(&mut request).unwrap_or(0) == 0 {
             return;
@@ -30,7 +30,8 @@ pub fn start_file_server(root: PathBuf) -> u16 {
         while reader.read_line(&mut header).unwrap_or(0) > 2 {
             header.clear();
         }
-        let path = request.split(' ').nth(1).unwrap().split('?').next().unwrap();
+        let path =
+            request.split(' ').nth(1).unwrap_or_default().split('?').next().unwrap_or_default();
         let mut file = root.join(path.trim_start_matches('/'));
         if file.is_dir() {
             file = file.join("index.html");

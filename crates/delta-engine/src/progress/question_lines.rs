@@ -1,0 +1,87 @@
+//! The lines of what a run waits for: a question to the user, and a call or its changes to approve.
+
+use super::diff_lines::diff_line_style;
+use super::{BOLD, DIM, ProgressPrinter, Verbosity, WARN};
+use delta_agent::approval_prompt::{ApprovalPrompt, approval_verb};
+use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
+use delta_run::event::HumanQuestion;
+
+/// The number of lines printed of the changes of a call.
+const MAX_DIFF_LINES: usize = 40;
+
+impl ProgressPrinter {
+    /// Prints a question, even with `-q`: an invisible question is never answered.
+    pub(super) fn show_question(&mut self, question: &HumanQuestion) {
+        if self.omits_questions {
+            return;
+        }
+        self.shown_question = Some(question.call_id.clone());
+        let prompt = self.sanitize(&question.prompt);
+        for (index, line) in prompt.lines().enumerate() {
+            let lead = if index == 0 { "?" } else { " " };
+            self.write_line(&format!("{WARN}{lead}{WARN:#} {line}"));
+        }
+    }
+
+    /// Prints a call that waits for approval, even with `-q`.
+    pub(super) fn show_approval_request(&mut self, request: &ApprovalRequest) {
+        if self.omits_questions {
+            return;
+        }
+        self.shown_question = Some(request.call_id.clone());
+        let hidden = self.sensitive_answers.clone();
+        // Only in a run at a terminal, where `v` can show the whole command line.
+        let is_short = self.is_terminal && !self.to_stdout;
+        let agent_home = if is_short { self.agent_home.clone() } else { String::new() };
+        let changes = request.stage.as_ref().map(|stage| stage.described_diff());
+        let prompt = ApprovalPrompt {
+            request,
+            preview: changes.as_deref(),
+            hidden: &hidden,
+            agent_home: &agent_home,
+        };
+        let tool = truncate_to_line(&strip_terminal_controls(&request.tool_name), 64);
+        self.print_line("");
+        let verb = approval_verb(request);
+        self.write_line(&format!("{WARN}?{WARN:#} {verb} {BOLD}{tool}{BOLD:#}"));
+        // The indent takes four columns.
+        let width = self.line_width().saturating_sub(4);
+        let is_whole = self.verbosity == Verbosity::Verbose;
+        let all = match (self.to_stdout, self.asks_here) {
+            (true, _) => "-v".to_owned(),
+            (false, true) => "v".to_owned(),
+            (false, false) => format!("`{}`", self.show_command),
+        };
+        let lines = if is_whole { prompt.all_lines() } else { prompt.summary_lines(width, &all) };
+        let changes = prompt.preview_text().unwrap_or_default();
+        for line in lines {
+            self.write_line(&format!("    {line}"));
+        }
+        let shown = if is_whole { usize::MAX } else { MAX_DIFF_LINES };
+        for line in changes.lines().take(shown) {
+            let style = diff_line_style(line);
+            self.write_line(&format!("    {style}{line}{style:#}"));
+        }
+        let left_out = changes.lines().count().saturating_sub(shown);
+        if left_out > 0 {
+            self.write_line(&format!("    … {left_out} more lines; {all} shows all of them"));
+        }
+    }
+
+    /// Prints a decision, except one that was just made at this terminal.
+    pub(super) fn show_approval_decision(&mut self, decision: &ApprovalDecision) {
+        if decision.by == ApprovalSource::Terminal && !self.to_stdout {
+            return;
+        }
+        let verb = if decision.approved { "approved" } else { "denied" };
+        let by = match decision.by {
+            ApprovalSource::Terminal => "at the terminal",
+            ApprovalSource::Operator => "by the operator",
+            ApprovalSource::Rule => "by a rule",
+            ApprovalSource::Flag => "by --approve-all",
+        };
+        let scope = if decision.for_tool { ", and every later call of the tool" } else { "" };
+        self.print_line(&format!("{DIM}  {verb} {by}{scope}{DIM:#}"));
+    }
+}
