@@ -5,10 +5,9 @@ mod crashes;
 mod questions;
 mod tasks;
 
-pub use client::Client;
+pub use client::{Client, run_of, text_of};
 
 use super::DELTA;
-use client::{run_of, text_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;

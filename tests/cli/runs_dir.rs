@@ -1,8 +1,10 @@
 //! Runs outside of their workspaces: `--runs-dir`, DELTA_RUNS_DIR, `runs_dir` in config.yaml.
 
 use super::DELTA;
+use super::mcp_serve::{Client, run_of, text_of};
 use serde_json::{Value, json};
 use std::fs;
+use std::process::Command;
 use test_support::sandbox::{Delta, Sandbox};
 
 const TOOLS: &str = "  - name: look\n    shell: test -d \"$RUN_DIR/io\" && ls -A; head -c 70000 /dev/zero | tr '\\0' x\n";
@@ -81,4 +83,131 @@ fn c_28_4_the_option_and_the_configuration_name_the_directory() {
     assert_eq!(entries(&sandbox, "work"), ["file"]);
     let listed = sandbox.delta(["list-runs", "-w", "work", "--runs-dir", "chosen"]).output();
     assert_eq!(listed.expect_code(0).stdout.lines().count(), 1);
+}
+
+/// A directory of runs in the workspace, or in a path that a tool may write, is as much out of reach as `.delta`.
+#[test]
+fn c_28_4_tools_in_a_sandbox_do_not_change_runs_wherever_they_are() {
+    for (sandboxed, runs) in
+        [("workspace", "work/runs"), ("{write: [\"~/shared\"]}", "home/shared/runs")]
+    {
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.write("work/file", "");
+        sandbox.write("home/shared/file", "");
+        sandbox.write(&format!("{runs}/other-0/file"), "");
+        let place = sandbox.path(runs).display().to_string();
+        let script = format!(
+            "cd {place} && echo x >> \"$RUN_DIR/journal.jsonl\"; echo x > new; rm -r other-0 \"$RUN_DIR\"; mv {place} {place}2"
+        );
+        sandbox.agent(
+            &format!("provider: script\n  model: script.yaml\nsandbox: {sandboxed}"),
+            "  - name: sh\n    exec: sh -c ${script}\n",
+        );
+        let turns = json!({"turns": [{"call": [{"tool": "sh", "args": {"script": script}}]}, {"say": "done"}]});
+        sandbox.write("agent/script.yaml", turns.to_string());
+        let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "go", "-q"];
+        let ran = sandbox.delta(run).env("DELTA_RUNS_DIR", &place).output();
+        if ran.stderr.contains("namespaces") {
+            println!("not tested: {}", ran.stderr);
+            continue;
+        }
+        ran.expect_code(0);
+        let replay = ["replay", "r", "-w", "work"];
+        sandbox.delta(replay).env("DELTA_RUNS_DIR", &place).output().expect_code(0);
+        assert!(sandbox.path(&format!("{runs}/other-0/file")).exists());
+        assert!(!sandbox.path(&format!("{runs}/new")).exists(), "{runs}");
+    }
+}
+
+/// A mount of the workspace that nothing can write through, until it is dropped.
+struct ReadOnly<'a>(&'a Sandbox);
+
+impl<'a> ReadOnly<'a> {
+    fn new(sandbox: &'a Sandbox) -> Option<Self> {
+        let work = sandbox.path("work");
+        let mount = |options: &str| {
+            let mut mount = Command::new("mount");
+            mount.args(["-o", options]).args([&work, &work]);
+            mount.output().is_ok_and(|output| output.status.success())
+        };
+        if !mount("bind") {
+            println!("not tested: a mount takes root");
+            return None;
+        }
+        let mounted = Self(sandbox);
+        assert!(mount("remount,bind,ro"));
+        Some(mounted)
+    }
+}
+
+impl Drop for ReadOnly<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path("work")).status();
+    }
+}
+
+#[test]
+fn c_28_4_a_read_only_workspace_can_be_worked_on() {
+    let tools = "  - name: look\n    shell: cat file; echo x > new || echo refused\n";
+    let turns = "- call: [{tool: look}]\n- call: [{tool: ask_human, args: {prompt: Really?}}]\n- say: done\n- say: again\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    sandbox.write("work/file", "content\n");
+    let Some(mounted) = ReadOnly::new(&sandbox) else { return };
+    // Without the setting, there is no place for the run.
+    let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "go", "-q"];
+    sandbox.delta(run).output().expect_code(126);
+    let with_snapshots = [&run[..], &["--snapshots"]].concat();
+    outside(&sandbox, &with_snapshots).output().expect_code(101);
+    let answer = ["answer", "r", "yes", "-w", "work", "-q", "--format", "raw"];
+    assert_eq!(outside(&sandbox, &answer).output().expect_code(0).stdout, "done\n");
+    let shown = outside(&sandbox, &["show", "r", "-w", "work", "--format", "json"]).output();
+    let shown = shown.expect_code(0).json();
+    let seen = shown["iterations"][0]["calls"][0]["result"]["observation"].as_str().unwrap();
+    assert!(seen.starts_with("content\nrefused\n"), "{seen}");
+    for args in [&["replay", "r", "-w", "work"][..], &["list-runs", "-w", "work"]] {
+        outside(&sandbox, args).output().expect_code(0);
+    }
+    drop(mounted);
+    assert_eq!(entries(&sandbox, "work"), ["file"]);
+}
+
+#[test]
+fn c_28_4_a_staged_run_has_its_stage_with_the_runs() {
+    let tools = "  - name: change\n    shell: echo two >> file; echo x > new; ls -A\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: change}]\n- say: done\n");
+    sandbox.write("work/file", "one\n");
+    let run =
+        ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "go", "-q", "--stage"];
+    let ran = outside(&sandbox, &run).output();
+    if ran.code == 126 {
+        println!("not tested: {}", ran.stderr);
+        return;
+    }
+    ran.expect_code(0);
+    assert_eq!(entries(&sandbox, "work"), ["file"]);
+    assert_eq!(sandbox.read("work/file"), "one\n");
+    let diff = outside(&sandbox, &["diff", "r", "-w", "work"]).output().expect_code(1).stdout;
+    assert!(diff.contains("+two"), "{diff}");
+    outside(&sandbox, &["apply", "r", "-w", "work"]).output().expect_code(0);
+    assert_eq!(entries(&sandbox, "work"), ["file", "new"]);
+    assert_eq!(sandbox.read("work/file"), "one\ntwo\n");
+    outside(&sandbox, &["replay", "r", "-w", "work"]).output().expect_code(0);
+    assert!(!entries(&sandbox, "work").contains(&".delta".to_owned()));
+}
+
+#[test]
+fn c_28_4_a_served_agent_keeps_its_runs_there() {
+    let sandbox = sandbox();
+    sandbox.write("home/.config/delta/config.yaml", "runs_dir: kept\n");
+    let mut client = Client::modern(&sandbox, json!({}), &[]);
+    let result = client.call("test-agent", json!({"message": "go"}));
+    let run = run_of(&result);
+    assert_eq!(result["structuredContent"]["status"], "WAITING_FOR_INPUT");
+    let answered = client.call("test-agent_answer", json!({"run_id": run, "answer": "yes"}));
+    assert_eq!(text_of(&answered), "done");
+    client.close().expect_code(0);
+    assert_eq!(entries(&sandbox, "work"), ["file"]);
+    let place = entries(&sandbox, "home/.config/delta/kept").remove(0);
+    let journal = format!("home/.config/delta/kept/{place}/.delta/{run}/journal.jsonl");
+    assert!(sandbox.path(&journal).exists());
 }

@@ -22,6 +22,7 @@ mod approval_rules;
 mod command_options;
 mod command_view;
 mod context_sources;
+mod declared_calls;
 mod env_file;
 mod hook_commands;
 mod interpreter;
@@ -76,7 +77,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 47] = [
+pub const LINT_RULES: [&str; 50] = [
     "load",
     "outdated",
     "option-injection",
@@ -102,6 +103,9 @@ pub const LINT_RULES: [&str; 47] = [
     "lost-session",
     "no-sandbox",
     "timeout",
+    "parallel",
+    "json-output",
+    "impossible-object",
     "unused-approval",
     "loose-approval",
     "llm-key",
@@ -444,6 +448,7 @@ impl Linter<'_> {
             }
         }
         tool_definition::check_definition(&subject, self);
+        declared_calls::check_declared_calls(&subject, self);
         sandbox_use::check_sandbox_use(&subject, self);
         program_location::check_programs(&subject, self);
         option_injection::check_option_injection(&subject, self);

@@ -281,7 +281,7 @@ impl ProfileResolver<'_> {
     /// No profile lets a tool write the journal.
     fn check_journal(&mut self, text: &str, path: &Path) {
         let vars = self.places.vars;
-        let outside = vars.run_dir.parent().filter(|control| control.ends_with(".delta"));
+        let outside = outside_runs(vars).map(|[control, _]| control);
         if path.starts_with(vars.cwd.join(".delta"))
             || outside.is_some_and(|control| path.starts_with(control))
         {
@@ -386,6 +386,7 @@ impl ProfileResolver<'_> {
         // The `.git` of a linked worktree or a submodule, which says where its git directory is.
         let git_files = write.iter().chain([&vars.cwd]).map(|root| root.join(".git"));
         candidates.extend(git_files.filter(|path| path.is_file()));
+        candidates.extend(outside_runs(vars).into_iter().flatten());
         // `.git` can be a symlink to a directory of another name, which a mount cannot be attached to.
         let existing = candidates.iter().filter_map(|path| path.canonicalize().ok());
         let protected = existing.filter(|path| {
@@ -394,6 +395,14 @@ impl ProfileResolver<'_> {
         });
         sorted(protected.collect())
     }
+}
+
+/// With a directory for the runs of all workspaces: the `.delta` of this workspace there, and that directory. It can be in
+/// the workspace too, or in a path of `write`.
+fn outside_runs(vars: &EngineVars) -> Option<[PathBuf; 2]> {
+    let control = vars.run_dir.parent().filter(|control| control.ends_with(".delta"))?;
+    let directory = control.parent().filter(|directory| *directory != vars.cwd)?;
+    Some([control.to_owned(), directory.parent()?.to_owned()])
 }
 
 /// The secrets of the system that this user can read: root's tools can, and in a container often all tools.

@@ -121,7 +121,7 @@ fn unconstrained_value(word: &LintWord) -> Option<&ArgumentValue> {
 }
 
 /// The index of the subcommand of git, after which `-c` is another option; only `clone` has the same.
-fn git_subcommand_index(words: &[LintWord]) -> usize {
+pub(super) fn git_subcommand_index(words: &[LintWord]) -> usize {
     let known = find_known_program("git");
     let index = (1..words.len()).find(|index| {
         !words[*index].fixed_prefix().starts_with('-')
