@@ -53,6 +53,8 @@ enum FailureKind {
     Io,
     /// An export did not reach its destination.
     NotDelivered,
+    /// A cluster did not take a job.
+    NotSubmitted,
     /// The user did not answer a question of the command.
     Unanswered,
     Interrupted,
@@ -75,6 +77,7 @@ impl FailureKind {
             Self::Context => "context",
             Self::Io => "io",
             Self::NotDelivered => "export",
+            Self::NotSubmitted => "submit",
             Self::Unanswered => "interaction",
             Self::Interrupted => "interrupted",
         }
@@ -183,6 +186,11 @@ impl CommandFailure {
     /// An export did not reach its destination.
     pub fn not_delivered(message: impl Into<String>, hint: Option<String>) -> Self {
         Self::new(FailureKind::NotDelivered, message, hint)
+    }
+
+    /// A cluster did not take a job.
+    pub fn not_submitted(message: impl Into<String>) -> Self {
+        Self::new(FailureKind::NotSubmitted, message, None)
     }
 
     /// A signal interrupted the command outside of a run.

@@ -16,6 +16,7 @@ mod run_standing;
 mod run_starter;
 mod source_copies;
 mod status_command;
+mod submit_command;
 mod worker_files;
 
 /// Plan and run many runs: agents, models and parameters on inputs
@@ -39,6 +40,8 @@ pub enum SweepCommand {
     List(Box<list_command::ListSweepArgs>),
     /// Remove what no plan of a sweep names
     Gc(Box<gc_command::GcArgs>),
+    /// Submit what is left of a sweep to a cluster
+    Submit(Box<submit_command::SubmitArgs>),
 }
 
 /// Runs a command of `delta sweep`; returns the exit code.
@@ -51,6 +54,7 @@ pub fn sweep_command(command: &SweepCommand) -> ExitCode {
         SweepCommand::Collect(args) => collect_command::collect_command(args),
         SweepCommand::Gc(args) => gc_command::gc_command(args),
         SweepCommand::List(args) => list_command::list_command(args),
+        SweepCommand::Submit(args) => submit_command::submit_command(args),
     };
     done.unwrap_or_else(|failure| failure.report())
 }

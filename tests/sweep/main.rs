@@ -4,6 +4,7 @@
 mod plans;
 mod pools;
 mod results;
+mod submit;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -14,6 +14,7 @@ pub mod plan_file;
 pub mod result_line;
 pub mod retry_policy;
 pub mod selection;
+pub mod slurm_array;
 pub mod summary;
 pub mod sweep_file;
 pub mod sweep_schema;
