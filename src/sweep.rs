@@ -4,19 +4,25 @@ use clap::Subcommand;
 use std::process::ExitCode;
 
 mod collect_command;
+mod compare_command;
 mod gc_command;
+mod grade_command;
+mod input_reader;
 mod list_command;
 mod plan_command;
 mod plan_reader;
 mod plan_sources;
 mod result_reader;
 mod run_command;
+mod run_grader;
 mod run_pool;
 mod run_standing;
 mod run_starter;
 mod source_copies;
 mod status_command;
 mod submit_command;
+mod sweep_scores;
+mod view_command;
 mod worker_files;
 
 /// Plan and run many runs: agents, models and parameters on inputs
@@ -42,6 +48,12 @@ pub enum SweepCommand {
     Gc(Box<gc_command::GcArgs>),
     /// Submit what is left of a sweep to a cluster
     Submit(Box<submit_command::SubmitArgs>),
+    /// Grade the settled runs of a sweep
+    Grade(Box<grade_command::GradeArgs>),
+    /// Compare agents, models or parameters of a sweep
+    Compare(Box<compare_command::CompareArgs>),
+    /// Render a sweep as an HTML page
+    View(Box<view_command::SweepViewArgs>),
 }
 
 /// Runs a command of `delta sweep`; returns the exit code.
@@ -55,6 +67,9 @@ pub fn sweep_command(command: &SweepCommand) -> ExitCode {
         SweepCommand::Gc(args) => gc_command::gc_command(args),
         SweepCommand::List(args) => list_command::list_command(args),
         SweepCommand::Submit(args) => submit_command::submit_command(args),
+        SweepCommand::Grade(args) => grade_command::grade_command(args),
+        SweepCommand::Compare(args) => compare_command::compare_command(args),
+        SweepCommand::View(args) => view_command::view_command(args),
     };
     done.unwrap_or_else(|failure| failure.report())
 }

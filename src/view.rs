@@ -95,7 +95,7 @@ fn write_page(args: &ViewArgs) -> Result<(), CommandFailure> {
         None => PathBuf::from(format!("{}.html", runs[0].id)),
     };
     if !to_stdout {
-        check_output_file(&file, args.output.is_some())?;
+        check_page_file(&file, args.output.is_some(), view::PAGE_MARK)?;
     }
     let server = if args.follow {
         live_view::serve_active_runs(&runs, &options, args.open, AddressOutput::Stderr)?
@@ -122,15 +122,15 @@ fn write_page(args: &ViewArgs) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// Refuses to replace a file that is not a page, unless the user named it.
-fn check_output_file(file: &Path, is_named: bool) -> Result<(), CommandFailure> {
+/// Refuses to replace a file that is not a page that begins with `mark`, unless the user named it.
+pub fn check_page_file(file: &Path, is_named: bool, mark: &str) -> Result<(), CommandFailure> {
     let Ok(metadata) = file.metadata() else { return Ok(()) };
     let path = file.display();
     if !metadata.is_file() {
-        let hint = "name another with `-o FILE`, or print with `-o -`";
+        let hint = "name another with `-o FILE`";
         return Err(CommandFailure::already_exists(format!("{path} is not a regular file"), hint));
     }
-    if is_named || is_page(file).unwrap_or(false) {
+    if is_named || is_page(file, mark).unwrap_or(false) {
         return Ok(());
     }
     let message = format!("{path} already exists and was not written by `delta view`");
@@ -138,10 +138,10 @@ fn check_output_file(file: &Path, is_named: bool) -> Result<(), CommandFailure> 
     Err(CommandFailure::already_exists(message, hint))
 }
 
-fn is_page(file: &Path) -> io::Result<bool> {
+fn is_page(file: &Path, mark: &str) -> io::Result<bool> {
     let mut start = Vec::new();
-    std::fs::File::open(file)?.take(view::PAGE_MARK.len() as u64).read_to_end(&mut start)?;
-    Ok(start == view::PAGE_MARK.as_bytes())
+    std::fs::File::open(file)?.take(mark.len() as u64).read_to_end(&mut start)?;
+    Ok(start == mark.as_bytes())
 }
 
 /// Where a program that opens a page is started.

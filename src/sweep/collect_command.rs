@@ -1,8 +1,7 @@
 //! `delta sweep collect`: the results of a sweep, as a table and as files for other programs.
 
-use super::plan_reader::read_existing_plans;
-use super::result_reader::ResultReader;
 use super::run_standing::{RunWorkState, look_at_run};
+use super::sweep_scores::SweepScores;
 use crate::failure::CommandFailure;
 use clap::Args;
 use delta_base::durable::DraftFile;
@@ -12,21 +11,26 @@ use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::{ResultLine, SweepResults};
+use delta_sweep::score_table::{ScoredRun, score_rows};
+use delta_sweep::score_text::rows_text;
 use delta_sweep::selection::RunSelection;
-use delta_sweep::table::{SweepTable, completion_score};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Collect the results of a sweep
 ///
-/// Prints a row for each agent, model and set of parameters: the share of runs that COMPLETED with its 95% interval, on how
-/// many runs it rests, cost, tokens and time. A failure of the infrastructure is missing from its row, never a 0.
+/// Prints a row for each agent, model and set of parameters: the mean score with its 95 % interval, on how many runs it rests,
+/// cost, tokens and time. Without graders, the score is 1 for a run that COMPLETED. A failure of the infrastructure is missing from its row, never a 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct CollectArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
+    /// The grader whose scores count [default: the first one]
+    #[arg(long, value_name = "NAME")]
+    grader: Option<String>,
     /// Write the result lines into FILE instead: FILE.jsonl, one JSON object a line, or FILE.csv; `-` prints JSON lines
     #[arg(short, long, value_name = "FILE", value_parser = parse_output)]
     output: Option<PathBuf>,
@@ -55,21 +59,34 @@ fn parse_output(text: &str) -> Result<PathBuf, String> {
 /// Prints or writes the results; returns the exit code.
 pub fn collect_command(args: &CollectArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
-    let mut plan = read_existing_plans(&dir)?;
+    let mut scores = SweepScores::read(&dir)?;
     if let Some(only) = &args.only {
-        plan.runs.retain(|run| only.selects(run));
+        scores.plan.runs.retain(|run| only.selects(run));
     }
-    let mut results = ResultReader::open(&dir)?.results;
-    look_up_missing_lines(&dir, &plan, &mut results);
+    look_up_missing_lines(&dir, &scores.plan, &mut scores.results);
     match &args.output {
         None => {
-            let table = SweepTable::new(&plan, &results, |_, line| completion_score(line));
-            stdio::print_text(&table.to_text("completed"));
+            let grader = scores.grader(args.grader.as_deref())?;
+            let runs = scores.scored_runs(grader, None);
+            let rows = score_rows(&runs, &distinguishing_keys(&runs), scores.seed());
+            let score_name = grader.map_or("completed", |grader| grader.name.as_str());
+            stdio::print_text(&rows_text(&rows, score_name));
         }
-        Some(path) => write_results(&plan, &results, path)?,
+        Some(path) => write_results(&scores.plan, &scores.results, path)?,
     }
-    let is_settled = plan.runs.iter().all(|run| results.is_settled(&run.id));
+    let is_settled = scores.plan.runs.iter().all(|run| scores.results.is_settled(&run.id));
     Ok(ExitCode::from(if is_settled { 0 } else { 3 }))
+}
+
+/// The agent, the model if there are several, and the parameters.
+fn distinguishing_keys(runs: &[ScoredRun<'_>]) -> Vec<String> {
+    let models: BTreeSet<&str> = runs.iter().map(|scored| &*scored.run.model).collect();
+    let params: BTreeSet<&str> =
+        runs.iter().flat_map(|scored| scored.run.params.keys().map(String::as_str)).collect();
+    let mut keys = vec!["agent".to_owned()];
+    keys.extend((models.len() > 1).then(|| "model".to_owned()));
+    keys.extend(params.into_iter().map(|name| format!("param.{name}")));
+    keys
 }
 
 /// Adds the lines of runs whose worker died between the end of the run and its line.

@@ -10,6 +10,7 @@ use delta_base::time;
 use delta_program::stdio;
 use delta_run::ownership::Ownership;
 use delta_run::workspace::Workspace;
+use delta_sweep::grader::PlannedGrader;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan_file::SweepPlan;
 use std::collections::HashSet;
@@ -71,8 +72,11 @@ fn find_garbage(dir: &SweepDir, plan: &SweepPlan) -> Result<Vec<PathBuf>, Comman
         let shard = dir.runs().join(&shard.name);
         garbage.extend(find_unnamed(&shard, |name| planned.contains(name))?);
     }
-    let trees: HashSet<&str> =
-        plan.headers.iter().flat_map(|header| header.agents.values().map(String::as_str)).collect();
+    let mut trees: HashSet<&str> = HashSet::new();
+    for header in &plan.headers {
+        trees.extend(header.agents.values().map(String::as_str));
+        trees.extend(header.grade.iter().filter_map(PlannedGrader::judge_tree));
+    }
     garbage.extend(find_unnamed(&dir.agents(), |name| trees.contains(name))?);
     // Inputs are few and shared: only what was left unfinished goes.
     garbage.extend(find_unnamed(&dir.inputs(), |_| true)?);

@@ -2,14 +2,17 @@
 
 use super::plan_command::plan_failure;
 use super::plan_reader::unreadable_file;
+use super::run_grader;
 use super::source_copies::{self, SourceCopies};
 use crate::failure::CommandFailure;
 use crate::{agent_choice, operator_config, run_preparation};
 use delta_agent::agent::Agent;
 use delta_base::durable;
+use delta_base::shell_quote::shell_quote_path;
 use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
 use delta_program::stdio;
 use delta_sweep::canonical_json::content_hash;
+use delta_sweep::grader::{GraderKind, PlannedGrader};
 use delta_sweep::input::{InputSet, SweepInput};
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::{PlanError, PlanHeader, PlannedModel, RunChoice};
@@ -17,6 +20,7 @@ use delta_sweep::sweep_file::{AgentEntry, InputSource, ModelEntry, SweepFile};
 use serde_json::{Map, Value as Json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Everything that a plan is made of.
@@ -29,6 +33,8 @@ pub struct PlanSources {
     model_files: BTreeMap<String, Vec<u8>>,
     /// The trees of the directories of inputs.
     input_trees: BTreeSet<String>,
+    /// The programs of graders, by their hashes.
+    programs: BTreeMap<String, Vec<u8>>,
 }
 
 /// An agent of the file, as it was found.
@@ -64,8 +70,9 @@ impl PlanSources {
             agents.push(FoundAgent { id: entry.id.clone(), home, copy });
         }
         let hash = content_hash(inputs.text().as_bytes());
-        let header = PlanHeader::new(&file, trees, &model_hashes, hash);
-        let sources = Self { file, header, inputs, copies, model_files, input_trees };
+        let (graders, programs) = copy_graders(&file, base, &mut copies)?;
+        let header = PlanHeader::new(&file, trees, &model_hashes, hash, graders);
+        let sources = Self { file, header, inputs, copies, model_files, input_trees, programs };
         agents.iter().try_for_each(|agent| sources.check_agent(agent, base))?;
         Ok(sources)
     }
@@ -117,7 +124,8 @@ impl PlanSources {
     pub fn write_copies(&mut self, dir: &SweepDir) -> Result<(), CommandFailure> {
         durable::ensure_shared_dir(&dir.agents())?;
         durable::ensure_shared_dir(&dir.inputs())?;
-        for tree in self.header.agents.values() {
+        let judges = self.header.grade.iter().filter_map(|grader| grader.judge_tree());
+        for tree in self.header.agents.values().map(String::as_str).chain(judges) {
             self.copies.copy_agent(tree, &dir.agent(tree))?;
         }
         for tree in &self.input_trees {
@@ -125,6 +133,9 @@ impl PlanSources {
         }
         for (hash, bytes) in &self.model_files {
             source_copies::write_copy(&dir.input_copy(hash), bytes)?;
+        }
+        for (hash, bytes) in &self.programs {
+            source_copies::write_program(&dir.input_copy(hash), bytes)?;
         }
         source_copies::write_copy(
             &dir.input_lines(&self.header.inputs),
@@ -272,6 +283,61 @@ fn copy_input_dirs(
     let with_trees =
         with_trees.collect::<Result<Vec<_>, String>>().map_err(changed_inputs_failure)?;
     Ok((InputSet::from_inputs(&with_trees), trees.into_values().collect()))
+}
+
+/// Takes in what the graders of the file name; returns them as the plan has them, with the programs that it copies.
+fn copy_graders(
+    file: &SweepFile,
+    base: &Path,
+    copies: &mut SourceCopies,
+) -> Result<(Vec<PlannedGrader>, BTreeMap<String, Vec<u8>>), CommandFailure> {
+    let mut planned = Vec::new();
+    let mut programs = BTreeMap::new();
+    for entry in &file.grade {
+        let mut kind = entry.kind.clone();
+        match &mut kind {
+            GraderKind::Expect(expect) => {
+                run_grader::read_expectation(&entry.name, expect)?;
+            }
+            GraderKind::Command { file, .. } => {
+                if let Some(path) = entry.program_path() {
+                    let path = base.join(path);
+                    check_grader_program(&entry.name, &path)?;
+                    let (bytes, hash) = source_copies::read_with_hash(&path)?;
+                    programs.insert(hash.clone(), bytes);
+                    *file = Some(hash);
+                }
+            }
+            GraderKind::Agent { agent, model } => {
+                let judge = AgentEntry { id: entry.name.clone(), path: agent.clone() };
+                let (tree, copy) = copies.add_agent(&find_agent(&judge, base)?)?;
+                let choice = model.as_deref().map(ModelChoice::parse).transpose();
+                let choice = choice.map_err(|message| {
+                    CommandFailure::config(format!("grader `{}`: {message}", entry.name), None)
+                })?;
+                let models = operator_config::model_selection(choice)?;
+                Agent::load(&copy, &models, &run_preparation::read_import_path())?;
+                *agent = tree;
+            }
+        }
+        planned.push(PlannedGrader { name: entry.name.clone(), kind });
+    }
+    Ok((planned, programs))
+}
+
+fn check_grader_program(name: &str, path: &Path) -> Result<(), CommandFailure> {
+    let mode = path.metadata().map(|metadata| metadata.permissions().mode());
+    match mode {
+        Ok(mode) if mode & 0o111 != 0 => Ok(()),
+        Ok(_) => Err(CommandFailure::config(
+            format!("grader `{name}`: {} is not executable", path.display()),
+            format!("`chmod +x {}`", shell_quote_path(path)),
+        )),
+        Err(source) => Err(CommandFailure::config(
+            format!("grader `{name}`: could not open {}: {source}", path.display()),
+            "paths are relative to the file".to_owned(),
+        )),
+    }
 }
 
 fn changed_inputs_failure(message: String) -> CommandFailure {

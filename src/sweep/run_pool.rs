@@ -7,7 +7,7 @@ use super::plan_reader;
 use super::result_reader::ResultReader;
 use super::run_standing::{LeftRun, RunWorkState, look_at_run};
 use super::run_starter::RunStarter;
-use super::worker_files::{BEAT_INTERVAL, BeatFile, ResultWriter};
+use super::worker_files::{BEAT_INTERVAL, BeatFile, LineWriter};
 use crate::failure::CommandFailure;
 use delta_base::signal::CancelToken;
 use delta_process::WorkerProcess;
@@ -90,7 +90,7 @@ pub struct RunPool<'a> {
     policy: RetryPolicy,
     options: PoolOptions,
     pub results: ResultReader,
-    writer: ResultWriter,
+    writer: LineWriter,
     worker: BeatFile,
     starter: RunStarter,
     cancel: CancelToken,
@@ -121,7 +121,7 @@ impl<'a> RunPool<'a> {
             .map_err(|source| plan_reader::unreadable_file(dir.root.clone(), source))?;
         Ok(Self {
             results: ResultReader::open(dir)?,
-            writer: ResultWriter::open(dir)?,
+            writer: LineWriter::open(&dir.results())?,
             worker: BeatFile::create(dir, options.jobs)?,
             starter: RunStarter::new(dir, &policy, &options.env_files)?,
             children: Vec::new(),
@@ -304,7 +304,7 @@ impl<'a> RunPool<'a> {
         if known.is_some_and(|known| !line.supersedes(known)) {
             return Ok(());
         }
-        self.writer.append(line)?;
+        self.writer.append(&line.to_line())?;
         self.results.results.add(line.clone());
         Ok(())
     }

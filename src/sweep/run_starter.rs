@@ -2,6 +2,7 @@
 //!
 //! A workspace is made under another name and renamed, so that no run begins with half of its files.
 
+use super::input_reader::InputReader;
 use super::plan_reader::unreadable_file;
 use super::plan_sources::llm_options;
 use super::source_copies;
@@ -11,17 +12,15 @@ use delta_base::durable;
 use delta_process::{WorkerCommand, WorkerProcess};
 use delta_run::fork::copy_workspace;
 use delta_run::workspace;
-use delta_sweep::input::{InputSet, SweepInput};
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::{PlannedRun, RunChoice, RunDefinition};
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::retry_policy::RetryPolicy;
 use delta_sweep::sweep_file::RunLimits;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Starts the processes of the runs of a sweep.
 pub struct RunStarter {
@@ -29,13 +28,7 @@ pub struct RunStarter {
     program: PathBuf,
     /// Options for every run.
     options: Vec<String>,
-    /// The inputs that were read, by the hash of their lines.
-    inputs: HashMap<String, IndexedInputs>,
-}
-
-struct IndexedInputs {
-    set: InputSet,
-    indexes: HashMap<String, usize>,
+    inputs: InputReader,
 }
 
 impl RunStarter {
@@ -63,7 +56,7 @@ impl RunStarter {
         if let Some(runs_dir) = workspace::runs_dir_option() {
             options.extend(["--runs-dir".to_owned(), runs_dir.to_string_lossy().into_owned()]);
         }
-        Ok(Self { dir: dir.clone(), program, options, inputs: HashMap::new() })
+        Ok(Self { dir: dir.clone(), program, options, inputs: InputReader::new(dir) })
     }
 
     /// Starts or continues the run, or waits for the process that works on it.
@@ -131,7 +124,7 @@ impl RunStarter {
         };
         let header =
             plan.header_of(run).ok_or_else(|| damaged("its plan has no header".to_owned()))?;
-        let input = self.input(&header.inputs, &run.input)?;
+        let input = self.inputs.input_of(plan, run)?;
         let choice = RunChoice {
             agent: &run.agent,
             model: &run.model,
@@ -140,29 +133,6 @@ impl RunStarter {
         };
         header.define_run(choice, &input).map_err(|error| damaged(error.message))
     }
-
-    fn input(&mut self, hash: &str, id: &str) -> Result<SweepInput, CommandFailure> {
-        if !self.inputs.contains_key(hash) {
-            let path = self.dir.input_lines(hash);
-            let text = durable::read_regular_text(&path)
-                .map_err(|source| unreadable_file(path.clone(), source))?;
-            let set = InputSet::from_lines(text);
-            let indexes =
-                set.index_by_id().map_err(|reason| changed_lines_failure(&path, &reason))?;
-            self.inputs.insert(hash.to_owned(), IndexedInputs { set, indexes });
-        }
-        let missing = || {
-            changed_lines_failure(&self.dir.input_lines(hash), &format!("there is no input `{id}`"))
-        };
-        let IndexedInputs { set, indexes } = self.inputs.get(hash).ok_or_else(missing)?;
-        let index = *indexes.get(id).ok_or_else(missing)?;
-        set.get(index).map_err(|reason| changed_lines_failure(&self.dir.input_lines(hash), &reason))
-    }
-}
-
-fn changed_lines_failure(path: &Path, reason: &str) -> CommandFailure {
-    let message = format!("{} is not as it was planned: {reason}", path.display());
-    CommandFailure::config(message, "the files of a plan never change; restore it".to_owned())
 }
 
 /// Makes the workspace of a run, unless it exists or begins empty; then the run itself makes it.

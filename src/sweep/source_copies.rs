@@ -12,6 +12,7 @@ use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
 use delta_sweep::canonical_json::content_hash;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// What is not copied of an agent: neither its id nor a run depends on it, and a key must not be copied.
@@ -102,6 +103,24 @@ fn restore(store: &mut SnapshotStore, tree: &str, path: &Path) -> Result<(), Com
 /// Writes a file with this content at `path`, unless there is one.
 pub fn write_copy(path: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
     Ok(durable::create_private_once(path, bytes)?)
+}
+
+/// Writes a program at `path`, unless there is one.
+pub fn write_program(path: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
+    if path.is_file() {
+        return Ok(());
+    }
+    let draft = draft_path(path);
+    durable::create_shared_unsynced(&draft, bytes, true)?;
+    // Another command may have made the same meanwhile.
+    let linked = durable::hard_link_unsynced(&draft, path);
+    durable::remove_file_unsynced(&draft)?;
+    match linked {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            Err(unreadable_file(path.to_owned(), source))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The content of a file, with its hash.

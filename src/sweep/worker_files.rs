@@ -6,33 +6,31 @@ use delta_base::durable::{self, SharedLineFile};
 use delta_base::time;
 use delta_run::ownership;
 use delta_sweep::layout::SweepDir;
-use delta_sweep::result_line::ResultLine;
 use delta_sweep::worker_state::{WorkerState, host_file_name};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The interval at which a process rewrites its file.
 pub const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Appends result lines to the file of this kernel and mount.
-pub struct ResultWriter(SharedLineFile);
+/// Appends lines to the file of this kernel and mount, in `results/` or `grades/`.
+pub struct LineWriter(SharedLineFile);
 
-impl ResultWriter {
-    /// Opens the file, and creates it when missing.
-    pub fn open(dir: &SweepDir) -> Result<Self, CommandFailure> {
-        let results = dir.results();
-        durable::ensure_shared_dir(&results)?;
-        let device = durable::device_number(&results)?;
+impl LineWriter {
+    /// Opens the file in the directory, and creates both when missing.
+    pub fn open(dir: &Path) -> Result<Self, CommandFailure> {
+        durable::ensure_shared_dir(dir)?;
+        let device = durable::device_number(dir)?;
         let process = ownership::current_process();
         let boot = ownership::boot_id().unwrap_or_default();
         let name = format!("{}-{device:x}.jsonl", host_file_name(&process.hostname, &boot));
-        Ok(Self(SharedLineFile::open(&results.join(name))?))
+        Ok(Self(SharedLineFile::open(&dir.join(name))?))
     }
 
-    /// Appends the line of a run, whose end is durable.
-    pub fn append(&mut self, line: &ResultLine) -> Result<(), CommandFailure> {
-        Ok(self.0.append(&line.to_line())?)
+    /// Appends a line with its newline. What it is about is durable already.
+    pub fn append(&mut self, line: &str) -> Result<(), CommandFailure> {
+        Ok(self.0.append(line)?)
     }
 }
 

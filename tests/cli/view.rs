@@ -479,7 +479,11 @@ fn c_18_8_a_page_takes_the_place_of_pages_only() {
         printed.starts_with("<!doctype html><!-- delta view -->\n")
             && printed.ends_with("</html>\n")
     );
-    view(&sandbox, &["-o", "work"]).expect(1, "", "error: work is not a regular file\nhelp: name another with `-o FILE`, or print with `-o -`\n");
+    view(&sandbox, &["-o", "work"]).expect(
+        1,
+        "",
+        "error: work is not a regular file\nhelp: name another with `-o FILE`\n",
+    );
     let missing = sandbox.delta(["view", "r", "other", "-w", "work"]).output().expect_code(1);
     assert!(missing.stderr.starts_with("error: there is no run other in "), "{}", missing.stderr);
     sandbox

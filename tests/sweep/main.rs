@@ -4,6 +4,7 @@
 mod plans;
 mod pools;
 mod results;
+mod scores;
 mod submit;
 
 use serde_json::Value;

@@ -173,11 +173,8 @@ fn c_26_3_an_endpoint_that_fails_is_tried_again_and_is_never_a_result() {
     let last = result_lines(&sandbox).pop().unwrap();
     assert_eq!((last["attempts"].as_u64(), last["settled"].as_bool()), (Some(2), Some(true)));
     let table = sweep(&sandbox, &["collect", "s"]).expect_code(0).stdout;
-    assert!(table.contains("1.00") && table.contains("1 of 2, 1 llm"), "{table}");
-    assert!(
-        table.contains("incomplete: agent: 0.50 if what is missing were 0, 1.00 if it were 1"),
-        "{table}"
-    );
+    assert!(table.contains("1.00") && table.contains("1 of 2 graded, 1 llm"), "{table}");
+    assert!(table.contains("incomplete: 0.50 if all missing runs score 0, 1.00 if 1"), "{table}");
 }
 
 #[test]

@@ -6,17 +6,21 @@
 
 pub mod canonical_json;
 pub mod csv;
+pub mod grade;
+pub mod grader;
 pub mod input;
 pub mod layout;
+pub mod page_data;
 pub mod placeholder;
 pub mod plan;
 pub mod plan_file;
 pub mod result_line;
 pub mod retry_policy;
+pub mod score_table;
+pub mod score_text;
 pub mod selection;
 pub mod slurm_array;
 pub mod summary;
 pub mod sweep_file;
 pub mod sweep_schema;
-pub mod table;
 pub mod worker_state;

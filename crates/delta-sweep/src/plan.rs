@@ -3,6 +3,7 @@
 //! Pure: the same file with the same agents and inputs is the same plan, on every machine.
 
 use crate::canonical_json::{content_hash, to_canonical_json};
+use crate::grader::PlannedGrader;
 use crate::input::{InputSet, SweepInput};
 use crate::layout::HASH_DIGITS;
 use crate::placeholder::{PlaceholderError, PlaceholderValues, substitute, substitute_json};
@@ -59,7 +60,7 @@ pub struct PlanHeader {
     pub rate: SweepRate,
     /// The graders.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub grade: Vec<Json>,
+    pub grade: Vec<PlannedGrader>,
 }
 
 /// A model in a plan.
@@ -164,12 +165,13 @@ pub struct RunChoice<'a> {
 
 impl PlanHeader {
     /// The header of the plan that a file means. `agents` has the trees of its agents, `model_files` the hashes of the files
-    /// that its models name, and `inputs` is the hash of the input lines.
+    /// that its models name, `inputs` is the hash of the input lines, and `grade` the graders with what was copied of them.
     pub fn new(
         file: &SweepFile,
         agents: BTreeMap<String, String>,
         model_files: &BTreeMap<String, String>,
         inputs: String,
+        grade: Vec<PlannedGrader>,
     ) -> Self {
         Self {
             sweep: PLAN_VERSION,
@@ -198,7 +200,7 @@ impl PlanHeader {
             budget: file.budget.clone(),
             retry: file.retry.clone(),
             rate: file.rate.clone(),
-            grade: file.grade.clone(),
+            grade,
         }
     }
 

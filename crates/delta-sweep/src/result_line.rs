@@ -161,7 +161,7 @@ impl ResultLine {
     }
 }
 
-fn cut_text(text: &str, limit: usize) -> &str {
+pub(crate) fn cut_text(text: &str, limit: usize) -> &str {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -46,7 +46,7 @@ impl RunSelection {
     /// Whether the run is selected.
     pub fn selects(&self, run: &PlannedRun) -> bool {
         self.0.iter().all(|condition| {
-            let value = field(run, &condition.key);
+            let value = run_field(run, &condition.key);
             value.is_some_and(|value| {
                 condition.patterns.iter().any(|pattern| matches_pattern(pattern, &value))
             })
@@ -54,7 +54,8 @@ impl RunSelection {
     }
 }
 
-fn field(run: &PlannedRun, key: &str) -> Option<String> {
+/// The value of a key of `--only` for a run; `None` if the run has no such group or parameter.
+pub fn run_field(run: &PlannedRun, key: &str) -> Option<String> {
     match key {
         "agent" => Some(run.agent.to_string()),
         "model" => Some(run.model.to_string()),

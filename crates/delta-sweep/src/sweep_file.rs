@@ -1,5 +1,6 @@
 //! sweep.yaml: what a sweep tries, on what, how often, and what it may cost.
 
+use crate::grader::{GraderEntry, read_graders};
 use crate::input::{InputSet, SweepInput, check_workspace_path};
 use crate::placeholder::check_text_placeholders;
 use crate::retry_policy::RetryPolicy;
@@ -130,7 +131,7 @@ pub struct SweepFile {
     /// How much the runs ask of an endpoint.
     pub rate: SweepRate,
     /// The graders, as the author wrote them.
-    pub grade: Vec<Json>,
+    pub grade: Vec<GraderEntry>,
 }
 
 /// The name of the models of a sweep that names none.
@@ -190,7 +191,7 @@ impl SweepFile {
             budget: read_budget(doc, fields)?,
             retry: read_retry(doc, fields)?,
             rate: read_rate(doc, fields)?,
-            grade: fields.list("grade").iter().filter_map(|node| doc.to_json(node)).collect(),
+            grade: read_graders(doc, fields.list("grade"), names.clone()),
             agents,
             models,
             inputs: inputs?,

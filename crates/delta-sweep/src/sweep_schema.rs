@@ -1,5 +1,6 @@
 //! The keys of sweep.yaml and of its sections.
 
+use crate::grader::GRADER_MAPPING;
 use crate::retry_policy::RETRIED_TYPES;
 use delta_yaml::yaml::MappingSchema;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
@@ -94,8 +95,8 @@ pub static SWEEP_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::optional(
             "grade",
-            ValueShape::List(&ValueShape::MapOf(&ValueShape::Any)),
-            "Graders of the runs.",
+            ValueShape::List(&ValueShape::Mapping(&GRADER_MAPPING)),
+            "Graders of the runs. The first one counts unless another one is named.",
         ),
     ],
     exactly_one_of: &[],

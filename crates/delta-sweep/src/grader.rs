@@ -1,0 +1,206 @@
+//! Graders: the entries of `grade` in sweep.yaml, and what a plan keeps of them.
+
+use crate::canonical_json::{content_hash, to_canonical_json};
+use crate::placeholder::check_text_placeholders;
+use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
+use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use std::path::Path;
+
+/// How long a command may take by default, in milliseconds.
+const DEFAULT_TIMEOUT_MS: u64 = 600_000;
+
+/// The keys of a grader.
+pub static GRADER_MAPPING: MappingSchema = MappingSchema {
+    label: "an entry of `grade`",
+    description: "A grader: a command, an expectation or an agent, which gives each settled run a score from 0 to 1.",
+    keys: &[
+        KeySchema::required("name", ValueShape::Text, "Its name in tables."),
+        KeySchema::optional(
+            "command",
+            ValueShape::List(&ValueShape::Text),
+            "A program and its arguments, started in the workspace of the run. A program with a `/` is relative to this file, and copied.",
+        ),
+        KeySchema::with_default(
+            "timeout",
+            ValueShape::Milliseconds(1..1 << 40),
+            DefaultValue::Integer(DEFAULT_TIMEOUT_MS),
+            "How long the command may take.",
+        ),
+        KeySchema::optional(
+            "expect",
+            ValueShape::Any,
+            "What the run must have done, as `expect` of a test (docs/reference/tests-yaml.md): 1 or 0.",
+        ),
+        KeySchema::optional(
+            "agent",
+            ValueShape::Text,
+            "An agent directory, relative to this file, whose result has `score` and perhaps `pass` and `why`.",
+        ),
+        KeySchema::optional("model", ValueShape::Text, "The model of the agent, as for `--model`."),
+    ],
+    exactly_one_of: &["command", "expect", "agent"],
+    allows_other_keys: false,
+};
+
+/// A grader as the author wrote it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraderEntry {
+    /// Its name.
+    pub name: String,
+    /// What grades, with paths as in the file.
+    pub kind: GraderKind,
+}
+
+/// What grades.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GraderKind {
+    /// A command.
+    Command {
+        /// The program and its arguments, with placeholders.
+        argv: Vec<String>,
+        /// How long it may take.
+        timeout_ms: u64,
+        /// In a plan, the hash of the copy of the program; absent for one that is found in PATH.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
+    },
+    /// What the run must have done, with placeholders.
+    Expect(Json),
+    /// An agent that judges.
+    Agent {
+        /// In a plan the tree of its copy, else its directory.
+        agent: String,
+        /// Its model, if not its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
+    },
+}
+
+/// A grader in a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedGrader {
+    /// Its name.
+    pub name: String,
+    /// What grades, with the hashes of what was copied.
+    #[serde(flatten)]
+    pub kind: GraderKind,
+}
+
+impl PlannedGrader {
+    /// What the grader is: a grader that was changed has another hash, and grades again.
+    pub fn hash(&self) -> String {
+        let kind = serde_json::to_value(&self.kind).unwrap_or_default();
+        let mut hash = content_hash(to_canonical_json(&kind).as_bytes());
+        hash.truncate(crate::layout::HASH_DIGITS);
+        hash
+    }
+
+    /// The tree of the agent that judges, if one does.
+    pub fn judge_tree(&self) -> Option<&str> {
+        match &self.kind {
+            GraderKind::Agent { agent, .. } => Some(agent),
+            _ => None,
+        }
+    }
+}
+
+impl GraderEntry {
+    /// The file that a plan copies: the program of a command, if it is a path.
+    pub fn program_path(&self) -> Option<&Path> {
+        let GraderKind::Command { argv, .. } = &self.kind else { return None };
+        argv.first().filter(|program| program.contains('/')).map(Path::new)
+    }
+}
+
+/// Reads `grade` of sweep.yaml; reports its mistakes to `doc`.
+pub fn read_graders<'a>(
+    doc: &YamlDocument,
+    nodes: &[YamlNode],
+    params: impl Iterator<Item = &'a str> + Clone,
+) -> Vec<GraderEntry> {
+    let mut graders: Vec<GraderEntry> = Vec::new();
+    for node in nodes {
+        let Some(grader) = read_grader(doc, node, params.clone()) else { continue };
+        if graders.iter().any(|other| other.name == grader.name) {
+            let message = format!("two graders have the name `{}`", grader.name);
+            doc.report(node, message, Some("give one of them another name".to_owned()));
+            continue;
+        }
+        graders.push(grader);
+    }
+    graders
+}
+
+fn read_grader<'a>(
+    doc: &YamlDocument,
+    node: &YamlNode,
+    params: impl Iterator<Item = &'a str> + Clone,
+) -> Option<GraderEntry> {
+    let fields = doc.fields(node, &GRADER_MAPPING)?;
+    let name = fields.text("name")?.to_owned();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if name.is_empty() || !name.chars().all(is_plain) {
+        let help = "the runs of an agent that judges have it in their ids".to_owned();
+        doc.report(node, "`name` must have letters, digits, `-` and `_` only", Some(help));
+        return None;
+    }
+    let mut is_right = true;
+    let mut check = |text: &str| {
+        if let Err(error) = check_text_placeholders(text, params.clone()) {
+            doc.report(node, error.message, Some(error.help));
+            is_right = false;
+        }
+    };
+    let kind = if let Some(expect) = fields.non_null("expect") {
+        let expect = doc.to_json(expect)?;
+        for_each_text(&expect, &mut check);
+        GraderKind::Expect(expect)
+    } else if let Some(agent) = fields.text("agent") {
+        let model = fields.text("model").map(str::to_owned);
+        GraderKind::Agent { agent: agent.to_owned(), model }
+    } else {
+        let argv = fields.texts("command");
+        argv.iter().skip(1).for_each(|text| check(text));
+        if argv.is_empty() {
+            doc.report(node, "`command` is empty", Some("name a program".to_owned()));
+            return None;
+        }
+        let timeout_ms = u64::try_from(fields.integer("timeout")?).ok()?;
+        GraderKind::Command { argv, timeout_ms, file: None }
+    };
+    is_right.then_some(GraderEntry { name, kind })
+}
+
+fn for_each_text(value: &Json, handle: &mut impl FnMut(&str)) {
+    match value {
+        Json::String(text) => handle(text),
+        Json::Array(items) => items.iter().for_each(|item| for_each_text(item, handle)),
+        Json::Object(members) => members.values().for_each(|item| for_each_text(item, handle)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_grader_is_another_one_and_its_name_does_not_count() {
+        let grader = |name: &str, kind| PlannedGrader { name: name.to_owned(), kind }.hash();
+        let command = |file: &str, argument: &str| GraderKind::Command {
+            argv: vec!["./g".to_owned(), argument.to_owned()],
+            timeout_ms: 1,
+            file: Some(file.to_owned()),
+        };
+        let hash = grader("a", command("1", "x"));
+        assert_eq!(hash, grader("b", command("1", "x")));
+        assert_ne!(hash, grader("a", command("2", "x")), "its file has changed");
+        assert_ne!(hash, grader("a", command("1", "y")));
+        let planned = PlannedGrader { name: "a".to_owned(), kind: command("1", "x") };
+        let text = serde_json::to_string(&planned).unwrap();
+        assert_eq!(serde_json::from_str::<PlannedGrader>(&text).unwrap(), planned, "{text}");
+    }
+}

@@ -1,0 +1,201 @@
+//! The tables of `delta sweep collect` and `compare` as text.
+
+use crate::score_table::{NumberWithInterval, PairedRow, ScoreRow};
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_base::text_width::display_width;
+use delta_base::time::format_duration;
+use delta_statistics::comparison::Comparison;
+
+/// The widest that a name is printed, in columns.
+const MAX_NAME_WIDTH: usize = 30;
+
+/// A line or two for each row, with a header, in which the score has the name `score_name`. Columns without values are left
+/// out.
+pub fn rows_text(rows: &[ScoreRow], score_name: &str) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let mut header: Vec<String> = first.key.iter().map(|(key, _)| key_name(key)).collect();
+    let key_columns = header.len();
+    header.extend([score_name, "runs", "USD a run", "tokens", "time p50, p90"].map(str::to_owned));
+    let mut table = vec![header];
+    for row in rows {
+        let mut cells: Vec<String> = row.key.iter().map(|(_, value)| clip(value)).collect();
+        cells.extend([
+            row.score.map_or_else(|| "-".to_owned(), number_text),
+            coverage(row),
+            row.cost_usd.map_or_else(String::new, |cost| cost_text(cost.mean.value)),
+            row.tokens
+                .filter(|tokens| tokens.sum > 0.0)
+                .map_or_else(String::new, |tokens| format!("{:.0}", tokens.mean.value)),
+            row.seconds.map_or_else(String::new, |seconds| {
+                format!("{}, {}", duration_text(seconds.p50), duration_text(seconds.p90))
+            }),
+        ]);
+        table.push(cells);
+    }
+    let mut lines = align(&table).into_iter();
+    let mut text = lines.next().unwrap_or_default() + "\n";
+    let indent: usize = (0..key_columns).map(|column| column_width(&table, column) + 2).sum();
+    for (line, row) in lines.zip(rows) {
+        text.push_str(&line);
+        text.push('\n');
+        if let Some([low, high]) = row.bounds {
+            let note = format!("incomplete: {low:.2} if all missing runs score 0, {high:.2} if 1");
+            text.push_str(&format!("{}{note}\n", " ".repeat(indent)));
+        }
+    }
+    text
+}
+
+/// The name of a key in a table.
+fn key_name(key: &str) -> String {
+    clip(key.strip_prefix("param.").unwrap_or(key))
+}
+
+fn duration_text(seconds: f64) -> String {
+    format_duration((seconds * 1000.0).round() as u64)
+}
+
+fn clip(text: &str) -> String {
+    let text = strip_terminal_controls(text);
+    delta_base::text_width::clip_to_width(&text, MAX_NAME_WIDTH).to_owned()
+}
+
+/// `0.62 [0.51, 0.72]`.
+fn number_text(number: NumberWithInterval) -> String {
+    match number.interval {
+        Some([low, high]) => format!("{:.2} [{low:.2}, {high:.2}]", number.value),
+        None => format!("{:.2}", number.value),
+    }
+}
+
+/// `47 of 50 graded, 3 llm`.
+fn coverage(row: &ScoreRow) -> String {
+    let mut text = format!("{} of {} graded", row.graded, row.planned);
+    for (why, count) in &row.missing {
+        text.push_str(&format!(", {count} {}", strip_terminal_controls(why)));
+    }
+    text
+}
+
+fn cost_text(usd: f64) -> String {
+    if usd == 0.0 || usd >= 0.1 { format!("{usd:.2}") } else { format!("{usd:.4}") }
+}
+
+/// A line or two for each comparison.
+pub fn pairs_text(rows: &[PairedRow]) -> String {
+    let mut table: Vec<Vec<String>> = Vec::new();
+    for row in rows {
+        let names = format!("{} - {}", clip(&row.first), clip(&row.second));
+        let [difference, pairs, p] = match &row.comparison {
+            Some(comparison) => [
+                difference_text(comparison),
+                pluralize(comparison.pairs),
+                row.adjusted_p.map_or_else(String::new, |p| {
+                    format!("{} ({})", p_text(p), comparison.test.name())
+                }),
+            ],
+            None => ["-".to_owned(), "no input has a score of both".to_owned(), String::new()],
+        };
+        let verdict = match &row.comparison {
+            Some(_) if row.shows_difference() => "",
+            Some(_) => "no difference shown",
+            None => "",
+        };
+        table.push(vec![names, difference, pairs, p, verdict.to_owned()]);
+    }
+    let indent = column_width(&table, 0) + 2;
+    let mut text = String::new();
+    for (line, row) in align(&table).into_iter().zip(rows) {
+        text.push_str(&line);
+        text.push('\n');
+        let detectable = row.comparison.as_ref().and_then(|comparison| comparison.detectable);
+        if let Some(detectable) = detectable.filter(|size| !row.shows_difference() && *size > 0.0) {
+            let note = format!("this sweep shows differences from {detectable:.2} on");
+            text.push_str(&format!("{}{note}\n", " ".repeat(indent)));
+        }
+    }
+    text
+}
+
+/// `+0.45 [+0.31, +0.59]`.
+fn difference_text(comparison: &Comparison) -> String {
+    match comparison.interval {
+        Some(interval) => {
+            format!("{:+.2} [{:+.2}, {:+.2}]", comparison.difference, interval.low, interval.high)
+        }
+        None => format!("{:+.2}", comparison.difference),
+    }
+}
+
+fn pluralize(pairs: usize) -> String {
+    format!("{pairs} {}", if pairs == 1 { "input" } else { "inputs" })
+}
+
+fn p_text(p: f64) -> String {
+    if p < 0.0001 { "p < 0.0001".to_owned() } else { format!("p = {p:.4}") }
+}
+
+/// The cells in columns, two spaces apart; a column that has only a header is left out.
+fn align(table: &[Vec<String>]) -> Vec<String> {
+    let columns = table.iter().map(Vec::len).max().unwrap_or(0);
+    let has_values = |column: usize| {
+        table.len() == 1 || table.iter().skip(1).any(|cells| !cells[column].is_empty())
+    };
+    let shown: Vec<usize> = (0..columns).filter(|column| has_values(*column)).collect();
+    table
+        .iter()
+        .map(|cells| {
+            let mut line = String::new();
+            for column in &shown {
+                line.push_str(&cells[*column]);
+                let padding = column_width(table, *column) - display_width(&cells[*column]);
+                line.push_str(&" ".repeat(padding + 2));
+            }
+            line.trim_end().to_owned()
+        })
+        .collect()
+}
+
+fn column_width(table: &[Vec<String>], column: usize) -> usize {
+    table.iter().map(|cells| display_width(&cells[column])).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn row(model: &str, graded: u64, missing: &[(&str, u64)]) -> ScoreRow {
+        ScoreRow {
+            key: vec![("model".to_owned(), model.to_owned())],
+            planned: 50,
+            graded,
+            missing: missing.iter().map(|(why, count)| ((*why).to_owned(), *count)).collect(),
+            score: Some(NumberWithInterval { value: 0.62, interval: Some([0.51, 0.72]) }),
+            bounds: (!missing.is_empty()).then_some([0.58, 0.64]),
+            pass: Vec::new(),
+            cost_usd: None,
+            tokens: None,
+            seconds: None,
+        }
+    }
+
+    #[test]
+    fn c_26_3_every_row_says_how_many_runs_it_rests_on() {
+        let text =
+            rows_text(&[row("good", 50, &[]), row("poor\u{1b}[2J", 47, &[("llm", 3)])], "score");
+        let expected = "\
+model  score              runs
+good   0.62 [0.51, 0.72]  50 of 50 graded
+poor   0.62 [0.51, 0.72]  47 of 50 graded, 3 llm
+       incomplete: 0.58 if all missing runs score 0, 0.64 if 1
+";
+        assert_eq!(text, expected);
+        let none = ScoreRow { score: None, missing: BTreeMap::new(), ..row("m", 0, &[]) };
+        assert_eq!(
+            rows_text(&[none], "score"),
+            "model  score  runs\nm      -      0 of 50 graded\n"
+        );
+        assert_eq!(rows_text(&[], "score"), "");
+    }
+}

@@ -1,0 +1,131 @@
+//! `delta sweep compare`: the scores of agents, models or parameters, and which differences the sweep shows.
+
+use super::sweep_scores::SweepScores;
+use crate::failure::CommandFailure;
+use clap::{Args, ValueEnum};
+use delta_base::json::to_json;
+use delta_base::shell_quote::shell_quote_path;
+use delta_program::stdio;
+use delta_sweep::layout::SweepDir;
+use delta_sweep::plan_file::SweepPlan;
+use delta_sweep::score_table::{PairedRow, ScoreRow, ScoredRun, compare_values, score_rows};
+use delta_sweep::score_text::{pairs_text, rows_text};
+use delta_sweep::selection::RunSelection;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Compare agents, models or parameters of a sweep
+///
+/// Prints the mean score of each with its 95 % interval and with how many runs it rests on, and the difference of each pair on
+/// the inputs that both have. A run without a score is missing, never a 0.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct CompareArgs {
+    /// Directory of the sweep
+    #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+    /// What to compare: agent, model, group or param.NAME [default: the first of which there are several]
+    #[arg(long, value_name = "KEY")]
+    by: Option<String>,
+    /// The grader whose scores count [default: the first one]
+    #[arg(long, value_name = "NAME")]
+    grader: Option<String>,
+    /// Only these runs: `KEY=PATTERN`, separated by spaces
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    only: Option<RunSelection>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
+    format: CompareFormat,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta sweep compare DIR --by model
+  delta sweep compare DIR --by param.style --only 'model=local' --grader tests
+  delta sweep compare DIR --format json | jq '.comparisons[] | select(.shown)'
+
+Exit codes: 0 printed, 1 a file could not be read, 2 usage error, 126 there is no plan, or the sweep has nothing to compare";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum CompareFormat {
+    /// Readable tables
+    Text,
+    /// One JSON object
+    Json,
+}
+
+/// Prints the comparison; returns the exit code.
+pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
+    let dir = SweepDir::new(&args.dir);
+    let scores = SweepScores::read(&dir)?;
+    let grader = scores.grader(args.grader.as_deref())?;
+    let runs = scores.scored_runs(grader, args.only.as_ref());
+    let key = match &args.by {
+        Some(key) => key.clone(),
+        None => default_key(&scores.plan, &runs)?,
+    };
+    check_key(&key, &runs)?;
+    let seed = scores.seed();
+    let rows = score_rows(&runs, std::slice::from_ref(&key), seed);
+    let pairs = compare_values(&runs, &key, seed);
+    if args.format == CompareFormat::Json {
+        let comparisons: Vec<Json> = pairs.iter().map(PairedRow::to_json).collect();
+        let table = json!({
+            "by": key,
+            "grader": grader.map(|grader| &grader.name),
+            "rows": rows,
+            "comparisons": comparisons,
+        });
+        stdio::print_text(&(to_json(&table) + "\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let score_name = grader.map_or("completed", |grader| grader.name.as_str());
+    let mut text = rows_text(&rows, score_name);
+    if !pairs.is_empty() {
+        text.push('\n');
+        text.push_str(&pairs_text(&pairs));
+    }
+    stdio::print_text(&text);
+    if let Some(hint) = next_step(&rows, &shell_quote_path(&args.dir)) {
+        stdio::print_error_line(&hint);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What would make incomplete rows complete.
+fn next_step(rows: &[ScoreRow], dir: &str) -> Option<String> {
+    let missing = |why: &str| rows.iter().filter_map(|row| row.missing.get(why)).sum::<u64>();
+    match (missing("not run"), missing("not graded")) {
+        (0, 0) => None,
+        (0, count) => Some(format!("{count} runs are not graded: `delta sweep grade {dir}`")),
+        (count, _) => Some(format!("{count} runs were not run: `delta sweep run {dir}`")),
+    }
+}
+
+/// The first of models, agents and parameters of which the sweep has several.
+fn default_key(plan: &SweepPlan, runs: &[ScoredRun<'_>]) -> Result<String, CommandFailure> {
+    let params = plan.runs.first().into_iter().flat_map(|run| run.params.keys());
+    let keys = ["model", "agent"].map(str::to_owned);
+    let keys = keys.into_iter().chain(params.map(|name| format!("param.{name}")));
+    let has_several = |key: &String| {
+        let values: BTreeSet<String> = runs.iter().filter_map(|scored| scored.field(key)).collect();
+        values.len() > 1
+    };
+    match keys.into_iter().find(has_several) {
+        Some(key) => Ok(key),
+        None => Err(CommandFailure::config(
+            "the sweep has one model, one agent and no parameter with several values".to_owned(),
+            "`--by group` or `--by agent` prints one row a value".to_owned(),
+        )),
+    }
+}
+
+fn check_key(key: &str, runs: &[ScoredRun<'_>]) -> Result<(), CommandFailure> {
+    if runs.is_empty() || runs.iter().any(|scored| scored.field(key).is_some()) {
+        return Ok(());
+    }
+    let hint = "write agent, model, input, group, repeat or param.NAME".to_owned();
+    Err(CommandFailure::config(format!("no run has `{key}`"), hint))
+}

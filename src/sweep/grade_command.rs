@@ -1,0 +1,268 @@
+//! `delta sweep grade`: the scores of settled runs.
+
+use super::input_reader::InputReader;
+use super::run_grader::{GradedRun, RunGrader};
+use super::sweep_scores::{SweepScores, grade_key};
+use super::worker_files::LineWriter;
+use crate::failure::CommandFailure;
+use crate::{pluralize, run_preparation};
+use clap::Args;
+use delta_base::durable;
+use delta_base::signal::CancelToken;
+use delta_base::time;
+use delta_program::stdio;
+use delta_sweep::grade::GradeLine;
+use delta_sweep::grader::PlannedGrader;
+use delta_sweep::input::SweepInput;
+use delta_sweep::layout::SweepDir;
+use delta_sweep::plan::PlannedRun;
+use delta_sweep::result_line::ResultLine;
+use delta_sweep::retry_policy::is_infrastructure_error;
+use delta_sweep::selection::RunSelection;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Grade the settled runs of a sweep
+///
+/// Gives each settled run a score with each grader of sweep.yaml, unless it has one. Grading again grades only what is new, or
+/// what a changed grader has not graded; a grader that fails leaves a run ungraded, which is never a 0.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct GradeArgs {
+    /// Directory of the sweep
+    #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+    /// Grade only with this grader [default: all]
+    #[arg(long, value_name = "NAME")]
+    grader: Option<String>,
+    /// Grade at most N runs at a time [default: the number of processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Only these runs: `KEY=PATTERN`, separated by spaces
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    only: Option<RunSelection>,
+    /// Grade again what graders left ungraded
+    #[arg(long)]
+    retry_ungraded: bool,
+    /// Read variables for agents that judge from FILE; can be given several times
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    env_file: Vec<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta sweep grade DIR
+  delta sweep grade DIR --grader judge --jobs 4 --env-file keys.env
+  delta sweep grade DIR --retry-ungraded
+
+Exit codes: 0 every settled run has a score, 1 a run is ungraded or a file could not be written, 2 usage error, 126 there is no plan, or it has no grader, 130 interrupted";
+
+/// Grades; returns the exit code.
+pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
+    let root = std::path::absolute(&args.dir).unwrap_or_else(|_| args.dir.clone());
+    let dir = SweepDir::new(root);
+    let scores = SweepScores::read(&dir)?;
+    let graders: Vec<&PlannedGrader> = match &args.grader {
+        Some(name) => scores.grader(Some(name))?.into_iter().collect(),
+        None => scores.graders().iter().collect(),
+    };
+    if graders.is_empty() {
+        let hint = "add `grade` to sweep.yaml and plan again; without it, COMPLETED counts as 1";
+        return Err(CommandFailure::config("the sweep has no grader".to_owned(), hint.to_owned()));
+    }
+    let cancel = run_preparation::install_cancel()?;
+    let tasks = find_tasks(args, &dir, &scores, &graders)?;
+    let counts = grade_all(args, &dir, &tasks, &cancel)?;
+    stdio::print_text(&counts.to_text());
+    if counts.done() < tasks.len() {
+        let left = pluralize(tasks.len() - counts.done(), "run");
+        return Err(CommandFailure::interrupted(format!("interrupted; {left} left to grade")));
+    }
+    Ok(if counts.ungraded == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A run that a grader has to grade.
+struct GradeTask<'a> {
+    run: &'a PlannedRun,
+    line: &'a ResultLine,
+    grader: &'a PlannedGrader,
+    input: SweepInput,
+}
+
+/// What is settled, says something about the agent, and has no score yet.
+fn find_tasks<'a>(
+    args: &GradeArgs,
+    dir: &SweepDir,
+    scores: &'a SweepScores,
+    graders: &[&'a PlannedGrader],
+) -> Result<Vec<GradeTask<'a>>, CommandFailure> {
+    let mut inputs = InputReader::new(dir);
+    let mut tasks = Vec::new();
+    for run in &scores.plan.runs {
+        let Some(line) = scores.results.lines.get(&run.id) else { continue };
+        let says_nothing =
+            line.error.as_ref().is_some_and(|error| is_infrastructure_error(&error.kind));
+        let is_selected = args.only.as_ref().is_none_or(|only| only.selects(run));
+        if !line.settled || says_nothing || !is_selected {
+            continue;
+        }
+        for grader in graders {
+            let known = scores.grade(line, grader);
+            if known.is_none_or(|grade| grade.score.is_none() && args.retry_ungraded) {
+                let input = inputs.input_of(&scores.plan, run)?;
+                tasks.push(GradeTask { run, line, grader, input });
+            }
+        }
+    }
+    Ok(tasks)
+}
+
+/// How many runs got a score.
+#[derive(Debug, Default)]
+struct GradeCounts {
+    graded: usize,
+    passed: usize,
+    ungraded: usize,
+    /// The first reasons.
+    reasons: Vec<String>,
+}
+
+/// How many reasons are printed.
+const MAX_REASONS: usize = 5;
+
+impl GradeCounts {
+    fn done(&self) -> usize {
+        self.graded + self.ungraded
+    }
+
+    fn add(&mut self, line: &GradeLine) {
+        match (&line.score, &line.ungraded) {
+            (Some(_), _) => {
+                self.graded += 1;
+                self.passed += usize::from(line.pass == Some(true));
+            }
+            (None, reason) => {
+                self.ungraded += 1;
+                if self.reasons.len() < MAX_REASONS {
+                    let reason = reason.as_deref().unwrap_or_default();
+                    self.reasons.push(format!("{} by {}: {reason}", line.id, line.grader));
+                }
+            }
+        }
+    }
+
+    fn to_text(&self) -> String {
+        if self.done() == 0 {
+            return "nothing to grade: every settled run has its grades\n".to_owned();
+        }
+        let mut text = format!("graded {}, {} passed", pluralize(self.graded, "run"), self.passed);
+        if self.ungraded > 0 {
+            text.push_str(&format!("; {} ungraded:", self.ungraded));
+        }
+        text.push('\n');
+        for reason in &self.reasons {
+            let reason = delta_base::terminal_text::strip_terminal_controls(reason);
+            text.push_str(&format!("  {reason}\n"));
+        }
+        if self.ungraded > self.reasons.len() {
+            text.push_str(&format!("  and {} more\n", self.ungraded - self.reasons.len()));
+        }
+        text
+    }
+}
+
+/// What the threads that grade share.
+struct GradeQueue<'a> {
+    tasks: &'a [GradeTask<'a>],
+    dir: &'a SweepDir,
+    program: &'a Path,
+    env_files: &'a [PathBuf],
+    next: AtomicUsize,
+    busy: AtomicUsize,
+    /// Woken after each grade.
+    cancel: &'a CancelToken,
+    written: Mutex<(LineWriter, GradeCounts, Option<CommandFailure>)>,
+}
+
+fn grade_all(
+    args: &GradeArgs,
+    dir: &SweepDir,
+    tasks: &[GradeTask<'_>],
+    cancel: &CancelToken,
+) -> Result<GradeCounts, CommandFailure> {
+    if tasks.is_empty() {
+        return Ok(GradeCounts::default());
+    }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = args.jobs.map_or(processors, usize::from).min(tasks.len());
+    let not_possible = |error: std::io::Error| {
+        CommandFailure::config(format!("could not start graders: {error}"), None)
+    };
+    let program = std::env::current_exe().map_err(not_possible)?;
+    let env_files: Vec<PathBuf> = args
+        .env_file
+        .iter()
+        .map(|file| std::path::absolute(file).unwrap_or(file.clone()))
+        .collect();
+    durable::ensure_shared_dir(&dir.grades())?;
+    let tokens = (0..jobs).map(|_| CancelToken::manual()).collect::<Result<Vec<_>, _>>();
+    let tokens = tokens.map_err(not_possible)?;
+    let queue = GradeQueue {
+        tasks,
+        dir,
+        program: &program,
+        env_files: &env_files,
+        next: AtomicUsize::new(0),
+        busy: AtomicUsize::new(jobs),
+        cancel,
+        written: Mutex::new((LineWriter::open(&dir.grades())?, GradeCounts::default(), None)),
+    };
+    std::thread::scope(|scope| {
+        for token in &tokens {
+            scope.spawn(|| queue.work(token));
+        }
+        while queue.busy.load(Ordering::SeqCst) > 0 {
+            if cancel.is_requested() {
+                tokens.iter().for_each(CancelToken::request);
+            }
+            cancel.wait_for_wake(None);
+        }
+    });
+    let (_, counts, failure) = queue.written.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failure.map_or(Ok(counts), Err)
+}
+
+impl GradeQueue<'_> {
+    /// Grades until nothing is left, `token` is requested, or a grade could not be written.
+    fn work(&self, token: &CancelToken) {
+        while !token.is_requested() {
+            let index = self.next.fetch_add(1, Ordering::SeqCst);
+            let Some(task) = self.tasks.get(index) else { break };
+            let grader = RunGrader {
+                dir: self.dir,
+                grader: task.grader,
+                program: self.program,
+                env_files: self.env_files,
+            };
+            let graded = GradedRun { run: task.run, line: task.line, input: &task.input };
+            let Some(grade) = grader.grade(graded, token) else { break };
+            let key = grade_key(task.line, task.grader, &task.grader.hash());
+            let line = GradeLine::new(&key, grade, time::current_time().to_string());
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            match written.0.append(&line.to_line()) {
+                Ok(()) => written.1.add(&line),
+                Err(failure) => {
+                    written.2 = Some(failure);
+                    break;
+                }
+            }
+            drop(written);
+            self.cancel.wake();
+        }
+        self.busy.fetch_sub(1, Ordering::SeqCst);
+        self.cancel.wake();
+    }
+}

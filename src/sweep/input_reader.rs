@@ -1,0 +1,57 @@
+//! Reads the inputs of a sweep, from the copies that its plans made.
+
+use super::plan_reader::unreadable_file;
+use crate::failure::CommandFailure;
+use delta_base::durable;
+use delta_sweep::input::{InputSet, SweepInput};
+use delta_sweep::layout::SweepDir;
+use delta_sweep::plan::PlannedRun;
+use delta_sweep::plan_file::SweepPlan;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// The inputs that were read, by the hash of their lines.
+pub struct InputReader {
+    dir: SweepDir,
+    sets: HashMap<String, IndexedInputs>,
+}
+
+struct IndexedInputs {
+    set: InputSet,
+    indexes: HashMap<String, usize>,
+}
+
+impl InputReader {
+    /// Reads nothing yet.
+    pub fn new(dir: &SweepDir) -> Self {
+        Self { dir: dir.clone(), sets: HashMap::new() }
+    }
+
+    /// The input of a run.
+    pub fn input_of(
+        &mut self,
+        plan: &SweepPlan,
+        run: &PlannedRun,
+    ) -> Result<SweepInput, CommandFailure> {
+        let hash = plan.header_of(run).map_or("", |header| header.inputs.as_str());
+        let path = self.dir.input_lines(hash);
+        if !self.sets.contains_key(hash) {
+            let text = durable::read_regular_text(&path)
+                .map_err(|source| unreadable_file(path.clone(), source))?;
+            let set = InputSet::from_lines(text);
+            let indexes =
+                set.index_by_id().map_err(|reason| changed_lines_failure(&path, &reason))?;
+            self.sets.insert(hash.to_owned(), IndexedInputs { set, indexes });
+        }
+        let id = &*run.input;
+        let missing = || changed_lines_failure(&path, &format!("there is no input `{id}`"));
+        let IndexedInputs { set, indexes } = self.sets.get(hash).ok_or_else(missing)?;
+        let index = *indexes.get(id).ok_or_else(missing)?;
+        set.get(index).map_err(|reason| changed_lines_failure(&path, &reason))
+    }
+}
+
+fn changed_lines_failure(path: &Path, reason: &str) -> CommandFailure {
+    let message = format!("{} is not as it was planned: {reason}", path.display());
+    CommandFailure::config(message, "the files of a plan never change; restore it".to_owned())
+}

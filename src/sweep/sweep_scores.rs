@@ -1,0 +1,116 @@
+//! The runs of a sweep with their scores.
+
+use super::plan_reader::{read_existing_plans, unreadable_file};
+use super::result_reader::ResultReader;
+use crate::failure::CommandFailure;
+use delta_base::durable;
+use delta_base::suggest;
+use delta_sweep::canonical_json::content_hash;
+use delta_sweep::grade::{GradeKey, GradeLine, SweepGrades};
+use delta_sweep::grader::PlannedGrader;
+use delta_sweep::layout::SweepDir;
+use delta_sweep::plan::PlannedRun;
+use delta_sweep::plan_file::SweepPlan;
+use delta_sweep::result_line::{ResultLine, SweepResults};
+use delta_sweep::score_table::ScoredRun;
+use delta_sweep::selection::RunSelection;
+use std::io;
+
+/// The plans, results and grades of a sweep.
+pub struct SweepScores {
+    pub plan: SweepPlan,
+    pub results: SweepResults,
+    pub grades: SweepGrades,
+}
+
+impl SweepScores {
+    /// Reads everything.
+    pub fn read(dir: &SweepDir) -> Result<Self, CommandFailure> {
+        let plan = read_existing_plans(dir)?;
+        let results = ResultReader::open(dir)?.results;
+        Ok(Self { plan, results, grades: read_grades(dir)? })
+    }
+
+    /// The graders of the newest plan.
+    pub fn graders(&self) -> &[PlannedGrader] {
+        self.plan.settings().map_or(&[], |settings| settings.grade.as_slice())
+    }
+
+    /// The grader with this name, or the first one; `None` if the sweep has none.
+    pub fn grader(&self, name: Option<&str>) -> Result<Option<&PlannedGrader>, CommandFailure> {
+        let graders = self.graders();
+        let Some(name) = name else { return Ok(graders.first()) };
+        match graders.iter().find(|grader| grader.name == name) {
+            Some(grader) => Ok(Some(grader)),
+            None => {
+                let names = graders.iter().map(|grader| grader.name.as_str());
+                let hint = match graders.is_empty() {
+                    true => "the sweep has no `grade`".to_owned(),
+                    false => suggest::did_you_mean(name, names),
+                };
+                Err(CommandFailure::config(format!("there is no grader `{name}`"), hint))
+            }
+        }
+    }
+
+    /// The selected runs, in the order of the plan, with the scores of a grader.
+    pub fn scored_runs(
+        &self,
+        grader: Option<&PlannedGrader>,
+        only: Option<&RunSelection>,
+    ) -> Vec<ScoredRun<'_>> {
+        let hash = grader.map(PlannedGrader::hash);
+        let is_selected = |run: &&PlannedRun| only.is_none_or(|only| only.selects(run));
+        self.plan
+            .runs
+            .iter()
+            .filter(is_selected)
+            .map(|run| {
+                let line = self.results.lines.get(&run.id);
+                let grade = grader.zip(hash.as_deref()).map(|(grader, hash)| {
+                    line.and_then(|line| self.grades.get(&grade_key(line, grader, hash)))
+                });
+                ScoredRun::new(&self.plan, run, line, grade)
+            })
+            .collect()
+    }
+
+    /// The grade of a result by a grader.
+    pub fn grade(&self, line: &ResultLine, grader: &PlannedGrader) -> Option<&GradeLine> {
+        self.grades.get(&grade_key(line, grader, &grader.hash()))
+    }
+
+    /// The seed of resamples: the same for the same plan.
+    pub fn seed(&self) -> u64 {
+        let ids: String = self.plan.runs.iter().flat_map(|run| [run.id.as_str(), "\n"]).collect();
+        u64::from_str_radix(&content_hash(ids.as_bytes())[..16], 16).unwrap_or_default()
+    }
+}
+
+/// Which result of a run a grader graded.
+pub fn grade_key(line: &ResultLine, grader: &PlannedGrader, hash: &str) -> GradeKey {
+    GradeKey {
+        id: line.id.clone(),
+        grader: grader.name.clone(),
+        hash: hash.to_owned(),
+        epoch: line.epoch,
+    }
+}
+
+fn read_grades(dir: &SweepDir) -> Result<SweepGrades, CommandFailure> {
+    let mut grades = SweepGrades::default();
+    let path = dir.grades();
+    let entries = match durable::read_dir_no_follow(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(grades),
+        entries => entries.map_err(|source| unreadable_file(path.clone(), source))?,
+    };
+    for entry in entries {
+        if entry.name.to_string_lossy().ends_with(".jsonl") {
+            let file = path.join(&entry.name);
+            let bytes = durable::read_regular(&file)
+                .map_err(|source| unreadable_file(file.clone(), source))?;
+            grades.add_file(&bytes);
+        }
+    }
+    Ok(grades)
+}

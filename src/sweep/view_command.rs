@@ -1,0 +1,140 @@
+//! `delta sweep view`: a sweep as an HTML page.
+
+use super::sweep_scores::SweepScores;
+use crate::failure::CommandFailure;
+use crate::view::{check_page_file, open_in_browser};
+use clap::{Args, ValueEnum};
+use delta_base::durable;
+use delta_base::time;
+use delta_program::stdio;
+use delta_report::view::{self, PageOptions, SWEEP_PAGE_MARK};
+use delta_run::workspace::Workspace;
+use delta_sweep::layout::SweepDir;
+use delta_sweep::page_data::{PageHead, page_data};
+use delta_sweep::plan::PlannedRun;
+use delta_sweep::score_table::ScoredRun;
+use delta_sweep::selection::RunSelection;
+use std::collections::{BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Render a sweep as an HTML page
+///
+/// Writes one self-contained HTML file with the scores and their intervals, comparisons, costs, grouped failures and a table of
+/// all runs, and prints its path. With `--pages`, runs get pages of their own beside it. The page loads nothing from the network.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct SweepViewArgs {
+    /// Directory of the sweep
+    #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+    /// File to write [default: NAME.html in the current directory]
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// The grader whose scores count [default: the first one]
+    #[arg(long, value_name = "NAME")]
+    grader: Option<String>,
+    /// Only these runs: `KEY=PATTERN`, separated by spaces
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    only: Option<RunSelection>,
+    /// Write a page for each of these runs too, in a directory beside the file
+    #[arg(long, value_enum, default_value_t = RunPages::None)]
+    pages: RunPages,
+    /// Open the page in a browser
+    #[arg(long)]
+    open: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta sweep view DIR --open
+  delta sweep view DIR --pages failed -o report.html
+  delta sweep view DIR --only 'model=local' --grader judge";
+
+/// Which runs get pages of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RunPages {
+    /// No run; the page has the command for each
+    None,
+    /// Runs that FAILED or did not pass
+    Failed,
+    /// Every run that has begun
+    All,
+}
+
+/// Writes the page; returns the exit code.
+pub fn view_command(args: &SweepViewArgs) -> Result<ExitCode, CommandFailure> {
+    let root = std::path::absolute(&args.dir).unwrap_or_else(|_| args.dir.clone());
+    let dir = SweepDir::new(root);
+    let scores = SweepScores::read(&dir)?;
+    let grader = scores.grader(args.grader.as_deref())?;
+    let runs = scores.scored_runs(grader, args.only.as_ref());
+    let name = scores.plan.settings().map_or("sweep", |settings| settings.name.as_str());
+    let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.html")));
+    check_page_file(&file, args.output.is_some(), SWEEP_PAGE_MARK)?;
+    let pages_dir = file.with_extension("runs");
+    let paged = write_run_pages(args.pages, &dir, &runs, &pages_dir)?;
+    let page_of = |run: &PlannedRun| {
+        let dir_name = pages_dir.file_name()?.to_string_lossy().into_owned();
+        paged.contains(run.id.as_str()).then(|| format!("{dir_name}/{}.html", run.id))
+    };
+    let head = PageHead {
+        name,
+        dir: &dir.root.to_string_lossy(),
+        grader: grader.map(|grader| grader.name.as_str()),
+        made_at: time::current_time().to_string(),
+        version: env!("CARGO_PKG_VERSION"),
+        seed: scores.seed(),
+    };
+    let data = page_data(&head, &runs, &compared_keys(&runs), page_of);
+    let page = view::render_sweep_page(name, &data.to_string());
+    durable::replace_private_unsynced(&file, page.as_bytes())?;
+    stdio::print_text(&format!("{}\n", file.display()));
+    if args.open {
+        let path = file.canonicalize().unwrap_or(file).to_string_lossy().into_owned();
+        open_in_browser(&path)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the sweep has several of; the models if it has several of nothing.
+fn compared_keys(runs: &[ScoredRun<'_>]) -> Vec<String> {
+    let params: BTreeSet<String> = runs
+        .iter()
+        .flat_map(|scored| scored.run.params.keys().map(|name| format!("param.{name}")))
+        .collect();
+    let keys = ["model", "agent"].map(str::to_owned).into_iter().chain(params);
+    let has_several = |key: &String| {
+        let values: BTreeSet<String> = runs.iter().filter_map(|scored| scored.field(key)).collect();
+        values.len() > 1
+    };
+    let keys: Vec<String> = keys.filter(has_several).collect();
+    if keys.is_empty() { vec!["model".to_owned()] } else { keys }
+}
+
+/// Writes the pages of runs; returns the ids of those that have one.
+fn write_run_pages<'a>(
+    pages: RunPages,
+    dir: &SweepDir,
+    runs: &[ScoredRun<'a>],
+    pages_dir: &Path,
+) -> Result<HashSet<&'a str>, CommandFailure> {
+    let mut written = HashSet::new();
+    let is_chosen = |scored: &&ScoredRun<'_>| {
+        let has_passed = scored.score.as_ref().is_ok_and(|score| score.pass);
+        scored.line.is_some()
+            && (pages == RunPages::All || pages == RunPages::Failed && !has_passed)
+    };
+    for scored in runs.iter().filter(is_chosen) {
+        let id = &scored.run.id;
+        let workspace = Workspace { root: dir.workspace(id) };
+        // A run whose directory was removed has no page; its line has the command.
+        let Ok(Some(run_dir)) = workspace.find_run(id) else { continue };
+        let options = PageOptions { run_dirs: vec![run_dir], with_requests: false };
+        let page = view::render_page(&options, time::current_time());
+        durable::ensure_private_dir(pages_dir)?;
+        durable::replace_private_unsynced(&pages_dir.join(format!("{id}.html")), page.as_bytes())?;
+        written.insert(id.as_str());
+    }
+    Ok(written)
+}
