@@ -69,7 +69,7 @@ pub fn sweep_command(command: &SweepCommand) -> ExitCode {
         SweepCommand::Submit(args) => submit_command::submit_command(args),
         SweepCommand::Grade(args) => grade_command::grade_command(args),
         SweepCommand::Compare(args) => compare_command::compare_command(args),
-        SweepCommand::View(args) => view_command::view_command(args),
+        SweepCommand::View(args) => view_command::view_sweep_command(args),
     };
     done.unwrap_or_else(|failure| failure.report())
 }

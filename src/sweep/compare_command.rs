@@ -8,11 +8,12 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_program::stdio;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan_file::SweepPlan;
-use delta_sweep::score_table::{PairedRow, ScoreRow, ScoredRun, compare_values, score_rows};
+use delta_sweep::score_table::{
+    PairedRow, ScoreRow, ScoredRun, compare_values, has_several_values, score_rows,
+};
 use delta_sweep::score_text::{pairs_text, rows_text};
 use delta_sweep::selection::RunSelection;
 use serde_json::{Value as Json, json};
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -66,7 +67,7 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
         Some(key) => key.clone(),
         None => default_key(&scores.plan, &runs)?,
     };
-    check_key(&key, &runs)?;
+    check_compared_key(&key, &runs)?;
     let seed = scores.seed();
     let rows = score_rows(&runs, std::slice::from_ref(&key), seed);
     let pairs = compare_values(&runs, &key, seed);
@@ -109,11 +110,7 @@ fn default_key(plan: &SweepPlan, runs: &[ScoredRun<'_>]) -> Result<String, Comma
     let params = plan.runs.first().into_iter().flat_map(|run| run.params.keys());
     let keys = ["model", "agent"].map(str::to_owned);
     let keys = keys.into_iter().chain(params.map(|name| format!("param.{name}")));
-    let has_several = |key: &String| {
-        let values: BTreeSet<String> = runs.iter().filter_map(|scored| scored.field(key)).collect();
-        values.len() > 1
-    };
-    match keys.into_iter().find(has_several) {
+    match keys.into_iter().find(|key| has_several_values(runs, key)) {
         Some(key) => Ok(key),
         None => Err(CommandFailure::config(
             "the sweep has one model, one agent and no parameter with several values".to_owned(),
@@ -122,7 +119,7 @@ fn default_key(plan: &SweepPlan, runs: &[ScoredRun<'_>]) -> Result<String, Comma
     }
 }
 
-fn check_key(key: &str, runs: &[ScoredRun<'_>]) -> Result<(), CommandFailure> {
+fn check_compared_key(key: &str, runs: &[ScoredRun<'_>]) -> Result<(), CommandFailure> {
     if runs.is_empty() || runs.iter().any(|scored| scored.field(key).is_some()) {
         return Ok(());
     }

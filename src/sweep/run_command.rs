@@ -231,9 +231,10 @@ fn report(
     /// More of them are counted only.
     const MAX_REASONS: usize = 5;
     let lines = &pool.results.results.lines;
-    let is_settled =
-        |index: &&usize| lines.get(&plan.runs[**index].id).is_some_and(|line| line.settled);
-    let left = selected.len() - selected.iter().filter(is_settled).count();
+    let settled = selected
+        .iter()
+        .filter(|index| lines.get(&plan.runs[**index].id).is_some_and(|line| line.settled));
+    let left = selected.len() - settled.count();
     let unresolved: Vec<_> = pool.unresolved_runs().collect();
     if !pool.is_stopped() {
         for (run, reason) in unresolved.iter().take(MAX_REASONS) {

@@ -287,11 +287,9 @@ fn run_grader_process(
             return Some(Err(format!("the grader {}", reason.unwrap_or_default())));
         }
     };
-    let text =
-        |bytes: Option<Vec<u8>>| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
     Some(Ok(GraderOutput {
         exit_code,
-        stdout: text(finished.stdout.whole),
+        stdout: String::from_utf8_lossy(&finished.stdout.whole.unwrap_or_default()).into_owned(),
         stderr: String::from_utf8_lossy(&finished.stderr.head).into_owned(),
     }))
 }

@@ -9,7 +9,6 @@ use delta_sweep::canonical_json::content_hash;
 use delta_sweep::grade::{GradeKey, GradeLine, SweepGrades};
 use delta_sweep::grader::PlannedGrader;
 use delta_sweep::layout::SweepDir;
-use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::{ResultLine, SweepResults};
 use delta_sweep::score_table::ScoredRun;
@@ -44,9 +43,10 @@ impl SweepScores {
             Some(grader) => Ok(Some(grader)),
             None => {
                 let names = graders.iter().map(|grader| grader.name.as_str());
-                let hint = match graders.is_empty() {
-                    true => "the sweep has no `grade`".to_owned(),
-                    false => suggest::did_you_mean(name, names),
+                let hint = if graders.is_empty() {
+                    "the sweep has no `grade`".to_owned()
+                } else {
+                    suggest::did_you_mean(name, names)
                 };
                 Err(CommandFailure::config(format!("there is no grader `{name}`"), hint))
             }
@@ -60,11 +60,10 @@ impl SweepScores {
         only: Option<&RunSelection>,
     ) -> Vec<ScoredRun<'_>> {
         let hash = grader.map(PlannedGrader::hash);
-        let is_selected = |run: &&PlannedRun| only.is_none_or(|only| only.selects(run));
         self.plan
             .runs
             .iter()
-            .filter(is_selected)
+            .filter(|run| only.is_none_or(|only| only.selects(run)))
             .map(|run| {
                 let line = self.results.lines.get(&run.id);
                 let grade = grader.zip(hash.as_deref()).map(|(grader, hash)| {

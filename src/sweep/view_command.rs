@@ -11,8 +11,7 @@ use delta_report::view::{self, PageOptions, SWEEP_PAGE_MARK};
 use delta_run::workspace::Workspace;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::page_data::{PageHead, page_data};
-use delta_sweep::plan::PlannedRun;
-use delta_sweep::score_table::ScoredRun;
+use delta_sweep::score_table::{ScoredRun, has_several_values};
 use delta_sweep::selection::RunSelection;
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ use std::process::ExitCode;
 /// Render a sweep as an HTML page
 ///
 /// Writes one self-contained HTML file with the scores and their intervals, comparisons, costs, grouped failures and a table of
-/// all runs, and prints its path. With `--pages`, runs get pages of their own beside it. The page loads nothing from the network.
+/// all runs, and prints its path. With `--pages`, runs get pages of their own in a directory next to it. The page loads nothing from the network.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct SweepViewArgs {
@@ -37,7 +36,7 @@ pub struct SweepViewArgs {
     /// Only these runs: `KEY=PATTERN`, separated by spaces
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
     only: Option<RunSelection>,
-    /// Write a page for each of these runs too, in a directory beside the file
+    /// Write a page for each of these runs too, in a directory next to the file
     #[arg(long, value_enum, default_value_t = RunPages::None)]
     pages: RunPages,
     /// Open the page in a browser
@@ -58,12 +57,20 @@ enum RunPages {
     None,
     /// Runs that FAILED or did not pass
     Failed,
-    /// Every run that has begun
+    /// Every run that has a result
     All,
 }
 
+impl RunPages {
+    fn includes(self, scored: &ScoredRun<'_>) -> bool {
+        let has_passed = scored.score.as_ref().is_ok_and(|score| score.pass);
+        let is_chosen = self == Self::All || self == Self::Failed && !has_passed;
+        is_chosen && scored.line.is_some()
+    }
+}
+
 /// Writes the page; returns the exit code.
-pub fn view_command(args: &SweepViewArgs) -> Result<ExitCode, CommandFailure> {
+pub fn view_sweep_command(args: &SweepViewArgs) -> Result<ExitCode, CommandFailure> {
     let root = std::path::absolute(&args.dir).unwrap_or_else(|_| args.dir.clone());
     let dir = SweepDir::new(root);
     let scores = SweepScores::read(&dir)?;
@@ -74,10 +81,6 @@ pub fn view_command(args: &SweepViewArgs) -> Result<ExitCode, CommandFailure> {
     check_page_file(&file, args.output.is_some(), SWEEP_PAGE_MARK)?;
     let pages_dir = file.with_extension("runs");
     let paged = write_run_pages(args.pages, &dir, &runs, &pages_dir)?;
-    let page_of = |run: &PlannedRun| {
-        let dir_name = pages_dir.file_name()?.to_string_lossy().into_owned();
-        paged.contains(run.id.as_str()).then(|| format!("{dir_name}/{}.html", run.id))
-    };
     let head = PageHead {
         name,
         dir: &dir.root.to_string_lossy(),
@@ -86,7 +89,10 @@ pub fn view_command(args: &SweepViewArgs) -> Result<ExitCode, CommandFailure> {
         version: env!("CARGO_PKG_VERSION"),
         seed: scores.seed(),
     };
-    let data = page_data(&head, &runs, &compared_keys(&runs), page_of);
+    let dir_name = pages_dir.file_name().unwrap_or_default().to_string_lossy();
+    let data = page_data(&head, &runs, &compared_keys(&runs), |run| {
+        paged.contains(run.id.as_str()).then(|| format!("{dir_name}/{}.html", run.id))
+    });
     let page = view::render_sweep_page(name, &data.to_string());
     durable::replace_private_unsynced(&file, page.as_bytes())?;
     stdio::print_text(&format!("{}\n", file.display()));
@@ -104,15 +110,11 @@ fn compared_keys(runs: &[ScoredRun<'_>]) -> Vec<String> {
         .flat_map(|scored| scored.run.params.keys().map(|name| format!("param.{name}")))
         .collect();
     let keys = ["model", "agent"].map(str::to_owned).into_iter().chain(params);
-    let has_several = |key: &String| {
-        let values: BTreeSet<String> = runs.iter().filter_map(|scored| scored.field(key)).collect();
-        values.len() > 1
-    };
-    let keys: Vec<String> = keys.filter(has_several).collect();
+    let keys: Vec<String> = keys.filter(|key| has_several_values(runs, key)).collect();
     if keys.is_empty() { vec!["model".to_owned()] } else { keys }
 }
 
-/// Writes the pages of runs; returns the ids of those that have one.
+/// Writes the pages of runs; returns the ids of the runs with a page.
 fn write_run_pages<'a>(
     pages: RunPages,
     dir: &SweepDir,
@@ -120,12 +122,7 @@ fn write_run_pages<'a>(
     pages_dir: &Path,
 ) -> Result<HashSet<&'a str>, CommandFailure> {
     let mut written = HashSet::new();
-    let is_chosen = |scored: &&ScoredRun<'_>| {
-        let has_passed = scored.score.as_ref().is_ok_and(|score| score.pass);
-        scored.line.is_some()
-            && (pages == RunPages::All || pages == RunPages::Failed && !has_passed)
-    };
-    for scored in runs.iter().filter(is_chosen) {
+    for scored in runs.iter().filter(|scored| pages.includes(scored)) {
         let id = &scored.run.id;
         let workspace = Workspace { root: dir.workspace(id) };
         // A run whose directory was removed has no page; its line has the command.

@@ -141,8 +141,7 @@ fn read_grader<'a>(
 ) -> Option<GraderEntry> {
     let fields = doc.fields(node, &GRADER_MAPPING)?;
     let name = fields.text("name")?.to_owned();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    if name.is_empty() || !name.chars().all(is_plain) {
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
         let help = "the runs of an agent that judges have it in their ids".to_owned();
         doc.report(node, "`name` must have letters, digits, `-` and `_` only", Some(help));
         return None;

@@ -163,6 +163,21 @@ pub struct RunChoice<'a> {
     pub repeat: u32,
 }
 
+impl RunChoice<'_> {
+    /// The value of a key of `exclude`.
+    fn excluded_field(&self, key: &str, input: &SweepInput) -> Option<String> {
+        match key {
+            "agent" => Some(self.agent.to_owned()),
+            "model" => Some(self.model.to_owned()),
+            "input" => Some(input.id.clone()),
+            key => match self.params.get(key)? {
+                Json::String(text) => Some(text.clone()),
+                value => Some(value.to_string()),
+            },
+        }
+    }
+}
+
 impl PlanHeader {
     /// The header of the plan that a file means. `agents` has the trees of its agents, `model_files` the hashes of the files
     /// that its models name, `inputs` is the hash of the input lines, and `grade` the graders with what was copied of them.
@@ -291,9 +306,8 @@ pub fn run_id(input: &str, hash: &str) -> Result<RunId, String> {
 
 /// The id of an input as the beginning of a run's id: other characters become `-`.
 fn id_prefix(input: &str) -> String {
-    let safe =
-        |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
-    let prefix: String = input.chars().map(safe).collect();
+    let prefix =
+        input.replace(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '_' | '-'), "-");
     let prefix = prefix.trim_start_matches(['.', '_', '-']);
     let prefix: String = prefix.chars().take(MAX_INPUT_CHARS).collect();
     if prefix.is_empty() { "input".to_owned() } else { prefix }
@@ -416,19 +430,11 @@ impl<'a> NewRuns<'a> {
     }
 
     fn is_excluded(&self, choice: RunChoice<'_>, input: &SweepInput) -> bool {
-        let text = |key: &str| match key {
-            "agent" => Some(choice.agent.to_owned()),
-            "model" => Some(choice.model.to_owned()),
-            "input" => Some(input.id.clone()),
-            key => match choice.params.get(key)? {
-                Json::String(text) => Some(text.clone()),
-                value => Some(value.to_string()),
-            },
-        };
-        self.file
-            .exclude
-            .iter()
-            .any(|exclusion| exclusion.iter().all(|(key, value)| text(key).as_ref() == Some(value)))
+        self.file.exclude.iter().any(|exclusion| {
+            exclusion
+                .iter()
+                .all(|(key, value)| choice.excluded_field(key, input).as_ref() == Some(value))
+        })
     }
 
     fn same_runs(&self, first: PlanEntry, second: PlanEntry, id: &RunId) -> PlanError {
@@ -527,7 +533,7 @@ mod tests {
             panic!("the inputs are in the file")
         };
         let trees = trees.iter().map(|(id, tree)| ((*id).to_owned(), (*tree).to_owned())).collect();
-        let header = PlanHeader::new(&file, trees, &BTreeMap::new(), String::new());
+        let header = PlanHeader::new(&file, trees, &BTreeMap::new(), String::new(), Vec::new());
         let new = NewRuns::find(&file, &header, inputs, &|_| false).unwrap();
         new.iter(0, 0).map(Result::unwrap).collect()
     }

@@ -83,6 +83,12 @@ pub fn agent_label(plan: &SweepPlan, run: &PlannedRun) -> String {
     }
 }
 
+/// Whether the runs have several values of a key.
+pub fn has_several_values(runs: &[ScoredRun<'_>], key: &str) -> bool {
+    let values: BTreeSet<String> = runs.iter().filter_map(|scored| scored.field(key)).collect();
+    values.len() > 1
+}
+
 /// The score of a result, or why it has none.
 fn score_result<'a>(
     line: Option<&'a ResultLine>,
@@ -191,11 +197,11 @@ pub fn score_rows(runs: &[ScoredRun<'_>], keys: &[String], seed: u64) -> Vec<Sco
     for scored in runs {
         let values: Vec<String> =
             keys.iter().map(|key| scored.field(key).unwrap_or_default()).collect();
-        let place = *places.entry(values.clone()).or_insert_with(|| {
+        let index = *places.entry(values.clone()).or_insert_with(|| {
             groups.push((values, Vec::new()));
             groups.len() - 1
         });
-        groups[place].1.push(scored);
+        groups[index].1.push(scored);
     }
     groups
         .into_iter()
@@ -228,11 +234,11 @@ fn score_row(key: Vec<(String, String)>, runs: &[&ScoredRun<'_>], seed: u64) -> 
         missing,
         score: rate(&scores).map(Into::into),
         pass: pass_chances(runs),
-        cost_usd: summarize(runs, seed, |line| line.cost_usd),
-        tokens: summarize(runs, seed, |line| {
+        cost_usd: summarize_amounts(runs, seed, |line| line.cost_usd),
+        tokens: summarize_amounts(runs, seed, |line| {
             Some((line.usage.input_tokens + line.usage.output_tokens) as f64)
         }),
-        seconds: summarize(runs, seed, |line| {
+        seconds: summarize_amounts(runs, seed, |line| {
             Some(line.duration_ms.saturating_sub(line.throttled_ms) as f64 / 1000.0)
         }),
     }
@@ -273,7 +279,7 @@ fn pass_chances(runs: &[&ScoredRun<'_>]) -> Vec<PassChance> {
         .collect()
 }
 
-fn summarize(
+fn summarize_amounts(
     runs: &[&ScoredRun<'_>],
     seed: u64,
     value: impl Fn(&ResultLine) -> Option<f64>,
@@ -392,7 +398,8 @@ fn paired_scores(
     first: Option<&ScoresByPair>,
     second: Option<&ScoresByPair>,
 ) -> Vec<(Vec<f64>, Vec<f64>)> {
-    let (Some(first), Some(second)) = (first, second) else { return Vec::new() };
+    let Some(first) = first else { return Vec::new() };
+    let Some(second) = second else { return Vec::new() };
     let mut clusters: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for (key, of_first) in first {
         let Some(of_second) = second.get(key) else { continue };

@@ -89,7 +89,7 @@ pub fn pairs_text(rows: &[PairedRow]) -> String {
         let [difference, pairs, p] = match &row.comparison {
             Some(comparison) => [
                 difference_text(comparison),
-                pluralize(comparison.pairs),
+                input_count_text(comparison.pairs),
                 row.adjusted_p.map_or_else(String::new, |p| {
                     format!("{} ({})", p_text(p), comparison.test.name())
                 }),
@@ -127,7 +127,7 @@ fn difference_text(comparison: &Comparison) -> String {
     }
 }
 
-fn pluralize(pairs: usize) -> String {
+fn input_count_text(pairs: usize) -> String {
     format!("{pairs} {}", if pairs == 1 { "input" } else { "inputs" })
 }
 
@@ -138,15 +138,13 @@ fn p_text(p: f64) -> String {
 /// The cells in columns, two spaces apart; a column that has only a header is left out.
 fn align(table: &[Vec<String>]) -> Vec<String> {
     let columns = table.iter().map(Vec::len).max().unwrap_or(0);
-    let has_values = |column: usize| {
-        table.len() == 1 || table.iter().skip(1).any(|cells| !cells[column].is_empty())
-    };
-    let shown: Vec<usize> = (0..columns).filter(|column| has_values(*column)).collect();
+    let used_columns: Vec<usize> =
+        (0..columns).filter(|column| has_values(table, *column)).collect();
     table
         .iter()
         .map(|cells| {
             let mut line = String::new();
-            for column in &shown {
+            for column in &used_columns {
                 line.push_str(&cells[*column]);
                 let padding = column_width(table, *column) - display_width(&cells[*column]);
                 line.push_str(&" ".repeat(padding + 2));
@@ -154,6 +152,11 @@ fn align(table: &[Vec<String>]) -> Vec<String> {
             line.trim_end().to_owned()
         })
         .collect()
+}
+
+/// Whether a column has more than a header.
+fn has_values(table: &[Vec<String>], column: usize) -> bool {
+    table.len() == 1 || table.iter().skip(1).any(|cells| !cells[column].is_empty())
 }
 
 fn column_width(table: &[Vec<String>], column: usize) -> usize {

@@ -102,7 +102,8 @@ impl TaskShare {
     /// K is not below M.
     pub fn parse(text: &str) -> Option<Result<Self, String>> {
         let (index, count) = text.split_once('/')?;
-        let (index, count) = (index.parse().ok()?, count.parse().ok()?);
+        let index = index.parse().ok()?;
+        let count = count.parse().ok()?;
         if index < count {
             return Some(Ok(Self { index, count }));
         }

@@ -93,7 +93,8 @@ impl SweepSummary {
         let ids = |workers: &[&WorkerState]| -> HashSet<String> {
             workers.iter().flat_map(|worker| worker.running.iter().cloned()).collect()
         };
-        let (running_ids, silent_ids) = (ids(&live), ids(&silent));
+        let running_ids = ids(&live);
+        let silent_ids = ids(&silent);
         let hosts: BTreeSet<&str> = live.iter().map(|worker| worker.host.as_str()).collect();
         let mut summary = Self::empty(plan, results.damaged);
         let mut groups: BTreeMap<(String, String), FailureGroup> = BTreeMap::new();

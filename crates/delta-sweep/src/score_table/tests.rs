@@ -87,8 +87,9 @@ fn c_26_3_a_failure_of_the_infrastructure_is_missing_and_never_a_0() {
         ["io", "llm", "not graded", "not run", "ungraded", "waiting"].map(|why| (why, 1));
     assert_eq!(missing, expected);
     // Without a grader, the status is the score.
+    let plan = SweepPlan::default();
     let ungraded =
-        lines.iter().zip(&runs).map(|(line, run)| ScoredRun::new(run, line.as_ref(), None));
+        lines.iter().zip(&runs).map(|(line, run)| ScoredRun::new(&plan, run, line.as_ref(), None));
     let scores: Vec<Option<f64>> =
         ungraded.map(|scored| scored.score.ok().map(|score| score.score)).collect();
     let (one, zero) = (Some(1.0), Some(0.0));
