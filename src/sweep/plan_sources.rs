@@ -23,6 +23,9 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+/// The contents of files, by their hashes.
+type FilesByHash = BTreeMap<String, Vec<u8>>;
+
 /// Everything that a plan is made of.
 pub struct PlanSources {
     pub file: SweepFile,
@@ -30,11 +33,11 @@ pub struct PlanSources {
     pub inputs: InputSet,
     copies: SourceCopies,
     /// The contents of the files that models name, by their hashes.
-    model_files: BTreeMap<String, Vec<u8>>,
+    model_files: FilesByHash,
     /// The trees of the directories of inputs.
     input_trees: BTreeSet<String>,
     /// The programs of graders, by their hashes.
-    programs: BTreeMap<String, Vec<u8>>,
+    programs: FilesByHash,
 }
 
 /// An agent of the file, as it was found.
@@ -290,9 +293,9 @@ fn copy_graders(
     file: &SweepFile,
     base: &Path,
     copies: &mut SourceCopies,
-) -> Result<(Vec<PlannedGrader>, BTreeMap<String, Vec<u8>>), CommandFailure> {
+) -> Result<(Vec<PlannedGrader>, FilesByHash), CommandFailure> {
     let mut planned = Vec::new();
-    let mut programs = BTreeMap::new();
+    let mut programs = FilesByHash::new();
     for entry in &file.grade {
         let mut kind = entry.kind.clone();
         match &mut kind {

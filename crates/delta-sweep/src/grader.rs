@@ -167,7 +167,7 @@ fn read_grader<'a>(
             doc.report(node, "`command` is empty", Some("name a program".to_owned()));
             return None;
         }
-        let timeout_ms = u64::try_from(fields.integer("timeout")?).ok()?;
+        let timeout_ms = fields.integer("timeout")?;
         GraderKind::Command { argv, timeout_ms, file: None }
     };
     is_right.then_some(GraderEntry { name, kind })

@@ -247,7 +247,7 @@ impl SweepSummary {
         let mut pieces = Vec::new();
         match (self.cost_usd, self.max_cost) {
             (None, None) => {}
-            (Some(cost), None) if cost == 0.0 => {}
+            (Some(0.0), None) => {}
             (cost, None) => pieces.push(format!("{:.2} USD", cost.unwrap_or(0.0))),
             (cost, Some(limit)) => {
                 pieces.push(format!("{:.2} of {limit} USD", cost.unwrap_or(0.0)))
