@@ -195,7 +195,7 @@ fn child_status(run_dir: &Path, child: &ChildRunEntry) -> String {
             format!("{} (died)", summary.status)
         }
         Ok(Some(summary)) => summary.status.to_string(),
-        Ok(None) => "not begun".to_owned(),
+        Ok(None) => "not started".to_owned(),
         Err(_) => "DAMAGED".to_owned(),
     }
 }

@@ -251,7 +251,10 @@ fn c_17_1_every_example_passes_its_own_tests() {
     let mut count = 0;
     for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap()
     {
-        let agent = entry.unwrap().path();
+        let example = entry.unwrap().path();
+        // A sweep has its agent in a directory.
+        let agent =
+            if example.join("agent.yaml").exists() { example } else { example.join("fixer") };
         let ran =
             sandbox.delta(["test".into(), agent.into_os_string()]).env("PATH", &path).output();
         assert!(ran.expect_code(0).stdout.ends_with("s)\n"));

@@ -159,7 +159,7 @@ fn c_22_4_the_page_marks_the_calls_that_differ_and_has_the_profiles() {
     let mut browser = Browser::start();
     browser.open(&sandbox.path("r.html"), "");
     browser.settle();
-    let marks = "[...document.querySelectorAll('#i1 .call')].map(call => [...call.querySelectorAll('.mark')].map(one => one.title).join('; '))";
+    let marks = "[...document.querySelectorAll('#i1 .call')].map(call => [...call.querySelectorAll('.unusual')].map(one => one.title).join('; '))";
     assert_eq!(
         browser.value(marks),
         json!([

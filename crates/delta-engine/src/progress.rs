@@ -495,9 +495,9 @@ impl ProgressPrinter {
 
     /// Prints a hook that changed something or ended the run and, for a recorded run, one that failed: during a run,
     /// a warning says more.
-    fn show_hook(&mut self, hook: &str, exit_code: Option<i32>, changed: bool, ended: bool) {
+    fn show_hook(&mut self, hook: &str, exit_code: Option<i32>, changed: bool, ends_run: bool) {
         let failed = exit_code != Some(0);
-        let how = match (ended, changed, exit_code) {
+        let how = match (ends_run, changed, exit_code) {
             (true, _, _) => "ended the run".to_owned(),
             (false, true, _) => "made a change".to_owned(),
             (false, false, Some(0)) => "ran".to_owned(),
@@ -506,7 +506,7 @@ impl ProgressPrinter {
         };
         let style = if failed { WARN } else { DIM };
         let text = format!("{style}  hook {} {how}{style:#}", strip_terminal_controls(hook));
-        if changed || ended || self.verbosity == Verbosity::Verbose {
+        if changed || ends_run || self.verbosity == Verbosity::Verbose {
             self.print_line(&text);
         } else if failed && self.to_stdout {
             self.pending_hook_failure = Some(text);

@@ -106,7 +106,7 @@ pub fn hold_server(
     let era = locked.era;
     let wake = WakeSignal::new()?;
     let (requests, start_requests) = mpsc::channel::<StartRequest>();
-    let start = |_: &ServerSpec| request_start(&requests, &wake);
+    let start = start_requester(&requests, &wake);
     let session = ToolSession::new(config.spec.clone(), Some(locked), &start)
         .with_task_records(Path::new("."))
         .with_parallel_tools(config.parallel);
@@ -119,33 +119,7 @@ pub fn hold_server(
         callers: AtomicUsize::default(),
         wake: &wake,
     };
-    let stop = CancelToken::manual()?;
-    let end = input.get_ref().as_fd();
-    std::thread::scope(|scope| {
-        let mut watched_server = None;
-        while !cancel.is_requested() && !is_readable(end) {
-            holder.idle_until(&mut watched_server, cancel, &listener, end);
-            for reply in start_requests.try_iter() {
-                let started = holder.start_server();
-                watched_server = started.as_ref().ok().and_then(|client| client.stdio().cloned());
-                let _ = reply.send(started);
-            }
-            if holder.may_accept() && is_readable(listener.as_fd()) {
-                let Ok((stream, _)) = listener.accept() else { continue };
-                holder.callers.fetch_add(1, Ordering::Relaxed);
-                let (holder, stop) = (&holder, &stop);
-                scope.spawn(move || {
-                    // An error of one caller does not concern the others.
-                    let _ = holder.serve_caller(stream, stop, end);
-                    holder.callers.fetch_sub(1, Ordering::Relaxed);
-                    holder.wake.wake();
-                });
-            }
-        }
-        stop.request();
-        // Who waits for a start gets none.
-        drop(start_requests);
-    });
+    holder.serve(&listener, start_requests, cancel, input.get_ref().as_fd())?;
     let _ = durable::remove_file_no_follow(Path::new(&socket));
     holder.session.close(&cancel.for_cleanup());
     Ok(())
@@ -155,14 +129,17 @@ pub fn hold_server(
 /// the thread of a caller does not.
 type StartRequest = mpsc::Sender<Result<McpClient, McpFailure>>;
 
-fn request_start(
-    requests: &mpsc::Sender<StartRequest>,
-    wake: &WakeSignal,
-) -> Result<McpClient, McpFailure> {
-    let (reply, started) = mpsc::channel();
-    requests.send(reply).map_err(|_| McpFailure::Cancelled)?;
-    wake.wake();
-    started.recv().unwrap_or(Err(McpFailure::Cancelled))
+/// What a session calls to have its server started.
+fn start_requester<'a>(
+    requests: &'a mpsc::Sender<StartRequest>,
+    wake: &'a WakeSignal,
+) -> impl Fn(&ServerSpec) -> Result<McpClient, McpFailure> + Sync + 'a {
+    move |_| {
+        let (reply, started) = mpsc::channel();
+        requests.send(reply).map_err(|_| McpFailure::Cancelled)?;
+        wake.wake();
+        started.recv().unwrap_or(Err(McpFailure::Cancelled))
+    }
 }
 
 struct ServerHolder<'a> {
@@ -180,6 +157,44 @@ struct ServerHolder<'a> {
 }
 
 impl ServerHolder<'_> {
+    /// Serves callers, each on a thread of its own, and starts servers on this thread, until `end` can be read or `cancel` is
+    /// requested.
+    fn serve(
+        &self,
+        listener: &UnixListener,
+        start_requests: mpsc::Receiver<StartRequest>,
+        cancel: &CancelToken,
+        end: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        let stop = &CancelToken::manual()?;
+        std::thread::scope(|scope| {
+            let mut watched_server = None;
+            while !cancel.is_requested() && !is_readable(end) {
+                self.idle_until(&mut watched_server, cancel, listener, end);
+                for reply in start_requests.try_iter() {
+                    let started = self.start_server();
+                    watched_server =
+                        started.as_ref().ok().and_then(|client| client.stdio().cloned());
+                    let _ = reply.send(started);
+                }
+                if self.may_accept() && is_readable(listener.as_fd()) {
+                    let Ok((stream, _)) = listener.accept() else { continue };
+                    self.callers.fetch_add(1, Ordering::Relaxed);
+                    scope.spawn(move || {
+                        // An error of one caller does not concern the others.
+                        let _ = self.serve_caller(stream, stop, end);
+                        self.callers.fetch_sub(1, Ordering::Relaxed);
+                        self.wake.wake();
+                    });
+                }
+            }
+            stop.request();
+            // Who waits for a start gets none.
+            drop(start_requests);
+        });
+        Ok(())
+    }
+
     /// Waits for a caller or something else to do, and meanwhile reads what the server writes.
     fn idle_until(
         &self,

@@ -113,9 +113,11 @@ impl StdioTransport {
             sandbox: spec.sandbox.clone(),
         };
         let not_started = |reason: String| {
-            let place = if spec.sandbox.is_some() { " in its sandbox" } else { "" };
+            let in_sandbox = if spec.sandbox.is_some() { " in its sandbox" } else { "" };
             let name = &spec.name;
-            McpFailure::Unreachable(format!("could not start the server `{name}`{place}: {reason}"))
+            McpFailure::Unreachable(format!(
+                "could not start the server `{name}`{in_sandbox}: {reason}"
+            ))
         };
         let process =
             ServiceProcess::start(&spec.command, None, &context, None).map_err(not_started)?;

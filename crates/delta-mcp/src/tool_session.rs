@@ -190,8 +190,8 @@ impl<'a> ToolSession<'a> {
         let connection = state.connection.as_mut().filter(|_| is_current);
         // A change that is announced while the server lists its tools counts for the next call.
         let has_changed = lease.client.take_list_change();
-        let kept = connection.as_ref().and_then(|connection| connection.listed.clone());
-        if let Some(listed) = kept.filter(|_| !has_changed) {
+        let known_tools = connection.as_ref().and_then(|connection| connection.listed.clone());
+        if let Some(listed) = known_tools.filter(|_| !has_changed) {
             return Ok(listed);
         }
         let listed = Arc::new(lease.client.list_tools(context)?);

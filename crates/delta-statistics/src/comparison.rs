@@ -21,12 +21,13 @@ pub struct Comparison {
     pub pairs: usize,
     /// The mean of the differences of each input, first minus second.
     pub difference: f64,
-    /// Student's t around it; none with fewer than two pairs.
+    /// Student's t around it; none with fewer than two pairs, or if all differences are the same, which shows no spread.
     pub interval: Option<Interval>,
     /// The interval from seeded resamples of the pairs, from 20 pairs on.
     pub resampled: Option<Interval>,
     /// How likely a difference at least as large is if there is none: McNemar's exact test where each input has one run of
-    /// each and all scores are 0 or 1, else the t test of the pairs; none with fewer than two pairs.
+    /// each and all scores are 0 or 1; the t test of the pairs; the sign test if all differences are the same. None with
+    /// fewer than two pairs.
     pub p_value: Option<f64>,
     /// Which of the two tests.
     pub test: PairedTest,
@@ -41,6 +42,8 @@ pub enum PairedTest {
     McNemar,
     /// Student's t test.
     T,
+    /// The exact sign test.
+    Sign,
 }
 
 impl PairedTest {
@@ -49,6 +52,7 @@ impl PairedTest {
         match self {
             PairedTest::McNemar => "McNemar",
             PairedTest::T => "t",
+            PairedTest::Sign => "sign",
         }
     }
 }
@@ -64,28 +68,29 @@ pub fn compare(pairs: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<Comparison> 
     let difference = mean(&differences)?;
     let several = differences.len() >= 2;
     let discordant = single_outcomes(&complete);
-    let test = if discordant.is_some() { PairedTest::McNemar } else { PairedTest::T };
-    let p_value = match discordant {
-        _ if !several => None,
-        Some((first_only, second_only)) => Some(mcnemar(first_only, second_only)),
-        None => Some(t_test(&differences)),
+    let has_spread = several && variance_of_mean(&differences) > 0.0;
+    let (test, p_value) = match discordant {
+        Some((first_only, second_only)) => (PairedTest::McNemar, mcnemar(first_only, second_only)),
+        None if has_spread => (PairedTest::T, t_test(&differences)),
+        None => (PairedTest::Sign, sign_test(&differences)),
     };
     Some(Comparison {
         pairs: differences.len(),
         difference,
-        interval: several.then(|| t_interval(&differences)),
+        interval: has_spread.then(|| t_interval(&differences)),
         resampled: (differences.len() >= FEWEST_RESAMPLED)
             .then(|| resampled_interval(&differences, seed)),
-        p_value,
+        p_value: several.then_some(p_value),
         test,
-        detectable: several.then(|| DETECTABLE * variance_of_mean(&differences).sqrt()),
+        detectable: has_spread.then(|| DETECTABLE * variance_of_mean(&differences).sqrt()),
     })
 }
 
-/// Whether a comparison shows a difference: its interval does not contain 0, and its p, adjusted for all comparisons of the
-/// table, is below 5 %.
+/// Whether a comparison shows a difference: its interval, if it has one, does not contain 0, and its p, adjusted for all
+/// comparisons of the table, is below 5 %.
 pub fn shows_difference(comparison: &Comparison, adjusted: f64) -> bool {
-    comparison.interval.is_some_and(|interval| !interval.contains(0.0))
+    comparison.difference != 0.0
+        && comparison.interval.is_none_or(|interval| !interval.contains(0.0))
         && adjusted < 1.0 - CONFIDENCE
 }
 
@@ -133,11 +138,16 @@ fn mcnemar(first_only: u64, second_only: u64) -> f64 {
 fn t_test(differences: &[f64]) -> f64 {
     let middle = mean(differences).unwrap_or_default();
     let error = variance_of_mean(differences).sqrt();
-    if error == 0.0 {
-        return if middle == 0.0 { 1.0 } else { 0.0 };
-    }
     let distribution = students_t(differences.len() - 1);
     2.0 * distribution.sf((middle / error).abs())
+}
+
+/// The two-sided sign test of equal differences: the chance that all have one sign if each sign is as likely as the other.
+fn sign_test(differences: &[f64]) -> f64 {
+    if mean(differences).is_none_or(|middle| middle == 0.0) {
+        return 1.0;
+    }
+    0.5_f64.powi(i32::try_from(differences.len()).unwrap_or(i32::MAX) - 1)
 }
 
 #[cfg(test)]

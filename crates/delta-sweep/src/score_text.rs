@@ -89,12 +89,12 @@ pub fn pairs_text(rows: &[PairedRow]) -> String {
         let [difference, pairs, p] = match &row.comparison {
             Some(comparison) => [
                 difference_text(comparison),
-                input_count_text(comparison.pairs),
+                pair_count_text(comparison.pairs),
                 row.adjusted_p.map_or_else(String::new, |p| {
                     format!("{} ({})", p_text(p), comparison.test.name())
                 }),
             ],
-            None => ["-".to_owned(), "no input has a score of both".to_owned(), String::new()],
+            None => ["-".to_owned(), "no pair has both scores".to_owned(), String::new()],
         };
         let verdict = match &row.comparison {
             Some(_) if row.shows_difference() => "",
@@ -127,8 +127,8 @@ fn difference_text(comparison: &Comparison) -> String {
     }
 }
 
-fn input_count_text(pairs: usize) -> String {
-    format!("{pairs} {}", if pairs == 1 { "input" } else { "inputs" })
+fn pair_count_text(pairs: usize) -> String {
+    format!("{pairs} {}", if pairs == 1 { "pair" } else { "pairs" })
 }
 
 fn p_text(p: f64) -> String {

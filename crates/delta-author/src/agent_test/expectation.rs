@@ -591,7 +591,7 @@ impl ExpectedEvent {
             .collect();
         let subject = match (closest.len(), same_type.len()) {
             (0, _) => String::new(),
-            (shown, all) if shown == all => "; the events of this type are:".to_owned(),
+            (printed, all) if printed == all => "; the events of this type are:".to_owned(),
             (_, all) => format!("; of the {all} events of this type, the closest are:"),
         };
         message.push_str(&subject);

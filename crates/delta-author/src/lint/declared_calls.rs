@@ -50,10 +50,10 @@ pub(super) fn check_declared_calls(subject: &ToolSubject<'_>, linter: &mut Linte
     check_parallel(subject, linter);
     check_json_output(subject, linter);
     for item in subject.parameter_items() {
-        check_required(subject.doc, item, linter);
+        check_required_arguments(subject.doc, item, linter);
     }
     if let Some(schema) = subject.item.get("schema") {
-        check_required(subject.doc, schema, linter);
+        check_required_arguments(subject.doc, schema, linter);
     }
 }
 
@@ -130,7 +130,7 @@ fn non_json_output(command: &CommandView) -> Option<(String, &'static str)> {
 }
 
 /// Reports a required member that an object cannot have, at any depth of a schema.
-fn check_required(doc: &YamlDocument, schema: &YamlNode, linter: &mut Linter<'_>) {
+fn check_required_arguments(doc: &YamlDocument, schema: &YamlNode, linter: &mut Linter<'_>) {
     let properties = schema.get("properties").map(YamlNode::entries).unwrap_or_default();
     let names: Vec<&str> = properties.iter().filter_map(|(name, _)| name.scalar()).collect();
     let is_closed = schema.get("additionalProperties").and_then(YamlNode::scalar) == Some("false");
@@ -148,9 +148,9 @@ fn check_required(doc: &YamlDocument, schema: &YamlNode, linter: &mut Linter<'_>
         }
     }
     for (_, property) in properties {
-        check_required(doc, property, linter);
+        check_required_arguments(doc, property, linter);
     }
     if let Some(items) = schema.get("items") {
-        check_required(doc, items, linter);
+        check_required_arguments(doc, items, linter);
     }
 }

@@ -216,8 +216,9 @@ fn check_unexpanded_patterns(subject: &ToolSubject<'_>, linter: &mut Linter<'_>)
 /// Reports the first backslash that the splitting into words removes although it was meant for the program, as in `%P\n`.
 fn check_lost_backslashes(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {
     let Some(word) = find_lost_backslash(&subject.tool.template) else { return };
-    let seen: String = word.chars().filter(|c| *c != '\\').collect();
-    let message = format!("outside of quotes a backslash is removed, so the program gets `{seen}`");
+    let passed_word: String = word.chars().filter(|c| *c != '\\').collect();
+    let message =
+        format!("outside of quotes a backslash is removed, so the program gets `{passed_word}`");
     let help = format!("write `'{word}'`");
     linter.warn("lost-backslash", subject.diagnostic_at(word, message, help));
 }

@@ -58,12 +58,12 @@ impl ProgressPrinter {
         for line in lines {
             self.write_line(&format!("    {line}"));
         }
-        let shown = if is_whole { usize::MAX } else { MAX_DIFF_LINES };
-        for line in changes.lines().take(shown) {
+        let line_limit = if is_whole { usize::MAX } else { MAX_DIFF_LINES };
+        for line in changes.lines().take(line_limit) {
             let style = diff_line_style(line);
             self.write_line(&format!("    {style}{line}{style:#}"));
         }
-        let left_out = changes.lines().count().saturating_sub(shown);
+        let left_out = changes.lines().count().saturating_sub(line_limit);
         if left_out > 0 {
             self.write_line(&format!("    … {left_out} more lines; {all} shows all of them"));
         }

@@ -230,8 +230,11 @@ impl MarkdownDocument {
                     "pre_tool_execution" => ", changed the arguments",
                     _ => ", changed the observation",
                 };
-                let ended = if end.is_some() { ", ended the run" } else { "" };
-                self.push_paragraph(&format!("Hook {}: {exit}{changed}{ended}.", code_span(hook)));
+                let end_note = if end.is_some() { ", ended the run" } else { "" };
+                self.push_paragraph(&format!(
+                    "Hook {}: {exit}{changed}{end_note}.",
+                    code_span(hook)
+                ));
             }
             _ => {}
         }

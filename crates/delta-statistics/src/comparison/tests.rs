@@ -133,3 +133,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn equal_differences_show_no_spread_and_so_no_interval() {
+    // Two inputs with the same difference: Student's t would be certain of it.
+    let pairs = |count: usize| vec![(vec![0.5, 0.0], vec![1.0, 0.5]); count];
+    let few = compare(&pairs(2), 0).unwrap();
+    assert_eq!((few.difference, few.interval, few.test), (-0.5, None, PairedTest::Sign));
+    assert_eq!(few.p_value, Some(0.5));
+    assert!(!shows_difference(&few, 0.5));
+    let many = compare(&pairs(10), 0).unwrap();
+    assert!(shows_difference(&many, many.p_value.unwrap()));
+}
