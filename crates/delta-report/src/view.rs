@@ -1,6 +1,6 @@
 //! Renders runs as one self-contained HTML file.
 //!
-//! [`html_document`] is the file; the page of a sweep is another one of that form.
+//! `html_document` builds the file; the page of a sweep is another one of that form.
 
 use delta_base::time::Timestamp;
 use html_document::{HtmlDocument, escape_json_for_html};
