@@ -69,6 +69,7 @@ pub fn lock_servers(args: &LockArgs) -> Result<ExitCode, McpCommandError> {
     lock.servers.extend(locked?);
     let is_current = print_differences(&agent.lock, &lock);
     print_hidden_text_warnings(&lock);
+    print_lock_problems(&agent, &chosen, &lock);
     if is_current {
         return Ok(ExitCode::SUCCESS);
     }
@@ -113,6 +114,16 @@ fn offered_server(
         instructions: identity.instructions,
         tools: tools.iter().filter_map(LockedTool::from_listed).collect(),
     })
+}
+
+/// Names what no run of the agent would begin with.
+fn print_lock_problems(agent: &AgentServers, chosen: &[&AgentMcpServer], lock: &LockFile) {
+    for problem in chosen.iter().flat_map(|server| server.lock_problems(lock, &agent.home)) {
+        let mut text = String::new();
+        // A string takes everything.
+        let _ = problem.write(&mut text, "warning");
+        stdio::print_error_line(&text);
+    }
 }
 
 /// Names the tools with characters that only the LLM would see.

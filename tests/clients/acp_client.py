@@ -45,9 +45,14 @@ async def main():
             client_capabilities=schema.ClientCapabilities(elicitation=forms),
         )
         session = await connection.new_session(cwd=work, mcp_servers=[])
+        seen["modes"] = [session.modes.current_mode_id] + [mode.id for mode in session.modes.available_modes]
         prompt = [acp.text_block("go")]
         answer = await connection.prompt(session_id=session.session_id, prompt=prompt)
         seen["stop_reason"] = answer.stop_reason
+        # Nothing is asked about in the other mode.
+        approving = await connection.new_session(cwd=work, mcp_servers=[])
+        await connection.set_session_mode(session_id=approving.session_id, mode_id="approve-all")
+        await connection.prompt(session_id=approving.session_id, prompt=prompt)
         listed = await connection.list_sessions(cwd=work)
         seen["sessions"] = [one.title for one in listed.sessions]
         before = len(editor.updates)

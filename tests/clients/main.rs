@@ -95,7 +95,9 @@ fn c_29_7_the_python_sdk_of_acp_works_with_an_agent() {
         (&json!("got asked"), &json!(["ask"])),
         "{seen}"
     );
-    assert_eq!(seen["sessions"], json!(["go"]));
+    assert_eq!(seen["modes"], json!(["ask", "ask", "approve-all"]));
+    assert_eq!(sandbox.read("work/asked"), "asked\nasked\n");
+    assert_eq!(seen["sessions"], json!(["go", "go"]));
     assert!(seen["loaded"].as_u64().unwrap() > 4, "{seen}");
 }
 

@@ -110,6 +110,26 @@ fn c_30_5_a_tool_that_needs_tasks_of_an_old_version_is_named() {
     }
 }
 
+/// Whoever locks a server reads at once what every run would end with.
+#[test]
+fn c_30_5_a_lock_that_no_run_begins_with_is_named() {
+    let server = Server::unlocked("unusable", "", "");
+    let locked = lock(&server, &["--write"]).expect_code(0);
+    let run = server.run();
+    assert_eq!(run.code, 126, "{}", run.stderr);
+    let reasons = [
+        "the MCP server `s` offers two tools named `count`",
+        "leave both out: name the other tools in `tools:`",
+        "the schema of `remote` of the MCP server `s`",
+    ];
+    for reason in reasons {
+        assert_eq!(locked.stderr.matches(reason).count(), 1, "{}", locked.stderr);
+        assert_eq!(run.stderr.matches(reason).count(), 1, "{}", run.stderr);
+    }
+    assert!(!run.stderr.contains("rename"), "{}", run.stderr);
+    assert_eq!(locked.stderr.matches("warning: ").count(), 2, "{}", locked.stderr);
+}
+
 #[test]
 fn c_30_8_names_are_chosen_by_the_author() {
     let keys = "    tools: [echo, odd.name]\n";

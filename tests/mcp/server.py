@@ -45,6 +45,8 @@ def tools():
         listed[0]["description"] += "\u200b\U000e0041"
     if "experiments" in OPTIONS:
         listed[1]["execution"] = {"taskSupport": "required"}
+    if "unusable" in OPTIONS:
+        listed += [tool("count"), tool("remote", {"a": {"$ref": "https://example.com/schema.json"}})]
     if STATE.get("relisted"):
         listed[1]["description"] = "Counts in another way."
     return listed

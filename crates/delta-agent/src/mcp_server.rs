@@ -311,15 +311,36 @@ impl AgentMcpServer {
             }
         }
         let mut tools = Vec::new();
-        for tool in &locked.tools {
-            if self.is_selected(&tool.name) {
-                match self.build_tool(locked, tool) {
-                    Ok(tool) => tools.push(tool),
-                    Err(problem) => problems.push(problem),
-                }
+        for (index, tool) in locked.tools.iter().enumerate() {
+            if !self.is_selected(&tool.name) {
+                continue;
+            }
+            // `rename:` goes by the server's name, so it cannot tell them apart.
+            if locked.tools[..index].iter().any(|earlier| earlier.name == tool.name) {
+                problems.push(self.diagnostic(
+                    format!(
+                        "the MCP server `{}` offers two tools named `{}`",
+                        self.name, tool.name
+                    ),
+                    Some("leave both out: name the other tools in `tools:`".to_owned()),
+                ));
+                continue;
+            }
+            match self.build_tool(locked, tool) {
+                Ok(tool) => tools.push(tool),
+                Err(problem) => problems.push(problem),
             }
         }
         if problems.is_empty() { Ok(tools) } else { Err(problems) }
+    }
+
+    /// Why the agent in `home` could not be loaded with this lock, as far as the server's tools are the reason.
+    pub fn lock_problems(&self, lock: &LockFile, home: &Path) -> Vec<Diagnostic> {
+        let mut server = self.clone();
+        match server.set_lock(lock, home) {
+            Ok(()) => server.build_tools().err().unwrap_or_default(),
+            Err(problem) => vec![problem],
+        }
     }
 
     fn build_tool(

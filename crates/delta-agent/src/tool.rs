@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub mod invocation;
+mod checked_value;
 pub mod yaml_edit;
 pub mod expand;
 pub mod observation;

@@ -38,6 +38,7 @@ pub use call_arguments::CallArguments;
 pub use call_markers::find_call_marker;
 pub use config::{LlmConfig, ProviderKind};
 pub use endpoint::{Endpoint, EndpointError};
+pub use exact_arguments::exact_json_text;
 pub use llm_setting::LlmSetting;
 pub use model_choice::{ModelChoice, ModelSelection};
 pub use pricing::{PRICING_HELP, PriceOrigin, Pricing, TokenPrices};

@@ -3,7 +3,7 @@
 //! Pure. The engine asks, and decides with this policy, the options of the operator and the journal.
 
 use super::invocation::{CheckedArguments, ToolInvocation};
-use super::{ParameterType, Tool, ToolParameter, names_parameter, value_text};
+use super::{ParameterType, Tool, ToolParameter, names_parameter};
 use delta_base::hex::sha256_hex;
 use delta_shell::EngineVars;
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
@@ -216,7 +216,7 @@ impl ApprovalRule {
             let value = values.find(|(parameter, _)| parameter.name == *name);
             value
                 .and_then(|(_, value)| value.as_ref())
-                .is_some_and(|value| pattern.is_match(&value_text(value)))
+                .is_some_and(|value| pattern.is_match(&value.text()))
         })
     }
 }

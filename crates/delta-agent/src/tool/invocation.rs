@@ -3,9 +3,8 @@
 //! Arguments are checked before any process exists; errors become an observation. Values are
 //! inserted into words and never parsed again.
 
-use super::{
-    CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, ValueSchema, value_text,
-};
+use super::checked_value::CheckedValue;
+use super::{CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, ValueSchema};
 use delta_base::suggest;
 use delta_base::terminal_text;
 use delta_llm::llm::CallArguments;
@@ -26,14 +25,14 @@ pub struct ToolInvocation {
 /// Checked values, one for each parameter of the tool; `None` where a value is absent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedArguments {
-    values: Vec<Option<Json>>,
+    values: Vec<Option<CheckedValue>>,
     /// The arguments as one object, for a tool that takes them so.
     object: String,
 }
 
 impl CheckedArguments {
     /// The values in the order of the tool's parameters.
-    pub(super) fn values(&self) -> &[Option<Json>] {
+    pub(super) fn values(&self) -> &[Option<CheckedValue>] {
         &self.values
     }
 }
@@ -99,16 +98,19 @@ impl Tool {
         let mut values = Vec::with_capacity(self.parameters.len());
         for parameter in &self.parameters {
             let entry = entries.iter().find(|(name, _)| *name == parameter.name);
-            let value = entry.and_then(|(_, raw)| serde_json::from_str(raw.get()).ok());
-            let value = value.filter(|value: &Json| !value.is_null());
-            if parameter.in_template && value.as_ref().is_some_and(value_contains_nul) {
+            let entry = entry.filter(|(_, raw)| raw.get() != "null");
+            let value = entry.and_then(|(_, raw)| {
+                let value: Json = serde_json::from_str(raw.get()).ok()?;
+                Some((value, raw))
+            });
+            let Some((value, raw)) = value else {
+                values.push(parameter.default.clone().map(CheckedValue::from));
+                continue;
+            };
+            if parameter.in_template && value_contains_nul(&value) {
                 return Err(self.describe_argument_errors(&[describe_nul(&parameter.name)]));
             }
-            values.push(match (value, parameter.kind) {
-                (Some(value), ParameterType::Integer) => Some(normalize_integer(value)),
-                (Some(value), _) => Some(value),
-                (None, _) => parameter.default.clone(),
-            });
+            values.push(Some(parameter.written_value(value, raw)));
         }
         Ok(CheckedArguments { values, object })
     }
@@ -118,8 +120,9 @@ impl Tool {
         &self,
         value_of: impl FnMut(&ToolParameter) -> Option<Json>,
     ) -> CheckedArguments {
+        let values = self.parameters.iter().map(value_of);
         CheckedArguments {
-            values: self.parameters.iter().map(value_of).collect(),
+            values: values.map(|value| value.map(CheckedValue::from)).collect(),
             object: String::new(),
         }
     }
@@ -157,7 +160,7 @@ impl Tool {
                 && (parameter.in_template || self.schema.is_none())
         });
         let stdin = match on_stdin {
-            Some(index) => values[index].as_ref().map(value_text).unwrap_or_default(),
+            Some(index) => values[index].as_ref().map(CheckedValue::text).unwrap_or_default(),
             None => arguments.object.clone(),
         };
         for index in appended {
@@ -167,7 +170,7 @@ impl Tool {
                 InjectAs::Argument => None,
                 InjectAs::Option(name) => Some(name),
             };
-            for word in appended_words(value) {
+            for word in value.words() {
                 argv.extend(option.cloned());
                 argv.push(word);
             }
@@ -187,15 +190,11 @@ pub fn canonical_arguments(arguments: &CallArguments) -> Result<String, String> 
     Ok(format!("{{{}}}", entries.collect::<Vec<_>>().join(",")))
 }
 
-/// The words of an appended value; a list gives one for each entry.
-fn appended_words(value: &Json) -> Vec<String> {
-    match value {
-        Json::Array(items) => items.iter().map(value_text).collect(),
-        other => vec![value_text(other)],
-    }
-}
-
-fn fill_word(word: &CommandWord, values: &[Option<Json>], vars: &EngineVars) -> Option<String> {
+fn fill_word(
+    word: &CommandWord,
+    values: &[Option<CheckedValue>],
+    vars: &EngineVars,
+) -> Option<String> {
     if word.droppable && word.only_parameter().is_some_and(|index| values[index].is_none()) {
         return None;
     }
@@ -205,7 +204,7 @@ fn fill_word(word: &CommandWord, values: &[Option<Json>], vars: &EngineVars) -> 
             CommandPart::Text(text) => out.push_str(text),
             CommandPart::Variable(variable) => out.push_str(&vars.get(*variable).to_string_lossy()),
             CommandPart::Parameter(index) => {
-                out.push_str(&values[*index].as_ref().map(value_text).unwrap_or_default())
+                out.push_str(&values[*index].as_ref().map(CheckedValue::text).unwrap_or_default())
             }
         }
     }
@@ -213,51 +212,56 @@ fn fill_word(word: &CommandWord, values: &[Option<Json>], vars: &EngineVars) -> 
 }
 
 impl ToolParameter {
-    fn checked_value(&self, argument: Option<&RawValue>) -> Result<Option<Json>, String> {
+    fn checked_value(&self, argument: Option<&RawValue>) -> Result<Option<CheckedValue>, String> {
         let name = &self.name;
         let Some(raw) = argument.filter(|raw| raw.get() != "null") else {
             return match (argument, self.required) {
                 (Some(_), true) => Err(format!("parameter `{name}` must not be null")),
                 (None, true) => Err(format!("missing required parameter `{name}`")),
-                (_, false) => Ok(self.default.clone()),
+                (_, false) => Ok(self.default.clone().map(CheckedValue::from)),
             };
         };
         let value = self.typed_value(raw)?;
         if !self.allowed_values.is_empty()
-            && !self.allowed_values.iter().any(|allowed| json_equal(allowed, &value))
+            && !self.allowed_values.iter().any(|allowed| json_equal(allowed, value.json()))
         {
             let values: Vec<_> = self.allowed_values.iter().map(Json::to_string).collect();
             return Err(format!(
-                "parameter `{name}` must be one of {}, not {value}",
-                values.join(", ")
+                "parameter `{name}` must be one of {}, not {}",
+                values.join(", "),
+                value.json()
             ));
         }
-        if value_contains_nul(&value) {
+        if value_contains_nul(value.json()) {
             return Err(describe_nul(name));
         }
         Ok(Some(value))
     }
 
-    fn typed_value(&self, raw: &RawValue) -> Result<Json, String> {
+    /// The value that the LLM wrote as `raw`; an integer without the `.0` that JSON allows.
+    fn written_value(&self, value: Json, raw: &RawValue) -> CheckedValue {
+        let is_exact = value.is_u64() || value.is_i64();
+        match value.as_f64().filter(|number| !is_exact && number.abs() < 9e15) {
+            Some(number) if self.kind == ParameterType::Integer => Json::from(number as i64).into(),
+            _ => CheckedValue::written(value, raw),
+        }
+    }
+
+    fn typed_value(&self, raw: &RawValue) -> Result<CheckedValue, String> {
         let value: Json = serde_json::from_str(raw.get())
             .map_err(|e| format!("parameter `{}`: {e}", self.name))?;
         if self.accepts(&value) {
-            return Ok(match self.kind {
-                ParameterType::Integer => {
-                    value.as_i64().map(Json::from).unwrap_or_else(|| normalize_integer(value))
-                }
-                _ => value,
-            });
+            return Ok(self.written_value(value, raw));
         }
         // The text of a number is kept as the LLM wrote it: parsing would round `1.10` or a long
         // id.
         if self.kind == ParameterType::String && (value.is_number() || value.is_boolean()) {
-            return Ok(Json::from(raw.get()));
+            return Ok(Json::from(raw.get()).into());
         }
         if self.kind == ParameterType::Array
             && let Some(list) = to_string_list(raw).filter(|list| self.accepts(list))
         {
-            return Ok(list);
+            return Ok(list.into());
         }
         if let Some(schema) = &self.schema {
             let violations = schema.validator.find_violations(&value);
@@ -291,14 +295,6 @@ fn to_string_list(raw: &RawValue) -> Option<Json> {
 /// Whether two JSON values are equal; `1` and `1.0` are.
 fn json_equal(a: &Json, b: &Json) -> bool {
     a == b || matches!((a.as_f64(), b.as_f64()), (Some(a), Some(b)) if a == b)
-}
-
-/// An integer without the `.0` that JSON allows.
-fn normalize_integer(value: Json) -> Json {
-    match value.as_f64() {
-        Some(number) if !value.is_u64() && number.abs() < 9e15 => Json::from(number as i64),
-        _ => value,
-    }
 }
 
 /// Whether a word of the value would contain NUL; inside of JSON text it is an escape.
@@ -518,6 +514,41 @@ mod tests {
             "name: t, exec: 'p ${n}', parameters: [{name: n, type: number, enum: [1, 2.5]}]",
         );
         check(&listed, r#"{"n": 1.0}"#, &["p", "1.0"]);
+    }
+
+    #[test]
+    fn c_28_1_numbers_keep_every_digit() {
+        let digits = "12345678901234567890123";
+        let typed = tool(TYPED);
+        for number in [digits, "-0.12345678901234567891", "1.50", "1e30"] {
+            check(&typed, &format!("{{\"s\": \"\", \"n\": {number}}}"), &["p", "", number]);
+        }
+        check(&typed, &format!("{{\"s\": \"\", \"i\": {digits}}}"), &["p", "", digits]);
+        check(&typed, r#"{"s": "", "a": [1.50, "b"]}"#, &["p", "", "1.50", "b"]);
+        let nested = tool(
+            "name: t, exec: 'p ${o} ${l}', parameters: [{name: o, type: object}, {name: l, type: array, items: {type: number}}]",
+        );
+        let written = format!("{{ \"id\": {digits}, \"s\": \"a  b\" }}");
+        let kept = format!("{{\"id\":{digits},\"s\":\"a  b\"}}");
+        let arguments = format!("{{\"o\": {written}, \"l\": [{digits}, 2]}}");
+        check(&nested, &arguments, &["p", &kept, &format!("[{digits},2]")]);
+        let appended =
+            tool("name: t, exec: p, parameters: [{name: l, type: array, items: {type: number}}]");
+        check(&appended, r#"{"l": [1.50, 2]}"#, &["p", "1.50", "2"]);
+    }
+
+    #[test]
+    fn c_28_1_a_rule_of_approve_sees_what_the_command_gets() {
+        let tool = tool(
+            "name: t, exec: 'p ${n}', parameters: [{name: n, type: number}], approve: [{match: {n: '^12345678901234567890123$'}, do: allow}, {do: deny}]",
+        );
+        let verdict = |number: &str| {
+            let arguments = CallArguments::new(format!("{{\"n\": {number}}}"));
+            let checked = tool.check_arguments(&arguments).unwrap();
+            tool.approve.as_ref().unwrap().verdict(&tool.parameters, &checked).rule
+        };
+        assert_eq!(verdict("12345678901234567890123"), Some(1));
+        assert_eq!(verdict("12345678901234567890124"), Some(2));
     }
 
     #[test]

@@ -42,6 +42,11 @@ pub fn quote_inexact_arguments<'a>(response: &'a str, name: &str) -> Cow<'a, str
     Cow::Owned(quoted)
 }
 
+/// The JSON without its blanks, if a tree of it would write one of its numbers in another way.
+pub fn exact_json_text(json: &str) -> Option<String> {
+    has_inexact_number(json).then(|| compact(json))
+}
+
 /// Whether a tree of the JSON would write one of its numbers in another way.
 pub fn has_inexact_number(json: &str) -> bool {
     let mut at = 0;
