@@ -524,7 +524,7 @@ mod tests {
             check(&typed, &format!("{{\"s\": \"\", \"n\": {number}}}"), &["p", "", number]);
         }
         check(&typed, &format!("{{\"s\": \"\", \"i\": {digits}}}"), &["p", "", digits]);
-        check(&typed, r#"{"s": "", "a": [1.50, "b"]}"#, &["p", "", "1.50", "b"]);
+        check(&typed, r#"{"s": "", "a": [1.50, "b"]}"#, &["p", "", r#"["1.50","b"]"#]);
         let nested = tool(
             "name: t, exec: 'p ${o} ${l}', parameters: [{name: o, type: object}, {name: l, type: array, items: {type: number}}]",
         );
@@ -533,7 +533,7 @@ mod tests {
         let arguments = format!("{{\"o\": {written}, \"l\": [{digits}, 2]}}");
         check(&nested, &arguments, &["p", &kept, &format!("[{digits},2]")]);
         let appended =
-            tool("name: t, exec: p, parameters: [{name: l, type: array, items: {type: number}}]");
+            tool("name: t, command: [p], parameters: [{name: l, type: array, items: {type: number}}]");
         check(&appended, r#"{"l": [1.50, 2]}"#, &["p", "1.50", "2"]);
     }
 
