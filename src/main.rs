@@ -81,6 +81,7 @@ mod stage;
 mod stop;
 mod sweep;
 mod tool;
+mod tool_holder;
 mod trust;
 mod view;
 
@@ -278,6 +279,8 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             tool::ToolCommand::Expand(args) => tool::expand_command(args),
             tool::ToolCommand::Migrate(args) => migrate::migrate_command(args),
             tool::ToolCommand::Lint(args) => lint::lint_command(args),
+            tool::ToolCommand::Hold => tool_holder::hold_command(),
+            tool::ToolCommand::Await(args) => tool_holder::await_command(args),
         },
         DeltaCommand::Skill(command) => skill::skill_command(&command),
         DeltaCommand::Sandbox(command) => sandbox_command::sandbox_command(&command),

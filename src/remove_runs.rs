@@ -387,6 +387,11 @@ fn claim_for_removal(
     if args.selects_by_filter() && current.last_updated != run.last_updated {
         return refuse("it has changed since it was selected".to_owned(), None);
     }
+    if current.calls_at_work > 0 {
+        let work_dir = shell_quote_path(&run.workspace);
+        let hint = format!("end it with `delta stop {id} -w {work_dir}`");
+        return refuse("a tool of it is at work".to_owned(), Some(hint));
+    }
     if current.status == RunListStatus::Running
         && let Ok(fold) = journal::fold_run_journal(&dir)
         && let Some(start) = &fold.state.start

@@ -134,6 +134,10 @@ pub fn report_failure(failure: SandboxFailure) -> CommandFailure {
         SandboxProblem::RemoteServer => Some(
             "run the agent without a sandbox of the operator, or without this server".to_owned(),
         ),
+        SandboxProblem::Survives => Some(
+            "write `sandbox: off` for the tool if it may do everything, or leave out `survive`"
+                .to_owned(),
+        ),
         SandboxProblem::Scratch(error) => Some(error.help()),
         SandboxProblem::Other(_) => Some("`delta sandbox check` prints what holds here".to_owned()),
     };

@@ -25,6 +25,7 @@ use delta_run::run_summary;
 use delta_run::run_tree::{self, ChildRunEntry, RunTreeTotal};
 use delta_run::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
+use delta_run::surviving_call::SurvivingCall;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -200,6 +201,16 @@ fn child_status(run_dir: &Path, child: &ChildRunEntry) -> String {
     }
 }
 
+/// The calls that outlive the engine and are at work.
+fn tools_at_work_lines(run_dir: &Path) -> Vec<String> {
+    let calls = SurvivingCall::all_at_work(run_dir).into_iter();
+    let lines = calls.filter_map(|call| {
+        let tool = call.command().ok()?.tool;
+        Some(format!("{tool} is at work in process {}", call.holder()?))
+    });
+    lines.collect()
+}
+
 /// Prints the cost of the run, its child runs, and how to continue it.
 fn print_summary(
     progress: &mut ProgressPrinter,
@@ -233,6 +244,7 @@ fn print_summary(
         let work_dir = shell_quote_path(&run.workspace_argument);
         print_line(&format!("its changes are staged: delta diff {} -w {work_dir}", run.id));
     }
+    tools_at_work_lines(&run.dir).iter().for_each(|line| print_line(line));
     let next = ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument);
     match (state.status, state.human_request()) {
         (Some(RunStatus::Running), _) => {

@@ -14,6 +14,7 @@ use delta_program::stdio;
 use delta_run::event::{EngineStart, RunStatus};
 use delta_run::ownership::{self, OwnerStatus, Ownership, OwnershipError};
 use delta_run::run_process::{self, ProcessWait, RunProcess};
+use delta_run::surviving_call::{self, SurvivingCall};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -27,7 +28,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 ///
 /// Interrupts the process of each run as Ctrl-C does, waits until it has left the run, and prints the run with its status.
 /// The run is INTERRUPTED then, or has ended otherwise in the meantime; `delta continue` resumes it. A run that no process
-/// works on stays as it is, but what its last process has left running is ended. A process that was asked to leave is not
+/// works on stays as it is, but what its last process has left running is ended, with the commands of tools that outlive it. A
+/// process that was asked to leave is not
 /// asked again: a second signal would end it at once, without leaving the run.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -41,6 +43,9 @@ pub struct StopArgs {
     /// Wait at most this long
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time_in(0..=u64::MAX))]
     timeout: u64,
+    /// Leave the commands of tools with `survive: true` at work, whose results `delta continue` takes
+    #[arg(long)]
+    keep_tools: bool,
     /// Also signal a process that an earlier `delta stop` has signalled, which ends it at once
     #[arg(long)]
     force: bool,
@@ -70,6 +75,9 @@ fn stop_runs(args: &StopArgs) -> Result<ExitCode, CommandFailure> {
     let mut stopping = Vec::new();
     for name in &args.runs {
         let mut run = StoppingRun { run: name.find(&args.work_dir)?, process: None };
+        if args.keep_tools {
+            surviving_call::request_keep(&run.run.dir)?;
+        }
         run.interrupt(args.force, deadline, &cancel)?;
         stopping.push(run);
     }
@@ -80,6 +88,11 @@ fn stop_runs(args: &StopArgs) -> Result<ExitCode, CommandFailure> {
             ProcessWait::Ended => {
                 if !run.report_end(&cancel)? {
                     code = ExitCode::FAILURE;
+                }
+                if args.keep_tools {
+                    surviving_call::forget_keep(&run.run.dir);
+                } else if !run.end_tools(deadline, &cancel)? {
+                    has_timed_out = true;
                 }
             }
             ProcessWait::TimedOut => {
@@ -212,6 +225,28 @@ impl StoppingRun {
              help: continue it with `{command}`"
         ));
         Ok(false)
+    }
+
+    /// Ends the commands that outlive the process of the run. Returns false if one has not ended in time.
+    fn end_tools(&self, deadline: Instant, cancel: &CancelToken) -> Result<bool, CommandFailure> {
+        let calls = SurvivingCall::all_at_work(&self.run.dir);
+        calls.iter().for_each(SurvivingCall::stop);
+        for call in calls {
+            while call.holder().is_some() {
+                if Instant::now() >= deadline {
+                    let tool = call.command().map_or_else(|_| "a tool".to_owned(), |one| one.tool);
+                    stdio::print_error_line(&format!(
+                        "error: {tool} of run {} has not ended in time\nhelp: wait longer with --timeout",
+                        self.run.id
+                    ));
+                    return Ok(false);
+                }
+                if cancel.wait(POLL_INTERVAL) {
+                    return Err(CommandFailure::interrupted("interrupted"));
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn describe_timeout(&self) -> String {

@@ -3,7 +3,7 @@
 use super::failure::CommandFailure;
 pub use super::lint::LintArgs;
 pub use super::migrate::MigrateArgs;
-use super::run_preparation;
+use super::{run_preparation, tool_holder};
 use clap::{Args, Subcommand};
 use delta_agent::agent::Agent;
 use delta_agent::tool::expand::{brought_tools_comment, expand_tools as expand_document};
@@ -30,6 +30,11 @@ pub enum ToolCommand {
     Lint(LintArgs),
     /// Migrate an agent directory from an older format
     Migrate(MigrateArgs),
+    /// Hold the command of a call that outlives its engine
+    #[command(hide = true)]
+    Hold,
+    #[command(hide = true)]
+    Await(tool_holder::AwaitArgs),
 }
 
 /// Print FILE with every `exec:` and `shell:` tool in `command:` form

@@ -7,6 +7,7 @@ use delta_base::time::Timestamp;
 use delta_run::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
 use delta_run::run_summary::{self, EventTimes, RunSummary};
 use delta_run::stage::StageDir;
+use delta_run::surviving_call::SurvivingCall;
 use delta_run::workspace::{Workspace, WorkspaceError};
 use serde::{Serialize, Serializer};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,8 @@ pub struct RunListEntry {
     pub active: bool,
     /// Whether it has changes that are not applied to the workspace.
     pub staged: bool,
+    /// How many of its calls are at work although no process works on it.
+    pub calls_at_work: usize,
     pub task_summary: String,
     pub last_updated: Timestamp,
     pub created_at: Timestamp,
@@ -132,15 +135,18 @@ impl RunListEntry {
         }
     }
 
-    /// Its status in a list as text: also whether the process of a RUNNING run has died, and whether it has staged changes.
+    /// Its status in a list as text: also whether the process of a RUNNING run has died, whether a tool is at work without
+    /// it, and whether it has staged changes.
     pub fn status_text(&self) -> String {
         let name = self.status.name();
-        match (self.is_orphaned(), self.staged) {
-            (false, false) => name,
-            (true, false) => format!("{name} (died)"),
-            (false, true) => format!("{name} (staged)"),
-            (true, true) => format!("{name} (died, staged)"),
-        }
+        let notes = [
+            (self.is_orphaned(), "died"),
+            (self.calls_at_work > 0, "tool at work"),
+            (self.staged, "staged"),
+        ];
+        let notes: Vec<&str> =
+            notes.iter().filter(|(holds, _)| *holds).map(|(_, note)| *note).collect();
+        if notes.is_empty() { name } else { format!("{name} ({})", notes.join(", ")) }
     }
 
     /// Whether `delta continue` can continue it: no process works on it, and its files are readable.
@@ -170,6 +176,11 @@ impl RunListEntry {
             status: summary.status.into(),
             active: summary.is_active,
             staged: StageDir::new(dir).has_changes(),
+            calls_at_work: if summary.is_active {
+                0
+            } else {
+                SurvivingCall::all_at_work(dir).len()
+            },
             task_summary: truncate_to_line(&task, MAX_TASK_CHARS),
             last_updated: summary.updated_at,
             created_at: summary.created_at,
@@ -194,6 +205,7 @@ impl RunListEntry {
             status: RunListStatus::Damaged,
             active: false,
             staged: StageDir::new(dir).has_changes(),
+            calls_at_work: 0,
             task_summary: strip_terminal_controls(reason),
             last_updated: times.last,
             created_at: times.first,

@@ -89,7 +89,7 @@ fn c_11_3_a_directory_without_runs_names_the_workspaces_below_it() {
 fn c_11_3_json_and_text_say_the_same() {
     let sandbox = every_state();
     let all = list(&sandbox, &["--format", "json"]).json();
-    let fields = "run_id status active staged task_summary last_updated created_at iterations error agent_name \
+    let fields = "run_id status active staged calls_at_work task_summary last_updated created_at iterations error agent_name \
                   workspace input_tokens cached_input_tokens cache_write_tokens output_tokens reasoning_tokens \
                   cost_usd";
     for run in all.as_array().unwrap() {

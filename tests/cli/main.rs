@@ -99,6 +99,7 @@ mod staged;
 mod staged_calls;
 mod staged_places;
 mod stop;
+mod surviving;
 mod snapshots;
 mod throttling;
 mod tool_expand;

@@ -28,6 +28,8 @@ mod failpoints;
 mod mcp;
 #[cfg(feature = "failpoints")]
 mod staged;
+#[cfg(feature = "failpoints")]
+mod surviving;
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 
@@ -164,13 +166,13 @@ fn resume(sandbox: &Sandbox, more: &[&str]) -> Ran {
 /// Checks what must hold of every finished run: numbered events, each call with one request and one result, in order.
 fn check_journal(sandbox: &Sandbox) {
     let events = sandbox.journal();
-    let repeatable = ["again", "s__job"];
+    let repeatable = ["again", "s__job", "last"];
     let mut open: HashMap<String, usize> = HashMap::new();
     for (index, event) in events.iter().enumerate() {
         assert_eq!(event["seq"], index + 1);
         let id = event["call_id"].as_str().unwrap_or_default().to_owned();
         match event["type"].as_str().unwrap() {
-            // A call that may be repeated, or that asks for its task, is requested anew.
+            // A call that may be repeated, that asks for its task, or that waits for its command, is requested anew.
             "ACTION_REQUEST" if repeatable.contains(&event["tool_name"].as_str().unwrap()) => {
                 open.insert(id, 1);
             }

@@ -383,6 +383,7 @@ impl AgentMcpServer {
             env: Vec::new(),
             pass_env: Vec::new(),
             idempotent: self.idempotent.iter().any(|name| name == server_name),
+            survives: false,
             parallel: self.parallel.iter().any(|name| name == server_name),
             background: Background::End,
             output: ToolOutput::Text,

@@ -86,6 +86,8 @@ pub enum SandboxProblem {
     Scratch(ScratchError),
     /// It is an MCP server with a URL, and the operator limits the network.
     RemoteServer,
+    /// It is a tool whose calls outlive the engine, which has the sandbox.
+    Survives,
     /// Anything else.
     Other(String),
 }
@@ -105,6 +107,9 @@ impl fmt::Display for SandboxFailure {
             SandboxProblem::Scratch(error) => write!(f, "the sandbox of {label}: {error}"),
             SandboxProblem::RemoteServer => {
                 write!(f, "{label} has a `url`, which the operator's sandbox does not cover")
+            }
+            SandboxProblem::Survives => {
+                write!(f, "{label} has `survive: true`, and its sandbox would end with the engine")
             }
             SandboxProblem::Other(reason) => write!(f, "the sandbox of {label}: {reason}"),
         }
@@ -419,6 +424,9 @@ fn collect_uses(agent: &Agent, policy: &OperatorPolicy) -> Result<Vec<SandboxUse
             }
             // No process is started for it that a sandbox could surround.
             continue;
+        }
+        if tool.survives {
+            return Err(SandboxFailure { subject, problem: SandboxProblem::Survives });
         }
         uses.push(SandboxUse {
             subject,

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 pub mod invocation;
 mod checked_value;
+mod lasting_calls;
 pub mod yaml_edit;
 pub mod expand;
 pub mod observation;
@@ -30,6 +31,7 @@ pub mod value_schema;
 mod media_type;
 
 pub use approval::{ApprovalPolicy, ToolPreview};
+use lasting_calls::{check_survive, read_is_staged};
 use observation::Observation;
 pub use parameter::{InjectAs, ParameterType, ToolParameter};
 pub use tool_mapping::TOOL_MAPPING;
@@ -73,6 +75,8 @@ pub struct Tool {
     pub pass_env: Vec<String>,
     /// Whether a call that the engine did not survive may simply run again.
     pub idempotent: bool,
+    /// Whether the commands of its calls outlive the engine.
+    pub survives: bool,
     /// Whether its calls may run at the same time as other calls of such tools.
     pub parallel: bool,
     /// What becomes of processes that a call leaves running.
@@ -308,6 +312,7 @@ impl Tool {
         let preview =
             fields.non_null("preview").and_then(|node| ToolPreview::read(doc, node, &parameters));
         let is_staged = read_is_staged(doc, node, fields, background);
+        check_survive(doc, node, fields, background);
         let sandbox = fields.non_null("sandbox").and_then(|node| SandboxSetting::read(doc, node));
         Some(Self {
             name: name?.to_owned(),
@@ -321,6 +326,7 @@ impl Tool {
             env,
             pass_env,
             idempotent,
+            survives: fields.boolean("survive"),
             parallel,
             background,
             output,
@@ -350,29 +356,6 @@ fn read_background(fields: MappingFields<'_>) -> Background {
         Some("keep") => Background::Keep,
         _ => Background::End,
     }
-}
-
-/// Reads `stage`. The calls of such a tool run alone and leave nothing running, so that a person decides about all of what
-/// one call has changed.
-fn read_is_staged(
-    doc: &YamlDocument,
-    node: &YamlNode,
-    fields: MappingFields<'_>,
-    background: Background,
-) -> bool {
-    let is_staged = fields.text("stage").is_some();
-    if is_staged && background != Background::End {
-        let help = "leave out `background`, so that processes end with the call";
-        let message = "a tool with `stage` cannot leave processes running";
-        doc.report(node, message.to_owned(), Some(help.to_owned()));
-    }
-    if is_staged && fields.boolean("parallel") {
-        let help =
-            "leave out `parallel`: such a call runs alone, because a person is asked about it";
-        let message = "a tool with `stage` cannot be `parallel`";
-        doc.report(node, message.to_owned(), Some(help.to_owned()));
-    }
-    is_staged
 }
 
 fn read_tool_name<'a>(doc: &YamlDocument, fields: MappingFields<'a>) -> Option<&'a str> {

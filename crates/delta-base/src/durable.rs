@@ -22,7 +22,7 @@ mod writeback;
 
 pub use append_file::{AppendFile, LogFile, append_line_unsynced};
 pub use beneath::{DirEntry, OtherOwner, add_root, check_root_owner, join_beneath};
-pub use file_lock::{FileLock, read_lock_holder};
+pub use file_lock::{FileLock, is_locked, read_lock_holder};
 pub use file_system::is_on_local_file_system;
 pub use regular_file::{
     MAX_REGULAR_BYTES, open_no_follow, read_beneath, read_no_follow, read_no_follow_at_most,

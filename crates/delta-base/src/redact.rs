@@ -101,6 +101,11 @@ impl Secrets {
         &self.latest().patterns
     }
 
+    /// The values, for another process that redacts them too.
+    pub fn values(&self) -> &[String] {
+        &self.latest().values
+    }
+
     /// Whether there are no secrets.
     pub fn is_empty(&self) -> bool {
         self.patterns().is_empty()

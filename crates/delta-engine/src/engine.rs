@@ -26,6 +26,7 @@ use mcp_holders::McpHolders;
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
+use surviving::HeldCommands;
 use think::ThrottledCall;
 
 mod act;
@@ -36,6 +37,7 @@ mod mcp_holders;
 mod budget;
 mod call_sandbox;
 mod staged_call;
+mod surviving;
 mod disk_limit;
 pub mod call_plan;
 pub mod approval_plan;
@@ -79,6 +81,8 @@ pub struct Engine<'a> {
     mcp_holders: RefCell<McpHolders>,
     /// The most calls that run at the same time.
     max_parallel: usize,
+    /// What holds commands that outlive this process.
+    held: RefCell<HeldCommands>,
 }
 
 /// The error type of a run that a hook ended as FAILED.
@@ -219,6 +223,7 @@ impl<'a> Engine<'a> {
             disk_limit: None,
             mcp_holders: RefCell::default(),
             max_parallel: 1,
+            held: RefCell::default(),
         }
     }
 
@@ -256,6 +261,7 @@ impl<'a> Engine<'a> {
         if self.environment.sandbox().is_some_and(RunSandbox::watches_journal) {
             run.watch_journal()?;
         }
+        self.tidy_held_calls(run);
         self.warn_of_unstartable_hooks(run);
         for warning in self.environment.limit_warnings() {
             run.notify(RunNotice::Warning(warning));
@@ -303,6 +309,7 @@ impl<'a> Engine<'a> {
         run.record(run.state().engine_end(&run.id, ending.status()));
         match run.commit_act() {
             Ok(()) => {
+                self.remove_held_calls(run);
                 run.publish_journal();
                 Ok(ending)
             }

@@ -41,6 +41,15 @@ pub enum Background {
     Run,
     /// They outlive the run.
     Keep,
+    /// They end with the call, and the call outlives the process that works on the run.
+    Survive,
+}
+
+impl Background {
+    /// Whether the processes live on when this process has left the run.
+    fn outlives_run(self) -> bool {
+        matches!(self, Self::Keep | Self::Survive)
+    }
 }
 
 /// The command lines of processes that a call left running, at most [`MAX_LISTED_PROCESSES`] each.
@@ -215,7 +224,7 @@ impl RunProcesses {
     ) -> io::Result<CallProcesses> {
         let shared = &self.0;
         let call = shared.call_count.fetch_add(1, Ordering::Relaxed);
-        let is_kept = background == Background::Keep;
+        let is_kept = background.outlives_run();
         let mark = shared.level.and_then(|level| shared.mark.for_call(level, call, is_kept));
         let limiter = shared.limiter.get().filter(|_| is_limited);
         let groups = limiter.map_or_else(|| Ok(Vec::new()), CallLimiter::create_groups)?;
@@ -239,9 +248,10 @@ impl RunProcesses {
         if !self.0.adopts_orphans || !self.0.has_children() {
             return Vec::new();
         }
-        let processes = self
-            .0
-            .find_alive(all_processes(), |owner| owner == ProcessOwner::Earlier(Background::Keep));
+        let processes = self.0.find_alive(
+            all_processes(),
+            |owner| matches!(owner, ProcessOwner::Earlier(background) if background.outlives_run()),
+        );
         describe_processes(&processes, secrets)
     }
 }
@@ -423,12 +433,12 @@ impl CallProcesses {
         self.run.0.known().active.push(ActiveCall { leader, mark: self.mark, end: None });
     }
 
-    /// Makes `pid`, the command of this call, and what it starts, end when this process leaves the run.
+    /// Makes what becomes of `pid`, the command of this call, and of what it starts, independent of other calls.
     pub(super) fn remember_service(&self, pid: Pid) {
-        let owner = ProcessOwner::Earlier(Background::Run);
+        let owner = ProcessOwner::Earlier(self.background);
         self.run.0.remember(ProcessStat::read(pid).into_iter(), owner);
         if let Some(mark) = self.mark {
-            self.run.0.known().calls.push((mark, Background::Run));
+            self.run.0.known().calls.push((mark, self.background));
         }
     }
 
@@ -485,7 +495,7 @@ impl CallProcesses {
         if !self.is_supervised() || !self.run.0.has_unknown_children() {
             return LeftProcesses::default();
         }
-        if self.background == Background::End {
+        if matches!(self.background, Background::End | Background::Survive) {
             return self.end(secrets, cancel);
         }
         let processes = self.find_settled();

@@ -1,4 +1,4 @@
-//! A process that serves its caller through its standard streams for longer than one call.
+//! A process that serves its caller through its standard streams for longer than one call, and may outlive the caller.
 
 use super::run_processes::CallProcesses;
 use super::sandbox_entry::SandboxEntry;
@@ -23,7 +23,7 @@ const KILL_GRACE: Duration = Duration::from_secs(1);
 /// The interval where no descriptor reports the end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A running service. It leads its own session, and the kernel kills it when this thread ends.
+/// A running service. It leads its own session, and the kernel kills it when this thread ends, unless it survives.
 #[derive(Debug)]
 pub struct ServiceProcess {
     pid: Pid,
@@ -37,6 +37,8 @@ pub struct ServiceProcess {
     /// Keeps the limits of the service; a service of a run also ends with the run.
     call: Option<CallProcesses>,
     was_reaped: bool,
+    /// Whether it lives on when this is dropped.
+    survives: bool,
 }
 
 impl ServiceProcess {
@@ -51,13 +53,26 @@ impl ServiceProcess {
         context: &LaunchContext,
         handed_over: Option<&SandboxEntry>,
     ) -> Result<Self, String> {
-        Self::start_unexplained(argv, program, context, handed_over).map_err(|end| match end {
-            ProcessEnd::NotStarted { reason, .. } => reason,
-            other => format!("{other:?}"),
-        })
+        Self::start_as(Background::Run, argv, program, context, handed_over)
+            .map_err(describe_failure)
     }
 
-    fn start_unexplained(
+    /// Starts a service that lives on when this process has ended, and that nothing ends but itself and
+    /// [`ServiceProcess::end`].
+    ///
+    /// # Errors
+    /// The reason why it could not be started, as a fragment.
+    pub fn start_surviving(
+        argv: &[String],
+        program: &Path,
+        context: &LaunchContext,
+    ) -> Result<Self, String> {
+        Self::start_as(Background::Survive, argv, Some(program), context, None)
+            .map_err(describe_failure)
+    }
+
+    fn start_as(
+        background: Background,
         argv: &[String],
         program: Option<&Path>,
         context: &LaunchContext,
@@ -71,7 +86,7 @@ impl ServiceProcess {
         };
         let unlimited = |error| program_lookup::unlimited_end(&error);
         let call = context.containment.as_ref().map(|containment| {
-            containment.processes.start_call(Background::Run, containment.is_limited)
+            containment.processes.start_call(background, containment.is_limited)
         });
         let call = call.transpose().map_err(unlimited)?;
         let limits = call.as_ref().map(CallProcesses::child_limits).transpose();
@@ -86,6 +101,10 @@ impl ServiceProcess {
         let child = PreparedChild::new(image, &context.cwd, true, mark, limits, sandbox);
         let mut child = child.map_err(|error| explain(&error))?;
         child.hand_over(handed_over);
+        let survives = background == Background::Survive;
+        if survives {
+            child.outlive_parent();
+        }
         let (pid, ChildPipes { stdin, stdout, stderr }) =
             child.spawn().map_err(|error| match error.step {
                 Some(_) => {
@@ -97,7 +116,8 @@ impl ServiceProcess {
         if let Some(call) = &call {
             call.remember_service(pid);
         }
-        Ok(Self { pid, exit_fd: exit_fd(pid), stdin, stdout, stderr, call, was_reaped: false })
+        let exit_fd = exit_fd(pid);
+        Ok(Self { pid, exit_fd, stdin, stdout, stderr, call, was_reaped: false, survives })
     }
 
     /// Whether it has ended.
@@ -166,10 +186,17 @@ impl ServiceProcess {
 
 impl Drop for ServiceProcess {
     fn drop(&mut self) {
-        if !self.was_reaped {
+        if !self.was_reaped && !self.survives {
             self.signal_group(Signal::KILL);
             let _ = waitpid(Some(self.pid), WaitOptions::NOHANG);
         }
+    }
+}
+
+fn describe_failure(end: ProcessEnd) -> String {
+    match end {
+        ProcessEnd::NotStarted { reason, .. } => reason,
+        other => format!("{other:?}"),
     }
 }
 

@@ -45,6 +45,8 @@ struct ChildPlan {
     sandbox: Option<SandboxEntry>,
     /// A sandbox that the child does not enter, and that gets its descriptors.
     handed_over: Option<SandboxEntry>,
+    /// Whether it lives on when this process has ended.
+    outlives_parent: bool,
 }
 
 impl PreparedChild {
@@ -81,6 +83,7 @@ impl PreparedChild {
                 limits,
                 sandbox,
                 handed_over: None,
+                outlives_parent: false,
             },
             pipes: ChildPipes { stdin: stdin_writer, stdout: stdout_reader, stderr: stderr_reader },
         })
@@ -89,6 +92,11 @@ impl PreparedChild {
     /// Leaves the descriptors of `sandbox` open in the program.
     pub(super) fn hand_over(&mut self, sandbox: Option<&SandboxEntry>) {
         self.plan.handed_over = sandbox.cloned();
+    }
+
+    /// Lets the child live on when this process has ended.
+    pub(super) fn outlive_parent(&mut self) {
+        self.plan.outlives_parent = true;
     }
 
     /// Starts the process. Its id is also the id of its session and its process group.
@@ -118,6 +126,7 @@ pub(super) fn spawn_helper(
         limits,
         sandbox: None,
         handed_over: None,
+        outlives_parent: false,
     };
     system::spawn(plan).map_err(|error| error.error)
 }
@@ -139,6 +148,7 @@ pub(super) fn spawn_with_own_streams(
         limits: ChildLimits::default(),
         sandbox,
         handed_over: None,
+        outlives_parent: false,
     };
     system::spawn(plan)
 }
@@ -282,10 +292,12 @@ mod system {
                 sandbox.join()?;
             }
             chdir(self.plan.directory.as_c_str())?;
-            set_parent_process_death_signal(Some(Signal::KILL))?;
-            if getppid() != Some(self.engine) {
-                // The engine has died. The error only ends the child: no process is left to report it.
-                return Err(Errno::SRCH.into());
+            if !self.plan.outlives_parent {
+                set_parent_process_death_signal(Some(Signal::KILL))?;
+                if getppid() != Some(self.engine) {
+                    // The engine has died. The error only ends the child: no process is left to report it.
+                    return Err(Errno::SRCH.into());
+                }
             }
             // `execve` resets handlers, but the engine's must not run in the child before. What the caller of the engine
             // ignores stays ignored.

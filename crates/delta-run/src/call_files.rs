@@ -4,7 +4,7 @@ use delta_base::durable;
 use std::path::Path;
 
 /// What does not come from calls, relative to the run directory.
-const OTHER_ENTRIES: [&str; 13] = [
+const OTHER_ENTRIES: [&str; 14] = [
     "journal.jsonl",
     "metadata.json",
     "engine.log",
@@ -16,6 +16,7 @@ const OTHER_ENTRIES: [&str; 13] = [
     "snapshots",
     "stage",
     "interaction",
+    "surviving",
     "io/invocations",
     "io/hooks",
 ];

@@ -30,6 +30,7 @@ pub mod workspace_search;
 pub mod fork;
 pub mod run_tree;
 pub mod run_process;
+pub mod surviving_call;
 pub mod run_removal;
 pub mod run_summary;
 pub mod agent_copy;

@@ -127,7 +127,7 @@ fn ignores_sigint(pid: u32) -> bool {
 }
 
 #[cfg(target_os = "linux")]
-fn open_pidfd(pid: u32) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn open_pidfd(pid: u32) -> io::Result<Option<OwnedFd>> {
     use rustix::process::{PidfdFlags, pidfd_open};
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
     match pidfd_open(pid, PidfdFlags::empty()) {
@@ -138,16 +138,16 @@ fn open_pidfd(pid: u32) -> io::Result<Option<OwnedFd>> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn open_pidfd(_: u32) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn open_pidfd(_: u32) -> io::Result<Option<OwnedFd>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(target_os = "linux")]
-fn send_signal(pidfd: &OwnedFd, signal: Signal) -> io::Result<()> {
+pub(crate) fn send_signal(pidfd: &OwnedFd, signal: Signal) -> io::Result<()> {
     Ok(rustix::process::pidfd_send_signal(pidfd, signal)?)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn send_signal(_: &OwnedFd, _: Signal) -> io::Result<()> {
+pub(crate) fn send_signal(_: &OwnedFd, _: Signal) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }

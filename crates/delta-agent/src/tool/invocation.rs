@@ -532,8 +532,9 @@ mod tests {
         let kept = format!("{{\"id\":{digits},\"s\":\"a  b\"}}");
         let arguments = format!("{{\"o\": {written}, \"l\": [{digits}, 2]}}");
         check(&nested, &arguments, &["p", &kept, &format!("[{digits},2]")]);
-        let appended =
-            tool("name: t, command: [p], parameters: [{name: l, type: array, items: {type: number}}]");
+        let appended = tool(
+            "name: t, command: [p], parameters: [{name: l, type: array, items: {type: number}}]",
+        );
         check(&appended, r#"{"l": [1.50, 2]}"#, &["p", "1.50", "2"]);
     }
 

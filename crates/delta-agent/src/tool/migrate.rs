@@ -93,6 +93,7 @@ fn same_tool(a: &Tool, b: &Tool) -> bool {
         && a.timeout_ms == b.timeout_ms
         && a.max_output_bytes == b.max_output_bytes
         && a.idempotent == b.idempotent
+        && a.survives == b.survives
         && a.parallel == b.parallel
         && a.is_staged == b.is_staged
         && a.background == b.background

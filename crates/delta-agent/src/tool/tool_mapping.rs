@@ -83,6 +83,12 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             "Whether a call that the engine did not survive may simply run again.",
         ),
         KeySchema::with_default(
+            "survive",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(false),
+            "Whether the command of a call outlives the engine: `delta continue` waits for it and takes its result, once.",
+        ),
+        KeySchema::with_default(
             "parallel",
             ValueShape::Boolean,
             DefaultValue::Boolean(false),

@@ -1,6 +1,8 @@
 //! Locks on files.
 
-use super::{FileResult, file_error, metadata_no_follow, open_private, read_small_no_follow};
+use super::{
+    FileResult, file_error, metadata_no_follow, open_no_follow, open_private, read_small_no_follow,
+};
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -48,6 +50,12 @@ pub fn read_lock_holder(path: &Path) -> Option<u32> {
     std::str::from_utf8(&read_small_no_follow(path).ok()?).ok()?.trim().parse().ok()
 }
 
+/// Whether a process holds the lock at `path`. A process that takes it at this moment may find it held for an instant.
+pub fn is_locked(path: &Path) -> bool {
+    open_no_follow(path)
+        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,7 +67,9 @@ mod tests {
         let held = FileLock::try_acquire(&path).unwrap();
         assert!(held.is_some());
         assert!(FileLock::try_acquire(&path).unwrap().is_none());
+        assert!(is_locked(&path) && !is_locked(&dir.path().join("other")));
         drop(held);
+        assert!(!is_locked(&path));
         assert!(FileLock::try_acquire(&path).unwrap().is_some());
     }
 }

@@ -16,6 +16,7 @@ use delta_run::event::{ActionResult, HumanQuestion, Payload};
 use delta_run::run::{Run, RunNotice};
 use delta_run::stage::StageDir;
 use delta_run::state::{HumanRequest, PendingCall};
+use delta_run::surviving_call::SurvivingCall;
 use serde_json::Value as Json;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -114,6 +115,15 @@ impl<'a> Engine<'a> {
         execution: Option<&str>,
     ) -> Result<(), EngineError> {
         let tool = self.agent.tool(&call.tool);
+        let surviving = tool.filter(|tool| tool.survives);
+        if let Some(tool) = surviving
+            && self.resume_held_call(run, call, tool)?
+        {
+            return Ok(());
+        }
+        // From here on no holder that is just starting starts its command.
+        let lost = surviving.and_then(|_| SurvivingCall::find(&run.dir, &call.id));
+        let _lock = lost.as_ref().map(SurvivingCall::try_hold);
         if tool.is_some_and(|tool| tool.idempotent || has_task_record(run, tool, call))
             && let CallPlan::Start(invocation) =
                 plan_call(self.agent, run.state(), call, self.environment.vars())
@@ -123,6 +133,18 @@ impl<'a> Engine<'a> {
         if tool.is_some_and(|tool| tool.is_staged) {
             StageDir::for_call(&run.dir).clear()?;
         }
+        self.record_unknown_outcome(run, call, tool, execution, lost)
+    }
+
+    /// Records that the outcome of a call is unknown, with what its command had printed.
+    pub(super) fn record_unknown_outcome(
+        &self,
+        run: &mut Run,
+        call: &PendingCall,
+        tool: Option<&Tool>,
+        execution: Option<&str>,
+        lost: Option<SurvivingCall>,
+    ) -> Result<(), EngineError> {
         let mut text = format!(
             "{INTERRUPTED_CALL_PREFIX}; whether it took effect is unknown, and it was not run again]"
         );
@@ -135,6 +157,7 @@ impl<'a> Engine<'a> {
             let path = execution.and_then(|name| {
                 Some(run.dir.join(name.strip_suffix("json")?).with_extension(stream))
             });
+            let path = lost.as_ref().map(|call| call.output_path(stream)).or(path);
             let tail = path.and_then(|path| read_tail(&path, DEAD_CALL_TAIL_BYTES).ok());
             if let Some(tail) = tail.filter(|tail| !tail.is_empty() && !tail.contains(&0)) {
                 text.push_str(&format!("\n[{heading}]\n{}", String::from_utf8_lossy(&tail)));
@@ -145,6 +168,9 @@ impl<'a> Engine<'a> {
         let execution = execution.map(str::to_owned);
         let outcome = CallOutcome { execution, ..CallOutcome::default() };
         record_observation(run, call, observation, outcome);
+        if let Some(lost) = lost {
+            self.note_held_result(lost);
+        }
         hook_result
     }
 

@@ -70,7 +70,13 @@ impl<'a> Engine<'a> {
                 return Ok(None);
             }
         };
-        batch.push(DecidedCall::Start(ApprovedCall { call, tool, invocation, approval }));
+        batch.push(DecidedCall::Start(ApprovedCall {
+            call,
+            tool,
+            invocation,
+            approval,
+            is_resumed: false,
+        }));
         Ok(None)
     }
 

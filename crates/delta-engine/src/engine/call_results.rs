@@ -3,6 +3,7 @@
 use super::call_sandbox::SandboxOutcome;
 use super::execute::{ApprovedCall, StartingCall, record_unstarted_request, unstarted_request};
 use super::hooks::HookInput;
+use super::surviving::HeldOutcome;
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::hook::HookPoint;
 use delta_agent::tool::observation::{Observation, render_observation};
@@ -25,8 +26,15 @@ enum UnrecordedCall {
         index: usize,
         record: NewPrivateFile,
         /// `None` while it runs.
-        result: Option<Box<ProcessResult>>,
+        outcome: Option<CommandOutcome>,
     },
+}
+
+/// How the command of a call ended.
+pub(super) enum CommandOutcome {
+    Ended(Box<ProcessResult>),
+    /// Nothing is known of it.
+    Lost,
 }
 
 /// Records the results of calls that run at the same time.
@@ -51,7 +59,7 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
     }
 
     pub(super) fn add_started(&mut self, index: usize, record: NewPrivateFile) {
-        self.unrecorded.push_back(UnrecordedCall::Started { index, record, result: None });
+        self.unrecorded.push_back(UnrecordedCall::Started { index, record, outcome: None });
     }
 
     pub(super) fn record_requests(&self, run: &mut Run, starting: &[StartingCall<'_>]) {
@@ -75,15 +83,25 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
     }
 
     /// A command has ended.
-    pub(super) fn add_result(&mut self, command: usize, result: Box<ProcessResult>) {
+    pub(super) fn add_result(&mut self, command: usize, result: CommandOutcome) {
         for call in &mut self.unrecorded {
             match call {
-                UnrecordedCall::Started { index, result: slot, .. } if *index == command => {
-                    *slot = Some(result);
+                UnrecordedCall::Started { index, outcome, .. } if *index == command => {
+                    *outcome = Some(result);
                     return;
                 }
                 UnrecordedCall::Refused(..) | UnrecordedCall::Started { .. } => {}
             }
+        }
+    }
+
+    /// What stands for a command that outlives the engine has ended. If the command itself is at work, nothing is recorded of
+    /// its call, and of those after it, when this process leaves the run.
+    pub(super) fn add_held_result(&mut self, command: usize, outcome: HeldOutcome) {
+        match outcome {
+            HeldOutcome::Ended(result) => self.add_result(command, CommandOutcome::Ended(result)),
+            HeldOutcome::Lost => self.add_result(command, CommandOutcome::Lost),
+            HeldOutcome::AtWork => drop(self.error.get_or_insert(EngineError::Cancelled)),
         }
     }
 
@@ -122,11 +140,18 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
         while let Some(call) = self.unrecorded.pop_front() {
             match call {
                 UnrecordedCall::Refused(call, reason) => record_refusal(run, &call, reason),
-                UnrecordedCall::Started { index, record, result: Some(result) } => {
-                    if let ProcessEnd::NotStarted { reason, .. } = &result.end {
-                        self.not_started.push((index, reason.clone()));
-                    }
-                    match self.engine.record_result(run, &starting[index], record, &result) {
+                UnrecordedCall::Started { index, record, outcome: Some(outcome) } => {
+                    let starting = &starting[index];
+                    let recorded = match outcome {
+                        CommandOutcome::Ended(result) => {
+                            if let ProcessEnd::NotStarted { reason, .. } = &result.end {
+                                self.not_started.push((index, reason.clone()));
+                            }
+                            self.engine.record_result(run, starting, record, &result)
+                        }
+                        CommandOutcome::Lost => self.engine.record_lost_call(run, starting),
+                    };
+                    match recorded {
                         Ok(()) => {}
                         // What cannot be written now stays unknown.
                         Err(
@@ -205,7 +230,21 @@ impl Engine<'_> {
         };
         let result = action_result(call, observation, outcome);
         self.record_call_result(run, starting, result)?;
+        if let Some(held_call) = &starting.surviving {
+            self.note_held_result(held_call.surviving_call().clone());
+        }
         hook_result
+    }
+
+    /// Records that nothing is known of a call whose command outlives the engine.
+    fn record_lost_call(
+        &self,
+        run: &mut Run,
+        starting: &StartingCall<'_>,
+    ) -> Result<(), EngineError> {
+        let ApprovedCall { call, tool, .. } = &starting.approved;
+        let lost = starting.surviving.as_ref().map(|call| call.surviving_call().clone());
+        self.record_unknown_outcome(run, call, Some(tool), Some(&starting.execution), lost)
     }
 
     /// The directory of the records of calls, as observations name it.

@@ -4,8 +4,9 @@
 //! together; then all of them start. Results are recorded in call order, each as soon as all before it are: so an engine
 //! that dies leaves a call known only if every call before it is known, as if they had run one after another.
 
-use super::call_results::ResultRecorder;
+use super::call_results::{CommandOutcome, ResultRecorder};
 use super::staged_call::CallLayer;
+use super::surviving::HeldCall;
 use super::{Engine, EngineError};
 use delta_agent::tool::{Tool, ToolOutput, invocation::ToolInvocation};
 use delta_base::durable::NewPrivateFile;
@@ -28,6 +29,8 @@ pub(super) struct ApprovedCall<'a> {
     pub(super) tool: &'a Tool,
     pub(super) invocation: ToolInvocation,
     pub(super) approval: Option<CallApproval>,
+    /// Whether an earlier process has started its command.
+    pub(super) is_resumed: bool,
 }
 
 /// A call about which nothing is left to decide.
@@ -57,9 +60,11 @@ pub(super) struct StartingCall<'a> {
     pub(super) execution: String,
     pub(super) launch: LaunchContext,
     /// The program, if it is not the one that the command line names.
-    program: Option<PathBuf>,
+    pub(super) program: Option<PathBuf>,
     /// Its workspace, if what it changes is staged.
     pub(super) layer: Option<CallLayer>,
+    /// What holds its command, if it outlives the engine.
+    pub(super) surviving: Option<HeldCall>,
 }
 
 impl<'a> Engine<'a> {
@@ -128,7 +133,20 @@ impl<'a> Engine<'a> {
         };
         // This version, whatever `delta` in PATH is.
         let program = tool.runs_delta.then(process::own_program);
-        let call = StartingCall { approved, started_at, stem, execution, launch, program, layer };
+        let surviving = tool
+            .survives
+            .then(|| HeldCall::prepare(&run.dir, &approved, started_at))
+            .transpose()?;
+        let call = StartingCall {
+            approved,
+            started_at,
+            stem,
+            execution,
+            launch,
+            program,
+            layer,
+            surviving,
+        };
         Ok((call, record))
     }
 
@@ -171,12 +189,15 @@ impl<'a> Engine<'a> {
                 let inline_bytes = if tool.output == ToolOutput::File { 0 } else { INLINE_BYTES };
                 let spool =
                     SpoolFiles { dir: &directory, stem: &call.stem, inline_bytes, max_bytes };
+                let timeout = Duration::from_millis(tool.timeout_ms);
+                let held_call = call.surviving.as_ref();
                 ProcessCommand {
-                    program: call.program.as_deref(),
-                    argv: &invocation.argv,
+                    program: held_call
+                        .map_or(call.program.as_deref(), |held_call| Some(held_call.program())),
+                    argv: held_call.map_or(&invocation.argv[..], HeldCall::argv),
                     context: &call.launch,
-                    stdin: invocation.stdin.as_bytes(),
-                    timeout: Duration::from_millis(tool.timeout_ms),
+                    stdin: held_call.map_or(invocation.stdin.as_bytes(), |_| &[]),
+                    timeout: held_call.map_or(timeout, |_| HeldCall::patience(timeout)),
                     spool: Some(spool),
                     excerpt_bytes: tool.max_output_bytes,
                     capture_whole: matches!(tool.output, ToolOutput::Image | ToolOutput::Json),
@@ -186,8 +207,10 @@ impl<'a> Engine<'a> {
             .collect();
         let prepared = commands.iter().map(process::prepare_process).collect();
         run.commit_act()?;
+        self.remove_held_calls(run);
         for call in starting {
             self.ensure_call_holder(run, &call.approved);
+            self.start_holder(run, call, max_bytes);
         }
         process::run_together(prepared, &self.cancel, &mut |index, notice| match notice {
             ProcessNotice::Output(piece) => {
@@ -197,7 +220,10 @@ impl<'a> Engine<'a> {
                 }
             }
             ProcessNotice::Ended(result) => {
-                recorder.add_result(index, result);
+                match &starting[index].surviving {
+                    Some(held_call) => recorder.add_held_result(index, held_call.outcome(result)),
+                    None => recorder.add_result(index, CommandOutcome::Ended(result)),
+                }
                 recorder.record_early(run, starting);
             }
         });

@@ -85,7 +85,9 @@ impl<'a> Engine<'a> {
         line.push('\n');
         let mut process =
             ServiceProcess::start(&argv, Some(&own_program()), &launch, entry.as_ref())?;
-        if let Err(error) = hand_over_config(&mut process, line.as_bytes(), &self.cancel) {
+        if let Err(error) =
+            hand_over_config(&mut process, line.as_bytes(), READY_LINE, &self.cancel)
+        {
             process.end(&self.cancel);
             return Err(error.to_string());
         }
@@ -123,16 +125,17 @@ fn in_sandbox(
     config
 }
 
-/// Writes the configuration and waits for the line that reports the socket.
-fn hand_over_config(
+/// Writes the configuration and waits for the line `ready`, which reports that the holder works.
+pub(super) fn hand_over_config(
     holder: &mut ServiceProcess,
     config: &[u8],
+    ready: &str,
     cancel: &CancelToken,
 ) -> std::io::Result<()> {
     let deadline = Instant::now() + READY_TIMEOUT;
     let mut unwritten = config;
     let mut answer = Vec::new();
-    while answer != READY_LINE.as_bytes() {
+    while answer != ready.as_bytes() {
         let rest = deadline.saturating_duration_since(Instant::now());
         if rest.is_zero() || cancel.is_requested() {
             return Err(std::io::Error::new(ErrorKind::TimedOut, "it did not become ready"));

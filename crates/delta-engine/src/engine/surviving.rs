@@ -1,0 +1,221 @@
+//! Calls of tools with `survive`: a holder runs the command, and a process that ends with the engine stands for it here.
+//!
+//! So its limits, live output, record and result are as for every call. When the engine is gone, the holder and the command
+//! are not: the next process settles the call by waiting for them, as a call that it had started itself.
+
+use super::execute::{ApprovedCall, DecidedCall, StartingCall};
+use super::mcp_holders::hand_over_config;
+use super::{Engine, EngineError};
+use delta_agent::tool::{Tool, invocation::ToolInvocation};
+use delta_base::json::to_json;
+use delta_base::time::Timestamp;
+use delta_process::{LeftProcesses, ProcessEnd, ProcessResult, ServiceProcess, own_program};
+use delta_run::run::{Run, RunNotice};
+use delta_run::state::PendingCall;
+use delta_run::surviving_call::{
+    self, HOLDER_READY, HolderOrder, SurvivingCall, SurvivingCommand, SurvivingEnd, SurvivingState,
+};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How much longer than the timeout, which the holder keeps, a call may take before the engine ends it.
+const HOLDER_PATIENCE: Duration = Duration::from_secs(15);
+/// The exit code of a command that cannot be executed.
+const NOT_EXECUTABLE: i32 = 126;
+
+/// What holds the commands of this process.
+#[derive(Debug, Default)]
+pub(super) struct HeldCommands {
+    holders: Vec<ServiceProcess>,
+    /// The calls whose results are recorded, and not yet durable.
+    recorded: Vec<SurvivingCall>,
+}
+
+/// A call whose command outlives the engine.
+pub(super) struct HeldCall {
+    call: SurvivingCall,
+    run_dir: PathBuf,
+    program: PathBuf,
+    argv: Vec<String>,
+    /// Whether an earlier process has started it.
+    is_resumed: bool,
+}
+
+impl HeldCall {
+    /// Writes what the holder of the call needs, unless the call has one.
+    pub(super) fn prepare(
+        run_dir: &Path,
+        approved: &ApprovedCall<'_>,
+        started_at: Timestamp,
+    ) -> Result<Self, EngineError> {
+        let ApprovedCall { call, invocation, approval, is_resumed, .. } = approved;
+        let resumed = SurvivingCall::find(run_dir, &call.id).filter(|_| *is_resumed);
+        let held_call = match resumed {
+            Some(held_call) => held_call,
+            None => SurvivingCall::create(
+                run_dir,
+                &SurvivingCommand {
+                    call_id: call.id.clone(),
+                    tool: call.tool.clone(),
+                    argv: invocation.argv.clone(),
+                    stdin: invocation.stdin.clone(),
+                    approval: approval.clone(),
+                    started_at,
+                },
+            )?,
+        };
+        let dir = held_call.dir().to_string_lossy().into_owned();
+        let argv = ["delta", "tool", "await", &dir].map(str::to_owned);
+        Ok(Self {
+            call: held_call,
+            run_dir: run_dir.to_owned(),
+            program: own_program(),
+            argv: argv.to_vec(),
+            is_resumed: *is_resumed,
+        })
+    }
+
+    /// The program that stands for the command.
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Its command line.
+    pub(super) fn argv(&self) -> &[String] {
+        &self.argv
+    }
+
+    /// How long it may take for a command with this timeout.
+    pub(super) fn patience(timeout: Duration) -> Duration {
+        timeout.saturating_add(HOLDER_PATIENCE)
+    }
+
+    /// What became of the command when what stands for it has ended with `result`.
+    pub(super) fn outcome(&self, mut result: Box<ProcessResult>) -> HeldOutcome {
+        let is_interrupted = matches!(result.end, ProcessEnd::Cancelled | ProcessEnd::OutOfTime);
+        match self.call.end() {
+            Some(end) => {
+                if !is_interrupted {
+                    result.end = end.process_end();
+                }
+                result.duration = end.duration();
+                result.left = end.left();
+            }
+            None if is_interrupted => {
+                let is_kept = surviving_call::is_keep_requested(&self.run_dir);
+                if is_kept && self.call.holder().is_some() {
+                    return HeldOutcome::AtWork;
+                }
+            }
+            // The holder was killed, and the command with it, or there was no room for its end.
+            None => return HeldOutcome::Lost,
+        }
+        HeldOutcome::Ended(result)
+    }
+
+    /// The directory of the call.
+    pub(super) fn surviving_call(&self) -> &SurvivingCall {
+        &self.call
+    }
+}
+
+/// What became of a command that outlives the engine.
+pub(super) enum HeldOutcome {
+    /// It has ended.
+    Ended(Box<ProcessResult>),
+    /// It is at work when this process leaves the run.
+    AtWork,
+    /// Nothing is known of it.
+    Lost,
+}
+
+impl<'a> Engine<'a> {
+    /// Removes what a dead process has left of calls that need nothing more.
+    pub(super) fn tidy_held_calls(&self, run: &Run) {
+        if !self.agent.tools.iter().any(|tool| tool.survives) {
+            return;
+        }
+        for held_call in SurvivingCall::all(&run.dir) {
+            let is_open =
+                held_call.command().is_ok_and(|command| run.state().is_requested(&command.call_id));
+            if !is_open && held_call.holder().is_none() {
+                held_call.remove();
+            }
+        }
+        surviving_call::forget_keep(&run.dir);
+    }
+
+    /// Starts the holder of a call that needs one and has none.
+    pub(super) fn start_holder(&self, run: &mut Run, starting: &StartingCall<'_>, max_bytes: u64) {
+        let Some(held_call) = starting.surviving.as_ref().filter(|held_call| !held_call.is_resumed)
+        else {
+            return;
+        };
+        let order = HolderOrder {
+            dir: held_call.call.dir().to_owned(),
+            run_id: run.id.to_string(),
+            run_dir: run.dir.clone(),
+            program: starting.program.clone(),
+            timeout_ms: starting.approved.tool.timeout_ms,
+            max_bytes,
+            secrets: self.environment.secrets().values().to_vec(),
+        };
+        let argv = ["delta", "tool", "hold"].map(str::to_owned);
+        let started = ServiceProcess::start_surviving(&argv, &held_call.program, &starting.launch)
+            .and_then(|mut holder| {
+                let line = format!("{}\n", to_json(&order));
+                hand_over_config(&mut holder, line.as_bytes(), HOLDER_READY, &self.cancel)
+                    .map_err(|error| error.to_string())?;
+                holder.stdin = None;
+                Ok(holder)
+            });
+        match started {
+            Ok(holder) => self.held.borrow_mut().holders.push(holder),
+            Err(reason) => {
+                let end = ProcessEnd::NotStarted { code: NOT_EXECUTABLE, reason };
+                let left = LeftProcesses::default();
+                // Without the file, the command counts as killed.
+                if let Err(error) =
+                    held_call.call.write_end(&SurvivingEnd::new(end, Duration::ZERO, left))
+                {
+                    run.notify(RunNotice::Warning(&error.to_string()));
+                }
+            }
+        }
+    }
+
+    /// Settles a call of a tool with `survive` whose engine is gone: takes its result, which may have to be waited for.
+    /// Returns false if nothing is known of it.
+    pub(super) fn resume_held_call(
+        &self,
+        run: &mut Run,
+        call: &PendingCall,
+        tool: &'a Tool,
+    ) -> Result<bool, EngineError> {
+        let Some(held_call) = SurvivingCall::find(&run.dir, &call.id) else { return Ok(false) };
+        if held_call.state() == SurvivingState::Lost {
+            return Ok(false);
+        }
+        let Ok(command) = held_call.command() else { return Ok(false) };
+        let SurvivingCommand { argv, stdin, approval, .. } = command;
+        let invocation = ToolInvocation { argv, stdin };
+        let call = call.clone();
+        let approved = ApprovedCall { call, tool, invocation, approval, is_resumed: true };
+        self.execute_calls(run, vec![DecidedCall::Start(approved)])?;
+        Ok(true)
+    }
+
+    /// What became of a call is recorded; its directory is needed until that is durable.
+    pub(super) fn note_held_result(&self, held_call: SurvivingCall) {
+        self.held.borrow_mut().recorded.push(held_call);
+    }
+
+    /// Removes the directories of calls whose results are durable.
+    pub(super) fn remove_held_calls(&self, run: &Run) {
+        let recorded = std::mem::take(&mut self.held.borrow_mut().recorded);
+        if !recorded.is_empty() {
+            recorded.iter().for_each(SurvivingCall::remove);
+            surviving_call::remove_empty_dir(&run.dir);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Calls that outlive the process that works on the run.
+//!
+//! The command of such a call is the child of a *holder*, a process that needs no engine: it writes what the command prints
+//! into files as it is printed, ends it at its timeout, and writes how it ended. The process that works on the run reads
+//! these files; without one, nothing changes for the command. The holder has a lock as long as it lives, so a call without the lock
+//! and without an end is known to be lost: its holder was killed, and its command with it, or the machine was.
+//!
+//! `surviving/CALL/` of the run directory has `call.json`, `lock`, `stdout`, `stderr` and, in the end, `result.json`. The
+//! directory is removed when the result of the call is durable in the journal.
+
+use crate::approval::CallApproval;
+use crate::run_process;
+use delta_base::durable::{self, FileError, FileLock};
+use delta_base::hex::sha256_hex;
+use delta_base::time::Timestamp;
+use delta_process::{LeftProcesses, ProcessEnd};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a holder prints when it holds its call, right before it starts the command.
+pub const HOLDER_READY: &str = "ready\n";
+/// The directory of the calls, in the run directory.
+const CALLS_DIR: &str = "surviving";
+/// The file in it that says that a process which leaves the run leaves its calls at work.
+const KEEP_FILE: &str = "keep";
+const COMMAND_FILE: &str = "call.json";
+const END_FILE: &str = "result.json";
+const LOCK_FILE: &str = "lock";
+/// The longest id of a call that is the name of a directory as it is.
+const MAX_NAME_BYTES: usize = 80;
+
+/// The directory of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SurvivingCall {
+    dir: PathBuf,
+}
+
+/// What was called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SurvivingCommand {
+    /// The id of the call.
+    pub call_id: String,
+    /// The tool.
+    pub tool: String,
+    /// The command line.
+    pub argv: Vec<String>,
+    /// The standard input.
+    pub stdin: String,
+    /// Who approved it, if it had to be approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<CallApproval>,
+    /// When it was requested.
+    pub started_at: Timestamp,
+}
+
+/// What a holder needs, on one line of its standard input.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HolderOrder {
+    /// The directory of the call.
+    pub dir: PathBuf,
+    /// The id of the run.
+    pub run_id: String,
+    /// The directory of the run.
+    pub run_dir: PathBuf,
+    /// The file to start in place of the one that the command line names.
+    pub program: Option<PathBuf>,
+    /// The time after which the command is ended, in milliseconds.
+    pub timeout_ms: u64,
+    /// The most bytes that are kept of each output stream.
+    pub max_bytes: u64,
+    /// What is redacted in the output.
+    pub secrets: Vec<String>,
+}
+
+/// How the command of a call ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SurvivingEnd {
+    end: EndKind,
+    duration_ms: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ended_background: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum EndKind {
+    Exited(i32),
+    Killed(i32),
+    TimedOut,
+    Stopped,
+    NotStarted { code: i32, reason: String },
+}
+
+impl SurvivingEnd {
+    /// The end of a command that took so long and left these processes, which were ended.
+    pub fn new(end: ProcessEnd, duration: Duration, left: LeftProcesses) -> Self {
+        let end = match end {
+            ProcessEnd::Exited(code) => EndKind::Exited(code),
+            ProcessEnd::Killed(signal) => EndKind::Killed(signal),
+            ProcessEnd::TimedOut => EndKind::TimedOut,
+            ProcessEnd::Cancelled | ProcessEnd::OutOfTime => EndKind::Stopped,
+            ProcessEnd::NotStarted { code, reason } => EndKind::NotStarted { code, reason },
+        };
+        let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self { end, duration_ms, ended_background: left.ended }
+    }
+
+    /// How it ended.
+    pub fn process_end(&self) -> ProcessEnd {
+        match &self.end {
+            EndKind::Exited(code) => ProcessEnd::Exited(*code),
+            EndKind::Killed(signal) => ProcessEnd::Killed(*signal),
+            EndKind::TimedOut => ProcessEnd::TimedOut,
+            EndKind::Stopped => ProcessEnd::Cancelled,
+            EndKind::NotStarted { code, reason } => {
+                ProcessEnd::NotStarted { code: *code, reason: reason.clone() }
+            }
+        }
+    }
+
+    /// How long it took.
+    pub fn duration(&self) -> Duration {
+        Duration::from_millis(self.duration_ms)
+    }
+
+    /// What it left running, which was ended.
+    pub fn left(&self) -> LeftProcesses {
+        LeftProcesses { ended: self.ended_background.clone(), ..LeftProcesses::default() }
+    }
+}
+
+/// What is known of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SurvivingState {
+    /// Its holder lives.
+    AtWork,
+    /// Its command has ended.
+    Ended(SurvivingEnd),
+    /// Nothing holds it, and nothing says how it ended.
+    Lost,
+}
+
+impl SurvivingCall {
+    /// Creates the directory of a call that is about to be requested.
+    ///
+    /// # Errors
+    /// The directory or the file could not be written.
+    pub fn create(run_dir: &Path, command: &SurvivingCommand) -> Result<Self, FileError> {
+        durable::ensure_private_dir(&run_dir.join(CALLS_DIR))?;
+        let call = Self::at(run_dir, &command.call_id);
+        call.remove();
+        durable::ensure_private_dir(&call.dir)?;
+        let json = delta_base::json::to_json(command);
+        durable::create_private_unsynced(&call.dir.join(COMMAND_FILE), json.as_bytes())?;
+        Ok(call)
+    }
+
+    fn at(run_dir: &Path, call_id: &str) -> Self {
+        let is_name = (1..=MAX_NAME_BYTES).contains(&call_id.len())
+            && call_id
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+        let name = if is_name { call_id.to_owned() } else { format!("id.{}", sha256_hex(call_id)) };
+        Self { dir: run_dir.join(CALLS_DIR).join(name) }
+    }
+
+    /// The call in the directory that [`SurvivingCall::create`] has made.
+    pub fn open(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// The call `call_id` of the run in `run_dir`, if it has a directory.
+    pub fn find(run_dir: &Path, call_id: &str) -> Option<Self> {
+        let call = Self::at(run_dir, call_id);
+        durable::is_dir_no_follow(&call.dir).then_some(call)
+    }
+
+    /// All calls of the run in `run_dir` that have a directory.
+    pub fn all(run_dir: &Path) -> Vec<Self> {
+        let dir = run_dir.join(CALLS_DIR);
+        let entries = durable::read_dir_no_follow(&dir).unwrap_or_default();
+        let dirs = entries.into_iter().filter(durable::DirEntry::is_dir);
+        dirs.map(|entry| Self { dir: dir.join(&entry.name) }).collect()
+    }
+
+    /// The calls of the run in `run_dir` whose commands are running.
+    pub fn all_at_work(run_dir: &Path) -> Vec<Self> {
+        let mut calls = Self::all(run_dir);
+        calls.retain(|call| call.holder().is_some());
+        calls
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What was called.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn command(&self) -> io::Result<SurvivingCommand> {
+        let text = durable::read_regular_text(&self.dir.join(COMMAND_FILE))?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// The file of what it has printed to `stdout` or `stderr`.
+    pub fn output_path(&self, stream: &str) -> PathBuf {
+        self.dir.join(stream)
+    }
+
+    /// Creates the file of a stream.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn create_output(&self, stream: &str) -> io::Result<File> {
+        durable::create_private_file(&self.output_path(stream))
+    }
+
+    /// Takes the lock, which shows that the call has a holder; `None` if it has one.
+    ///
+    /// # Errors
+    /// There is no such call any more.
+    pub fn try_hold(&self) -> Result<Option<FileLock>, FileError> {
+        FileLock::try_acquire(&self.dir.join(LOCK_FILE))
+    }
+
+    /// What is known of it. Only who works on the run asks this: it takes the lock for a moment.
+    pub fn state(&self) -> SurvivingState {
+        match self.try_hold() {
+            Ok(None) => SurvivingState::AtWork,
+            Ok(Some(_)) | Err(_) => self.end().map_or(SurvivingState::Lost, SurvivingState::Ended),
+        }
+    }
+
+    /// How the command ended, if it has.
+    pub fn end(&self) -> Option<SurvivingEnd> {
+        let text = durable::read_regular_text(&self.dir.join(END_FILE)).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Writes how the command ended.
+    ///
+    /// # Errors
+    /// The file could not be written.
+    pub fn write_end(&self, end: &SurvivingEnd) -> Result<(), FileError> {
+        let json = delta_base::json::to_json(end);
+        durable::replace_private_unsynced(&self.dir.join(END_FILE), json.as_bytes())
+    }
+
+    /// The id of the holder, if it lives.
+    pub fn holder(&self) -> Option<u32> {
+        let path = self.dir.join(LOCK_FILE);
+        durable::is_locked(&path).then(|| durable::read_lock_holder(&path)).flatten()
+    }
+
+    /// Asks the holder to end the command, which gets SIGTERM, and SIGKILL 5 s later.
+    pub fn stop(&self) {
+        let Some(pid) = self.holder() else { return };
+        // A descriptor of it: if it has ended meanwhile, no other process gets the signal.
+        if let Ok(Some(holder)) = run_process::open_pidfd(pid)
+            && self.holder() == Some(pid)
+        {
+            let _ = run_process::send_signal(&holder, Signal::TERM);
+        }
+    }
+
+    /// Removes what is left of it.
+    pub fn remove(&self) {
+        let _ = durable::remove_dir_all_no_follow(&self.dir);
+    }
+}
+
+/// Makes the process that leaves the run in `run_dir` next leave the commands of its calls at work.
+///
+/// # Errors
+/// The file could not be written.
+pub fn request_keep(run_dir: &Path) -> Result<(), FileError> {
+    let dir = run_dir.join(CALLS_DIR);
+    durable::ensure_private_dir(&dir)?;
+    durable::ensure_blank_file(&dir.join(KEEP_FILE))
+}
+
+/// Whether the process that leaves the run leaves the commands of its calls at work.
+pub fn is_keep_requested(run_dir: &Path) -> bool {
+    durable::is_file_no_follow(&run_dir.join(CALLS_DIR).join(KEEP_FILE))
+}
+
+/// Forgets [`request_keep`].
+pub fn forget_keep(run_dir: &Path) {
+    let _ = durable::remove_file_no_follow(&run_dir.join(CALLS_DIR).join(KEEP_FILE));
+    remove_empty_dir(run_dir);
+}
+
+/// Removes the directory of calls if it is empty.
+pub fn remove_empty_dir(run_dir: &Path) {
+    let _ = durable::remove_empty_dir_no_follow(&run_dir.join(CALLS_DIR));
+}

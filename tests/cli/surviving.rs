@@ -1,0 +1,314 @@
+//! `survive: true` (C-27.3): a call goes on without its engine, and is the same call when the run is continued.
+
+use super::DELTA;
+use super::runs::{resume, text};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::process::{Child, Command, Stdio};
+use test_support::running::end_with_test;
+use test_support::sandbox::{Ran, Sandbox};
+use test_support::server::{Answer, ScriptedServer};
+use test_support::wait::{is_alive, processes_in, until, until_line};
+
+/// `build` says that it has begun, and goes on when the file `go` is there.
+const TOOLS: &str = "  - name: build\n    shell: \"echo begun; cat; echo $$ >> begun; until [ -e go ]; do sleep 0.02; done; \
+                     echo built >> ledger; echo warned >&2; exit 3\"\n    survive: true\n";
+const TURNS: &str = "- call: [{tool: build}]\n- say: 'seen ${last}'\n";
+const SEEN: &str = "begun\n[stderr]\nwarned\n[exit code: 3]";
+
+fn building() -> Sandbox {
+    Sandbox::scripted(DELTA, TOOLS, TURNS)
+}
+
+fn start(sandbox: &Sandbox) -> Child {
+    let child = sandbox.run_command("task", &["-q"]).spawn();
+    until_line(&sandbox.path("work/begun"));
+    // What the command prints is read a moment later.
+    until_line(&sandbox.path("work/.delta/r/surviving/call_1_1/stdout"));
+    child
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn end(child: Child) -> Ran {
+    let output = child.wait_with_output().unwrap();
+    Ran::of(output.status, &output.stdout, &output.stderr)
+}
+
+fn list(sandbox: &Sandbox) -> String {
+    sandbox.delta(["list-runs", "-w", "work"]).output().expect_code(0).stdout
+}
+
+/// The holder of the call, which the lock names.
+fn holder(sandbox: &Sandbox) -> i32 {
+    sandbox.read("work/.delta/r/surviving/call_1_1/lock").trim().parse().unwrap()
+}
+
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+fn leaves_nothing(sandbox: &Sandbox) {
+    let work = sandbox.path("work");
+    until("the end of every process", || processes_in(&work).is_empty().then_some(()));
+    assert!(!sandbox.path("work/.delta/r/surviving").exists());
+}
+
+#[test]
+fn c_27_3_a_call_of_a_living_engine_is_as_every_call() {
+    let sandbox = building();
+    sandbox.write("work/go", "");
+    sandbox.run("task", &["--format", "raw"]).expect_code(0);
+    assert_eq!(sandbox.observations(), [SEEN]);
+    let result = &sandbox.events("ACTION_RESULT")[0];
+    let record: Value = serde_json::from_str(
+        &sandbox.read(&format!("work/.delta/r/{}", text(result, "execution"))),
+    )
+    .unwrap();
+    assert_eq!(record["argv"][0], "sh");
+    assert_eq!(sandbox.events("ACTION_REQUEST")[0]["argv"], record["argv"]);
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_a_call_goes_on_when_its_engine_is_killed() {
+    let sandbox = building();
+    kill(start(&sandbox));
+    assert!(list(&sandbox).contains("RUNNING (died, tool at work)"), "{}", list(&sandbox));
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+    assert!(shown.contains(&format!("build is at work in process {}\n", holder(&sandbox))));
+    let listed = sandbox.delta(["list-runs", "-w", "work", "--format", "json"]).output();
+    let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!(listed[0]["calls_at_work"], 1);
+    // A second process dies too while it waits.
+    let waiting = sandbox.delta(["continue", "r", "-w", "work", "-q"]).spawn();
+    until("the second request", || (sandbox.events("ACTION_REQUEST").len() == 2).then_some(()));
+    kill(waiting);
+    sandbox.write("work/go", "");
+    resume(&sandbox, &["-q"]).expect(0, &format!("seen {SEEN}\n"), "");
+    assert_eq!(
+        (sandbox.read("work/ledger").as_str(), sandbox.observations().len()),
+        ("built\n", 1)
+    );
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_an_end_without_an_engine_is_taken_once() {
+    let sandbox = building();
+    kill(start(&sandbox));
+    sandbox.write("work/go", "");
+    let built = holder(&sandbox);
+    until("the end of the holder", || (!is_alive(built)).then_some(()));
+    assert!(list(&sandbox).contains("RUNNING (died)"), "{}", list(&sandbox));
+    resume(&sandbox, &["-q"]).expect_code(0);
+    assert_eq!(sandbox.observations(), [SEEN]);
+    assert_eq!(sandbox.read("work/ledger"), "built\n");
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_a_call_whose_holder_is_killed_is_unknown_and_keeps_its_output() {
+    for kills_engine in [false, true] {
+        let sandbox = building();
+        let engine = start(&sandbox);
+        let held = holder(&sandbox);
+        if kills_engine {
+            kill(engine);
+            signal(held, Signal::KILL);
+            resume(&sandbox, &["-q"]).expect_code(0);
+        } else {
+            signal(held, Signal::KILL);
+            end(engine).expect_code(0);
+        }
+        let seen = &sandbox.observations()[0];
+        assert!(seen.contains("whether it took effect is unknown"), "{seen}");
+        assert!(seen.ends_with("[printed until then]\nbegun\n"), "{seen}");
+        assert!(!sandbox.path("work/ledger").exists());
+        leaves_nothing(&sandbox);
+    }
+}
+
+#[test]
+fn c_27_3_an_idempotent_call_whose_holder_is_killed_runs_again() {
+    let tools = format!("{TOOLS}    idempotent: true\n");
+    let sandbox = Sandbox::scripted(DELTA, &tools, TURNS);
+    kill(start(&sandbox));
+    signal(holder(&sandbox), Signal::KILL);
+    sandbox.write("work/go", "");
+    resume(&sandbox, &["-q"]).expect_code(0);
+    assert_eq!(
+        (sandbox.observations(), sandbox.read("work/ledger")),
+        (vec![SEEN.to_owned()], "built\n".to_owned())
+    );
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_a_stop_ends_the_command_unless_it_is_kept() {
+    let sandbox = building();
+    let engine = start(&sandbox);
+    let kept = sandbox.delta(["stop", "r", "-w", "work", "--keep-tools"]).output();
+    kept.expect(0, "r  INTERRUPTED\n", "");
+    end(engine).expect_code(130);
+    assert!(list(&sandbox).contains("INTERRUPTED (tool at work)"), "{}", list(&sandbox));
+    let removed = sandbox.delta(["rm", "r", "-w", "work", "--yes"]).output().expect_code(1);
+    assert!(removed.stderr.contains("a tool of it is at work"), "{}", removed.stderr);
+    // The next process leaves nothing at work unless it is asked to.
+    let waiting = sandbox.delta(["continue", "r", "-w", "work", "-q"]).spawn();
+    until("the second request", || (sandbox.events("ACTION_REQUEST").len() == 2).then_some(()));
+    sandbox.delta(["stop", "r", "-w", "work"]).output().expect(0, "r  INTERRUPTED\n", "");
+    end(waiting).expect_code(130);
+    let seen = &sandbox.observations()[0];
+    assert!(seen.starts_with("begun\n[interrupted: "), "{seen}");
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_a_stop_ends_the_command_of_a_dead_engine() {
+    let sandbox = building();
+    kill(start(&sandbox));
+    let held = holder(&sandbox);
+    sandbox.delta(["stop", "r", "-w", "work"]).output().expect_code(1);
+    assert!(!is_alive(held));
+    resume(&sandbox, &["-q"]).expect_code(0);
+    let seen = &sandbox.observations()[0];
+    assert!(seen.starts_with("begun\n[interrupted: "), "{seen}");
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_the_timeout_holds_without_an_engine() {
+    let tools = TOOLS.replace("survive: true", "survive: true\n    timeout_ms: 300");
+    let sandbox = Sandbox::scripted(DELTA, &tools, TURNS);
+    kill(start(&sandbox));
+    let held = holder(&sandbox);
+    until("the end of the holder", || (!is_alive(held)).then_some(()));
+    resume(&sandbox, &["-q"]).expect_code(0);
+    let seen = &sandbox.observations()[0];
+    assert!(seen.starts_with("begun\n[timed out after "), "{seen}");
+    assert!(!sandbox.path("work/ledger").exists());
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_what_a_command_leaves_running_ends_with_it() {
+    let tools = "  - name: build\n    shell: \"sleep 1000 & echo begun; echo >> begun; until [ -e go ]; do sleep 0.02; done\"\n    survive: true\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, TURNS);
+    kill(start(&sandbox));
+    sandbox.write("work/go", "");
+    resume(&sandbox, &["-q"]).expect_code(0);
+    assert_eq!(sandbox.events("ACTION_RESULT")[0]["ended_background"][0], "sleep 1000");
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_input_and_output_of_any_length_arrive_and_secrets_do_not() {
+    const KEY: &str = "sk-operator/0123456789";
+    let tools = "  - name: build\n    stdin: text\n    shell: \"cat; echo $DELTA_API_KEY; until [ -e go ]; do sleep 0.02; done; \
+                 head -c 300000 /dev/zero | tr '\\\\0' x\"\n    survive: true\n    pass_env: [DELTA_API_KEY]\n";
+    let input = "i".repeat(100_000);
+    let call = Answer::calls(vec![("build", json!({"text": input}))]);
+    let server = ScriptedServer::start(vec![call, Answer::text("done")]);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), tools);
+    let engine = sandbox.run_command("task", &["-q"]).env("DELTA_API_KEY", KEY).spawn();
+    let calls = sandbox.path("work/.delta/r/surviving");
+    let printed = format!("{input}[redacted]\n");
+    until("the output", || {
+        let call = std::fs::read_dir(&calls).ok()?.next()?.ok()?.path();
+        (std::fs::read_to_string(call.join("stdout")).ok()? == printed).then_some(())
+    });
+    kill(engine);
+    sandbox.write("work/go", "");
+    let command = sandbox.delta(["continue", "r", "-w", "work", "-q"]);
+    command.env("DELTA_API_KEY", KEY).output().expect_code(0);
+    let result = &sandbox.events("ACTION_RESULT")[0];
+    let stem = text(result, "execution").trim_end_matches(".json");
+    let whole = sandbox.read(&format!("work/.delta/r/{stem}.stdout"));
+    assert!(whole == printed + &"x".repeat(300_000));
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_parallel_calls_outlive_their_engine_together() {
+    let tools = "  - name: build\n    shell: \"echo ${text} >> begun; until [ -e go ]; do sleep 0.02; done; echo ${text} >> ledger; echo ${text}\"\n    survive: true\n    parallel: true\n";
+    let calls = ["a", "b", "c"].map(|text| format!("{{tool: build, args: {{text: {text}}}}}"));
+    let turns = format!("- call: [{}]\n- say: done\n", calls.join(", "));
+    let sandbox = Sandbox::scripted(DELTA, tools, &turns);
+    let engine = sandbox.run_command("task", &["-q"]).spawn();
+    let begun = sandbox.path("work/begun");
+    until("three commands", || {
+        (std::fs::read_to_string(&begun).ok()?.lines().count() == 3).then_some(())
+    });
+    kill(engine);
+    sandbox.write("work/go", "");
+    resume(&sandbox, &["-q"]).expect_code(0);
+    assert_eq!(sandbox.observations(), ["a\n", "b\n", "c\n"]);
+    let mut ledger: Vec<String> = sandbox.read("work/ledger").lines().map(str::to_owned).collect();
+    ledger.sort();
+    assert_eq!(ledger, ["a", "b", "c"]);
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_a_fork_of_a_run_at_work_has_no_part_in_its_call() {
+    let sandbox = building();
+    kill(start(&sandbox));
+    let fork = |at: &str| {
+        let fork = ["fork", "r", "-w", "work", "--at", at, "--run-id", "f", "--into", "work"];
+        sandbox.delta(fork).output()
+    };
+    fork("1").expect_code(1);
+    fork("0").expect_code(0);
+    assert!(!sandbox.path("work/.delta/f/surviving").exists());
+    assert!(is_alive(holder(&sandbox)));
+    sandbox.write("work/go", "");
+    resume(&sandbox, &["-q"]).expect_code(0);
+    assert_eq!(
+        (sandbox.observations()[0].as_str(), sandbox.read("work/ledger").as_str()),
+        (SEEN, "built\n")
+    );
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_a_newer_program_takes_the_result_of_an_older_one() {
+    let sandbox = building();
+    let older = sandbox.path("older");
+    std::fs::copy(DELTA, &older).unwrap();
+    let mut command = Command::new(&older);
+    command.args(["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "task", "-q"]);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.env("HOME", sandbox.path("home")).current_dir(sandbox.path(""));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    end_with_test(&mut command);
+    let engine = command.spawn().unwrap();
+    until_line(&sandbox.path("work/begun"));
+    kill(engine);
+    // As a package manager replaces a program that is running.
+    std::fs::remove_file(&older).unwrap();
+    sandbox.write("work/go", "");
+    resume(&sandbox, &["-q"]).expect_code(0);
+    assert_eq!(sandbox.observations(), [SEEN]);
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_what_cannot_outlive_the_engine_is_refused() {
+    let refuse = |yaml: &str, reason: &str| {
+        let sandbox = Sandbox::scripted(DELTA, &format!("{TOOLS}{yaml}"), TURNS);
+        let ran = sandbox.run("task", &[]).expect_code(126);
+        assert!(ran.stderr.contains(reason), "{}", ran.stderr);
+    };
+    refuse("    stage: ask\n", "a tool cannot have both `survive` and `stage`");
+    refuse("    background: keep\n", "a tool cannot have both `survive` and `background`");
+    let reason = "the tool `build` has `survive: true`, and its sandbox would end with the engine";
+    refuse("    sandbox: workspace\n", reason);
+    let sandbox = building();
+    let ran = sandbox.run("task", &["--sandbox", "workspace"]).expect_code(126);
+    assert!(ran.stderr.contains(reason), "{}", ran.stderr);
+    assert!(ran.stderr.contains("write `sandbox: off` for the tool"), "{}", ran.stderr);
+}
