@@ -95,13 +95,13 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
         }
     }
 
-    /// What stands for a command that outlives the engine has ended. If the command itself is at work, nothing is recorded of
-    /// its call, and of those after it, when this process leaves the run.
+    /// What stands for a command that outlives the engine has ended. Of an unsettled call, and of those after it, nothing is
+    /// recorded.
     pub(super) fn add_held_result(&mut self, command: usize, outcome: HeldOutcome) {
         match outcome {
             HeldOutcome::Ended(result) => self.add_result(command, CommandOutcome::Ended(result)),
             HeldOutcome::Lost => self.add_result(command, CommandOutcome::Lost),
-            HeldOutcome::AtWork => drop(self.error.get_or_insert(EngineError::Cancelled)),
+            HeldOutcome::Unsettled => {}
         }
     }
 

@@ -7,9 +7,12 @@ use super::execute::{ApprovedCall, DecidedCall, StartingCall};
 use super::mcp_holders::hand_over_config;
 use super::{Engine, EngineError};
 use delta_agent::tool::{Tool, invocation::ToolInvocation};
+use delta_base::durable;
 use delta_base::json::to_json;
 use delta_base::time::Timestamp;
-use delta_process::{LeftProcesses, ProcessEnd, ProcessResult, ServiceProcess, own_program};
+use delta_process::{
+    LeftProcesses, OutputCapture, ProcessEnd, ProcessResult, ServiceProcess, own_program,
+};
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::PendingCall;
 use delta_run::surviving_call::{
@@ -93,24 +96,42 @@ impl HeldCall {
     /// What became of the command when what stands for it has ended with `result`.
     pub(super) fn outcome(&self, mut result: Box<ProcessResult>) -> HeldOutcome {
         let is_interrupted = matches!(result.end, ProcessEnd::Cancelled | ProcessEnd::OutOfTime);
+        let is_waiting = self.call.holder().is_some();
         match self.call.end() {
-            Some(end) => {
+            Some(end) if self.has_all_output(&result) => {
                 if !is_interrupted {
                     result.end = end.process_end();
                 }
                 result.duration = end.duration();
                 result.left = end.left();
+                HeldOutcome::Ended(result)
             }
-            None if is_interrupted => {
-                let is_kept = surviving_call::is_keep_requested(&self.run_dir);
-                if is_kept && self.call.holder().is_some() {
-                    return HeldOutcome::AtWork;
+            // Nothing would ever stand for it.
+            _ if matches!(result.end, ProcessEnd::NotStarted { .. }) => {
+                self.call.stop();
+                HeldOutcome::Ended(result)
+            }
+            Some(_) => HeldOutcome::Unsettled,
+            None if is_waiting => {
+                if is_interrupted && !surviving_call::is_keep_requested(&self.run_dir) {
+                    self.call.stop();
                 }
+                HeldOutcome::Unsettled
             }
             // The holder was killed, and the command with it, or there was no room for its end.
-            None => return HeldOutcome::Lost,
+            None => HeldOutcome::Lost,
         }
-        HeldOutcome::Ended(result)
+    }
+
+    /// Whether everything that the command has printed was copied.
+    fn has_all_output(&self, result: &ProcessResult) -> bool {
+        let is_copied = |stream: &str, copied: &OutputCapture| {
+            let length = durable::metadata_no_follow(&self.call.output_path(stream));
+            length.map_or(true, |metadata| metadata.len() == copied.bytes)
+        };
+        // It exits by itself when it has copied everything.
+        matches!(result.end, ProcessEnd::Exited(_))
+            || is_copied("stdout", &result.stdout) && is_copied("stderr", &result.stderr)
     }
 
     /// The directory of the call.
@@ -123,8 +144,8 @@ impl HeldCall {
 pub(super) enum HeldOutcome {
     /// It has ended.
     Ended(Box<ProcessResult>),
-    /// It is at work when this process leaves the run.
-    AtWork,
+    /// It is at work, or what it has printed was not copied: the call stays open, and the next step settles it.
+    Unsettled,
     /// Nothing is known of it.
     Lost,
 }
