@@ -12,7 +12,7 @@ use delta_process::{
 };
 use delta_program::stdio;
 use delta_run::surviving_call::{
-    HOLDER_READY, HolderOrder, SurvivingCall, SurvivingCommand, SurvivingEnd, is_keep_requested,
+    HOLDER_READY, HolderOrder, SurvivingCall, SurvivingEnd, is_keep_requested,
 };
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -58,10 +58,9 @@ fn hold_call() -> Result<(), CommandFailure> {
         // The process that works on the run has given the call up, so its command must not start.
         return Ok(());
     };
-    let command = call.command().map_err(failed)?;
     let mut output = HeldOutput::create(&call, order.max_bytes).map_err(failed)?;
     stdio::print_text(HOLDER_READY);
-    let result = run_held(&order, &command, &mut output, &cancel);
+    let result = run_held(&order, &mut output, &cancel);
     let ProcessResult { end, duration, left, .. } = result;
     call.write_end(&SurvivingEnd::new(end, duration, left))?;
     Ok(())
@@ -82,12 +81,7 @@ fn take_lock(
 }
 
 /// Runs the command to its end.
-fn run_held(
-    order: &HolderOrder,
-    command: &SurvivingCommand,
-    output: &mut HeldOutput,
-    cancel: &CancelToken,
-) -> ProcessResult {
+fn run_held(order: &HolderOrder, output: &mut HeldOutput, cancel: &CancelToken) -> ProcessResult {
     adopt_orphans();
     let containment = Containment {
         processes: RunProcesses::new(&order.run_id, &order.run_dir),
@@ -102,10 +96,10 @@ fn run_held(
         sandbox: None,
     };
     let process = ProcessCommand {
-        argv: &command.argv,
+        argv: &order.command.argv,
         program: order.program.as_deref(),
         context: &context,
-        stdin: command.stdin.as_bytes(),
+        stdin: order.command.stdin.as_bytes(),
         timeout: Duration::from_millis(order.timeout_ms),
         spool: None,
         excerpt_bytes: EXCERPT_BYTES,

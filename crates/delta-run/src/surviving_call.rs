@@ -57,11 +57,13 @@ pub struct SurvivingCommand {
     pub started_at: Timestamp,
 }
 
-/// What a holder needs, on one line of its standard input.
-#[derive(Debug, Serialize, Deserialize)]
+/// What a holder needs, on one line of its standard input. It has secrets, so it cannot be printed.
+#[derive(Serialize, Deserialize)]
 pub struct HolderOrder {
     /// The directory of the call.
     pub dir: PathBuf,
+    /// What is called. Not from the directory, where other tools can write.
+    pub command: SurvivingCommand,
     /// The id of the run.
     pub run_id: String,
     /// The directory of the run.

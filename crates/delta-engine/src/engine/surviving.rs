@@ -11,7 +11,8 @@ use delta_base::durable;
 use delta_base::json::to_json;
 use delta_base::time::Timestamp;
 use delta_process::{
-    LeftProcesses, OutputCapture, ProcessEnd, ProcessResult, ServiceProcess, own_program,
+    LaunchContext, LeftProcesses, OutputCapture, ProcessEnd, ProcessResult, ServiceProcess,
+    own_program,
 };
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::PendingCall;
@@ -37,6 +38,7 @@ pub(super) struct HeldCommands {
 /// A call whose command outlives the engine.
 pub(super) struct HeldCall {
     call: SurvivingCall,
+    command: SurvivingCommand,
     run_dir: PathBuf,
     program: PathBuf,
     argv: Vec<String>,
@@ -53,24 +55,23 @@ impl HeldCall {
     ) -> Result<Self, EngineError> {
         let ApprovedCall { call, invocation, approval, is_resumed, .. } = approved;
         let resumed = SurvivingCall::find(run_dir, &call.id).filter(|_| *is_resumed);
+        let command = SurvivingCommand {
+            call_id: call.id.clone(),
+            tool: call.tool.clone(),
+            argv: invocation.argv.clone(),
+            stdin: invocation.stdin.clone(),
+            approval: approval.clone(),
+            started_at,
+        };
         let held_call = match resumed {
             Some(held_call) => held_call,
-            None => SurvivingCall::create(
-                run_dir,
-                &SurvivingCommand {
-                    call_id: call.id.clone(),
-                    tool: call.tool.clone(),
-                    argv: invocation.argv.clone(),
-                    stdin: invocation.stdin.clone(),
-                    approval: approval.clone(),
-                    started_at,
-                },
-            )?,
+            None => SurvivingCall::create(run_dir, &command)?,
         };
         let dir = held_call.dir().to_string_lossy().into_owned();
         let argv = ["delta", "tool", "await", &dir].map(str::to_owned);
         Ok(Self {
             call: held_call,
+            command,
             run_dir: run_dir.to_owned(),
             program: own_program(),
             argv: argv.to_vec(),
@@ -174,6 +175,7 @@ impl<'a> Engine<'a> {
         };
         let order = HolderOrder {
             dir: held_call.call.dir().to_owned(),
+            command: held_call.command.clone(),
             run_id: run.id.to_string(),
             run_dir: run.dir.clone(),
             program: starting.program.clone(),
@@ -181,26 +183,39 @@ impl<'a> Engine<'a> {
             max_bytes,
             secrets: self.environment.secrets().values().to_vec(),
         };
-        let argv = ["delta", "tool", "hold"].map(str::to_owned);
-        let started = ServiceProcess::start_surviving(&argv, &held_call.program, &starting.launch)
-            .and_then(|mut holder| {
-                let line = format!("{}\n", to_json(&order));
-                hand_over_config(&mut holder, line.as_bytes(), HOLDER_READY, &self.cancel)
-                    .map_err(|error| error.to_string())?;
-                holder.stdin = None;
-                Ok(holder)
-            });
-        match started {
+        match self.hand_over(held_call, &order, &starting.launch) {
             Ok(holder) => self.held.borrow_mut().holders.push(holder),
+            // It may have started the command, whose outcome is unknown then.
+            Err(_) if held_call.call.output_path("stdout").exists() => {}
             Err(reason) => {
                 let end = ProcessEnd::NotStarted { code: NOT_EXECUTABLE, reason };
-                let left = LeftProcesses::default();
-                // Without the file, the command counts as killed.
-                if let Err(error) =
-                    held_call.call.write_end(&SurvivingEnd::new(end, Duration::ZERO, left))
-                {
+                let end = SurvivingEnd::new(end, Duration::ZERO, LeftProcesses::default());
+                // Without the file, the outcome counts as unknown.
+                if let Err(error) = held_call.call.write_end(&end) {
                     run.notify(RunNotice::Warning(&error.to_string()));
                 }
+            }
+        }
+    }
+
+    /// Starts a holder, which has its order and holds its call when this returns.
+    fn hand_over(
+        &self,
+        held_call: &HeldCall,
+        order: &HolderOrder,
+        launch: &LaunchContext,
+    ) -> Result<ServiceProcess, String> {
+        let argv = ["delta", "tool", "hold"].map(str::to_owned);
+        let mut holder = ServiceProcess::start_surviving(&argv, &held_call.program, launch)?;
+        let line = format!("{}\n", to_json(order));
+        match hand_over_config(&mut holder, line.as_bytes(), HOLDER_READY, &self.cancel) {
+            Ok(()) => {
+                holder.stdin = None;
+                Ok(holder)
+            }
+            Err(error) => {
+                holder.end_after(Duration::ZERO, &self.cancel);
+                Err(error.to_string())
             }
         }
     }
