@@ -87,8 +87,7 @@ struct Run<'m> {
 
 impl Run<'_> {
     fn record(&mut self, payload: Payload) {
-        let event =
-            Event { seq: self.state.seq + 1, timestamp: Timestamp::from_millis(0), payload };
+        let event = Event::new(self.state.seq + 1, Timestamp::from_millis(0), payload);
         self.state.apply(&event);
     }
 
@@ -119,6 +118,7 @@ impl Run<'_> {
             estimated_tokens: None,
             left_out,
             invocation: None,
+            record_sha256: None,
             script_turn: None,
             discarded_usage: Vec::new(),
             throttled_ms: 0,
@@ -132,6 +132,8 @@ impl Run<'_> {
             exit_code: Some(0),
             duration_ms: 1,
             execution: None,
+            record_sha256: None,
+            runs: Vec::new(),
             truncated: false,
             ended_background: Vec::new(),
             left_running: Vec::new(),

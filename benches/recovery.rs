@@ -136,7 +136,7 @@ fn large(bars: &mut Bars) -> Sandbox {
 
 /// What `continue` does with the journal of a run.
 fn fold(sandbox: &Sandbox, count: usize) -> JournalFold {
-    let folded = journal::fold_run_journal(&sandbox.path(RUN)).unwrap();
+    let folded = journal::fold_sealed_journal(&sandbox.path(RUN), None).unwrap();
     assert!(folded.state.seq >= count as u64 - 3);
     assert!(folded.state.iterations > 1000);
     folded

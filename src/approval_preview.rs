@@ -30,7 +30,7 @@ pub fn pending_preview(state: &RunState, run_dir: &Path, workspace: &Path) -> Op
 /// The same for a client, without control characters and sensitive answers.
 pub fn served_preview(run: &ServedRun) -> Option<String> {
     let dir = run.dir();
-    let state = continue_run::fold_journal(&run.id, &dir).ok()?.state;
+    let state = continue_run::fold_journal(&run.id, &dir).ok()?;
     let preview = pending_preview(&state, &dir, &run.work_dir)?;
     let HumanRequest::Approval(request) = state.human_request()? else { return None };
     let hidden = &state.sensitive_answers;

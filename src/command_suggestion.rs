@@ -8,7 +8,7 @@ use delta_base::suggest;
 use std::ffi::OsString;
 
 /// Names of commands in other programs, with what to type for delta.
-const COMMAND_ALIASES: [(&str, &str); 67] = [
+const COMMAND_ALIASES: [(&str, &str); 66] = [
     ("abort", "delta stop"),
     ("accept", "delta approve"),
     ("allow", "delta approve"),
@@ -70,7 +70,6 @@ const COMMAND_ALIASES: [(&str, &str); 67] = [
     ("trace", "delta export"),
     ("undo", "delta rollback"),
     ("validate", "delta tool lint"),
-    ("verify", "delta replay"),
     ("version", "delta --version"),
     ("wait", "delta show --follow"),
     ("waiting", "delta inbox"),

@@ -293,7 +293,8 @@ impl ClaimedRun {
         cancel: &CancelToken,
     ) -> Result<Run, CommandFailure> {
         let Self { id, dir, ownership, folded, start, is_orphaned, stage } = self;
-        let is_edited = folded.seals.is_own && folded.seals.is_edited;
+        let is_own = folded.seals.is_own;
+        let edit = folded.end.edit();
         dir.parent().map_or(Ok(()), durable::hide_from_git)?;
         workspace::ensure_run_subdirs(&dir)?;
         let (mut run, torn_line_file) =
@@ -303,8 +304,10 @@ impl ClaimedRun {
                 "the journal's last line was incomplete and does not count; it is saved as {name}"
             )));
         }
-        if is_edited {
-            run.notify(RunNotice::Warning(EDITED_JOURNAL));
+        if let Some(edit) = edit {
+            let reason = if is_own { EDITED_JOURNAL } else { CHANGED_JOURNAL };
+            let text = format!("{reason}: {}", edit.describe_lines());
+            run.notify(RunNotice::Warning(&text));
         }
         if let Some(text) = end_left_processes(&run.id, &dir, cancel) {
             run.notify(RunNotice::Warning(&text));
@@ -485,7 +488,7 @@ pub fn read_journal(id: &RunId, dir: &Path) -> Result<JournalContents, CommandFa
 }
 
 /// Folds the journal of a run into its state.
-pub fn fold_journal(id: &RunId, dir: &Path) -> Result<JournalFold, CommandFailure> {
+pub fn fold_journal(id: &RunId, dir: &Path) -> Result<RunState, CommandFailure> {
     journal::fold_run_journal(dir).map_err(|error| unreadable_journal_failure(id, error))
 }
 
@@ -511,6 +514,9 @@ fn other_run_owner(dir: &Path) -> Option<u32> {
 
 /// The warning for a run of this operator whose journal is not as it was sealed.
 pub const EDITED_JOURNAL: &str = "the journal was changed after delta sealed it";
+
+/// The warning for a run without a seal whose chain does not hold.
+const CHANGED_JOURNAL: &str = "the journal was changed after delta wrote it";
 
 /// Refuses a foreign run: what its journal names must not be loaded or executed.
 pub fn check_is_own(id: &RunId, dir: &Path, folded: &JournalFold) -> Result<(), CommandFailure> {

@@ -126,9 +126,7 @@ fn find_waiting_runs(dirs: &[PathBuf]) -> Result<Vec<WaitingRun>, CommandFailure
     let mut runs = Vec::new();
     for entry in entries {
         match journal::fold_run_journal(&entry.dir()) {
-            Ok(folded) if waits(&folded.state) => {
-                runs.push(WaitingRun { entry, state: folded.state });
-            }
+            Ok(state) if waits(&state) => runs.push(WaitingRun { entry, state }),
             Ok(_) => {}
             Err(error) => stdio::print_error_line(&format!("Note: {error}")),
         }

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod acp;
+mod anchor;
 mod agent_choice;
 mod agent_template;
 mod agent_tests;
@@ -83,6 +84,7 @@ mod sweep;
 mod tool;
 mod tool_holder;
 mod trust;
+mod verify;
 mod view;
 
 /// Run AI agents the Unix way: an agent is a directory of plain files, its tools are ordinary commands, and its state is
@@ -163,6 +165,8 @@ enum DeltaCommand {
     View(Box<view::ViewArgs>),
     /// Replay a run from its records and report differences
     Replay(Box<replay::ReplayArgs>),
+    /// Verify that runs are what delta recorded
+    Verify(Box<verify::VerifyArgs>),
     /// Serve an agent to an editor that speaks ACP
     Acp(Box<acp::AcpArgs>),
     #[command(subcommand)]
@@ -263,6 +267,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Export(args) => export::export_command(&args),
         DeltaCommand::View(args) => view::view_command(&args),
         DeltaCommand::Replay(args) => replay::replay_command(&args),
+        DeltaCommand::Verify(args) => verify::verify_command(&args),
         DeltaCommand::Context(command) => context::context_command(&command),
         DeltaCommand::Acp(args) => acp::acp_command(&args),
         DeltaCommand::Mcp(command) => mcp::mcp_command(&command),

@@ -114,11 +114,23 @@ pub fn key_paths() -> Vec<PathBuf> {
 
 /// The operator's key for seals, created if it is missing.
 pub fn seal_key() -> Result<SealKey, MissingKey> {
-    let path = match operator_path(SEAL_KEY_VARIABLE).map_err(MissingKey::Nowhere)? {
-        Some(path) => path,
-        None => own_state_dir()?.join(SEAL_KEY_FILE),
-    };
+    Ok(SealKey::load_or_create(&seal_key_path()?)?)
+}
+
+/// The operator's key for seals, which is not created.
+pub fn existing_seal_key() -> Result<SealKey, MissingKey> {
+    let path = seal_key_path()?;
+    if !path.exists() {
+        return Err(MissingKey::Nowhere(format!("there is no key in {}", path.display())));
+    }
     Ok(SealKey::load_or_create(&path)?)
+}
+
+fn seal_key_path() -> Result<PathBuf, MissingKey> {
+    match operator_path(SEAL_KEY_VARIABLE).map_err(MissingKey::Nowhere)? {
+        Some(path) => Ok(path),
+        None => Ok(own_state_dir()?.join(SEAL_KEY_FILE)),
+    }
 }
 
 /// What seals the journal of the run `id`; if no key can be kept nothing does, and a note says what that means.

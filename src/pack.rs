@@ -56,12 +56,11 @@ struct PackedRuns {
 /// Packs runs; returns the exit code.
 pub fn pack_command(args: &PackArgs) -> ExitCode {
     args.runs.change_each(|run, ownership| {
-        let fold = continue_run::fold_journal(&run.id, &run.dir)?;
+        let state = continue_run::fold_journal(&run.id, &run.dir)?;
         let id = &run.id;
-        match fold.state.status {
+        match state.status {
             Some(RunStatus::Running | RunStatus::WaitingForInput) | None => {
-                let status = fold
-                    .state
+                let status = state
                     .status
                     .map_or_else(|| "has not started".to_owned(), |status| format!("is {status}"));
                 let message = format!("run {id} {status}; only a run that has ended is packed");

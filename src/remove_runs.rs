@@ -393,10 +393,10 @@ fn claim_for_removal(
         return refuse("a tool of it is at work".to_owned(), Some(hint));
     }
     if current.status == RunListStatus::Running
-        && let Ok(fold) = journal::fold_run_journal(&dir)
-        && let Some(start) = &fold.state.start
+        && let Ok(state) = journal::fold_run_journal(&dir)
+        && let Some(start) = &state.start
     {
-        let has_left = fold.state.status != Some(RunStatus::Running);
+        let has_left = state.status != Some(RunStatus::Running);
         match ownership.take_over(start, has_left, args.force) {
             Ok(()) => {}
             Err(OwnershipError::Active { pid, .. }) => return refuse_active(pid),

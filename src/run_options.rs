@@ -1,5 +1,6 @@
 //! The options of the commands that drive a run.
 
+use super::anchor::Anchor;
 use super::approve_options::ApproveOptions;
 use super::budget::LimitOptions;
 use super::process_environment;
@@ -62,6 +63,9 @@ pub struct RunOptions {
     pub project_skills: bool,
     #[command(flatten, next_help_heading = OTHER_HEADING)]
     pub env_files: EnvFileOptions,
+    /// Append the head of the journal to FILE when the process leaves the run, or pass it to `|COMMAND`
+    #[arg(long, value_name = "FILE", help_heading = OTHER_HEADING, value_parser = Anchor::parse)]
+    pub anchor: Option<Anchor>,
     /// Work for a server, which asks what the run waits for
     #[arg(long, value_enum, value_name = "OUTPUT", hide = true)]
     pub served: Option<ServedOutput>,
@@ -94,6 +98,7 @@ impl RunOptions {
             llm: Vec::new(),
             snapshots: false,
             project_skills: false,
+            anchor: None,
             format: OutputFormat::Text,
             interactive: false,
             no_interactive: true,
@@ -148,6 +153,7 @@ impl RunOptions {
             || self.no_interactive
             || self.snapshots
             || self.project_skills
+            || self.anchor.is_some()
             || self.max_iterations.is_some()
             || !self.limits.are_none()
             || self.approvals.are_set()

@@ -386,6 +386,7 @@ impl PreparedAgent {
         let human = options.human_prompt(&cancel);
         let snapshots = self.open_snapshots(run, options)?;
         let servers = self.mcp_servers(&environment)?;
+        let cleanup = cancel.clone();
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
             .with_mcp_servers(servers)
             .with_parallel_calls(self.bounds.max_parallel())
@@ -393,6 +394,9 @@ impl PreparedAgent {
             .with_disk_limit(self.bounds.disk)
             .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run)?;
+        if let Some(anchor) = &options.anchor {
+            anchor.append_head(run, &cleanup);
+        }
         let mut result = RunResult::from_state(run.state())
             .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?
             .with_tree(&run.dir, run.state());

@@ -244,8 +244,8 @@ impl RunSupervisor {
             worker.process.interrupt();
             return Ok(());
         }
-        let Ok(fold) = continue_run::fold_journal(&run.id, &dir) else { return Ok(()) };
-        let start = fold.state.start.filter(|_| fold.state.status == Some(RunStatus::Running));
+        let Ok(state) = continue_run::fold_journal(&run.id, &dir) else { return Ok(()) };
+        let start = state.start.filter(|_| state.status == Some(RunStatus::Running));
         let Some(start) = start else { return Ok(()) };
         match RunProcess::open(&start.process, &dir)? {
             Some(process) => process.interrupt(false),
@@ -270,9 +270,9 @@ impl RunSupervisor {
             cancel.wait_for_wake(Some(LEAVE_INTERVAL));
         }
         for run in &runs {
-            let Ok(fold) = continue_run::fold_journal(&run.id, &run.dir()) else { continue };
-            if fold.state.status == Some(RunStatus::Interrupted) {
-                let next = ContinueCommand::from_state(&fold.state);
+            let Ok(state) = continue_run::fold_journal(&run.id, &run.dir()) else { continue };
+            if state.status == Some(RunStatus::Interrupted) {
+                let next = ContinueCommand::from_state(&state);
                 stdio::print_error_line(&format!(
                     "Interrupted run {}. Continue with: {next}",
                     run.id

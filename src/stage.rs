@@ -64,7 +64,7 @@ pub fn enter_run_stage(workspace: &Workspace, run_dir: &Path) -> Result<bool, Co
 pub fn check_is_staged(id: &RunId, workspace: &Workspace) -> Result<(), CommandFailure> {
     let dir = continue_run::find_run_dir(id, workspace)?;
     match continue_run::fold_journal(id, &dir) {
-        Ok(folded) if folded.state.start.is_some() && folded.state.stage.is_none() => {
+        Ok(state) if state.start.is_some() && state.stage.is_none() => {
             let hint = "leave out `--stage`, or choose another `--run-id`";
             Err(CommandFailure::already_exists(format!("run {id} exists and is not staged"), hint))
         }

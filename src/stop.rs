@@ -120,9 +120,9 @@ impl StoppingRun {
         cancel: &CancelToken,
     ) -> Result<(), CommandFailure> {
         loop {
-            let fold = continue_run::fold_journal(&self.run.id, &self.run.dir)?;
-            let is_running = fold.state.status == Some(RunStatus::Running);
-            if let Some(start) = fold.state.start.filter(|_| is_running) {
+            let state = continue_run::fold_journal(&self.run.id, &self.run.dir)?;
+            let is_running = state.status == Some(RunStatus::Running);
+            if let Some(start) = state.start.filter(|_| is_running) {
                 self.open_process(&start)?;
             }
             if let Some(process) = &self.process {
@@ -191,7 +191,7 @@ impl StoppingRun {
     /// Prints the run and its status. Returns whether its process has left it; if it died, ends what it has left running.
     fn report_end(&self, cancel: &CancelToken) -> Result<bool, CommandFailure> {
         let LocatedRun { id, dir, .. } = &self.run;
-        let state = continue_run::fold_journal(id, dir)?.state;
+        let state = continue_run::fold_journal(id, dir)?;
         if let Some(start) = &state.start {
             run_process::remove_stop_request(&start.process, dir);
         }

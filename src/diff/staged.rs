@@ -20,7 +20,7 @@ pub fn diff_stage(args: &DiffArgs) -> ExitCode {
 
 fn render_stage(args: &DiffArgs) -> Result<String, CommandFailure> {
     let LocatedRun { id, dir, workspace, .. } = args.run.find(&args.work_dir)?;
-    let state = continue_run::fold_journal(&id, &dir)?.state;
+    let state = continue_run::fold_journal(&id, &dir)?;
     let stage = stage::require_stage(&state.stage, &id).map_err(|failure| {
         let hint =
             format!("`delta diff {id} 0` compares the workspace with its state before the run");

@@ -45,7 +45,7 @@ fn render_workspace_diff(
     } else {
         args.run.find_readable(&args.work_dir)?
     };
-    let state = continue_run::fold_journal(&id, &dir)?.state;
+    let state = continue_run::fold_journal(&id, &dir)?;
     let trees = [from.resolve(&state, &id)?, to.resolve(&state, &id)?];
     let mut store = restore_point::open_run_store(&dir, &state)?;
     let mut now = None;

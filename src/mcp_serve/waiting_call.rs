@@ -66,7 +66,7 @@ struct ProgressFeed {
 
 impl ProgressFeed {
     fn new(token: Json, run: &ServedRun) -> Self {
-        let state = continue_run::fold_journal(&run.id, &run.dir()).map(|fold| fold.state);
+        let state = continue_run::fold_journal(&run.id, &run.dir());
         let base = state.map_or(0, |state| state.iterations);
         Self { token, journal_bytes: 0, base, reported: None }
     }

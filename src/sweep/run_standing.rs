@@ -64,7 +64,7 @@ pub fn look_at_run(
         }
         // What the process recorded after its journal was read, and before it ended, counts.
         match journal::fold_run_journal(&run_dir) {
-            Ok(later) if later.state.seq == folded.state.seq => return RunWorkState::Died,
+            Ok(later) if later.seq == folded.state.seq => return RunWorkState::Died,
             _ => {}
         }
     }

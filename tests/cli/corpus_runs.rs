@@ -171,6 +171,9 @@ fn runs_of_before_are_read_as_before() {
         found.insert("list-runs".to_owned(), without_damage(result(&sandbox, &listed)));
         for run in runs(name) {
             found.extend(account(&sandbox, &run));
+            let verified = read(&sandbox, &["verify", &run, "--no-seal"]);
+            let expected = if name == "damaged" { 3 } else { 0 };
+            assert_eq!(verified.code, expected, "{name}: {}", verified.stdout);
         }
         assert!(super::runs::snapshot(&sandbox) == before, "{name}: a reading command wrote");
         wrong.extend(compare(name, "read.json", &found.into()));
@@ -198,6 +201,17 @@ fn runs_of_before_are_continued() {
             "iterations": result["metrics"]["iterations"],
         });
         let found = json!({"continue": found});
+        // A chain begins after the lines with check values, and covers them.
+        let verified = read(&sandbox, &["verify", run, "--no-seal"]);
+        let expected = if name == "damaged" { 3 } else { 0 };
+        assert_eq!(verified.code, expected, "{name}: {}", verified.stdout);
+        if ran.code == 0 {
+            assert!(
+                verified.stdout.contains(" of them of an earlier version"),
+                "{}",
+                verified.stdout
+            );
+        }
         wrong.extend(compare(name, "continued.json", &found));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -396,7 +396,8 @@ fn c_9_5_every_execution_is_recorded() {
     assert_eq!(record, expected);
     let mut event = sandbox.events("HOOK_EXECUTION").remove(0);
     let fields = event.as_object_mut().unwrap();
-    assert!(fields.remove("timestamp").is_some() && fields.remove("crc").is_some());
+    assert!(fields.remove("timestamp").is_some() && fields.remove("chain").is_some());
+    assert_eq!(fields.remove("record_sha256").unwrap().as_str().unwrap().len(), 64);
     let name = format!("io/hooks/{}", files[0]);
     assert_eq!(
         event,

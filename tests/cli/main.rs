@@ -104,6 +104,7 @@ mod snapshots;
 mod throttling;
 mod tool_expand;
 mod units;
+mod verify;
 mod view;
 mod workspace_choice;
 mod workspaces;

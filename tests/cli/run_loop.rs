@@ -47,15 +47,15 @@ fn c_6_1_events_have_their_fields_to_the_letter() {
     let process = "pid hostname start_time_unix process_name";
     let expected = [
         format!(
-            "type seq timestamp run_id epoch agent_home agent_name work_dir workspace_id max_iterations calls_per_answer config {process} boot_id lease engine_version seal crc"
+            "type seq timestamp run_id epoch agent_home agent_name work_dir workspace_id max_iterations calls_per_answer config {process} boot_id lease engine_version seal chain"
         ),
-        "type seq timestamp content crc".to_owned(),
-        "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation crc".to_owned(),
-        "type seq timestamp iteration call_id tool_name tool_args argv execution crc".to_owned(),
-        "type seq timestamp iteration call_id tool_name observation_content exit_code duration_ms execution truncated crc"
+        "type seq timestamp content chain".to_owned(),
+        "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation record_sha256 chain".to_owned(),
+        "type seq timestamp iteration call_id tool_name tool_args argv execution chain".to_owned(),
+        "type seq timestamp iteration call_id tool_name observation_content exit_code duration_ms execution record_sha256 truncated chain"
             .to_owned(),
-        "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation crc".to_owned(),
-        "type seq timestamp run_id status final_iteration agent_name usage seal crc".to_owned(),
+        "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation record_sha256 chain".to_owned(),
+        "type seq timestamp run_id status final_iteration agent_name usage seal chain".to_owned(),
     ];
     assert_eq!(journal.iter().map(keys).collect::<Vec<_>>(), expected);
     let expected =

@@ -160,6 +160,7 @@ fn apply(
                 estimated_tokens: None,
                 left_out: 0,
                 invocation: None,
+                record_sha256: None,
                 script_turn: None,
                 discarded_usage: Vec::new(),
                 throttled_ms: 0,

@@ -88,7 +88,7 @@ struct Told {
 impl Told {
     fn record(&mut self, payload: Payload) {
         let seq = self.events.len() as u64 + 1;
-        let event = Event { seq, timestamp: Timestamp::from_millis(0), payload };
+        let event = Event::new(seq, Timestamp::from_millis(0), payload);
         self.state.apply(&event);
         self.events.push(event);
     }
@@ -124,6 +124,8 @@ impl Told {
                 exit_code: Some(0),
                 duration_ms: 0,
                 execution: None,
+                record_sha256: None,
+                runs: Vec::new(),
                 truncated: false,
                 ended_background: Vec::new(),
                 left_running: Vec::new(),

@@ -52,11 +52,8 @@ impl Simulated {
 
     fn record(&mut self, payload: Payload) {
         let seq = self.events.len() as u64 + 1;
-        let event = Event {
-            seq,
-            timestamp: Timestamp::from_millis(1_760_000_000_000 + seq.cast_signed()),
-            payload,
-        };
+        let timestamp = Timestamp::from_millis(1_760_000_000_000 + seq.cast_signed());
+        let event = Event::new(seq, timestamp, payload);
         self.state.apply(&event);
         self.events.push(event);
     }
@@ -115,6 +112,8 @@ impl Simulated {
             exit_code: None,
             duration_ms: 0,
             execution: None,
+            record_sha256: None,
+            runs: Vec::new(),
             truncated: false,
             result,
             ended_background: Vec::new(),
@@ -251,6 +250,7 @@ fn thought() -> Thought {
         finish_reason: None,
         usage: None,
         invocation: None,
+        record_sha256: None,
         estimated_tokens: None,
         left_out: 0,
         script_turn: None,
@@ -387,7 +387,7 @@ proptest! {
 
     #[test]
     fn c_6_1_every_event_is_one_line_and_comes_back_from_it(payload in payload(), seq in 1..u64::MAX, at in 0..4_102_444_800_000_i64) {
-        let event = Event { seq, timestamp: Timestamp::from_millis(at), payload };
+        let event = Event::new(seq, Timestamp::from_millis(at), payload);
         let line = event.to_line();
         prop_assert!(line.ends_with('\n') && line.matches('\n').count() == 1);
         let value: Value = serde_json::from_str(&line).unwrap();
@@ -487,6 +487,7 @@ fn payload() -> impl Strategy<Value = Payload> {
             |(iteration, hook, exit_code, [changed, ends, fails])| Payload::HookExecution {
                 iteration,
                 record: hook.clone(),
+                record_sha256: fails.then(|| hook.clone()),
                 end: ends.then(|| {
                     let status = if fails { RunStatus::Failed } else { RunStatus::Completed };
                     Box::new(HookEnd { status, result: hook.clone().into() })
@@ -658,6 +659,8 @@ fn results() -> impl Strategy<Value = Payload> {
                     exit_code,
                     duration_ms,
                     execution: None,
+                    record_sha256: None,
+                    runs: Vec::new(),
                     truncated,
                     result,
                     ended_background: Vec::new(),

@@ -1,7 +1,7 @@
 //! The checksum at the end of a line that delta writes: the CRC-32 of all bytes before it, as the JSON member `crc`.
 //!
-//! It detects damage by a disk, a copy or an editor; it does not protect against deliberate changes. Only
-//! `delta replay` checks it.
+//! It detects damage by a disk, a copy or an editor; it does not protect against deliberate changes. Only readers of records
+//! that verify them check it.
 
 const CHECKSUM_PREFIX: &[u8] = b",\"crc\":\"";
 const CHECKSUM_SUFFIX: &[u8] = b"\"}\n";
@@ -9,12 +9,7 @@ const CHECKSUM_LENGTH: usize = CHECKSUM_PREFIX.len() + 8 + CHECKSUM_SUFFIX.len()
 
 /// The CRC-32 of `bytes` (as in zlib, gzip and PNG) as eight hexadecimal digits.
 pub fn crc32_hex(bytes: &[u8]) -> String {
-    format_crc32(crc32fast::hash(bytes))
-}
-
-/// A CRC-32 as eight hexadecimal digits.
-pub fn format_crc32(value: u32) -> String {
-    crate::hex::encode_hex(&value.to_be_bytes())
+    crate::hex::encode_hex(&crc32fast::hash(bytes).to_be_bytes())
 }
 
 /// Adds the checksum to `line`, a JSON object with its newline, as its last member.

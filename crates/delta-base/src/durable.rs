@@ -20,7 +20,7 @@ mod regular_file;
 mod shared_lines;
 mod writeback;
 
-pub use append_file::{AppendFile, LogFile, append_line_unsynced};
+pub use append_file::{AppendFile, LogFile, append_line_synced, append_line_unsynced};
 pub use beneath::{DirEntry, OtherOwner, add_root, check_root_owner, join_beneath};
 pub use file_lock::{FileLock, is_locked, read_lock_holder};
 pub use file_system::is_on_local_file_system;

@@ -17,8 +17,9 @@ use delta_llm::llm::{LlmError, Provider, Usage};
 use delta_run::event::{ErrorDetails, LLM_ERROR, Payload};
 use delta_run::ledger::{Budget, LedgerError};
 use delta_run::ownership::{ActError, ReplacedError};
-use delta_run::record::RequestBody;
+use delta_run::record::{RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
+use delta_run::run_tree::ChildRunReader;
 use delta_run::state::{RunEnding, RunStep};
 use delta_snapshot::{SnapshotError, SnapshotStore};
 use hooks::HookInput;
@@ -83,6 +84,8 @@ pub struct Engine<'a> {
     max_parallel: usize,
     /// What holds commands that outlive this process.
     held: RefCell<HeldCommands>,
+    /// The runs that calls have started.
+    child_runs: RefCell<ChildRunReader>,
 }
 
 /// The error type of a run that a hook ended as FAILED.
@@ -114,13 +117,13 @@ enum EngineError {
     DiskLimit { used: u64, limit: u64 },
     /// With the record of the call.
     #[error("{error}")]
-    Llm { error: LlmError, invocation: String },
+    Llm { error: LlmError, invocation: Box<WrittenRecord> },
     /// The endpoint throttled the call until the time limit of the run.
     #[error("{call}; {limit}")]
     Throttled { call: ThrottledCall, limit: LedgerError },
     /// The LLM's reply cannot be used; with the record of the call.
     #[error("{message}")]
-    Answer { kind: &'static str, message: String, invocation: String },
+    Answer { kind: &'static str, message: String, invocation: Box<WrittenRecord> },
     #[error("the question was not answered: {0}")]
     Human(std::io::Error),
     /// A hook with `on_failure: fail` failed; with its record.
@@ -161,7 +164,8 @@ impl EngineError {
         };
         let mut details = ErrorDetails { kind: kind.to_owned(), ..ErrorDetails::default() };
         if let Self::Llm { invocation, .. } | Self::Answer { invocation, .. } = self {
-            details.invocation = Some(invocation.clone());
+            details.invocation = Some(invocation.name.clone());
+            details.record_sha256 = Some(invocation.sha256.clone());
         }
         if let Self::Limit(error) = self {
             details.hint = budget::limit_hint(error);
@@ -224,6 +228,7 @@ impl<'a> Engine<'a> {
             mcp_holders: RefCell::default(),
             max_parallel: 1,
             held: RefCell::default(),
+            child_runs: RefCell::default(),
         }
     }
 

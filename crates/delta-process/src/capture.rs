@@ -1,7 +1,9 @@
 //! Captures one output stream in bounded memory, and a large one in a spool file.
 
 use delta_base::durable;
+use delta_base::hex::encode_hex;
 use delta_base::redact::{Secrets, StreamRedactor};
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
@@ -34,8 +36,8 @@ pub struct OutputCapture {
     /// The spool file, for a stream that is larger than [`SpoolFiles::inline_bytes`](super::SpoolFiles::inline_bytes)
     /// or not text: with a NUL, or not UTF-8.
     pub file: Option<PathBuf>,
-    /// The CRC-32 of the spool file.
-    pub crc: Option<u32>,
+    /// The SHA-256 of the spool file.
+    pub sha256: Option<String>,
     /// The bytes beyond the limit of the spool file, which were not written to the spool file.
     pub discarded: u64,
     /// Why the spool file could not be created or written, such as a full disk. The file is removed then; the other
@@ -156,7 +158,7 @@ enum SpoolState {
     /// The file does not exist yet: the whole stream is in memory, its first byte `since`.
     Planned { path: PathBuf, since: Option<Instant> },
     /// The file contains the stream.
-    Open { path: PathBuf, file: File, written: u64, crc: crc32fast::Hasher },
+    Open { path: PathBuf, file: File, written: u64, hash: Sha256 },
 }
 
 impl CaptureSink {
@@ -191,8 +193,7 @@ impl CaptureSink {
         let path = std::mem::take(path);
         match durable::create_private_file(&path) {
             Ok(file) => {
-                self.spool =
-                    SpoolState::Open { path, file, written: 0, crc: crc32fast::Hasher::new() };
+                self.spool = SpoolState::Open { path, file, written: 0, hash: Sha256::new() };
                 let memory = self.memory.take().unwrap_or_default();
                 self.write_spool(&memory);
                 self.memory = Some(memory);
@@ -206,12 +207,12 @@ impl CaptureSink {
 
     /// Writes to an open file, up to its limit. An error removes the file.
     fn write_spool(&mut self, piece: &[u8]) {
-        let SpoolState::Open { path, file, written, crc } = &mut self.spool else { return };
+        let SpoolState::Open { path, file, written, hash } = &mut self.spool else { return };
         let room = usize::try_from(self.max_spool_bytes - *written).unwrap_or(usize::MAX);
         let fitting = &piece[..piece.len().min(room)];
         match file.write_all(fitting) {
             Ok(()) => {
-                crc.update(fitting);
+                hash.update(fitting);
                 *written += fitting.len() as u64;
                 self.discarded += (piece.len() - fitting.len()) as u64;
             }
@@ -236,13 +237,15 @@ impl CaptureSink {
             self.open_spool();
             self.spool_path()
         };
-        let crc = match &self.spool {
-            SpoolState::Open { crc, .. } if file.is_some() => Some(crc.clone().finalize()),
+        let sha256 = match &self.spool {
+            SpoolState::Open { hash, .. } if file.is_some() => {
+                Some(encode_hex(&hash.clone().finalize()))
+            }
             _ => None,
         };
         let (head, tail) = self.excerpt.finish(self.bytes);
         let Self { bytes, memory, discarded, error, .. } = self;
-        OutputCapture { bytes, whole: memory, head, tail, file, crc, discarded, error }
+        OutputCapture { bytes, whole: memory, head, tail, file, sha256, discarded, error }
     }
 
     fn spool_path(&self) -> Option<PathBuf> {
@@ -402,12 +405,8 @@ mod tests {
         std::fs::write(&path, "torn").unwrap();
         let mut recorder = recorder(4, None);
         let file = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        recorder.sink.spool = SpoolState::Open {
-            path: path.clone(),
-            file,
-            written: 0,
-            crc: crc32fast::Hasher::new(),
-        };
+        recorder.sink.spool =
+            SpoolState::Open { path: path.clone(), file, written: 0, hash: Sha256::new() };
         recorder.push(b"abcdef");
         recorder.push(b"ghi");
         let capture = recorder.finish();

@@ -1,7 +1,9 @@
 //! Reads finished and active runs: comparison, replay, export and HTML pages.
 
 pub mod export;
+pub mod journal_chain;
 pub mod replay;
 pub mod request_breakdown;
 pub mod run_diff;
+pub mod verify;
 pub mod view;

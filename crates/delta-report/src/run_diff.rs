@@ -184,10 +184,10 @@ mod tests {
 
     /// A journal, an event each second.
     fn journal(events: &[Json]) -> Vec<Event> {
-        let event = |(index, value): (usize, &Json)| Event {
-            seq: index as u64 + 1,
-            timestamp: Timestamp::from_millis(i64::try_from(index).unwrap() * 1000),
-            payload: serde_json::from_value(value.clone()).unwrap(),
+        let event = |(index, value): (usize, &Json)| {
+            let timestamp = Timestamp::from_millis(i64::try_from(index).unwrap() * 1000);
+            let payload = serde_json::from_value(value.clone()).unwrap();
+            Event::new(index as u64 + 1, timestamp, payload)
         };
         events.iter().enumerate().map(event).collect()
     }

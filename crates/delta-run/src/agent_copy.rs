@@ -1,10 +1,12 @@
-//! The copy of the agent's files in a run directory, whose checksums are in ENGINE_START.
+//! The copy of the agent's files in a run directory, whose hashes are in ENGINE_START.
 //!
 //! A process that finds the agent changed makes another copy, so that the configuration of every request is known.
 
 use crate::event::{AgentCopy, EngineStart};
 use delta_base::checksum;
 use delta_base::durable::{self, FileError};
+use delta_base::hex::{encode_hex, sha256_hex};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +25,22 @@ impl AgentCopy {
         let is_numbered =
             self.dir.strip_prefix("agent/").is_some_and(|number| number.parse::<u32>().is_ok());
         (self.dir == AGENT_COPY_DIR || is_numbered)
-            && self.crc.keys().all(|name| !name.contains('/') && !name.starts_with('.'))
+            && self.file_names().all(|name| !name.contains('/') && !name.starts_with('.'))
+    }
+
+    /// The names of the copied files.
+    pub fn file_names(&self) -> impl Iterator<Item = &String> {
+        let older = self.crc.keys().filter(|name| !self.sha256.contains_key(*name));
+        self.sha256.keys().chain(older)
+    }
+
+    /// The hash of `bytes` and the one in ENGINE_START, if the file `name` has other bytes.
+    pub fn find_mismatch(&self, name: &str, bytes: &[u8]) -> Option<(String, &str)> {
+        let (actual, written) = match self.sha256.get(name) {
+            Some(written) => (encode_hex(&Sha256::digest(bytes)), written),
+            None => (checksum::crc32_hex(bytes), self.crc.get(name)?),
+        };
+        (actual != *written).then_some((actual, written))
     }
 }
 
@@ -35,13 +52,11 @@ pub fn copy_agent_files(
     before: Option<&EngineStart>,
     files: &[(&str, String)],
 ) -> Result<AgentCopy, FileError> {
-    let crc: BTreeMap<String, String> = files
-        .iter()
-        .map(|(name, text)| ((*name).to_owned(), checksum::crc32_hex(text.as_bytes())))
-        .collect();
+    let sha256: BTreeMap<String, String> =
+        files.iter().map(|(name, text)| ((*name).to_owned(), sha256_hex(text))).collect();
     if let Some(earlier) = before.and_then(|start| start.config.kept.as_ref())
         && earlier.is_plausible()
-        && earlier.crc == crc
+        && earlier.sha256 == sha256
         && copy_matches(run_dir, earlier, files)
     {
         return Ok(earlier.clone());
@@ -59,7 +74,7 @@ pub fn copy_agent_files(
     for (name, text) in files {
         durable::create_private_unsynced(&path.join(name), text.as_bytes())?;
     }
-    Ok(AgentCopy { dir, crc })
+    Ok(AgentCopy { dir, crc: BTreeMap::new(), sha256 })
 }
 
 /// Whether the copy has exactly these contents.

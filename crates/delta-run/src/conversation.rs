@@ -421,6 +421,7 @@ mod tests {
             finish_reason: None,
             usage: None,
             invocation: None,
+            record_sha256: None,
             estimated_tokens: None,
             left_out: 0,
             script_turn: None,

@@ -4,6 +4,7 @@
 //! exact.
 
 use crate::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
+use crate::chain::{ChainValue, JournalEdit};
 use crate::image_file::ImageFile;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::time::Timestamp;
@@ -16,13 +17,15 @@ mod config;
 mod journal_line;
 mod process_info;
 mod sandbox_record;
+mod usage_summary;
 
 pub use config::{AgentCopy, LlmSummary, ReplayOf, RunConfig, RunStage};
 pub(crate) use journal_line::parse_envelope;
-pub use process_info::{LeaseKind, ParentRun, ProcessInfo};
+pub use process_info::{JournalHead, LeaseKind, ParentRun, ProcessInfo, StartedRun};
 pub use sandbox_record::{
     CallSandbox, HostTrafficRecord, NO_SANDBOX, PolicySource, ProfileRecord, SandboxRecord,
 };
+pub use usage_summary::{UsageSummary, round_usd};
 
 /// One line of the journal: a fact about the run.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +36,17 @@ pub struct Event {
     pub timestamp: Timestamp,
     /// What is recorded.
     pub payload: Payload,
+    /// What was changed before this event by others than delta, if its process found such changes.
+    pub edited: Option<Box<JournalEdit>>,
+    /// The chain value of its line; `None` for an event that is not in a journal, or in one of an earlier version.
+    pub chain: Option<ChainValue>,
+}
+
+impl Event {
+    /// An event that is not in a journal.
+    pub fn new(seq: u64, timestamp: Timestamp, payload: Payload) -> Self {
+        Self { seq, timestamp, payload, edited: None, chain: None }
+    }
 }
 
 /// The status of a run, as metadata.json records it.
@@ -115,6 +129,9 @@ pub enum Payload {
         exit_code: Option<i32>,
         /// The io/ record of the hook, relative to the run directory.
         record: String,
+        /// The SHA-256 of the record; absent in runs of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        record_sha256: Option<String>,
         /// Whether the output of the hook replaced something.
         changed: bool,
         /// How the hook ended the run, if it did.
@@ -193,75 +210,6 @@ pub enum Payload {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seal: Option<String>,
     },
-}
-
-/// Tokens and cost, of all models together.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct UsageSummary {
-    /// Tokens of the requests.
-    pub input_tokens: u64,
-    /// Tokens of the requests that the endpoint read from its cache; `input_tokens` includes them.
-    pub cached_input_tokens: u64,
-    /// Tokens of the requests that the endpoint wrote to its cache; `input_tokens` includes them.
-    #[serde(default, skip_serializing_if = "is_zero_number")]
-    pub cache_write_tokens: u64,
-    /// Tokens of the answers.
-    pub output_tokens: u64,
-    /// Tokens of the answers that are reasoning; `output_tokens` includes them.
-    #[serde(default, skip_serializing_if = "is_zero_number")]
-    pub reasoning_tokens: u64,
-    /// USD; absent if the cost of any part is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_usd: Option<f64>,
-}
-
-impl UsageSummary {
-    /// Adds up the usage of each model. `unmetered` says that the usage of some answer is unknown.
-    pub fn from_models(models: &[Usage], unmetered: bool) -> Self {
-        let costs: Option<Vec<f64>> = models.iter().map(|usage| usage.cost_usd).collect();
-        let sum = |count: fn(&Usage) -> u64| models.iter().map(count).sum::<u64>();
-        Self {
-            input_tokens: sum(|usage| usage.input_tokens),
-            cached_input_tokens: sum(|usage| usage.cached_input_tokens),
-            cache_write_tokens: sum(|usage| usage.cache_write_tokens.unwrap_or(0)),
-            output_tokens: sum(|usage| usage.output_tokens),
-            reasoning_tokens: sum(|usage| usage.reasoning_tokens.unwrap_or(0)),
-            cost_usd: costs
-                .filter(|costs| !costs.is_empty() && !unmetered)
-                .map(|costs| round_usd(costs.iter().sum())),
-        }
-    }
-
-    /// Adds the usage of another run. The cost is unknown if one of them has tokens of unknown cost.
-    pub fn add(&mut self, other: &Self) {
-        let is_free = |usage: &Self| usage.input_tokens + usage.output_tokens == 0;
-        self.cost_usd = match (self.cost_usd, other.cost_usd) {
-            (Some(one), Some(other)) => Some(round_usd(one + other)),
-            (cost, None) if is_free(other) => cost,
-            (None, cost) if is_free(self) => cost,
-            _ => None,
-        };
-        self.input_tokens += other.input_tokens;
-        self.cached_input_tokens += other.cached_input_tokens;
-        self.cache_write_tokens += other.cache_write_tokens;
-        self.output_tokens += other.output_tokens;
-        self.reasoning_tokens += other.reasoning_tokens;
-    }
-
-    /// Whether both are the same, but for the last digits of the cost, which JSON may change.
-    pub fn is_same(&self, other: &Self) -> bool {
-        let is_same_cost = match (self.cost_usd, other.cost_usd) {
-            (Some(one), Some(other)) => (one - other).abs() <= 1e-9,
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        let tokens = |usage: &Self| Self { cost_usd: None, ..*usage };
-        is_same_cost && tokens(self) == tokens(other)
-    }
-}
-
-/// Removes the noise of binary fractions.
-pub fn round_usd(amount: f64) -> f64 {
-    (amount * 1e12).round() / 1e12
 }
 
 /// The process that started or continued the run: see [`Payload::EngineStart`].
@@ -383,6 +331,9 @@ pub struct Thought {
     /// The io/ record of the LLM call, relative to the run directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invocation: Option<String>,
+    /// The SHA-256 of the record; absent in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_sha256: Option<String>,
     /// The turn of the script, for the provider `script`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script_turn: Option<usize>,
@@ -447,6 +398,12 @@ pub struct ActionResult {
     /// The io/ record of the execution, relative to the run directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<String>,
+    /// The SHA-256 of the record; absent in runs of earlier versions, and if the engine died before it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_sha256: Option<String>,
+    /// The runs that the call has started, each with the head of its chain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<StartedRun>,
     /// Whether the observation leaves out a part of the output.
     #[serde(default)]
     pub truncated: bool,
@@ -585,6 +542,9 @@ pub struct ErrorDetails {
     /// The io/ record of the failed LLM call, relative to the run directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invocation: Option<String>,
+    /// The SHA-256 of the record; absent in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_sha256: Option<String>,
     /// The turn of the script, for the provider `script`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script_turn: Option<usize>,
@@ -623,6 +583,17 @@ impl Payload {
         }
     }
 
+    /// The SHA-256 of that record; `None` if the event does not have it.
+    pub fn record_sha256(&self) -> Option<&str> {
+        match self {
+            Self::Thought(thought) => thought.record_sha256.as_deref(),
+            Self::Error { error_details, .. } => error_details.record_sha256.as_deref(),
+            Self::ActionResult(result) => result.record_sha256.as_deref(),
+            Self::HookExecution { record_sha256, .. } => record_sha256.as_deref(),
+            _ => None,
+        }
+    }
+
     /// The images that the event names.
     pub fn images(&self) -> &[ImageFile] {
         match self {
@@ -639,6 +610,15 @@ impl Payload {
             Self::Rollback { tree, .. } => Some(*tree),
             Self::Fork(fork) => fork.tree,
             _ => None,
+        }
+    }
+
+    /// Whether the event has a seal.
+    pub fn has_seal(&self) -> bool {
+        match self {
+            Self::EngineStart(start) => start.seal.is_some(),
+            Self::EngineEnd { seal, .. } | Self::RunTrusted { seal, .. } => seal.is_some(),
+            _ => false,
         }
     }
 

@@ -190,7 +190,7 @@ mod tests {
     use crate::event::RunStatus;
 
     fn event(seq: u64, payload: Payload) -> Event {
-        Event { seq, timestamp: Timestamp::from_millis(i64::try_from(seq).unwrap()), payload }
+        Event::new(seq, Timestamp::from_millis(i64::try_from(seq).unwrap()), payload)
     }
 
     fn thought(iteration: u32, ids: &[&str]) -> Payload {

@@ -6,7 +6,8 @@
 //! Events wait in memory until [`Journal::commit`], which makes all of them durable with one write and one sync: an action
 //! needs its events on disk, but they may get there together.
 
-use crate::event::{Event, Payload};
+use crate::chain::{ChainCheck, ChainValue, JournalEdit, split_line};
+use crate::event::{Event, JournalHead, Payload, parse_envelope};
 use crate::lease_files::{self, LEASE_DIR};
 use crate::limits::{self, BudgetAmount};
 use crate::seal::{SealStatus, Sealer};
@@ -14,7 +15,8 @@ use crate::state::RunState;
 use delta_base::durable::{self, AppendFile, FileError};
 use delta_base::error_text;
 use delta_base::time::Clock;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 mod line_reader;
@@ -64,8 +66,6 @@ pub enum JournalError {
 pub struct JournalContents {
     /// The events, oldest first.
     pub events: Vec<Event>,
-    /// The end of the events, for [`Journal::open`].
-    pub end: JournalEnd,
 }
 
 /// The end of the events of a journal: where an engine that continues the run appends.
@@ -75,6 +75,8 @@ pub struct JournalEnd {
     byte_length: u64,
     /// What follows the last event and was never acknowledged.
     torn_tail: Vec<u8>,
+    /// Continues the chain.
+    chain: ChainCheck,
     /// Continues the seals, with the operator's key.
     sealer: Option<Sealer>,
 }
@@ -83,6 +85,17 @@ impl JournalEnd {
     /// Whether what is appended is sealed.
     pub fn is_sealed(&self) -> bool {
         self.sealer.is_some()
+    }
+
+    /// What others than delta have changed since the journal was written or, with the operator's key, sealed; `None` if
+    /// nothing shows a change.
+    pub fn edit(&self) -> Option<JournalEdit> {
+        self.next_link().1
+    }
+
+    fn next_link(&self) -> (Option<ChainValue>, Option<JournalEdit>) {
+        let sealer = self.sealer.as_ref().filter(|sealer| sealer.status().is_own);
+        self.chain.next(sealer.and_then(Sealer::edited_line))
     }
 }
 
@@ -105,16 +118,18 @@ pub struct JournalFold {
 /// The journal cannot be read, contains no event, or is damaged before its end.
 pub fn read_run_journal(run_dir: &Path) -> Result<JournalContents, JournalError> {
     let mut events = Vec::new();
-    let end = collect_events(run_dir, &mut events)?.reject_damage()?;
-    Ok(JournalContents { events, end })
+    collect_events(run_dir, &mut events)?.reject_damage()?;
+    Ok(JournalContents { events })
 }
 
 /// Folds the events of a run as [`RunState::from_events`] does, without keeping them.
 ///
 /// # Errors
 /// As for [`read_run_journal`].
-pub fn fold_run_journal(run_dir: &Path) -> Result<JournalFold, JournalError> {
-    fold_sealed_journal(run_dir, None)
+pub fn fold_run_journal(run_dir: &Path) -> Result<RunState, JournalError> {
+    let mut state = RunState::default();
+    scan_journal(run_dir, |event| state.apply(&event))?.reject_damage()?;
+    Ok(state)
 }
 
 /// Folds the events of a run with their long texts cut: for a list of runs, which must not need more memory for a run whose
@@ -128,8 +143,8 @@ pub fn summarize_run_journal(run_dir: &Path) -> Result<RunState, JournalError> {
     scan.reject_damage().map(|_| state)
 }
 
-/// Folds the events of a run as [`fold_run_journal`] does, and checks their seals on the way. `sealer` is new, and has the
-/// operator's key.
+/// Folds the events of a run as [`fold_run_journal`] does, and checks their chain and their seals on the way, so that a
+/// process can continue them. `sealer` is new, and has the operator's key.
 ///
 /// # Errors
 /// As for [`read_run_journal`].
@@ -139,15 +154,18 @@ pub fn fold_sealed_journal(
 ) -> Result<JournalFold, JournalError> {
     let mut state = RunState::default();
     let mut spent = BudgetAmount::default();
+    let mut chain = ChainCheck::default();
     let scan = scan_journal_lines(run_dir, LineLength::Whole, |line, event| {
+        let link = chain.check_line(line, event.edited.as_deref());
         if let Some(sealer) = &mut sealer {
-            sealer.check_line(line, &event);
+            sealer.check_line(line, &event, &link);
         }
         spent = limits::add_spending(spent, &event.payload);
         state.apply(&event);
     })?;
-    let seals = sealer.as_ref().map(Sealer::status).unwrap_or_default();
-    let end = JournalEnd { sealer, ..scan.reject_damage()? };
+    let mut seals = sealer.as_ref().map(Sealer::status).unwrap_or_default();
+    seals.is_edited |= !chain.holds();
+    let end = JournalEnd { chain, sealer, ..scan.reject_damage()? };
     Ok(JournalFold { state, spent, end, seals })
 }
 
@@ -212,7 +230,8 @@ pub fn read_journal_lines(run_dir: &Path, count: usize) -> Result<Vec<u8>, Journ
 }
 
 /// Creates the journal of a fork, `path` in the run directory, from the `lines` that it copies and one event of its own.
-/// After a crash the journal contains all of them or none. Returns the number of its events.
+/// The copied lines keep their bytes, so the chain continues after them. After a crash the journal contains all of them or
+/// none. Returns the number of its events.
 pub fn create_forked_journal(
     run_dir: &Path,
     path: &Path,
@@ -223,11 +242,56 @@ pub fn create_forked_journal(
     if let Ok(torn) = durable::read_no_follow_at_most(path, MAX_JOURNAL_BYTES) {
         preserve_torn_tail(run_dir, &torn, clock)?;
     }
-    let seq = lines.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
-    let event = Event { seq, timestamp: clock(), payload };
+    let mut chain = ChainCheck::default();
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        chain.check_line(line, JournalEdit::from_line(&String::from_utf8_lossy(line)).as_ref());
+    }
+    let (head, edit) = chain.next(None);
+    let seq = chain.lines() + 1;
+    let mut event = Event { edited: edit.map(Box::new), ..Event::new(seq, clock(), payload) };
+    event.chain = Some(ChainValue::after(head, event.to_open_line().as_bytes()));
     lines.extend_from_slice(event.to_line().as_bytes());
     durable::replace_private_synced(path, &lines)?;
     Ok(seq)
+}
+
+/// How much is read at first to find the last line of a journal.
+const HEAD_SPAN_BYTES: u64 = 16 * 1024;
+
+/// The last event of a run's journal and its chain value; `None` if the journal cannot be read or has no chain.
+pub fn read_journal_head(run_dir: &Path) -> Option<JournalHead> {
+    let (path, counted) = find_journal(run_dir).ok()?;
+    let file = durable::open_no_follow(&path).ok()?;
+    let length = counted.unwrap_or(file.metadata().ok()?.len());
+    let mut span = HEAD_SPAN_BYTES;
+    loop {
+        let start = length.saturating_sub(span);
+        let mut bytes = vec![0; usize::try_from(length - start).ok()?];
+        file.read_exact_at(&mut bytes, start).ok()?;
+        let lines = memchr::memrchr(b'\n', &bytes).map(|end| &bytes[..end]).unwrap_or_default();
+        let begin = memchr::memrchr(b'\n', lines).map(|before| before + 1);
+        if let Some(begin) = begin.or((start == 0).then_some(0)) {
+            return head_of_line(&lines[begin..]);
+        }
+        span *= 8;
+    }
+}
+
+/// The most bytes of a journal's first line.
+const MAX_FIRST_LINE_BYTES: u64 = 1024 * 1024;
+
+/// The chain value of the first line of a run's journal; `None` if it has none.
+pub fn read_first_chain_value(run_dir: &Path) -> Option<ChainValue> {
+    let file = durable::open_no_follow(&journal_path(run_dir)).ok()?;
+    let mut line = Vec::new();
+    BufReader::new(file.take(MAX_FIRST_LINE_BYTES)).read_until(b'\n', &mut line).ok()?;
+    split_line(&line).1
+}
+
+/// The number of the event in a line, and its chain value.
+pub fn head_of_line(line: &[u8]) -> Option<JournalHead> {
+    let (_, seq, _) = parse_envelope(std::str::from_utf8(line).ok()?)?;
+    Some(JournalHead { seq, chain: split_line(line).1? })
 }
 
 fn collect_events(run_dir: &Path, events: &mut Vec<Event>) -> Result<JournalScan, JournalError> {
@@ -325,6 +389,10 @@ pub struct Journal {
     written_count: usize,
     /// The lines of the other pending events.
     lines: String,
+    /// The chain value of the last line.
+    head: Option<ChainValue>,
+    /// What the next event says about changes by others.
+    edited: Option<Box<JournalEdit>>,
     /// Seals events with the operator's key, if there is one.
     sealer: Option<Sealer>,
 }
@@ -349,8 +417,17 @@ impl Journal {
     }
 
     fn new(file: AppendFile, clock: Clock, next_seq: u64, sealer: Option<Sealer>) -> Self {
-        let pending = Vec::new();
-        Self { file, clock, next_seq, pending, written_count: 0, lines: String::new(), sealer }
+        Self {
+            file,
+            clock,
+            next_seq,
+            pending: Vec::new(),
+            written_count: 0,
+            lines: String::new(),
+            head: None,
+            edited: None,
+            sealer,
+        }
     }
 
     /// Opens the journal of a run, `path`, to append after `end`. A torn tail is moved to `journal.torn-TIME` in the run directory;
@@ -363,7 +440,14 @@ impl Journal {
     ) -> Result<(Self, Option<String>), FileError> {
         let torn_file = preserve_torn_tail(run_dir, &end.torn_tail, clock)?;
         let file = AppendFile::open(path, end.byte_length)?;
-        Ok((Self::new(file, clock, end.event_count + 1, end.sealer.clone()), torn_file))
+        let (head, edit) = end.next_link();
+        let journal = Self::new(file, clock, end.event_count + 1, end.sealer.clone());
+        Ok((Self { head, edited: edit.map(Box::new), ..journal }, torn_file))
+    }
+
+    /// The last appended event and its chain value; `None` without one.
+    pub fn head(&self) -> Option<JournalHead> {
+        Some(JournalHead { seq: self.next_seq - 1, chain: self.head? })
     }
 
     /// From now on, a change of the journal by another process is an error of the next write.
@@ -377,16 +461,21 @@ impl Journal {
         payload: Payload,
         redact: impl FnOnce(&str, &Payload) -> Option<Payload>,
     ) -> &Event {
-        let mut event = Event { seq: self.next_seq, timestamp: (self.clock)(), payload };
+        let edited = self.edited.take();
+        let mut event = Event { edited, ..Event::new(self.next_seq, (self.clock)(), payload) };
         self.next_seq += 1;
-        let mut line = event.to_line();
+        let mut line = event.to_open_line();
         if let Some(payload) = redact(&line, &event.payload) {
             event.payload = payload;
-            line = event.to_line();
+            line = event.to_open_line();
         }
         if let Some(sealer) = &mut self.sealer {
-            sealer.seal_event(&mut event, &mut line);
+            sealer.seal_event(&mut event, &mut line, self.head);
         }
+        let value = ChainValue::after(self.head, line.as_bytes());
+        value.end_line(&mut line);
+        event.chain = Some(value);
+        self.head = Some(value);
         self.lines.push_str(&line);
         self.pending.push(event);
         &self.pending[self.pending.len() - 1]
@@ -426,13 +515,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn journal(count: usize) -> String {
-        let event = |seq: usize| Event {
-            seq: seq as u64,
-            timestamp: time::Timestamp::from_millis(0),
-            payload: Payload::UserMessage {
-                content: format!("message {seq} ä\n"),
-                images: Vec::new(),
-            },
+        let event = |seq: usize| {
+            let content = format!("message {seq} ä\n");
+            let payload = Payload::UserMessage { content, images: Vec::new() };
+            Event::new(seq as u64, time::Timestamp::from_millis(0), payload)
         };
         (1..=count).map(|seq| event(seq).to_line()).collect()
     }
@@ -495,7 +581,7 @@ mod tests {
     fn lines_longer_than_what_is_read_at_once_are_whole() {
         let event = |seq: u64, length: usize| {
             let (timestamp, content) = (time::Timestamp::from_millis(0), "ä".repeat(length));
-            Event { seq, timestamp, payload: Payload::UserMessage { content, images: Vec::new() } }
+            Event::new(seq, timestamp, Payload::UserMessage { content, images: Vec::new() })
                 .to_line()
         };
         let lengths = [10, 120_000, 3, 300_000, 131_000, 1_000_000, 1];

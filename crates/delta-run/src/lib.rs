@@ -21,6 +21,7 @@ pub mod bounds;
 pub mod call_files;
 pub mod limits;
 pub mod ledger;
+pub mod chain;
 pub mod journal;
 pub mod record;
 pub mod run;

@@ -5,11 +5,13 @@
 
 use delta_base::checksum;
 use delta_base::durable::{self, FileError, NewPrivateFile};
+use delta_base::hex::encode_hex;
 use delta_base::json;
 use delta_base::redact::Secrets;
 use delta_base::time::Timestamp;
 use delta_process::{INLINE_BYTES, ProcessEnd};
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -54,6 +56,21 @@ pub struct RecordWriter {
     whole_request_bytes: usize,
     /// Hashes of the stems that are in use, per directory of io/. A collision only makes a name longer than necessary.
     reserved_stems: BTreeMap<&'static str, HashSet<u64>>,
+}
+
+/// A record that was written, for the event that names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenRecord {
+    /// Its path, relative to the run directory.
+    pub name: String,
+    /// The SHA-256 of the file.
+    pub sha256: String,
+}
+
+/// The SHA-256 of the record `name`; `None` if it is missing or empty, because its engine died.
+pub fn hash_written_record(run_dir: &Path, name: &str) -> Option<String> {
+    let bytes = read_record_bytes(run_dir, name).ok().filter(|bytes| !bytes.is_empty())?;
+    Some(encode_hex(&Sha256::digest(bytes)))
 }
 
 /// How a process ended, in the words of a record; `None` if it exited.
@@ -107,13 +124,13 @@ impl RecordWriter {
     }
 
     /// Records an LLM call. `body` must have been updated from the body of the previous call; `sent` is what was sent
-    /// instead of it. Returns the path of the record, relative to the run directory.
+    /// instead of it.
     pub fn write_invocation(
         &mut self,
         record: &LlmCallRecord<'_>,
         body: &mut RequestBody,
         sent: Option<&str>,
-    ) -> Result<String, FileError> {
+    ) -> Result<WrittenRecord, FileError> {
         let started_at = record.started_at.map(Timestamp::to_compact).unwrap_or_default();
         let stem = format!("{started_at}_{}", record.iteration);
         let name = format!("{}.json", self.reserve_stem("invocations", &stem));
@@ -121,9 +138,9 @@ impl RecordWriter {
         let request = self.shorten_request(body, sent);
         let text = record.to_line(&request_sha256, &request);
         let path = format!("io/invocations/{name}");
-        self.write_with_checksum(self.create_record_file(&path)?, text)?;
+        let sha256 = self.write_with_checksum(self.create_record_file(&path)?, text)?;
         self.last_request = Some(name);
-        Ok(path)
+        Ok(WrittenRecord { name: path, sha256 })
     }
 
     /// The text of a request, or of what was `sent` instead. Messages that the last record has too are replaced by a
@@ -155,24 +172,22 @@ impl RecordWriter {
         NewPrivateFile::create(self.run_dir.join(name))
     }
 
-    /// Records an execution of a tool into the file that was created for it.
+    /// Records an execution of a tool into the file that was created for it. Returns the SHA-256 of the file.
     pub fn write_execution(
         &self,
         file: NewPrivateFile,
         record: &ToolExecutionRecord<'_>,
-    ) -> Result<(), FileError> {
+    ) -> Result<String, FileError> {
         self.write_with_checksum(file, record_line(record))
     }
 
-    /// Records an execution of a hook under its reserved stem. Returns the path, relative to the run directory.
+    /// Records an execution of a hook under its reserved stem.
     pub fn write_hook(
         &self,
         stem: &str,
         record: &HookExecutionRecord<'_>,
-    ) -> Result<String, FileError> {
-        let name = format!("io/hooks/{stem}.json");
-        self.write_record(&name, record)?;
-        Ok(name)
+    ) -> Result<WrittenRecord, FileError> {
+        self.write_record(format!("io/hooks/{stem}.json"), record)
     }
 
     /// The standard input of a hook for its record. A large one is written to a file next to the record.
@@ -182,17 +197,18 @@ impl RecordWriter {
         }
         let file = format!("{stem}.stdin");
         durable::create_private_unsynced(&self.dir("hooks").join(&file), stdin.as_bytes())?;
-        let crc = Some(checksum::crc32_hex(stdin.as_bytes()));
-        Ok(RecordedStream::File { file, bytes: stdin.len() as u64, discarded: 0, crc })
+        let bytes = stdin.len() as u64;
+        let sha256 = Some(sha256_hex(stdin));
+        Ok(RecordedStream::File { file, bytes, discarded: 0, crc: None, sha256 })
     }
 
-    /// Records the result that `finish` sets. Returns the path, relative to the run directory.
+    /// Records the result that `finish` sets.
     pub fn write_finish(
         &mut self,
         at: Timestamp,
         call_id: &str,
         output: &serde_json::Value,
-    ) -> Result<String, FileError> {
+    ) -> Result<WrittenRecord, FileError> {
         let stem = self.reserve_stem("tool_executions", &format!("{}_finish", at.to_compact()));
         let name = format!("io/tool_executions/{stem}.json");
         let record = FinishRecord {
@@ -201,17 +217,23 @@ impl RecordWriter {
             started_at: at,
             output: Cow::Borrowed(output),
         };
-        self.write_record(&name, &record)?;
-        Ok(name)
+        self.write_record(name, &record)
     }
 
-    fn write_record(&self, name: &str, record: &impl Serialize) -> Result<(), FileError> {
-        self.write_with_checksum(self.create_record_file(name)?, record_line(record))
+    fn write_record(
+        &self,
+        name: String,
+        record: &impl Serialize,
+    ) -> Result<WrittenRecord, FileError> {
+        let file = self.create_record_file(&name)?;
+        Ok(WrittenRecord { sha256: self.write_with_checksum(file, record_line(record))?, name })
     }
 
-    /// Writes a record with its checksum and with secrets redacted.
-    fn write_with_checksum(&self, file: NewPrivateFile, line: String) -> Result<(), FileError> {
-        file.write_unsynced(checksum::append_checksum(self.secrets.redact_string(line)).as_bytes())
+    /// Writes a record with its checksum and with secrets redacted. Returns the SHA-256 of the file.
+    fn write_with_checksum(&self, file: NewPrivateFile, line: String) -> Result<String, FileError> {
+        let text = checksum::append_checksum(self.secrets.redact_string(line));
+        file.write_unsynced(text.as_bytes())?;
+        Ok(sha256_hex(&text))
     }
 }
 

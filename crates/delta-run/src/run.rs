@@ -5,8 +5,8 @@
 
 use crate::approval::ApprovalRequest;
 use crate::event::{
-    Event, ForkOrigin, HumanQuestion, LeaseKind, Payload, ProcessInfo, RunStatus, Thought,
-    WorkspaceSnapshot,
+    Event, ForkOrigin, HumanQuestion, JournalHead, LeaseKind, Payload, ProcessInfo, RunStatus,
+    Thought, WorkspaceSnapshot,
 };
 use crate::journal::{Journal, JournalFold};
 use crate::lease_files;
@@ -332,6 +332,11 @@ impl Run {
     /// How this process owns the run.
     pub fn lease(&self) -> LeaseKind {
         self.ownership.lease()
+    }
+
+    /// The last recorded event, and the chain value of its line.
+    pub fn journal_head(&self) -> Option<JournalHead> {
+        self.journal.head()
     }
 
     /// The state after all recorded events.

@@ -2,7 +2,7 @@
 //!
 //! This is information for users only. Nothing that a run does depends on it, and an error here fails no run.
 
-use crate::event::{EngineStart, Event, ParentRun, Payload, UsageSummary};
+use crate::event::{EngineStart, Event, JournalHead, ParentRun, Payload, StartedRun, UsageSummary};
 use crate::journal;
 use crate::run_summary;
 use crate::state::RunState;
@@ -93,7 +93,11 @@ pub fn register_child_run(
 /// Reads the child runs of the run in `run_dir`, each once, oldest first. Damaged lines are skipped.
 pub fn read_child_runs(run_dir: &Path) -> Vec<ChildRunEntry> {
     let text = durable::read_regular(&run_dir.join(CHILDREN_FILE)).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
+    parse_child_runs(&text)
+}
+
+fn parse_child_runs(text: &[u8]) -> Vec<ChildRunEntry> {
+    let text = String::from_utf8_lossy(text);
     let mut children: Vec<ChildRunEntry> = Vec::new();
     for child in text.lines().filter_map(|line| serde_json::from_str::<ChildRunEntry>(line).ok()) {
         if children.iter().all(|known| known.run_dir != child.run_dir) {
@@ -101,6 +105,41 @@ pub fn read_child_runs(run_dir: &Path) -> Vec<ChildRunEntry> {
         }
     }
     children
+}
+
+/// Reads which runs the calls of a run start, as they are registered.
+#[derive(Debug, Default)]
+pub struct ChildRunReader {
+    read_bytes: u64,
+    /// The children of calls without a result.
+    waiting: Vec<ChildRunEntry>,
+}
+
+impl ChildRunReader {
+    /// The runs that the call of the run in `run_dir` has started since the last time, each with the head of its journal.
+    pub fn take_heads(&mut self, run_dir: &Path, call_id: &str) -> Vec<StartedRun> {
+        let path = run_dir.join(CHILDREN_FILE);
+        let length = durable::metadata_no_follow(&path).map_or(0, |metadata| metadata.len());
+        if length > self.read_bytes {
+            let text = durable::read_regular(&path).unwrap_or_default();
+            let new = usize::try_from(self.read_bytes).ok().and_then(|read| text.get(read..));
+            self.waiting.extend(parse_child_runs(new.unwrap_or_default()));
+            self.read_bytes = length;
+        }
+        let mut started = Vec::new();
+        self.waiting.retain(|child| {
+            let is_of_call = child.call_id.as_deref() == Some(call_id);
+            if is_of_call
+                && let Some(dir) = locate_child_run(run_dir, child)
+                && let Some(head) = journal::read_journal_head(&dir)
+            {
+                let JournalHead { seq, chain } = head;
+                started.push(StartedRun { run_id: child.run_id.clone(), seq, chain });
+            }
+            !is_of_call
+        });
+        started
+    }
 }
 
 /// Finds the directory of a child of the run in `run_dir`: the recorded one, or the one next to its parent if both were

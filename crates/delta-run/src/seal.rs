@@ -2,10 +2,12 @@
 //!
 //! A run directory can come with a cloned repository, or be written by a tool. A seal is an HMAC-SHA256 with a key that is
 //! outside of every workspace. ENGINE_START's seal covers the run id and the agent directory. The seals of ENGINE_END and
-//! RUN_TRUSTED also cover every byte of the journal before them, and their own line up to the seal.
+//! RUN_TRUSTED also cover the chain ([`crate::chain`]) of the journal before them, and their own line up to the seal. In the
+//! lines of earlier versions, which have no chain values, they cover every byte before them.
 //!
 //! A run whose last ENGINE_START or RUN_TRUSTED has no valid seal is *foreign*: it is data, which can be read.
 
+use crate::chain::{ChainLink, ChainValue};
 use crate::event::{Event, Payload};
 use delta_base::durable::{self, FileError};
 use delta_base::hex::{decode_hex, encode_hex};
@@ -23,10 +25,8 @@ const KEY_BYTES: usize = 32;
 /// The shortest key that is accepted.
 const MIN_KEY_BYTES: usize = 16;
 
-/// The start of the seal in a line of the journal. The seal is the last field before the checksum.
+/// The start of the seal in a line of the journal. The seal is the last field before the chain value.
 const SEAL_FIELD: &[u8] = b",\"seal\":\"";
-/// The start of the checksum, which follows the seal.
-const CHECKSUM_FIELD: &[u8] = b",\"crc\":\"";
 
 /// The operator's key for seals.
 #[derive(Clone)]
@@ -131,6 +131,17 @@ pub struct SealStatus {
     pub is_result_sealed: bool,
 }
 
+/// What the seal of an event says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SealCheck {
+    /// Events of its type have none.
+    NotSealed,
+    /// The operator's engine wrote the event, and the journal before it.
+    Valid,
+    /// It is another operator's, or something was changed.
+    Invalid,
+}
+
 /// Seals events that are appended to a journal, or checks events that are read from it.
 #[derive(Debug, Clone)]
 pub struct Sealer {
@@ -141,9 +152,11 @@ pub struct Sealer {
     line_run_id: RunId,
     /// The agent directory of the last ENGINE_START.
     agent_home: String,
-    /// All lines so far.
-    hash: Sha256,
+    /// The lines without chain values at the beginning of the journal.
+    unchained: Sha256,
     status: SealStatus,
+    /// The line that shows that the journal was changed after it was sealed.
+    edited_line: Option<u64>,
 }
 
 impl Sealer {
@@ -154,8 +167,9 @@ impl Sealer {
             line_run_id: run_id.clone(),
             run_id,
             agent_home: String::new(),
-            hash: Sha256::new(),
+            unchained: Sha256::new(),
             status: SealStatus::default(),
+            edited_line: None,
         }
     }
 
@@ -165,9 +179,26 @@ impl Sealer {
         SealStatus { is_own: self.status.is_own && is_this_run, ..self.status }
     }
 
-    /// Checks the next line of the journal and its event.
-    pub fn check_line(&mut self, line: &[u8], event: &Event) {
-        match &event.payload {
+    /// The line that does not agree with the seals, if the journal was changed after it was sealed.
+    pub fn edited_line(&self) -> Option<u64> {
+        self.edited_line.filter(|_| self.status.is_edited)
+    }
+
+    /// Checks the next line of the journal, its event, and how the chain links it.
+    pub fn check_line(&mut self, line: &[u8], event: &Event, link: &ChainLink) -> SealCheck {
+        let was_edited = self.status.is_edited;
+        let check = self.check_event(line, event, link);
+        if self.status.is_edited && !was_edited {
+            self.edited_line = Some(event.seq);
+        }
+        if !link.is_chained {
+            self.unchained.update(line);
+        }
+        check
+    }
+
+    fn check_event(&mut self, line: &[u8], event: &Event, link: &ChainLink) -> SealCheck {
+        let is_valid = match &event.payload {
             Payload::EngineStart(start) => {
                 self.line_run_id.clone_from(&start.run_id);
                 self.agent_home.clone_from(&start.agent_home);
@@ -176,22 +207,26 @@ impl Sealer {
                     .as_ref()
                     .is_some_and(|seal| self.key.is_valid(&self.start_parts(), seal));
                 self.status = SealStatus { is_own, is_result_sealed: false, ..self.status };
+                is_own
             }
             Payload::Fork(fork) => {
                 // The fork is as trustworthy as the run whose ENGINE_START it has.
                 let is_own = self.status.is_own && fork.from.run_id == self.line_run_id;
                 self.line_run_id.clone_from(&fork.run_id);
                 self.status = SealStatus { is_own, ..SealStatus::default() };
+                return SealCheck::NotSealed;
             }
             Payload::RunTrusted { run_id, .. } => {
                 self.line_run_id.clone_from(run_id);
-                let is_own = self.is_line_sealed(line);
+                let is_own = self.is_line_sealed(line, link);
                 self.status = SealStatus { is_own, is_edited: false, is_result_sealed: is_own };
+                is_own
             }
             Payload::EngineEnd { .. } => {
-                let is_sealed = self.is_line_sealed(line);
+                let is_sealed = self.is_line_sealed(line, link);
                 self.status.is_edited = !is_sealed;
                 self.status.is_result_sealed = is_sealed;
+                is_sealed
             }
             // These take place between two processes, or after the end of one, and change no result.
             Payload::Snapshot(_)
@@ -199,19 +234,27 @@ impl Sealer {
             | Payload::Rollback { .. }
             | Payload::Apply(_)
             | Payload::ApplyEnd { .. }
-            | Payload::Discard { .. } => {}
-            _ if self.status.is_result_sealed => {
-                // Nothing else follows the end of a process.
-                self.status =
-                    SealStatus { is_edited: true, is_result_sealed: false, ..self.status };
+            | Payload::Discard { .. } => return SealCheck::NotSealed,
+            _ => {
+                if self.status.is_result_sealed {
+                    // Nothing else follows the end of a process.
+                    self.status =
+                        SealStatus { is_edited: true, is_result_sealed: false, ..self.status };
+                }
+                return SealCheck::NotSealed;
             }
-            _ => {}
-        }
-        self.hash.update(line);
+        };
+        if is_valid { SealCheck::Valid } else { SealCheck::Invalid }
     }
 
-    /// Seals an event, whose line is `line`, if events of its type are sealed.
-    pub(crate) fn seal_event(&mut self, event: &mut Event, line: &mut String) {
+    /// Sets the seal of an event that follows a line with the chain value `previous`, if events of its type are sealed.
+    /// `line` is the event's line up to its chain value.
+    pub(crate) fn seal_event(
+        &mut self,
+        event: &mut Event,
+        line: &mut String,
+        previous: Option<ChainValue>,
+    ) {
         if let Payload::RunTrusted { run_id, .. } = &event.payload {
             self.line_run_id.clone_from(run_id);
         }
@@ -219,53 +262,52 @@ impl Sealer {
             Payload::EngineStart(start) => {
                 self.line_run_id.clone_from(&start.run_id);
                 self.agent_home.clone_from(&start.agent_home);
-                Some(self.key.seal(&self.start_parts()))
+                self.key.seal(&self.start_parts())
             }
             Payload::EngineEnd { .. } | Payload::RunTrusted { .. } => {
-                let covered = find_last(line.as_bytes(), CHECKSUM_FIELD).unwrap_or(line.len());
-                let digest = self.digest_with(&line.as_bytes()[..covered]);
-                Some(self.key.seal(&self.journal_parts(&digest)))
+                self.key.seal(&self.chain_parts(previous.as_ref(), line.as_bytes()))
             }
-            _ => None,
+            _ => return,
         };
-        if seal.is_some() {
-            event.payload.set_seal(seal);
-            *line = event.to_line();
-        }
-        self.hash.update(line.as_bytes());
+        event.payload.set_seal(Some(seal));
+        *line = event.to_open_line();
     }
 
     /// Whether the seal of a line covers the journal up to it.
-    fn is_line_sealed(&self, line: &[u8]) -> bool {
-        let Some(covered) = find_last(line, SEAL_FIELD) else { return false };
+    fn is_line_sealed(&self, line: &[u8], link: &ChainLink) -> bool {
+        let Some(covered) = memchr::memmem::rfind(line, SEAL_FIELD) else { return false };
         let seal = line[covered + SEAL_FIELD.len()..].split(|byte| *byte == b'"').next();
         let seal = seal.and_then(|seal| std::str::from_utf8(seal).ok()).unwrap_or_default();
-        let digest = self.digest_with(&line[..covered]);
-        self.key.is_valid(&self.journal_parts(&digest), seal)
-    }
-
-    /// The SHA-256 of all lines so far and `more`.
-    fn digest_with(&self, more: &[u8]) -> [u8; 32] {
-        self.hash.clone().chain_update(more).finalize().into()
+        let covered = &line[..covered];
+        if link.is_chained {
+            return link.holds
+                && self.key.is_valid(&self.chain_parts(link.previous.as_ref(), covered), seal);
+        }
+        let digest: [u8; 32] = self.unchained.clone().chain_update(covered).finalize().into();
+        let [_, run_id, agent_home] = self.start_parts();
+        self.key.is_valid(&[b"delta journal", run_id, agent_home, &digest], seal)
     }
 
     fn start_parts(&self) -> [&[u8]; 3] {
         [b"delta run", self.line_run_id.as_str().as_bytes(), self.agent_home.as_bytes()]
     }
 
-    fn journal_parts<'a>(&'a self, digest: &'a [u8]) -> [&'a [u8]; 4] {
+    /// What the seal of a line with a chain value covers.
+    fn chain_parts<'a>(
+        &'a self,
+        previous: Option<&'a ChainValue>,
+        covered: &'a [u8],
+    ) -> [&'a [u8]; 5] {
         let [_, run_id, agent_home] = self.start_parts();
-        [b"delta journal", run_id, agent_home, digest]
+        let previous = previous.map_or(&[][..], |value| value.as_str().as_bytes());
+        [b"delta chain", run_id, agent_home, previous, covered]
     }
-}
-
-fn find_last(line: &[u8], field: &[u8]) -> Option<usize> {
-    memchr::memmem::rfind(line, field)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chain::{ChainCheck, split_line};
     use crate::event::RunStatus;
     use delta_base::time::Timestamp;
 
@@ -280,6 +322,7 @@ mod tests {
     /// A journal of a message and the end of a process.
     fn sealed_lines() -> Vec<(String, Event)> {
         let mut sealer = Sealer::new(key("own"), run_id());
+        let mut head = None;
         let payloads = [
             Payload::UserMessage {
                 content: "say \",\"seal\":\"x\" twice".to_owned(),
@@ -295,17 +338,22 @@ mod tests {
             },
         ];
         let seal = |(index, payload)| {
-            let timestamp = Timestamp::from_millis(0);
-            let mut event = Event { seq: index as u64 + 1, timestamp, payload };
-            let mut line = event.to_line();
-            sealer.seal_event(&mut event, &mut line);
-            (line, event)
+            let mut event = Event::new(index as u64 + 1, Timestamp::from_millis(0), payload);
+            let mut line = event.to_open_line();
+            sealer.seal_event(&mut event, &mut line, head);
+            head = Some(ChainValue::after(head, line.as_bytes()));
+            event.chain = head;
+            (event.to_line(), event)
         };
         payloads.into_iter().enumerate().map(seal).collect()
     }
 
     fn check(sealer: &mut Sealer, lines: &[(String, Event)]) -> SealStatus {
-        lines.iter().for_each(|(line, event)| sealer.check_line(line.as_bytes(), event));
+        let mut chain = ChainCheck::default();
+        for (line, event) in lines {
+            let link = chain.check_line(line.as_bytes(), None);
+            sealer.check_line(line.as_bytes(), event, &link);
+        }
         sealer.status()
     }
 
@@ -327,6 +375,22 @@ mod tests {
         let mut own = Sealer::new(key("own"), run_id());
         check(&mut own, &lines);
         assert!(check(&mut own, &lines[..1]).is_edited, "something follows the end");
+    }
+
+    #[test]
+    fn c_27_2_a_new_chain_over_a_changed_line_has_no_valid_seal() {
+        let mut lines = sealed_lines();
+        let changed = lines[0].0.replacen("twice", "never", 1);
+        let (covered, _) = split_line(changed.as_bytes());
+        let head = ChainValue::after(None, covered);
+        lines[0].0 = format!("{},\"chain\":\"{head}\"}}\n", String::from_utf8_lossy(covered));
+        let (covered, _) = split_line(lines[1].0.as_bytes());
+        let covered = String::from_utf8_lossy(covered).into_owned();
+        let next = ChainValue::after(Some(head), covered.as_bytes());
+        lines[1].0 = format!("{covered},\"chain\":\"{next}\"}}\n");
+        let mut own = Sealer::new(key("own"), run_id());
+        assert!(check(&mut own, &lines).is_edited);
+        assert_eq!(own.edited_line(), Some(2));
     }
 
     #[test]

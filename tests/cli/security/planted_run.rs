@@ -101,7 +101,7 @@ fn c_20_7_a_planted_run_can_be_read_without_a_key() {
         let mut delta = sandbox.delta(command.iter().chain(workspace).copied());
         delta.command().env_remove("HOME");
         let ran = delta.output();
-        // The edited lines have another checksum, which is what replay reports.
+        // The edited lines break the chain, which is what replay reports.
         let code = if command[0] == "replay" { 3 } else { 0 };
         assert_eq!(ran.code, code, "{command:?}: {}{}", ran.stdout, ran.stderr);
     }

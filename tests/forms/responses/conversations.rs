@@ -82,6 +82,7 @@ fn thought(iteration: u32, turn: &Turn, reply: Reply) -> Thought {
         finish_reason: None,
         usage: None,
         invocation: None,
+        record_sha256: None,
         estimated_tokens: None,
         left_out: 0,
         script_turn: None,

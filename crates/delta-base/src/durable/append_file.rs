@@ -123,9 +123,18 @@ impl AppendFile {
 /// Appends a line to a private file in one write, so that lines of several processes do not mix; creates the file when
 /// missing. Not synced.
 pub fn append_line_unsynced(path: &Path, line: &str) -> FileResult<()> {
+    append_line(path, line).map(drop)
+}
+
+/// The same, and waits until the line is on the disk.
+pub fn append_line_synced(path: &Path, line: &str) -> FileResult<()> {
+    append_line(path, line)?.sync_data().map_err(file_error("sync", path))
+}
+
+fn append_line(path: &Path, line: &str) -> FileResult<File> {
     check_failpoint()
         .and_then(|()| open_or_create_private(path, APPEND_FLAGS))
-        .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
+        .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()).map(|()| file))
         .map_err(file_error("write", path))
 }
 

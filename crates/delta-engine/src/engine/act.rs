@@ -13,6 +13,7 @@ use delta_mcp::holder::HOLDER_DIR;
 use delta_mcp::server_task::task_record_path;
 use delta_run::approval::ApprovalRequest;
 use delta_run::event::{ActionResult, HumanQuestion, Payload};
+use delta_run::record;
 use delta_run::run::{Run, RunNotice};
 use delta_run::stage::StageDir;
 use delta_run::state::{HumanRequest, PendingCall};
@@ -165,8 +166,12 @@ impl<'a> Engine<'a> {
         }
         let observation = Observation { text, ..Observation::default() };
         let (observation, hook_result) = self.filter_observation(run, call, observation);
-        let execution = execution.map(str::to_owned);
-        let outcome = CallOutcome { execution, ..CallOutcome::default() };
+        let outcome = CallOutcome {
+            execution: execution.map(str::to_owned),
+            record_sha256: execution.and_then(|name| record::hash_written_record(&run.dir, name)),
+            runs: self.heads_of_started_runs(run, call),
+            ..CallOutcome::default()
+        };
         record_observation(run, call, observation, outcome);
         if let Some(lost) = lost {
             self.note_held_result(lost);
@@ -181,7 +186,7 @@ impl<'a> Engine<'a> {
         result: Json,
     ) -> Result<(), EngineError> {
         record_unstarted_request(run, call);
-        let execution = Some(run.records.write_finish((self.clock)(), &call.id, &result)?);
+        let record = run.records.write_finish((self.clock)(), &call.id, &result)?;
         run.record(Payload::ActionResult(Box::new(ActionResult {
             iteration: call.iteration,
             call_id: call.id.clone(),
@@ -190,7 +195,9 @@ impl<'a> Engine<'a> {
             images: Vec::new(),
             exit_code: Some(0),
             duration_ms: 0,
-            execution,
+            execution: Some(record.name),
+            record_sha256: Some(record.sha256),
+            runs: Vec::new(),
             truncated: false,
             ended_background: Vec::new(),
             left_running: Vec::new(),

@@ -10,7 +10,7 @@ use delta_agent::tool::observation::{Observation, render_observation};
 use delta_base::durable::NewPrivateFile;
 use delta_base::time::Timestamp;
 use delta_process::{ProcessEnd, ProcessResult};
-use delta_run::event::{ActionRequest, ActionResult, CallSandbox, Payload};
+use delta_run::event::{ActionRequest, ActionResult, CallSandbox, Payload, StartedRun};
 use delta_run::record::{self, ProcessOutcome, RecordedStream, ToolExecutionRecord};
 use delta_run::run::Run;
 use delta_run::state::PendingCall;
@@ -204,7 +204,7 @@ impl Engine<'_> {
             &format!("{stem}.json"),
             hint,
         );
-        run.records.write_execution(
+        let record_sha256 = run.records.write_execution(
             record,
             &ToolExecutionRecord {
                 run_id: run.id.as_str().into(),
@@ -225,6 +225,8 @@ impl Engine<'_> {
         let outcome = CallOutcome {
             duration_ms: duration_millis(finished.duration),
             execution: Some(execution.clone()),
+            record_sha256: Some(record_sha256),
+            runs: self.heads_of_started_runs(run, call),
             sandbox,
             result: tool.run_result(&finished.end, &observation),
         };
@@ -245,6 +247,11 @@ impl Engine<'_> {
         let ApprovedCall { call, tool, .. } = &starting.approved;
         let lost = starting.surviving.as_ref().map(|call| call.surviving_call().clone());
         self.record_unknown_outcome(run, call, Some(tool), Some(&starting.execution), lost)
+    }
+
+    /// The runs that the call has started, and how far their journals are.
+    pub(super) fn heads_of_started_runs(&self, run: &Run, call: &PendingCall) -> Vec<StartedRun> {
+        self.child_runs.borrow_mut().take_heads(&run.dir, &call.id)
     }
 
     /// The directory of the records of calls, as observations name it.
@@ -279,6 +286,8 @@ pub(super) fn record_refusal(run: &mut Run, call: &PendingCall, reason: String) 
 pub(super) struct CallOutcome {
     pub(super) duration_ms: u64,
     pub(super) execution: Option<String>,
+    pub(super) record_sha256: Option<String>,
+    pub(super) runs: Vec<StartedRun>,
     pub(super) sandbox: Option<Box<CallSandbox>>,
     /// The result of the run, if the call ends it.
     pub(super) result: Option<Json>,
@@ -299,7 +308,7 @@ fn action_result(
     observation: Observation,
     outcome: CallOutcome,
 ) -> ActionResult {
-    let CallOutcome { duration_ms, execution, sandbox, result } = outcome;
+    let CallOutcome { duration_ms, execution, record_sha256, runs, sandbox, result } = outcome;
     ActionResult {
         iteration: call.iteration,
         call_id: call.id.clone(),
@@ -309,6 +318,8 @@ fn action_result(
         exit_code: observation.exit_code,
         duration_ms,
         execution,
+        record_sha256,
+        runs,
         truncated: observation.truncated,
         ended_background: observation.left.ended,
         left_running: observation.left.running,

@@ -245,7 +245,8 @@ impl<'a> Engine<'a> {
             iteration: hook_run.iteration,
             hook: hook_run.hook.name().to_owned(),
             exit_code,
-            record,
+            record: record.name,
+            record_sha256: Some(record.sha256),
             changed: effect.changed.is_some(),
             end: effect.end.clone().map(Box::new),
         });

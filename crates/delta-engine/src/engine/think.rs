@@ -16,7 +16,7 @@ use delta_llm::llm::{
 use delta_run::event::{Payload, SandboxRecord, Thought};
 use delta_run::image_file;
 use delta_run::message_buffer::MessageSlice;
-use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody};
+use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
 use delta_run::token_estimate;
 use serde::Serialize;
@@ -41,7 +41,7 @@ pub(super) struct PreparedRequest {
 struct RecordedReply {
     reply: Reply,
     /// The record of the call.
-    invocation: String,
+    invocation: WrittenRecord,
     estimated_tokens: u64,
     left_out: usize,
 }
@@ -101,6 +101,7 @@ impl Engine<'_> {
         }
         let RecordedReply { reply, invocation, estimated_tokens, left_out } = recorded;
         if let Some((kind, message)) = reply_rejection(&reply) {
+            let invocation = Box::new(invocation);
             return Err(EngineError::Answer { kind, message, invocation });
         }
         if let Some(warning) = self.unparsed_call_warning(&reply) {
@@ -119,7 +120,8 @@ impl Engine<'_> {
             usage: reply.usage,
             estimated_tokens: Some(estimated_tokens),
             left_out,
-            invocation: Some(invocation),
+            invocation: Some(invocation.name),
+            record_sha256: Some(invocation.sha256),
             script_turn: reply.script_turn,
             discarded_usage: self.unrecorded_usage.take(),
             throttled_ms: duration_millis(self.unrecorded_throttling.take()),
@@ -168,7 +170,7 @@ impl Engine<'_> {
         let estimated_tokens = token_estimate::estimate_request_tokens(body, image_tokens);
         self.last_body = prepared.body;
         match exchange.result {
-            Err(error) => Err(EngineError::Llm { error, invocation }),
+            Err(error) => Err(EngineError::Llm { error, invocation: Box::new(invocation) }),
             Ok(reply) => {
                 let reply = self.filter_reply(run, iteration, reply)?;
                 let strips = self.agent.llm.strip_think;
@@ -383,7 +385,7 @@ impl Engine<'_> {
         run: &mut Run,
         prepared: &mut PreparedRequest,
         exchange: &LlmExchange,
-    ) -> Result<String, EngineError> {
+    ) -> Result<WrittenRecord, EngineError> {
         let reply = exchange.result.as_ref().ok();
         let error = exchange.result.as_ref().err();
         let (status, failed) = match error {

@@ -2,10 +2,12 @@
 
 use super::ReplayReport;
 use delta_base::checksum::{self, LineChecksum};
+use delta_base::hex::encode_hex;
 use delta_process::{self as process, LeftProcesses, OutputCapture, ProcessEnd, ProcessResult};
 use delta_run::record::{self, ProcessOutcome, RecordedStream};
 use serde::de::DeserializeOwned;
-use std::collections::BTreeSet;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,11 +21,18 @@ pub struct IoFiles<'a> {
     run_dir: &'a Path,
     /// The files that were checked, relative to the run directory.
     checked: BTreeSet<String>,
+    /// The hashes in the events that name records.
+    hashes: HashMap<String, (String, u64)>,
 }
 
 impl<'a> IoFiles<'a> {
     pub fn new(run_dir: &'a Path) -> Self {
-        Self { run_dir, checked: BTreeSet::new() }
+        Self { run_dir, checked: BTreeSet::new(), hashes: HashMap::new() }
+    }
+
+    /// The record `name` has this hash, as event `seq` says.
+    pub(super) fn expect_hash(&mut self, name: &str, hash: &str, seq: u64) {
+        self.hashes.insert(name.to_owned(), (hash.to_owned(), seq));
     }
 
     /// Reads and checks the record `name`; `None` when it is missing or truncated.
@@ -38,8 +47,16 @@ impl<'a> IoFiles<'a> {
             return String::from_utf8(bytes).ok();
         }
         report.checked.files += 1;
+        let hash = self.hashes.get(name);
+        let is_other = hash.filter(|(hash, _)| encode_hex(&Sha256::digest(&bytes)) != *hash);
         match checksum::check_line_checksum(&bytes) {
-            LineChecksum::Valid => {}
+            LineChecksum::Valid => {
+                if let Some((hash, seq)) = is_other {
+                    let recorded = format!("another record than event {seq} names");
+                    let expected = format!("bytes with SHA-256 {hash}");
+                    report.add_mismatch(iteration, name, recorded, expected);
+                }
+            }
             LineChecksum::Missing if bytes.ends_with(b"}\n") && report.has_checksums => {
                 let recorded = "a record without a checksum";
                 report.add_mismatch(iteration, name, recorded, "a checksum at its end");
@@ -103,7 +120,8 @@ impl<'a> IoFiles<'a> {
         keep: usize,
         report: &mut ReplayReport,
     ) -> Option<OutputCapture> {
-        let (file, discarded, written) = match stream? {
+        let stream = stream?;
+        let (file, discarded, has_hash) = match stream {
             RecordedStream::Text(text) => {
                 let bytes = text.clone().into_bytes();
                 return Some(OutputCapture::from_bytes(bytes, keep, None));
@@ -117,19 +135,20 @@ impl<'a> IoFiles<'a> {
                     ..OutputCapture::default()
                 });
             }
-            RecordedStream::File { file, discarded, crc, .. } => (file, *discarded, crc),
+            RecordedStream::File { file, discarded, crc, sha256, .. } => {
+                (file, *discarded, crc.is_some() || sha256.is_some())
+            }
         };
         let dir = record.rsplit_once('/').map_or("", |(dir, _)| dir);
         let name = format!("{dir}/{file}");
         let bytes = self.read_bytes(&name, report)?;
         if self.checked.insert(name.clone()) {
             report.checked.files += 1;
-            let actual = checksum::crc32_hex(&bytes);
-            match written {
-                Some(written) if *written != actual => {
+            match stream.find_other_hash(&bytes) {
+                Some((actual, written)) => {
                     report.add_checksum_mismatch(None, &*name, &actual, written);
                 }
-                Some(_) => {}
+                None if has_hash => {}
                 None => report.add_not_checked(format!("the bytes of {name}: no checksum")),
             }
         }

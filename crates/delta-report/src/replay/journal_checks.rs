@@ -1,38 +1,44 @@
 //! Checks the lines of a journal: each one is complete, is an event, and has the next `seq`.
 
 use super::ReplayReport;
-use delta_base::checksum::{self, LineChecksum};
+use crate::journal_chain::{ChainFault, ChainFindings, NOT_AN_EVENT, examine_chain};
 use delta_run::event::Event;
 use delta_run::journal;
 
 /// Checks every line; gives the events before the first line that is not an event.
 pub(super) fn check_journal_lines(bytes: &[u8], report: &mut ReplayReport) -> Vec<Event> {
+    let findings = examine_chain(bytes);
+    let mut faults = findings.faults.iter().peekable();
     let mut events = Vec::new();
-    let mut without_checksum = Vec::new();
     let mut is_broken = false;
+    let mut next_seq = 1;
     for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let number = index + 1;
-        let subject = format!("{}, line {number}", journal::JOURNAL_FILE);
-        if line.last() != Some(&b'\n') {
-            check_torn_line(line, &subject, report);
+        let fault = faults.next_if(|fault| fault.line == number);
+        if line.last() != Some(&b'\n') && fault.is_none() {
             break;
         }
-        report.checked.lines += 1;
-        let event = journal::parse_journal_line(line, number as u64);
+        let event = journal::parse_journal_line(line, next_seq);
         let iteration = event.as_ref().ok().and_then(|event| event.payload.iteration());
-        match (checksum::check_line_checksum(line), &event) {
-            (LineChecksum::Mismatch { recorded, computed }, _) => {
-                report.add_checksum_mismatch(iteration, subject, &computed, &recorded);
+        match (fault, &event) {
+            (Some(fault), Err(reason)) if fault.description == NOT_AN_EVENT => {
+                report.add_mismatch(None, line_subject(number), reason, "an event");
             }
-            (_, Err(reason)) => report.add_mismatch(None, subject, reason, "an event"),
-            // Once an engine writes checksums, it writes them on every line: a later line without one was changed.
-            (LineChecksum::Missing, Ok(_)) if report.has_checksums => {
-                let recorded = "a line without a checksum";
-                report.add_mismatch(iteration, subject, recorded, "a checksum at its end");
+            (Some(ChainFault { check_values: Some((computed, written)), .. }), _) => {
+                report.add_checksum_mismatch(iteration, line_subject(number), computed, written);
             }
-            (LineChecksum::Missing, Ok(_)) => without_checksum.push(number),
-            (LineChecksum::Valid, Ok(_)) => report.has_checksums = true,
+            (Some(fault), _) => {
+                let recorded = format!("a line that {}", fault.description);
+                let expected = "the line that delta wrote there";
+                report.add_mismatch(iteration, line_subject(number), recorded, expected);
+            }
+            (None, Err(reason)) => {
+                report.add_mismatch(None, line_subject(number), reason, "an event");
+            }
+            (None, Ok(_)) => {}
         }
+        // One line that is missing or too many does not make all later ones wrong.
+        next_seq = journal::head_of_line(line).map_or(next_seq, |head| head.seq).saturating_add(1);
         match event {
             Ok(event) if !is_broken => events.push(event),
             Err(_) if !is_broken => {
@@ -42,26 +48,26 @@ pub(super) fn check_journal_lines(bytes: &[u8], report: &mut ReplayReport) -> Ve
             _ => {}
         }
     }
-    if let (Some(first), Some(last)) = (without_checksum.first(), without_checksum.last()) {
-        let count = without_checksum.len();
-        report.add_not_checked(format!(
-            "{count} lines of the journal from {first} to {last}: no checksum"
-        ));
-    }
+    report.checked.lines += findings.lines;
+    report.has_checksums = findings.unchecked.len() < findings.lines;
+    add_not_checked(&findings, report);
     events
 }
 
-/// Checks a last line without a newline: a torn line does not count, but a complete one was changed.
-fn check_torn_line(line: &[u8], subject: &str, report: &mut ReplayReport) {
-    let mut repaired = line.to_vec();
-    if let Some(last) = repaired.last_mut() {
-        *last = b'\n';
+fn line_subject(number: usize) -> String {
+    format!("{}, line {number}", journal::JOURNAL_FILE)
+}
+
+fn add_not_checked(findings: &ChainFindings, report: &mut ReplayReport) {
+    let torn = findings.lines + 1;
+    if findings.torn_bytes > 0 && findings.faults.iter().all(|fault| fault.line != torn) {
+        report.add_not_checked(format!("{}: torn, so it does not count", line_subject(torn)));
     }
-    if checksum::check_line_checksum(&repaired) == LineChecksum::Valid {
-        let recorded = format!("byte {:?} at its end", line[line.len() - 1] as char);
-        report.add_mismatch(None, subject, recorded, "a newline at its end");
-    } else {
-        report.add_not_checked(format!("{subject}: torn, so it does not count"));
+    if let (Some(first), Some(last)) = (findings.unchecked.first(), findings.unchecked.last()) {
+        let count = findings.unchecked.len();
+        report.add_not_checked(format!(
+            "{count} lines of the journal from {first} to {last}: no checksum"
+        ));
     }
 }
 
@@ -69,25 +75,45 @@ fn check_torn_line(line: &[u8], subject: &str, report: &mut ReplayReport) {
 mod tests {
     use super::*;
     use delta_base::time::Timestamp;
+    use delta_run::chain::{ChainValue, split_line};
     use delta_run::event::Payload;
+
+    fn said(seq: u64) -> Event {
+        let content = format!("message {seq} ä\n");
+        let payload = Payload::UserMessage { content, images: Vec::new() };
+        Event::new(seq, Timestamp::from_millis(0), payload)
+    }
+
+    /// A journal of so many lines.
+    fn chained(count: u64) -> String {
+        let mut head = None;
+        let lines = (1..=count).map(|seq| {
+            let mut event = said(seq);
+            // The value covers what precedes it, whatever it is.
+            event.chain = Some(ChainValue::after(None, b""));
+            let line = event.to_line();
+            head = Some(ChainValue::after(head, split_line(line.as_bytes()).0));
+            event.chain = head;
+            event.to_line()
+        });
+        lines.collect()
+    }
 
     #[test]
     fn c_16_10_every_changed_byte_of_every_line_is_found_and_its_line_named() {
-        let said = |seq: u64| Event {
-            seq,
-            timestamp: Timestamp::from_millis(0),
-            payload: Payload::UserMessage {
-                content: format!("message {seq} ä\n"),
-                images: Vec::new(),
-            },
-        };
-        let whole: String = (1..=3).map(|seq| said(seq).to_line()).collect();
+        let older: String = (1..=3).map(|seq| said(seq).to_line()).collect();
+        for whole in [older, chained(3)] {
+            check_every_byte(&whole);
+        }
+    }
+
+    fn check_every_byte(whole: &str) {
         let mut report = ReplayReport::default();
         assert_eq!(check_journal_lines(whole.as_bytes(), &mut report).len(), 3);
         assert!(report.is_equal() && report.not_checked.is_empty(), "{report:?}");
         for at in 0..whole.len() {
             for other in [b'\n', b'7', b'}', 0, 0xff, whole.as_bytes()[at] ^ 1] {
-                let mut changed = whole.clone().into_bytes();
+                let mut changed = whole.as_bytes().to_vec();
                 changed[at] = other;
                 if changed == whole.as_bytes() {
                     continue;
@@ -104,11 +130,6 @@ mod tests {
 
     #[test]
     fn c_16_10_a_line_that_has_lost_its_check_value_is_found() {
-        let said = |seq: u64| Event {
-            seq,
-            timestamp: Timestamp::from_millis(0),
-            payload: Payload::UserMessage { content: "hello".to_owned(), images: Vec::new() },
-        };
         let (first, second) = (said(1).to_line(), said(2).to_line());
         let bare = second.replace(",\"crc\":\"", ",\"rc\":\"");
         let mut report = ReplayReport::default();

@@ -6,7 +6,6 @@ use super::io_files::IoFiles;
 use delta_agent::agent::Agent;
 use delta_agent::context::SYSTEM_PROMPT_FILE;
 use delta_agent::hook::HookPoint;
-use delta_base::checksum;
 use delta_base::durable;
 use delta_base::redact::REDACTED;
 use delta_engine::engine;
@@ -82,6 +81,11 @@ pub(super) fn check_events(run_dir: &Path, events: &[Event], report: &mut Replay
 
 impl RunVerifier<'_> {
     fn check_event(&mut self, event: &Event) {
+        if let (Some(name), Some(hash)) =
+            (event.payload.record_file(), event.payload.record_sha256())
+        {
+            self.io_files.expect_hash(name, hash, event.seq);
+        }
         match &event.payload {
             Payload::EngineStart(start) => self.check_engine_start(start),
             Payload::Thought(thought) => self.check_thought(thought),
@@ -200,7 +204,7 @@ impl RunVerifier<'_> {
     /// Whether the files of an agent copy have their recorded checksums; `None` when one is missing.
     fn check_agent_copy(&mut self, copy: &AgentCopy) -> Option<bool> {
         let mut is_intact = true;
-        for (name, written) in &copy.crc {
+        for name in copy.file_names() {
             let file = format!("{}/{name}", copy.dir);
             let Ok(bytes) = durable::read_regular(&copy.path(self.run_dir, name)) else {
                 self.report
@@ -208,8 +212,7 @@ impl RunVerifier<'_> {
                 return None;
             };
             self.report.checked.files += usize::from(self.checked_files.insert(file.clone()));
-            let actual = checksum::crc32_hex(&bytes);
-            if actual != *written {
+            if let Some((actual, written)) = copy.find_mismatch(name, &bytes) {
                 is_intact = false;
                 self.report.add_checksum_mismatch(None, file, &actual, written);
             }

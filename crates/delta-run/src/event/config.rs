@@ -95,8 +95,12 @@ pub struct LlmSummary {
 pub struct AgentCopy {
     /// The path of the directory, relative to the run directory.
     pub dir: String,
-    /// The checksum of each file in the directory, by file name.
+    /// The CRC-32 of each file in the directory, by file name, in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub crc: BTreeMap<String, String>,
+    /// The SHA-256 of each file, likewise.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sha256: BTreeMap<String, String>,
 }
 
 /// The run that a replay repeats.
@@ -229,7 +233,8 @@ mod tests {
             replay in any::<Option<(String, String)>>(), ask in names(), all in any::<bool>(), staged in any::<bool>(), later in any::<Option<i64>>(),
         ) {
             let mcp = later.map(|_| crc.clone());
-            let kept = Some(AgentCopy { dir, crc });
+            let sha256 = later.map(|_| crc.clone()).unwrap_or_default();
+            let kept = Some(AgentCopy { dir, crc, sha256 });
             let replay = replay.map(|(run_id, work_dir)| ReplayOf { run_id, work_dir });
             let approve = ask.map(|ask| OperatorApproval { ask, all, renew: !all });
             let stage = staged.then(|| RunStage { base: SnapshotId::from_content(b"base") });

@@ -1,6 +1,7 @@
 //! Events as lines of the journal, written and read.
 
 use super::{Event, Payload};
+use crate::chain::{self, EDITED_FIELD, JournalEdit};
 use delta_base::time::Timestamp;
 use delta_base::{checksum, json};
 use serde::Deserialize;
@@ -10,31 +11,51 @@ use std::fmt::Write;
 const ENVELOPE_BYTES: usize = 128;
 
 impl Event {
-    /// The event as a line of the journal, with its checksum and the newline.
+    /// The event as a line of the journal, with its chain value and the newline. Without a chain value it has a checksum,
+    /// as in journals of earlier versions.
     pub fn to_line(&self) -> String {
+        let mut line = self.to_open_line();
+        match self.chain {
+            Some(value) => value.end_line(&mut line),
+            None => {
+                line.push_str("}\n");
+                line = checksum::append_checksum(line);
+            }
+        }
+        line
+    }
+
+    /// The line up to its chain value.
+    pub(crate) fn to_open_line(&self) -> String {
         // serde writes the tag first. `seq` and `timestamp` follow it, so that every line starts in the same way.
         let payload = json::to_json(&self.payload);
         let split = payload.find(',').expect("every payload has a field after its type");
         let mut line = String::with_capacity(payload.len() + ENVELOPE_BYTES);
         line.push_str(&payload[..split]);
         let _ = write!(line, ",\"seq\":{},\"timestamp\":\"{}\"", self.seq, self.timestamp);
-        line.push_str(&payload[split..]);
-        line.push('\n');
-        checksum::append_checksum(line)
+        if let Some(edited) = &self.edited {
+            line.push_str(EDITED_FIELD);
+            line.push_str(&json::to_json(edited));
+        }
+        line.push_str(payload[split..].strip_suffix('}').expect("every payload is an object"));
+        line
     }
 
-    /// Parses a line of the journal. Does not check its checksum.
+    /// Parses a line of the journal. Does not check its chain value or its checksum.
     pub fn from_line(line: &str) -> serde_json::Result<Self> {
         #[derive(Deserialize)]
         struct Envelope {
             seq: u64,
             timestamp: Timestamp,
+            edited: Option<Box<JournalEdit>>,
         }
+        let mut edited = JournalEdit::from_line(line).map(Box::new);
         let (kind, seq, timestamp) = match parse_envelope(line) {
             Some(envelope) => envelope,
             None => {
-                let Envelope { seq, timestamp } = serde_json::from_str(line)?;
-                ("", seq, timestamp)
+                let envelope: Envelope = serde_json::from_str(line)?;
+                edited = envelope.edited;
+                ("", envelope.seq, envelope.timestamp)
             }
         };
         // Most events are one of these three. To find an enum's variant by its tag, serde would first copy all fields.
@@ -44,7 +65,8 @@ impl Event {
             "ACTION_RESULT" => Payload::ActionResult(serde_json::from_str(line)?),
             _ => serde_json::from_str(line)?,
         };
-        Ok(Self { seq, timestamp, payload })
+        let (_, chain) = chain::split_line(line.as_bytes());
+        Ok(Self { seq, timestamp, payload, edited, chain })
     }
 }
 
@@ -59,6 +81,7 @@ pub(crate) fn parse_envelope(line: &str) -> Option<(&str, u64, Timestamp)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chain::ChainValue;
     use crate::event::ActionRequest;
 
     #[test]
@@ -73,7 +96,7 @@ mod tests {
             approval: None,
             sandbox: None,
         }));
-        let event = Event { seq: 4, timestamp: Timestamp::from_millis(1_760_366_122_123), payload };
+        let mut event = Event::new(4, Timestamp::from_millis(1_760_366_122_123), payload);
         let line = event.to_line();
         assert_eq!(
             line,
@@ -81,6 +104,16 @@ mod tests {
              \"call_id\":\"c,1\",\"tool_name\":\"list_files\",\"tool_args\":{\"directory\":\".\"},\
              \"argv\":[\"ls\",\".\"],\"crc\":\"da03783d\"}\n"
         );
+        assert_eq!(Event::from_line(&line).unwrap(), event);
+        let head = ChainValue::after(None, b"x");
+        event.chain = Some(head);
+        event.edited = Some(Box::new(JournalEdit { lines: vec![2], head }));
+        let line = event.to_line();
+        // printf x | sha256sum | cut -c -32
+        let value = "2d711642b726b04401627ca9fbac32f5";
+        let edited = format!("\"edited\":{{\"lines\":[2],\"head\":\"{value}\"}},\"iteration\":1,");
+        assert!(line.contains(&edited), "{line}");
+        assert!(line.ends_with(&format!("\".\"],\"chain\":\"{value}\"}}\n")), "{line}");
         assert_eq!(Event::from_line(&line).unwrap(), event);
     }
 }

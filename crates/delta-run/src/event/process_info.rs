@@ -1,5 +1,6 @@
 //! The processes that work on runs, as ENGINE_START records them.
 
+use crate::chain::ChainValue;
 use delta_base::id::RunId;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,26 @@ pub struct ParentRun {
     pub call_id: Option<String>,
     /// The absolute path of the parent run's directory.
     pub run_dir: String,
+}
+
+/// A run that a call has started, and the head of its chain when the call had ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartedRun {
+    /// The id of the run.
+    pub run_id: RunId,
+    /// The number of the last event in its journal.
+    pub seq: u64,
+    /// The chain value of that line.
+    pub chain: ChainValue,
+}
+
+/// A line of a journal and its chain value, which vouches for all lines up to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalHead {
+    /// The number of the event.
+    pub seq: u64,
+    /// The chain value of its line.
+    pub chain: ChainValue,
 }
 
 /// How a process owns a run.

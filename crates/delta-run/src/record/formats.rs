@@ -5,12 +5,14 @@
 
 use crate::event::{HostTrafficRecord, is_zero_number};
 use delta_base::checksum;
+use delta_base::hex::encode_hex;
 use delta_base::json;
 use delta_base::time::Timestamp;
 use delta_llm::llm::{Attempt, ResponseBody, Usage, WireExchange};
 use delta_process::OutputCapture;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -224,9 +226,12 @@ pub enum RecordedStream {
         /// The bytes that are not in the file.
         #[serde(default, skip_serializing_if = "is_zero_number")]
         discarded: u64,
-        /// The checksum of the file.
+        /// The CRC-32 of the file, in records of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         crc: Option<String>,
+        /// The SHA-256 of the file.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sha256: Option<String>,
     },
     /// A large stream whose file could not be written.
     Lost {
@@ -242,6 +247,17 @@ pub enum RecordedStream {
 }
 
 impl RecordedStream {
+    /// The hash of `bytes` and the recorded one, if the file of the stream has other bytes; `None` also if none is recorded.
+    pub fn find_other_hash(&self, bytes: &[u8]) -> Option<(String, &str)> {
+        let Self::File { crc, sha256, .. } = self else { return None };
+        let (actual, written) = match (sha256, crc) {
+            (Some(written), _) => (encode_hex(&Sha256::digest(bytes)), written),
+            (None, Some(written)) => (checksum::crc32_hex(bytes), written),
+            (None, None) => return None,
+        };
+        (actual != *written).then_some((actual, written))
+    }
+
     /// Describes a captured stream.
     pub fn from_capture(capture: &OutputCapture) -> Self {
         let name = capture.file.as_deref().and_then(Path::file_name);
@@ -251,7 +267,8 @@ impl RecordedStream {
                 file: name.to_string_lossy().into_owned(),
                 bytes: capture.bytes,
                 discarded: capture.discarded,
-                crc: capture.crc.map(checksum::format_crc32),
+                crc: None,
+                sha256: capture.sha256.clone(),
             },
             (None, Some(bytes)) => Self::Text(text(bytes)),
             (None, None) => Self::Lost {
@@ -313,6 +330,7 @@ mod tests {
                     file,
                     bytes,
                     discarded,
+                    sha256: crc.clone(),
                     crc
                 }
             ),
@@ -429,8 +447,13 @@ mod tests {
         assert_eq!(json::to_json(&*read.response), r#"{"a":1.50}"#);
         let tool = r#"{"argv":["ls"],"stdout":{"file":"a.stdout","bytes":5},"later":{"a":[1]}}"#;
         let read: ToolExecutionRecord<'_> = serde_json::from_str(tool).unwrap();
-        let stdout =
-            RecordedStream::File { file: "a.stdout".to_owned(), bytes: 5, discarded: 0, crc: None };
+        let stdout = RecordedStream::File {
+            file: "a.stdout".to_owned(),
+            bytes: 5,
+            discarded: 0,
+            crc: None,
+            sha256: None,
+        };
         assert_eq!((&*read.argv, read.outcome.stdout), (&["ls".to_owned()][..], Some(stdout)));
         let hook: HookExecutionRecord<'_> =
             serde_json::from_str(r#"{"hook":"post_run","crc":"00000000"}"#).unwrap();

@@ -1,0 +1,391 @@
+//! Verifies that a run is what delta recorded: the chain of its journal, the seals over it, the records that it names, the
+//! copies of the configuration, and the runs that its calls have started.
+//!
+//! Reads only run directories. [`crate::replay`] checks more: that everything follows from everything else.
+
+use crate::journal_chain::{self, ChainFindings};
+use delta_base::durable;
+use delta_base::id::RunId;
+use delta_run::chain::{ChainCheck, ChainValue};
+use delta_run::event::{Event, JournalHead, Payload, RunStatus};
+use delta_run::journal::{self, JournalError};
+use delta_run::run::{METADATA_FILE, RunMetadata};
+use delta_run::run_tree;
+use delta_run::seal::{SealCheck, SealKey, Sealer};
+use delta_run::state::RunState;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+mod verified_records;
+
+/// Runs start each other at most so deeply that no verification follows them further.
+const MAX_DEPTH: usize = 32;
+
+/// The head of a run's journal, as it is kept outside of the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnchoredHead {
+    /// The id of the run.
+    pub run_id: RunId,
+    /// The chain value of the first line: another run may have had the same id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<ChainValue>,
+    /// The number of the last event.
+    pub seq: u64,
+    /// The chain value of its line.
+    pub chain: ChainValue,
+}
+
+/// What a verification knows besides the run.
+#[derive(Debug)]
+pub struct VerifyInputs {
+    /// The operator's key; otherwise why the seals are not checked.
+    pub key: Result<SealKey, String>,
+    /// The heads that are kept elsewhere, if they are compared.
+    pub anchors: Option<Vec<AnchoredHead>>,
+}
+
+/// The result of one check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckState {
+    /// Everything agrees.
+    Holds,
+    /// Something does not agree, and the operator has accepted it with `delta trust`.
+    Accepted,
+    /// Something does not agree.
+    Broken,
+    /// Nothing says what it should be.
+    NotChecked,
+}
+
+/// One check of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunCheck {
+    /// What was checked: `chain`, `seal`, `records`, `configuration`, `children`, `anchor`.
+    pub check: &'static str,
+    /// The result.
+    pub state: CheckState,
+    /// How much was checked, or why nothing was.
+    pub detail: String,
+    /// What does not agree, each with its line or file.
+    pub findings: Vec<String>,
+}
+
+impl RunCheck {
+    fn new(check: &'static str, detail: String, findings: Vec<String>) -> Self {
+        let state = if findings.is_empty() { CheckState::Holds } else { CheckState::Broken };
+        Self { check, state, detail, findings }
+    }
+
+    fn not_checked(check: &'static str, reason: impl Into<String>) -> Self {
+        let detail = reason.into();
+        Self { check, state: CheckState::NotChecked, detail, findings: Vec::new() }
+    }
+}
+
+/// The verification of a run and of the runs that it has started.
+#[derive(Debug, Serialize)]
+pub struct VerifyReport {
+    /// The id of the run.
+    pub run_id: RunId,
+    /// Whether nothing was found that does not agree, here and in the runs below.
+    pub holds: bool,
+    /// The last line of the journal and its chain value.
+    pub head: Option<JournalHead>,
+    /// The checks.
+    pub checks: Vec<RunCheck>,
+    /// The runs that its calls have started.
+    pub children: Vec<VerifyReport>,
+}
+
+/// Verifies the run `id` in `run_dir`.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn verify_integrity(
+    id: &RunId,
+    run_dir: &Path,
+    inputs: &VerifyInputs,
+) -> Result<VerifyReport, JournalError> {
+    verify_below(id, run_dir, inputs, &mut Vec::new())
+}
+
+/// A journal that is verified.
+struct VerifiedJournal<'a> {
+    run_dir: &'a Path,
+    lines: Vec<&'a [u8]>,
+    /// The events that can be read, each with the number of its line.
+    events: Vec<(usize, Event)>,
+    findings: ChainFindings,
+    /// The last line up to which the operator has accepted the run as it is.
+    accepted_line: usize,
+}
+
+fn verify_below(
+    id: &RunId,
+    run_dir: &Path,
+    inputs: &VerifyInputs,
+    enclosing: &mut Vec<PathBuf>,
+) -> Result<VerifyReport, JournalError> {
+    let bytes = journal::read_journal_bytes(run_dir)?;
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    let lines: Vec<&[u8]> = lines.collect();
+    let events = lines.iter().enumerate().filter_map(|(index, line)| {
+        let event = Event::from_line(std::str::from_utf8(line).ok()?).ok()?;
+        Some((index + 1, event))
+    });
+    let mut journal = VerifiedJournal {
+        run_dir,
+        events: events.collect(),
+        lines,
+        findings: journal_chain::examine_chain(&bytes),
+        accepted_line: 0,
+    };
+    let seal = journal.check_seals(id, inputs, !enclosing.is_empty());
+    enclosing.push(run_dir.to_owned());
+    let (children_check, children) = journal.check_children(inputs, enclosing);
+    enclosing.pop();
+    let mut checks = vec![journal.check_chain(), seal, journal.check_records()];
+    checks.extend([journal.check_configuration(), children_check]);
+    checks.extend(inputs.anchors.as_deref().map(|anchors| journal.check_anchors(id, anchors)));
+    let is_intact = checks.iter().all(|check| check.state != CheckState::Broken);
+    let holds = is_intact && children.iter().all(|child| child.holds);
+    Ok(VerifyReport { run_id: id.clone(), holds, head: journal.findings.head, checks, children })
+}
+
+impl VerifiedJournal<'_> {
+    fn check_chain(&self) -> RunCheck {
+        let ChainFindings { lines, chained, head, faults, edits, torn_bytes, .. } = &self.findings;
+        let mut findings = Vec::new();
+        for fault in faults {
+            let line = fault.line as u64;
+            let edit = edits.iter().find(|(at, edit)| *at > line && edit.lines.contains(&line));
+            let note =
+                edit.map_or_else(String::new, |(at, _)| format!(", before line {at} was written"));
+            findings.push(format!("line {line} {}{note}", fault.description));
+        }
+        findings.extend(self.find_cut());
+        let mut detail = format!("{lines} lines");
+        if chained < lines {
+            let older = lines - chained;
+            detail.push_str(&format!(
+                ", {older} of them of an earlier version, with check values only"
+            ));
+        }
+        if let Some(head) = head {
+            detail.push_str(&format!("; head {} {}", head.seq, head.chain));
+        }
+        if *torn_bytes > 0 {
+            detail.push_str(&format!("; torn end: {torn_bytes} bytes that do not count"));
+        }
+        let is_accepted = faults.iter().all(|fault| fault.line <= self.accepted_line);
+        let mut check = RunCheck::new("chain", detail, findings);
+        if check.state == CheckState::Broken && is_accepted && self.find_cut().is_none() {
+            check.state = CheckState::Accepted;
+        }
+        check
+    }
+
+    /// Whether metadata.json, which follows the journal, is ahead of it.
+    fn find_cut(&self) -> Option<String> {
+        let events = self.events.iter().map(|(_, event)| event);
+        let mut state = RunState::default();
+        events.for_each(|event| state.apply(event));
+        let text = durable::read_regular_text(&self.run_dir.join(METADATA_FILE)).ok()?;
+        let metadata: RunMetadata = serde_json::from_str(&text).ok()?;
+        let last = state.updated_at?;
+        // By turns, a process that was replaced could write last.
+        let is_replaced = metadata.epoch < RunMetadata::from_state(&state)?.epoch;
+        let has_end = metadata.status != RunStatus::Running;
+        let is_ahead = metadata.updated_at > last
+            || metadata.updated_at == last && has_end && state.status == Some(RunStatus::Running);
+        (is_ahead && !is_replaced).then(|| {
+            let RunMetadata { status, updated_at, .. } = metadata;
+            format!(
+                "the end is cut: {METADATA_FILE} is {status} of {updated_at}, the last line of {last}"
+            )
+        })
+    }
+
+    /// Checks the seals. A run that another one vouches for needs none.
+    fn check_seals(&mut self, id: &RunId, inputs: &VerifyInputs, is_child: bool) -> RunCheck {
+        let key = match &inputs.key {
+            Ok(key) => key.clone(),
+            Err(reason) => return RunCheck::not_checked("seal", reason),
+        };
+        let has_seals = self.events.iter().any(|(_, event)| event.payload.has_seal());
+        if is_child && !has_seals {
+            return RunCheck::not_checked(
+                "seal",
+                "the run has none; the run around it vouches for it",
+            );
+        }
+        let mut sealer = Sealer::new(key, id.clone());
+        let mut chain = ChainCheck::default();
+        let mut sealed_line = 0;
+        let mut findings: Vec<(usize, String)> = Vec::new();
+        let mut events = self.events.iter().peekable();
+        for (index, line) in self.lines.iter().enumerate() {
+            let number = index + 1;
+            let event = events.next_if(|(at, _)| *at == number).map(|(_, event)| event);
+            let link = chain.check_line(line, event.and_then(|event| event.edited.as_deref()));
+            let Some(event) = event else { continue };
+            let was_edited = sealer.edited_line();
+            match sealer.check_line(line, event, &link) {
+                SealCheck::Valid => {
+                    let covers_journal = !matches!(event.payload, Payload::EngineStart(_));
+                    sealed_line = if covers_journal { number } else { sealed_line };
+                    if matches!(event.payload, Payload::RunTrusted { .. }) {
+                        self.accepted_line = number;
+                    }
+                }
+                SealCheck::Invalid => {
+                    findings.push((
+                        number,
+                        format!("line {number} has no valid seal of this operator"),
+                    ));
+                }
+                SealCheck::NotSealed if sealer.edited_line().is_some() && was_edited.is_none() => {
+                    findings.push((
+                        number,
+                        format!("line {number} was added after the end of a process"),
+                    ));
+                }
+                SealCheck::NotSealed => {}
+            }
+        }
+        findings.retain(|(line, _)| *line > self.accepted_line);
+        let detail = match (sealed_line, self.lines.len()) {
+            (0, _) => "no line is sealed".to_owned(),
+            (line, last) if line < last => {
+                format!("lines 1 to {line}; those after it have no seal")
+            }
+            (line, _) => format!("lines 1 to {line}"),
+        };
+        RunCheck::new("seal", detail, findings.into_iter().map(|(_, finding)| finding).collect())
+    }
+
+    /// Verifies the runs that calls have started, and whether their journals have the heads that the results name.
+    fn check_children(
+        &self,
+        inputs: &VerifyInputs,
+        enclosing: &mut Vec<PathBuf>,
+    ) -> (RunCheck, Vec<VerifyReport>) {
+        let mut heads: BTreeMap<RunId, Vec<(usize, JournalHead)>> = BTreeMap::new();
+        for (line, event) in &self.events {
+            let Payload::ActionResult(result) = &event.payload else { continue };
+            for run in &result.runs {
+                let head = JournalHead { seq: run.seq, chain: run.chain };
+                heads.entry(run.run_id.clone()).or_default().push((*line, head));
+            }
+        }
+        let mut located: BTreeMap<RunId, PathBuf> = BTreeMap::new();
+        for (child, dir) in run_tree::locate_child_runs(self.run_dir) {
+            located.entry(child.run_id).or_insert(dir);
+        }
+        let mut findings = Vec::new();
+        let mut missing = 0;
+        let mut children = Vec::new();
+        for (id, heads) in &heads {
+            let Some(dir) = located.get(id) else {
+                missing += 1;
+                continue;
+            };
+            let bytes = journal::read_journal_bytes(dir).unwrap_or_default();
+            for (line, head) in heads {
+                findings.extend(find_missing_head(&bytes, *head).map(|problem| {
+                    format!("the journal of run {id} {problem}, as the result in line {line} says")
+                }));
+            }
+        }
+        for (id, dir) in &located {
+            if enclosing.contains(dir) || enclosing.len() >= MAX_DEPTH {
+                continue;
+            }
+            let child_inputs = VerifyInputs { key: inputs.key.clone(), anchors: None };
+            match verify_below(id, dir, &child_inputs, enclosing) {
+                Ok(report) => children.push(report),
+                Err(error) => findings.push(format!("run {id}: {error}")),
+            }
+        }
+        let vouched = located.keys().filter(|id| heads.contains_key(*id)).count();
+        let mut detail = format!("{vouched} with the heads that results name");
+        let others = located.len() - vouched;
+        if others > 0 {
+            detail.push_str(&format!(", {others} that no result names"));
+        }
+        if missing > 0 {
+            detail.push_str(&format!(", {missing} not found, so not checked"));
+        }
+        if heads.is_empty() && located.is_empty() {
+            return (RunCheck::new("children", "none".to_owned(), findings), children);
+        }
+        (RunCheck::new("children", detail, findings), children)
+    }
+
+    /// Compares the journal with the heads of the run that are kept elsewhere.
+    fn check_anchors(&self, id: &RunId, anchors: &[AnchoredHead]) -> RunCheck {
+        let first = self.lines.first().and_then(|line| journal::head_of_line(line));
+        let start = first.map(|head| head.chain);
+        let of_run = anchors.iter().filter(|anchor| anchor.run_id == *id);
+        let heads: Vec<JournalHead> = of_run
+            .clone()
+            .filter(|anchor| anchor.start.is_none() || anchor.start == start)
+            .map(|anchor| JournalHead { seq: anchor.seq, chain: anchor.chain })
+            .collect();
+        let bytes = self.lines.concat();
+        let problems = heads.iter().filter_map(|head| find_missing_head(&bytes, *head));
+        let mut findings: Vec<String> =
+            problems.map(|problem| format!("the journal {problem}")).collect();
+        if heads.is_empty() {
+            findings.push(match of_run.count() {
+                0 => "there is no head of this run".to_owned(),
+                count => format!("the {count} heads of run {id} are of another journal"),
+            });
+        }
+        let last = heads.iter().map(|head| head.seq).max();
+        let up_to = last.map_or_else(String::new, |last| format!(", up to line {last}"));
+        RunCheck::new("anchor", format!("{} heads{up_to}", heads.len()), findings)
+    }
+}
+
+/// What a journal has in place of a line with this chain value; `None` if it has the line.
+fn find_missing_head(journal: &[u8], head: JournalHead) -> Option<String> {
+    let index = usize::try_from(head.seq).ok()?.checked_sub(1)?;
+    let line = journal.split_inclusive(|byte| *byte == b'\n').nth(index);
+    let Some(line) = line.filter(|line| line.ends_with(b"\n")) else {
+        return Some(format!("was cut before line {}", head.seq));
+    };
+    let is_same = journal::head_of_line(line) == Some(head);
+    (!is_same).then(|| format!("does not have the line {} with {}", head.seq, head.chain))
+}
+
+impl VerifyReport {
+    /// The report as text.
+    pub fn render_text(&self) -> String {
+        let mut lines = Vec::new();
+        self.push_lines("", &mut lines);
+        lines.push(String::new());
+        lines.join("\n")
+    }
+
+    fn push_lines(&self, indent: &str, lines: &mut Vec<String>) {
+        let verdict = if self.holds { "holds" } else { "does not hold" };
+        lines.push(format!("{indent}run {} {verdict}", self.run_id));
+        for check in &self.checks {
+            let state = match check.state {
+                CheckState::Holds => "",
+                CheckState::Accepted => "accepted with `delta trust`: ",
+                CheckState::Broken => "does not hold: ",
+                CheckState::NotChecked => "not checked: ",
+            };
+            let name = format!("{}:", check.check);
+            lines.push(format!("{indent}  {name:15}{state}{}", check.detail));
+            lines.extend(check.findings.iter().map(|finding| format!("{indent}    {finding}")));
+        }
+        for child in &self.children {
+            child.push_lines(&format!("{indent}  "), lines);
+        }
+    }
+}

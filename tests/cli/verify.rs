@@ -1,0 +1,346 @@
+//! `delta verify` (C-27): what was done to a run after delta recorded it is found and named, and everything that delta does
+//! to a run leaves it whole.
+
+use super::DELTA;
+use super::runs::{TOOLS, edit_journal, in_state, resume};
+use delta_run::chain::{ChainValue, split_line};
+use serde_json::{Value, json};
+use std::fs;
+use test_support::normal::normal;
+use test_support::sandbox::{Ran, Sandbox};
+
+const JOURNAL: &str = "work/.delta/r/journal.jsonl";
+
+fn verify(sandbox: &Sandbox, more: &[&str]) -> Ran {
+    sandbox.delta(["verify", "r", "-w", "work"].iter().chain(more).copied()).output()
+}
+
+/// A run with two calls and a hook, of 11 lines.
+fn whole() -> Sandbox {
+    let turns = "- call: [{tool: note, args: {text: one}}]\n- call: [{tool: note, args: {text: two}}]\n\
+                 - say: done\n- say: more\n- say: again\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    sandbox.write("agent/hooks.yaml", "on_run_end: {command: ['true']}\n");
+    sandbox.run("task", &[]).expect_code(0);
+    sandbox
+}
+
+/// The same, changed.
+fn changed(why: &str, edit: impl FnOnce(&mut Vec<String>)) -> Sandbox {
+    let sandbox = whole();
+    sandbox.unverified(why);
+    edit_lines(&sandbox, edit);
+    sandbox
+}
+
+fn edit_lines(sandbox: &Sandbox, edit: impl FnOnce(&mut Vec<String>)) {
+    edit_journal(sandbox, |journal| {
+        let mut lines = journal.split_inclusive('\n').map(str::to_owned).collect();
+        edit(&mut lines);
+        lines.concat()
+    });
+}
+
+/// Computes the chain of changed lines anew, as who can write the file can.
+fn forge(lines: &mut [String]) {
+    let mut head = None;
+    for line in lines {
+        let covered = String::from_utf8(split_line(line.as_bytes()).0.to_vec()).unwrap();
+        let value = ChainValue::after(head, covered.as_bytes());
+        *line = format!("{covered},\"chain\":\"{value}\"}}\n");
+        head = Some(value);
+    }
+}
+
+fn record(sandbox: &Sandbox, end: &str) -> String {
+    let files = sandbox.files("work/.delta/r/io/tool_executions");
+    let name = files.into_iter().filter(|name| name.ends_with(".json"));
+    let found: Vec<String> = name.collect();
+    let index = if end == "first" { 0 } else { 1 };
+    format!("work/.delta/r/io/tool_executions/{}", found[index])
+}
+
+#[test]
+fn c_27_1_a_run_as_delta_recorded_it_holds() {
+    let sandbox = whole();
+    let ran = verify(&sandbox, &[]).expect_code(0);
+    let head = sandbox.journal().pop().unwrap();
+    let chain = head["chain"].as_str().unwrap().to_owned();
+    let expected = format!(
+        "run r holds\n  chain:         11 lines; head 11 {chain}\n  seal:          lines 1 to 11\n  \
+         records:       6 files\n  configuration: 4 files\n  children:      none\n"
+    );
+    assert_eq!(ran.stdout, expected);
+    let found = verify(&sandbox, &["--format", "json"]).expect_code(0).json();
+    assert_eq!(
+        (&found["holds"], &found["head"]),
+        (&json!(true), &json!({"seq": 11, "chain": chain}))
+    );
+    let mut command = sandbox.delta(["verify", "r", "-w", "work"]);
+    command = command.env("DELTA_SEAL_KEY_FILE", sandbox.path("no.key"));
+    let ran = command.output().expect_code(0);
+    assert!(
+        ran.stdout.contains("  seal:          not checked: there is no key in "),
+        "{}",
+        ran.stdout
+    );
+    assert!(!sandbox.path("no.key").exists(), "a reader makes no key");
+    // The chain as everybody can compute it.
+    let script = "prev=; while IFS= read -r line; do \
+        prev=$(printf '%s%s' \"$prev\" \"${line%,\\\"chain\\\":*}\" | sha256sum | cut -c -32); done; echo $prev";
+    let shell = std::process::Command::new("bash")
+        .args(["-c", script])
+        .stdin(fs::File::open(sandbox.path(JOURNAL)).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(shell.stdout).unwrap().trim(), chain);
+}
+
+#[test]
+fn c_27_1_what_was_done_to_the_lines_is_named() {
+    type LineEdit = fn(&mut Vec<String>);
+    let edits: [(LineEdit, &str); 6] = [
+        (|lines| lines[1] = lines[1].replace("task", "tusk"), "line 2 was changed"),
+        (|lines| drop(lines.remove(4)), "line 5 follows a missing line: event 5"),
+        (|lines| lines.insert(4, lines[1].clone()), "line 5 was inserted"),
+        (|lines| lines.swap(3, 4), "line 4 was moved: it followed what is line 5 now"),
+        (|lines| drop(lines.pop()), "the end is cut: metadata.json is COMPLETED of "),
+        (|lines| lines[6] = "{\n".to_owned(), "line 7 was changed: it has no chain value"),
+    ];
+    for (edit, finding) in edits {
+        let sandbox = changed("lines are changed", edit);
+        let ran = verify(&sandbox, &[]).expect_code(3);
+        assert!(ran.stdout.starts_with("run r does not hold\n"), "{}", ran.stdout);
+        assert!(ran.stdout.contains(&format!("    {finding}")), "{finding}: {}", ran.stdout);
+        let without_key = verify(&sandbox, &["--no-seal"]).expect_code(3);
+        assert!(without_key.stdout.contains(finding), "{}", without_key.stdout);
+        // The other command that reads the chain.
+        let replayed = sandbox.delta(["replay", "r", "-w", "work"]).output();
+        assert_eq!(replayed.code, 3, "{}", replayed.stdout);
+    }
+}
+
+#[test]
+fn c_27_1_a_torn_end_is_named_and_does_not_count() {
+    let sandbox = in_state("RUNNING");
+    edit_journal(&sandbox, |journal| journal + "{\"type\":\"THOUGHT\",\"seq\":5,\"time");
+    let ran = verify(&sandbox, &[]).expect_code(0);
+    assert!(ran.stdout.contains("; torn end: 31 bytes that do not count\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("  seal:          no line is sealed\n"), "{}", ran.stdout);
+    resume(&sandbox, &[]).expect_code(0);
+    verify(&sandbox, &[]).expect_code(0);
+}
+
+#[test]
+fn c_27_1_a_changed_a_missing_and_a_swapped_record_are_named() {
+    let sandbox = whole();
+    sandbox.unverified("records are changed");
+    let [first, second] = ["first", "second"].map(|end| record(&sandbox, end));
+    let (one, two) = (sandbox.read(&first), sandbox.read(&second));
+    sandbox.write(&first, &two);
+    sandbox.write(&second, &one);
+    let ran = verify(&sandbox, &[]).expect_code(3);
+    let said = normal(&sandbox, &ran.stdout);
+    let swapped = "io/tool_executions/STAMP_note.json was swapped: it is the record of line 8, not of line 5\n";
+    assert!(said.contains(swapped), "{said}");
+    sandbox.write(&second, &two);
+    // The check value is not a hash: a record with a right one is found all the same.
+    let forged = one.replace("noted one", "noted ono");
+    let open = &forged[..forged.rfind(",\"crc\"").unwrap()];
+    sandbox.write(&first, delta_base::checksum::append_checksum(format!("{open}}}\n")));
+    let said = normal(&sandbox, &verify(&sandbox, &[]).expect_code(3).stdout);
+    assert!(
+        said.contains("io/tool_executions/STAMP_note.json was changed, the record of line 5\n"),
+        "{said}"
+    );
+    let replayed = sandbox.delta(["replay", "r", "-w", "work"]).output().expect_code(3);
+    assert!(replayed.stdout.contains("another record than event 5 names"), "{}", replayed.stdout);
+    fs::remove_file(sandbox.path(&first)).unwrap();
+    let said = normal(&sandbox, &verify(&sandbox, &[]).expect_code(3).stdout);
+    assert!(said.contains("STAMP_note.json cannot be read, the record of line 5"), "{said}");
+    sandbox.write(&first, &one);
+    verify(&sandbox, &[]).expect_code(0);
+    sandbox.write("work/.delta/r/agent/system_prompt.md", "You are a tent.\n");
+    let said = verify(&sandbox, &[]).expect_code(3).stdout;
+    assert!(
+        said.contains("agent/system_prompt.md was changed, the configuration of line 1\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn c_27_1_an_edited_journal_is_continued_and_says_where_it_was_edited() {
+    let sandbox = changed("a line is edited", |lines| lines[1] = lines[1].replace("task", "tusk"));
+    let ran = resume(&sandbox, &["-m", "more"]).expect_code(0);
+    let warning = "! the journal was changed after delta sealed it: line 2\n";
+    assert!(ran.stderr.contains(warning), "{}", ran.stderr);
+    let edited: Vec<Value> =
+        sandbox.journal().into_iter().filter(|event| event.get("edited").is_some()).collect();
+    assert_eq!(edited.len(), 1);
+    assert_eq!((&edited[0]["seq"], &edited[0]["type"]), (&json!(12), &json!("ENGINE_START")));
+    assert_eq!(edited[0]["edited"]["lines"][0], 2);
+    let ran = verify(&sandbox, &[]).expect_code(3);
+    assert!(
+        ran.stdout.contains("    line 2 was changed, before line 12 was written\n"),
+        "{}",
+        ran.stdout
+    );
+    // A second process finds no other change.
+    let ran = resume(&sandbox, &["-m", "again"]).expect_code(0);
+    assert!(!ran.stderr.contains("was changed"), "{}", ran.stderr);
+    sandbox.delta(["trust", "r", "-w", "work"]).output().expect_code(0);
+    let ran = verify(&sandbox, &[]).expect_code(0);
+    assert!(ran.stdout.contains("chain:         accepted with `delta trust`: "), "{}", ran.stdout);
+    verify(&sandbox, &["--no-seal"]).expect_code(3);
+}
+
+#[test]
+fn c_27_2_a_chain_that_was_computed_anew_needs_a_seal_or_a_head_elsewhere() {
+    let heads = ["--anchor", "heads"];
+    let turns = "- call: [{tool: note, args: {text: one}}]\n- say: done\n- say: more\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    sandbox.unverified("its journal is forged");
+    sandbox.run("task", &heads).expect_code(0);
+    resume(&sandbox, &["-m", "more", "--anchor", "|cat >> copied; pwd >> place"]).expect_code(0);
+    verify(&sandbox, &heads).expect_code(0);
+    let anchored: Vec<Value> =
+        ["heads", "copied"].map(|file| serde_json::from_str(&sandbox.read(file)).unwrap()).to_vec();
+    let (first, last) = (&sandbox.journal()[0], sandbox.journal().pop().unwrap());
+    assert_eq!(
+        anchored[1],
+        json!({"run_id": "r", "start": first["chain"], "seq": last["seq"], "chain": last["chain"]})
+    );
+    assert_eq!(verify(&sandbox, &["--anchor", "copied"]).code, 0);
+    edit_lines(&sandbox, |lines| {
+        lines[2] = lines[2].replacen("call_1_1", "call_9_9", 1);
+        forge(lines);
+    });
+    let ran = verify(&sandbox, &["--no-seal"]).expect_code(0);
+    assert!(ran.stdout.contains("  seal:          not checked: `--no-seal`\n"), "{}", ran.stdout);
+    let ran = verify(&sandbox, &[]).expect_code(3);
+    assert!(
+        ran.stdout.contains("    line 7 has no valid seal of this operator\n"),
+        "{}",
+        ran.stdout
+    );
+    let ran = verify(&sandbox, &["--no-seal", "--anchor", "heads"]).expect_code(3);
+    assert!(
+        ran.stdout.contains("    the journal does not have the line 7 with "),
+        "{}",
+        ran.stdout
+    );
+    // A cut that leaves nothing else behind.
+    let sandbox = whole();
+    sandbox.unverified("it is cut");
+    let copy = sandbox.read(JOURNAL);
+    resume(&sandbox, &["-m", "more", "--anchor", "heads"]).expect_code(0);
+    sandbox.write(JOURNAL, copy);
+    fs::remove_file(sandbox.path("work/.delta/r/metadata.json")).unwrap();
+    verify(&sandbox, &[]).expect_code(0);
+    let ran = verify(&sandbox, &heads).expect_code(3);
+    assert!(ran.stdout.contains("    the journal was cut before line "), "{}", ran.stdout);
+    sandbox.write("other", "no heads\n");
+    let ran = verify(&sandbox, &["--anchor", "other"]).expect_code(3);
+    assert!(ran.stdout.contains("    there is no head of this run\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn an_anchor_that_cannot_be_written_is_a_warning() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
+    let ran = sandbox.run("task", &["--anchor", "|echo no >&2; exit 3"]).expect_code(0);
+    let warning = "warning: the head of run r was not anchored: the command exited with 3: no\n";
+    assert!(ran.stderr.contains(warning), "{}", ran.stderr);
+    let ran = sandbox.run("task", &["--anchor", "|"]).expect_code(2);
+    assert!(ran.stderr.contains("expected a command after `|`"), "{}", ran.stderr);
+}
+
+/// An agent whose tool runs the agent in `inner`.
+fn nested() -> Sandbox {
+    let tools =
+        "  - name: ask\n    exec: \"delta run --agent inner -w ${CWD} -q --run-id inner -m go\"\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: ask}]\n- say: outer\n");
+    for file in ["system_prompt.md", "context.yaml"] {
+        sandbox.write(&format!("work/inner/{file}"), sandbox.read(&format!("agent/{file}")));
+    }
+    sandbox.write("work/inner/script.yaml", "turns: [{say: inner}]\n");
+    let agent = "name: inner\nllm: {provider: script, model: script.yaml}\ntools: []\n";
+    sandbox.write("work/inner/agent.yaml", agent);
+    fs::create_dir(sandbox.path("bin")).unwrap();
+    std::os::unix::fs::symlink(DELTA, sandbox.path("bin/delta")).unwrap();
+    let path = format!("{}:{}", sandbox.path("bin").display(), std::env::var("PATH").unwrap());
+    sandbox.run_command("task", &[]).env("PATH", path).output().expect_code(0);
+    sandbox
+}
+
+#[test]
+fn c_27_2_the_result_of_a_call_vouches_for_the_run_that_it_started() {
+    let sandbox = nested();
+    let inner = "work/.delta/inner/journal.jsonl";
+    let whole = sandbox.read(inner);
+    let last: Value = serde_json::from_str(whole.lines().last().unwrap()).unwrap();
+    let expected = json!([{"run_id": "inner", "seq": last["seq"], "chain": last["chain"]}]);
+    assert_eq!(sandbox.events("ACTION_RESULT")[0]["runs"], expected);
+    let ran = verify(&sandbox, &[]).expect_code(0);
+    assert!(
+        ran.stdout
+            .contains("  children:      1 with the heads that results name\n  run inner holds\n"),
+        "{}",
+        ran.stdout
+    );
+    sandbox.unverified("the inner run is changed");
+    // A journal that is whole in itself, but another one.
+    let mut lines: Vec<String> = whole.split_inclusive('\n').map(str::to_owned).collect();
+    lines[2] = lines[2].replace("inner", "other");
+    forge(&mut lines);
+    sandbox.write(inner, lines.concat());
+    let ran = verify(&sandbox, &["--no-seal"]).expect_code(3);
+    let finding = "    the journal of run inner does not have the line 4 with ";
+    assert!(ran.stdout.contains(finding), "{}", ran.stdout);
+    // One whose own chain is broken.
+    sandbox.write(inner, whole.replace("\"content\":\"go\"", "\"content\":\"no\""));
+    let ran = verify(&sandbox, &["--no-seal"]).expect_code(3);
+    assert!(ran.stdout.contains("  run inner does not hold\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("      line 2 was changed\n"), "{}", ran.stdout);
+    sandbox.write(inner, &whole);
+    sandbox.delta(["rm", "inner", "-w", "work", "--force"]).output().expect_code(0);
+    let ran = verify(&sandbox, &[]).expect_code(0);
+    assert!(ran.stdout.contains(", 1 not found, so not checked\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn c_27_1_everything_that_delta_does_to_a_run_leaves_it_whole() {
+    let turns = "- call: [{tool: note, args: {text: one}}]\n- call: [{tool: die}]\n- say: done\n- say: more\n- say: again\n";
+    for lease in ["flock", "turns"] {
+        let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+        let delta = |args: &[&str]| {
+            let command = sandbox.delta(args.iter().copied()).env("DELTA_LEASE", lease);
+            command.output()
+        };
+        let verify = |run: &str, work: &str| {
+            let ran = delta(&["verify", run, "-w", work]);
+            assert_eq!(ran.code, 0, "{lease}, {run}: {}{}", ran.stdout, ran.stderr);
+            ran.stdout
+        };
+        let run =
+            ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "task", "--snapshots"];
+        assert_eq!(delta(&run).code, -1);
+        verify("r", "work");
+        // Another process takes over what the dead one left.
+        delta(&["continue", "r", "-w", "work"]).expect_code(0);
+        let text = verify("r", "work");
+        assert!(text.contains("  seal:          lines 1 to "), "{text}");
+        delta(&["rollback", "r", "-w", "work", "--to", "1"]).expect_code(0);
+        verify("r", "work");
+        delta(&["continue", "r", "-w", "work", "-m", "more"]).expect_code(0);
+        delta(&["pack", "r", "-w", "work"]).expect_code(0);
+        verify("r", "work");
+        delta(&["fork", "r", "-w", "work", "--at", "1", "--into", "new", "--run-id", "f"])
+            .expect_code(0);
+        verify("f", "new");
+        delta(&["continue", "f", "-w", "new"]);
+        verify("f", "new");
+        delta(&["unpack", "r", "-w", "work"]).expect_code(0);
+        delta(&["trust", "r", "-w", "work"]).expect_code(0);
+        verify("r", "work");
+    }
+}
