@@ -407,3 +407,15 @@ fn c_16_7_an_export_tells_what_a_fork_did_itself() {
     assert!(of_fork.iter().all(|span| start(span) >= start(&of_fork[0])), "{of_fork:?}");
     assert!(export("f", "markdown").contains("\nForked from `r` at iteration 1.\n"));
 }
+
+// It was foreign: the run that its FORK names was not the one whose ENGINE_START it had.
+#[test]
+fn c_16_7_a_fork_of_a_fork_before_its_fork_point_is_continued() {
+    let sandbox = done();
+    fork(&sandbox, &["--at", "2", "--into", "new"]).expect_code(0);
+    let continued = ["continue", "f", "-w", "new", "--format", "raw"];
+    sandbox.delta(continued).output().expect_code(0);
+    let again = ["fork", "f", "-w", "new", "--at", "1", "--into", "again", "--run-id", "g"];
+    sandbox.delta(again).output().expect_code(0);
+    sandbox.delta(["continue", "g", "-w", "again", "-q"]).output().expect_code(0);
+}

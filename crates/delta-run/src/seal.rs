@@ -210,8 +210,9 @@ impl Sealer {
                 is_own
             }
             Payload::Fork(fork) => {
-                // The fork is as trustworthy as the run whose ENGINE_START it has.
-                let is_own = self.status.is_own && fork.from.run_id == self.line_run_id;
+                // The fork is as trustworthy as the run whose ENGINE_START it has. That is not the run that was forked if
+                // that one is a fork too, and had copied what this one copies.
+                let is_own = self.status.is_own;
                 self.line_run_id.clone_from(&fork.run_id);
                 self.status = SealStatus { is_own, ..SealStatus::default() };
                 return SealCheck::NotSealed;
