@@ -319,3 +319,15 @@ fn c_23_3_a_price_file_that_cannot_be_read_is_an_error_before_anything_is_create
     let scripted = Sandbox::scripted(DELTA, "", "- say: done\n");
     scripted.run_command("hi", &[]).env("DELTA_PRICES", path).output().expect_code(0);
 }
+
+#[test]
+fn c_23_3_prices_are_of_the_model_that_they_are_written_for() {
+    let (_server, sandbox) = asks_once("\n  pricing: {input: 1000, output: 10000}");
+    let other = ["--model", "openai:another", "--max-cost", "5"];
+    let ran = sandbox.run("hi", &other).expect_code(126);
+    assert!(ran.stderr.contains("pricing"), "{}", ran.stderr);
+    let priced = ["--llm", "pricing={input: 1, output: 1}", "--format", "json"];
+    let ran = sandbox.run("hi", &[&other[..], &priced].concat()).expect_code(0);
+    let used = &ran.json()["metrics"]["usage"]["model_usage"]["another"];
+    assert_eq!(used["cost_usd"], json!(0.00105), "{used}");
+}

@@ -18,6 +18,7 @@ use delta_snapshot::ExcludePatterns;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
+use model_prices::without_prices_of_another_model;
 use serde_json::Value as Json;
 use skill_settings::SkillSettings;
 use snapshot_settings::{SNAPSHOTS_SCHEMA, read_snapshot_excludes};
@@ -32,6 +33,7 @@ mod finish_tool;
 pub mod tool_imports;
 pub mod env_layers;
 mod legacy_names;
+mod model_prices;
 mod sandbox_settings;
 mod skill_settings;
 mod mcp_section;
@@ -482,7 +484,10 @@ impl AgentLoader<'_> {
         let description = fields.text("description").map(str::trim);
         let description = description.filter(|text| !text.is_empty()).map(str::to_owned);
         let choice = models.for_agent(fields.non_null("llm").is_some());
-        let llm = self.read_llm(doc, fields, choice);
+        let llm = self.read_llm(doc, fields, choice).map(|llm| {
+            let is_set = models.settings.iter().any(|setting| setting.key() == "pricing");
+            if is_set { llm } else { without_prices_of_another_model(llm, fields, choice) }
+        });
         self.load_system_prompt(doc, fields);
         let mut tools = self.read_tools(doc, fields, imports);
         let mcp_servers = self.read_mcp_servers(doc, fields, imports, &mut tools);

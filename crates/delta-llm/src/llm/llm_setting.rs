@@ -32,6 +32,11 @@ impl LlmSetting {
         }
     }
 
+    /// The key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
     /// The settings of a journal, as its `Display` wrote them.
     pub fn parse_recorded(texts: &[String]) -> Vec<Self> {
         texts.iter().filter_map(|text| Self::parse(text).ok()).collect()
