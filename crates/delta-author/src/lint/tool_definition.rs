@@ -3,7 +3,7 @@
 use super::approval_rules::check_approval;
 use super::command_view::{LintWord, WordPart};
 use super::{LintLevel, Linter, ToolSubject};
-use delta_agent::tool::{InjectAs, ParameterType, RUN_VARIABLES, ToolParameter, ToolSyntax};
+use delta_agent::tool::{InjectAs, ParameterType, RUN_VARIABLES, Tool, ToolParameter, ToolSyntax};
 use delta_base::quantity::parse_time_ms;
 use delta_process::Background;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
@@ -48,11 +48,18 @@ fn check_descriptions(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {
             !parameter.allowed_values.is_empty() || parameter.kind == ParameterType::Boolean;
         if is_undescribed(parameter.description.as_ref())
             && !explains_itself
+            && !is_described_in_schema(tool, &parameter.name)
             && !is_mistaken_parameter(subject, &parameter.name)
         {
             report_undescribed_parameter(subject, parameter, linter);
         }
     }
+}
+
+/// Whether the schema of all arguments describes a parameter.
+fn is_described_in_schema(tool: &Tool, parameter: &str) -> bool {
+    let properties = tool.schema.as_ref().map(|schema| &schema.json["properties"]);
+    properties.is_some_and(|properties| properties[parameter]["description"].is_string())
 }
 
 fn report_undescribed_parameter(
@@ -62,7 +69,10 @@ fn report_undescribed_parameter(
 ) {
     let name = &parameter.name;
     let message = format!("the LLM sees only the name of the parameter `{name}`");
-    let help = format!("write `parameters: [{{name: {name}, description: ...}}]`");
+    let help = match subject.tool.schema {
+        None => format!("write `parameters: [{{name: {name}, description: ...}}]`"),
+        Some(_) => format!("write `description` of `{name}` in `schema`"),
+    };
     let entry = subject
         .parameter_items()
         .iter()
