@@ -3,6 +3,7 @@
 use super::failure::CommandFailure;
 use super::process_environment;
 use super::run_options::RunOptions;
+use delta_agent::child_environment::INNER_SEAL_VARIABLE;
 use delta_agent::trust_store::TrustStore;
 use delta_base::durable;
 use delta_base::id::RunId;
@@ -112,13 +113,24 @@ pub fn key_paths() -> Vec<PathBuf> {
     find_state_dir().into_iter().chain(named).collect()
 }
 
-/// The operator's key for seals, created if it is missing.
+/// The operator's key for seals, created if it is missing; in a sandbox of a run, the one that the run gave its tool.
 pub fn seal_key() -> Result<SealKey, MissingKey> {
-    Ok(SealKey::load_or_create(&seal_key_path()?)?)
+    match inner_seal_key() {
+        Some(key) => Ok(key),
+        None => Ok(SealKey::load_or_create(&seal_key_path()?)?),
+    }
+}
+
+/// The key that the run around this process gave its tool.
+fn inner_seal_key() -> Option<SealKey> {
+    SealKey::from_derived(&process_environment::variable(INNER_SEAL_VARIABLE)?)
 }
 
 /// The operator's key for seals, which is not created.
 pub fn existing_seal_key() -> Result<SealKey, MissingKey> {
+    if let Some(key) = inner_seal_key() {
+        return Ok(key);
+    }
     let path = seal_key_path()?;
     if !path.exists() {
         return Err(MissingKey::Nowhere(format!("there is no key in {}", path.display())));

@@ -4,6 +4,7 @@
 use super::DELTA;
 use serde_json::{Value, json};
 use test_support::sandbox::Sandbox;
+use test_support::wait::until_line;
 
 /// Agents inside each other, each of which starts the next one; the innermost one runs the script. `keys` are of the sandbox
 /// of all of them.
@@ -114,4 +115,32 @@ fn c_22_4_a_tool_without_runs_starts_none() {
     }
     assert!(result.contains("Read-only file system"), "{result}");
     assert!(!sandbox.path("work/started").exists() && !sandbox.path("work/.delta/r1").exists());
+}
+
+/// A tool that starts a run with an id of its own, and waits in it for a file. Killed with its engine, both continue.
+#[test]
+fn c_22_4_an_inner_run_continues_when_its_engine_and_the_one_around_it_were_killed() {
+    let wait = "echo x >> begun; until [ -e go ]; do sleep 0.02; done; echo end";
+    let sandbox = nested_agents(2, "runs: true", wait);
+    let yaml = sandbox.read("agent/agent.yaml");
+    let yaml = yaml.replace("--run-id r1", "--ensure --run-id r1");
+    sandbox.write("agent/agent.yaml", yaml.replace("-m go'", "-m go'\n    idempotent: true"));
+    let inner = sandbox.read("agent/inner/agent.yaml");
+    let inner = inner.replace("-c ${script}'", "-c ${script}', idempotent: true");
+    sandbox.write("agent/inner/agent.yaml", inner);
+    let waive = ["--sandbox-without", "sockets"];
+    let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "r0", "-q", "-m", "go"];
+    let mut engine = sandbox.delta(run).args(waive).spawn();
+    until_line(&sandbox.path("work/begun"));
+    engine.kill().unwrap();
+    engine.wait().unwrap();
+    sandbox.write("work/go", "");
+    let more = ["continue", "r0", "-w", "work", "-q", "--format", "raw"];
+    let ran = sandbox.delta(more).args(waive).output().expect_code(0);
+    assert_eq!(ran.stdout, "end\n", "{}", ran.stderr);
+    let journal = sandbox.read("work/.delta/r1/journal.jsonl");
+    assert_eq!(journal.matches("\"type\":\"ENGINE_START\"").count(), 2, "{journal}");
+    // Outside, its seal is worth nothing: every tool in the sandbox could have made it.
+    let outside = sandbox.delta(["continue", "r1", "-w", "work", "-m", "more"]).output();
+    assert!(outside.expect_code(126).stderr.contains("run r1 is foreign"));
 }

@@ -16,6 +16,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 
+/// The variable with the key for the seals of inner runs, in a sandbox that may start runs.
+pub const INNER_SEAL_VARIABLE: &str = "DELTA_INNER_SEAL";
 /// The environment variable that tells a hook its own name.
 pub const HOOK_NAME_VARIABLE: &str = "HOOK_NAME";
 /// Variables that only some hooks receive.
@@ -45,6 +47,8 @@ pub struct ChildEnvironment {
     limit_warnings: Vec<String>,
     /// The sandboxes of tools, generators and hooks, if there are any.
     sandbox: Option<Arc<RunSandbox>>,
+    /// The key for the seals of the runs that tools in a sandbox start.
+    inner_seal: Option<String>,
 }
 
 impl ChildEnvironment {
@@ -104,6 +108,7 @@ impl ChildEnvironment {
             processes,
             limit_warnings: Vec::new(),
             sandbox: None,
+            inner_seal: None,
         }
     }
 
@@ -122,6 +127,13 @@ impl ChildEnvironment {
     #[must_use]
     pub fn with_call_limits(mut self, limits: CallLimits) -> Self {
         self.limit_warnings = self.processes.limit_calls(limits);
+        self
+    }
+
+    /// Gives the key for inner runs to the tools in a sandbox that may start runs.
+    #[must_use]
+    pub fn with_inner_seal(mut self, key: Option<String>) -> Self {
+        self.inner_seal = key;
         self
     }
 
@@ -220,6 +232,10 @@ impl ChildEnvironment {
         // The operator's directory cannot be written in the sandbox, which has a /tmp of its own.
         env.remove(OsStr::new("TMPDIR"));
         env.extend(sandbox.temp_dir().map(|dir| (OsString::from("TMPDIR"), dir.into())));
+        // The operator's own key is hidden in a sandbox, and the one of the sandbox around this process is not for it.
+        env.remove(OsStr::new(INNER_SEAL_VARIABLE));
+        let seal = self.inner_seal.as_ref().filter(|_| sandbox.profile().runs);
+        env.extend(seal.map(|key| (OsString::from(INNER_SEAL_VARIABLE), key.into())));
         env.into()
     }
 

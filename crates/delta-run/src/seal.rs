@@ -96,6 +96,20 @@ impl SealKey {
         Ok(Self::from_bytes(bytes))
     }
 
+    /// The key for the runs that tools in a sandbox of the run `run_id` in `run_dir` start, as hexadecimal digits. It is the
+    /// same for every process of the run, seals nothing else, and does not lead back to this key.
+    pub fn derive_for_inner_runs(&self, run_id: &RunId, run_dir: &Path) -> String {
+        let run_dir = run_dir.as_os_str().as_encoded_bytes();
+        self.seal(&[b"delta inner runs", run_id.as_str().as_bytes(), run_dir])
+    }
+
+    /// The key that [`SealKey::derive_for_inner_runs`] gave; `None` if it is too short for one.
+    pub fn from_derived(text: &str) -> Option<Self> {
+        decode_hex(text)
+            .filter(|bytes| bytes.len() >= MIN_KEY_BYTES)
+            .map(|bytes| Self::from_bytes(&bytes))
+    }
+
     fn from_bytes(bytes: &[u8]) -> Self {
         Self(Hmac::new_from_slice(bytes).expect("HMAC takes a key of any length"))
     }
