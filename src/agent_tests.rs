@@ -234,6 +234,8 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
     let mut env: BTreeMap<OsString, OsString> = process_environment::variables().clone();
     // Each test is a process of its own, and not every source of a key can be read twice.
     KEY_SOURCE_VARIABLES.iter().for_each(|name| drop(env.remove(OsStr::new(name))));
+    // Nothing of a test outlives it.
+    env.insert(run_preparation::SURVIVE_VARIABLE.into(), "0".into());
     let mut keyless_env = env.clone();
     for key in API_KEY_VARIABLES.into_iter().chain(agent.llm.key_variables()) {
         keyless_env.remove(OsStr::new(key));

@@ -12,6 +12,7 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, LogFile};
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::shell_quote::shell_quote_path;
+use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
 use delta_program::stdio;
@@ -19,6 +20,7 @@ use delta_run::event::Payload;
 use delta_run::record;
 use delta_run::run::{RunNotice, RunObserver};
 use delta_run::state::RunState;
+use delta_run::surviving_call::SurvivingCall;
 use delta_run::workspace::Workspace;
 use delta_snapshot::{SnapshotDiff, SnapshotStore};
 use serde_json::json;
@@ -118,6 +120,13 @@ fn rollback_run(
         let message = "`now` is the current state of the workspace";
         CommandFailure::not_found(message, "name an iteration or a snapshot id")
     })?;
+    if let Some(call) = SurvivingCall::all_at_work(&claimed.dir).first() {
+        let tool = call.command().map_or_else(|_| "a tool".to_owned(), |command| command.tool);
+        let workspace = shell_quote_path(&workspace.root);
+        let hint = format!("end it with `delta stop {id} -w {workspace}`");
+        let message = format!("{} of run {id} is at work", strip_terminal_controls(&tool));
+        return Err(CommandFailure::run_active(message, hint));
+    }
     let is_staged = claimed.state().stage.is_some();
     if is_staged {
         // What is staged belongs to this run alone.

@@ -371,6 +371,7 @@ impl PreparedAgent {
     ) -> Result<RunResult, CommandFailure> {
         let environment = self
             .environment(run.id.as_str(), &run.dir, workspace, budget.ledger_path())
+            .with_inner_seal(derive_inner_seal(sandbox.as_deref(), run))
             .with_sandbox(sandbox);
         if cfg!(target_os = "linux") && !process::shows_own_processes() {
             options.print_notes(&[UNSEEN_PROCESSES.to_owned()]);
@@ -390,6 +391,9 @@ impl PreparedAgent {
         Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
             .with_mcp_servers(servers)
             .with_parallel_calls(self.bounds.max_parallel())
+            .with_surviving_calls(
+                process_environment::variable(SURVIVE_VARIABLE).as_deref() != Some("0"),
+            )
             .with_snapshots(snapshots)
             .with_disk_limit(self.bounds.disk)
             .with_live_output(shows_live_output(options) || prints_pieces(options))
@@ -472,6 +476,7 @@ impl PreparedAgent {
     ) -> Result<(), CommandFailure> {
         let environment = self
             .environment(run.id.as_str(), &run.dir, workspace, budget.ledger_path())
+            .with_inner_seal(derive_inner_seal(sandbox.as_deref(), run))
             .with_sandbox(sandbox);
         let agent = &self.agent;
         let clock = time::current_time;
@@ -482,6 +487,9 @@ impl PreparedAgent {
         Engine::new(agent, environment, provider, cancel, Some(human), clock, budget)
             .with_mcp_servers(servers)
             .with_parallel_calls(self.bounds.max_parallel())
+            .with_surviving_calls(
+                process_environment::variable(SURVIVE_VARIABLE).as_deref() != Some("0"),
+            )
             .with_snapshots(snapshots)
             .drive(run)?;
         Ok(())
@@ -586,6 +594,16 @@ pub fn install_cancel() -> Result<CancelToken, CommandFailure> {
         CommandFailure::config(format!("could not install the signal handlers: {error}"), None)
     })?;
     Ok(CANCEL.get_or_init(|| cancel).clone())
+}
+
+/// The variable that makes the commands of tools with `survive` end with the engine, if it is 0.
+pub const SURVIVE_VARIABLE: &str = "DELTA_SURVIVE";
+
+/// The key for the runs that tools in the sandboxes of a run start, if any of them may.
+fn derive_inner_seal(sandbox: Option<&RunSandbox>, run: &Run) -> Option<String> {
+    sandbox.filter(|sandbox| sandbox.starts_runs())?;
+    // Without a key, the inner runs have no seals either.
+    Some(operator_state::seal_key().ok()?.derive_for_inner_runs(&run.id, &run.dir))
 }
 
 fn print_continue_command(command: &ContinueCommand) {

@@ -135,7 +135,7 @@ pub fn report_failure(failure: SandboxFailure) -> CommandFailure {
             "run the agent without a sandbox of the operator, or without this server".to_owned(),
         ),
         SandboxProblem::Survives => Some(
-            "write `sandbox: off` for the tool if it may do everything, or leave out `survive`"
+            "leave out `survive`, or run the agent without a sandbox of the operator if the tool may do everything"
                 .to_owned(),
         ),
         SandboxProblem::Scratch(error) => Some(error.help()),

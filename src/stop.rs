@@ -79,6 +79,10 @@ fn stop_runs(args: &StopArgs) -> Result<ExitCode, CommandFailure> {
             surviving_call::request_keep(&run.run.dir)?;
         }
         run.interrupt(args.force, deadline, &cancel)?;
+        if run.process.is_none() && !args.keep_tools {
+            // Now, so that all commands have the same time to end.
+            SurvivingCall::all_at_work(&run.run.dir).iter().for_each(SurvivingCall::stop);
+        }
         stopping.push(run);
     }
     let mut code = ExitCode::SUCCESS;
@@ -244,6 +248,11 @@ impl StoppingRun {
                 if cancel.wait(POLL_INTERVAL) {
                     return Err(CommandFailure::interrupted("interrupted"));
                 }
+            }
+            if let Ok(command) = call.command() {
+                let text =
+                    format!("Note: ended {}, which was at work without an engine", command.tool);
+                stdio::print_error_line(&strip_terminal_controls(&text));
             }
         }
         Ok(true)

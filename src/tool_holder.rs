@@ -25,8 +25,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 /// The pause between two looks at what the command has printed.
 const OUTPUT_INTERVAL: Duration = Duration::from_millis(20);
-/// What is kept of a stream in memory, and not read.
-const EXCERPT_BYTES: usize = 1;
+/// Twice the longest key, of which the end of a stream may be the start.
+const MIN_EXCERPT_BYTES: usize = 256 * 1024;
 
 /// Wait for the command of a call that outlives its engine, and print what it prints
 ///
@@ -58,11 +58,16 @@ fn hold_call() -> Result<(), CommandFailure> {
         // The process that works on the run has given the call up, so its command must not start.
         return Ok(());
     };
+    if call.is_given_up() {
+        return Ok(());
+    }
+    let end_file = call.create_end_file().map_err(failed)?;
     let mut output = HeldOutput::create(&call, order.max_bytes).map_err(failed)?;
     stdio::print_text(HOLDER_READY);
     let result = run_held(&order, &mut output, &cancel);
-    let ProcessResult { end, duration, left, .. } = result;
-    call.write_end(&SurvivingEnd::new(end, duration, left))?;
+    output.write_rest(&result);
+    let stream_bytes = output.streams.each_ref().map(|stream| stream.kept);
+    end_file.write(&SurvivingEnd::of_result(result, stream_bytes)).map_err(failed)?;
     Ok(())
 }
 
@@ -102,7 +107,7 @@ fn run_held(order: &HolderOrder, output: &mut HeldOutput, cancel: &CancelToken) 
         stdin: order.command.stdin.as_bytes(),
         timeout: Duration::from_millis(order.timeout_ms),
         spool: None,
-        excerpt_bytes: EXCERPT_BYTES,
+        excerpt_bytes: order.excerpt_bytes.max(MIN_EXCERPT_BYTES),
         capture_whole: false,
         marks: &[],
     };
@@ -123,12 +128,14 @@ struct HeldStream {
     file: File,
     /// How many bytes it may still take.
     room: u64,
+    /// How many bytes it has.
+    kept: u64,
 }
 
 impl HeldOutput {
     fn create(call: &SurvivingCall, max_bytes: u64) -> io::Result<Self> {
         let stream = |name| -> io::Result<HeldStream> {
-            Ok(HeldStream { file: call.create_output(name)?, room: max_bytes })
+            Ok(HeldStream { file: call.create_output(name)?, room: max_bytes, kept: 0 })
         };
         Ok(Self { streams: [stream("stdout")?, stream("stderr")?] })
     }
@@ -136,11 +143,29 @@ impl HeldOutput {
     fn write(&mut self, is_stderr: bool, bytes: &[u8]) {
         let stream = &mut self.streams[usize::from(is_stderr)];
         let count = usize::try_from(stream.room).unwrap_or(usize::MAX).min(bytes.len());
-        // What the disk has no room for is lost; the command continues.
+        // What the disk has no room for is lost, and so is what follows; the command continues.
         if stream.file.write_all(&bytes[..count]).is_ok() {
             stream.room -= count as u64;
+            stream.kept += count as u64;
         } else {
+            stream.kept = stream.file.metadata().map_or(stream.kept, |metadata| metadata.len());
             stream.room = 0;
+        }
+    }
+
+    /// Writes the end of each stream, which could have been the start of a key.
+    fn write_rest(&mut self, result: &ProcessResult) {
+        for (is_stderr, capture) in [(false, &result.stdout), (true, &result.stderr)] {
+            let missing = capture.bytes.saturating_sub(self.streams[usize::from(is_stderr)].kept);
+            let end = match &capture.whole {
+                Some(bytes) => bytes,
+                None if capture.tail.is_empty() => &capture.head,
+                None => &capture.tail,
+            };
+            let missing = usize::try_from(missing).unwrap_or(usize::MAX);
+            if let Some(start) = end.len().checked_sub(missing) {
+                self.write(is_stderr, &end[start..]);
+            }
         }
     }
 }

@@ -307,10 +307,118 @@ fn c_27_3_what_cannot_outlive_the_engine_is_refused() {
     };
     refuse("    stage: ask\n", "a tool cannot have both `survive` and `stage`");
     refuse("    background: keep\n", "a tool cannot have both `survive` and `background`");
-    let reason = "the tool `build` has `survive: true`, and its sandbox would end with the engine";
+    let reason = "`build` has `survive: true`, and its sandbox would end with the engine";
     refuse("    sandbox: workspace\n", reason);
     let sandbox = building();
     let ran = sandbox.run("task", &["--sandbox", "workspace"]).expect_code(126);
     assert!(ran.stderr.contains(reason), "{}", ran.stderr);
-    assert!(ran.stderr.contains("write `sandbox: off` for the tool"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("run the agent without a sandbox of the operator"),
+        "{}",
+        ran.stderr
+    );
+}
+
+/// A stream that ends like the start of a key arrives whole.
+#[test]
+fn c_27_3_the_end_of_a_stream_is_kept_although_a_key_could_begin_there() {
+    let tools = "  - {name: build, shell: 'printf files; printf files >&2', survive: true}\n";
+    let call = Answer::calls(vec![("build", json!({}))]);
+    let server = ScriptedServer::start(vec![call, Answer::text("done")]);
+    let sandbox = Sandbox::asking(DELTA, &server.url(), tools);
+    sandbox
+        .run_command("task", &[])
+        .env("DELTA_API_KEY", "s-operator-012345")
+        .output()
+        .expect_code(0);
+    assert_eq!(sandbox.observations(), ["files\n[stderr]\nfiles"]);
+}
+
+#[test]
+fn c_27_3_a_stream_beyond_the_limit_keeps_its_end() {
+    let tools = |survive: &str| {
+        format!(
+            "  - name: build\n    shell: 'seq 400000; echo ERROR the reason'\n    max_output_bytes: 100\n{survive}"
+        )
+    };
+    let seen = ["", "    survive: true\n"].map(|survive| {
+        let sandbox = Sandbox::scripted(DELTA, &tools(survive), TURNS);
+        sandbox.run("task", &["-q", "--max-disk", "2M"]);
+        let seen = sandbox.observations()[0].clone();
+        let result = sandbox.events("ACTION_RESULT")[0].clone();
+        let stem = text(&result, "execution").trim_end_matches(".json").to_owned();
+        seen.replace(stem.rsplit('/').next().unwrap(), "STEM")
+    });
+    assert_eq!(seen[0], seen[1]);
+    assert!(seen[1].contains("ERROR the reason"), "{}", seen[1]);
+}
+
+/// What the command had started ends when the run is continued, before anything runs again.
+#[test]
+fn c_27_3_nothing_of_a_lost_call_runs_on() {
+    let tools = "  - name: build\n    shell: \"sh -c 'echo begun; echo $$ >> begun; exec sleep 1000'; true\"\n    survive: true\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, TURNS);
+    let engine = start(&sandbox);
+    let inner: i32 = sandbox.read("work/begun").trim().parse().unwrap();
+    let held = holder(&sandbox);
+    kill(engine);
+    signal(held, Signal::KILL);
+    resume(&sandbox, &["-q"]).expect_code(0);
+    assert!(!is_alive(inner));
+    assert!(sandbox.observations()[0].contains("whether it took effect is unknown"));
+    leaves_nothing(&sandbox);
+}
+
+#[test]
+fn c_27_3_a_call_is_settled_whatever_became_of_its_tool() {
+    let edit = |edit: fn(&str) -> String, result: &str| {
+        let sandbox = building();
+        kill(start(&sandbox));
+        let agent = edit(&sandbox.read("agent/agent.yaml"));
+        sandbox.write("agent/agent.yaml", agent);
+        sandbox.write("work/go", "");
+        resume(&sandbox, &["-q"]).expect_code(0);
+        let seen = &sandbox.observations()[0];
+        assert!(seen.contains(result), "{seen}");
+        leaves_nothing(&sandbox);
+    };
+    edit(|yaml| yaml.replace("    survive: true\n", ""), SEEN);
+    edit(|yaml| yaml.replace("name: build", "name: other"), "whether it took effect is unknown");
+}
+
+#[test]
+fn c_27_3_a_process_that_leaves_the_run_ends_every_command() {
+    let tools = "  - name: build\n    shell: \"echo begun; echo >> begun; until [ -e go ]; do sleep 0.02; done\"\n    survive: true\n    parallel: true\n";
+    let turns = "- call: [{tool: build}, {tool: build}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    let engine = sandbox.run_command("task", &["-q"]).spawn();
+    let begun = sandbox.path("work/begun");
+    until("both", || (std::fs::read_to_string(&begun).ok()?.len() == 2).then_some(()));
+    kill(engine);
+    let waiting = sandbox.delta(["continue", "r", "-w", "work", "-q"]).spawn();
+    until("a request", || (sandbox.events("ACTION_REQUEST").len() == 3).then_some(()));
+    signal(i32::try_from(waiting.id()).unwrap(), Signal::TERM);
+    end(waiting).expect_code(130);
+    let work = sandbox.path("work");
+    until("the end of every process", || processes_in(&work).is_empty().then_some(()));
+    resume(&sandbox, &["-q"]).expect_code(0);
+    assert!(sandbox.observations().iter().all(|seen| seen.contains("[interrupted: ")));
+}
+
+#[test]
+fn c_27_3_a_workspace_may_move_and_nothing_is_rolled_back_meanwhile() {
+    let sandbox = building();
+    sandbox.write("work/keep", "");
+    let engine = sandbox.run_command("task", &["-q", "--snapshots"]).spawn();
+    until_line(&sandbox.path("work/.delta/r/surviving/call_1_1/stdout"));
+    kill(engine);
+    let back = sandbox.delta(["rollback", "r", "-w", "work", "--to", "0"]).output().expect_code(1);
+    assert!(back.stderr.contains("build of run r is at work"), "{}", back.stderr);
+    std::fs::rename(sandbox.path("work"), sandbox.path("moved")).unwrap();
+    sandbox.write("moved/go", "");
+    let more = ["continue", "r", "-w", "moved", "-q"];
+    sandbox.delta(more).output().expect_code(0);
+    let journal = sandbox.read("moved/.delta/r/journal.jsonl");
+    assert!(journal.contains("[exit code: 3]"), "{journal}");
+    sandbox.unverified("the workspace was moved");
 }

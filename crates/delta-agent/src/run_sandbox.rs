@@ -247,6 +247,11 @@ impl RunSandbox {
         &self.record
     }
 
+    /// Whether a tool in one of the sandboxes may start runs.
+    pub fn starts_runs(&self) -> bool {
+        self.profiles.iter().any(|profile| profile.resolved.profile.runs)
+    }
+
     /// Whether a tool could change the journal, so that the engine has to find out.
     pub fn watches_journal(&self) -> bool {
         self.record.profiles.values().any(|profile| !profile.watched.is_empty())

@@ -86,6 +86,8 @@ pub struct Engine<'a> {
     held: RefCell<HeldCommands>,
     /// The runs that calls have started.
     child_runs: RefCell<ChildRunReader>,
+    /// Whether the commands of tools with `survive` outlive this process.
+    lets_survive: bool,
 }
 
 /// The error type of a run that a hook ended as FAILED.
@@ -229,6 +231,7 @@ impl<'a> Engine<'a> {
             max_parallel: 1,
             held: RefCell::default(),
             child_runs: RefCell::default(),
+            lets_survive: true,
         }
     }
 
@@ -241,6 +244,12 @@ impl<'a> Engine<'a> {
     /// Runs up to `limit` calls of tools that are `parallel` at the same time.
     pub fn with_parallel_calls(mut self, limit: usize) -> Self {
         self.max_parallel = limit;
+        self
+    }
+
+    /// Ends the commands of all tools with this process, unless `lets_survive`.
+    pub fn with_surviving_calls(mut self, lets_survive: bool) -> Self {
+        self.lets_survive = lets_survive;
         self
     }
 
@@ -395,6 +404,7 @@ impl<'a> Engine<'a> {
 
     /// Ends what the run's calls have left running, and names what outlives the run.
     fn end_background_processes(&self, run: &mut Run) {
+        self.end_held_calls(run, &self.cancel.for_cleanup());
         self.end_started_processes(&self.cancel.for_cleanup());
         let processes = self.environment.processes();
         let commands = processes.describe_kept(self.environment.secrets());

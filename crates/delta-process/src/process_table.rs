@@ -170,6 +170,22 @@ pub fn find_marked_processes(marks: ProcessMarks<'_>) -> Vec<i32> {
         .collect()
 }
 
+/// Kills the processes whose environment contains all `marks`, and gives up when some are alive after a second.
+pub fn kill_marked_processes(marks: ProcessMarks<'_>, cancel: &CancelToken) {
+    let entries = mark_entries(marks);
+    end_processes(
+        Duration::ZERO,
+        cancel,
+        |candidates| {
+            let marked = candidates.into_iter().filter(|process| {
+                !process.is_ending && !entries.is_empty() && has_entries(process.pid, &entries)
+            });
+            marked.collect()
+        },
+        || false,
+    );
+}
+
 /// What identifies the processes of runs among all of the machine, whichever processes of the runs have started them.
 #[derive(Debug, Clone)]
 pub struct RunProcessFilter {

@@ -11,13 +11,14 @@
 use crate::approval::CallApproval;
 use crate::run_process;
 use delta_base::durable::{self, FileError, FileLock};
-use delta_base::hex::sha256_hex;
+use delta_base::hex::{decode_hex, encode_hex, sha256_hex};
 use delta_base::time::Timestamp;
-use delta_process::{LeftProcesses, ProcessEnd};
+use delta_process::{LeftProcesses, OutputCapture, ProcessEnd, ProcessResult};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +31,9 @@ const KEEP_FILE: &str = "keep";
 const COMMAND_FILE: &str = "call.json";
 const END_FILE: &str = "result.json";
 const LOCK_FILE: &str = "lock";
+const GIVEN_UP_FILE: &str = "given-up";
+/// The room on the disk for how a command ended.
+const END_ROOM: usize = 4096;
 /// The longest id of a call that is the name of a directory as it is.
 const MAX_NAME_BYTES: usize = 80;
 
@@ -74,6 +78,8 @@ pub struct HolderOrder {
     pub timeout_ms: u64,
     /// The most bytes that are kept of each output stream.
     pub max_bytes: u64,
+    /// The size of a stream's excerpt, whose last half is kept beyond that.
+    pub excerpt_bytes: usize,
     /// What is redacted in the output.
     pub secrets: Vec<String>,
 }
@@ -85,6 +91,40 @@ pub struct SurvivingEnd {
     duration_ms: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ended_background: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stdout: Option<LostOutput>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stderr: Option<LostOutput>,
+}
+
+/// What the file of a stream does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct LostOutput {
+    /// The length of the stream.
+    bytes: u64,
+    discarded: u64,
+    /// The end of the stream, in hexadecimal digits.
+    tail: String,
+}
+
+impl LostOutput {
+    /// Of the stream `capture`, whose file has `kept_bytes`; `None` if it has all.
+    fn find(capture: &OutputCapture, kept_bytes: u64) -> Option<Self> {
+        let discarded = capture.bytes.saturating_sub(kept_bytes);
+        let tail = encode_hex(&capture.tail);
+        (discarded > 0).then_some(Self { bytes: capture.bytes, discarded, tail })
+    }
+
+    fn add_to(&self, capture: &mut OutputCapture) {
+        capture.bytes = self.bytes;
+        capture.discarded += self.discarded;
+        capture.whole = None;
+        if let Some(tail) = decode_hex(&self.tail) {
+            // As long as the excerpt of the part in the file is at its end.
+            let size = if capture.tail.is_empty() { &capture.head } else { &capture.tail }.len();
+            capture.tail = tail[tail.len().saturating_sub(size)..].to_vec();
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +138,15 @@ enum EndKind {
 }
 
 impl SurvivingEnd {
+    /// The end of a command, of whose streams the files have so many bytes.
+    pub fn of_result(result: ProcessResult, stream_bytes: [u64; 2]) -> Self {
+        let lost = [&result.stdout, &result.stderr].into_iter().zip(stream_bytes);
+        let mut lost = lost.map(|(capture, bytes)| LostOutput::find(capture, bytes));
+        let stdout = lost.next().flatten();
+        let stderr = lost.next().flatten();
+        Self { stdout, stderr, ..Self::new(result.end, result.duration, result.left) }
+    }
+
     /// The end of a command that took so long and left these processes, which were ended.
     pub fn new(end: ProcessEnd, duration: Duration, left: LeftProcesses) -> Self {
         let end = match end {
@@ -108,11 +157,11 @@ impl SurvivingEnd {
             ProcessEnd::NotStarted { code, reason } => EndKind::NotStarted { code, reason },
         };
         let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        Self { end, duration_ms, ended_background: left.ended }
+        let ended_background = left.ended;
+        Self { end, duration_ms, ended_background, stdout: None, stderr: None }
     }
 
-    /// How it ended.
-    pub fn process_end(&self) -> ProcessEnd {
+    fn process_end(&self) -> ProcessEnd {
         match &self.end {
             EndKind::Exited(code) => ProcessEnd::Exited(*code),
             EndKind::Killed(signal) => ProcessEnd::Killed(*signal),
@@ -124,14 +173,25 @@ impl SurvivingEnd {
         }
     }
 
-    /// How long it took.
-    pub fn duration(&self) -> Duration {
-        Duration::from_millis(self.duration_ms)
+    /// Whether the files of the streams do not have all that was printed.
+    pub fn has_lost_output(&self) -> bool {
+        self.stdout.is_some() || self.stderr.is_some()
     }
 
-    /// What it left running, which was ended.
-    pub fn left(&self) -> LeftProcesses {
-        LeftProcesses { ended: self.ended_background.clone(), ..LeftProcesses::default() }
+    /// Makes `result`, which has what the files have, the result of the command; its end stays if `keeps_end`.
+    pub fn add_to(&self, result: &mut ProcessResult, keeps_end: bool) {
+        if !keeps_end {
+            result.end = self.process_end();
+        }
+        result.duration = Duration::from_millis(self.duration_ms);
+        result.left =
+            LeftProcesses { ended: self.ended_background.clone(), ..LeftProcesses::default() };
+        if let Some(lost) = &self.stdout {
+            lost.add_to(&mut result.stdout);
+        }
+        if let Some(lost) = &self.stderr {
+            lost.add_to(&mut result.stderr);
+        }
     }
 }
 
@@ -223,6 +283,27 @@ impl SurvivingCall {
         durable::create_private_file(&self.output_path(stream))
     }
 
+    /// Creates the file of how the command ended, with room for that on the disk.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn create_end_file(&self) -> io::Result<EndFile> {
+        let mut file = durable::create_private_file(&self.dir.join(END_FILE))?;
+        file.write_all(&[b' '; END_ROOM])?;
+        Ok(EndFile(file))
+    }
+
+    /// Makes a holder that is just starting start nothing. The caller has the lock.
+    pub fn give_up(&self) {
+        let _ = durable::ensure_blank_file(&self.dir.join(GIVEN_UP_FILE));
+    }
+
+    /// Whether a process that worked on the run gave it up, or removed it.
+    pub fn is_given_up(&self) -> bool {
+        durable::is_file_no_follow(&self.dir.join(GIVEN_UP_FILE))
+            || !durable::is_file_no_follow(&self.dir.join(COMMAND_FILE))
+    }
+
     /// Takes the lock, which shows that the call has a holder; `None` if it has one.
     ///
     /// # Errors
@@ -262,18 +343,49 @@ impl SurvivingCall {
 
     /// Asks the holder to end the command, which gets SIGTERM, and SIGKILL 5 s later.
     pub fn stop(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Kills the holder, and the command with it.
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
         let Some(pid) = self.holder() else { return };
         // A descriptor of it: if it has ended meanwhile, no other process gets the signal.
         if let Ok(Some(holder)) = run_process::open_pidfd(pid)
             && self.holder() == Some(pid)
         {
-            let _ = run_process::send_signal(&holder, Signal::TERM);
+            let _ = run_process::send_signal(&holder, signal);
         }
     }
 
     /// Removes what is left of it.
     pub fn remove(&self) {
         let _ = durable::remove_dir_all_no_follow(&self.dir);
+    }
+}
+
+/// The file of how a command ended, which stays open: it is written wherever the run directory is then.
+#[derive(Debug)]
+pub struct EndFile(File);
+
+impl EndFile {
+    /// Writes how the command ended; on a full disk without the ends of its streams.
+    ///
+    /// # Errors
+    /// The file could not be written.
+    pub fn write(&self, end: &SurvivingEnd) -> io::Result<()> {
+        self.overwrite(end).or_else(|_| {
+            self.overwrite(&SurvivingEnd { stdout: None, stderr: None, ..end.clone() })
+        })
+    }
+
+    fn overwrite(&self, end: &SurvivingEnd) -> io::Result<()> {
+        let mut json = delta_base::json::to_json(end).into_bytes();
+        json.resize(json.len().max(END_ROOM), b' ');
+        self.0.write_all_at(&json, 0)
     }
 }
 

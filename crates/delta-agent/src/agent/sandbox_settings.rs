@@ -56,6 +56,7 @@ impl AgentSandbox {
             sandbox.llm = sandbox.profile_of(Some(&setting), sandbox.profile.clone(), &mut report);
         }
         check_session_tools(tools, &mut report);
+        check_surviving_tools(tools, &mut report);
         doc.append_report(&mut report);
         sandbox
     }
@@ -86,6 +87,23 @@ impl AgentSandbox {
                 None
             }
         }
+    }
+}
+
+/// Reports tools with `survive` and a sandbox, which would end with the engine.
+fn check_surviving_tools(tools: &[Tool], report: &mut DiagnosticReport) {
+    for tool in tools.iter().filter(|tool| tool.survives && tool.profile.is_some()) {
+        let message = format!(
+            "`{}` has `survive: true`, and its sandbox would end with the engine",
+            tool.name
+        );
+        let help =
+            "write `sandbox: off` for the tool if it may do everything, or leave out `survive`";
+        report.push(Diagnostic {
+            line: tool.line,
+            column: 1,
+            ..Diagnostic::for_file(tool.file.clone(), message, Some(help.to_owned()))
+        });
     }
 }
 

@@ -116,15 +116,15 @@ impl<'a> Engine<'a> {
         execution: Option<&str>,
     ) -> Result<(), EngineError> {
         let tool = self.agent.tool(&call.tool);
-        let surviving = tool.filter(|tool| tool.survives);
-        if let Some(tool) = surviving
-            && self.resume_held_call(run, call, tool)?
-        {
-            return Ok(());
+        let lost = SurvivingCall::find(&run.dir, &call.id);
+        if let Some(held_call) = &lost {
+            if self.resume_held_call(run, call, held_call)? {
+                return Ok(());
+            }
+            // From here on no holder that is just starting starts its command.
+            let _lock = held_call.try_hold();
+            held_call.give_up();
         }
-        // From here on no holder that is just starting starts its command.
-        let lost = surviving.and_then(|_| SurvivingCall::find(&run.dir, &call.id));
-        let _lock = lost.as_ref().map(SurvivingCall::try_hold);
         if tool.is_some_and(|tool| tool.idempotent || has_task_record(run, tool, call))
             && let CallPlan::Start(invocation) =
                 plan_call(self.agent, run.state(), call, self.environment.vars())

@@ -95,11 +95,17 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
         }
     }
 
-    /// What stands for a command that outlives the engine has ended. Of an unsettled call, and of those after it, nothing is
-    /// recorded.
-    pub(super) fn add_held_result(&mut self, command: usize, outcome: HeldOutcome) {
+    /// What stands for a command that outlives the engine has ended. Of an unsettled call, one that may run
+    /// again, and those after it, nothing is recorded.
+    pub(super) fn add_held_result(
+        &mut self,
+        command: usize,
+        outcome: HeldOutcome,
+        is_idempotent: bool,
+    ) {
         match outcome {
             HeldOutcome::Ended(result) => self.add_result(command, CommandOutcome::Ended(result)),
+            HeldOutcome::Lost if is_idempotent => {}
             HeldOutcome::Lost => self.add_result(command, CommandOutcome::Lost),
             HeldOutcome::Unsettled => {}
         }
@@ -245,6 +251,9 @@ impl Engine<'_> {
         starting: &StartingCall<'_>,
     ) -> Result<(), EngineError> {
         let ApprovedCall { call, tool, .. } = &starting.approved;
+        if let Some(held_call) = &starting.surviving {
+            self.end_held_call(run, &call.id, held_call.surviving_call());
+        }
         let lost = starting.surviving.as_ref().map(|call| call.surviving_call().clone());
         self.record_unknown_outcome(run, call, Some(tool), Some(&starting.execution), lost)
     }

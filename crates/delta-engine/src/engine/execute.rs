@@ -133,10 +133,9 @@ impl<'a> Engine<'a> {
         };
         // This version, whatever `delta` in PATH is.
         let program = tool.runs_delta.then(process::own_program);
-        let surviving = tool
-            .survives
-            .then(|| HeldCall::prepare(&run.dir, &approved, started_at))
-            .transpose()?;
+        let is_held = approved.is_resumed || (tool.survives && self.lets_survive);
+        let surviving =
+            is_held.then(|| HeldCall::prepare(&run.dir, &approved, started_at)).transpose()?;
         let call = StartingCall {
             approved,
             started_at,
@@ -221,7 +220,11 @@ impl<'a> Engine<'a> {
             }
             ProcessNotice::Ended(result) => {
                 match &starting[index].surviving {
-                    Some(held_call) => recorder.add_held_result(index, held_call.outcome(result)),
+                    Some(held_call) => recorder.add_held_result(
+                        index,
+                        held_call.outcome(result),
+                        starting[index].approved.tool.idempotent,
+                    ),
                     None => recorder.add_result(index, CommandOutcome::Ended(result)),
                 }
                 recorder.record_early(run, starting);

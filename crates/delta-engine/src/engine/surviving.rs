@@ -6,31 +6,37 @@
 use super::execute::{ApprovedCall, DecidedCall, StartingCall};
 use super::mcp_holders::hand_over_config;
 use super::{Engine, EngineError};
-use delta_agent::tool::{Tool, invocation::ToolInvocation};
+use delta_agent::tool::invocation::ToolInvocation;
 use delta_base::durable;
 use delta_base::json::to_json;
+use delta_base::signal::CancelToken;
 use delta_base::time::Timestamp;
 use delta_process::{
-    LaunchContext, LeftProcesses, OutputCapture, ProcessEnd, ProcessResult, ServiceProcess,
-    own_program,
+    self as process, LaunchContext, LeftProcesses, OutputCapture, ProcessEnd, ProcessResult,
+    ServiceProcess, own_program,
 };
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::PendingCall;
 use delta_run::surviving_call::{
     self, HOLDER_READY, HolderOrder, SurvivingCall, SurvivingCommand, SurvivingEnd, SurvivingState,
 };
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How much longer than the timeout, which the holder keeps, a call may take before the engine ends it.
 const HOLDER_PATIENCE: Duration = Duration::from_secs(15);
+/// How long the end of a run waits for the end of commands, which have 5 s.
+const END_PATIENCE: Duration = Duration::from_secs(6);
+const END_INTERVAL: Duration = Duration::from_millis(20);
 /// The exit code of a command that cannot be executed.
 const NOT_EXECUTABLE: i32 = 126;
 
 /// What holds the commands of this process.
 #[derive(Debug, Default)]
 pub(super) struct HeldCommands {
-    holders: Vec<ServiceProcess>,
+    /// The holders, by the id of the call.
+    holders: BTreeMap<String, ServiceProcess>,
     /// The calls whose results are recorded, and not yet durable.
     recorded: Vec<SurvivingCall>,
 }
@@ -100,11 +106,7 @@ impl HeldCall {
         let is_waiting = self.call.holder().is_some();
         match self.call.end() {
             Some(end) if self.has_all_output(&result) => {
-                if !is_interrupted {
-                    result.end = end.process_end();
-                }
-                result.duration = end.duration();
-                result.left = end.left();
+                end.add_to(&mut result, is_interrupted);
                 HeldOutcome::Ended(result)
             }
             // Nothing would ever stand for it.
@@ -113,6 +115,11 @@ impl HeldCall {
                 HeldOutcome::Ended(result)
             }
             Some(_) => HeldOutcome::Unsettled,
+            // The holder does not keep the timeout: it is stopped, or has no processor.
+            None if is_waiting && result.end == ProcessEnd::TimedOut => {
+                self.call.kill();
+                HeldOutcome::Ended(result)
+            }
             None if is_waiting => {
                 if is_interrupted && !surviving_call::is_keep_requested(&self.run_dir) {
                     self.call.stop();
@@ -181,10 +188,14 @@ impl<'a> Engine<'a> {
             program: starting.program.clone(),
             timeout_ms: starting.approved.tool.timeout_ms,
             max_bytes,
+            excerpt_bytes: starting.approved.tool.max_output_bytes,
             secrets: self.environment.secrets().values().to_vec(),
         };
         match self.hand_over(held_call, &order, &starting.launch) {
-            Ok(holder) => self.held.borrow_mut().holders.push(holder),
+            Ok(holder) => {
+                let call_id = held_call.command.call_id.clone();
+                self.held.borrow_mut().holders.insert(call_id, holder);
+            }
             // It may have started the command, whose outcome is unknown then.
             Err(_) if held_call.call.output_path("stdout").exists() => {}
             Err(reason) => {
@@ -220,25 +231,54 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Settles a call of a tool with `survive` whose engine is gone: takes its result, which may have to be waited for.
-    /// Returns false if nothing is known of it.
+    /// Settles a call whose engine is gone and whose command may not be: takes its result, which may have to be waited for.
+    /// Returns false if nothing is known of it; no process of it is left then.
     pub(super) fn resume_held_call(
         &self,
         run: &mut Run,
         call: &PendingCall,
-        tool: &'a Tool,
+        held_call: &SurvivingCall,
     ) -> Result<bool, EngineError> {
-        let Some(held_call) = SurvivingCall::find(&run.dir, &call.id) else { return Ok(false) };
-        if held_call.state() == SurvivingState::Lost {
-            return Ok(false);
+        let tool = self.agent.tool(&call.tool);
+        if held_call.state() != SurvivingState::Lost
+            && let (Some(tool), Ok(command)) = (tool, held_call.command())
+        {
+            let SurvivingCommand { argv, stdin, approval, .. } = command;
+            let invocation = ToolInvocation { argv, stdin };
+            let call = call.clone();
+            let approved = ApprovedCall { call, tool, invocation, approval, is_resumed: true };
+            self.execute_calls(run, vec![DecidedCall::Start(approved)])?;
+            return Ok(true);
         }
-        let Ok(command) = held_call.command() else { return Ok(false) };
-        let SurvivingCommand { argv, stdin, approval, .. } = command;
-        let invocation = ToolInvocation { argv, stdin };
-        let call = call.clone();
-        let approved = ApprovedCall { call, tool, invocation, approval, is_resumed: true };
-        self.execute_calls(run, vec![DecidedCall::Start(approved)])?;
-        Ok(true)
+        self.end_held_call(run, &call.id, held_call);
+        Ok(false)
+    }
+
+    /// Ends everything of a call about which nothing more can be found out.
+    pub(super) fn end_held_call(&self, run: &Run, call_id: &str, held_call: &SurvivingCall) {
+        // The lock file may be gone, and the holder not.
+        if let Some(mut holder) = self.held.borrow_mut().holders.remove(call_id) {
+            holder.end_after(Duration::ZERO, &self.cancel);
+        }
+        held_call.kill();
+        let run_dir = run.dir.to_string_lossy();
+        let marks = [("RUN_DIR", &*run_dir), ("DELTA_CALL_ID", call_id)];
+        process::kill_marked_processes(&marks, &self.cancel);
+    }
+
+    /// Asks all commands that are at work to end, unless they are to be kept, and waits for a moment until they have.
+    pub(super) fn end_held_calls(&self, run: &Run, cancel: &CancelToken) {
+        let has_calls = self.agent.tools.iter().any(|tool| tool.survives);
+        if !has_calls || surviving_call::is_keep_requested(&run.dir) {
+            return;
+        }
+        let calls = SurvivingCall::all_at_work(&run.dir);
+        calls.iter().for_each(SurvivingCall::stop);
+        let deadline = Instant::now() + END_PATIENCE;
+        while calls.iter().any(|call| call.holder().is_some())
+            && Instant::now() < deadline
+            && !cancel.wait(END_INTERVAL)
+        {}
     }
 
     /// What became of a call is recorded; its directory is needed until that is durable.
