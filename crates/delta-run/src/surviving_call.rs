@@ -173,11 +173,6 @@ impl SurvivingEnd {
         }
     }
 
-    /// Whether the files of the streams do not have all that was printed.
-    pub fn has_lost_output(&self) -> bool {
-        self.stdout.is_some() || self.stderr.is_some()
-    }
-
     /// Makes `result`, which has what the files have, the result of the command; its end stays if `keeps_end`.
     pub fn add_to(&self, result: &mut ProcessResult, keeps_end: bool) {
         if !keeps_end {
