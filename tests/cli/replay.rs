@@ -244,6 +244,17 @@ fn c_16_9_what_cannot_be_checked_is_said_and_is_no_difference() {
     let expected = "run r agrees with its records: 4 lines, 1 request, 1 call, 4 files\n\
         not checked: metadata.json: the run has no end\n";
     assert_eq!(ran.stdout, expected);
+    // As a process leaves it that is killed between the journal and metadata.json.
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, "- call: [{tool: copy}]\n- say: done\n");
+    sandbox.agent(
+        "provider: script\n  model: script.yaml",
+        "  - name: copy\n    shell: cp .delta/r/metadata.json ../before\n",
+    );
+    sandbox.run("task", &[]).expect_code(0);
+    sandbox.write("work/.delta/r/metadata.json", sandbox.read("before"));
+    let ran = replay(&sandbox, &[]).expect_code(0);
+    let told = "not checked: metadata.json: of an earlier event\n";
+    assert!(ran.stdout.ends_with(told), "{}", ran.stdout);
     // As a power failure may leave the records, which are not synced.
     let sandbox = whole();
     let lost = record(&sandbox, "tool_executions", "_note.json");

@@ -56,6 +56,18 @@ fn is_of_earlier_epoch(text: &str, metadata: &RunMetadata) -> bool {
     recorded.and_then(|recorded| recorded.epoch).is_some_and(|epoch| Some(epoch) < metadata.epoch)
 }
 
+/// Whether `text` is the metadata of a running process after one of the events: it was killed before it wrote the next one.
+fn is_of_earlier_event(text: &str, events: &[Event]) -> bool {
+    let Ok(recorded) = serde_json::from_str::<RunMetadata>(text) else { return false };
+    let mut state = RunState::default();
+    recorded.status == RunStatus::Running
+        && events.iter().any(|event| {
+            state.apply(event);
+            event.timestamp == recorded.updated_at
+                && RunMetadata::from_state(&state).is_some_and(|then| then.to_text() == text)
+        })
+}
+
 /// Checks all events, then metadata.json and the records that no event names.
 pub(super) fn check_events(run_dir: &Path, events: &[Event], report: &mut ReplayReport) {
     let mut verifier = RunVerifier {
@@ -75,7 +87,7 @@ pub(super) fn check_events(run_dir: &Path, events: &[Event], report: &mut Replay
         verifier.check_event(event);
         verifier.state.apply(event);
     }
-    verifier.check_metadata();
+    verifier.check_metadata(events);
     verifier.io_files.check_unnamed_records(verifier.report);
 }
 
@@ -295,7 +307,7 @@ impl RunVerifier<'_> {
         }
     }
 
-    fn check_metadata(&mut self) {
+    fn check_metadata(&mut self, events: &[Event]) {
         let text = durable::read_regular_text(&self.run_dir.join(METADATA_FILE));
         let Some(metadata) = RunMetadata::from_state(&self.state) else {
             return self.report_lost_beginning(text.ok());
@@ -313,6 +325,9 @@ impl RunVerifier<'_> {
             // A process that was replaced could write last.
             Ok(text) if is_of_earlier_epoch(&text, &metadata) => {
                 self.report.add_not_checked(format!("{METADATA_FILE}: of an earlier process"));
+            }
+            Ok(text) if is_of_earlier_event(&text, events) => {
+                self.report.add_not_checked(format!("{METADATA_FILE}: of an earlier event"));
             }
             Ok(text) => {
                 self.report.checked.files += 1;
