@@ -1,4 +1,4 @@
-//! `delta schema`: prints the JSON Schema of a file of an agent, for editors.
+//! `delta schema`: prints the JSON Schema of a file that an author writes, for editors.
 
 use super::operator_config;
 use clap::{Args, ValueEnum};
@@ -6,10 +6,11 @@ use delta_agent::{agent, context, hook};
 use delta_author::{agent_test, schema};
 use delta_llm::llm;
 use delta_program::stdio;
+use delta_sweep::sweep_schema::SWEEP_MAPPING;
 use delta_yaml::yaml::MappingSchema;
 use std::process::ExitCode;
 
-/// Print the JSON Schema of an agent's file
+/// Print the JSON Schema of a file that you write
 ///
 /// A YAML language server uses it to complete and check the file: write `# yaml-language-server: $schema=PATH` as its first
 /// line.
@@ -26,7 +27,7 @@ Examples:
   delta schema agent > .schema/agent.json   # named in the first line of agent.yaml
   delta schema context | jq .definitions";
 
-/// A file of an agent directory.
+/// A file that an author or an operator writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SchemaName {
     /// agent.yaml
@@ -43,6 +44,8 @@ pub enum SchemaName {
     Tools,
     /// The operator's config.yaml
     Config,
+    /// sweep.yaml of a sweep
+    Sweep,
 }
 
 impl SchemaName {
@@ -55,6 +58,7 @@ impl SchemaName {
                 ("an imported file of delta", &agent::tool_imports::IMPORTED_FILE_MAPPING)
             }
             Self::Config => ("config.yaml of delta", &operator_config::CONFIG_MAPPING),
+            Self::Sweep => ("sweep.yaml of delta", &SWEEP_MAPPING),
             Self::Test => ("a test of delta", &agent_test::TEST_MAPPING),
             Self::Script => ("a script file of delta", &llm::script::SCRIPT_MAPPING),
         }

@@ -31,7 +31,8 @@ pub struct CollectArgs {
     /// The grader whose scores count [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
-    /// Write the result lines into FILE instead: FILE.jsonl, one JSON object a line, or FILE.csv; `-` prints JSON lines
+    /// Write the result lines with their grades into FILE instead: FILE.jsonl, one JSON object a line, or FILE.csv; `-` prints
+    /// JSON lines
     #[arg(short, long, value_name = "FILE", value_parser = parse_output)]
     output: Option<PathBuf>,
     /// Only these runs: `KEY=PATTERN`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME
@@ -72,7 +73,7 @@ pub fn collect_command(args: &CollectArgs) -> Result<ExitCode, CommandFailure> {
             let score_name = grader.map_or("completed", |grader| grader.name.as_str());
             stdio::print_text(&rows_text(&rows, score_name));
         }
-        Some(path) => write_results(&scores.plan, &scores.results, path)?,
+        Some(path) => write_results(&scores, path)?,
     }
     let is_settled = scores.plan.runs.iter().all(|run| scores.results.is_settled(&run.id));
     Ok(ExitCode::from(if is_settled { 0 } else { 3 }))
@@ -101,14 +102,18 @@ fn look_up_missing_lines(dir: &SweepDir, plan: &SweepPlan, results: &mut SweepRe
     }
 }
 
-fn write_results(
-    plan: &SweepPlan,
-    results: &SweepResults,
-    path: &Path,
-) -> Result<(), CommandFailure> {
-    let lines = plan.runs.iter().filter_map(|run| results.lines.get(&run.id));
+fn write_results(scores: &SweepScores, path: &Path) -> Result<(), CommandFailure> {
+    let lines = scores.plan.runs.iter().filter_map(|run| scores.results.lines.get(&run.id));
+    let graders = scores.graders();
+    let grades_of =
+        |line: &ResultLine| graders.iter().map(|grader| scores.grade(line, grader)).collect();
     let is_csv = path.extension().is_some_and(|extension| extension == "csv");
-    let text = if is_csv { to_csv(lines) } else { lines.map(ResultLine::to_line).collect() };
+    let text = if is_csv {
+        let names: Vec<&str> = graders.iter().map(|grader| grader.name.as_str()).collect();
+        to_csv(lines, &names, grades_of)
+    } else {
+        lines.map(|line| line.to_graded_line(&grades_of(line))).collect()
+    };
     if path == Path::new("-") {
         stdio::print_json(&text);
         return Ok(());

@@ -7,10 +7,9 @@ use delta_base::json::to_json;
 use delta_base::shell_quote::shell_quote_path;
 use delta_program::stdio;
 use delta_sweep::layout::SweepDir;
+use delta_sweep::pair_table::{PairedRow, compare_values};
 use delta_sweep::plan_file::SweepPlan;
-use delta_sweep::score_table::{
-    PairedRow, ScoreRow, ScoredRun, compare_values, has_several_values, score_rows,
-};
+use delta_sweep::score_table::{ScoreRow, ScoredRun, has_several_values, score_rows};
 use delta_sweep::score_text::{pairs_text, rows_text};
 use delta_sweep::selection::RunSelection;
 use serde_json::{Value as Json, json};
@@ -70,7 +69,8 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
     check_compared_key(&key, &runs)?;
     let seed = scores.seed();
     let rows = score_rows(&runs, std::slice::from_ref(&key), seed);
-    let pairs = compare_values(&runs, &key, seed);
+    let compared = compare_values(&runs, &key, seed);
+    let pairs: &[PairedRow] = compared.as_deref().unwrap_or_default();
     if args.format == CompareFormat::Json {
         let comparisons: Vec<Json> = pairs.iter().map(PairedRow::to_json).collect();
         let table = json!({
@@ -86,9 +86,12 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
     let mut text = rows_text(&rows, score_name);
     if !pairs.is_empty() {
         text.push('\n');
-        text.push_str(&pairs_text(&pairs));
+        text.push_str(&pairs_text(pairs));
     }
     stdio::print_text(&text);
+    if let Err(reason) = &compared {
+        stdio::print_error_line(&format!("no comparisons: {reason}"));
+    }
     if let Some(hint) = next_step(&rows, &shell_quote_path(&args.dir)) {
         stdio::print_error_line(&hint);
     }

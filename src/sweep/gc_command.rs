@@ -1,5 +1,6 @@
 //! `delta sweep gc`: removes what no plan of a sweep names, and what was left unfinished.
 
+use super::input_reader::{changed_lines_failure, read_planned_inputs};
 use super::plan_reader::{read_existing_plans, unreadable_file};
 use crate::failure::CommandFailure;
 use crate::pluralize;
@@ -24,8 +25,8 @@ const UNFINISHED_AGE_MS: i64 = 24 * 3_600_000;
 
 /// Remove what no plan of a sweep names
 ///
-/// Lists runs and copies that no plan names, and unfinished files that are older than a day; removes them with `--yes`. A
-/// plan, a result line and a run that a process works on always stay.
+/// Lists runs and copies of agents and inputs that no plan names, and unfinished files that are older than a day; removes them
+/// with `--yes`. A plan, a result line and a run that a process works on always stay.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -78,10 +79,31 @@ fn find_garbage(dir: &SweepDir, plan: &SweepPlan) -> Result<Vec<PathBuf>, Comman
         trees.extend(header.grade.iter().filter_map(PlannedGrader::judge_tree));
     }
     garbage.extend(find_unnamed(&dir.agents(), |name| trees.contains(name))?);
-    // Inputs are few and shared: only what was left unfinished goes.
-    garbage.extend(find_unnamed(&dir.inputs(), |_| true)?);
+    let inputs = named_input_copies(dir, plan)?;
+    garbage.extend(find_unnamed(&dir.inputs(), |name| inputs.contains(name))?);
     garbage.sort();
     Ok(garbage)
+}
+
+/// The names of the copies in `inputs/` that a plan needs: input lines, the directories that these name, files of models, and
+/// programs of graders.
+fn named_input_copies(dir: &SweepDir, plan: &SweepPlan) -> Result<HashSet<String>, CommandFailure> {
+    let mut names = HashSet::new();
+    for header in &plan.headers {
+        let models = header.models.values().filter_map(|model| model.file.clone());
+        names.extend(models);
+        let programs = header.grade.iter().filter_map(PlannedGrader::program_hash);
+        names.extend(programs.map(str::to_owned));
+        if !names.insert(format!("{}.jsonl", header.inputs)) {
+            continue;
+        }
+        for input in read_planned_inputs(dir, &header.inputs)?.iter() {
+            let path = dir.input_lines(&header.inputs);
+            let input = input.map_err(|reason| changed_lines_failure(&path, &reason))?;
+            names.extend(input.tree);
+        }
+    }
+    Ok(names)
 }
 
 /// The entries of a directory whose name is not known; unfinished ones only if they are old.

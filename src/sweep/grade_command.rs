@@ -1,13 +1,14 @@
 //! `delta sweep grade`: the scores of settled runs.
 
 use super::input_reader::InputReader;
+use super::plan_reader::read_existing_plans;
 use super::run_grader::{GradedRun, RunGrader};
 use super::sweep_scores::{SweepScores, grade_key};
-use super::worker_files::LineWriter;
+use super::worker_files::{self, LineWriter};
 use crate::failure::CommandFailure;
 use crate::{pluralize, run_preparation};
 use clap::Args;
-use delta_base::durable;
+use delta_base::durable::{self, FileLock};
 use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_program::stdio;
@@ -24,11 +25,16 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How often a command that waits for another one looks for its end.
+const LOCK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Grade the settled runs of a sweep
 ///
 /// Gives each settled run a score with each grader of sweep.yaml, unless it has one. Grading again grades only what is new, or
-/// what a changed grader has not graded; a grader that fails leaves a run ungraded, which is never a 0.
+/// what a changed grader has not graded; a grader that fails leaves a run ungraded, which is never a 0. On one host, a second
+/// command waits for the first, and grades what that left.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct GradeArgs {
@@ -64,6 +70,11 @@ Exit codes: 0 every settled run has a score, 1 a run is ungraded or a file could
 pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     let root = std::path::absolute(&args.dir).unwrap_or_else(|_| args.dir.clone());
     let dir = SweepDir::new(root);
+    read_existing_plans(&dir)?;
+    let cancel = run_preparation::install_cancel()?;
+    let Some(_lock) = wait_for_lock(&dir, &cancel)? else {
+        return Err(CommandFailure::interrupted("interrupted before anything was graded"));
+    };
     let scores = SweepScores::read(&dir)?;
     let graders: Vec<&PlannedGrader> = match &args.grader {
         Some(name) => scores.grader(Some(name))?.into_iter().collect(),
@@ -73,22 +84,44 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
         let hint = "add `grade` to sweep.yaml and plan again; without it, COMPLETED counts as 1";
         return Err(CommandFailure::config("the sweep has no grader".to_owned(), hint.to_owned()));
     }
-    let cancel = run_preparation::install_cancel()?;
     let tasks = find_tasks(args, &dir, &scores, &graders)?;
     let counts = grade_all(args, &dir, &tasks, &cancel)?;
     stdio::print_text(&counts.to_text());
-    if counts.done() < tasks.len() {
-        let left = pluralize(tasks.len() - counts.done(), "run");
-        return Err(CommandFailure::interrupted(format!("interrupted; {left} left to grade")));
+    let planned: usize = tasks.iter().map(|task| task.graders.len()).sum();
+    if counts.done() < planned {
+        let left = pluralize(planned - counts.done(), "grade");
+        return Err(CommandFailure::interrupted(format!("interrupted; {left} left")));
     }
     Ok(if counts.ungraded == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A run that a grader has to grade.
+/// The lock of the command that grades here; `None` if the wait for another one was cancelled. Without it, two commands would
+/// let the same graders work in the same workspaces.
+fn wait_for_lock(dir: &SweepDir, cancel: &CancelToken) -> Result<Option<FileLock>, CommandFailure> {
+    durable::ensure_shared_dir(&dir.grades())?;
+    let path = dir.grades().join(worker_files::host_file_stem(&dir.grades())? + ".lock");
+    let mut is_reported = false;
+    loop {
+        if let Some(lock) = FileLock::try_acquire(&path)? {
+            return Ok(Some(lock));
+        }
+        if !is_reported {
+            let holder = durable::read_lock_holder(&path);
+            let holder = holder.map_or_else(String::new, |pid| format!(" (PID {pid})"));
+            stdio::print_error_line(&format!("waiting for another `delta sweep grade`{holder}"));
+            is_reported = true;
+        }
+        if cancel.wait(LOCK_INTERVAL) {
+            return Ok(None);
+        }
+    }
+}
+
+/// A run to grade, by one grader after the other: all of them work in its workspace.
 struct GradeTask<'a> {
     run: &'a PlannedRun,
     line: &'a ResultLine,
-    grader: &'a PlannedGrader,
+    graders: Vec<&'a PlannedGrader>,
     input: SweepInput,
 }
 
@@ -109,12 +142,14 @@ fn find_tasks<'a>(
         if !line.settled || says_nothing || !is_selected {
             continue;
         }
-        for grader in graders {
+        let graders = graders.iter().copied().filter(|grader| {
             let known = scores.grade(line, grader);
-            if known.is_none_or(|grade| grade.score.is_none() && args.retry_ungraded) {
-                let input = inputs.input_of(&scores.plan, run)?;
-                tasks.push(GradeTask { run, line, grader, input });
-            }
+            known.is_none_or(|grade| grade.score.is_none() && args.retry_ungraded)
+        });
+        let graders: Vec<&PlannedGrader> = graders.collect();
+        if !graders.is_empty() {
+            let input = inputs.input_of(&scores.plan, run)?;
+            tasks.push(GradeTask { run, line, graders, input });
         }
     }
     Ok(tasks)
@@ -241,28 +276,30 @@ impl GradeQueue<'_> {
         while !token.is_requested() {
             let index = self.next.fetch_add(1, Ordering::SeqCst);
             let Some(task) = self.tasks.get(index) else { break };
-            let grader = RunGrader {
-                dir: self.dir,
-                grader: task.grader,
-                program: self.program,
-                env_files: self.env_files,
-            };
-            let graded = GradedRun { run: task.run, line: task.line, input: &task.input };
-            let Some(grade) = grader.grade(graded, token) else { break };
-            let key = grade_key(task.line, task.grader, &task.grader.hash());
-            let line = GradeLine::new(&key, grade, time::current_time().to_string());
-            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-            match written.0.append(&line.to_line()) {
-                Ok(()) => written.1.add(&line),
-                Err(failure) => {
-                    written.2 = Some(failure);
-                    break;
-                }
+            if !task.graders.iter().all(|grader| self.grade(task, grader, token)) {
+                break;
             }
-            drop(written);
-            self.cancel.wake();
         }
         self.busy.fetch_sub(1, Ordering::SeqCst);
         self.cancel.wake();
+    }
+
+    /// Grades a run and writes its grade; false if that was cancelled or could not be written.
+    fn grade(&self, task: &GradeTask<'_>, grader: &PlannedGrader, token: &CancelToken) -> bool {
+        let run_grader =
+            RunGrader { dir: self.dir, grader, program: self.program, env_files: self.env_files };
+        let graded = GradedRun { run: task.run, line: task.line, input: &task.input };
+        let Some(grade) = run_grader.grade(graded, token) else { return false };
+        let key = grade_key(task.line, grader, &grader.hash());
+        let line = GradeLine::new(&key, grade, time::current_time().to_string());
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        match written.0.append(&line.to_line()) {
+            Ok(()) => written.1.add(&line),
+            Err(failure) => written.2 = Some(failure),
+        }
+        let is_written = written.2.is_none();
+        drop(written);
+        self.cancel.wake();
+        is_written
     }
 }

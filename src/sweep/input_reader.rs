@@ -36,9 +36,7 @@ impl InputReader {
         let hash = plan.header_of(run).map_or("", |header| header.inputs.as_str());
         let path = self.dir.input_lines(hash);
         if !self.sets.contains_key(hash) {
-            let text = durable::read_regular_text(&path)
-                .map_err(|source| unreadable_file(path.clone(), source))?;
-            let set = InputSet::from_lines(text);
+            let set = read_planned_inputs(&self.dir, hash)?;
             let indexes =
                 set.index_by_id().map_err(|reason| changed_lines_failure(&path, &reason))?;
             self.sets.insert(hash.to_owned(), IndexedInputs { set, indexes });
@@ -51,7 +49,14 @@ impl InputReader {
     }
 }
 
-fn changed_lines_failure(path: &Path, reason: &str) -> CommandFailure {
+/// The inputs of a plan, by the hash of their lines.
+pub fn read_planned_inputs(dir: &SweepDir, hash: &str) -> Result<InputSet, CommandFailure> {
+    let path = dir.input_lines(hash);
+    let text = durable::read_regular_text(&path).map_err(|source| unreadable_file(path, source))?;
+    Ok(InputSet::from_lines(text))
+}
+
+pub fn changed_lines_failure(path: &Path, reason: &str) -> CommandFailure {
     let message = format!("{} is not as it was planned: {reason}", path.display());
     CommandFailure::config(message, "the files of a plan never change; restore it".to_owned())
 }

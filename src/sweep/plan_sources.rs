@@ -163,7 +163,9 @@ fn find_agent(entry: &AgentEntry, base: &Path) -> Result<PathBuf, CommandFailure
     let home = if path.exists() {
         path
     } else {
-        agent_choice::find_existing_agent(Path::new(&entry.path))?
+        let hint = "an agent is a directory, relative to the file; `delta init NAME` makes one";
+        agent_choice::find_existing_agent(Path::new(&entry.path))
+            .map_err(|failure| failure.with_hint(Some(hint.to_owned())))?
     };
     if !home.is_dir() {
         let message = format!(
@@ -247,7 +249,7 @@ fn find_input_dirs(pattern: &str, base: &Path) -> Result<InputSet, CommandFailur
     if inputs.is_empty() {
         return Err(CommandFailure::config(
             format!("`dirs`: no directory matches `{full_pattern}`"),
-            None,
+            "write a pattern relative to the file, such as `cases/*`".to_owned(),
         ));
     }
     Ok(InputSet::from_inputs(inputs.values()))

@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
+use delta_base::text_width::display_width;
 use delta_base::time;
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
@@ -94,8 +95,17 @@ pub fn status_text(
 }
 
 fn to_text(summary: &SweepSummary, dir: &SweepDir) -> String {
-    let width = terminal::stdout_size().map_or(DEFAULT_WIDTH, |(columns, _)| usize::from(columns));
-    summary.to_text(width.max(40), &shell_quote_path(&dir.root))
+    summary.to_text(terminal_width().max(40), &shell_quote_path(&dir.root))
+}
+
+fn terminal_width() -> usize {
+    terminal::stdout_size().map_or(DEFAULT_WIDTH, |(columns, _)| usize::from(columns))
+}
+
+/// How many rows of the terminal a text takes: a command that is wider than the terminal takes several.
+fn count_rows(text: &str) -> usize {
+    let width = terminal_width().max(1);
+    text.lines().map(|line| display_width(line).div_ceil(width).max(1)).sum()
 }
 
 fn print_status(summary: &SweepSummary, format: StatusFormat, dir: &SweepDir) {
@@ -123,11 +133,11 @@ fn watch(
             StatusFormat::Json => delta_base::json::to_json(&summary) + "\n",
         };
         if text != printed {
-            let lines = printed.lines().count();
-            if is_repainted && lines > 0 {
+            let rows = count_rows(&printed);
+            if is_repainted && rows > 0 {
                 // Back to the first line; each line then clears the rest of the old one.
                 let body = text.replace('\n', "\x1b[K\n");
-                stdio::print_styled(&format!("\x1b[{lines}A\r{body}\x1b[J"));
+                stdio::print_styled(&format!("\x1b[{rows}A\r{body}\x1b[J"));
             } else {
                 print_status(&summary, args.format, dir);
             }

@@ -87,12 +87,10 @@ pub fn view_sweep_command(args: &SweepViewArgs) -> Result<ExitCode, CommandFailu
         grader: grader.map(|grader| grader.name.as_str()),
         made_at: time::current_time().to_string(),
         version: env!("CARGO_PKG_VERSION"),
+        pages: &pages_dir.file_name().unwrap_or_default().to_string_lossy(),
         seed: scores.seed(),
     };
-    let dir_name = pages_dir.file_name().unwrap_or_default().to_string_lossy();
-    let data = page_data(&head, &runs, &compared_keys(&runs), |run| {
-        paged.contains(run.id.as_str()).then(|| format!("{dir_name}/{}.html", run.id))
-    });
+    let data = page_data(&head, &runs, &compared_keys(&runs), &paged);
     let page = view::render_sweep_page(name, &data.to_string());
     durable::replace_private_unsynced(&file, page.as_bytes())?;
     stdio::print_text(&format!("{}\n", file.display()));

@@ -14,6 +14,14 @@ use std::time::{Duration, Instant};
 /// The interval at which a process rewrites its file.
 pub const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The beginning of the names of files in `dir` for the processes of this kernel and mount.
+pub fn host_file_stem(dir: &Path) -> Result<String, CommandFailure> {
+    let device = durable::device_number(dir)?;
+    let process = ownership::current_process();
+    let boot = ownership::boot_id().unwrap_or_default();
+    Ok(format!("{}-{device:x}", host_file_name(&process.hostname, &boot)))
+}
+
 /// Appends lines to the file of this kernel and mount, in `results/` or `grades/`.
 pub struct LineWriter(SharedLineFile);
 
@@ -21,10 +29,7 @@ impl LineWriter {
     /// Opens the file in the directory, and creates both when missing.
     pub fn open(dir: &Path) -> Result<Self, CommandFailure> {
         durable::ensure_shared_dir(dir)?;
-        let device = durable::device_number(dir)?;
-        let process = ownership::current_process();
-        let boot = ownership::boot_id().unwrap_or_default();
-        let name = format!("{}-{device:x}.jsonl", host_file_name(&process.hostname, &boot));
+        let name = host_file_stem(dir)? + ".jsonl";
         Ok(Self(SharedLineFile::open(&dir.join(name))?))
     }
 

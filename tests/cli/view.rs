@@ -15,6 +15,7 @@ mod forks;
 mod markdown;
 mod parallel_calls;
 mod phone;
+mod sweep_page;
 
 const TOOLS: &str = "  - name: note\n    shell: echo noted ${text}\n  - {name: keep, exec: \"sh -c 'cat; echo warned >&2; exit 3'\", stdin: text}\n";
 

@@ -1,9 +1,11 @@
 //! Sweeps through the built program: plans, pools that are killed, results that are torn.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may")]
 
+mod grading;
 mod plans;
 mod pools;
 mod results;
+mod schema;
 mod scores;
 mod submit;
 

@@ -115,6 +115,28 @@ fn every_mistake_is_named_before_anything_is_written() {
             "the sweep has no runs",
         ),
         (&format!("{base}inputs: [{{id: a, task: x}}]\nretry: {{on: [hook]}}\n"), "`on` must be"),
+        (&format!("{base}inputs: [a]\n"), "write `{id: a, task: ...}`"),
+        ("name: s\nagents: agent\ninputs: [{id: a, task: x}]\n", "write `agents: [agent]`"),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}]\nmodels: openai:gpt\n"),
+            "write `models: [openai:gpt]`",
+        ),
+        (&format!("{base}inputs: [{{id: a, task: x}}]\nenv: [A]\n"), "`env` must be a mapping"),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}]\nrun: {{max_duration: 30}}\n"),
+            "write `90s`, `30m`, `2h` or `1h30m`",
+        ),
+        (
+            &format!("{base}inputs: [{{id: a, task: x}}]\nexclude: [{{agent: agnt}}]\n"),
+            "no run has `{agent: agnt}`",
+        ),
+        (
+            &format!(
+                "{base}inputs: [{{id: a, task: x}}]\ngrade: [{{name: g, command: [a], agent: b}}]\n"
+            ),
+            "keep one of `command`, `agent`",
+        ),
+        (&format!("{base}inputs: {{dirs: 'none/*'}}\n"), "write a pattern relative to the file"),
         (
             "name: s\nagents: [agent, {id: b, path: agent}]\ninputs: [{id: a, task: x}]\n",
             "two runs are the same",

@@ -66,6 +66,29 @@ fn the_status_fits_into_a_terminal_and_is_repainted_in_place() {
     assert_eq!(screen[1].trim_end(), "COMPLETED 3");
 }
 
+/// The commands below failures are wider than the terminal: they take several rows, all of which are replaced.
+#[test]
+fn a_status_with_lines_wider_than_the_terminal_is_repainted_in_place() {
+    let sandbox = acting_sandbox();
+    sandbox.write("agent/script.yaml", "turns:\n  - error: out of order\n");
+    let line = |name: &str| format!("{{\"id\": \"{}\", \"task\": \"x\"}}\n", name.repeat(40));
+    sandbox.write("inputs.jsonl", line("a") + &line("b"));
+    sandbox.write("sweep.yaml", "name: s\nagents: [agent]\ninputs: inputs.jsonl\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s", "-q", "--only", "input=a*"]).expect_code(0);
+    let mut watching = sandbox
+        .delta(["sweep", "status", "s", "--watch", "--interval", "100ms"])
+        .env("TERM", "xterm")
+        .wholly_at_terminal_of(80, 24);
+    watching.expect("not started 1");
+    sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
+    let (code, screen) = watching.end_with_screen();
+    assert_eq!(code, 0, "{screen:?}");
+    let heads = screen.iter().filter(|line| line.contains(" settled  [")).count();
+    assert!(heads == 1 && screen[0].starts_with("2 of 2 settled"), "{screen:#?}");
+    assert_eq!(screen.iter().filter(|line| line.contains("delta show")).count(), 1, "{screen:#?}");
+}
+
 #[test]
 fn gc_removes_only_what_no_plan_names() {
     let sandbox = acting_sandbox();
@@ -84,4 +107,119 @@ fn gc_removes_only_what_no_plan_names() {
     fs::remove_dir_all(sandbox.path("s/runs/ab/.young.tmp")).unwrap();
     assert_eq!(sandbox.files("s"), before);
     assert_eq!(planned(&sandbox).len(), 2);
+}
+
+/// Inputs whose names are long, begin with another one, or have characters that files and tables treat in a special way.
+#[test]
+fn any_names_of_inputs_are_kept_apart() {
+    let sandbox = acting_sandbox();
+    let long = "x".repeat(60);
+    let names = ["a", "ab", "a,b", "a \"b\"", "a\nb", "ä", &long, &format!("{long}y"), "-._"];
+    let lines = names.iter().enumerate().map(|(index, name)| {
+        serde_json::json!({"id": name, "task": format!("t{index}"), "group": "g, 1"}).to_string()
+            + "\n"
+    });
+    sandbox.write("inputs.jsonl", lines.collect::<String>());
+    let params = "params: {style: ['a,b', \"c\\nd\", 'e\"f']}\n";
+    sandbox
+        .write("sweep.yaml", format!("name: s\nagents: [agent]\ninputs: inputs.jsonl\n{params}"));
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let ids = planned(&sandbox);
+    assert_eq!(ids.len(), names.len() * 3);
+    for id in &ids {
+        let (input, hash) = id.rsplit_once('.').unwrap();
+        assert!(input.len() <= 40 && hash.len() == 16, "{id}");
+    }
+    let only = |condition: &str| {
+        sweep(&sandbox, &["list", "s", "--only", condition]).expect_code(0).stdout.lines().count()
+    };
+    assert_eq!((only("input=a"), only("input=ab"), only("input=a*")), (3, 3, 15));
+    sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
+    sweep(&sandbox, &["collect", "s", "-o", "r.csv"]).expect_code(0);
+    let script = "import csv, json\n\
+        rows = list(csv.DictReader(open('r.csv', newline='')))\n\
+        print(json.dumps(sorted({(row['input'], row['group'], row['param.style']) for row in rows})))\n";
+    let mut python = std::process::Command::new("python3");
+    let read = python.args(["-c", script]).current_dir(sandbox.path("")).output().unwrap();
+    let found: Vec<(String, String, String)> = serde_json::from_slice(&read.stdout).unwrap();
+    assert_eq!(found.len(), names.len() * 3);
+    for name in names {
+        assert_eq!(found.iter().filter(|(input, ..)| input == name).count(), 3, "{name:?}");
+    }
+    assert!(found.iter().all(|(_, group, _)| group == "g, 1"), "{found:?}");
+    let table = sweep(&sandbox, &["collect", "s"]).expect_code(0).stdout;
+    assert_eq!(table.lines().count(), 4, "a row is a line: {table}");
+}
+
+#[test]
+fn inputs_whose_ids_would_be_the_same_are_named() {
+    let sandbox = acting_sandbox();
+    let long = "x".repeat(40);
+    let text = format!(
+        "name: s\nagents: [agent]\ninputs: [{{id: {long}1, task: t}}, {{id: {long}2, task: t}}]\n"
+    );
+    sandbox.write("sweep.yaml", text);
+    let ran = sweep(&sandbox, &["plan"]).expect_code(126);
+    assert!(ran.stderr.contains("differ in their first 40 characters"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_scores_of_graders_are_in_the_files_for_other_programs() {
+    let sandbox = acting_sandbox();
+    sandbox.write_program(
+        "g.sh",
+        "#!/bin/sh\ncase $1 in i0) exit 1;; i1) exit 3;; esac\necho '{\"score\": 0.5, \"why\": \"half\"}'\n",
+    );
+    let grade = "grade: [{name: g, command: [./g.sh, '${input.id}']}]\n";
+    write_sweep(&sandbox, 3, 1, grade);
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
+    sweep(&sandbox, &["grade", "s"]).expect_code(1);
+    let lines = sweep(&sandbox, &["collect", "s", "-o", "-"]).expect_code(0).stdout;
+    let grades: Vec<serde_json::Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["grades"]["g"].clone())
+        .collect();
+    assert_eq!(grades[0], serde_json::json!({"score": 0.0, "pass": false, "why": null}));
+    assert!(grades[1]["ungraded"].as_str().unwrap().contains("exited with 3"), "{lines}");
+    assert_eq!(grades[2], serde_json::json!({"score": 0.5, "pass": false, "why": "half"}));
+    sweep(&sandbox, &["collect", "s", "-o", "r.csv"]).expect_code(0);
+    let table = sandbox.read("r.csv");
+    let ends: Vec<&str> = table
+        .lines()
+        .map(|line| {
+            let commas: Vec<usize> = line.match_indices(',').map(|(at, _)| at).collect();
+            &line[commas[commas.len() - 2] + 1..]
+        })
+        .collect();
+    assert_eq!(ends, ["score.g,pass.g", "0,false", ",", "0.5,false"], "{table}");
+}
+
+#[test]
+fn gc_removes_copies_of_inputs_that_no_plan_names() {
+    let sandbox = acting_sandbox();
+    sandbox.write("cases/one/file", "1");
+    sandbox.write("model.yaml", "turns:\n  - say: done\n");
+    sandbox.write_program("g.sh", "#!/bin/sh\nexit 0\n");
+    let text = "name: s\nagents: [agent]\nmodels: ['script:model.yaml']\ninputs: {dirs: 'cases/*'}\ntask: go\ngrade: [{name: g, command: [./g.sh]}]\n";
+    sandbox.write("sweep.yaml", text);
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sandbox.write("cases/two/file", "2");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let copies = fs::read_dir(sandbox.path("s/inputs")).unwrap().count();
+    assert_eq!(copies, 6, "two sets of lines, two directories, a model and a grader");
+    assert_eq!(sweep(&sandbox, &["gc", "s", "--yes"]).expect_code(0).stdout, "");
+    for name in ["s/inputs/0123.jsonl", "s/inputs/4567/file", "s/inputs/89ab"] {
+        sandbox.write(name, "x");
+    }
+    let listed = sweep(&sandbox, &["gc", "s", "--yes"]).expect_code(0).stdout;
+    assert_eq!(listed, "s/inputs/0123.jsonl\ns/inputs/4567\ns/inputs/89ab\n");
+    assert_eq!(fs::read_dir(sandbox.path("s/inputs")).unwrap().count(), copies);
+    sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
+    sweep(&sandbox, &["grade", "s"]).expect_code(0);
+    // Without the lines of a plan, what it names cannot be known.
+    let lines = sandbox.files("s/inputs").into_iter().find(|name| name.ends_with(".jsonl"));
+    fs::remove_file(sandbox.path(&format!("s/inputs/{}", lines.unwrap()))).unwrap();
+    let refused = sweep(&sandbox, &["gc", "s", "--yes"]).expect_code(1);
+    assert!(refused.stderr.contains("could not read"), "{}", refused.stderr);
 }

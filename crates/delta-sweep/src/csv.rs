@@ -1,5 +1,6 @@
 //! Result lines as CSV (RFC 4180), for R, spreadsheets and DuckDB.
 
+use crate::grade::GradeLine;
 use crate::result_line::ResultLine;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
@@ -25,17 +26,31 @@ const RESULT_COLUMNS: [&str; 16] = [
     "ended_at",
 ];
 
-/// The lines as CSV, with a header. Each parameter is a column `param.NAME`.
-pub fn to_csv<'a>(lines: impl Iterator<Item = &'a ResultLine> + Clone) -> String {
+/// The lines as CSV, with a header. Each parameter is a column `param.NAME`; each grader has the columns `score.NAME` and
+/// `pass.NAME`, which `grades_of` fills in the order of `graders`.
+pub fn to_csv<'a, 'g>(
+    lines: impl Iterator<Item = &'a ResultLine> + Clone,
+    graders: &[&str],
+    grades_of: impl Fn(&ResultLine) -> Vec<Option<&'g GradeLine>>,
+) -> String {
     let params: BTreeSet<&str> =
         lines.clone().flat_map(|line| line.params.keys().map(String::as_str)).collect();
     let mut header: Vec<String> = PLAN_COLUMNS.map(str::to_owned).to_vec();
     header.extend(params.iter().map(|name| format!("param.{name}")));
     header.extend(RESULT_COLUMNS.map(str::to_owned));
+    header
+        .extend(graders.iter().flat_map(|name| [format!("score.{name}"), format!("pass.{name}")]));
     let mut text = String::new();
     push_record(&mut text, &header);
     for line in lines {
-        push_record(&mut text, &record(line, &params));
+        let mut cells = record(line, &params);
+        for grade in grades_of(line) {
+            let score = grade.and_then(|grade| grade.score);
+            let pass = grade.and_then(|grade| grade.pass);
+            cells.push(score.map(|score| score.to_string()).unwrap_or_default());
+            cells.push(pass.map(|pass| pass.to_string()).unwrap_or_default());
+        }
+        push_record(&mut text, &cells);
     }
     text
 }

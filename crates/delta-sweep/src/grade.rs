@@ -7,7 +7,7 @@ use crate::result_line::cut_text;
 use delta_base::checksum::{LineChecksum, append_checksum, check_line_checksum};
 use delta_base::id::RunId;
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 
 /// The most bytes of a reason in a line.
@@ -139,6 +139,14 @@ impl GradeLine {
     /// The line as it is written, with its checksum and its newline.
     pub fn to_line(&self) -> String {
         append_checksum(delta_base::json::to_json(self) + "\n")
+    }
+
+    /// What the grader said: `score`, `pass` and `why`, or `ungraded`.
+    pub fn to_json(&self) -> Json {
+        match &self.ungraded {
+            Some(reason) => json!({"ungraded": reason}),
+            None => json!({"score": self.score, "pass": self.pass, "why": self.why}),
+        }
     }
 
     fn parse(line: &[u8]) -> Option<Self> {

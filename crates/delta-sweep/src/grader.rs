@@ -2,13 +2,15 @@
 
 use crate::canonical_json::{content_hash, to_canonical_json};
 use crate::placeholder::check_text_placeholders;
+use crate::sweep_file::{is_empty_list, read_time};
+use crate::sweep_schema::TIME_SHAPE;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::path::Path;
 
-/// How long a command may take by default, in milliseconds.
+/// How long a command may take by default, in milliseconds: 10 minutes.
 const DEFAULT_TIMEOUT_MS: u64 = 600_000;
 
 /// The keys of a grader.
@@ -24,8 +26,8 @@ pub static GRADER_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::with_default(
             "timeout",
-            ValueShape::Milliseconds(1..1 << 40),
-            DefaultValue::Integer(DEFAULT_TIMEOUT_MS),
+            TIME_SHAPE,
+            DefaultValue::Text("10m"),
             "How long the command may take.",
         ),
         KeySchema::optional(
@@ -98,6 +100,14 @@ impl PlannedGrader {
         hash
     }
 
+    /// The hash of the copy of the program, if it was copied.
+    pub fn program_hash(&self) -> Option<&str> {
+        match &self.kind {
+            GraderKind::Command { file, .. } => file.as_deref(),
+            _ => None,
+        }
+    }
+
     /// The tree of the agent that judges, if one does.
     pub fn judge_tree(&self) -> Option<&str> {
         match &self.kind {
@@ -146,6 +156,19 @@ fn read_grader<'a>(
         doc.report(node, "`name` must have letters, digits, `-` and `_` only", Some(help));
         return None;
     }
+    let kinds = GRADER_MAPPING.exactly_one_of.iter();
+    let present_kinds: Vec<&str> =
+        kinds.copied().filter(|key| fields.non_null(key).is_some()).collect();
+    if present_kinds.len() != 1 {
+        let message = "a grader needs exactly one of `command`, `expect` and `agent`";
+        let help = if present_kinds.is_empty() {
+            "write `command: [./grade.sh]`".to_owned()
+        } else {
+            format!("keep one of `{}`", present_kinds.join("`, `"))
+        };
+        doc.report(node, message, Some(help));
+        return None;
+    }
     let mut is_right = true;
     let mut check = |text: &str| {
         if let Err(error) = check_text_placeholders(text, params.clone()) {
@@ -164,10 +187,16 @@ fn read_grader<'a>(
         let argv = fields.texts("command");
         argv.iter().skip(1).for_each(|text| check(text));
         if argv.is_empty() {
-            doc.report(node, "`command` is empty", Some("name a program".to_owned()));
+            if fields.non_null("command").is_some_and(is_empty_list) {
+                let help = "write `command: [./grade.sh]`".to_owned();
+                doc.report(node, "`command` is empty", Some(help));
+            }
             return None;
         }
-        let timeout_ms = fields.integer("timeout")?;
+        let timeout_ms = match fields.non_null("timeout") {
+            Some(node) => read_time(doc, node, "timeout")?,
+            None => DEFAULT_TIMEOUT_MS,
+        };
         GraderKind::Command { argv, timeout_ms, file: None }
     };
     is_right.then_some(GraderEntry { name, kind })

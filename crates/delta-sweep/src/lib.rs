@@ -11,6 +11,7 @@ pub mod grader;
 pub mod input;
 pub mod layout;
 pub mod page_data;
+pub mod pair_table;
 pub mod placeholder;
 pub mod plan;
 pub mod plan_file;

@@ -344,6 +344,8 @@ pub struct NewRuns<'a> {
     limits: Arc<RunLimits>,
     /// How many runs of the file are planned already.
     pub known: u64,
+    /// Which entries of `exclude` leave out a run.
+    used_exclusions: Vec<bool>,
 }
 
 impl<'a> NewRuns<'a> {
@@ -360,7 +362,9 @@ impl<'a> NewRuns<'a> {
     ) -> Result<Self, PlanError> {
         let limits = Arc::new(file.run.clone());
         let grid = parameter_grid(file);
-        let mut new = Self { file, inputs, grid, runs: Vec::new(), limits, known: 0 };
+        let used_exclusions = vec![false; file.exclude.len()];
+        let runs = Vec::new();
+        let mut new = Self { file, inputs, grid, runs, limits, known: 0, used_exclusions };
         let mut runs_by_hash = HashMap::new();
         for repeat in 1..=file.repeats {
             for index in 0..inputs.len() {
@@ -369,6 +373,7 @@ impl<'a> NewRuns<'a> {
                 new.add_runs_of(&input, index, repeat, header, is_known, &mut runs_by_hash)?;
             }
         }
+        new.check_exclusions()?;
         if runs_by_hash.is_empty() {
             let help = "look at `exclude`".to_owned();
             return Err(PlanError { message: "the sweep has no runs".to_owned(), help });
@@ -429,11 +434,29 @@ impl<'a> NewRuns<'a> {
         Ok(())
     }
 
-    fn is_excluded(&self, choice: RunChoice<'_>, input: &SweepInput) -> bool {
-        self.file.exclude.iter().any(|exclusion| {
-            exclusion
+    /// Whether an entry of `exclude` leaves out the run. All entries are looked at, so that each is known to be of use.
+    fn is_excluded(&mut self, choice: RunChoice<'_>, input: &SweepInput) -> bool {
+        let mut is_excluded = false;
+        for (exclusion, is_used) in self.file.exclude.iter().zip(&mut self.used_exclusions) {
+            let excludes = exclusion
                 .iter()
-                .all(|(key, value)| choice.excluded_field(key, input).as_ref() == Some(value))
+                .all(|(key, value)| choice.excluded_field(key, input).as_ref() == Some(value));
+            *is_used |= excludes;
+            is_excluded |= excludes;
+        }
+        is_excluded
+    }
+
+    /// An entry that leaves out nothing has a value that the sweep does not have.
+    fn check_exclusions(&self) -> Result<(), PlanError> {
+        let Some(unused) = self.used_exclusions.iter().position(|is_used| !is_used) else {
+            return Ok(());
+        };
+        let values = self.file.exclude[unused].iter().map(|(key, value)| format!("{key}: {value}"));
+        let values = values.collect::<Vec<_>>().join(", ");
+        Err(PlanError {
+            message: format!("`exclude`: no run has `{{{values}}}`"),
+            help: "write ids of agents, models and inputs, and values of parameters, as they are in the sweep".to_owned(),
         })
     }
 
@@ -451,7 +474,13 @@ impl<'a> NewRuns<'a> {
                 describe(first),
                 describe(second)
             ),
-            help: "leave one out, or let them differ in a parameter of `params`".to_owned(),
+            help: if first.input == second.input {
+                "leave one out, or let them differ in a parameter of `params`".to_owned()
+            } else {
+                format!(
+                    "leave one out, or let the ids of the inputs differ in their first {MAX_INPUT_CHARS} characters"
+                )
+            },
         }
     }
 

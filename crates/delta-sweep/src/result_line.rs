@@ -3,6 +3,7 @@
 //! A line is written after the end of its run is durable, and only repeats what the run directory says.
 //! So nothing is lost with a line that is missing or torn, and a line that occurs twice does no harm.
 
+use crate::grade::GradeLine;
 use crate::plan::PlannedRun;
 use delta_base::checksum::{LineChecksum, append_checksum, check_line_checksum};
 use delta_base::id::RunId;
@@ -145,6 +146,20 @@ impl ResultLine {
     /// The line as it is written, with its checksum and its newline.
     pub fn to_line(&self) -> String {
         append_checksum(delta_base::json::to_json(self) + "\n")
+    }
+
+    /// The line with the grades of the run under `grades`, for other programs.
+    pub fn to_graded_line(&self, grades: &[Option<&GradeLine>]) -> String {
+        /// What a grade adds to the line of its run.
+        #[derive(Serialize)]
+        struct GradedLine<'a> {
+            #[serde(flatten)]
+            line: &'a ResultLine,
+            #[serde(skip_serializing_if = "Map::is_empty")]
+            grades: Map<String, Json>,
+        }
+        let grades = grades.iter().flatten().map(|grade| (grade.grader.clone(), grade.to_json()));
+        delta_base::json::to_json(&GradedLine { line: self, grades: grades.collect() }) + "\n"
     }
 
     /// Reads a line with its newline; `None` if it is torn or was changed.

@@ -1,4 +1,4 @@
-//! What the results of a sweep say: a row for each agent, model or parameter, and comparisons of rows.
+//! What the results of a sweep say: a row for each agent, model or parameter.
 //!
 //! Every row says how many of its planned runs it rests on. A run that has no score, because it was not run, because the
 //! infrastructure failed, or because its grader did, is missing, never a 0; the row then also has what it would be if all
@@ -11,11 +11,9 @@ use crate::result_line::ResultLine;
 use crate::retry_policy::is_infrastructure_error;
 use crate::selection::run_field;
 use delta_run::event::RunStatus;
-use delta_statistics::comparison::{Comparison, compare, holm, shows_difference};
-use delta_statistics::estimate::{Estimate, Interval, amount, quantile, rate};
+use delta_statistics::estimate::{Estimate, amount, quantile, rate};
 use delta_statistics::pass::{Passed, pass_all, pass_at};
 use serde::Serialize;
-use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The numbers of runs for which pass@k and pass^k are computed, as far as inputs have so many.
@@ -30,6 +28,8 @@ pub struct ScoredRun<'a> {
     pub agent: String,
     /// Its result, if it has one.
     pub line: Option<&'a ResultLine>,
+    /// The answer of the grader.
+    pub grade: Option<&'a GradeLine>,
     /// Its score, or why it has none.
     pub score: Result<RunScore, MissingScore>,
 }
@@ -54,10 +54,10 @@ impl<'a> ScoredRun<'a> {
         plan: &SweepPlan,
         run: &'a PlannedRun,
         line: Option<&'a ResultLine>,
-        grade: Option<Option<&GradeLine>>,
+        grade: Option<Option<&'a GradeLine>>,
     ) -> Self {
         let score = score_result(line, grade).map_err(|why| MissingScore(why.to_owned()));
-        Self { run, agent: agent_label(plan, run), line, score }
+        Self { run, agent: agent_label(plan, run), line, grade: grade.flatten(), score }
     }
 
     /// The value of a key of the run, as for `--only`.
@@ -169,6 +169,8 @@ impl From<Estimate> for NumberWithInterval {
 pub struct PassChance {
     /// The number of runs.
     pub k: u64,
+    /// How many inputs have so many runs with a score.
+    pub inputs: u64,
     /// The chance that at least one of them passes.
     pub any: f64,
     /// The chance that each of them passes.
@@ -258,7 +260,7 @@ fn by_cluster(
     clusters.into_values().collect()
 }
 
-fn cluster(run: &PlannedRun) -> &str {
+pub(crate) fn cluster(run: &PlannedRun) -> &str {
     run.group.as_deref().unwrap_or(&run.input)
 }
 
@@ -274,7 +276,9 @@ fn pass_chances(runs: &[&ScoredRun<'_>]) -> Vec<PassChance> {
     PASS_COUNTS
         .into_iter()
         .filter_map(|k| {
-            Some(PassChance { k, any: pass_at(&inputs, k)?, all: pass_all(&inputs, k)? })
+            let with_k = inputs.iter().filter(|input| input.runs >= k).count() as u64;
+            let any = pass_at(&inputs, k)?;
+            Some(PassChance { k, inputs: with_k, any, all: pass_all(&inputs, k)? })
         })
         .collect()
 }
@@ -295,133 +299,5 @@ fn summarize_amounts(
     })
 }
 
-/// Two values of a key on the same inputs.
-#[derive(Debug, Clone)]
-pub struct PairedRow {
-    /// The first value.
-    pub first: String,
-    /// The second.
-    pub second: String,
-    /// What their scores say; none if no input has a score of both.
-    pub comparison: Option<Comparison>,
-    /// The p value, adjusted for all comparisons of the table.
-    pub adjusted_p: Option<f64>,
-}
-
-impl PairedRow {
-    /// Whether the comparison shows a difference.
-    pub fn shows_difference(&self) -> bool {
-        match (&self.comparison, self.adjusted_p) {
-            (Some(comparison), Some(adjusted)) => shows_difference(comparison, adjusted),
-            _ => false,
-        }
-    }
-
-    /// The comparison with all of its numbers.
-    pub fn to_json(&self) -> Json {
-        let Some(comparison) = &self.comparison else {
-            return json!({"first": self.first, "second": self.second, "pairs": 0, "shown": false});
-        };
-        let ends = |interval: Option<Interval>| interval.map(|both| [both.low, both.high]);
-        json!({
-            "first": self.first,
-            "second": self.second,
-            "pairs": comparison.pairs,
-            "difference": comparison.difference,
-            "interval": ends(comparison.interval),
-            "resampled": ends(comparison.resampled),
-            "p": comparison.p_value,
-            "adjusted_p": self.adjusted_p,
-            "test": comparison.test.name(),
-            "detectable": comparison.detectable,
-            "shown": self.shows_difference(),
-        })
-    }
-}
-
-/// Compares all values of `key` with each other: only runs that are the same but for it, and have a score with both values.
-pub fn compare_values(runs: &[ScoredRun<'_>], key: &str, seed: u64) -> Vec<PairedRow> {
-    let mut values: Vec<String> = Vec::new();
-    let mut scores: BTreeMap<String, BTreeMap<PairKey, Vec<f64>>> = BTreeMap::new();
-    for scored in runs {
-        let Some(value) = scored.field(key) else { continue };
-        if !values.contains(&value) {
-            values.push(value.clone());
-        }
-        if let Ok(score) = &scored.score {
-            let of_value = scores.entry(value).or_default();
-            of_value.entry(PairKey::new(scored, key)).or_default().push(score.score);
-        }
-    }
-    let mut rows = Vec::new();
-    for (index, first) in values.iter().enumerate() {
-        for second in &values[index + 1..] {
-            let pairs = paired_scores(scores.get(first), scores.get(second));
-            rows.push(PairedRow {
-                first: first.clone(),
-                second: second.clone(),
-                comparison: compare(&pairs, seed),
-                adjusted_p: None,
-            });
-        }
-    }
-    adjust(&mut rows);
-    rows
-}
-
-/// What two runs must have in common to be compared. Repeats are not paired: the first of one has nothing to do with the
-/// first of the other.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct PairKey {
-    cluster: String,
-    rest: BTreeSet<(String, String)>,
-}
-
-impl PairKey {
-    fn new(scored: &ScoredRun<'_>, compared: &str) -> Self {
-        let mut rest = BTreeSet::new();
-        let params = scored.run.params.keys().map(|name| format!("param.{name}"));
-        let keys = ["agent", "model", "input"].map(str::to_owned);
-        for key in keys.into_iter().chain(params).filter(|key| key != compared) {
-            if let Some(value) = scored.field(&key) {
-                rest.insert((key, value));
-            }
-        }
-        Self { cluster: cluster(scored.run).to_owned(), rest }
-    }
-}
-
-type ScoresByPair = BTreeMap<PairKey, Vec<f64>>;
-
-/// The scores of both, by cluster, of the runs that both have.
-fn paired_scores(
-    first: Option<&ScoresByPair>,
-    second: Option<&ScoresByPair>,
-) -> Vec<(Vec<f64>, Vec<f64>)> {
-    let Some(first) = first else { return Vec::new() };
-    let Some(second) = second else { return Vec::new() };
-    let mut clusters: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
-    for (key, of_first) in first {
-        let Some(of_second) = second.get(key) else { continue };
-        let pair = clusters.entry(&key.cluster).or_default();
-        pair.0.extend(of_first);
-        pair.1.extend(of_second);
-    }
-    clusters.into_values().collect()
-}
-
-fn adjust(rows: &mut [PairedRow]) {
-    let p_values: Vec<f64> = rows
-        .iter()
-        .filter_map(|row| row.comparison.as_ref().and_then(|comparison| comparison.p_value))
-        .collect();
-    let mut adjusted = holm(&p_values).into_iter();
-    for row in rows {
-        if row.comparison.as_ref().is_some_and(|comparison| comparison.p_value.is_some()) {
-            row.adjusted_p = adjusted.next();
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,7 @@
 //! The tables of `delta sweep collect` and `compare` as text.
 
-use crate::score_table::{NumberWithInterval, PairedRow, ScoreRow};
+use crate::pair_table::PairedRow;
+use crate::score_table::{NumberWithInterval, ScoreRow};
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::text_width::display_width;
 use delta_base::time::format_duration;
@@ -15,13 +16,20 @@ pub fn rows_text(rows: &[ScoreRow], score_name: &str) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let mut header: Vec<String> = first.key.iter().map(|(key, _)| key_name(key)).collect();
     let key_columns = header.len();
-    header.extend([score_name, "runs", "USD a run", "tokens", "time p50, p90"].map(str::to_owned));
+    let pass_count = common_pass_count(rows);
+    let pass_name = pass_count.map_or_else(String::new, |k| format!("pass@{k}, ^{k}"));
+    header.extend([score_name, "runs", &pass_name].map(str::to_owned));
+    header.extend(["USD a run", "tokens", "time p50, p90"].map(str::to_owned));
     let mut table = vec![header];
     for row in rows {
         let mut cells: Vec<String> = row.key.iter().map(|(_, value)| clip(value)).collect();
         cells.extend([
             row.score.map_or_else(|| "-".to_owned(), number_text),
             coverage(row),
+            row.pass
+                .iter()
+                .find(|chance| Some(chance.k) == pass_count)
+                .map_or_else(String::new, |chance| format!("{:.2}, {:.2}", chance.any, chance.all)),
             row.cost_usd.map_or_else(String::new, |cost| cost_text(cost.mean.value)),
             row.tokens
                 .filter(|tokens| tokens.sum > 0.0)
@@ -38,12 +46,24 @@ pub fn rows_text(rows: &[ScoreRow], score_name: &str) -> String {
     for (line, row) in lines.zip(rows) {
         text.push_str(&line);
         text.push('\n');
-        if let Some([low, high]) = row.bounds {
-            let note = format!("incomplete: {low:.2} if all missing runs score 0, {high:.2} if 1");
+        let mut add_note = |note: String| {
             text.push_str(&format!("{}{note}\n", " ".repeat(indent)));
+        };
+        if row.missing.len() > 1 {
+            add_note(format!("missing: {}", missing_text(row)));
+        }
+        if let Some([low, high]) = row.bounds {
+            add_note(format!("incomplete: {low:.2} if all missing runs score 0, {high:.2} if 1"));
         }
     }
     text
+}
+
+/// The largest k for which every row has pass@k.
+fn common_pass_count(rows: &[ScoreRow]) -> Option<u64> {
+    let (first, others) = rows.split_first()?;
+    let counts = first.pass.iter().map(|chance| chance.k);
+    counts.filter(|k| others.iter().all(|row| row.pass.iter().any(|chance| chance.k == *k))).max()
 }
 
 /// The name of a key in a table.
@@ -56,7 +76,7 @@ fn duration_text(seconds: f64) -> String {
 }
 
 fn clip(text: &str) -> String {
-    let text = strip_terminal_controls(text);
+    let text = strip_terminal_controls(text).replace(['\n', '\t'], " ");
     delta_base::text_width::clip_to_width(&text, MAX_NAME_WIDTH).to_owned()
 }
 
@@ -68,13 +88,17 @@ fn number_text(number: NumberWithInterval) -> String {
     }
 }
 
-/// `47 of 50 graded, 3 llm`.
+/// `47 of 50 graded, 3 llm`; several reasons have a line of their own.
 fn coverage(row: &ScoreRow) -> String {
-    let mut text = format!("{} of {} graded", row.graded, row.planned);
-    for (why, count) in &row.missing {
-        text.push_str(&format!(", {count} {}", strip_terminal_controls(why)));
-    }
-    text
+    let text = format!("{} of {} graded", row.graded, row.planned);
+    if row.missing.len() == 1 { format!("{text}, {}", missing_text(row)) } else { text }
+}
+
+/// `3 llm, 2 not run`.
+fn missing_text(row: &ScoreRow) -> String {
+    let reasons = row.missing.iter();
+    let reasons = reasons.map(|(why, count)| format!("{count} {}", strip_terminal_controls(why)));
+    reasons.collect::<Vec<_>>().join(", ")
 }
 
 fn cost_text(usd: f64) -> String {
@@ -89,7 +113,7 @@ pub fn pairs_text(rows: &[PairedRow]) -> String {
         let [difference, pairs, p] = match &row.comparison {
             Some(comparison) => [
                 difference_text(comparison),
-                pair_count_text(comparison.pairs),
+                pair_count_text(comparison.pairs, row.planned),
                 row.adjusted_p.map_or_else(String::new, |p| {
                     format!("{} ({})", p_text(p), comparison.test.name())
                 }),
@@ -108,9 +132,18 @@ pub fn pairs_text(rows: &[PairedRow]) -> String {
     for (line, row) in align(&table).into_iter().zip(rows) {
         text.push_str(&line);
         text.push('\n');
+        if let Some([low, high]) = row.bounds {
+            let note =
+                format!("incomplete: {low:+.2} to {high:+.2} with any scores of missing runs");
+            text.push_str(&format!("{}{note}\n", " ".repeat(indent)));
+        }
         let detectable = row.comparison.as_ref().and_then(|comparison| comparison.detectable);
         if let Some(detectable) = detectable.filter(|size| !row.shows_difference() && *size > 0.0) {
-            let note = format!("this sweep shows differences from {detectable:.2} on");
+            let note = if detectable > 1.0 {
+                "so few inputs show no difference".to_owned()
+            } else {
+                format!("this sweep shows differences from {detectable:.2} on")
+            };
             text.push_str(&format!("{}{note}\n", " ".repeat(indent)));
         }
     }
@@ -121,14 +154,20 @@ pub fn pairs_text(rows: &[PairedRow]) -> String {
 fn difference_text(comparison: &Comparison) -> String {
     match comparison.interval {
         Some(interval) => {
-            format!("{:+.2} [{:+.2}, {:+.2}]", comparison.difference, interval.low, interval.high)
+            // A difference of two scores is between -1 and 1, whatever Student's t says.
+            let [low, high] = [interval.low, interval.high].map(|end| end.clamp(-1.0, 1.0));
+            format!("{:+.2} [{low:+.2}, {high:+.2}]", comparison.difference)
         }
         None => format!("{:+.2}", comparison.difference),
     }
 }
 
-fn pair_count_text(pairs: usize) -> String {
-    format!("{pairs} {}", if pairs == 1 { "pair" } else { "pairs" })
+fn pair_count_text(pairs: usize, planned: usize) -> String {
+    match (pairs, planned) {
+        (1, 1) => "1 pair".to_owned(),
+        (pairs, planned) if pairs == planned => format!("{pairs} pairs"),
+        (pairs, planned) => format!("{pairs} of {planned} pairs"),
+    }
 }
 
 fn p_text(p: f64) -> String {
@@ -194,6 +233,8 @@ poor   0.62 [0.51, 0.72]  47 of 50 graded, 3 llm
        incomplete: 0.58 if all missing runs score 0, 0.64 if 1
 ";
         assert_eq!(text, expected);
+        let text = rows_text(&[row("m", 44, &[("llm", 3), ("not run", 3)])], "score");
+        assert!(text.contains("44 of 50 graded\n       missing: 3 llm, 3 not run\n"), "{text}");
         let none = ScoreRow { score: None, missing: BTreeMap::new(), ..row("m", 0, &[]) };
         assert_eq!(
             rows_text(&[none], "score"),

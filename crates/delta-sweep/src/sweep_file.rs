@@ -9,7 +9,7 @@ use crate::sweep_schema::{
     RETRY_MAPPING, RUN_MAPPING, SWEEP_MAPPING,
 };
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
-use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};
+use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode, YamlValue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::collections::{BTreeMap, HashSet};
@@ -219,7 +219,7 @@ fn read_agents(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<AgentEntry>
     let Some(node) = fields.require("agents", "[agents/base]") else { return Vec::new() };
     let mut ids = HashSet::new();
     let mut agents = Vec::new();
-    for item in doc.expect_list(node, "`agents`").unwrap_or_default() {
+    for item in expect_entries(doc, node, "agents").unwrap_or_default() {
         let (id, path) = match item.scalar() {
             Some(path) => (None, path),
             None => {
@@ -246,14 +246,28 @@ fn read_agents(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<AgentEntry>
         }
         agents.push(AgentEntry { id: id.to_owned(), path: path.to_owned() });
     }
-    if node.items().is_empty() {
+    if is_empty_list(node) {
         doc.report(node, "`agents` is empty", Some("write `agents: [agents/base]`".to_owned()));
     }
     agents
 }
 
+/// Whether a node is a list without items.
+pub(crate) fn is_empty_list(node: &YamlNode) -> bool {
+    matches!(node.value, YamlValue::Sequence(_)) && node.items().is_empty()
+}
+
+/// The items of a list; reports any other node, with the list to write instead of a string.
+fn expect_entries<'a>(doc: &YamlDocument, node: &'a YamlNode, key: &str) -> Option<&'a [YamlNode]> {
+    let Some(text) = node.scalar() else { return doc.expect_list(node, &format!("`{key}`")) };
+    let help = format!("write `{key}: [{text}]`");
+    doc.report(node, format!("`{key}` must be a list, not a string"), Some(help));
+    None
+}
+
 fn read_models(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<ModelEntry> {
-    let items = fields.list("models");
+    let node = fields.non_null("models");
+    let items = node.and_then(|node| expect_entries(doc, node, "models")).unwrap_or_default();
     if items.is_empty() {
         return vec![ModelEntry {
             id: OWN_MODEL_ID.to_owned(),
@@ -306,7 +320,7 @@ fn read_inputs(doc: &YamlDocument, node: &YamlNode) -> Option<InputSource> {
         return Some(InputSource::Directories(pattern.to_owned()));
     }
     let items = doc.expect_list(node, "`inputs`")?;
-    if items.is_empty() {
+    if is_empty_list(node) {
         doc.report(
             node,
             "`inputs` is empty",
@@ -316,6 +330,11 @@ fn read_inputs(doc: &YamlDocument, node: &YamlNode) -> Option<InputSource> {
     let mut ids = HashSet::new();
     let mut inputs = Vec::new();
     for item in items {
+        if let Some(text) = item.scalar() {
+            let help = format!("write `{{id: {text}, task: ...}}`");
+            doc.report(item, "an entry of `inputs` must be a mapping, not a string", Some(help));
+            continue;
+        }
         let Some(_) = doc.fields(item, &INPUT_MAPPING) else { continue };
         let Some(Json::Object(members)) = doc.to_json(item) else { continue };
         match SweepInput::from_members(members) {
@@ -418,10 +437,12 @@ fn read_text_map(node: Option<&YamlNode>) -> BTreeMap<String, String> {
 }
 
 fn read_env(doc: &YamlDocument, node: Option<&YamlNode>) -> BTreeMap<String, String> {
-    for (key, value) in node.map(YamlNode::entries).unwrap_or_default() {
+    let entries = node.and_then(|node| doc.expect_mapping(node, "`env`"));
+    for (key, value) in entries.unwrap_or_default() {
         let name = key.scalar().unwrap_or_default();
         if name.is_empty() || name.contains(['=', '\0']) {
-            doc.report(key, format!("`{name}` is not the name of a variable"), None);
+            let help = "write `{NAME: value}`".to_owned();
+            doc.report(key, format!("`{name}` is not the name of a variable"), Some(help));
         } else if name.ends_with("API_KEY") {
             let help = format!(
                 "set {name} in the environment of `delta sweep run`; `llm: {{api_key_env: NAME}}` names another variable for one model"
@@ -434,7 +455,8 @@ fn read_env(doc: &YamlDocument, node: Option<&YamlNode>) -> BTreeMap<String, Str
 }
 
 fn read_file_texts(doc: &YamlDocument, node: Option<&YamlNode>) -> BTreeMap<String, String> {
-    for (key, value) in node.map(YamlNode::entries).unwrap_or_default() {
+    let entries = node.and_then(|node| doc.expect_mapping(node, "`files`"));
+    for (key, value) in entries.unwrap_or_default() {
         if let Err((message, help)) = check_workspace_path(key.scalar().unwrap_or_default()) {
             doc.report(key, message, Some(help));
         }
@@ -459,7 +481,9 @@ fn read_run_limits(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<RunL
     let fields = doc.fields(node, &RUN_MAPPING)?;
     Some(RunLimits {
         max_iterations: fields.integer("max_iterations"),
-        max_duration_ms: fields.integer("max_duration"),
+        max_duration_ms: fields
+            .non_null("max_duration")
+            .and_then(|node| read_time(doc, node, "max_duration")),
         max_cost: read_number(doc, fields, "max_cost"),
         max_tokens: fields.integer("max_tokens"),
         snapshots: fields.boolean("snapshots"),
@@ -489,6 +513,18 @@ fn read_rate(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<SweepRate>
     let Some(node) = fields.non_null("rate") else { return Some(SweepRate { concurrent: 8 }) };
     let fields = doc.fields(node, &RATE_MAPPING)?;
     Some(SweepRate { concurrent: u32::try_from(fields.integer("concurrent")?).ok()? })
+}
+
+/// A time with its unit, in milliseconds; reports any other text.
+pub(crate) fn read_time(doc: &YamlDocument, node: &YamlNode, key: &str) -> Option<u64> {
+    let text = node.scalar()?;
+    let is_number = text.parse::<f64>().is_ok();
+    let time = delta_base::quantity::parse_time_ms(text).filter(|time| *time > 0 && !is_number);
+    if time.is_none() {
+        let help = "write `90s`, `30m`, `2h` or `1h30m`".to_owned();
+        doc.report(node, format!("`{key}` must be a time with its unit"), Some(help));
+    }
+    time
 }
 
 fn read_number(doc: &YamlDocument, fields: MappingFields<'_>, key: &str) -> Option<f64> {

@@ -5,6 +5,9 @@ use crate::retry_policy::RETRIED_TYPES;
 use delta_yaml::yaml::MappingSchema;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 
+/// A time with its unit: a number alone could be taken for seconds.
+pub(crate) const TIME_SHAPE: ValueShape = ValueShape::Pattern("[0-9].*[a-z]");
+
 /// The keys of sweep.yaml.
 pub static SWEEP_MAPPING: MappingSchema = MappingSchema {
     label: "sweep.yaml",
@@ -17,18 +20,18 @@ pub static SWEEP_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::required(
             "agents",
-            ValueShape::List(&ValueShape::OneOf(&[
+            ValueShape::OneOf(&[ValueShape::List(&ValueShape::OneOf(&[
                 ValueShape::Text,
                 ValueShape::Mapping(&AGENT_MAPPING),
-            ])),
+            ]))]),
             "Agent directories, relative to this file.",
         ),
         KeySchema::optional(
             "models",
-            ValueShape::List(&ValueShape::OneOf(&[
+            ValueShape::OneOf(&[ValueShape::List(&ValueShape::OneOf(&[
                 ValueShape::Text,
                 ValueShape::Mapping(&MODEL_MAPPING),
-            ])),
+            ]))]),
             "Models as for `--model`; the agents' own without it.",
         ),
         KeySchema::required(
@@ -194,11 +197,7 @@ pub(crate) static RUN_MAPPING: MappingSchema = MappingSchema {
             ValueShape::Integer(1..1 << 32),
             "As `--max-iterations`.",
         ),
-        KeySchema::optional(
-            "max_duration",
-            ValueShape::Milliseconds(1..1 << 40),
-            "As `--max-duration`, such as `30m`.",
-        ),
+        KeySchema::optional("max_duration", TIME_SHAPE, "As `--max-duration`, such as `30m`."),
         KeySchema::optional(
             "max_cost",
             ValueShape::Number(0.0, f64::MAX),

@@ -5,7 +5,7 @@ use serde_json::Map;
 use std::sync::Arc;
 
 /// A run of `input` with `model`, in the group that the input begins with if it has a `/`.
-fn run(model: &str, input: &str, repeat: u32) -> PlannedRun {
+pub(crate) fn run(model: &str, input: &str, repeat: u32) -> PlannedRun {
     let group = input.split_once('/').map(|(group, _)| Arc::from(group));
     let id = format!("{}-{model}-{repeat}.00", input.replace('/', "-"));
     PlannedRun {
@@ -40,9 +40,9 @@ fn grade(run: &PlannedRun, grade: Result<Grade, String>) -> GradeLine {
     GradeLine::new(&key, grade, String::new())
 }
 
-fn scored<'a>(run: &'a PlannedRun, score: f64) -> ScoredRun<'a> {
+pub(crate) fn scored<'a>(run: &'a PlannedRun, score: f64) -> ScoredRun<'a> {
     let score = Ok(RunScore { score, pass: score >= 1.0 });
-    ScoredRun { run, agent: run.agent.to_string(), line: None, score }
+    ScoredRun { run, agent: run.agent.to_string(), line: None, grade: None, score }
 }
 
 fn keys(names: &[&str]) -> Vec<String> {
@@ -107,8 +107,8 @@ fn rows_follow_the_plan_and_count_each_input_as_much_as_the_others() {
     assert!(rows[0].score.unwrap().interval.is_some() && rows[0].bounds.is_none());
     assert_eq!(rows[1].key[0].1, "a");
     assert_eq!(rows[1].score.unwrap().interval, None, "one input does not show the spread");
-    let pass = rows[0].pass.iter().map(|chance| (chance.k, chance.any, chance.all));
-    assert_eq!(pass.collect::<Vec<_>>(), [(2, 0.0, 0.0)], "only y has two runs");
+    let pass = rows[0].pass.iter().map(|chance| (chance.k, chance.inputs, chance.any, chance.all));
+    assert_eq!(pass.collect::<Vec<_>>(), [(2, 1, 0.0, 0.0)], "only y has two runs");
     let all = score_rows(&scored, &[], 0);
     assert_eq!((all.len(), all[0].planned), (1, 4));
     assert!(score_rows(&[], &keys(&["model"]), 0).is_empty());
@@ -120,47 +120,4 @@ fn groups_are_the_clusters() {
     let scored: Vec<ScoredRun<'_>> =
         runs.iter().zip([1.0, 1.0, 0.0]).map(|(run, score)| scored(run, score)).collect();
     assert_eq!(score_rows(&scored, &[], 0)[0].score.unwrap().value, 0.5);
-}
-
-#[test]
-fn only_what_both_have_is_compared() {
-    let mut runs = Vec::new();
-    let mut scores = Vec::new();
-    for input in 0..20 {
-        for (model, score) in [("good", 1.0), ("bad", f64::from(u8::from(input < 6)))] {
-            runs.push(run(model, &format!("i{input}"), 1));
-            scores.push(score);
-        }
-    }
-    // An input that only one of them has, and passes, changes nothing.
-    runs.push(run("bad", "easy", 1));
-    scores.push(1.0);
-    let scored: Vec<ScoredRun<'_>> =
-        runs.iter().zip(&scores).map(|(run, score)| scored(run, *score)).collect();
-    let rows = compare_values(&scored, "model", 0);
-    assert_eq!(rows.len(), 1);
-    assert_eq!((rows[0].first.as_str(), rows[0].second.as_str()), ("good", "bad"));
-    let comparison = rows[0].comparison.as_ref().unwrap();
-    assert_eq!(comparison.pairs, 20);
-    assert!((comparison.difference - 0.7).abs() < 1e-12);
-    assert!(rows[0].shows_difference(), "{rows:?}");
-    let rows = compare_values(&scored[..4], "model", 0);
-    assert!(!rows[0].shows_difference(), "two inputs show nothing: {rows:?}");
-    assert!(compare_values(&scored, "param.none", 0).is_empty());
-}
-
-#[test]
-fn several_comparisons_are_adjusted() {
-    let mut runs = Vec::new();
-    for model in ["a", "b", "c"] {
-        runs.extend((0..10).map(|input| run(model, &format!("i{input}"), 1)));
-    }
-    let score =
-        |run: &PlannedRun| f64::from(u8::from(&*run.model == "a" || run.input.ends_with('0')));
-    let scored: Vec<ScoredRun<'_>> = runs.iter().map(|run| scored(run, score(run))).collect();
-    let rows = compare_values(&scored, "model", 0);
-    let p = |row: &PairedRow| row.comparison.as_ref().unwrap().p_value.unwrap();
-    assert_eq!(rows.len(), 3);
-    assert!((rows[0].adjusted_p.unwrap() - 3.0 * p(&rows[0])).abs() < 1e-12, "{rows:?}");
-    assert_eq!(rows[2].adjusted_p, Some(1.0), "b and c are the same");
 }

@@ -1,0 +1,190 @@
+//! `grade` when it is killed, started twice, or its graders are; `compare` with runs that are missing.
+
+use super::{DELTA, sweep};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::process::Child;
+use test_support::sandbox::Sandbox;
+use test_support::wait::until;
+
+/// Six runs that COMPLETED, and a grader of the text `grader` that is not started yet.
+fn completed_sweep(grader: &str) -> Sandbox {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent("provider: script\n  model: script.yaml", "");
+    sandbox.write("agent/script.yaml", "turns:\n  - say: done\n");
+    sandbox.write_program("grade.sh", &format!("#!/bin/sh\n{grader}\n"));
+    super::write_sweep(
+        &sandbox,
+        6,
+        1,
+        &format!(
+            "grade: [{{name: g, command: [./grade.sh, '${{input.id}}', '{}']}}]\n",
+            sandbox.path("").display()
+        ),
+    );
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    sandbox
+}
+
+/// A grader that writes the input into `started`, and ends when the file `go` exists.
+const WAITING: &str = "echo \"$1\" >> \"$2/started\"; until [ -e \"$2/go\" ]; do sleep 0.02; done";
+
+fn started(sandbox: &Sandbox) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for input in fs::read_to_string(sandbox.path("started")).unwrap_or_default().lines() {
+        *counts.entry(input.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+fn grade_lines(sandbox: &Sandbox) -> Vec<Value> {
+    let files = sandbox.files("s/grades").into_iter().filter(|file| file.ends_with(".jsonl"));
+    let texts = files.map(|file| sandbox.read(&format!("s/grades/{file}")));
+    let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    lines.map(|line| serde_json::from_str(&line).unwrap()).collect()
+}
+
+fn grade(sandbox: &Sandbox, more: &[&str]) -> Child {
+    sandbox.delta(["sweep", "grade", "s"].iter().chain(more).copied()).spawn()
+}
+
+#[test]
+fn c_26_3_two_commands_that_grade_at_once_grade_each_run_once() {
+    let sandbox = completed_sweep(WAITING);
+    let first = grade(&sandbox, &[]);
+    until("a grader", || (!started(&sandbox).is_empty()).then_some(()));
+    let mut second = grade(&sandbox, &[]);
+    let mut note = [0; 8];
+    second.stderr.as_mut().unwrap().read_exact(&mut note).unwrap();
+    assert_eq!(&note, b"waiting ");
+    sandbox.write("go", "");
+    let first = first.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&first.stdout), "graded 6 runs, 6 passed\n");
+    let second = second.wait_with_output().unwrap();
+    assert_eq!(second.status.code(), Some(0));
+    assert!(second.stdout.starts_with(b"nothing to grade"), "{second:?}");
+    assert!(started(&sandbox).values().all(|count| *count == 1), "{:?}", started(&sandbox));
+    assert_eq!(grade_lines(&sandbox).len(), 6);
+}
+
+#[test]
+fn c_26_3_a_killed_command_is_started_again_and_leaves_no_grader() {
+    let sandbox = completed_sweep(WAITING);
+    let mut first = grade(&sandbox, &["--jobs", "2"]);
+    until("two graders", || (started(&sandbox).len() == 2).then_some(()));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(grade_lines(&sandbox).is_empty(), "what was not graded is not a 0");
+    let rows = sweep(&sandbox, &["compare", "s", "--by", "agent", "--format", "json"]).json();
+    assert_eq!(rows["rows"][0]["missing"]["not graded"], 6, "{rows}");
+    // Started twice at once: one of them grades.
+    let commands = [grade(&sandbox, &["--jobs", "2"]), grade(&sandbox, &["--jobs", "2"])];
+    sandbox.write("go", "");
+    for command in commands {
+        let output = command.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    let ids: Vec<Value> = grade_lines(&sandbox).iter().map(|line| line["id"].clone()).collect();
+    assert_eq!(ids.len(), 6, "{ids:?}");
+    let twice = started(&sandbox).values().filter(|count| **count == 2).count();
+    assert_eq!(twice, 2, "only what was under way is started again: {:?}", started(&sandbox));
+}
+
+#[test]
+fn c_26_3_a_grader_that_is_killed_leaves_its_run_ungraded() {
+    let sandbox = completed_sweep("[ \"$1\" = i0 ] && kill -9 $$; exit 0");
+    let graded = sweep(&sandbox, &["grade", "s"]).expect_code(1);
+    assert!(graded.stdout.starts_with("graded 5 runs, 5 passed; 1 ungraded:\n"), "{graded:?}");
+    assert!(graded.stdout.contains("the grader was killed"), "{graded:?}");
+    let table = sweep(&sandbox, &["compare", "s", "--by", "agent"]).expect_code(0).stdout;
+    assert!(table.contains("1.00 [0.39, 1.00]  5 of 6 graded, 1 ungraded"), "{table}");
+    assert!(table.contains("incomplete: 0.83 if all missing runs score 0, 1.00 if 1"), "{table}");
+}
+
+#[test]
+fn graders_of_one_run_follow_each_other() {
+    let sandbox = completed_sweep("true");
+    let lock = "mkdir lock && sleep 0.01 && rmdir lock";
+    sandbox.write_program("one.sh", &format!("#!/bin/sh\n{lock}\n"));
+    sandbox.write_program("two.sh", &format!("#!/bin/sh\n: two\n{lock}\n"));
+    let grade = "grade: [{name: one, command: [./one.sh]}, {name: two, command: [./two.sh]}]\n";
+    super::write_sweep(&sandbox, 6, 1, grade);
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let graded = sweep(&sandbox, &["grade", "s", "--jobs", "6"]).expect_code(0);
+    assert_eq!(graded.stdout, "graded 12 runs, 12 passed\n");
+}
+
+/// Two models on six inputs, of which the endpoint failed on four for the second one.
+#[test]
+fn c_26_3_a_comparison_with_missing_runs_has_both_ends() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent("provider: script\n  model: good.yaml", "");
+    sandbox.write("good.yaml", "turns:\n  - say: done\n");
+    let failing = "turns:\n  - when: t[2345]\n    error: 503 no capacity\n  - say: done\n";
+    sandbox.write("flaky.yaml", failing);
+    let models =
+        "models: [{id: good, model: 'script:good.yaml'}, {id: flaky, model: 'script:flaky.yaml'}]";
+    super::write_sweep(&sandbox, 6, 1, &format!("{models}\n"));
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    let table = sweep(&sandbox, &["compare", "s"]).expect_code(0).stdout;
+    let expected = "\
+good   1.00 [0.48, 1.00]  6 of 6 graded
+flaky  1.00 [0.01, 1.00]  2 of 6 graded, 4 llm
+       incomplete: 0.33 if all missing runs score 0, 1.00 if 1
+
+good - flaky  +0.00  2 of 6 pairs  p = 1.0000 (McNemar)  no difference shown
+              incomplete: +0.00 to +0.67 with any scores of missing runs
+";
+    let found: Vec<String> = table.lines().skip(1).map(|line| without_times(line) + "\n").collect();
+    assert_eq!(found.concat(), expected, "{table}");
+    let json = sweep(&sandbox, &["compare", "s", "--format", "json"]).expect_code(0).json();
+    let pair = &json["comparisons"][0];
+    assert_eq!(
+        (&pair["pairs"], &pair["planned"], &pair["shown"]),
+        (&2.into(), &6.into(), &false.into())
+    );
+}
+
+/// A line of a table without the columns of times, which no test can know.
+fn without_times(line: &str) -> String {
+    let columns: Vec<&str> = line.split("  ").collect();
+    let times = columns.iter().rposition(|column| column.contains("ms, "));
+    let kept = &columns[..times.unwrap_or(columns.len())];
+    kept.join("  ").trim_end().to_owned()
+}
+
+#[test]
+fn inputs_are_not_compared_with_each_other() {
+    let sandbox = completed_sweep("exit 0");
+    sweep(&sandbox, &["grade", "s"]).expect_code(0);
+    let ran = sweep(&sandbox, &["compare", "s", "--by", "input"]).expect_code(0);
+    assert_eq!(ran.stdout.lines().count(), 7, "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("no comparisons: runs are paired by their inputs"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn one_input_shows_nothing_however_often_it_is_repeated() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent("provider: script\n  model: good.yaml", "");
+    sandbox.write("good.yaml", "turns:\n  - say: done\n");
+    sandbox.write(
+        "bad.yaml",
+        "turns:\n  - call: [{tool: none, args: {}}]\n  - call: [{tool: none, args: {}}]\n",
+    );
+    let models =
+        "models: [{id: good, model: 'script:good.yaml'}, {id: bad, model: 'script:bad.yaml'}]";
+    super::write_sweep(&sandbox, 1, 20, &format!("{models}\nrun: {{max_iterations: 1}}\n"));
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    let table = sweep(&sandbox, &["compare", "s"]).expect_code(0).stdout;
+    assert!(table.contains("+1.00  1 pair  "), "{table}");
+    assert!(table.contains("no difference shown"), "{table}");
+}
