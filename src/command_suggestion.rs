@@ -8,7 +8,7 @@ use delta_base::suggest;
 use std::ffi::OsString;
 
 /// Names of commands in other programs, with what to type for delta.
-const COMMAND_ALIASES: [(&str, &str); 66] = [
+const COMMAND_ALIASES: [(&str, &str); 70] = [
     ("abort", "delta stop"),
     ("accept", "delta approve"),
     ("allow", "delta approve"),
@@ -26,6 +26,8 @@ const COMMAND_ALIASES: [(&str, &str); 66] = [
     ("configure", "delta config"),
     ("create", "delta init"),
     ("delete", "delta rm"),
+    ("diagnose", "delta doctor"),
+    ("example", "delta demo"),
     ("exec", "delta run"),
     ("expand", "delta tool expand"),
     ("follow", "delta show --follow"),
@@ -68,6 +70,8 @@ const COMMAND_ALIASES: [(&str, &str); 66] = [
     ("tests", "delta test"),
     ("top", "delta list-runs"),
     ("trace", "delta export"),
+    ("try", "delta demo"),
+    ("tutorial", "delta demo"),
     ("undo", "delta rollback"),
     ("validate", "delta tool lint"),
     ("version", "delta --version"),

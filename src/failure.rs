@@ -124,6 +124,11 @@ impl CommandFailure {
         &self.message
     }
 
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// Whether another process has taken over the run of this one.
     pub fn is_replaced(&self) -> bool {
         self.kind == FailureKind::Replaced

@@ -23,12 +23,15 @@ mod apply;
 mod approval_preview;
 mod approve_options;
 mod budget;
+mod build_info;
 mod builtin_agent;
 mod command_suggestion;
 mod completion_candidates;
 mod context;
+mod demo;
 mod diff;
 mod discard;
+mod doctor;
 mod run_observer;
 mod run_options;
 mod run_preparation;
@@ -40,6 +43,7 @@ mod sandbox_options;
 mod sandbox_preparation;
 mod export;
 mod failure;
+mod first_steps;
 mod fork;
 mod inbox;
 mod init;
@@ -90,13 +94,16 @@ mod view;
 /// Run AI agents the Unix way: an agent is a directory of plain files, its tools are ordinary commands, and its state is
 /// one append-only journal.
 #[derive(Debug, Parser)]
-#[command(name = "delta", version, propagate_version = false, after_help = top_level_after_help())]
+#[command(name = "delta", version, disable_version_flag = true, propagate_version = false, after_help = top_level_after_help())]
 struct DeltaCli {
     /// Keep the runs of all workspaces below DIR, and nothing in the workspaces
     #[arg(long, value_name = "DIR", global = true, hide = true, value_hint = clap::ValueHint::DirPath)]
     runs_dir: Option<PathBuf>,
     #[command(flatten)]
     lease: lease_options::LeaseOptions,
+    /// Print version; with --json, also the commit, the target and the features of the build
+    #[arg(short = 'V', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
     #[command(subcommand)]
     command: DeltaCommand,
 }
@@ -181,6 +188,8 @@ enum DeltaCommand {
     Schema(Box<schema::SchemaArgs>),
     /// Create an agent from a template
     Init(Box<init::InitArgs>),
+    /// Run an example agent, without an API key
+    Demo(Box<demo::DemoArgs>),
     #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(subcommand)]
@@ -193,6 +202,8 @@ enum DeltaCommand {
     Models(Box<models::ModelsArgs>),
     /// Show the operator's settings and where they come from
     Config(Box<operator_config::ConfigArgs>),
+    /// Check what works on this machine, and print what to change
+    Doctor(Box<doctor::DoctorArgs>),
     /// Print the completion script for a shell
     #[command(after_help = delta_program::installation!("delta"))]
     Completions(Box<completions::CompletionsArgs>),
@@ -233,6 +244,9 @@ fn main() -> ExitCode {
 
 fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if let Some(code) = answer_without_command(&arguments) {
+        return code;
+    }
     let cli = match parse_arguments(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -276,6 +290,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Schema(args) => schema::schema_command(&args),
         DeltaCommand::Models(args) => models::models_command(&args),
         DeltaCommand::Init(args) => init::init_command(&args),
+        DeltaCommand::Demo(args) => demo::demo_command(&args),
         DeltaCommand::Completions(args) => {
             completions::print_completions(&args, &PROGRAM, process_environment::os_variable)
         }
@@ -291,10 +306,17 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Sandbox(command) => sandbox_command::sandbox_command(&command),
         DeltaCommand::Trust(args) => trust::trust_command(&args),
         DeltaCommand::Config(args) => operator_config::config_command(&args),
+        DeltaCommand::Doctor(args) => doctor::doctor_command(&args),
         DeltaCommand::ToolExpand(args) => tool::expand_command(&args),
         DeltaCommand::ToolMigrate(args) => migrate::migrate_command(&args),
         DeltaCommand::ToolLint(args) => lint::lint_command(&args),
     }
+}
+
+/// Answers command lines that name no command and that clap does not know.
+fn answer_without_command(arguments: &[OsString]) -> Option<ExitCode> {
+    build_info::answer_version_request(arguments)
+        .or_else(|| first_steps::answer_empty_command_line(arguments.len()))
 }
 
 /// Like `try_parse_from` of clap, but does not drop the description of the arguments: dropping it would take as long as

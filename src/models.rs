@@ -79,7 +79,7 @@ pub fn models_command(args: &ModelsArgs) -> ExitCode {
 }
 
 /// The endpoints of the providers that list models. The endpoint of `responses` is the one of `openai`.
-const LISTING_FORMS: [WireForm; 3] = [WireForm::OpenAi, WireForm::Anthropic, WireForm::Gemini];
+pub const LISTING_FORMS: [WireForm; 3] = [WireForm::OpenAi, WireForm::Anthropic, WireForm::Gemini];
 
 /// The configuration of a model that no agent names.
 fn model_config(choice: &ModelChoice) -> Result<LlmConfig, CommandFailure> {
@@ -100,7 +100,10 @@ fn operator_settings(name: &str, key: Option<&EnvSetting>) -> Vec<EnvSetting> {
 }
 
 /// The endpoint of `form`; `None` if it is not configured.
-fn configured_endpoint(
+///
+/// # Errors
+/// The address or the proxy cannot be used.
+pub fn configured_endpoint(
     form: WireForm,
     key: Option<&EnvSetting>,
 ) -> Result<Option<Endpoint>, CommandFailure> {
@@ -208,13 +211,18 @@ fn describe_model(
 }
 
 fn no_endpoint_failure() -> CommandFailure {
+    CommandFailure::config("no endpoint is configured in the environment", endpoint_hint())
+}
+
+/// The variables that configure endpoints.
+pub fn endpoint_hint() -> String {
     let mut hint = "set a key or the address of a local server:".to_owned();
     for form in LISTING_FORMS {
         let keys = form.key_variables().join(" or ");
         let addresses = form.address_variables().join(" or ");
         hint.push_str(&format!("\n  {:<10} {keys}; {addresses}", form.name()));
     }
-    CommandFailure::config("no endpoint is configured in the environment", hint)
+    hint
 }
 
 fn model_json(model: &ListedModel) -> Json {

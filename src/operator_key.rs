@@ -137,6 +137,11 @@ impl KeyCommand {
         Self { argv, env, secrets, source_name: "`llm.api_key_command`".to_owned() }
     }
 
+    /// Where the command is written.
+    pub fn source_name(&self) -> &str {
+        &self.source_name
+    }
+
     /// Runs the command outside of the workspace, whose files might have the names of programs.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ mod writeback;
 pub use append_file::{AppendFile, LogFile, append_line_synced, append_line_unsynced};
 pub use beneath::{DirEntry, OtherOwner, add_root, check_root_owner, join_beneath};
 pub use file_lock::{FileLock, is_locked, read_lock_holder};
-pub use file_system::is_on_local_file_system;
+pub use file_system::{DirectoryRoom, inspect_room, is_on_local_file_system};
 pub use regular_file::{
     MAX_REGULAR_BYTES, open_no_follow, read_beneath, read_no_follow, read_no_follow_at_most,
     read_regular, read_regular_beneath, read_regular_text, read_small_no_follow,

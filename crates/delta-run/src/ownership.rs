@@ -423,6 +423,17 @@ impl Ownership {
     }
 }
 
+/// How a new run on the file system of the directory `dir` would be owned.
+pub fn lease_of_new_runs(dir: &Path) -> LeaseKind {
+    let is_local = durable::is_on_local_file_system(dir).unwrap_or(false);
+    match lease_policy().choice {
+        LeaseChoice::Turns => LeaseKind::Turns,
+        LeaseChoice::Auto if !is_local => LeaseKind::Turns,
+        LeaseChoice::Auto | LeaseChoice::Flock if is_local => LeaseKind::Flock,
+        LeaseChoice::Auto | LeaseChoice::Flock => LeaseKind::SharedFlock,
+    }
+}
+
 /// Whether a run in `run_dir` is owned with the lock.
 fn uses_lock(run_dir: &Path, is_local: bool) -> Result<bool, FileError> {
     match lease_policy().choice {

@@ -42,6 +42,7 @@ pub use git_directory::{GitDirectory, find_git_directory};
 pub use helper::{HELPER_COMMAND, run_helper};
 pub use host_text::{DEFAULT_PORT, parse_host_rule};
 pub use machine::{NamespaceRefusal, SandboxMachine, probe};
+pub use mount_table::file_system_type;
 pub use network::{
     ConnectFailure, HostPolicy, HostService, HostServiceControl, HostSockets, HostTraffic,
     MachineNames, NetworkReport, ProxySettings, bring_up_loopback,

@@ -9,6 +9,11 @@ use std::path::{Path, PathBuf};
 /// The type of an overlay.
 const OVERLAY: &str = "overlay";
 
+/// The type of the file system of `path`, an absolute path without symlinks: `ext4`, `nfs4` and the like.
+pub fn file_system_type(path: &Path) -> Option<String> {
+    MountTable::read().ok()?.type_at(path).map(str::to_owned)
+}
+
 /// A list of mounts, in the order in which they were made.
 pub(crate) struct MountTable(Vec<MountEntry>);
 
@@ -35,6 +40,14 @@ impl MountTable {
             Some(MountEntry { point, file_system: next()?, source: next()? })
         });
         Self(entries.collect())
+    }
+
+    /// The type of the file system that is seen at `path`.
+    fn type_at(&self, path: &Path) -> Option<&str> {
+        let mounts = self.0.iter().filter(|entry| path.starts_with(&entry.point));
+        // Of several at one point, the last one is seen.
+        let nearest = mounts.max_by_key(|entry| entry.point.components().count());
+        nearest.map(|entry| entry.file_system.as_str())
     }
 
     /// The first mount point below `directory`.

@@ -1,6 +1,7 @@
 //! Which hosts can reach a file system.
 
 use super::beneath;
+use rustix::fs::Access;
 use std::io;
 use std::path::Path;
 
@@ -40,6 +41,28 @@ pub fn is_on_local_file_system(path: &Path) -> io::Result<bool> {
 #[cfg(not(target_os = "linux"))]
 pub fn is_on_local_file_system(path: &Path) -> io::Result<bool> {
     beneath::open_dir(path).map(|_| true)
+}
+
+/// What a directory has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectoryRoom {
+    /// Whether this user may create files in it.
+    pub is_writable: bool,
+    /// The bytes that this user may still write on its file system.
+    pub free_bytes: u64,
+}
+
+/// Finds out what the directory `path` has room for.
+///
+/// # Errors
+/// The directory cannot be opened.
+pub fn inspect_room(path: &Path) -> io::Result<DirectoryRoom> {
+    let file_system = rustix::fs::fstatvfs(beneath::open_dir(path)?)?;
+    let access = rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK);
+    Ok(DirectoryRoom {
+        is_writable: access.is_ok(),
+        free_bytes: file_system.f_bavail.saturating_mul(file_system.f_frsize),
+    })
 }
 
 #[cfg(all(test, target_os = "linux"))]

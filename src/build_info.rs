@@ -1,0 +1,44 @@
+//! What was built: `delta --version --json`.
+
+use delta_program::stdio;
+use serde_json::json;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// The commit of a release build, if it was built from a git repository or a package of one.
+const COMMIT: Option<&str> = option_env!("DELTA_BUILD_COMMIT");
+/// The target triple.
+const TARGET: &str = env!("DELTA_BUILD_TARGET");
+/// The cargo features that are compiled in.
+const FEATURES: &[&str] = if cfg!(feature = "failpoints") { &["failpoints"] } else { &[] };
+
+/// The number of digits of a commit in text.
+const SHORT_COMMIT: usize = 12;
+
+/// Version, commit and target in one line.
+pub fn describe_build() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let commit = COMMIT.and_then(|commit| commit.get(..SHORT_COMMIT));
+    let commit = commit.map_or_else(String::new, |commit| format!(" ({commit})"));
+    format!("{version}{commit}, {TARGET}")
+}
+
+/// Answers `delta --version --json`, in any order; `None` for every other command line.
+pub fn answer_version_request(arguments: &[OsString]) -> Option<ExitCode> {
+    let [_, first, second] = arguments else { return None };
+    let is_version = |argument: &OsString| argument == "--version" || argument == "-V";
+    let is_request =
+        is_version(first) && second == "--json" || first == "--json" && is_version(second);
+    if !is_request {
+        return None;
+    }
+    let build = json!({
+        "name": "delta",
+        "version": env!("CARGO_PKG_VERSION"),
+        "commit": COMMIT,
+        "target": TARGET,
+        "features": FEATURES,
+    });
+    stdio::print_json(&format!("{build:#}\n"));
+    Some(ExitCode::SUCCESS)
+}
