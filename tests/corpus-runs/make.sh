@@ -3,7 +3,7 @@
 #
 #   bash tests/corpus-runs/make.sh DIR      DIR holds `delta`; needs Linux, root, python3
 #
-# What is there already is made again: do that only for runs that no version has to read any more.
+# What the corpus has already stays as it is: an earlier version made it.
 set -euo pipefail
 corpus="$(cd "$(dirname "$0")" && pwd)"
 programs="$(realpath "$1")"
@@ -20,7 +20,8 @@ export LC_ALL=C.UTF-8
 
 # delta ARGUMENT...: in the directory of the run that is made.
 delta() {
-    env -i PATH="$programs:/usr/bin:/bin" HOME="$place" LANG=C.UTF-8 ${KEY:+DELTA_API_KEY="$KEY"} delta "$@"
+    env -i PATH="$programs:/usr/bin:/bin" HOME="$place" LANG=C.UTF-8 ${KEY:+DELTA_API_KEY="$KEY"} \
+        ${LEASE:+DELTA_LEASE="$LEASE"} delta "$@"
 }
 
 # agent LLM TOOLS: an agent directory with the files that all of them have; the script comes from stdin.
@@ -190,9 +191,62 @@ YAML
 run 0 -m "Be damaged."
 sed -i '3s/"type":"THOUGHT"/"type":"THOUGHX"/' work/.delta/r/journal.jsonl
 
+begin turns
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: say, args: {text: one}}]
+  - say: first
+  - say: second
+  - say: third
+YAML
+LEASE=turns run 0 -m "One."
+LEASE=turns delta continue r -w work -q --format raw -m "Two." >/dev/null
+
+begin packed
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: sh, args: {script: "yes a long line of output | head -n 400"}}]
+  - say: done
+  - say: more
+YAML
+run 0 -m "Fill a file."
+delta pack r -w work >/dev/null
+
+begin parallel
+agent "$script" "$tools
+  - {name: both, description: Runs at the same time, exec: \"printf %s \${text}\", parallel: true}" <<'YAML'
+turns:
+  - call: [{tool: both, args: {text: one}}, {tool: both, args: {text: two}}, {tool: say, args: {text: three}}]
+  - say: done
+  - say: more
+YAML
+run 0 -m "Call both."
+
+begin sandboxed
+agent "$script" "sandbox: workspace
+$tools" <<'YAML'
+turns:
+  - call: [{tool: sh, args: {script: "echo allowed >f"}}, {tool: sh, args: {script: "echo refused >/etc/corpus"}}]
+  - say: done
+  - say: more
+YAML
+run 0 -m "Write two files."
+
+begin applied
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: sh, args: {script: "echo staged >f; echo left >g"}}]
+  - say: done
+  - say: more
+YAML
+run 0 --stage -m "Write f and g."
+delta apply r f -w work >/dev/null
+delta discard r -w work >/dev/null
+
 # git passes over .delta, which says so itself, and over empty directories.
 cd "$place"
 for made in *; do
+    if [ -d "$corpus/$made" ]; then continue; fi
     mv "$made/work/.delta" "$made/work/delta"
     find "$made" -name .gitignore -delete
     mkdir -p "$corpus/$made"
