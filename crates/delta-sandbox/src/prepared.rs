@@ -307,8 +307,13 @@ fn resource_limits(limits: &SandboxLimits, has_namespaces: bool) -> (Vec<(u32, u
         (libc::RLIMIT_FSIZE, limits.file),
         (libc::RLIMIT_NOFILE, limits.open_files),
     ];
-    let set = all.into_iter().filter_map(|(resource, limit)| Some((resource, limit?)));
+    let set = all.into_iter().filter_map(|(number, limit)| Some((limit_number(number), limit?)));
     (set.collect(), warnings)
+}
+
+/// The number of a limit, which is signed in musl and unsigned in glibc.
+fn limit_number(number: impl TryInto<u32>) -> u32 {
+    number.try_into().unwrap_or(u32::MAX)
 }
 
 fn identify_roots(profile: &SandboxProfile, absent: &[PathBuf]) -> Vec<(PathBuf, FileIdentity)> {
