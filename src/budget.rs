@@ -11,6 +11,7 @@ use delta_llm::llm::PRICING_HELP;
 use delta_llm::llm::{COMMAND_MARK, ProviderKind};
 use delta_program::number_argument::{parse_number_in, parse_time_in, parse_tokens_in};
 use delta_run::bounds::{self, DEPTH_VARIABLE, MAX_DEPTH_VARIABLE, Nesting, RunBounds};
+use delta_run::call_rate::{CallRate, RATE_VARIABLE};
 use delta_run::ledger::{self, Budget, Ledger};
 use delta_run::limits::{BudgetAmount, DEFAULT_ANSWER_TOKENS, LedgerHead, Limits, Usd};
 use delta_run::ownership::Ownership;
@@ -149,6 +150,9 @@ pub fn check_limits(
     let limit = match (limits.max_cost, limited_parent) {
         (Some(cost), _) if agent.limits.max_cost == Some(cost) => "`max_cost`".to_owned(),
         (Some(_), _) => "`--max-cost`".to_owned(),
+        (None, Some(ledger)) if ledger.head.grants.is_some() => {
+            "`max_cost` in the budget of the sweep".to_owned()
+        }
         (None, Some(ledger)) => format!("the cost limit of the parent run {}", ledger.head.run_id),
         (None, None) => return Ok(()),
     };
@@ -211,11 +215,15 @@ pub fn open_budget(
             given: operator_limits,
             deadline_unix: limits.max_duration_ms.map(unix_ms_after),
             above: parent,
+            grants: None,
         };
         Some(Ledger::open_for_owner(dir, ownership, head, spent, cancel)?)
     };
     let is_patient = process_environment::variable(COMMAND_MARK.0).is_none();
-    let budget = Budget::new(id.as_str(), ledger, enclosing, is_patient);
+    // A call inside of a call would wait for the slot of the outer one.
+    let rate = process_environment::variable(RATE_VARIABLE).filter(|_| is_patient);
+    let rate = rate.map(|dir| CallRate::new(Path::new(&dir)));
+    let budget = Budget::new(id.as_str(), ledger, enclosing, is_patient).with_rate(rate);
     if let Some(deadline) = budget.deadline() {
         let remaining = deadline.saturating_sub(time::current_time().as_millis());
         let remaining = Duration::from_millis(u64::try_from(remaining).unwrap_or(0));

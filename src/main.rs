@@ -239,7 +239,9 @@ fn main() -> ExitCode {
     }
     signal::ignore_io_signals();
     operator_config::apply_color();
-    stdio::finish_output(run_with_arguments(std::env::args_os()))
+    let code = run_with_arguments(std::env::args_os());
+    sweep::remove_extracted_runs();
+    stdio::finish_output(code)
 }
 
 fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -166,9 +166,10 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
             Ok(new_run) => {
                 let new_run = NewRun { has_new_workspace: is_new, ..new_run };
                 let id = new_run.id.clone();
+                let dir = new_run.dir.clone();
                 let result = start_run(args, new_run, &message, &agent, &workspace, cancel.clone());
                 match result {
-                    Err(failure) if args.ensure && failure.is_replaced() => {
+                    Err(failure) if args.ensure && has_successor(&failure, &dir) => {
                         wait_for_successor(&failure, args, &cancel);
                     }
                     result => return result.map_err(|failure| failure.with_run_id(&id)),
@@ -200,6 +201,12 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Whether a process failed because another one owns its run. One that was silent at its start may find the files of the
+/// other before it learns that.
+fn has_successor(failure: &CommandFailure, run_dir: &Path) -> bool {
+    failure.is_replaced() || Ownership::was_replaced(run_dir)
 }
 
 /// Says that another process has taken over the run of `--ensure`. This one waits for it, as any other does.

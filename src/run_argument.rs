@@ -4,6 +4,7 @@
 use super::continue_run;
 use super::failure::CommandFailure;
 use super::list_runs;
+use super::sweep;
 use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
@@ -11,6 +12,7 @@ use delta_run::event::Event;
 use delta_run::journal;
 use delta_run::run_tree;
 use delta_run::workspace::{self, CONTROL_DIR, Workspace, WorkspaceError};
+use delta_sweep::layout::SweepDir;
 use std::path::{Path, PathBuf};
 
 /// The name of the run of a workspace that was updated last. A run with this id is named by its path.
@@ -84,8 +86,13 @@ impl RunArgument {
         }
     }
 
-    /// Finds the run; a name in the workspace `work_dir`.
+    /// Finds the run; a name in the workspace or the sweep `work_dir`. A packed run of a sweep is unpacked.
     pub fn find(&self, work_dir: &Path) -> Result<LocatedRun, CommandFailure> {
+        if let Some((dir, id)) = self.find_absent(work_dir) {
+            sweep::SweepPacks::new(&dir).unpack(&id)?;
+        }
+        let in_sweep = self.sweep_workspace(work_dir);
+        let work_dir = in_sweep.as_deref().unwrap_or(work_dir);
         let (id, workspace, workspace_argument) = match self {
             Self::Dir(dir) => {
                 let (id, root) = split_run_dir(dir)?;
@@ -106,10 +113,37 @@ impl RunArgument {
 
     /// Finds the run for a command that only reads it; the run directory may be a copy outside of any workspace.
     pub fn find_readable(&self, work_dir: &Path) -> Result<LocatedRun, CommandFailure> {
+        if let Some((dir, id)) = self.find_absent(work_dir)
+            && let Some(root) = sweep::extract_to_read(&dir, &id)?
+        {
+            let workspace = Workspace { root: root.clone() };
+            let dir = workspace.run_dir(&id);
+            return Ok(LocatedRun { id, dir, workspace, workspace_argument: root });
+        }
         match self {
             Self::Dir(dir) if control_dir_of(dir).is_none() => locate_copied_run(dir),
             _ => self.find(work_dir),
         }
+    }
+
+    /// The run and its sweep, if it is a run of a sweep without a directory: it may be packed.
+    fn find_absent(&self, work_dir: &Path) -> Option<(SweepDir, RunId)> {
+        match self {
+            Self::Last => None,
+            Self::Name(name) => sweep::find_absent_run(Some(&RunId::parse(name).ok()?), work_dir),
+            Self::Dir(dir) => {
+                let workspace = dir.parent().filter(|control| control.ends_with(CONTROL_DIR))?;
+                sweep::find_absent_run(None, workspace.parent()?)
+            }
+        }
+    }
+
+    /// The workspace of the run, if `work_dir` is a sweep that has it.
+    fn sweep_workspace(&self, work_dir: &Path) -> Option<PathBuf> {
+        let Self::Name(name) = self else { return None };
+        let id = RunId::parse(name).ok()?;
+        let workspace = SweepDir::new(work_dir).workspace(&id);
+        (workspace.is_dir() && sweep::is_sweep(work_dir)).then_some(workspace)
     }
 
     /// Finds the run as [`RunArgument::find_readable`] does and reads its journal.

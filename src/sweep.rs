@@ -9,21 +9,29 @@ mod gc_command;
 mod grade_command;
 mod input_reader;
 mod list_command;
+mod pack_command;
+mod packed_runs;
 mod plan_command;
 mod plan_reader;
 mod plan_sources;
 mod result_reader;
+mod run_archive;
 mod run_command;
 mod run_grader;
 mod run_pool;
 mod run_standing;
 mod run_starter;
+mod shared_limits;
 mod source_copies;
 mod status_command;
 mod submit_command;
 mod sweep_scores;
 mod view_command;
 mod worker_files;
+
+pub use packed_runs::{
+    SweepPacks, extract_to_read, find_absent_run, is_sweep, remove_extracted_runs,
+};
 
 /// Plan and run many runs: agents, models and parameters on inputs
 ///
@@ -46,6 +54,8 @@ pub enum SweepCommand {
     List(Box<list_command::ListSweepArgs>),
     /// Remove what no plan of a sweep names
     Gc(Box<gc_command::GcArgs>),
+    /// Pack the settled runs of a sweep
+    Pack(Box<pack_command::PackSweepArgs>),
     /// Submit what is left of a sweep to a cluster
     Submit(Box<submit_command::SubmitArgs>),
     /// Grade the settled runs of a sweep
@@ -65,6 +75,7 @@ pub fn sweep_command(command: &SweepCommand) -> ExitCode {
         SweepCommand::Status(args) => status_command::status_command(args),
         SweepCommand::Collect(args) => collect_command::collect_command(args),
         SweepCommand::Gc(args) => gc_command::gc_command(args),
+        SweepCommand::Pack(args) => pack_command::pack_sweep_command(args),
         SweepCommand::List(args) => list_command::list_command(args),
         SweepCommand::Submit(args) => submit_command::submit_command(args),
         SweepCommand::Grade(args) => grade_command::grade_command(args),

@@ -20,7 +20,8 @@ use delta_program::stdio;
 use delta_run::event::{EngineStart, LLM_ERROR, RunStatus};
 use delta_run::journal::{JournalError, JournalFold};
 use delta_run::ownership::Ownership;
-use delta_run::state::HumanRequest;
+use delta_run::run;
+use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::Workspace;
 use std::path::Path;
 
@@ -64,6 +65,12 @@ pub fn ensure_run(
     cancel: &CancelToken,
 ) -> Result<Option<RunResult>, CommandFailure> {
     let Some(dir) = workspace.find_run(id)? else { return Ok(None) };
+    if let Some(folded) = look_at_ended_run(id, &dir, task.retry) {
+        print_notes(id, &folded.state, task, agent, options)?;
+        let result = sealed_result(id, &dir, &folded)?;
+        result.iter().for_each(print_stored_error);
+        return Ok(result);
+    }
     let Some(ownership) = Ownership::wait_and_claim(id, &dir, cancel)? else {
         let message = format!("interrupted while waiting for the process that works on run {id}");
         return Err(CommandFailure::interrupted(message));
@@ -74,24 +81,13 @@ pub fn ensure_run(
     };
     check_is_own(id, &dir, &folded)
         .map_err(|failure| failure.with_hint(Some(ensure_hint(id, &dir))))?;
-    let EnsuredTask { message: task, retry } = task;
     let claimed = ClaimedRun::new(id, dir, ownership, folded, None)?;
-    if let Some(pricing) = price_source::recorded_file_prices(&claimed.start)? {
-        price_source::use_recorded_prices(&mut agent.agent, &claimed.start, pricing);
-    }
-    let recorded_task = claimed.state().conversation.task();
-    if !recorded_task.is_empty() && recorded_task != agent.secrets.redact(&task.text) {
-        let summary = truncate_to_line(&strip_terminal_controls(recorded_task), 60);
-        options.print_notes(&[format!(
-            "Note: run {id} already has another task, which it keeps: {summary}"
-        )]);
-    }
-    print_other_agent_note(&claimed.start, id, &agent.agent, options);
-    print_other_settings_note(&claimed.start, id, &agent.agent, options);
-    let message = recorded_task.is_empty().then(|| task.text.clone());
+    print_notes(id, claimed.state(), task, agent, options)?;
+    let EnsuredTask { message: task, retry } = task;
+    let message = claimed.state().conversation.task().is_empty().then(|| task.text.clone());
     let images = if message.is_some() { &*task.images } else { &[] };
     // A schedule tries again only what its caller allows.
-    let is_retried = retry.iter().any(|error| claimed.state().failed_with(error.kind()));
+    let is_retried = is_retried(claimed.state(), retry);
     let stays_failed = claimed.state().failed_at_endpoint() && message.is_none() && !is_retried;
     let next = match message {
         None if is_retried => Ok(None),
@@ -114,6 +110,48 @@ pub fn ensure_run(
             Ok(result)
         }
     }
+}
+
+fn is_retried(state: &RunState, retry: &[RetriedError]) -> bool {
+    retry.iter().any(|error| state.failed_with(error.kind()))
+}
+
+/// The journal of a run by turns that has ended, and that nothing is left to do about. A claim of it would copy the journal.
+fn look_at_ended_run(id: &RunId, dir: &Path, retry: &[RetriedError]) -> Option<JournalFold> {
+    if !Ownership::was_left_by_turns(dir) {
+        return None;
+    }
+    let folded = fold_with_seals(id, dir).ok()?;
+    let state = &folded.state;
+    let has_ended = matches!(state.status, Some(RunStatus::Completed | RunStatus::Failed));
+    let has_task = !state.conversation.task().is_empty();
+    // Of a process whose last write failed, the next claim repairs the metadata.
+    let is_whole = folded.seals.is_own && run::is_metadata_current(dir, state);
+    (has_ended && has_task && is_whole && !is_retried(state, retry)).then_some(folded)
+}
+
+/// Prints how the run differs from what was asked for, and takes over the prices of its last process.
+fn print_notes(
+    id: &RunId,
+    state: &RunState,
+    task: &EnsuredTask<'_>,
+    agent: &mut PreparedAgent,
+    options: &RunOptions,
+) -> Result<(), CommandFailure> {
+    let Some(start) = &state.start else { return Ok(()) };
+    if let Some(pricing) = price_source::recorded_file_prices(start)? {
+        price_source::use_recorded_prices(&mut agent.agent, start, pricing);
+    }
+    let recorded_task = state.conversation.task();
+    if !recorded_task.is_empty() && recorded_task != agent.secrets.redact(&task.message.text) {
+        let summary = truncate_to_line(&strip_terminal_controls(recorded_task), 60);
+        options.print_notes(&[format!(
+            "Note: run {id} already has another task, which it keeps: {summary}"
+        )]);
+    }
+    print_other_agent_note(start, id, &agent.agent, options);
+    print_other_settings_note(start, id, &agent.agent, options);
+    Ok(())
 }
 
 /// The result in a journal, which counts only if it is what the engine recorded.

@@ -2,6 +2,7 @@
 
 use super::input_reader::{changed_lines_failure, read_planned_inputs};
 use super::plan_reader::{read_existing_plans, unreadable_file};
+use super::shared_limits;
 use crate::failure::CommandFailure;
 use crate::pluralize;
 use clap::Args;
@@ -39,12 +40,23 @@ pub struct GcArgs {
     /// Remove what is listed
     #[arg(long)]
     yes: bool,
+    /// Instead, give back to the budget of the sweep what HOST has of it and has not used; only for a host that is dead
+    #[arg(long, value_name = "HOST", conflicts_with = "yes")]
+    reclaim: Option<String>,
 }
 
 /// Lists or removes; returns the exit code.
 pub fn gc_command(args: &GcArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
     let plan = read_existing_plans(&dir)?;
+    if let (Some(host), Some(settings)) = (&args.reclaim, plan.settings()) {
+        for grant in shared_limits::reclaim(&dir, host)? {
+            let text = grant.unused_text(&settings.budget);
+            let text = text.unwrap_or_else(|| "nothing".to_owned());
+            stdio::print_text(&format!("{text} of {} can be granted again\n", grant.holder));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let garbage = find_garbage(&dir, &plan)?;
     let mut removed = 0;
     for path in &garbage {

@@ -29,7 +29,9 @@ pub fn read_plans(dir: &SweepDir) -> Result<SweepPlan, CommandFailure> {
                 format!("{} is missing, and {} is there", missing.display(), path.display());
             return Err(CommandFailure::config(message, None));
         }
-        let text = durable::read_regular_text(&path)
+        // A plan of a million runs has some 200 MB.
+        let text = durable::read_no_follow(&path)
+            .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
             .map_err(|source| unreadable_file(path.clone(), source))?;
         plan.add_plan(&text).map_err(|reason| {
             let message = format!("{} is not a plan as delta writes it: {reason}", path.display());

@@ -2,6 +2,7 @@
 
 use super::plan_reader::read_existing_plans;
 use super::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
+use super::shared_limits::{SharedLimits, read_host_grants};
 use super::status_command;
 use crate::failure::CommandFailure;
 use crate::run_options::EnvFileOptions;
@@ -12,6 +13,7 @@ use delta_base::time::{self, Timestamp};
 use delta_program::number_argument::{parse_number_in, parse_time_in};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
+use delta_sweep::host_grant::describe_used_budget;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::selection::{RunSelection, TaskShare};
@@ -21,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// The most jobs of a pool.
 const MAX_JOBS: u32 = 10_000;
+/// The most hosts of a sweep.
+const MAX_HOSTS: u32 = 1_000_000;
 /// The longest time of an option, some 34 years.
 const MAX_TIME_MS: u64 = (1 << 40) - 1;
 
@@ -73,6 +77,12 @@ struct PoolArgs {
     /// With `--until`: how long a run takes [default: the median so far]
     #[arg(long, value_name = "TIME", requires = "until", value_parser = parse_time_in(1..=MAX_TIME_MS))]
     per_run: Option<u64>,
+    /// Begin at most N LLM calls a minute or second on all hosts together: `600/min`, `20/s`
+    #[arg(long, value_name = "N/UNIT", value_parser = parse_call_rate)]
+    rate: Option<CallsPerTime>,
+    /// With `--rate`: how many hosts work on the sweep
+    #[arg(long, value_name = "N", requires = "rate", default_value = "1", value_parser = parse_number_in(1..=MAX_HOSTS))]
+    hosts: u32,
     /// Exit with 1 if a run FAILED
     #[arg(long)]
     strict: bool,
@@ -130,7 +140,31 @@ impl Until {
     }
 }
 
+/// A number of LLM calls in a time.
+#[derive(Debug, Clone, Copy)]
+struct CallsPerTime {
+    calls: u32,
+    per_ms: u64,
+}
+
+fn parse_call_rate(text: &str) -> Result<CallsPerTime, String> {
+    let units = [("min", 60_000), ("s", 1000), ("h", 3_600_000)];
+    let parsed = text.split_once('/').and_then(|(calls, unit)| {
+        let (_, per_ms) = units.into_iter().find(|(name, _)| *name == unit)?;
+        let calls = calls.parse().ok().filter(|calls| *calls > 0)?;
+        Some(CallsPerTime { calls, per_ms })
+    });
+    parsed.ok_or_else(|| {
+        "expected a number of calls and a unit: `600/min`, `20/s`, `1000/h`".to_owned()
+    })
+}
+
 impl PoolArgs {
+    /// The time between two LLM calls of this host; 0 for any.
+    fn call_interval_ms(&self) -> u64 {
+        self.rate.map_or(0, |rate| rate.per_ms * u64::from(self.hosts) / u64::from(rate.calls))
+    }
+
     fn options(&self, default_jobs: u32) -> PoolOptions {
         PoolOptions {
             jobs: self.jobs.unwrap_or(default_jobs) as usize,
@@ -190,7 +224,8 @@ fn work_on(
     }
     let default_jobs = if id.is_some() { 1 } else { settings.rate.concurrent };
     let options = args.options(default_jobs);
-    let mut pool = RunPool::new(&dir, &plan, settings.retry.clone(), options, cancel)?;
+    let shared = SharedLimits::open(&dir, settings, args.call_interval_ms(), &cancel)?;
+    let mut pool = RunPool::new(&dir, &plan, settings.retry.clone(), options, shared, cancel)?;
     let is_in_share = |index: &usize| share.contains(plan.runs[*index].n);
     pool.work(selected.iter().copied().filter(is_in_share).collect(), PoolPass::Unowned)?;
     let mut rest = pool.take_deferred();
@@ -205,6 +240,7 @@ fn work_on(
         rest.extend(pool.take_deferred());
     }
     pool.work(rest, PoolPass::All)?;
+    pool.give_back()?;
     report(&pool, &plan, &selected, args, &dir)
 }
 
@@ -243,6 +279,10 @@ fn report(
         if unresolved.len() > MAX_REASONS {
             stdio::print_error_line(&format!("... and {} more", unresolved.len() - MAX_REASONS));
         }
+    }
+    if let (true, Some(settings)) = (pool.is_out_of_budget, plan.settings()) {
+        let grants = read_host_grants(dir)?;
+        stdio::print_error_line(&describe_used_budget(&settings.budget, &grants));
     }
     let mut is_broken = false;
     for reason in pool.broken_reasons() {

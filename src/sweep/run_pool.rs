@@ -7,12 +7,13 @@ use super::plan_reader;
 use super::result_reader::ResultReader;
 use super::run_standing::{LeftRun, RunWorkState, look_at_run};
 use super::run_starter::RunStarter;
+use super::shared_limits::SharedLimits;
 use super::worker_files::{BEAT_INTERVAL, BeatFile, LineWriter};
 use crate::failure::CommandFailure;
 use delta_base::signal::CancelToken;
 use delta_process::WorkerProcess;
 use delta_program::stdio;
-use delta_run::event::RunStatus;
+use delta_run::event::{RunStatus, SHARED_BUDGET_ERROR};
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
@@ -93,6 +94,9 @@ pub struct RunPool<'a> {
     writer: LineWriter,
     worker: BeatFile,
     starter: RunStarter,
+    shared: SharedLimits,
+    /// Whether the budget of the sweep does not allow more calls.
+    pub is_out_of_budget: bool,
     cancel: CancelToken,
     children: Vec<PoolChild>,
     /// Runs that another process works on, for the last pass.
@@ -114,6 +118,7 @@ impl<'a> RunPool<'a> {
         plan: &'a SweepPlan,
         policy: RetryPolicy,
         options: PoolOptions,
+        shared: SharedLimits,
         cancel: CancelToken,
     ) -> Result<Self, CommandFailure> {
         cancel
@@ -123,7 +128,9 @@ impl<'a> RunPool<'a> {
             results: ResultReader::open(dir)?,
             writer: LineWriter::open(&dir.results())?,
             worker: BeatFile::create(dir, options.jobs)?,
-            starter: RunStarter::new(dir, &policy, &options.env_files)?,
+            starter: RunStarter::new(dir, &policy, &options.env_files, shared.variables())?,
+            shared,
+            is_out_of_budget: false,
             children: Vec::new(),
             deferred: VecDeque::new(),
             deaths: HashMap::new(),
@@ -240,6 +247,9 @@ impl<'a> RunPool<'a> {
     }
 
     fn start(&mut self, index: usize) -> Result<(), CommandFailure> {
+        if self.is_out_of_budget {
+            return Ok(());
+        }
         let process = self.starter.start(self.plan, self.run(index))?;
         self.children.push(PoolChild { index, process });
         Ok(())
@@ -270,9 +280,11 @@ impl<'a> RunPool<'a> {
                 self.worker.state.spent_usd += left.line.cost_usd.unwrap_or(0.0);
                 self.record(&left.line)?;
                 self.report_failure(&left.line);
+                let kind = left.line.error.as_ref().map(|error| error.kind.as_str());
                 match (left.remaining, left.line.status) {
                     (Remaining::Work, RunStatus::Failed) => return Ok(true),
                     (Remaining::Nothing, _) => {}
+                    _ if kind == Some(SHARED_BUDGET_ERROR) => self.is_out_of_budget = true,
                     // INTERRUPTED by a signal to the child alone: its sender wants it stopped.
                     _ => self.keep_left(index, &left),
                 }
@@ -356,6 +368,11 @@ impl<'a> RunPool<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Gives back what the runs have not used of what this host has of the sweep's budget.
+    pub fn give_back(&self) -> Result<(), CommandFailure> {
+        self.shared.give_back()
     }
 
     /// Whether a signal asked the pool to stop.

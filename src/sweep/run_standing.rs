@@ -1,5 +1,6 @@
 //! What became of a run, by its directory: a result line that is missing is made again from it.
 
+use super::packed_runs::{extract_to_read, remove_extracted_runs};
 use crate::continue_run;
 use delta_base::id::RunId;
 use delta_engine::run_result::{RunResult, UsageTotal};
@@ -46,7 +47,7 @@ pub fn look_at_run(
     let workspace = Workspace { root: dir.workspace(&run.id) };
     let run_dir = match workspace.find_run(&run.id) {
         Ok(Some(run_dir)) => run_dir,
-        Ok(None) => return RunWorkState::Absent,
+        Ok(None) => return look_at_packed_run(dir, run, policy),
         Err(error) => return RunWorkState::Refused(error.to_string()),
     };
     loop {
@@ -68,6 +69,22 @@ pub fn look_at_run(
             _ => {}
         }
     }
+}
+
+/// Looks at a run without a directory: it never began, or it is packed.
+fn look_at_packed_run(dir: &SweepDir, run: &PlannedRun, policy: &RetryPolicy) -> RunWorkState {
+    let root = match extract_to_read(dir, &run.id) {
+        Ok(Some(root)) => root,
+        Ok(None) => return RunWorkState::Absent,
+        Err(error) => return RunWorkState::Refused(error.message().to_owned()),
+    };
+    let run_dir = Workspace { root }.run_dir(&run.id);
+    let state = match continue_run::fold_with_seals(&run.id, &run_dir) {
+        Ok(folded) => left_run(run, &run_dir, &folded, policy, false),
+        Err(error) => RunWorkState::Refused(error.to_string()),
+    };
+    remove_extracted_runs();
+    state
 }
 
 fn is_dead(id: &RunId, run_dir: &Path, state: &RunState) -> bool {

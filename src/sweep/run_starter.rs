@@ -28,6 +28,8 @@ pub struct RunStarter {
     program: PathBuf,
     /// Options for every run.
     options: Vec<String>,
+    /// Variables for every run, by which it finds what the runs share.
+    variables: Vec<(OsString, OsString)>,
     inputs: InputReader,
 }
 
@@ -37,6 +39,7 @@ impl RunStarter {
         dir: &SweepDir,
         policy: &RetryPolicy,
         env_files: &[PathBuf],
+        variables: Vec<(OsString, OsString)>,
     ) -> Result<Self, CommandFailure> {
         let program = std::env::current_exe().map_err(|error| {
             CommandFailure::config(format!("could not find the program delta: {error}"), None)
@@ -56,7 +59,7 @@ impl RunStarter {
         if let Some(runs_dir) = workspace::runs_dir_option() {
             options.extend(["--runs-dir".to_owned(), runs_dir.to_string_lossy().into_owned()]);
         }
-        Ok(Self { dir: dir.clone(), program, options, inputs: InputReader::new(dir) })
+        Ok(Self { dir: dir.clone(), program, options, variables, inputs: InputReader::new(dir) })
     }
 
     /// Starts or continues the run, or waits for the process that works on it.
@@ -93,6 +96,7 @@ impl RunStarter {
         for (name, value) in &definition.env {
             env.to_mut().insert(OsString::from(name), OsString::from(value));
         }
+        env.to_mut().extend(self.variables.iter().cloned());
         let command = WorkerCommand {
             program: &self.program,
             arguments: &arguments,

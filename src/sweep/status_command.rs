@@ -2,6 +2,7 @@
 
 use super::plan_reader::read_existing_plans;
 use super::result_reader::ResultReader;
+use super::shared_limits::read_host_grants;
 use super::worker_files::read_workers;
 use crate::failure::CommandFailure;
 use crate::run_preparation;
@@ -82,7 +83,10 @@ fn summarize(
     plan: &SweepPlan,
     results: &SweepResults,
 ) -> Result<SweepSummary, CommandFailure> {
-    Ok(SweepSummary::new(plan, results, &read_workers(dir)?, time::current_time()))
+    let workers = read_workers(dir)?;
+    let mut summary = SweepSummary::new(plan, results, &workers, time::current_time());
+    summary.grants = read_host_grants(dir)?;
+    Ok(summary)
 }
 
 /// The status as text, for the end of `run`.

@@ -27,9 +27,13 @@ mod failpoints;
 #[cfg(feature = "failpoints")]
 mod mcp;
 #[cfg(feature = "failpoints")]
+mod packs;
+#[cfg(feature = "failpoints")]
 mod staged;
 #[cfg(feature = "failpoints")]
 mod surviving;
+#[cfg(feature = "failpoints")]
+mod turns;
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 

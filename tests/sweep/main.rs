@@ -1,9 +1,12 @@
 //! Sweeps through the built program: plans, pools that are killed, results that are torn.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may")]
 
+mod budgets;
 mod grading;
+mod packs;
 mod plans;
 mod pools;
+mod rates;
 mod results;
 mod schema;
 mod scores;

@@ -267,6 +267,38 @@ fn c_26_1_a_run_moves_from_the_lock_to_turns_and_stays() {
 }
 
 #[test]
+fn c_26_1_the_result_of_a_run_that_has_ended_is_read_without_a_claim() {
+    let sandbox = sandbox("- call: [{tool: note, args: {text: a}}]\n- say: done\n- say: more\n");
+    let ensure =
+        || by_turns(sandbox.run_command("task", &["--ensure", "--format", "raw"])).output();
+    assert_eq!(ensure().expect_code(0).stdout, "done\n");
+    let listed = || {
+        let ran = by_turns(sandbox.delta(["list-runs", "-w", "work", "--format", "json"])).output();
+        ran.expect_code(0).json()
+    };
+    let (files, list) = (sandbox.files("work/.delta/r/lease"), listed());
+    assert_eq!(list[0]["status"], "COMPLETED");
+    assert_eq!(ensure().expect_code(0).stdout, "done\n");
+    assert_eq!(sandbox.files("work/.delta/r/lease"), files);
+    // The whole journal says the same.
+    let beat = files.iter().find(|name| name.starts_with("beat.")).unwrap();
+    let left = sandbox.read(&format!("work/.delta/r/lease/{beat}"));
+    assert!(left.starts_with("left "), "{left}");
+    sandbox.write(&format!("work/.delta/r/lease/{beat}"), format!("{:<31}\n", 5));
+    assert_eq!(listed(), list);
+    // A claim that records nothing leaves a copy that is read in the same way.
+    assert_eq!(ensure().expect_code(0).stdout, "done\n");
+    let files = sandbox.files("work/.delta/r/lease");
+    assert_eq!(files.iter().filter(|name| name.starts_with("token.")).count(), 2, "{files:?}");
+    assert_eq!(ensure().expect_code(0).stdout, "done\n");
+    assert_eq!(sandbox.files("work/.delta/r/lease"), files);
+    assert_eq!(listed(), list);
+    let more = resume(&sandbox, &["-m", "more"]).output().expect_code(0);
+    assert_eq!(more.stdout, "more\n");
+    check(&sandbox, "a\n");
+}
+
+#[test]
 fn c_26_1_of_twenty_that_want_the_run_one_gets_it() {
     let sandbox = sandbox(HELD);
     let mut children: Vec<Child> = (0..20).map(|_| start(&sandbox)).collect();

@@ -14,7 +14,7 @@ use delta_base::durable::FileError;
 use delta_base::signal::CancelToken;
 use delta_base::time::Clock;
 use delta_llm::llm::{LlmError, Provider, Usage};
-use delta_run::event::{ErrorDetails, LLM_ERROR, Payload};
+use delta_run::event::{ErrorDetails, LLM_ERROR, Payload, SHARED_BUDGET_ERROR};
 use delta_run::ledger::{Budget, LedgerError};
 use delta_run::ownership::{ActError, ReplacedError};
 use delta_run::record::{RequestBody, WrittenRecord};
@@ -158,6 +158,7 @@ impl EngineError {
             Self::EndedByHook => ENDED_BY_HOOK,
             Self::File(_) | Self::Snapshot(_) => "io",
             Self::Context(_) => "context",
+            Self::Limit(error) if error.is_shared_limit() => SHARED_BUDGET_ERROR,
             Self::Limit(_) | Self::DiskLimit { .. } => "limit",
             Self::Llm { .. } | Self::Throttled { .. } => LLM_ERROR,
             Self::Answer { kind, .. } => kind,
@@ -293,12 +294,15 @@ impl<'a> Engine<'a> {
             }
             Err(error) => {
                 self.record_failure(run, &error);
+                // The run has done nothing wrong, and continues when the budget allows it.
+                let is_interrupted =
+                    matches!(&error, EngineError::Limit(limit) if limit.is_shared_limit());
                 if let EngineError::File(error)
                 | EngineError::Snapshot(SnapshotError::File(error)) = error
                 {
                     cause = Some(error);
                 }
-                RunEnding::Failed
+                if is_interrupted { RunEnding::Interrupted } else { RunEnding::Failed }
             }
         };
         let ending = self.check_deadline(run, ending);

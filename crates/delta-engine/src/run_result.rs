@@ -5,7 +5,7 @@ use delta_base::quantity::format_count;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::time::Timestamp;
 use delta_llm::llm::ModelChoice;
-use delta_run::event::{RunStatus, round_usd};
+use delta_run::event::{RunStatus, SHARED_BUDGET_ERROR, round_usd};
 use delta_run::run::RunMetadata;
 use delta_run::run_tree::RunTreeTotal;
 use delta_run::state::{HumanRequest, RunState};
@@ -291,6 +291,15 @@ fn run_error_info(state: &RunState, status: RunStatus) -> Option<RunErrorInfo> {
                 kind: details.kind.clone(),
                 message: message.clone(),
                 details: details.hint.clone().or(hint),
+            })
+        }
+        (RunStatus::Interrupted, Some((message, details)))
+            if details.kind == SHARED_BUDGET_ERROR =>
+        {
+            Some(RunErrorInfo {
+                kind: details.kind.clone(),
+                message: message.clone(),
+                details: details.hint.clone(),
             })
         }
         (RunStatus::Interrupted, _) => Some(RunErrorInfo {

@@ -523,6 +523,8 @@ pub enum InputType {
 
 /// The type of the error of an LLM that did not answer.
 pub const LLM_ERROR: &str = "llm";
+/// The type of the error that interrupts a run because the budget of its sweep is used.
+pub const SHARED_BUDGET_ERROR: &str = "budget";
 
 /// The type of an error and what is known about its cause.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

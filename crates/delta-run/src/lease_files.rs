@@ -17,6 +17,7 @@ use delta_base::durable;
 use delta_base::hex;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -299,6 +300,44 @@ pub(crate) fn find_counted_journal(run_dir: &Path) -> io::Result<(PathBuf, Optio
     let files = LeaseFiles::new(run_dir);
     // A name that was just listed may belong to a file that the client of a network file system does not know yet.
     files.counted_journal(run_dir).or_else(|_| files.counted_journal(run_dir))
+}
+
+/// The most bytes that are read at the end of a journal: an ENGINE_END and a TURN have some 600.
+const MAX_TAIL_BYTES: u64 = 4 * 1024;
+
+/// The journal of a run that its last owner has left with its last event: all of it counts. `None` if the end of the
+/// journal does not show that.
+pub(crate) fn find_left_journal(run_dir: &Path) -> Option<PathBuf> {
+    let files = LeaseFiles::new(run_dir);
+    let newest = files.newest_turn().ok().flatten().filter(|turn| *turn > 0)?;
+    let token = files.read_token(newest).ok()?;
+    // Written after the turn was taken, and after the metadata.
+    let Beat::Left(events) = files.read_beat(&token).ok()? else { return None };
+    let path = files.path(&token.journal);
+    let tail = read_journal_tail(&path).ok()?;
+    let (rest, last) = split_last_line(&tail)?;
+    let (_, before) = split_last_line(rest)?;
+    let EventMark::Turn { nonce, turn, .. } = mark_of_line(last, events)? else { return None };
+    let is_own = nonce == token.claim()?.nonce && turn == newest;
+    // A claim that recorded nothing has copied the end of the one before.
+    let is_copied = newest == token.first_turn && events == token.event_count;
+    let has_ended = mark_of_line(before, events.checked_sub(1)?)? == EventMark::End;
+    (has_ended && (is_own || is_copied)).then_some(path)
+}
+
+fn read_journal_tail(path: &Path) -> io::Result<Vec<u8>> {
+    let file = durable::open_no_follow(path)?;
+    let length = file.metadata()?.len();
+    let start = length.saturating_sub(MAX_TAIL_BYTES);
+    let mut tail = vec![0; usize::try_from(length - start).unwrap_or_default()];
+    file.read_exact_at(&mut tail, start)?;
+    Ok(tail)
+}
+
+/// The last line with its newline, and what is before it.
+fn split_last_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = memchr::memrchr(b'\n', bytes.strip_suffix(b"\n")?).map_or(0, |end| end + 1);
+    Some(bytes.split_at(start))
 }
 
 /// The path of the journal that counts: see [`find_counted_journal`].

@@ -4,9 +4,13 @@
 //! The ledger is append-only and locked for each access. What a call can use is durable in it before the call is made. A
 //! torn last line does not count. The next process that needs room releases the reservations of dead processes.
 
+mod shared_ledger;
 #[cfg(test)]
 mod tests;
 
+pub use shared_ledger::{open_shared_ledger, return_grants};
+
+use crate::call_rate::CallRate;
 use crate::lease_files::LeaseFiles;
 use crate::limits::{
     Admission, BudgetAccount, BudgetAmount, CallUpperBound, LedgerEntry, LedgerHead, LimitRefusal,
@@ -74,6 +78,9 @@ pub enum LedgerError {
         /// The run that owns the limit, if it is not the run itself.
         of: Option<String>,
     },
+    /// A budget that several hosts share was used up, or the rest is granted to others.
+    #[error("{0}")]
+    SharedLimitReached(String),
     /// The wait was cancelled.
     #[error("interrupted")]
     Cancelled,
@@ -86,6 +93,8 @@ struct LedgerContents {
     account: Option<BudgetAccount>,
     /// The bytes of the complete lines.
     length: u64,
+    /// Their number.
+    lines: usize,
 }
 
 fn read_ledger(path: &Path) -> LedgerResult<LedgerContents> {
@@ -95,11 +104,14 @@ fn read_ledger(path: &Path) -> LedgerResult<LedgerContents> {
 }
 
 fn parse_ledger(bytes: &[u8], path: &Path) -> LedgerResult<LedgerContents> {
-    let mut contents = LedgerContents { account: None, length: 0 };
+    let mut contents = LedgerContents { account: None, length: 0, lines: 0 };
     let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
     for (index, line) in lines.iter().enumerate() {
         match apply_ledger_line(&mut contents.account, line) {
-            Ok(()) => contents.length += line.len() as u64,
+            Ok(()) => {
+                contents.length += line.len() as u64;
+                contents.lines += 1;
+            }
             Err(_) if index + 1 == lines.len() => break,
             Err(reason) => {
                 let path = path.to_owned();
@@ -139,6 +151,37 @@ struct LockedLedger {
 }
 
 impl LockedLedger {
+    fn open(path: &Path, lock: FileLock) -> LedgerResult<Self> {
+        let contents = shared_ledger::shorten(path, read_ledger(path)?)?;
+        let file = AppendFile::open(path, contents.length)?;
+        let state = contents.account.ok_or_else(|| missing_limits(path))?;
+        Ok(Self { file, account: state, _lock: lock })
+    }
+
+    /// Opens the ledger at `path`, or creates it. The limits of `head` apply from now on.
+    fn open_or_create(path: &Path, head: LedgerHead, lock: FileLock) -> LedgerResult<Self> {
+        let is_there = durable::metadata_no_follow(path).is_ok();
+        let (earlier, mut file) = if is_there {
+            let contents = read_ledger(path)?;
+            let file = AppendFile::open(path, contents.length)?;
+            (contents.account, file)
+        } else {
+            let file = AppendFile::create(path)?;
+            path.parent().map_or(Ok(()), durable::sync_dir)?;
+            (None, file)
+        };
+        let limits = LedgerEntry::Limits(Box::new(head.clone()));
+        file.append_synced(ledger_line(&limits).as_bytes())?;
+        let state = match earlier {
+            Some(mut earlier) => {
+                earlier.apply(limits);
+                earlier
+            }
+            None => BudgetAccount::new(head),
+        };
+        Ok(Self { file, account: state, _lock: lock })
+    }
+
     /// Appends an entry durably. Returns the number of its line.
     fn append_entry(&mut self, entry: LedgerEntry) -> LedgerResult<u64> {
         self.file.append_synced(ledger_line(&entry).as_bytes())?;
@@ -149,19 +192,34 @@ impl LockedLedger {
 
     /// Decides whether a call fits. Releases the reservations of dead processes first if they are needed.
     fn admission(&mut self, bound: CallUpperBound, budget: &str) -> LedgerResult<Admission> {
-        if let Admission::Later(_) = self.account.admission(bound, budget) {
+        let mut admission = self.account.admission(bound, budget);
+        if let Admission::Later(_) = admission {
             self.release_dead_reservations()?;
+            admission = self.account.admission(bound, budget);
         }
-        Ok(self.account.admission(bound, budget))
+        if admission != Admission::Now && self.account.head.grants.is_some() {
+            self.request_grant(bound.amount())?;
+            admission = self.account.admission(bound, budget);
+        }
+        Ok(admission)
     }
 
+    /// Ends the calls of dead processes.
     fn release_dead_reservations(&mut self) -> LedgerResult<()> {
         let calls: Vec<u64> = self.account.open_calls.keys().copied().collect();
         for call in calls {
-            let process = &self.account.open_calls[&call].process;
-            if ownership::owner_status(process) == OwnerStatus::Dead {
-                self.append_entry(LedgerEntry::Release { call })?;
+            let reservation = &self.account.open_calls[&call];
+            if ownership::owner_status(&reservation.process) != OwnerStatus::Dead {
+                continue;
             }
+            // A budget that hosts share is not exceeded even by what such a call has cost.
+            let entry = if self.account.head.grants.is_some() {
+                let amount = reservation.amount();
+                LedgerEntry::Settle { call, run_id: UNSETTLED.to_owned(), amount }
+            } else {
+                LedgerEntry::Release { call }
+            };
+            self.append_entry(entry)?;
         }
         Ok(())
     }
@@ -247,7 +305,12 @@ impl Ledger {
 
     /// Reads the ledger in a run directory; `None` if it does not exist or has no complete line.
     pub fn read_account(run_dir: &Path) -> LedgerResult<Option<BudgetAccount>> {
-        match read_ledger(&ledger_path(run_dir)) {
+        Self::read_account_at(&ledger_path(run_dir))
+    }
+
+    /// Reads the ledger at `path`; `None` if it does not exist or has no complete line.
+    pub fn read_account_at(path: &Path) -> LedgerResult<Option<BudgetAccount>> {
+        match read_ledger(path) {
             Ok(contents) => Ok(contents.account),
             Err(LedgerError::Unreadable { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
@@ -273,26 +336,8 @@ impl Ledger {
         let path = ownership.ledger_path(run_dir);
         let before = ledger_path(run_dir);
         let carried = if before == path { Vec::new() } else { carried_usage(&before)? };
-        let _lock = lock_ledger(&path, cancel)?;
-        let (contents, mut file) = if durable::metadata_no_follow(&path).is_ok() {
-            let contents = read_ledger(&path)?;
-            let file = AppendFile::open(&path, contents.length)?;
-            (contents, file)
-        } else {
-            let file = AppendFile::create(&path)?;
-            path.parent().map_or(Ok(()), durable::sync_dir)?;
-            (LedgerContents { account: None, length: 0 }, file)
-        };
-        let limits = LedgerEntry::Limits(Box::new(head.clone()));
-        file.append_synced(ledger_line(&limits).as_bytes())?;
-        let state = match contents.account {
-            Some(mut earlier) => {
-                earlier.apply(limits);
-                earlier
-            }
-            None => BudgetAccount::new(head.clone()),
-        };
-        let mut ledger = LockedLedger { file, account: state, _lock };
+        let lock = lock_ledger(&path, cancel)?;
+        let mut ledger = LockedLedger::open_or_create(&path, head.clone(), lock)?;
         for entry in carried {
             ledger.append_entry(entry)?;
         }
@@ -309,11 +354,7 @@ impl Ledger {
     }
 
     fn lock(&self, cancel: &CancelToken) -> LedgerResult<LockedLedger> {
-        let _lock = lock_ledger(&self.path, cancel)?;
-        let contents = read_ledger(&self.path)?;
-        let file = AppendFile::open(&self.path, contents.length)?;
-        let state = contents.account.ok_or_else(|| missing_limits(&self.path))?;
-        Ok(LockedLedger { file, account: state, _lock })
+        LockedLedger::open(&self.path, lock_ledger(&self.path, cancel)?)
     }
 }
 
@@ -327,6 +368,8 @@ pub struct Budget {
     waits_for_calls: bool,
     /// The numbers of the current call, one per ledger.
     reserved_calls: Vec<u64>,
+    /// How fast the processes of this host call.
+    rate: Option<CallRate>,
 }
 
 impl Budget {
@@ -339,7 +382,20 @@ impl Budget {
         waits_for_calls: bool,
     ) -> Self {
         let ledgers = run_ledger.into_iter().chain(parents).collect();
-        Self { run_id: run_id.to_owned(), ledgers, waits_for_calls, reserved_calls: Vec::new() }
+        let run_id = run_id.to_owned();
+        Self { run_id, ledgers, waits_for_calls, reserved_calls: Vec::new(), rate: None }
+    }
+
+    /// Limits the rate of calls, if there is a rate.
+    #[must_use]
+    pub fn with_rate(mut self, rate: Option<CallRate>) -> Self {
+        self.rate = rate;
+        self
+    }
+
+    /// How fast the processes of this host call; `None` if that is not limited.
+    pub fn rate_mut(&mut self) -> &mut Option<CallRate> {
+        &mut self.rate
     }
 
     /// Whether no ledger limits the run.
@@ -423,6 +479,10 @@ impl Budget {
             match locked.admission(bound, &self.run_suffix(ledger))? {
                 Admission::Now => {}
                 Admission::Later(_) if self.waits_for_calls => is_admitted = false,
+                Admission::Later(_) | Admission::Never(_) if ledger.head.grants.is_some() => {
+                    let message = locked.describe_shared_refusal(bound)?;
+                    return Err(LedgerError::SharedLimitReached(message));
+                }
                 Admission::Later(refusal) | Admission::Never(refusal) => {
                     let LimitRefusal { message, option: flag, proposed } = refusal;
                     let of = self.foreign_run_id(ledger);
@@ -464,6 +524,10 @@ impl Budget {
             })?;
             let budget = self.run_suffix(&self.ledgers[index]);
             let state = &locked.account;
+            if state.head.grants.is_some() {
+                // What a host has is not the whole budget.
+                continue;
+            }
             let note = state.head.limits.describe_nearly_used(state.used, &budget);
             let was_nearly_used =
                 std::mem::replace(&mut self.ledgers[index].was_nearly_used, note.is_some());

@@ -19,6 +19,8 @@ pub mod history;
 pub mod ownership;
 pub mod bounds;
 pub mod call_files;
+pub mod call_rate;
+pub mod budget_grant;
 pub mod limits;
 pub mod ledger;
 pub mod chain;

@@ -5,7 +5,9 @@
 
 mod budget_account;
 
-pub use budget_account::{Admission, BudgetAccount, LedgerEntry, LedgerHead, LimitRefusal};
+pub use budget_account::{
+    Admission, BudgetAccount, LedgerEntry, LedgerHead, LimitRefusal, OpenCall,
+};
 
 use crate::bounds::{self, RunBounds};
 use crate::event::{Payload, Thought};
@@ -64,7 +66,13 @@ impl Usd {
         Self((dollars * Self::PARTS_PER_DOLLAR).round() as u64)
     }
 
-    fn dollars(self) -> f64 {
+    /// The amount that `change` makes of its parts, whole trillionths.
+    pub(crate) fn map_parts(self, change: impl FnOnce(u64) -> u64) -> Self {
+        Self(change(self.0))
+    }
+
+    /// The amount in dollars.
+    pub fn dollars(self) -> f64 {
         self.0 as f64 / Self::PARTS_PER_DOLLAR
     }
 }

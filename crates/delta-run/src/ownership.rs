@@ -8,7 +8,7 @@
 //! clock can make ambiguous.
 
 use crate::event::{EngineStart, LeaseKind, ProcessInfo};
-use crate::lease_files::{LEASE_DIR, LeaseFiles};
+use crate::lease_files::{self, LEASE_DIR, LeaseFiles};
 use crate::ledger::LEDGER_FILE;
 use crate::turn_claim::{ClaimEnd, TurnClaim};
 use crate::turn_lease::TurnLease;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub use crate::turn_lease::{ActError, Fence, ReplacedError};
 
 /// The file in a run directory that its owner keeps locked.
-pub(crate) const OWNER_LOCK_FILE: &str = "lock";
+pub const OWNER_LOCK_FILE: &str = "lock";
 
 /// The flag of an exiting process (include/linux/sched.h).
 const PF_EXITING: u64 = 0x4;
@@ -401,6 +401,19 @@ impl Ownership {
     /// Whether the run in `run_dir` is owned by turns.
     pub fn has_turns(run_dir: &Path) -> bool {
         LeaseFiles::new(run_dir).newest_turn().ok().flatten().unwrap_or(0) > 0
+    }
+
+    /// Whether the last owner by turns has left the run in `run_dir` after its last event, so that reading it needs no claim.
+    pub fn was_left_by_turns(run_dir: &Path) -> bool {
+        lease_files::find_left_journal(run_dir).is_some()
+    }
+
+    /// Whether another process has claimed the run in `run_dir` by turns since this one did.
+    pub fn was_replaced(run_dir: &Path) -> bool {
+        let files = LeaseFiles::new(run_dir);
+        let newest = files.newest_turn().ok().flatten().filter(|turn| *turn > 0);
+        let token = newest.and_then(|turn| files.read_token(turn).ok());
+        token.is_some_and(|token| (token.pid, token.start_ticks) != process_clock())
     }
 
     /// Whether the run in `run_dir` has files of an owner: without any, it has no owner.

@@ -230,13 +230,22 @@ pub fn repair_metadata(
     ownership: &Ownership,
 ) -> Result<(), FileError> {
     let Some(metadata) = RunMetadata::from_state(state) else { return Ok(()) };
-    let path = metadata_path(run_dir);
-    let text = durable::read_no_follow_at_most(&path, durable::MAX_REGULAR_BYTES).ok();
-    let written = text.and_then(|text| serde_json::from_slice::<RunMetadata>(&text).ok());
-    if metadata.status == RunStatus::Running || written.as_ref() == Some(&metadata) {
+    if metadata.status == RunStatus::Running || has_metadata(run_dir, &metadata) {
         return Ok(());
     }
     write_metadata(run_dir, &metadata, ownership.file_tag().as_deref())
+}
+
+fn has_metadata(run_dir: &Path, metadata: &RunMetadata) -> bool {
+    let path = metadata_path(run_dir);
+    let text = durable::read_no_follow_at_most(&path, durable::MAX_REGULAR_BYTES).ok();
+    let written = text.and_then(|text| serde_json::from_slice::<RunMetadata>(&text).ok());
+    written.as_ref() == Some(metadata)
+}
+
+/// Whether the metadata of a run is what its journal says.
+pub fn is_metadata_current(run_dir: &Path, state: &RunState) -> bool {
+    RunMetadata::from_state(state).is_some_and(|metadata| has_metadata(run_dir, &metadata))
 }
 
 /// A run that this process owns.

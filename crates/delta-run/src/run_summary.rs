@@ -6,6 +6,7 @@
 
 use crate::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
 use crate::journal::{self, JOURNAL_FILE, JournalError};
+use crate::lease_files;
 use crate::ownership::{self, OwnerStatus, Ownership};
 use crate::run::METADATA_FILE;
 use crate::run_tree;
@@ -112,11 +113,12 @@ struct JournalEnds {
 impl JournalEnds {
     /// `None` if the journal may have been changed after its process left the run, or cannot be read in parts.
     fn read_unchanged(run_dir: &Path) -> Option<Self> {
-        // Of a run that is owned by turns, only the whole journal says what counts.
-        if Ownership::has_turns(run_dir) {
-            return None;
-        }
-        let file = durable::open_no_follow(&run_dir.join(JOURNAL_FILE)).ok()?;
+        let path = if Ownership::has_turns(run_dir) {
+            lease_files::find_left_journal(run_dir)?
+        } else {
+            run_dir.join(JOURNAL_FILE)
+        };
+        let file = durable::open_no_follow(&path).ok()?;
         // Equal times do not say which file is newer: the clock of the file system ticks slowly.
         if file.metadata().ok()?.modified().ok()? >= modified_at(&run_dir.join(METADATA_FILE))? {
             return None;
@@ -150,7 +152,11 @@ impl JournalEnds {
         if !self.tail.ends_with(b"\n") {
             return None;
         }
-        let end: SummaryLine<'_> = serde_json::from_slice(last_lines.next()?).ok()?;
+        let mut end: SummaryLine<'_> = serde_json::from_slice(last_lines.next()?).ok()?;
+        let updated_at = end.timestamp;
+        if end.kind == "TURN" {
+            end = serde_json::from_slice(last_lines.next()?).ok()?;
+        }
         let head = &self.head[..=memchr::memrchr(b'\n', &self.head)?];
         let mut lines = head.split_inclusive(|byte| *byte == b'\n');
         let first: SummaryLine<'_> = serde_json::from_slice(lines.next()?).ok()?;
@@ -175,7 +181,7 @@ impl JournalEnds {
             agent_name: end.agent_name?,
             agent_home: first.agent_home?,
             created_at: first.timestamp,
-            updated_at: end.timestamp,
+            updated_at,
             iterations: end.final_iteration?,
             error,
             usage: end.usage?,

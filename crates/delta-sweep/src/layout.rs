@@ -90,6 +90,11 @@ impl SweepDir {
         self.root.join("budget")
     }
 
+    /// The rates of LLM calls, a directory for each host.
+    pub fn rate(&self) -> PathBuf {
+        self.root.join("rate")
+    }
+
     /// The scripts and logs of Slurm.
     pub fn slurm(&self) -> PathBuf {
         self.root.join("slurm")

@@ -15,6 +15,8 @@ use std::collections::HashMap;
 
 /// The most bytes of a result in a line.
 pub const MAX_RESULT_BYTES: usize = 4096;
+/// From so many bytes on, two threads parse the lines of a file.
+const MIN_PARALLEL_BYTES: usize = 4 << 20;
 /// The most bytes of an error message in a line.
 const MAX_ERROR_BYTES: usize = 1024;
 
@@ -196,17 +198,41 @@ pub struct SweepResults {
 impl SweepResults {
     /// Adds what a file has; returns how many bytes were complete lines. What follows them is still being written, or torn.
     pub fn add_file(&mut self, bytes: &[u8]) -> usize {
-        let mut read = 0;
-        for line in
-            bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"))
-        {
-            read += line.len();
+        let length = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines = &bytes[..length];
+        if length < MIN_PARALLEL_BYTES {
+            self.add_lines(lines);
+            return length;
+        }
+        // Parsing is most of what `status` does in a sweep of many runs.
+        let middle = lines[length / 2..].iter().position(|byte| *byte == b'\n');
+        let (first, second) = lines.split_at(middle.map_or(length, |at| length / 2 + at + 1));
+        let later = std::thread::scope(|scope| {
+            let parsing = scope.spawn(|| {
+                let mut later = Self::default();
+                later.add_lines(second);
+                later
+            });
+            self.add_lines(first);
+            parsing.join()
+        });
+        match later {
+            Ok(later) => {
+                self.damaged += later.damaged;
+                later.lines.into_values().for_each(|line| self.add(line));
+            }
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        length
+    }
+
+    fn add_lines(&mut self, lines: &[u8]) {
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
             match ResultLine::parse(line) {
                 Some(line) => self.add(line),
                 None => self.damaged += 1,
             }
         }
-        read
     }
 
     /// Adds a line, unless a better one of its run is known.

@@ -1,8 +1,10 @@
 //! How far a sweep is: what `delta sweep status` prints.
 
+use crate::host_grant::{HostGrant, held_texts};
 use crate::layout::SweepDir;
 use crate::plan_file::SweepPlan;
 use crate::result_line::{ResultLine, SweepResults};
+use crate::sweep_file::SweepBudget;
 use crate::worker_state::WorkerState;
 use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
@@ -53,9 +55,15 @@ pub struct SweepSummary {
     /// USD of all runs with a line; absent where no cost is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
+    /// What hosts have of the budget.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<HostGrant>,
     /// The limit of the sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<f64>,
+    /// The limit of the sweep in tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
     /// The time that runs worked.
     pub duration_ms: u64,
     /// The part of it for which endpoints refused requests because there were too many.
@@ -147,7 +155,9 @@ impl SweepSummary {
             run_ms: None,
             eta_ms: None,
             cost_usd: None,
+            grants: Vec::new(),
             max_cost: settings.and_then(|settings| settings.budget.max_cost),
+            max_tokens: settings.and_then(|settings| settings.budget.max_tokens),
             duration_ms: 0,
             throttled_ms: 0,
             damaged_lines,
@@ -253,6 +263,8 @@ impl SweepSummary {
                 pieces.push(format!("{:.2} of {limit} USD", cost.unwrap_or(0.0)))
             }
         }
+        let budget = SweepBudget { max_cost: self.max_cost, max_tokens: self.max_tokens };
+        pieces.extend(held_texts(&budget, &self.grants, true));
         let percent = (self.throttled_ms * 100).checked_div(self.duration_ms).unwrap_or(0);
         if percent > 0 {
             pieces.push(format!("throttled {percent} % of the time"));

@@ -1,8 +1,8 @@
 #!/bin/bash
 # trial.sh DELTA v4|v3|nolock none|cut|pause|stop|skew [RUNS] [ACTS]: runs that two hosts want at the same time, and a fault of
 # the host that has them. Each run has ACTS tool calls, each of which notes on its host that it was made. Prints one line:
-# how many calls were made twice, which must be 0, how many are unknown to the run, and how many were neither made nor are
-# unknown, which must be 0; and how many runs do not agree with their records. Needs `lab.sh up`.
+# how many calls were made twice, which must be 0, how many are unknown to the run, how many their owner stopped because it
+# was silent, and how many are none of these, which must be 0; and how many runs do not agree with their records. Needs `lab.sh up`.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 lab=${LAB:-/tmp/delta-nfs-lab}
@@ -61,19 +61,28 @@ for guest in one two; do in_guest $guest "cat /root/effects" >"$out/$guest.effec
 in_guest two "cd $dir && for run in r*; do \
     DELTA_STATE_DIR=/root/state DELTA_SEAL_KEY_FILE=$lab/seal.key $delta replay \$run -w \$run >/dev/null 2>&1 || echo \$run; done" >"$out/damaged"
 in_guest two "cd $dir && $delta list-runs -r . --format json" >"$out/list"
-in_guest server "cd /mnt/disk/$name && for run in r*; do grep -h 'the engine stopped during this call' \$run/.delta/\$run/journal.jsonl | \
-    grep '\"type\":\"ACTION_RESULT\"' | sed 's/.*\"call_id\":\"call_\([0-9]*\)_1\".*/\1/' | sed \"s/^/\$run /\"; done" | sort -u >"$out/unknown"
+# The calls with such an observation.
+observed() {
+    in_guest server "cd /mnt/disk/$name && for run in r*; do grep -h '$1' \$run/.delta/\$run/journal.jsonl | \
+        grep '\"type\":\"ACTION_RESULT\"' | sed 's/.*\"call_id\":\"call_\([0-9]*\)_1\".*/\1/' | sed \"s/^/\$run /\"; done" | sort -u
+}
+observed 'the engine stopped during this call' >"$out/unknown"
+observed 'interrupted: a person or the system stopped the engine' >"$out/stopped"
 sort -u "$out"/*.effects >"$out/made"
 twice=$(cat "$out"/*.effects | sort | uniq -d | wc -l)
 for run in $(seq "$runs"); do for n in $(seq "$acts"); do echo "r$run $n"; done; done | sort >"$out/all"
-lost=$(sort -u "$out/made" "$out/unknown" | comm -23 "$out/all" - | wc -l)
+sort -u "$out/made" "$out/unknown" "$out/stopped" | comm -23 "$out/all" - >"$out/lost"
+lost=$(wc -l <"$out/lost")
 completed=$(grep -o '"status":"COMPLETED"' "$out/list" | wc -l)
 owners=$(in_guest server "ls /mnt/disk/$name/r*/.delta/r*/lease/token.* | wc -l")
-echo "$mount $fault: $runs runs, $((runs * acts)) calls, $owners claims; twice $twice, unknown $(wc -l <"$out/unknown"), lost $lost," \
+echo "$mount $fault: $runs runs, $((runs * acts)) calls, $owners claims; twice $twice, unknown $(wc -l <"$out/unknown"), stopped $(wc -l <"$out/stopped"), lost $lost," \
     "damaged $(wc -l <"$out/damaged"), not completed $((runs - completed)); $((SECONDS - start)) s" \
     "(one: $(cat "$out/one.codes")two: $(cat "$out/two.codes"))"
 in_guest server "rm -rf /mnt/disk/$name"
 [ "$twice" = 0 ] && [ "$lost" = 0 ] && [ ! -s "$out/damaged" ] && [ "$completed" = "$runs" ]
 code=$?
+while read -r run n; do
+    echo "lost: call $n of $run" >&2
+done <"$out/lost"
 [ $code = 0 ] && rm -rf "$out" || echo "kept: $out" >&2
 exit $code

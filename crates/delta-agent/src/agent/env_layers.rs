@@ -13,6 +13,7 @@ use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote_path;
 use delta_llm::llm::endpoint::{ADDRESS_VARIABLES, EnvOrigin, EnvSetting};
 use delta_run::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE};
+use delta_run::call_rate::RATE_VARIABLE;
 use delta_run::ledger;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,9 +31,10 @@ pub const DOTENV_FILE: &str = ".env";
 
 /// Whether a variable counts only in the environment of the process: it is how the operator speaks to delta.
 pub fn is_process_only(name: &str) -> bool {
-    const NAMES: [&str; 9] = [
+    const NAMES: [&str; 10] = [
         IMPORT_PATH_VARIABLE,
         ledger::BUDGET_VARIABLE,
+        RATE_VARIABLE,
         DEPTH_VARIABLE,
         MAX_DEPTH_VARIABLE,
         TRUST_VARIABLE,

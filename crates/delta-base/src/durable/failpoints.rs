@@ -1,8 +1,8 @@
 //! Injected faults, for tests of a build with the feature `failpoints`: the process aborts just before its Nth durable
 //! operation, or that operation fails.
 //!
-//! `DELTA_FAILPOINT=MODE:N`. MODE is `abort`, `torn` (half of a write, then abort), or the error to return: `enospc`,
-//! `eio`, `erofs`, `emfile`. `DELTA_FAILPOINT_COUNT=FILE` receives one byte for each operation.
+//! `DELTA_FAILPOINT=MODE:N`. MODE is `abort`, `torn` (half of a write, then abort), `stop` (SIGSTOP), or the error to return:
+//! `enospc`, `eio`, `erofs`, `emfile`, and what file systems without hard links return, `eperm` and `eopnotsupp`. `DELTA_FAILPOINT_COUNT=FILE` receives one byte for each operation.
 #![expect(
     clippy::disallowed_methods,
     reason = "read here so that no other build knows these variables"
@@ -38,9 +38,16 @@ pub(super) fn count_operation() -> io::Result<()> {
     match mode.as_str() {
         "enospc" => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
         "eio" => Err(io::Error::from_raw_os_error(libc::EIO)),
+        "eperm" => Err(io::Error::from_raw_os_error(libc::EPERM)),
+        "eopnotsupp" => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
         "erofs" => Err(io::Error::from_raw_os_error(libc::EROFS)),
         "emfile" => Err(io::Error::from_raw_os_error(libc::EMFILE)),
         "abort" => std::process::abort(),
+        "stop" => {
+            // The process continues when the test sends SIGCONT.
+            let this = rustix::process::getpid();
+            Ok(rustix::process::kill_process(this, rustix::process::Signal::STOP)?)
+        }
         _ => Ok(()),
     }
 }

@@ -3,6 +3,7 @@
 
 use super::think::{LlmExchange, PreparedRequest};
 use super::{Engine, EngineError};
+use delta_base::durable::FileError;
 use delta_llm::llm::{LlmError, Reply, Usage};
 use delta_run::ledger::{LedgerError, MAX_DURATION_OPTION};
 use delta_run::limits::{
@@ -33,6 +34,37 @@ impl AnswerLength {
 }
 
 impl Engine<'_> {
+    /// Waits until the rate of this host allows a call.
+    pub(super) fn begin_rated_call(&mut self, run: &mut Run) -> Result<(), EngineError> {
+        let Some(rate) = self.budget.rate_mut() else { return Ok(()) };
+        let began = rate.begin_call(&self.cancel, &mut || {
+            run.notify(RunNotice::Warning("waiting for the rate of calls of this host"));
+        });
+        match began {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(EngineError::Cancelled),
+            Err(error) => {
+                self.stop_rating(run, &error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends a call for which [`Engine::begin_rated_call`] has waited.
+    pub(super) fn end_rated_call(&mut self, run: &mut Run, is_good: bool) {
+        let Some(rate) = self.budget.rate_mut() else { return };
+        if let Err(error) = rate.end_call(is_good, &self.cancel.for_cleanup()) {
+            self.stop_rating(run, &error);
+        }
+    }
+
+    /// A rate that cannot be kept costs no run.
+    fn stop_rating(&mut self, run: &mut Run, error: &FileError) {
+        *self.budget.rate_mut() = None;
+        let text = format!("the rate of calls is not limited any more: {error}");
+        run.notify(RunNotice::Warning(&text));
+    }
+
     /// Reserves the upper bound of a call in every budget of the run.
     pub(super) fn reserve_budget(&mut self, run: &mut Run, body: &str) -> Result<(), EngineError> {
         if self.budget.is_unlimited() {
@@ -150,6 +182,10 @@ pub(super) fn throttled_hint(limit: &LedgerError) -> String {
 
 /// How to continue when a budget does not allow a call.
 pub(super) fn limit_hint(error: &LedgerError) -> Option<String> {
+    if error.is_shared_limit() {
+        let hint = "raise `budget` in sweep.yaml, plan the sweep again, and start it again";
+        return Some(hint.to_owned());
+    }
     let LedgerError::LimitReached { flag, proposed, of, .. } = error else { return None };
     let option = match proposed {
         Some(proposed) => format!("`{flag} {proposed}`"),

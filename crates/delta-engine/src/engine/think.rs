@@ -151,8 +151,14 @@ impl Engine<'_> {
         self.warn_of_cuts(run, &prepared.blocks);
         let mut prepared = self.pass_request_gate(run, prepared)?;
         run.commit()?;
-        self.reserve_budget(run, prepared.body.text())?;
+        self.begin_rated_call(run)?;
+        let reserved = self.reserve_budget(run, prepared.body.text());
+        if reserved.is_err() {
+            self.end_rated_call(run, false);
+        }
+        reserved?;
         let exchange = self.call_provider(run, &prepared);
+        self.end_rated_call(run, exchange.result.is_ok());
         let throttled = self.unrecorded_throttling.get() + exchange.throttled_time();
         self.unrecorded_throttling.set(throttled);
         let settled = self.charge_budget(run, &prepared, &exchange);
@@ -346,24 +352,29 @@ impl Engine<'_> {
         let timer = Instant::now();
         let mut attempts = Vec::new();
         run.notify(RunNotice::LlmCallStarted);
-        let result =
-            self.provider.complete(&request, &self.cancel, &mut |progress| match progress {
-                CallProgress::AttemptFailed(attempt, next) => {
-                    run.notify(RunNotice::AttemptFailed(attempt, next));
-                    attempts.push(attempt.clone());
-                    redactors = new_redactors(run);
+        let rate = self.budget.rate_mut();
+        let cancel = &self.cancel;
+        let result = self.provider.complete(&request, cancel, &mut |progress| match progress {
+            CallProgress::AttemptFailed(attempt, next) => {
+                if let Some(rate) = rate.as_mut().filter(|_| attempt.is_throttled()) {
+                    // A rate that cannot be kept is reported at the end of the call.
+                    let _ = rate.note_throttled(cancel);
                 }
-                CallProgress::Text(piece) => {
-                    if let Some(AnswerRedactors { content, .. }) = &mut redactors {
-                        run.notify(RunNotice::AnswerPiece(&redact_piece(content, piece)));
-                    }
+                run.notify(RunNotice::AttemptFailed(attempt, next));
+                attempts.push(attempt.clone());
+                redactors = new_redactors(run);
+            }
+            CallProgress::Text(piece) => {
+                if let Some(AnswerRedactors { content, .. }) = &mut redactors {
+                    run.notify(RunNotice::AnswerPiece(&redact_piece(content, piece)));
                 }
-                CallProgress::Reasoning(piece) => {
-                    if let Some(AnswerRedactors { reasoning, .. }) = &mut redactors {
-                        run.notify(RunNotice::ReasoningPiece(&redact_piece(reasoning, piece)));
-                    }
+            }
+            CallProgress::Reasoning(piece) => {
+                if let Some(AnswerRedactors { reasoning, .. }) = &mut redactors {
+                    run.notify(RunNotice::ReasoningPiece(&redact_piece(reasoning, piece)));
                 }
-            });
+            }
+        });
         run.notify(RunNotice::LlmCallEnded);
         let result = result.map(|reply| self.price_reply(reply));
         LlmExchange { started_at, duration: timer.elapsed(), attempts, result }

@@ -9,7 +9,7 @@ fn head(run_id: &str, max_tokens: u64, above: Option<&Path>) -> LedgerHead {
     let limits = Limits { max_tokens: Some(max_tokens), ..Limits::default() };
     let above = above.map(|path| path.to_string_lossy().into_owned());
     let (run_id, given) = (RunId::parse(run_id).unwrap(), Limits::default());
-    LedgerHead { run_id, limits, given, deadline_unix: None, above }
+    LedgerHead { run_id, limits, given, deadline_unix: None, above, grants: None }
 }
 
 fn make(dir: &Path, head: LedgerHead) -> Ledger {
@@ -33,7 +33,9 @@ fn draw(leaf: &str, chain: Vec<Ledger>, mut seed: u64) -> u64 {
         };
         match budget.reserve(worst, &cancel, &mut || {}) {
             Ok(()) => {}
-            Err(LedgerError::LimitReached { .. }) => return took,
+            Err(LedgerError::LimitReached { .. } | LedgerError::SharedLimitReached(_)) => {
+                return took;
+            }
             Err(error) => panic!("{error}"),
         }
         let tokens = (seed >> 33) % (worst.amount().tokens + 1);
@@ -109,4 +111,61 @@ proptest! {
     fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = outcome(&bytes);
     }
+}
+
+/// The head of the ledger of a host that shares `total` tokens.
+fn shared_head(dir: &Path, holder: &str, total: u64) -> LedgerHead {
+    let source = crate::budget_grant::GrantSource {
+        dir: dir.to_string_lossy().into_owned(),
+        holder: holder.to_owned(),
+        total: Limits { max_tokens: Some(total), ..Limits::default() },
+    };
+    LedgerHead { grants: Some(Box::new(source)), ..head("sweep", 0, None) }
+}
+
+#[test]
+fn c_26_8_hosts_with_many_calls_share_a_budget_and_their_ledgers_stay_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let cancel = CancelToken::manual().unwrap();
+    let hosts = ["h1", "h2", "h3"].map(|host| dir.path().join(format!("{host}.jsonl")));
+    for (path, host) in hosts.iter().zip(["h1", "h2", "h3"]) {
+        open_shared_ledger(path, shared_head(dir.path(), host, 60_000), &cancel).unwrap();
+    }
+    let draw_at = |number: usize| {
+        let chain = Ledger::open_chain(&hosts[number % 3]).unwrap();
+        std::thread::spawn(move || draw(&number.to_string(), chain, number as u64))
+    };
+    let threads: Vec<_> = (0..9).map(draw_at).collect();
+    let took: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert!((50_000..=60_000).contains(&took), "{took}");
+    let mut used = 0;
+    for path in &hosts {
+        return_grants(path, &cancel).unwrap();
+        let account = Ledger::read_account_at(path).unwrap().unwrap();
+        assert!(account.open_calls.is_empty());
+        used += account.used.tokens;
+        let lines = std::fs::read_to_string(path).unwrap().lines().count();
+        assert!(lines < 300, "{lines}");
+    }
+    assert_eq!(used, took);
+    let book = crate::budget_grant::GrantFiles::new(dir.path()).read().unwrap();
+    assert_eq!(book.granted().tokens, took, "what was not used is given back");
+}
+
+#[test]
+fn c_26_8_a_call_whose_process_died_counts_as_what_it_may_have_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let cancel = CancelToken::manual().unwrap();
+    let path = dir.path().join("h.jsonl");
+    open_shared_ledger(&path, shared_head(dir.path(), "h", 1000), &cancel).unwrap();
+    let worst = CallUpperBound { input_tokens: 300, output_tokens: 0, cost: Default::default() };
+    let mut budget = Budget::new("r", None, Ledger::open_chain(&path).unwrap(), true);
+    budget.reserve(worst, &cancel, &mut || {}).unwrap();
+    // As if its process had died.
+    let text = std::fs::read_to_string(&path).unwrap();
+    let dead = format!("\"pid\":{}", 0x7fff_fff0);
+    std::fs::write(&path, text.replace(&format!("\"pid\":{}", std::process::id()), &dead)).unwrap();
+    return_grants(&path, &cancel).unwrap();
+    let account = Ledger::read_account_at(&path).unwrap().unwrap();
+    assert_eq!((account.used.tokens, account.open_calls.len()), (300, 0));
 }

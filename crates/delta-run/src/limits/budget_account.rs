@@ -1,6 +1,7 @@
 //! The account of a budget: what the entries of a ledger add up to, and whether it admits a call.
 
 use super::{BudgetAmount, CallUpperBound, Limits, Usd};
+use crate::budget_grant::GrantSource;
 use crate::event::ProcessInfo;
 use delta_base::id::RunId;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,29 @@ pub enum LedgerEntry {
         #[serde(flatten)]
         amount: BudgetAmount,
     },
+    /// What the lines up to a number have added up to, which were removed.
+    Carry {
+        /// The number of the last of them: calls keep their numbers.
+        line: u64,
+        /// What calls used.
+        #[serde(flatten)]
+        amount: BudgetAmount,
+        /// The calls that had not ended.
+        open: Vec<OpenCall>,
+    },
+}
+
+/// A call that had not ended when the lines before were removed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenCall {
+    /// The number of the call.
+    pub call: u64,
+    /// What it may use.
+    #[serde(flatten)]
+    pub amount: BudgetAmount,
+    /// The process that makes the call.
+    #[serde(flatten)]
+    pub process: ProcessInfo,
 }
 
 /// The limits of a budget from one process on: see [`LedgerEntry::Limits`].
@@ -64,6 +88,9 @@ pub struct LedgerHead {
     /// The path of the parent run's ledger, whose limits apply too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above: Option<String>,
+    /// Where the limits can be raised: they are a part of a budget that several hosts share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grants: Option<Box<GrantSource>>,
 }
 
 /// What a call that has not ended may use.
@@ -72,6 +99,13 @@ pub struct Reservation {
     /// The process that makes the call.
     pub process: ProcessInfo,
     amount: BudgetAmount,
+}
+
+impl Reservation {
+    /// What the call may use.
+    pub(crate) fn amount(&self) -> BudgetAmount {
+        self.amount
+    }
 }
 
 /// The state of a budget, folded from the entries of its ledger.
@@ -140,7 +174,29 @@ impl BudgetAccount {
             }
             LedgerEntry::Release { call } => drop(self.open_calls.remove(&call)),
             LedgerEntry::Use { run_id, amount } => self.add_usage(run_id, amount),
+            LedgerEntry::Carry { line, amount, open } => {
+                self.line_count = line;
+                self.used = self.used.saturating_add(amount);
+                for OpenCall { call, amount, process } in open {
+                    self.open_calls.insert(call, Reservation { process, amount });
+                }
+            }
         }
+    }
+
+    /// The entry that replaces all lines so far, apart from the limits.
+    pub(crate) fn carry(&self) -> LedgerEntry {
+        let open = self.open_calls.iter().map(|(call, reservation)| OpenCall {
+            call: *call,
+            amount: reservation.amount,
+            process: reservation.process.clone(),
+        });
+        LedgerEntry::Carry { line: self.line_count, amount: self.used, open: open.collect() }
+    }
+
+    /// What calls have used or may use.
+    pub fn committed(&self) -> BudgetAmount {
+        self.used.saturating_add(self.reserved())
     }
 
     fn add_usage(&mut self, run_id: String, amount: BudgetAmount) {
@@ -272,13 +328,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn account(limits: Limits) -> BudgetAccount {
-        let (given, deadline_unix, above) = (limits, None, None);
         BudgetAccount::new(LedgerHead {
             run_id: RunId::parse("r").unwrap(),
             limits,
-            given,
-            deadline_unix,
-            above,
+            given: limits,
+            deadline_unix: None,
+            above: None,
+            grants: None,
         })
     }
 

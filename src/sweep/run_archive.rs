@@ -1,0 +1,140 @@
+//! The workspace of a run as an archive, and back.
+
+use delta_base::durable;
+use delta_run::ownership::OWNER_LOCK_FILE;
+use delta_run::workspace::CONTROL_DIR;
+use delta_sweep::tar_archive::{TarEntry, TarKind, append_entry, end_archive, read_tar_entries};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, Metadata, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// The longest archive of a run. It is kept in memory.
+pub const MAX_ARCHIVE_BYTES: usize = 1 << 30;
+
+/// Archives the workspace `root` with the records of its runs, or only these.
+///
+/// # Errors
+/// A file cannot be read, is something else than a file, directory or link, or all are too long.
+pub fn archive_workspace(root: &Path, keeps_workspace: bool) -> io::Result<Vec<u8>> {
+    let mut archiver = WorkspaceArchiver { root, archive: Vec::new(), linked: HashMap::new() };
+    if keeps_workspace {
+        archiver.add_directory(Path::new(""))?;
+    } else {
+        archiver.add(Path::new(CONTROL_DIR))?;
+    }
+    let mut archive = archiver.archive;
+    end_archive(&mut archive);
+    Ok(archive)
+}
+
+struct WorkspaceArchiver<'a> {
+    root: &'a Path,
+    archive: Vec<u8>,
+    /// The first names of files that have several.
+    linked: HashMap<(u64, u64), Vec<u8>>,
+}
+
+impl WorkspaceArchiver<'_> {
+    fn add_directory(&mut self, path: &Path) -> io::Result<()> {
+        let entries = durable::read_dir_no_follow(&self.root.join(path))?;
+        let mut names: Vec<_> = entries.into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        names.iter().try_for_each(|name| self.add(&path.join(name)))
+    }
+
+    fn add(&mut self, path: &Path) -> io::Result<()> {
+        let full = self.root.join(path);
+        let metadata = durable::metadata_no_follow(&full)?;
+        // The next process that claims the run creates it.
+        let is_lock = path.file_name() == Some(OsStr::new(OWNER_LOCK_FILE));
+        if is_lock && path.starts_with(CONTROL_DIR) && path.components().count() == 3 {
+            return Ok(());
+        }
+        if metadata.is_dir() {
+            self.append(path, &metadata, TarKind::Directory, 0)?;
+            return self.add_directory(path);
+        }
+        let modified = u64::try_from(metadata.mtime()).unwrap_or(0);
+        if metadata.is_symlink() {
+            let target = fs::read_link(&full)?.into_os_string().into_vec();
+            // Its time is not restored.
+            return self.append(path, &metadata, TarKind::Symlink(target), 0);
+        }
+        if !metadata.is_file() {
+            let reason = format!("{} is neither a file nor a directory", full.display());
+            return Err(io::Error::other(reason));
+        }
+        let inode = (metadata.dev(), metadata.ino());
+        if let Some(first) = self.linked.get(&inode).cloned() {
+            return self.append(path, &metadata, TarKind::HardLink(first), modified);
+        }
+        if metadata.nlink() > 1 {
+            self.linked.insert(inode, path.as_os_str().as_bytes().to_vec());
+        }
+        let content = durable::read_no_follow(&full)?;
+        self.append(path, &metadata, TarKind::File(&content), modified)
+    }
+
+    fn append(
+        &mut self,
+        path: &Path,
+        metadata: &Metadata,
+        kind: TarKind<'_>,
+        modified: u64,
+    ) -> io::Result<()> {
+        let path = path.as_os_str().as_bytes().to_vec();
+        let entry = TarEntry { path, kind, mode: metadata.mode() & 0o7777, modified };
+        append_entry(&mut self.archive, &entry);
+        if self.archive.len() > MAX_ARCHIVE_BYTES {
+            return Err(io::Error::other(format!("it has more than {MAX_ARCHIVE_BYTES} bytes")));
+        }
+        Ok(())
+    }
+}
+
+/// Writes the files of an archive into `root`, a new directory that no other process uses.
+///
+/// # Errors
+/// The archive is damaged, or a file cannot be written.
+pub fn extract_archive(archive: &[u8], root: &Path) -> io::Result<()> {
+    let entries = read_tar_entries(archive)?;
+    let mut directories = Vec::new();
+    let mut symlinks = Vec::new();
+    for entry in &entries {
+        let path = join(root, &entry.path)?;
+        match &entry.kind {
+            TarKind::Directory => {
+                durable::ensure_private_dir(&path).map_err(|error| error.source)?;
+                directories.push((path, entry.mode));
+            }
+            TarKind::File(content) => write_file(&path, content, entry)?,
+            TarKind::HardLink(first) => durable::hard_link_unsynced(&join(root, first)?, &path)?,
+            TarKind::Symlink(target) => symlinks.push((path, target)),
+        }
+    }
+    // Last, so that nothing is written through one of them.
+    for (path, target) in symlinks {
+        std::os::unix::fs::symlink(OsStr::from_bytes(target), path)?;
+    }
+    for (path, mode) in directories.into_iter().rev() {
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+fn join(root: &Path, path: &[u8]) -> io::Result<PathBuf> {
+    durable::join_beneath(root, OsStr::from_bytes(path))
+}
+
+fn write_file(path: &Path, content: &[u8], entry: &TarEntry<'_>) -> io::Result<()> {
+    let mut bytes = content;
+    durable::create_private_from_unsynced(path, &mut bytes).map_err(|error| error.source)?;
+    let file = OpenOptions::new().write(true).open(path)?;
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(entry.modified))?;
+    file.set_permissions(Permissions::from_mode(entry.mode))
+}

@@ -1,0 +1,92 @@
+//! `delta sweep pack`, and the `continue` of a packed run, killed or failed at each of their durable operations.
+
+use super::*;
+use std::process::Command;
+
+const COUNT_FILE: &str = "operations";
+
+fn sweep(sandbox: &Sandbox, args: &[&str]) -> Delta {
+    sandbox.delta(["sweep"].iter().chain(args).copied())
+}
+
+/// Two runs that have ended, in `template`.
+fn settled() -> (Sandbox, Vec<String>) {
+    let sandbox =
+        Sandbox::scripted(DELTA, TOOLS, "- call: [{tool: note, args: {text: a}}]\n- say: done\n");
+    sandbox.unverified("packed runs have no directory");
+    sandbox.write(
+        "inputs.jsonl",
+        "{\"id\": \"a\", \"task\": \"t\"}\n{\"id\": \"b\", \"task\": \"t\"}\n",
+    );
+    sandbox.write("sweep.yaml", "name: s\nagents: [agent]\ninputs: inputs.jsonl\n");
+    sweep(&sandbox, &["plan"]).output().expect_code(0);
+    sweep(&sandbox, &["run", "s", "-q"]).output().expect_code(0);
+    let ids = sweep(&sandbox, &["list", "s"]).output().stdout;
+    fs::rename(sandbox.path("s"), sandbox.path("template")).unwrap();
+    (sandbox, ids.lines().map(str::to_owned).collect())
+}
+
+fn restore(sandbox: &Sandbox) {
+    let script = "rm -rf s && cp -a template s";
+    let mut copy = Command::new("sh");
+    copy.args(["-c", script]).current_dir(sandbox.path(""));
+    assert!(copy.status().unwrap().success());
+}
+
+/// Each run can be read, has its file, and is not done again; packing again ends what was begun.
+fn check(sandbox: &Sandbox, ids: &[String], at: &str) {
+    for id in ids {
+        let shown = sandbox.delta(["show", id, "-w", "s"]).output();
+        assert!(shown.code == 0 && shown.stdout.contains("COMPLETED"), "{at}: {shown:?}");
+    }
+    sweep(sandbox, &["run", "s", "-q"]).output().expect_code(0);
+    let lines = sweep(sandbox, &["collect", "s", "-o", "-"]).output().expect_code(0).stdout;
+    assert_eq!(lines.lines().filter(|line| line.contains("COMPLETED")).count(), 2, "{at}");
+    sweep(sandbox, &["pack", "s"]).output().expect_code(0);
+    for id in ids {
+        sandbox.delta(["continue", id, "-w", "s"]).output().expect_code(1);
+        let shard = &id.rsplit('.').next().unwrap()[..2];
+        assert_eq!(sandbox.read(&format!("s/runs/{shard}/{id}/ledger")), "a\n", "{at}");
+    }
+}
+
+/// Runs the command with a fault at each of its operations.
+fn at_each_operation(
+    prepare: impl Fn(),
+    command: impl Fn() -> Delta,
+    sandbox: &Sandbox,
+    ids: &[String],
+) {
+    prepare();
+    let count_file = sandbox.path(COUNT_FILE);
+    let _ = fs::remove_file(&count_file);
+    command().env("DELTA_FAILPOINT_COUNT", &count_file).output();
+    let count = fs::metadata(&count_file).unwrap().len();
+    assert!(count > 3, "{count} operations");
+    println!("{count} operations");
+    for mode in ["abort", "enospc"] {
+        for number in 1..=count {
+            prepare();
+            command().env("DELTA_FAILPOINT", format!("{mode}:{number}")).output();
+            check(sandbox, ids, &format!("{mode}:{number}"));
+        }
+    }
+}
+
+#[test]
+fn c_26_10_packing_that_is_killed_anywhere_loses_nothing() {
+    let (sandbox, ids) = settled();
+    let pack = || sweep(&sandbox, &["pack", "s"]);
+    at_each_operation(|| restore(&sandbox), pack, &sandbox, &ids);
+}
+
+#[test]
+fn c_26_10_unpacking_that_is_killed_anywhere_loses_nothing() {
+    let (sandbox, ids) = settled();
+    let prepare = || {
+        restore(&sandbox);
+        sweep(&sandbox, &["pack", "s"]).output().expect_code(0);
+    };
+    let resume = || sandbox.delta(["continue", &ids[0], "-w", "s"]);
+    at_each_operation(prepare, resume, &sandbox, &ids);
+}

@@ -1,0 +1,158 @@
+//! Settled runs in packs: read, continued, and never done again.
+
+use super::{acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use test_support::sandbox::{Ran, Sandbox};
+
+/// The path of the workspace of a run.
+fn workspace(id: &str) -> String {
+    format!("s/runs/{}/{id}", &id.rsplit('.').next().unwrap()[..2])
+}
+
+fn delta(sandbox: &Sandbox, args: &[&str]) -> Ran {
+    sandbox.delta(args.iter().copied()).output()
+}
+
+/// A sweep of runs that have ended; each workspace has a file, a program, a directory, links, and a name that is long.
+fn settled(runs: usize) -> Sandbox {
+    let sandbox = acting_sandbox();
+    let script = sandbox.read("act.sh")
+        + "echo text > file.txt; ln file.txt hard; ln -s file.txt soft; mkdir -p empty deep/er\n\
+           printf '#!/bin/sh\\n' > deep/er/run.sh; chmod 750 deep/er/run.sh\n\
+           printf x > \"deep/$(printf 'n%.0s' $(seq 150))\"\n";
+    sandbox.write_program("act.sh", &script);
+    write_sweep(&sandbox, runs, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
+    sandbox.unverified("packed runs have no directory");
+    sandbox
+}
+
+/// The files of a workspace with their kinds, permissions and contents.
+fn listing(root: &Path) -> String {
+    let script = "find . -path '*/lock' -o -printf '%P %y %m %l %n %T@\\n' | sed 's/ \\([dl]\\) \\(.*\\) [^ ]* [^ ]*$/ \\1 \\2/; s/\\.[0-9]*$//' | sort; \
+                  find . -type f ! -path '*/lock' -exec sha256sum {} + | sort";
+    let output = Command::new("sh").args(["-c", script]).current_dir(root).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn c_26_10_packed_runs_are_read_by_their_ids_and_not_done_again() {
+    let sandbox = settled(6);
+    let ids = planned(&sandbox);
+    let shown: Vec<String> = ids
+        .iter()
+        .map(|id| delta(&sandbox, &["show", id, "-w", &workspace(id)]).expect_code(0).stdout)
+        .collect();
+    let before: Vec<String> = ids.iter().map(|id| listing(&sandbox.path(&workspace(id)))).collect();
+    let lines = result_lines(&sandbox);
+    let packed = sweep(&sandbox, &["pack", "s"]).expect_code(0).stdout;
+    assert!(packed.starts_with("packed 6 runs in "), "{packed}");
+    assert_eq!(sandbox.files("s/runs"), Vec::<String>::new());
+    assert_eq!(sweep(&sandbox, &["pack", "s"]).expect_code(0).stdout, "nothing to pack\n");
+    for (id, shown) in ids.iter().zip(&shown) {
+        // By the workspace that was, by its sweep, and by the path of its directory.
+        let gone = workspace(id);
+        for args in [vec!["show", id, "-w", &gone], vec!["show", id, "-w", "s"]] {
+            let ran = delta(&sandbox, &args).expect_code(0);
+            assert_eq!(ran.stdout.lines().next(), shown.lines().next());
+        }
+        let path = format!("{gone}/.delta/{id}");
+        delta(&sandbox, &["export", &path, "--to", "openai"]).expect_code(0);
+        delta(&sandbox, &["replay", id, "-w", "s"]).expect_code(0);
+        delta(&sandbox, &["view", id, "-w", "s", "-o", "page.html"]).expect_code(0);
+    }
+    delta(&sandbox, &["show", "i0.0123456789abcdef", "-w", "s"]).expect_code(1);
+    assert_eq!(sandbox.files("s/runs"), Vec::<String>::new(), "reading unpacks nothing");
+    // Other programs read them.
+    let names = sandbox.files("s/pack");
+    let script = format!(
+        "import zipfile,tarfile,io,sys\nz=zipfile.ZipFile('s/pack/{}')\nassert z.testzip() is None\n\
+         for m in z.namelist():\n  t=tarfile.open(fileobj=io.BytesIO(z.read(m)))\n  \
+         assert t.extractfile('file.txt').read()==b'text\\n'\n  print(len(t.getnames()))",
+        names[0]
+    );
+    let mut python = Command::new("python3");
+    let python = python.args(["-c", &script]).current_dir(sandbox.path("")).output().unwrap();
+    assert!(python.status.success(), "{}", String::from_utf8_lossy(&python.stderr));
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    sweep(&sandbox, &["collect", "s"]).expect_code(0);
+    // Without result lines, the packs say what became of the runs.
+    fs::remove_dir_all(sandbox.path("s/results")).unwrap();
+    assert_eq!(
+        sweep(&sandbox, &["collect", "s", "-o", "-"]).expect_code(0).stdout.lines().count(),
+        6
+    );
+    sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
+    assert_eq!(result_lines(&sandbox).len(), lines.len());
+    assert!(effects(&sandbox).values().all(|count| *count == 1), "{:?}", effects(&sandbox));
+    // `continue` puts its run back as it was.
+    let id = &ids[2];
+    let told = ["continue", id, "-w", &workspace(id), "-m", "more"];
+    delta(&sandbox, &told).expect_code(1);
+    let root = sandbox.path(&workspace(id));
+    let after = listing(&root);
+    for line in before[2].lines().filter(|line| !line.contains(".delta")) {
+        assert!(after.contains(line), "{line} is missing in\n{after}");
+    }
+    assert_eq!(
+        sandbox
+            .read(&format!("{}/.delta/{id}/journal.jsonl", workspace(id)))
+            .matches("\"USER_MESSAGE\"")
+            .count(),
+        2
+    );
+    // It is packed again, and the newer pack counts.
+    sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
+    assert_eq!(status(&sandbox)["settled"], 6);
+    let again = sweep(&sandbox, &["pack", "s"]).expect_code(0).stdout;
+    assert_eq!(again, "packed 1 run in 1 new file\n");
+    let json = delta(&sandbox, &["show", id, "-w", "s", "--format", "json"]).expect_code(0).stdout;
+    assert!(json.contains("more"), "{json}");
+}
+
+#[test]
+fn c_26_10_keep_says_whose_workspaces_are_packed() {
+    let sandbox = settled(2);
+    let ids = planned(&sandbox);
+    sweep(&sandbox, &["pack", "s", "--keep", "failed", "--only", &format!("id={}", ids[0])])
+        .expect_code(0);
+    assert!(!sandbox.path(&workspace(&ids[0])).exists());
+    assert!(sandbox.path(&workspace(&ids[1])).join("file.txt").exists());
+    delta(&sandbox, &["continue", &ids[0], "-w", "s"]).expect_code(1);
+    assert_eq!(
+        sandbox
+            .files(&workspace(&ids[0]))
+            .iter()
+            .filter(|name| !name.starts_with(".delta"))
+            .count(),
+        0
+    );
+    delta(&sandbox, &["show", &ids[0], "-w", "s"]).expect_code(0);
+}
+
+#[test]
+fn c_26_10_a_run_that_a_process_works_on_or_that_changes_stays() {
+    let sandbox = settled(2);
+    let ids = planned(&sandbox);
+    // What is neither a file nor a directory is not packed.
+    let fifo = sandbox.path(&workspace(&ids[0])).join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let ran = sweep(&sandbox, &["pack", "s"]).expect_code(1);
+    assert!(ran.stderr.contains("fifo is neither a file nor a directory"), "{}", ran.stderr);
+    assert!(fifo.exists());
+    assert!(!sandbox.path(&workspace(&ids[1])).exists());
+    // A damaged pack is reported, and its run is not started again.
+    let shard = &ids[1].rsplit('.').next().unwrap()[..2];
+    let pack = sandbox.path(&format!("s/pack/{shard}-0001.zip"));
+    let mut bytes = fs::read(&pack).unwrap();
+    bytes[100] ^= 0x55;
+    fs::remove_file(&pack).unwrap();
+    fs::write(&pack, bytes).unwrap();
+    fs::remove_dir_all(sandbox.path("s/results")).unwrap();
+    let ran = sweep(&sandbox, &["run", "s"]).expect_code(3);
+    assert!(ran.stderr.contains("the pack is damaged"), "{}", ran.stderr);
+    assert!(effects(&sandbox).values().all(|count| *count == 1), "{:?}", effects(&sandbox));
+}
