@@ -100,7 +100,7 @@ fn c_26_1_a_process_that_is_stopped_before_any_operation_does_no_act_twice() {
         taken_over += usize::from(sandbox.events("ENGINE_START").len() > 1);
     }
     println!("{taken_over} of {count} were taken over, {waited} waited for");
-    assert!(taken_over > 10 && waited < 10, "{taken_over} and {waited}");
+    assert!(taken_over > 10 && waited < 25, "{taken_over} and {waited}");
 }
 
 #[test]
