@@ -64,6 +64,7 @@ fn c_11_4_minimal_runs_without_a_key() {
             ".schema/context.json",
             ".schema/hooks.json",
             ".schema/script.json",
+            ".schema/sweep.json",
             ".schema/test.json",
             ".schema/tools.json",
             "README.md",
