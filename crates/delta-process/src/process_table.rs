@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const PF_EXITING: u64 = 0x4;
 /// How many characters of a command line are shown.
 const MAX_COMMAND_CHARS: usize = 100;
+/// How often an empty command line is read again.
+const EMPTY_READS: usize = 50;
 /// How many ids [`recent_processes`] looks at.
 const RECENT_PROCESSES: i32 = 48;
 /// How often it is called between two looks at all processes.
@@ -136,7 +138,15 @@ pub(super) fn read_mark(pid: Pid) -> Result<Option<CallMark>, HasEnded> {
 /// The command line of a process on one line of limited length, with control characters escaped and secrets redacted;
 /// its name in brackets if it has no command line.
 pub(super) fn describe_command(pid: Pid, secrets: &Secrets) -> String {
-    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut bytes = Vec::new();
+    // A process has no command line for a moment, while it becomes another program.
+    for _ in 0..EMPTY_READS {
+        bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if !bytes.is_empty() {
+            break;
+        }
+        std::thread::yield_now();
+    }
     let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
     let text = if text.is_empty() {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
