@@ -184,7 +184,7 @@ enum DeltaCommand {
     Sweep(sweep::SweepCommand),
     /// Run an agent's tests
     Test(Box<agent_tests::TestArgs>),
-    /// Print the JSON Schema of an agent's file
+    /// Print the JSON Schema of a file that you write
     Schema(Box<schema::SchemaArgs>),
     /// Create an agent from a template
     Init(Box<init::InitArgs>),

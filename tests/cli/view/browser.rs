@@ -101,11 +101,11 @@ impl Browser {
         self.value(&waiting);
     }
 
-    /// Waits until the page has been drawn a few times.
+    /// Waits until the page has been drawn a few times; another one, if it is left meanwhile.
     pub fn settle(&mut self) {
-        self.value(
-            "new Promise(done => { let left = 8; const next = () => left-- ? requestAnimationFrame(next) : done(); next(); })",
-        );
+        let drawn = "new Promise(done => { let left = 8; const next = () => left-- ? requestAnimationFrame(next) : done(); next(); })";
+        let asked = json!({"expression": drawn, "awaitPromise": true});
+        while !self.answer("Runtime.evaluate", asked.clone())["error"].is_null() {}
     }
 
     /// Types a key, as a person does it.
@@ -127,6 +127,13 @@ impl Browser {
     /// Sends a command; gives its answer.
     #[track_caller]
     pub fn call(&mut self, method: &str, params: Value) -> Value {
+        let mut message = self.answer(method, params);
+        assert!(message["error"].is_null(), "{method}: {message}");
+        message["result"].take()
+    }
+
+    /// Sends a command; gives the message that answers it, which may be an error.
+    fn answer(&mut self, method: &str, params: Value) -> Value {
         self.number += 1;
         let mut asked = json!({"id": self.number, "method": method, "params": params});
         if let Some(session) = &self.session {
@@ -135,10 +142,9 @@ impl Browser {
         write!(self.commands, "{asked}\0").unwrap();
         self.commands.flush().unwrap();
         loop {
-            let mut message = self.message();
+            let message = self.message();
             if message["id"] == self.number {
-                assert!(message["error"].is_null(), "{method}: {message}");
-                return message["result"].take();
+                return message;
             }
             self.events.push(message);
         }
