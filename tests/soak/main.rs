@@ -15,6 +15,7 @@ use std::fs;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use test_support::sandbox::{Delta, Ran, Sandbox};
+use test_support::server::Gate;
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 
@@ -111,7 +112,7 @@ impl Worker {
         };
         if !signal.is_empty() {
             // An instant like any other: nothing waits for it.
-            std::thread::sleep(delay);
+            Gate::new().wait(Some(delay));
             if child.try_wait().unwrap().is_none() {
                 let kill = format!("kill -s {signal} {}", child.id());
                 let sent = std::process::Command::new("sh").args(["-c", &kill]).status();

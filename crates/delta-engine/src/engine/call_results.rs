@@ -106,7 +106,9 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
         match outcome {
             HeldOutcome::Ended(result) => self.add_result(command, CommandOutcome::Ended(result)),
             HeldOutcome::Lost if is_idempotent => {}
-            HeldOutcome::Lost => self.add_result(command, CommandOutcome::Lost),
+            HeldOutcome::Lost | HeldOutcome::Abandoned => {
+                self.add_result(command, CommandOutcome::Lost);
+            }
             HeldOutcome::Unsettled => {}
         }
     }

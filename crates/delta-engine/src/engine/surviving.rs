@@ -109,11 +109,8 @@ impl HeldCall {
                 end.add_to(&mut result, is_interrupted);
                 HeldOutcome::Ended(result)
             }
-            // Nothing would ever stand for it.
-            _ if matches!(result.end, ProcessEnd::NotStarted { .. }) => {
-                self.call.stop();
-                HeldOutcome::Ended(result)
-            }
+            // The command may have done something, and nothing can wait for it.
+            _ if matches!(result.end, ProcessEnd::NotStarted { .. }) => HeldOutcome::Abandoned,
             Some(_) => HeldOutcome::Unsettled,
             // The holder does not keep the timeout: it is stopped, or has no processor.
             None if is_waiting && result.end == ProcessEnd::TimedOut => {
@@ -156,6 +153,8 @@ pub(super) enum HeldOutcome {
     Unsettled,
     /// Nothing is known of it.
     Lost,
+    /// It cannot be waited for, so nothing will be known of it.
+    Abandoned,
 }
 
 impl<'a> Engine<'a> {
