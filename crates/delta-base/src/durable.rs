@@ -153,6 +153,12 @@ pub fn ensure_private_dir(path: &Path) -> FileResult<()> {
     ensure_dir(path, 0o700)
 }
 
+/// As [`ensure_private_dir`], and syncs its parent: another process that creates it may not have done so yet.
+pub fn ensure_private_dir_synced(path: &Path) -> FileResult<()> {
+    ensure_private_dir(path)?;
+    path.parent().map_or(Ok(()), sync_dir)
+}
+
 /// Creates a directory with the usual mode and its missing ancestors; does nothing when it exists. Not synced.
 pub fn ensure_shared_dir(path: &Path) -> FileResult<()> {
     ensure_dir(path, 0o777)

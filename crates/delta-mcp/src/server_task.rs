@@ -85,13 +85,8 @@ impl ServerTask {
             ))
         };
         let text = serde_json::to_string(self).map_err(|error| not_written(error.to_string()))?;
-        let dir = path.parent().unwrap_or(Path::new("."));
-        let written = if durable::is_dir_no_follow(dir) {
-            Ok(())
-        } else {
-            durable::create_private_dir_synced(dir)
-        };
-        written
+        // Calls that become tasks at the same time all find no directory.
+        durable::ensure_private_dir_synced(path.parent().unwrap_or(Path::new(".")))
             .and_then(|()| durable::replace_private_synced(path, text.as_bytes()))
             .map_err(|error| not_written(error.to_string()))
     }
@@ -191,6 +186,24 @@ mod tests {
         let names = ["", "a", "a/b", "../a", "a.b", ".", "..", "é", long.as_str()].map(name);
         let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
         assert_eq!(distinct.len(), names.len());
+    }
+
+    #[test]
+    fn calls_that_become_tasks_at_the_same_time_all_have_a_record() {
+        for _ in 0..100 {
+            let dir = tempfile::tempdir().unwrap();
+            std::thread::scope(|scope| {
+                for call in 0..4 {
+                    let path = task_record_path(dir.path(), &format!("call-{call}"));
+                    scope.spawn(move || {
+                        let answer = json!({"taskId": format!("task {call}")});
+                        let task = ServerTask::from_result("s", "t", &answer).unwrap();
+                        task.write(&path).unwrap();
+                        assert_eq!(ServerTask::read(&path, "s", "t").unwrap(), Some(task));
+                    });
+                }
+            });
+        }
     }
 
     #[test]
