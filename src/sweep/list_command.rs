@@ -1,7 +1,6 @@
 //! `delta sweep list`: the ids of runs, for other programs.
 
-use super::plan_reader::read_existing_plans;
-use super::result_reader::ResultReader;
+use super::result_reader::{ResultReader, read_sweep};
 use crate::failure::CommandFailure;
 use clap::Args;
 use delta_program::stdio;
@@ -59,8 +58,7 @@ impl ListSweepArgs {
 /// Prints the ids; returns the exit code.
 pub fn list_command(args: &ListSweepArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
-    let plan = read_existing_plans(&dir)?;
-    let results = ResultReader::open(&dir)?.results;
+    let (plan, ResultReader { results, .. }) = read_sweep(&dir)?;
     let mut text = String::new();
     for run in &plan.runs {
         let is_selected = args.only.as_ref().is_none_or(|only| only.selects(run));

@@ -12,6 +12,29 @@ use std::io;
 /// # Errors
 /// A plan cannot be read, was changed, or one of their numbers is missing.
 pub fn read_plans(dir: &SweepDir) -> Result<SweepPlan, CommandFailure> {
+    read_plans_by(dir, SweepPlan::add_plan)
+}
+
+/// As [`read_existing_plans`], but of the runs only the one with this id.
+///
+/// # Errors
+/// As [`read_existing_plans`], or there is no such run.
+pub fn read_plan_of_run(dir: &SweepDir, id: &str) -> Result<SweepPlan, CommandFailure> {
+    let plan =
+        existing_plan(dir, read_plans_by(dir, |plan, text| plan.add_run_of_plan(text, id))?)?;
+    if plan.runs.is_empty() {
+        return Err(CommandFailure::config(
+            format!("the sweep has no run `{id}`"),
+            "`delta sweep list DIR` prints the ids; a share is K/M, such as 0/10".to_owned(),
+        ));
+    }
+    Ok(plan)
+}
+
+fn read_plans_by(
+    dir: &SweepDir,
+    add: impl Fn(&mut SweepPlan, &str) -> Result<(), String>,
+) -> Result<SweepPlan, CommandFailure> {
     // Listed, not looked for: on a shared file system a name that was missing may stay missing.
     let entries = match durable::read_dir_no_follow(&dir.root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SweepPlan::default()),
@@ -33,7 +56,7 @@ pub fn read_plans(dir: &SweepDir) -> Result<SweepPlan, CommandFailure> {
         let text = durable::read_no_follow(&path)
             .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
             .map_err(|source| unreadable_file(path.clone(), source))?;
-        plan.add_plan(&text).map_err(|reason| {
+        add(&mut plan, &text).map_err(|reason| {
             let message = format!("{} is not a plan as delta writes it: {reason}", path.display());
             CommandFailure::config(message, "restore it: a plan never changes".to_owned())
         })?;
@@ -46,7 +69,10 @@ pub fn read_plans(dir: &SweepDir) -> Result<SweepPlan, CommandFailure> {
 /// # Errors
 /// As [`read_plans`], or nothing is planned in the directory.
 pub fn read_existing_plans(dir: &SweepDir) -> Result<SweepPlan, CommandFailure> {
-    let plan = read_plans(dir)?;
+    existing_plan(dir, read_plans(dir)?)
+}
+
+fn existing_plan(dir: &SweepDir, plan: SweepPlan) -> Result<SweepPlan, CommandFailure> {
     if plan.headers.is_empty() {
         let path = shell_quote_path(&dir.root);
         let message = format!("{} has no plan", dir.root.display());

@@ -1,9 +1,10 @@
 //! Reads the result lines of a sweep.
 
-use super::plan_reader::unreadable_file;
+use super::plan_reader::{read_existing_plans, unreadable_file};
 use crate::failure::CommandFailure;
 use delta_base::durable;
 use delta_sweep::layout::SweepDir;
+use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::SweepResults;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -17,13 +18,37 @@ pub struct ResultReader {
     pub results: SweepResults,
     /// How much of each file was read.
     offsets: HashMap<OsString, u64>,
+    /// The one run whose lines are read; all, if there is none.
+    only: Option<String>,
+}
+
+/// The plans of a sweep that has some, and its result lines, which are read at the same time.
+///
+/// # Errors
+/// As [`read_existing_plans`] and [`ResultReader::open`].
+pub fn read_sweep(dir: &SweepDir) -> Result<(SweepPlan, ResultReader), CommandFailure> {
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| ResultReader::open(dir));
+        let plan = read_existing_plans(dir);
+        let results = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((plan?, results?))
+    })
 }
 
 impl ResultReader {
     /// Reads all lines that there are.
     pub fn open(dir: &SweepDir) -> Result<Self, CommandFailure> {
-        let mut reader =
-            Self { dir: dir.clone(), results: SweepResults::default(), offsets: HashMap::new() };
+        Self::open_for(dir, None)
+    }
+
+    /// Reads the lines of one run, or all.
+    pub fn open_for(dir: &SweepDir, only: Option<&str>) -> Result<Self, CommandFailure> {
+        let mut reader = Self {
+            dir: dir.clone(),
+            results: SweepResults::default(),
+            offsets: HashMap::new(),
+            only: only.map(str::to_owned),
+        };
         reader.read_new()?;
         Ok(reader)
     }
@@ -43,7 +68,11 @@ impl ResultReader {
             let offset = self.offsets.entry(entry.name).or_default();
             let bytes =
                 read_from(&file, *offset).map_err(|source| unreadable_file(file, source))?;
-            *offset += self.results.add_file(&bytes) as u64;
+            let length = match &self.only {
+                Some(id) => self.results.add_run_of_file(&bytes, id),
+                None => self.results.add_file(&bytes),
+            };
+            *offset += length as u64;
         }
         Ok(())
     }

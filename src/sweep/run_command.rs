@@ -1,6 +1,7 @@
 //! `delta sweep run` and `delta sweep task`: work on the runs of a sweep.
 
-use super::plan_reader::read_existing_plans;
+use super::plan_reader::read_plan_of_run;
+use super::result_reader::{ResultReader, read_sweep};
 use super::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
 use super::shared_limits::{SharedLimits, read_host_grants};
 use super::status_command;
@@ -9,13 +10,16 @@ use crate::run_options::EnvFileOptions;
 use crate::run_preparation;
 use clap::Args;
 use delta_base::quantity::parse_time_ms;
+use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
 use delta_program::number_argument::{parse_number_in, parse_time_in};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_sweep::host_grant::describe_used_budget;
-use delta_sweep::plan::PlannedRun;
+use delta_sweep::layout::SweepDir;
+use delta_sweep::plan::PlanHeader;
 use delta_sweep::plan_file::SweepPlan;
+use delta_sweep::result_line::ResultLine;
 use delta_sweep::selection::{RunSelection, TaskShare};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -177,62 +181,115 @@ impl PoolArgs {
     }
 }
 
+/// The runs of a sweep that a pool works on.
+struct SelectedRuns {
+    dir: SweepDir,
+    plan: SweepPlan,
+    /// Their indexes in the plan.
+    indexes: Vec<usize>,
+    share: TaskShare,
+}
+
 /// Works on all selected runs; returns the exit code.
 pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
+    let cancel = run_preparation::install_cancel()?;
+    let dir = absolute_dir(&args.dir)?;
+    let (plan, results) = read_sweep(&dir)?;
     let only = args.only.as_ref();
-    work_on(
-        &args.dir,
-        &args.pool,
-        &|run| only.is_none_or(|only| only.selects(run)),
-        TaskShare::ALL,
-        None,
-    )
+    let indexes: Vec<usize> = (0..plan.runs.len())
+        .filter(|index| only.is_none_or(|only| only.selects(&plan.runs[*index])))
+        .collect();
+    if indexes.is_empty() {
+        let message = "no run of the sweep is selected";
+        return Err(CommandFailure::config(message, "look at `--only`".to_owned()));
+    }
+    let runs = SelectedRuns { dir, plan, indexes, share: TaskShare::ALL };
+    work_on_share(&runs, results, &args.pool, cancel)
 }
 
 /// Works on a share, or on one run; returns the exit code.
 pub fn task_command(args: &TaskArgs) -> Result<ExitCode, CommandFailure> {
-    let share = match TaskShare::parse(&args.part) {
-        Some(share) => share.map_err(|message| CommandFailure::usage(message, None))?,
-        None => {
-            return work_on(
-                &args.dir,
-                &args.pool,
-                &|run| run.id.as_str() == args.part,
-                TaskShare::ALL,
-                Some(&args.part),
-            );
-        }
+    let cancel = run_preparation::install_cancel()?;
+    let dir = absolute_dir(&args.dir)?;
+    let Some(share) = TaskShare::parse(&args.part) else {
+        return work_on_one_run(dir, &args.part, &args.pool, cancel);
     };
-    work_on(&args.dir, &args.pool, &|_| true, share, None)
+    let share = share.map_err(|message| CommandFailure::usage(message, None))?;
+    let (plan, results) = read_sweep(&dir)?;
+    let indexes = (0..plan.runs.len()).collect();
+    work_on_share(&SelectedRuns { dir, plan, indexes, share }, results, &args.pool, cancel)
 }
 
-fn work_on(
-    dir: &std::path::Path,
+/// Works on runs, and prints the status of the sweep; returns the exit code.
+fn work_on_share(
+    runs: &SelectedRuns,
+    results: ResultReader,
     args: &PoolArgs,
-    selects: &dyn Fn(&PlannedRun) -> bool,
-    share: TaskShare,
-    id: Option<&str>,
+    cancel: CancelToken,
 ) -> Result<ExitCode, CommandFailure> {
-    let cancel = run_preparation::install_cancel()?;
-    let dir = absolute_dir(dir)?;
-    let plan = read_existing_plans(&dir)?;
-    let Some(settings) = plan.settings() else { return Ok(ExitCode::SUCCESS) };
-    let selected: Vec<usize> =
-        (0..plan.runs.len()).filter(|index| selects(&plan.runs[*index])).collect();
-    if selected.is_empty() {
-        return Err(no_run_failure(id));
+    let Some(settings) = runs.plan.settings() else { return Ok(ExitCode::SUCCESS) };
+    let options = args.options(settings.rate.concurrent);
+    let pool = work_on(runs, settings, results, args.call_interval_ms(), options, cancel)?;
+    if !args.quiet {
+        let results = &pool.results.results;
+        stdio::print_text(&status_command::status_text(&runs.dir, &runs.plan, results)?);
     }
-    let default_jobs = if id.is_some() { 1 } else { settings.rate.concurrent };
-    let options = args.options(default_jobs);
-    let shared = SharedLimits::open(&dir, settings, args.call_interval_ms(), &cancel)?;
-    let mut pool = RunPool::new(&dir, &plan, settings.retry.clone(), options, shared, cancel)?;
+    Ok(pool_exit_code(&pool, runs, args.strict))
+}
+
+/// Works on one run, and prints its status; returns the exit code. A sweep may do this for each of its runs, so nothing is
+/// parsed of the other ones.
+fn work_on_one_run(
+    dir: SweepDir,
+    id: &str,
+    args: &PoolArgs,
+    cancel: CancelToken,
+) -> Result<ExitCode, CommandFailure> {
+    let plan = read_plan_of_run(&dir, id)?;
+    let needs_median = args.until.is_some() && args.per_run.is_none();
+    let results = ResultReader::open_for(&dir, (!needs_median).then_some(id))?;
+    let runs = SelectedRuns { dir, plan, indexes: vec![0], share: TaskShare::ALL };
+    let Some((settings, run)) = runs.plan.settings().zip(runs.plan.runs.first()) else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    if let Some(line) = results.results.lines.get(&run.id).filter(|line| line.settled) {
+        print_run_status(line, args.quiet);
+        let has_failed = line.status == RunStatus::Failed;
+        return Ok(ExitCode::from(u8::from(args.strict && has_failed)));
+    }
+    let pool = work_on(&runs, settings, results, args.call_interval_ms(), args.options(1), cancel)?;
+    if let Some(line) = pool.results.results.lines.get(&run.id) {
+        print_run_status(line, args.quiet);
+    }
+    Ok(pool_exit_code(&pool, &runs, args.strict))
+}
+
+fn print_run_status(line: &ResultLine, quiet: bool) {
+    if !quiet {
+        stdio::print_text(&format!("{} {}\n", line.id, line.status));
+    }
+}
+
+/// Works on runs with a pool, and reports what is left and why.
+fn work_on<'a>(
+    runs: &'a SelectedRuns,
+    settings: &PlanHeader,
+    results: ResultReader,
+    call_interval_ms: u64,
+    options: PoolOptions,
+    cancel: CancelToken,
+) -> Result<RunPool<'a>, CommandFailure> {
+    let SelectedRuns { dir, plan, indexes, share } = runs;
+    let shared = SharedLimits::open(dir, settings, call_interval_ms, &cancel)?;
+    let retry = settings.retry.clone();
+    let mut pool = RunPool::new(dir, plan, results, retry, options, shared, cancel)?;
     let is_in_share = |index: &usize| share.contains(plan.runs[*index].n);
-    pool.work(selected.iter().copied().filter(is_in_share).collect(), PoolPass::Unowned)?;
+    pool.work(indexes.iter().copied().filter(is_in_share).collect(), PoolPass::Unowned)?;
     let mut rest = pool.take_deferred();
-    if share != TaskShare::ALL {
+    if *share != TaskShare::ALL {
         // Tasks that end early begin at different places.
         let others: Vec<usize> =
-            selected.iter().copied().filter(|index| !is_in_share(index)).collect();
+            indexes.iter().copied().filter(|index| !is_in_share(index)).collect();
         let start = others.len() * usize::try_from(share.index).unwrap_or(0)
             / usize::try_from(share.count).unwrap_or(1);
         let (before, after) = others.split_at(start.min(others.len()));
@@ -241,36 +298,18 @@ fn work_on(
     }
     pool.work(rest, PoolPass::All)?;
     pool.give_back()?;
-    report(&pool, &plan, &selected, args, &dir)
+    report_problems(&pool, settings, dir)?;
+    Ok(pool)
 }
 
-fn no_run_failure(id: Option<&str>) -> CommandFailure {
-    match id {
-        Some(id) => CommandFailure::config(
-            format!("the sweep has no run `{id}`"),
-            "`delta sweep list DIR` prints the ids; a share is K/M, such as 0/10".to_owned(),
-        ),
-        None => {
-            CommandFailure::config("no run of the sweep is selected", "look at `--only`".to_owned())
-        }
-    }
-}
-
-/// Prints what is left and why, and the status of the sweep; returns the exit code.
-fn report(
+/// Prints what is left and why.
+fn report_problems(
     pool: &RunPool<'_>,
-    plan: &SweepPlan,
-    selected: &[usize],
-    args: &PoolArgs,
-    dir: &delta_sweep::layout::SweepDir,
-) -> Result<ExitCode, CommandFailure> {
+    settings: &PlanHeader,
+    dir: &SweepDir,
+) -> Result<(), CommandFailure> {
     /// More of them are counted only.
     const MAX_REASONS: usize = 5;
-    let lines = &pool.results.results.lines;
-    let settled = selected
-        .iter()
-        .filter(|index| lines.get(&plan.runs[**index].id).is_some_and(|line| line.settled));
-    let left = selected.len() - settled.count();
     let unresolved: Vec<_> = pool.unresolved_runs().collect();
     if !pool.is_stopped() {
         for (run, reason) in unresolved.iter().take(MAX_REASONS) {
@@ -280,26 +319,27 @@ fn report(
             stdio::print_error_line(&format!("... and {} more", unresolved.len() - MAX_REASONS));
         }
     }
-    if let (true, Some(settings)) = (pool.is_out_of_budget, plan.settings()) {
+    if pool.is_out_of_budget {
         let grants = read_host_grants(dir)?;
         stdio::print_error_line(&describe_used_budget(&settings.budget, &grants));
     }
-    let mut is_broken = false;
     for reason in pool.broken_reasons() {
-        is_broken = true;
         stdio::print_error_line(&format!("error: {reason}"));
     }
-    if !args.quiet {
-        stdio::print_text(&status_command::status_text(dir, plan, &pool.results.results)?);
-    }
-    let has_failed = selected.iter().any(|index| {
-        lines.get(&plan.runs[*index].id).is_some_and(|line| line.status == RunStatus::Failed)
-    });
-    Ok(ExitCode::from(match () {
-        () if is_broken => 126,
-        () if left > 0 && (pool.is_stopped() || !pool.may_start()) => 130,
-        () if left > 0 => 3,
-        () if has_failed && args.strict => 1,
+    Ok(())
+}
+
+fn pool_exit_code(pool: &RunPool<'_>, runs: &SelectedRuns, is_strict: bool) -> ExitCode {
+    let all = &pool.results.results.lines;
+    let lines: Vec<Option<&ResultLine>> =
+        runs.indexes.iter().map(|index| all.get(&runs.plan.runs[*index].id)).collect();
+    let is_work_left = !lines.iter().all(|line| line.is_some_and(|line| line.settled));
+    let has_failed = lines.iter().flatten().any(|line| line.status == RunStatus::Failed);
+    ExitCode::from(match () {
+        () if pool.broken_reasons().next().is_some() => 126,
+        () if is_work_left && (pool.is_stopped() || !pool.may_start()) => 130,
+        () if is_work_left => 3,
+        () if is_strict && has_failed => 1,
         () => 0,
-    }))
+    })
 }

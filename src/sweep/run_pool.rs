@@ -116,6 +116,7 @@ impl<'a> RunPool<'a> {
     pub fn new(
         dir: &'a SweepDir,
         plan: &'a SweepPlan,
+        results: ResultReader,
         policy: RetryPolicy,
         options: PoolOptions,
         shared: SharedLimits,
@@ -125,7 +126,7 @@ impl<'a> RunPool<'a> {
             .wake_on_child()
             .map_err(|source| plan_reader::unreadable_file(dir.root.clone(), source))?;
         Ok(Self {
-            results: ResultReader::open(dir)?,
+            results,
             writer: LineWriter::open(&dir.results())?,
             worker: BeatFile::create(dir, options.jobs)?,
             starter: RunStarter::new(dir, &policy, &options.env_files, shared.variables())?,

@@ -1,7 +1,6 @@
 //! `delta sweep status`: how far a sweep is.
 
-use super::plan_reader::read_existing_plans;
-use super::result_reader::ResultReader;
+use super::result_reader::{ResultReader, read_sweep};
 use super::shared_limits::read_host_grants;
 use super::worker_files::read_workers;
 use crate::failure::CommandFailure;
@@ -63,8 +62,7 @@ enum StatusFormat {
 /// Prints the status; returns the exit code.
 pub fn status_command(args: &StatusArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
-    let plan = read_existing_plans(&dir)?;
-    let mut reader = ResultReader::open(&dir)?;
+    let (plan, mut reader) = read_sweep(&dir)?;
     if args.watch {
         let cancel = run_preparation::install_cancel()?;
         return watch(args, &dir, &plan, &mut reader, &cancel);

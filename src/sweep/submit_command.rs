@@ -1,7 +1,6 @@
 //! `delta sweep submit`: what is left of a sweep, as a job array of Slurm.
 
-use super::plan_reader::read_existing_plans;
-use super::result_reader::ResultReader;
+use super::result_reader::{ResultReader, read_sweep};
 use crate::failure::CommandFailure;
 use crate::{pluralize, process_environment, run_preparation};
 use clap::{Args, ValueEnum};
@@ -73,8 +72,7 @@ pub fn submit_command(args: &SubmitArgs) -> Result<ExitCode, CommandFailure> {
     let SubmitEngine::Slurm = args.engine;
     check_sbatch_options(&args.sbatch)?;
     let dir = SweepDir::new(canonical_sweep_dir(&args.dir)?);
-    let plan = read_existing_plans(&dir)?;
-    let results = ResultReader::open(&dir)?.results;
+    let (plan, ResultReader { results, .. }) = read_sweep(&dir)?;
     let lines = plan.runs.iter().map(|run| results.lines.get(&run.id));
     let left = lines.filter(|line| !line.is_some_and(has_no_work)).count() as u64;
     if left == 0 {

@@ -1,7 +1,7 @@
 //! The runs of a sweep with their scores.
 
-use super::plan_reader::{read_existing_plans, unreadable_file};
-use super::result_reader::ResultReader;
+use super::plan_reader::unreadable_file;
+use super::result_reader::{ResultReader, read_sweep};
 use crate::failure::CommandFailure;
 use delta_base::durable;
 use delta_base::suggest;
@@ -25,8 +25,7 @@ pub struct SweepScores {
 impl SweepScores {
     /// Reads everything.
     pub fn read(dir: &SweepDir) -> Result<Self, CommandFailure> {
-        let plan = read_existing_plans(dir)?;
-        let results = ResultReader::open(dir)?.results;
+        let (plan, ResultReader { results, .. }) = read_sweep(dir)?;
         Ok(Self { plan, results, grades: read_grades(dir)? })
     }
 

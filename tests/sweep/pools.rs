@@ -103,6 +103,39 @@ fn a_task_works_on_its_share_first_and_on_one_run_alone() {
 }
 
 #[test]
+fn a_task_of_one_run_prints_its_status_and_reads_nothing_of_the_others() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 12, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let ids = planned(&sandbox);
+    // `i1` is the beginning of `i10` and `i11`.
+    for _ in 0..2 {
+        let done = sweep(&sandbox, &["task", "s", &ids[1]]).expect_code(0);
+        assert_eq!(done.stdout, format!("{} COMPLETED\n", ids[1]));
+    }
+    assert_eq!(effects(&sandbox).len(), 1);
+    let missing = sweep(&sandbox, &["task", "s", &ids[1][..ids[1].len() - 1]]).expect_code(126);
+    assert!(missing.stderr.contains("the sweep has no run"), "{}", missing.stderr);
+    // A second plan of the same runs and more: each id is found where it was planned.
+    write_sweep(&sandbox, 13, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let new = planned(&sandbox).pop().unwrap();
+    let done = sweep(&sandbox, &["task", "s", &new]).expect_code(0);
+    assert_eq!(done.stdout, format!("{new} COMPLETED\n"));
+    assert_eq!(status(&sandbox)["completed"], 2);
+    // A line of its own that is torn is a line that is missing: the run's directory has what it said.
+    let results = fs::read_dir(sandbox.path("s/results")).unwrap();
+    for entry in results {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, &text[..text.len() / 2]).unwrap();
+    }
+    sweep(&sandbox, &["task", "s", &ids[1]]).expect_code(0);
+    assert_eq!(status(&sandbox)["completed"], 1);
+    assert_eq!(effects(&sandbox).len(), 2);
+}
+
+#[test]
 fn only_selects_runs_by_what_they_are() {
     let sandbox = acting_sandbox();
     write_sweep(&sandbox, 3, 2, "params: {style: [short, long]}\n");

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct SweepPlan {
     /// The headers of the plans.
     pub headers: Vec<PlanHeader>,
-    /// The runs of all plans; `n` is the index.
+    /// The runs of all plans, where `n` is the index; or the one run that was asked for.
     pub runs: Vec<PlannedRun>,
     texts: HashSet<Arc<str>>,
     params: HashMap<Box<str>, Arc<Map<String, Json>>>,
@@ -84,19 +84,10 @@ impl SweepPlan {
     /// # Errors
     /// It is not a plan, or its runs are not numbered after those before; delta writes plans at once, so the file was changed.
     pub fn add_plan(&mut self, text: &str) -> Result<(), String> {
-        let mut lines = text.lines().enumerate();
-        let header = lines.next().map(|(_, line)| line).unwrap_or_default();
-        let header: PlanHeader =
-            serde_json::from_str(header).map_err(|error| format!("line 1: {error}"))?;
-        if header.sweep != PLAN_VERSION {
-            return Err(format!(
-                "the plan has version {}, and this delta reads {PLAN_VERSION}",
-                header.sweep
-            ));
-        }
+        let header = parse_plan_header(text)?;
         let first = self.runs.len() as u64;
         self.runs.reserve(usize::try_from(header.runs).unwrap_or(0));
-        for (index, line) in lines {
+        for (index, line) in text.lines().enumerate().skip(1) {
             let run =
                 self.parse_run(line).map_err(|error| format!("line {}: {error}", index + 1))?;
             if run.n != self.runs.len() as u64 {
@@ -112,6 +103,24 @@ impl SweepPlan {
         let count = self.runs.len() as u64 - first;
         if count != header.runs {
             return Err(format!("expected {} runs, found {count}", header.runs));
+        }
+        self.headers.push(header);
+        Ok(())
+    }
+
+    /// Adds of the next plan only the run with this id, if it has it: a sweep that calls `delta sweep task` for each run would
+    /// otherwise read as many lines as the square of its runs.
+    ///
+    /// # Errors
+    /// As [`SweepPlan::add_plan`]; the lines of other runs are not looked at.
+    pub fn add_run_of_plan(&mut self, text: &str, id: &str) -> Result<(), String> {
+        let header = parse_plan_header(text)?;
+        for line in lines_with_id(text.as_bytes(), id) {
+            let line = std::str::from_utf8(line).map_err(|error| error.to_string())?;
+            let run = self.parse_run(line)?;
+            if run.id.as_str() == id {
+                self.runs.push(run);
+            }
         }
         self.headers.push(header);
         Ok(())
@@ -157,6 +166,35 @@ impl SweepPlan {
     pub fn index_by_id(&self) -> HashMap<&str, usize> {
         self.runs.iter().enumerate().map(|(index, run)| (run.id.as_str(), index)).collect()
     }
+}
+
+/// The lines that have an `id` of this value, their newlines included. As a line of a plan or of results has strings as
+/// JSON, no text in it can be mistaken for one; an object in `params` can.
+pub(crate) fn lines_with_id<'a>(text: &'a [u8], id: &str) -> impl Iterator<Item = &'a [u8]> {
+    let needle = format!("\"id\":{}", delta_base::json::to_json(id));
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let position = memchr::memmem::find(rest, needle.as_bytes())?;
+        let start = memchr::memrchr(b'\n', &rest[..position]).map_or(0, |at| at + 1);
+        let end =
+            memchr::memchr(b'\n', &rest[position..]).map_or(rest.len(), |at| position + at + 1);
+        let line = &rest[start..end];
+        rest = &rest[end..];
+        Some(line)
+    })
+}
+
+fn parse_plan_header(text: &str) -> Result<PlanHeader, String> {
+    let header = text.lines().next().unwrap_or_default();
+    let header: PlanHeader =
+        serde_json::from_str(header).map_err(|error| format!("line 1: {error}"))?;
+    if header.sweep != PLAN_VERSION {
+        return Err(format!(
+            "the plan has version {}, and this delta reads {PLAN_VERSION}",
+            header.sweep
+        ));
+    }
+    Ok(header)
 }
 
 fn intern_json<T: for<'de> Deserialize<'de>>(

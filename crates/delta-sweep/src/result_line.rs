@@ -5,6 +5,7 @@
 
 use crate::grade::GradeLine;
 use crate::plan::PlannedRun;
+use crate::plan_file::lines_with_id;
 use delta_base::checksum::{LineChecksum, append_checksum, check_line_checksum};
 use delta_base::id::RunId;
 use delta_run::event::RunStatus;
@@ -198,7 +199,7 @@ pub struct SweepResults {
 impl SweepResults {
     /// Adds what a file has; returns how many bytes were complete lines. What follows them is still being written, or torn.
     pub fn add_file(&mut self, bytes: &[u8]) -> usize {
-        let length = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let length = memchr::memrchr(b'\n', bytes).map_or(0, |end| end + 1);
         let lines = &bytes[..length];
         if length < MIN_PARALLEL_BYTES {
             self.add_lines(lines);
@@ -222,6 +223,15 @@ impl SweepResults {
                 later.lines.into_values().for_each(|line| self.add(line));
             }
             Err(panic) => std::panic::resume_unwind(panic),
+        }
+        length
+    }
+
+    /// Adds of what a file has the lines of one run; returns how many bytes were complete lines.
+    pub fn add_run_of_file(&mut self, bytes: &[u8], id: &str) -> usize {
+        let length = memchr::memrchr(b'\n', bytes).map_or(0, |end| end + 1);
+        for line in lines_with_id(&bytes[..length], id) {
+            self.add_lines(line);
         }
         length
     }
