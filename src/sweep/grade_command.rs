@@ -1,6 +1,7 @@
 //! `delta sweep grade`: the scores of settled runs.
 
 use super::input_reader::InputReader;
+use super::packed_runs::SweepPacks;
 use super::plan_reader::read_existing_plans;
 use super::run_grader::{GradedRun, RunGrader};
 use super::sweep_scores::{SweepScores, grade_key};
@@ -273,15 +274,30 @@ fn grade_all(
 impl GradeQueue<'_> {
     /// Grades until nothing is left, `token` is requested, or a grade could not be written.
     fn work(&self, token: &CancelToken) {
+        let packs = SweepPacks::new(self.dir);
         while !token.is_requested() {
             let index = self.next.fetch_add(1, Ordering::SeqCst);
             let Some(task) = self.tasks.get(index) else { break };
+            if let Err(failure) = self.unpack(&packs, task) {
+                let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+                written.2 = Some(failure);
+                break;
+            }
             if !task.graders.iter().all(|grader| self.grade(task, grader, token)) {
                 break;
             }
         }
         self.busy.fetch_sub(1, Ordering::SeqCst);
         self.cancel.wake();
+    }
+
+    /// Makes the workspace of a packed run again, in which graders work and judges leave their runs.
+    fn unpack(&self, packs: &SweepPacks, task: &GradeTask<'_>) -> Result<(), CommandFailure> {
+        let id = &task.run.id;
+        if !self.dir.workspace(id).is_dir() {
+            packs.unpack(id)?;
+        }
+        Ok(())
     }
 
     /// Grades a run and writes its grade; false if that was cancelled or could not be written.

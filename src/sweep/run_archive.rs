@@ -13,6 +13,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+/// An empty file among the records of a run whose workspace had files that were not archived.
+const REMOVED_WORKSPACE_FILE: &str = ".delta/workspace-removed";
 /// The longest archive of a run. It is kept in memory.
 pub const MAX_ARCHIVE_BYTES: usize = 1 << 30;
 
@@ -25,7 +27,7 @@ pub fn archive_workspace(root: &Path, keeps_workspace: bool) -> io::Result<Vec<u
     if keeps_workspace {
         archiver.add_directory(Path::new(""))?;
     } else {
-        archiver.add(Path::new(CONTROL_DIR))?;
+        archiver.add_records()?;
     }
     let mut archive = archiver.archive;
     end_archive(&mut archive);
@@ -39,7 +41,31 @@ struct WorkspaceArchiver<'a> {
     linked: HashMap<(u64, u64), Vec<u8>>,
 }
 
+/// Whether the files of a workspace were not archived with the records of its runs, so that nothing can be said about them.
+pub fn is_workspace_removed(root: &Path) -> bool {
+    root.join(REMOVED_WORKSPACE_FILE).exists()
+}
+
 impl WorkspaceArchiver<'_> {
+    fn add_records(&mut self) -> io::Result<()> {
+        self.add(Path::new(CONTROL_DIR))?;
+        let entries = durable::read_dir_no_follow(self.root)?;
+        if entries.iter().all(|entry| entry.name == CONTROL_DIR) || is_workspace_removed(self.root)
+        {
+            return Ok(());
+        }
+        append_entry(
+            &mut self.archive,
+            &TarEntry {
+                path: REMOVED_WORKSPACE_FILE.as_bytes().to_vec(),
+                kind: TarKind::File(&[]),
+                mode: 0o600,
+                modified: 0,
+            },
+        );
+        Ok(())
+    }
+
     fn add_directory(&mut self, path: &Path) -> io::Result<()> {
         let entries = durable::read_dir_no_follow(&self.root.join(path))?;
         let mut names: Vec<_> = entries.into_iter().map(|entry| entry.name).collect();

@@ -1,5 +1,6 @@
 //! Grades one run: by a command, an expectation, or an agent that judges.
 
+use super::run_archive::is_workspace_removed;
 use crate::process_environment;
 use delta_agent::agent::env_layers::EnvMap;
 use delta_author::agent_test::expectation::{Expectation, TestOutcome};
@@ -58,6 +59,9 @@ impl RunGrader<'_> {
         graded: GradedRun<'_>,
         cancel: &CancelToken,
     ) -> Option<Result<Grade, String>> {
+        if is_workspace_removed(&self.workspace(graded)) {
+            return Some(Err("its workspace was removed by `delta sweep pack --keep`".to_owned()));
+        }
         match &self.grader.kind {
             GraderKind::Expect(expect) => Some(self.check(graded, expect)),
             GraderKind::Command { argv, timeout_ms, file } => {

@@ -1,5 +1,6 @@
 //! `delta sweep view`: a sweep as an HTML page.
 
+use super::packed_runs::{extract_to_read, remove_extracted_runs};
 use super::sweep_scores::SweepScores;
 use crate::failure::CommandFailure;
 use crate::view::{check_page_file, open_in_browser};
@@ -122,13 +123,16 @@ fn write_run_pages<'a>(
     let mut written = HashSet::new();
     for scored in runs.iter().filter(|scored| pages.includes(scored)) {
         let id = &scored.run.id;
-        let workspace = Workspace { root: dir.workspace(id) };
+        let is_unpacked = dir.workspace(id).is_dir();
+        let root = if is_unpacked { None } else { extract_to_read(dir, id)? };
+        let workspace = Workspace { root: root.unwrap_or_else(|| dir.workspace(id)) };
         // A run whose directory was removed has no page; its line has the command.
         let Ok(Some(run_dir)) = workspace.find_run(id) else { continue };
         let options = PageOptions { run_dirs: vec![run_dir], with_requests: false };
         let page = view::render_page(&options, time::current_time());
         durable::ensure_private_dir(pages_dir)?;
         durable::replace_private_unsynced(&pages_dir.join(format!("{id}.html")), page.as_bytes())?;
+        remove_extracted_runs();
         written.insert(id.as_str());
     }
     Ok(written)

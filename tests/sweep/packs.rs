@@ -39,6 +39,45 @@ fn listing(root: &Path) -> String {
 }
 
 #[test]
+fn packed_runs_are_graded_and_have_pages() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 3, 1, "grade: [{name: has, command: [test, -f, effect.txt]}]\n");
+    let script = sandbox.read("act.sh") + "echo text > effect.txt\n";
+    sandbox.write_program("act.sh", &script);
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
+    sandbox.unverified("packed runs have no directory");
+    sweep(&sandbox, &["pack", "s"]).expect_code(0);
+    let page = |name: &str| {
+        sweep(&sandbox, &["view", "s", "--pages", "all", "-o", &format!("{name}.html")])
+            .expect_code(0);
+        sandbox.files(&format!("{name}.runs"))
+    };
+    let ids = planned(&sandbox);
+    let mut pages: Vec<String> = ids.iter().map(|id| format!("{id}.html")).collect();
+    pages.sort();
+    assert_eq!(page("packed"), pages);
+    assert_eq!(sandbox.files("s/runs"), Vec::<String>::new(), "reading unpacks nothing");
+    let graded = sweep(&sandbox, &["grade", "s", "--only", &format!("id={}", ids[1])]);
+    assert_eq!(graded.expect_code(0).stdout, "graded 1 run, 1 passed\n");
+    assert!(sandbox.path(&workspace(&ids[1])).is_dir());
+    assert!(!sandbox.path(&workspace(&ids[0])).exists());
+    let graded = sweep(&sandbox, &["grade", "s"]).expect_code(0);
+    assert_eq!(graded.stdout, "graded 2 runs, 2 passed\n");
+    assert_eq!(page("unpacked"), pages);
+    // Without its files, a run has no score, and not a bad one.
+    write_sweep(&sandbox, 3, 1, "grade: [{name: other, command: [test, '!', -e, effect.txt]}]\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["pack", "s", "--keep", "none"]).expect_code(0);
+    let graded = sweep(&sandbox, &["grade", "s"]).expect_code(1);
+    assert!(graded.stdout.starts_with("graded 0 runs, 0 passed; 3 ungraded:\n"), "{graded:?}");
+    assert!(graded.stdout.contains("its workspace was removed by `delta sweep pack --keep`"));
+    sweep(&sandbox, &["pack", "s"]).expect_code(0);
+    sweep(&sandbox, &["grade", "s", "--retry-ungraded"]).expect_code(1);
+    assert_eq!(effects(&sandbox).len(), 3);
+}
+
+#[test]
 fn c_26_10_packed_runs_are_read_by_their_ids_and_not_done_again() {
     let sandbox = settled(6);
     let ids = planned(&sandbox);
