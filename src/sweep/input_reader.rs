@@ -52,7 +52,7 @@ impl InputReader {
 /// The inputs of a plan, by the hash of their lines.
 pub fn read_planned_inputs(dir: &SweepDir, hash: &str) -> Result<InputSet, CommandFailure> {
     let path = dir.input_lines(hash);
-    let text = durable::read_regular_text(&path).map_err(|source| unreadable_file(path, source))?;
+    let text = durable::read_large_text(&path).map_err(|source| unreadable_file(path, source))?;
     Ok(InputSet::from_lines(text))
 }
 

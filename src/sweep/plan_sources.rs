@@ -202,7 +202,7 @@ fn load_inputs(file: &SweepFile, base: &Path) -> Result<InputSet, CommandFailure
         InputSource::Inline(inputs) => Ok(inputs.clone()),
         InputSource::File(name) => {
             let path = base.join(name);
-            let text = durable::read_regular_text(&path).map_err(|source| match source.kind() {
+            let text = durable::read_large_text(&path).map_err(|source| match source.kind() {
                 io::ErrorKind::NotFound => {
                     let message = format!("`inputs`: {} does not exist", path.display());
                     CommandFailure::config(message, "paths are relative to the file".to_owned())

@@ -105,7 +105,7 @@ fn read_grades(dir: &SweepDir) -> Result<SweepGrades, CommandFailure> {
     for entry in entries {
         if entry.name.to_string_lossy().ends_with(".jsonl") {
             let file = path.join(&entry.name);
-            let bytes = durable::read_regular(&file)
+            let bytes = durable::read_no_follow(&file)
                 .map_err(|source| unreadable_file(file.clone(), source))?;
             grades.add_file(&bytes);
         }

@@ -5,6 +5,27 @@ use std::collections::BTreeSet;
 use test_support::sandbox::Sandbox;
 
 #[test]
+fn inputs_and_grades_have_more_than_64_mib() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 11, 1, "grade: [{name: g, command: ['true']}]\n");
+    let more = "x".repeat(6 << 20);
+    let lines = (0..11)
+        .map(|index| format!("{{\"id\":\"i{index}\",\"task\":\"t\",\"more\":\"{more}\"}}\n"));
+    sandbox.write("inputs.jsonl", lines.collect::<String>());
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let id = &planned(&sandbox)[10];
+    sweep(&sandbox, &["task", "s", id]).expect_code(0);
+    sweep(&sandbox, &["grade", "s"]).expect_code(0);
+    let name = sandbox.files("s/grades").into_iter().find(|name| name.ends_with(".jsonl")).unwrap();
+    let torn = "x".repeat((64 << 20) - 1) + "\n";
+    sandbox.write(&format!("s/grades/{name}"), torn + &sandbox.read(&format!("s/grades/{name}")));
+    assert_eq!(
+        sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout,
+        "nothing to grade: every settled run has its grades\n"
+    );
+}
+
+#[test]
 fn c_26_2_the_same_file_is_the_same_plan() {
     let sandbox = acting_sandbox();
     write_sweep(&sandbox, 3, 2, "params: {style: [short, long]}\n");

@@ -25,9 +25,9 @@ pub use beneath::{DirEntry, OtherOwner, add_root, check_root_owner, join_beneath
 pub use file_lock::{FileLock, is_locked, read_lock_holder};
 pub use file_system::{DirectoryRoom, inspect_room, is_on_local_file_system};
 pub use regular_file::{
-    MAX_REGULAR_BYTES, open_no_follow, read_beneath, read_no_follow, read_no_follow_at_most,
-    read_regular, read_regular_beneath, read_regular_text, read_small_no_follow,
-    read_start_beneath,
+    MAX_REGULAR_BYTES, open_no_follow, read_beneath, read_large_text, read_no_follow,
+    read_no_follow_at_most, read_regular, read_regular_beneath, read_regular_text,
+    read_small_no_follow, read_start_beneath,
 };
 pub use shared_lines::{SharedLineFile, device_number};
 

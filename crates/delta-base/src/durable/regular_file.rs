@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// The limit of [`read_regular`], 64 MiB: an endless file must not fill the memory.
 pub const MAX_REGULAR_BYTES: u64 = 64 << 20;
-const MAX_NO_FOLLOW_BYTES: u64 = 1 << 30;
+const MAX_LARGE_BYTES: u64 = 1 << 30;
 const MAX_SMALL_BYTES: u64 = 64 << 10;
 
 /// Reads a file that others may have created, such as a tool of an agent. Follows symlinks, but reads only regular
@@ -57,6 +57,17 @@ pub fn read_regular_text(path: &Path) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
+/// Reads a UTF-8 file of at most 1 GiB, as [`read_regular_text`] does: a file that has a line for each of many things.
+///
+/// # Errors
+/// As for [`read_regular_text`], with this limit.
+pub fn read_large_text(path: &Path) -> io::Result<String> {
+    let file = beneath::open(path, OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
+    let bytes = read_at_most(require_regular_file(file)?.0, MAX_LARGE_BYTES)?;
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
 /// Opens a regular file for reading, without following a symlink.
 ///
 /// # Errors
@@ -72,7 +83,7 @@ pub fn open_no_follow(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As for [`open_no_follow`]; also when the file is larger.
 pub fn read_no_follow(path: &Path) -> io::Result<Vec<u8>> {
-    read_no_follow_at_most(path, MAX_NO_FOLLOW_BYTES)
+    read_no_follow_at_most(path, MAX_LARGE_BYTES)
 }
 
 /// Reads a regular file of at most 64 KiB, without following a symlink: for a word or a number.
@@ -157,7 +168,7 @@ mod tests {
         assert_eq!(refused.to_string(), "it is larger than 4 bytes");
         // A sparse file: an unbounded reader would allocate its whole length.
         File::options().write(true).open(&path).unwrap().set_len(1 << 50).unwrap_or(());
-        let is_huge = fs::metadata(&path).unwrap().len() > MAX_NO_FOLLOW_BYTES;
+        let is_huge = fs::metadata(&path).unwrap().len() > MAX_LARGE_BYTES;
         assert!(!is_huge || read_no_follow(&path).is_err());
         assert!(!is_huge || read_small_no_follow(&path).is_err());
     }
