@@ -4,6 +4,7 @@ use super::input_reader::InputReader;
 use super::packed_runs::SweepPacks;
 use super::plan_reader::read_existing_plans;
 use super::run_grader::{GradedRun, RunGrader};
+use super::shared_limits::SharedLimits;
 use super::sweep_scores::{SweepScores, grade_key};
 use super::worker_files::{self, LineWriter};
 use crate::failure::CommandFailure;
@@ -14,13 +15,14 @@ use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_program::stdio;
 use delta_sweep::grade::GradeLine;
-use delta_sweep::grader::PlannedGrader;
+use delta_sweep::grader::{GraderKind, PlannedGrader};
 use delta_sweep::input::SweepInput;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::retry_policy::is_infrastructure_error;
 use delta_sweep::selection::RunSelection;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -86,7 +88,17 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
         return Err(CommandFailure::config("the sweep has no grader".to_owned(), hint.to_owned()));
     }
     let tasks = find_tasks(args, &dir, &scores, &graders)?;
-    let counts = grade_all(args, &dir, &tasks, &cancel)?;
+    // Judges are runs of the sweep: within its budget, at its rate.
+    let has_judge = graders.iter().any(|grader| matches!(grader.kind, GraderKind::Agent { .. }));
+    let shared = match scores.plan.settings().filter(|_| has_judge && !tasks.is_empty()) {
+        Some(settings) => Some(SharedLimits::open(&dir, settings, None, &cancel)?),
+        None => None,
+    };
+    let variables = shared.as_ref().map(SharedLimits::variables).unwrap_or_default();
+    let counts = grade_all(args, &dir, &tasks, &variables, &cancel)?;
+    if let Some(shared) = &shared {
+        shared.give_back()?;
+    }
     stdio::print_text(&counts.to_text());
     let planned: usize = tasks.iter().map(|task| task.graders.len()).sum();
     if counts.done() < planned {
@@ -216,6 +228,7 @@ struct GradeQueue<'a> {
     dir: &'a SweepDir,
     program: &'a Path,
     env_files: &'a [PathBuf],
+    shared_variables: &'a [(OsString, OsString)],
     next: AtomicUsize,
     busy: AtomicUsize,
     /// Woken after each grade.
@@ -227,6 +240,7 @@ fn grade_all(
     args: &GradeArgs,
     dir: &SweepDir,
     tasks: &[GradeTask<'_>],
+    shared_variables: &[(OsString, OsString)],
     cancel: &CancelToken,
 ) -> Result<GradeCounts, CommandFailure> {
     if tasks.is_empty() {
@@ -251,6 +265,7 @@ fn grade_all(
         dir,
         program: &program,
         env_files: &env_files,
+        shared_variables,
         next: AtomicUsize::new(0),
         busy: AtomicUsize::new(jobs),
         cancel,
@@ -302,8 +317,13 @@ impl GradeQueue<'_> {
 
     /// Grades a run and writes its grade; false if that was cancelled or could not be written.
     fn grade(&self, task: &GradeTask<'_>, grader: &PlannedGrader, token: &CancelToken) -> bool {
-        let run_grader =
-            RunGrader { dir: self.dir, grader, program: self.program, env_files: self.env_files };
+        let run_grader = RunGrader {
+            dir: self.dir,
+            grader,
+            program: self.program,
+            env_files: self.env_files,
+            shared_variables: self.shared_variables,
+        };
         let graded = GradedRun { run: task.run, line: task.line, input: &task.input };
         let Some(grade) = run_grader.grade(graded, token) else { return false };
         let key = grade_key(task.line, grader, &grader.hash());

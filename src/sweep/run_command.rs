@@ -280,7 +280,7 @@ fn work_on<'a>(
     cancel: CancelToken,
 ) -> Result<RunPool<'a>, CommandFailure> {
     let SelectedRuns { dir, plan, indexes, share } = runs;
-    let shared = SharedLimits::open(dir, settings, call_interval_ms, &cancel)?;
+    let shared = SharedLimits::open(dir, settings, Some(call_interval_ms), &cancel)?;
     let retry = settings.retry.clone();
     let mut pool = RunPool::new(dir, plan, results, retry, options, shared, cancel)?;
     let is_in_share = |index: &usize| share.contains(plan.runs[*index].n);

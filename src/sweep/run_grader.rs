@@ -42,6 +42,8 @@ pub struct RunGrader<'a> {
     pub program: &'a Path,
     /// Files of variables for agents that judge.
     pub env_files: &'a [PathBuf],
+    /// The variables with which agents that judge find the budget and the rate of the sweep.
+    pub shared_variables: &'a [(OsString, OsString)],
 }
 
 /// A run to grade.
@@ -188,7 +190,8 @@ impl RunGrader<'_> {
         }
         add("-m", "-".to_owned());
         let message = delta_base::json::to_json(&Self::description(graded));
-        let env = process_environment::variables().clone();
+        let mut env = process_environment::variables().clone();
+        env.extend(self.shared_variables.iter().cloned());
         let cwd = &self.dir.root;
         let output =
             run_grader_process(&argv, cwd, env, message.as_bytes(), JUDGE_TIMEOUT, cancel)?;

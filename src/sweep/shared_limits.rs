@@ -30,16 +30,18 @@ pub struct SharedLimits {
 }
 
 impl SharedLimits {
-    /// Opens what the processes of this host share, or makes it. `dir` is absolute.
+    /// Opens what the processes of this host share, or makes it. `dir` is absolute. Without `interval_ms`, the time between
+    /// two calls stays what it is.
     pub fn open(
         dir: &SweepDir,
         settings: &PlanHeader,
-        interval_ms: u64,
+        interval_ms: Option<u64>,
         cancel: &CancelToken,
     ) -> Result<Self, CommandFailure> {
         let holder = host_file_stem(&dir.root)?;
         let rate = dir.rate().join(&holder);
         let concurrent = settings.rate.concurrent;
+        let interval_ms = interval_ms.unwrap_or_else(|| CallRate::new(&rate).interval_ms());
         CallRate::create(&rate, RateSettings { concurrent, interval_ms }, cancel)?;
         let total = total_limits(&settings.budget);
         let ledger = if total.are_none() {

@@ -103,6 +103,38 @@ fn c_26_8_a_used_budget_interrupts_runs_and_more_of_it_continues_them() {
 }
 
 #[test]
+fn judges_are_in_the_budget_and_at_the_rate_of_the_sweep() {
+    let sandbox = spending_sandbox("true");
+    sandbox.write("judge/agent.yaml", "name: judge\nllm: {provider: script, model: script.yaml, max_tokens: 10}\nfinish: {schema: {type: object}}\n");
+    sandbox.write("judge/system_prompt.md", "Judge.\n");
+    sandbox.write(
+        "judge/context.yaml",
+        "sources: [{type: file, path: system_prompt.md}, {type: journal}]\n",
+    );
+    let usage = "usage: {input_tokens: 100, output_tokens: 10}";
+    let turn = format!("turns: [{{call: [{{tool: finish, args: {{score: 1}}}}], {usage}}}]\n");
+    sandbox.write("judge/script.yaml", turn);
+    let plan = |tokens: u64| {
+        let more =
+            format!("budget: {{max_tokens: {tokens}}}\ngrade: [{{name: j, agent: judge}}]\n");
+        write_sweep(&sandbox, 2, 1, &more);
+        sweep(&sandbox, &["plan"]).expect_code(0);
+    };
+    plan(100_000);
+    sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
+    assert_eq!(grants(&sandbox).1, 4 * 110);
+    // Nothing is left for a judge, and that says nothing about the runs.
+    plan(450);
+    let graded = sweep(&sandbox, &["grade", "s"]).expect_code(1).stdout;
+    assert!(graded.starts_with("graded 0 runs, 0 passed; 2 ungraded:\n"), "{graded}");
+    assert!(graded.contains("the budget of the sweep, 450 tokens, does not allow"), "{graded}");
+    plan(100_000);
+    let graded = sweep(&sandbox, &["grade", "s", "--retry-ungraded"]).expect_code(0);
+    assert_eq!(graded.stdout, "graded 2 runs, 2 passed\n");
+    assert_eq!(grants(&sandbox).1, 6 * 110, "what judges do not use is given back");
+}
+
+#[test]
 fn c_26_8_three_hosts_keep_one_budget() {
     let sandbox = spending_sandbox("true");
     write_sweep(&sandbox, 60, 1, "budget: {max_tokens: 9000}\n");

@@ -131,6 +131,11 @@ impl CallRate {
         Ok(rate)
     }
 
+    /// The time between the beginnings of two calls, as other processes have set it.
+    pub fn interval_ms(&self) -> u64 {
+        self.read_state().map_or(0, |state| state.settings.interval_ms)
+    }
+
     /// The state now; `None` if it cannot be read.
     pub fn read_state(&self) -> Option<RateState> {
         let bytes = durable::read_small_no_follow(&self.dir.join(STATE_FILE)).ok()?;
