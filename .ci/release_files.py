@@ -46,7 +46,7 @@ def shipped_crates(arch):
     metadata = json.loads(output)
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
-    queue = [i for i, package in packages.items() if package["name"] in ("delta", NAME, "delta-sessions")]
+    queue = [i for i, package in packages.items() if package["name"] in (NAME, f"{NAME}-sessions")]
     linked = set()
     while queue:
         package = queue.pop()

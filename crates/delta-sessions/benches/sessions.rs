@@ -1,6 +1,6 @@
 //! The time of a command in a session, relative to starting bash with the same saved state.
 //!
-//! `cargo bench -p delta-sessions` prints the times and fails when the ratio is above its limit.
+//! `cargo bench -p delta-agents-sessions` prints the times and fails when the ratio is above its limit.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

@@ -1,7 +1,7 @@
 //! Runs a `shell:` template with values: the values are arguments of `sh`, and nothing in them is executed.
 //!
 //! ```sh
-//! cargo run -p delta-shell --example run_template -- 'printf "%s\n" ${x} | wc -c' x='$(id)'
+//! cargo run -p delta-agents-shell --example run_template -- 'printf "%s\n" ${x} | wc -c' x='$(id)'
 //! ```
 #![expect(clippy::print_stderr, reason = "the example reports to a person")]
 #![expect(clippy::disallowed_methods, reason = "the example starts the shell itself")]

@@ -1,7 +1,7 @@
 //! Prints the words of an `exec:` template, one a line, with the parameters in angle brackets.
 //!
 //! ```sh
-//! cargo run -p delta-shell --example split_exec -- 'grep -n "a b" --file=${path}'
+//! cargo run -p delta-agents-shell --example split_exec -- 'grep -n "a b" --file=${path}'
 //! ```
 #![expect(clippy::print_stdout, reason = "the example prints its result")]
 #![expect(clippy::print_stderr, reason = "the example reports to a person")]
