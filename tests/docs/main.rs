@@ -8,6 +8,7 @@
 )]
 
 mod architecture;
+mod changelog;
 mod console;
 mod contract;
 mod examples;
