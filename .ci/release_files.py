@@ -97,7 +97,8 @@ def sbom(version, crates):
             component["licenses"] = [{"expression": package["license"].replace("/", " OR ")}]
         component["purl"] = purl
         components.append(component)
-    commit = os.environ.get("DELTA_BUILD_COMMIT")
+    rustc = subprocess.run(["rustc", "--version"], cwd=root, check=True, capture_output=True, text=True).stdout.strip()
+    properties = {"commit": os.environ.get("DELTA_BUILD_COMMIT"), "rustc": rustc}
     bom = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -109,7 +110,7 @@ def sbom(version, crates):
                 "bom-ref": f"{NAME}@{version}",
                 "name": NAME,
                 "version": version,
-                "properties": [{"name": "commit", "value": commit}] if commit else [],
+                "properties": [{"name": name, "value": value} for name, value in properties.items() if value],
             },
         },
         "components": components,
@@ -273,7 +274,7 @@ def main():
     arguments = parser.parse_args()
     version, arch, output = workspace_version(), arguments.arch, arguments.output
     crates = shipped_crates(arch)
-    write(output / f"{NAME}-{version}.cdx.json", sbom(version, crates))
+    write(output / f"{NAME}-{version}-{arch}.cdx.json", sbom(version, crates))
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(temporary)
         for kind in ["gnu", "static"]:
