@@ -113,7 +113,7 @@ pub fn write_program(path: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
     let draft = draft_path(path);
     durable::create_shared_unsynced(&draft, bytes, true)?;
     // Another command may have made the same meanwhile.
-    let linked = durable::hard_link_unsynced(&draft, path);
+    let linked = durable::link_new_file(&draft, path);
     durable::remove_file_unsynced(&draft)?;
     match linked {
         Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {

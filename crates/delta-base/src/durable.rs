@@ -321,7 +321,7 @@ fn create_linked(path: &Path, bytes: &[u8], mode: u32) -> FileResult<()> {
             file.set_permissions(Permissions::from_mode(mode))?;
             file.sync_all()
         })
-        .and_then(|()| hard_link_unsynced(&temporary, path));
+        .and_then(|()| link_new_file(&temporary, path));
     let _ = remove_file_no_follow(&temporary);
     linked.map_err(file_error("create", path))
 }
@@ -453,6 +453,23 @@ pub fn hard_link_unsynced(from: &Path, to: &Path) -> io::Result<()> {
     Entry::find(from)?.link_to(&Entry::find(to)?)
 }
 
+/// Gives a file that this process created a second name, as [`hard_link_unsynced`] does.
+///
+/// # Errors
+/// As [`hard_link_unsynced`]; a file system without hard links is named as the reason.
+pub fn link_new_file(from: &Path, to: &Path) -> io::Result<()> {
+    hard_link_unsynced(from, to).map_err(|error| {
+        // link(2): "the file system containing OLDPATH and NEWPATH does not support the creation of hard links".
+        match rustix::io::Errno::from_io_error(&error) {
+            Some(rustix::io::Errno::PERM | rustix::io::Errno::OPNOTSUPP) => io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this file system has no hard links; use a directory on one that has them",
+            ),
+            _ => error,
+        }
+    })
+}
+
 /// Gives a file a second name, which is durable when this returns. Of several processes on any hosts that want the same
 /// name, one gets it. An error does not say that the name was not made: a server's reply can be lost.
 ///
@@ -575,7 +592,7 @@ pub fn create_shared_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
         check_failpoint()
             .and_then(|()| fs::set_permissions(&temporary, Permissions::from_mode(0o644)))
             // Unlike a rename, a link never replaces a file.
-            .and_then(|()| hard_link_unsynced(&temporary, path))
+            .and_then(|()| link_new_file(&temporary, path))
             .map_err(file_error("create", path))
     });
     let _ = remove_file_no_follow(&temporary);
