@@ -5,6 +5,7 @@ use super::failure::CommandFailure;
 use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
 use super::run_observer::{prints_pieces, shows_live_output};
 use super::run_options::{EnvFileOptions, RunOptions};
+use super::sandbox_preparation::changeable_agent_note;
 use super::{mcp_server_spec, operator_config, operator_key, operator_state, price_source, skill};
 use super::{process_environment, restore_point, sandbox_preparation};
 use delta_agent::agent::Agent;
@@ -68,7 +69,8 @@ pub fn read_env_layers(
     let process = process_environment::variables().clone();
     let mut layers =
         EnvLayers::read(&locations, process, &|path, content| trust.trusts_file(path, content))?;
-    if let Some(directory) = trust.ignored_directory().filter(|_| !layers.notes.is_empty()) {
+    let may_need_trust = layers.has_agent_in_workspace || !layers.notes.is_empty();
+    if let Some(directory) = trust.ignored_directory().filter(|_| may_need_trust) {
         layers.notes.push(format!(
             "Note: what `delta trust` keeps in {} does not count, for the workspace contains it; set DELTA_STATE_DIR to a directory outside of it",
             directory.display()
@@ -77,6 +79,20 @@ pub fn read_env_layers(
     if let Some(key) = operator_key::read_operator_key()? {
         layers.set_operator_key(API_KEY_VARIABLES[0], key.value, key.description);
     }
+    Ok(layers)
+}
+
+/// The variables for an agent, with the note about one that can change its own directory.
+fn read_agent_layers(
+    agent: &Agent,
+    workspace: Option<&Path>,
+    options: &RunOptions,
+    policy: &OperatorPolicy,
+    trust: &OperatorTrust,
+) -> Result<EnvLayers, CommandFailure> {
+    let mut layers = read_env_layers(workspace, &agent.home, &options.env_files, trust)?;
+    let inner = workspace.filter(|_| layers.has_agent_in_workspace);
+    layers.notes.splice(..0, changeable_agent_note(agent, inner, policy)?);
     Ok(layers)
 }
 
@@ -214,7 +230,7 @@ impl PreparedAgent {
         let limits = options.limits.limits().or(agent.limits);
         let nesting = budget::nesting(&bounds)?;
         let trust = read_operator_trust(workspace);
-        let mut layers = read_env_layers(workspace, &agent.home, &options.env_files, &trust)?;
+        let mut layers = read_agent_layers(&agent, workspace, options, &sandbox_policy, &trust)?;
         // Before an error: a file that is not trusted may have the missing key.
         options.print_notes(&layers.notes);
         let key_names = key_names_of(&agent);

@@ -5,7 +5,8 @@ use super::sandbox_options::SandboxOptions;
 use super::{operator_state, process_environment, run, run_preparation};
 use delta_agent::agent::Agent;
 use delta_agent::run_sandbox::{
-    OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup, describe_sandboxes,
+    OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup, can_change_agent,
+    describe_sandboxes,
 };
 use delta_base::hex::sha256_hex;
 use delta_llm::llm::ModelSelection;
@@ -50,6 +51,27 @@ pub fn describe_run_sandbox(
     vars.run_dir = PathBuf::new();
     let setup = sandbox_setup(vars, policy)?;
     describe_sandboxes(agent, &setup).map(Some).map_err(report_failure)
+}
+
+/// The note about an agent that can change its own directory; `workspace` is `None` if the directory is not in it.
+///
+/// # Errors
+/// The program `delta` cannot be found.
+pub fn changeable_agent_note(
+    agent: &Agent,
+    workspace: Option<&Path>,
+    policy: &OperatorPolicy,
+) -> Result<Option<String>, CommandFailure> {
+    let Some(workspace) = workspace else { return Ok(None) };
+    let cwd = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+    let vars = EngineVars { agent_home: agent.home.clone(), cwd, run_dir: PathBuf::new() };
+    let setup = sandbox_setup(vars, policy.clone())?;
+    let home = agent.home.display();
+    Ok(can_change_agent(agent, &setup).then(|| {
+        format!(
+            "Note: the agent can change its own directory {home}: it is inside of the workspace"
+        )
+    }))
 }
 
 fn has_sandboxes(agent: &Agent, policy: &OperatorPolicy) -> bool {

@@ -128,6 +128,10 @@ impl PreviewSetup {
         let trust = run_preparation::read_operator_trust(workspace);
         let layers =
             run_preparation::read_env_layers(workspace, &agent.home, &args.env_files, &trust)?;
+        let inner = workspace.filter(|_| layers.has_agent_in_workspace);
+        let policy = SandboxOptions::default().policy()?;
+        let note = sandbox_preparation::changeable_agent_note(&agent, inner, &policy)?;
+        note.iter().for_each(|note| stdio::print_error_line(note));
         layers.notes.iter().for_each(|note| stdio::print_error_line(note));
         let secrets = layers.secrets(&key_names);
         let temporary = args.generate.then(TemporaryRunDir::create).transpose()?;

@@ -35,6 +35,9 @@ fn declared_agent(setting: &str, calls: &[(&str, &str)]) -> Sandbox {
     sandbox
 }
 
+/// Whether this machine has sockets that Landlock cannot close is not what is tested.
+const WITHOUT_SOCKETS: [&str; 2] = ["--sandbox-without", "sockets"];
+
 fn started(sandbox: &Sandbox) -> Value {
     sandbox.events("ENGINE_START")[0]["config"]["sandbox"].clone()
 }
@@ -139,9 +142,6 @@ fn c_22_4_a_mistake_of_the_operator_starts_nothing() {
     assert!(!sandbox.path("work/.delta/r").exists());
 }
 
-/// Whether this machine has sockets that Landlock cannot close is not what is tested.
-const WITHOUT_SOCKETS: [&str; 2] = ["--sandbox-without", "sockets"];
-
 #[test]
 fn c_22_4_an_agent_in_a_sandbox_runs_where_namespaces_are_refused() {
     let script = "echo a > in; echo b > ../outside; cat in";
@@ -156,6 +156,41 @@ fn c_22_4_an_agent_in_a_sandbox_runs_where_namespaces_are_refused() {
     assert!(!profile["holds"].as_array().unwrap().contains(&json!("journal")), "{profile}");
     let check = ["sandbox", "check", "--agent", "agent", "-w", "work"];
     let checked = sandbox.delta(check).args(WITHOUT_SOCKETS).output().expect_code(0);
+/// The note was also there if no tool could write in the directory.
+#[test]
+fn c_20_3_only_an_agent_that_can_change_its_directory_is_reported() {
+    let Some(_) = agent("sandbox: reader", &[]) else { return };
+    let placed = |setting: &str, tools: &str| {
+        let sandbox = Sandbox::scripted(DELTA, tools, "- say: done\n");
+        let yaml = sandbox.read("agent/agent.yaml");
+        sandbox.write("agent/agent.yaml", format!("{setting}\n{yaml}"));
+        std::fs::create_dir(sandbox.path("place")).unwrap();
+        std::fs::rename(sandbox.path("agent"), sandbox.path("place/agent")).unwrap();
+        sandbox
+    };
+    let is_reported = |sandbox: Sandbox, more: &[&str]| {
+        let args = ["run", "--agent", "place/agent", "-w", "place", "-m", "go"];
+        let ran = sandbox.delta([&args[..], more].concat()).output().expect_code(0);
+        ran.stderr.contains("the agent can change its own directory")
+    };
+    let tool = "  - {name: sh, shell: 'sh -c ${script}'}\n";
+    assert!(is_reported(placed("", tool), &[]));
+    assert!(is_reported(placed("sandbox: reader", TOOLS), &[]), "a tool has no sandbox");
+    assert!(!is_reported(placed("sandbox: reader", tool), &[]));
+    assert!(!is_reported(placed("sandbox: workspace", tool), &[]));
+    assert!(!is_reported(placed("", TOOLS), &["--sandbox", "reader"]));
+    let write = "sandbox: {write: ['${AGENT_HOME}']}";
+    assert!(is_reported(placed(write, tool), &[]));
+    for (setting, expected) in [("sandbox: workspace", true), ("sandbox: reader", false)] {
+        let Some(sandbox) = placed(setting, tool).without_namespaces() else { continue };
+        assert_eq!(
+            is_reported(sandbox, &WITHOUT_SOCKETS),
+            expected,
+            "{setting} without namespaces"
+        );
+    }
+}
+
     let line = "\n  watched: journal (the run ends at a change)\n";
     assert!(checked.stdout.contains(line), "{}", checked.stdout);
 }

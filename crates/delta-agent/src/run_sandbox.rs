@@ -410,6 +410,31 @@ pub fn describe_sandboxes(
     Ok(record)
 }
 
+/// Whether a tool can change the agent directory: it has no sandbox, or one that does not keep the directory.
+pub fn can_change_agent(agent: &Agent, setup: &SandboxSetup) -> bool {
+    let Ok(mut uses) = collect_uses(agent, &setup.policy) else { return true };
+    uses.retain(|one| matches!(one.role, SandboxRole::Tool(_)));
+    let has_policy = !setup.policy.profiles.is_empty();
+    let has_free_tool = agent.tools.iter().any(|tool| match &tool.mcp {
+        Some(mcp) => tool.profile.is_none() && !agent.has_remote_server(&mcp.server),
+        None => tool.profile.is_none() && !tool.runs_delta,
+    });
+    if uses.is_empty() || has_free_tool && !has_policy {
+        return true;
+    }
+    // Landlock cannot keep a directory below one that can be written.
+    let has_namespaces = probe(&setup.program).namespaces.is_ok();
+    let home = &setup.vars.agent_home;
+    uses.iter().any(|one| {
+        resolve_use(&one.subject, one.declared.as_ref(), setup).is_ok_and(|resolved| {
+            let write = &resolved.profile.write;
+            write.iter().any(|path| path.starts_with(home))
+                || resolved.profile.allows_write(home)
+                || !has_namespaces && write.iter().any(|path| home.starts_with(path))
+        })
+    })
+}
+
 /// Everything of an agent that has a sandbox, the operator's policy included.
 fn collect_uses(agent: &Agent, policy: &OperatorPolicy) -> Result<Vec<SandboxUse>, SandboxFailure> {
     let has_policy = !policy.profiles.is_empty();

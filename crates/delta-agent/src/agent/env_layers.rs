@@ -71,6 +71,8 @@ pub struct EnvLayers {
     operator_key: Option<EnvSetting>,
     /// Notes for the operator about ignored files and variables.
     pub notes: Vec<String>,
+    /// Whether the agent directory is inside of the workspace, so that its `.env` needs trust.
+    pub has_agent_in_workspace: bool,
 }
 
 #[derive(Debug)]
@@ -102,17 +104,17 @@ impl EnvLayers {
     ) -> Result<Self, DiagnosticReport> {
         let workspace = locations.workspace.and_then(|dir| dir.canonicalize().ok());
         let is_inside = |path: &Path| workspace.as_ref().is_some_and(|root| path.starts_with(root));
-        let mut layers = Self { files: Vec::new(), process, operator_key: None, notes: Vec::new() };
-        let agent_file = locations.agent_home.join(DOTENV_FILE);
-        let agent_requirement = if is_inside(locations.agent_home) {
-            let home = locations.agent_home.display();
-            layers.notes.push(format!(
-                "Note: the agent can change its own directory {home}: it is inside of the workspace"
-            ));
-            Requirement::Trust
-        } else {
-            Requirement::Agent
+        let has_agent_in_workspace = is_inside(locations.agent_home);
+        let mut layers = Self {
+            files: Vec::new(),
+            process,
+            operator_key: None,
+            notes: Vec::new(),
+            has_agent_in_workspace,
         };
+        let agent_file = locations.agent_home.join(DOTENV_FILE);
+        let agent_requirement =
+            if has_agent_in_workspace { Requirement::Trust } else { Requirement::Agent };
         let mut candidates: Vec<(PathBuf, Requirement)> = Vec::new();
         candidates
             .extend(locations.named_files.iter().map(|path| (path.clone(), Requirement::Named)));
