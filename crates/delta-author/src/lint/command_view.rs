@@ -173,6 +173,13 @@ impl LintWord {
         keys[0] == keys[1] && is_known(self) && is_known(other)
     }
 
+    /// The word after `prefix`.
+    pub fn with_prefix(&self, prefix: &str) -> Self {
+        let mut parts = vec![WordPart::Text(prefix.to_owned())];
+        parts.extend(self.parts.iter().cloned());
+        Self { parts }
+    }
+
     pub fn from_text(text: &str) -> Self {
         Self { parts: vec![WordPart::Text(text.to_owned())] }
     }

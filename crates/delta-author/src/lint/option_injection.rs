@@ -120,25 +120,37 @@ fn explain_injection(
         LeadingDash::Number => format!("a negative {source} is an option to `{name}`"),
         _ => format!("a value that begins with `-` is an option to `{name}` here"),
     };
-    let line = [&words[..index], &[LintWord::from_text("--")], &words[index..=index]].concat();
-    let proposed = propose_line(subject, &line);
+    let line_with = |option: &str| {
+        let option = LintWord::from_text(option);
+        propose_line(subject, &[&words[..index], &[option], &words[index..=index]].concat())
+    };
+    let with_dashes = line_with("--");
+    let with_expression = || match line_with("-e") {
+        Some(line) => format!("write `{line}`"),
+        None => format!("write `-e` before {source}"),
+    };
     let help = match find_known_program(name).map(|known| known.terminator) {
-        Some(OptionTerminator::None) => format!(
-            "write `./{source}`: `{name}` has no mark for the end of options, and parses a word that begins with `-` as a part of its expression"
-        ),
+        Some(OptionTerminator::None) => {
+            let path = words[index].with_prefix("./");
+            let proposed = propose_line(subject, &[&words[..index], &[path]].concat())
+                .map_or_else(|| format!("`./` before {source}"), |line| format!("`{line}`"));
+            format!(
+                "write {proposed}: `{name}` has no mark for the end of options, and parses a word that begins with `-` as a part of its expression"
+            )
+        }
         Some(OptionTerminator::Git) => {
             let rule = "write `--` before a path and `--end-of-options` before a revision";
-            proposed.map_or_else(|| rule.to_owned(), |line| format!("{rule}: `{line}`"))
+            with_dashes.map_or_else(|| rule.to_owned(), |line| format!("{rule}: `{line}`"))
         }
         Some(OptionTerminator::DoubleDash) if name == "sed" && !has_operand(&words[..index]) => {
-            format!("write `-e {source}`")
+            with_expression()
         }
         Some(OptionTerminator::DoubleDash)
             if words[index..].iter().any(|word| word.fixed_text() == Some("--")) =>
         {
             match name {
                 "grep" | "egrep" | "fgrep" | "rg" if words[index].parts.len() == 1 => {
-                    format!("write `-e {source}`")
+                    with_expression()
                 }
                 _ => format!("write the `--` before {source}"),
             }
@@ -146,7 +158,7 @@ fn explain_injection(
         Some(OptionTerminator::DoubleDash) if is_appended(value) => {
             "add `\"--\"` as the last element of `command:`".to_owned()
         }
-        Some(OptionTerminator::DoubleDash) => match proposed {
+        Some(OptionTerminator::DoubleDash) => match with_dashes {
             Some(line) => format!("write `{line}`"),
             None => format!("write `--` before {source}"),
         },

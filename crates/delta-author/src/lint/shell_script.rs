@@ -7,7 +7,7 @@ use super::proposed_line::propose_exec_key;
 use super::tool_definition::is_mistaken_parameter;
 use super::wrapper_program::strip_wrappers;
 use super::{LintLevel, Linter, ToolSubject};
-use delta_agent::tool::ToolSyntax;
+use delta_agent::tool::{InjectAs, ToolSyntax};
 use delta_shell::{ShellOutline, TemplatePart, split_exec_template};
 
 /// Syntax that is not POSIX, and what to write instead.
@@ -142,11 +142,42 @@ fn check_hidden_failure(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {
         let message = format!(
             "if `{name}` fails, the tool still succeeds: a pipe has the exit code of its last command"
         );
-        let help = "write `out=$(COMMAND) || exit` and then `printf '%s\\n' \"$out\" | ...`, or use `command: [bash, -o, pipefail, -c, SCRIPT, --]`";
+        let mut help =
+            "write `out=$(COMMAND) || exit` and then `printf '%s\\n' \"$out\" | ...`".to_owned();
+        if let Some(values) = positional_values(subject) {
+            help.push_str(", or use `command: [bash, -o, pipefail, -c, SCRIPT, --]`");
+            help.push_str(&values);
+        }
         let diagnostic = subject.diagnostic_at(&words[0].display_text(), message, help);
         // The same change fixes the whole script.
         return linter.warn("hidden-failure", diagnostic);
     }
+}
+
+/// How a script in `command:` gets the values of the tool's parameters; `None` if a missing one would shift the others, or one
+/// is a mistake.
+fn positional_values(subject: &ToolSubject<'_>) -> Option<String> {
+    let parameters = subject.tool.parameters.iter();
+    let arguments = parameters.filter(|parameter| parameter.inject_as != InjectAs::Stdin);
+    if arguments.clone().any(|parameter| {
+        let may_be_missing = !parameter.required && parameter.default.is_none();
+        may_be_missing || is_mistaken_parameter(subject, &parameter.name)
+    }) {
+        return None;
+    }
+    let mut uses: Vec<String> = (1..)
+        .zip(arguments)
+        .map(|(number, parameter)| format!("`\"${number}\"` for `${{{}}}`", parameter.name))
+        .collect();
+    let last = uses.pop();
+    Some(match (uses.is_empty(), last) {
+        (_, None) => String::new(),
+        (true, Some(last)) => format!(" with {last} in SCRIPT, and list it in `parameters:`"),
+        (false, Some(last)) => format!(
+            " with {} and {last} in SCRIPT, and list them in this order in `parameters:`",
+            uses.join(", ")
+        ),
+    })
 }
 
 fn rarely_fails(name: &str, words: &[LintWord]) -> bool {
