@@ -8,14 +8,14 @@ use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
 use delta_agent::child_environment::ChildEnvironment;
-use delta_agent::run_sandbox::{OperatorPolicy, RunSandbox};
+use delta_agent::run_sandbox::{ActiveSandbox, OperatorPolicy, RunSandbox};
 use delta_agent::tool::Tool;
 use delta_base::api_key_names::api_key_variables;
 use delta_base::redact::Secrets;
 use delta_base::suggest;
 use delta_process::{ProcessEnd, run_in_foreground};
 use delta_program::stdio;
-use delta_sandbox::DeclaredProfile;
+use delta_sandbox::{DeclaredProfile, is_in_own_tmp};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -54,10 +54,7 @@ pub fn exec_command(args: &SandboxExecArgs) -> ExitCode {
     match run_in_sandbox(args) {
         Ok(ProcessEnd::Exited(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Ok(ProcessEnd::Killed(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
-        Ok(ProcessEnd::NotStarted { code, reason }) => {
-            stdio::print_error_line(&format!("error: {reason}"));
-            ExitCode::from(u8::try_from(code).unwrap_or(1))
-        }
+        Ok(ProcessEnd::NotStarted { code, .. }) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Ok(_) => ExitCode::FAILURE,
         Err(failure) => failure.report(),
     }
@@ -90,8 +87,41 @@ fn run_in_sandbox(args: &SandboxExecArgs) -> Result<ProcessEnd, CommandFailure> 
     let environment =
         ChildEnvironment::new(inherited, keys, "", None, vars.clone(), Secrets::default())
             .with_sandbox(Some(Arc::clone(&sandbox)));
-    let launch = environment.launch_in(sandbox.of_tool(&label), 0, passed, env);
-    Ok(run_in_foreground(&args.command, &launch, &cancel))
+    let active = sandbox.of_tool(&label);
+    let launch = environment.launch_in(active, 0, passed, env);
+    let end = run_in_foreground(&args.command, &launch, &cancel);
+    if let ProcessEnd::NotStarted { reason, .. } = &end {
+        stdio::print_error_line(&format!("error: {reason}"));
+    }
+    let visible = [&vars.cwd, &vars.agent_home].map(PathBuf::as_path);
+    if !matches!(end, ProcessEnd::Exited(0))
+        && let Some(file) = active.and_then(|active| find_lost_file(&args.command, active, visible))
+    {
+        stdio::print_error_line(&format!(
+            "Note: /tmp is the sandbox's own, without {} of the machine; copy it into the workspace",
+            file.display()
+        ));
+    }
+    Ok(end)
+}
+
+/// The first file of a command that is in the /tmp of the machine, and so not in the sandbox. What is `visible` is in both.
+fn find_lost_file<'a>(
+    command: &'a [String],
+    sandbox: ActiveSandbox<'_>,
+    visible: [&Path; 2],
+) -> Option<&'a Path> {
+    if sandbox.temp_dir().is_some() {
+        return None;
+    }
+    let home = process_environment::path_variable("HOME");
+    let roots = visible.into_iter().chain(home.as_deref());
+    let roots: Vec<&Path> = roots.filter(|root| !root.as_os_str().is_empty()).collect();
+    let mut files = command.iter().map(Path::new).filter(|path| path.exists());
+    files.find(|path| {
+        is_in_own_tmp(sandbox.profile(), visible[0], path)
+            && !roots.iter().any(|root| path.starts_with(root))
+    })
 }
 
 fn find_tool<'a>(agent: &'a Agent, name: &str) -> Result<&'a Tool, CommandFailure> {

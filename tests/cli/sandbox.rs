@@ -88,6 +88,65 @@ fn c_22_4_a_failure_has_its_reason() {
     assert_eq!(line, "Sandbox: writes only in /tmp; HOME is read-only; no network.");
 }
 
+/// A refused connection to a port of the machine had no reason: nothing said that the tool has a loopback of its own.
+#[test]
+fn c_22_4_a_connection_that_the_own_loopback_refuses_has_its_reason() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let connect = format!("bash -c '(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null'");
+    let calls = [("sh", &*connect), ("sh", &*format!("{connect}; {connect}; true"))];
+    let Some(sandbox) = agent("sandbox: workspace", &calls) else { return };
+    expect_done(sandbox.run("go", &[]));
+    let reason = "localhost is the sandbox's own, not the machine's, and has refused a connection";
+    assert_eq!(
+        sandbox.observations(),
+        [format!("[exit code: 1]\n[sandbox: {reason}]"), "[no output]".to_owned()]
+    );
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listed = format!("localhost:{}", other.local_addr().unwrap().port());
+    let setting = format!("sandbox: {{net: ['{listed}']}}");
+    let Some(sandbox) = agent(&setting, &[("sh", &connect)]) else { return };
+    expect_done(sandbox.run("go", &[]));
+    assert_eq!(
+        sandbox.observations(),
+        [format!("[exit code: 1]\n[sandbox: the network reaches {listed}; {reason}]")]
+    );
+}
+
+/// A program in /tmp was said to lack its interpreter.
+#[test]
+fn c_22_4_a_program_in_the_tmp_of_the_machine_has_its_reason() {
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", "true")]) else { return };
+    let outside = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
+    let program = outside.path().join("program");
+    let name = program.to_str().unwrap();
+    sandbox.write_program("work/program", "#!/bin/sh\necho here\n");
+    std::fs::copy(sandbox.path("work/program"), &program).unwrap();
+    let reason = format!("/tmp is the sandbox's own, without {name} of the machine");
+    let exec = |command: &[&str]| {
+        let start = ["sandbox", "exec", "--agent", "agent", "-w", "work", "--"];
+        sandbox.delta([&start[..], command].concat()).output()
+    };
+    exec(&["./program"]).expect(0, "here\n", "");
+    let note = format!("Note: {reason}; copy it into the workspace\n");
+    let missing = format!("`{name}`, or its interpreter `/bin/sh`, is not in the sandbox");
+    exec(&[name]).expect(127, "", &format!("error: {missing}\n{note}"));
+    let ran = exec(&["sh", name]);
+    assert!(ran.code != 0 && ran.stderr.ends_with(&note), "{}", ran.stderr);
+    sandbox.write("agent/script.yaml", "turns: [{call: [{tool: run}]}, {say: done}]\n");
+    let tools = format!("  - {{name: run, exec: {name}}}\n");
+    sandbox.agent("provider: script\n  model: script.yaml", &tools);
+    let yaml = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/agent.yaml", format!("sandbox: workspace\n{yaml}"));
+    expect_done(sandbox.run("go", &[]));
+    assert_eq!(
+        sandbox.observations(),
+        [format!(
+            "The tool could not be started: {missing}.\n[exit code: 127]\n[sandbox: {reason}]"
+        )]
+    );
+}
+
 #[test]
 fn c_22_4_the_operator_limits_a_tool_without_a_sandbox() {
     let Some(sandbox) = agent("", &[("free", "echo a > in"), ("sh", "echo b > in")]) else {
@@ -98,6 +157,41 @@ fn c_22_4_the_operator_limits_a_tool_without_a_sandbox() {
     let record = started(&sandbox);
     assert_eq!(record["policy"], json!([{"file": "reader"}]));
     assert_eq!(record["tools"], json!({"free": "p1", "sh": "p1"}));
+}
+
+/// The note was also there if no tool could write in the directory.
+#[test]
+fn c_20_3_only_an_agent_that_can_change_its_directory_is_reported() {
+    let Some(_) = agent("sandbox: reader", &[]) else { return };
+    let placed = |setting: &str, tools: &str| {
+        let sandbox = Sandbox::scripted(DELTA, tools, "- say: done\n");
+        let yaml = sandbox.read("agent/agent.yaml");
+        sandbox.write("agent/agent.yaml", format!("{setting}\n{yaml}"));
+        std::fs::create_dir(sandbox.path("place")).unwrap();
+        std::fs::rename(sandbox.path("agent"), sandbox.path("place/agent")).unwrap();
+        sandbox
+    };
+    let is_reported = |sandbox: Sandbox, more: &[&str]| {
+        let args = ["run", "--agent", "place/agent", "-w", "place", "-m", "go"];
+        let ran = sandbox.delta([&args[..], more].concat()).output().expect_code(0);
+        ran.stderr.contains("the agent can change its own directory")
+    };
+    let tool = "  - {name: sh, shell: 'sh -c ${script}'}\n";
+    assert!(is_reported(placed("", tool), &[]));
+    assert!(is_reported(placed("sandbox: reader", TOOLS), &[]), "a tool has no sandbox");
+    assert!(!is_reported(placed("sandbox: reader", tool), &[]));
+    assert!(!is_reported(placed("sandbox: workspace", tool), &[]));
+    assert!(!is_reported(placed("", TOOLS), &["--sandbox", "reader"]));
+    let write = "sandbox: {write: ['${AGENT_HOME}']}";
+    assert!(is_reported(placed(write, tool), &[]));
+    for (setting, expected) in [("sandbox: workspace", true), ("sandbox: reader", false)] {
+        let Some(sandbox) = placed(setting, tool).without_namespaces() else { continue };
+        assert_eq!(
+            is_reported(sandbox, &WITHOUT_SOCKETS),
+            expected,
+            "{setting} without namespaces"
+        );
+    }
 }
 
 #[test]
@@ -156,41 +250,6 @@ fn c_22_4_an_agent_in_a_sandbox_runs_where_namespaces_are_refused() {
     assert!(!profile["holds"].as_array().unwrap().contains(&json!("journal")), "{profile}");
     let check = ["sandbox", "check", "--agent", "agent", "-w", "work"];
     let checked = sandbox.delta(check).args(WITHOUT_SOCKETS).output().expect_code(0);
-/// The note was also there if no tool could write in the directory.
-#[test]
-fn c_20_3_only_an_agent_that_can_change_its_directory_is_reported() {
-    let Some(_) = agent("sandbox: reader", &[]) else { return };
-    let placed = |setting: &str, tools: &str| {
-        let sandbox = Sandbox::scripted(DELTA, tools, "- say: done\n");
-        let yaml = sandbox.read("agent/agent.yaml");
-        sandbox.write("agent/agent.yaml", format!("{setting}\n{yaml}"));
-        std::fs::create_dir(sandbox.path("place")).unwrap();
-        std::fs::rename(sandbox.path("agent"), sandbox.path("place/agent")).unwrap();
-        sandbox
-    };
-    let is_reported = |sandbox: Sandbox, more: &[&str]| {
-        let args = ["run", "--agent", "place/agent", "-w", "place", "-m", "go"];
-        let ran = sandbox.delta([&args[..], more].concat()).output().expect_code(0);
-        ran.stderr.contains("the agent can change its own directory")
-    };
-    let tool = "  - {name: sh, shell: 'sh -c ${script}'}\n";
-    assert!(is_reported(placed("", tool), &[]));
-    assert!(is_reported(placed("sandbox: reader", TOOLS), &[]), "a tool has no sandbox");
-    assert!(!is_reported(placed("sandbox: reader", tool), &[]));
-    assert!(!is_reported(placed("sandbox: workspace", tool), &[]));
-    assert!(!is_reported(placed("", TOOLS), &["--sandbox", "reader"]));
-    let write = "sandbox: {write: ['${AGENT_HOME}']}";
-    assert!(is_reported(placed(write, tool), &[]));
-    for (setting, expected) in [("sandbox: workspace", true), ("sandbox: reader", false)] {
-        let Some(sandbox) = placed(setting, tool).without_namespaces() else { continue };
-        assert_eq!(
-            is_reported(sandbox, &WITHOUT_SOCKETS),
-            expected,
-            "{setting} without namespaces"
-        );
-    }
-}
-
     let line = "\n  watched: journal (the run ends at a change)\n";
     assert!(checked.stdout.contains(line), "{}", checked.stdout);
 }

@@ -88,12 +88,29 @@ pub(super) fn locate_program(name: &str, context: &LaunchContext) -> Result<Path
 }
 
 /// Explains the system's error for the program `name`, whose file is `path`.
-pub(super) fn explain_spawn_error(error: &io::Error, name: &str, path: &Path) -> ProcessEnd {
-    let reason = match (Errno::from_io_error(error), read_shebang_interpreter(path)) {
+pub(super) fn explain_spawn_error(
+    error: &io::Error,
+    name: &str,
+    path: &Path,
+    context: &LaunchContext,
+) -> ProcessEnd {
+    let interpreter = read_shebang_interpreter(path);
+    let can_start_outside =
+        interpreter.as_ref().is_none_or(|interpreter| context.cwd.join(interpreter).exists());
+    let reason = match (Errno::from_io_error(error), interpreter) {
         (Some(Errno::TOOBIG), _) => {
             "the argument list is too long for the system: give the large value by stdin".to_owned()
         }
         (Some(Errno::NOEXEC), _) => no_shebang_reason(name),
+        // Its file has been found outside of the sandbox.
+        (Some(Errno::NOENT), interpreter) if context.sandbox.is_some() && can_start_outside => {
+            let needed = interpreter.map_or_else(
+                || "the loader that it needs".to_owned(),
+                |interpreter| format!("its interpreter `{interpreter}`"),
+            );
+            let reason = format!("`{name}`, or {needed}, is not in the sandbox");
+            return not_started_end(NOT_FOUND_EXIT_CODE, reason);
+        }
         (Some(Errno::NOENT), Some(interpreter)) => no_interpreter_reason(name, &interpreter),
         (Some(Errno::NOENT), None) => {
             format!("`{name}`, or the loader that it needs, was not found")

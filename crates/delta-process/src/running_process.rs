@@ -172,8 +172,9 @@ impl<'a> PreparedProcess<'a> {
                 return ProcessEnd::NotStarted { code, reason: error.to_string() };
             }
             let name = command.program_name();
-            let end = program_lookup::explain_spawn_error(&error.error, name, &path);
-            program_lookup::directory_error_or(&command.context.cwd, end)
+            let context = command.context;
+            let end = program_lookup::explain_spawn_error(&error.error, name, &path, context);
+            program_lookup::directory_error_or(&context.cwd, end)
         })?;
         if let Some(call) = &mut call {
             call.begin(pid);

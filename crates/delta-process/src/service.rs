@@ -94,8 +94,9 @@ impl ServiceProcess {
         let mark = call.as_ref().and_then(CallProcesses::mark);
         let image =
             ExecImage::new(&path, argv, &context.env).ok_or_else(program_lookup::nul_byte_end)?;
-        let explain =
-            |error: &std::io::Error| program_lookup::explain_spawn_error(error, name, &path);
+        let explain = |error: &std::io::Error| {
+            program_lookup::explain_spawn_error(error, name, &path, context)
+        };
         let limits = limits.unwrap_or_default();
         let sandbox = context.sandbox.clone();
         let child = PreparedChild::new(image, &context.cwd, true, mark, limits, sandbox);

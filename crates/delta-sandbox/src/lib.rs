@@ -55,6 +55,6 @@ pub use profile::{
     SandboxProfile,
 };
 pub use resolution::{ResolutionProblem, ResolvedSandbox, SandboxPlaces, resolve_profile};
-pub use sandbox_text::{CallFacts, describe_profile, sandbox_hint};
+pub use sandbox_text::{CallFacts, describe_profile, is_in_own_tmp, sandbox_hint};
 pub use scratch::{SandboxScratch, ScratchError};
 pub use stage::{StageError, StageLayers, check_stage, enter_stage, prepare_call_stage};

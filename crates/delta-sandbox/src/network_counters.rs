@@ -1,4 +1,5 @@
-//! The counters of a network namespace without routes: they tell how often a network was tried.
+//! The counters of a network namespace without routes: they tell how often a network was tried, and how often its own
+//! loopback refused a connection.
 
 use rustix::io::pread;
 use std::os::fd::OwnedFd;
@@ -13,14 +14,17 @@ pub(crate) struct NetworkCounters {
     version_6: OwnedFd,
     /// The attempts that have been taken.
     taken: u64,
+    /// The refusals that have been taken.
+    taken_refusals: u64,
 }
 
 impl NetworkCounters {
     /// The counters in `net/snmp` and `net/snmp6`.
     pub(crate) fn new(version_4: OwnedFd, version_6: OwnedFd) -> Self {
-        let mut counters = Self { version_4, version_6, taken: 0 };
+        let mut counters = Self { version_4, version_6, taken: 0, taken_refusals: 0 };
         // Making the namespaces has tried the network too.
         counters.take_attempts();
+        counters.take_refusals();
         counters
     }
 
@@ -32,6 +36,14 @@ impl NetworkCounters {
         self.taken = total;
         attempts
     }
+
+    /// How many TCP connections were refused since the last call.
+    pub(crate) fn take_refusals(&mut self) -> u64 {
+        let total = read_counter(&self.version_4, find_refusals);
+        let refusals = total.saturating_sub(self.taken_refusals);
+        self.taken_refusals = total;
+        refusals
+    }
 }
 
 fn read_counter(table: &OwnedFd, find: fn(&str) -> Option<u64>) -> u64 {
@@ -40,10 +52,19 @@ fn read_counter(table: &OwnedFd, find: fn(&str) -> Option<u64>) -> u64 {
     std::str::from_utf8(&buffer[..length]).ok().and_then(find).unwrap_or(0)
 }
 
-/// The table has a line of names and a line of values for each protocol.
 fn find_version_4(table: &str) -> Option<u64> {
-    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Ip: "));
-    let position = lines.next()?.split(' ').position(|name| name == "OutNoRoutes")?;
+    find_counter(table, "Ip: ", "OutNoRoutes")
+}
+
+/// The counter is for both versions of IP.
+fn find_refusals(table: &str) -> Option<u64> {
+    find_counter(table, "Tcp: ", "AttemptFails")
+}
+
+/// The table has a line of names and a line of values for each protocol.
+fn find_counter(table: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix(protocol));
+    let position = lines.next()?.split(' ').position(|column| column == name)?;
     lines.next()?.split(' ').nth(position)?.parse().ok()
 }
 
@@ -60,6 +81,8 @@ mod tests {
     fn c_22_4_the_counters_of_attempts_are_found() {
         let table = "Ip: Forwarding OutDiscards OutNoRoutes\nIp: 1 2 3\nIcmp: InMsgs\nIcmp: 7\n";
         assert_eq!(find_version_4(table), Some(3));
+        let table = "Ip: OutNoRoutes\nIp: 3\nTcp: MaxConn ActiveOpens AttemptFails\nTcp: -1 7 5\n";
+        assert_eq!(find_refusals(table), Some(5));
         let table = "Ip6OutDiscards                  \t1\nIp6OutNoRoutes                  \t4\n";
         assert_eq!(find_version_6(table), Some(4));
         assert_eq!((find_version_4(""), find_version_6("")), (None, None));

@@ -431,14 +431,18 @@ impl PreparedSandbox {
 
     /// What happened on the network since the last report.
     pub fn take_network_report(&mut self) -> NetworkReport {
+        let loopback_refusals = self.counters.as_mut().map_or(0, NetworkCounters::take_refusals);
         if let Some(service) = &mut self.service {
-            return service.control.take_counts().unwrap_or_else(|error| {
+            let counts = service.control.take_counts().unwrap_or_else(|error| {
                 self.is_service_dead = true;
                 NetworkReport::without_service(&error)
             });
+            // What the service counts has been refused in the same namespace.
+            let loopback_refusals = loopback_refusals.saturating_sub(counts.attempts);
+            return NetworkReport { loopback_refusals, ..counts };
         }
         let attempts = self.counters.as_mut().map_or(0, NetworkCounters::take_attempts);
-        NetworkReport { attempts, ..NetworkReport::default() }
+        NetworkReport { attempts, loopback_refusals, ..NetworkReport::default() }
     }
 
     /// Whether a path of the profile is another file or directory than when the sandbox was prepared, or the service of its

@@ -84,6 +84,8 @@ pub struct CallFacts<'a> {
     pub failed: &'a BTreeMap<String, ConnectFailure>,
     /// How often the network was tried where there is none.
     pub attempts: u64,
+    /// How many connections the loopback of the sandbox refused.
+    pub loopback_refusals: u64,
     /// The program that the engine found and the sandbox hides.
     pub hidden_program: Option<PathBuf>,
     /// What must not appear and has appeared.
@@ -98,8 +100,10 @@ pub fn sandbox_hint(
 ) -> Option<String> {
     let text = if let Some(path) = facts.appeared {
         format!("{} must not be created; remove it", path.display())
-    } else if let Some(program) = &facts.hidden_program {
-        format!("the program {} is hidden here", program.display())
+    } else if let Some(program) = &facts.hidden_program
+        && let Some(reason) = hidden_program_reason(profile, workspace, program)
+    {
+        reason
     } else if !facts.refused.is_empty() {
         let refused: Vec<String> =
             facts.refused.iter().map(|(name, count)| format!("{name} ({count})")).collect();
@@ -134,10 +138,43 @@ pub fn sandbox_hint(
         && has_any(facts.output, &PROCESS_ERRORS)
     {
         format!("at most {processes} processes")
+    } else if facts.has_failed && facts.loopback_refusals > 0 {
+        let refusals = match facts.loopback_refusals {
+            1 => "a connection".to_owned(),
+            count => format!("{count} connections"),
+        };
+        let reach = match &profile.net {
+            NetAccess::Hosts(_) => format!("the network reaches {}; ", host_names(&profile.net)),
+            _ => String::new(),
+        };
+        format!(
+            "{reach}localhost is the sandbox's own, not the machine's, and has refused {refusals}"
+        )
     } else {
         return None;
     };
     Some(format!("[sandbox: {text}]"))
+}
+
+/// Why a program that exists outside of the sandbox does not exist in it.
+fn hidden_program_reason(
+    profile: &SandboxProfile,
+    workspace: &Path,
+    program: &Path,
+) -> Option<String> {
+    let name = program.display();
+    if !profile.allows_read(program) {
+        return Some(format!("the program {name} is hidden here"));
+    }
+    is_in_own_tmp(profile, workspace, program)
+        .then(|| format!("/tmp is the sandbox's own, without {name} of the machine"))
+}
+
+/// Whether a path is in the /tmp of the machine, in place of which a sandbox with namespaces has its own.
+pub fn is_in_own_tmp(profile: &SandboxProfile, workspace: &Path, path: &Path) -> bool {
+    let mut visible = profile.write.iter().map(PathBuf::as_path).chain([workspace]);
+    ["/tmp", "/var/tmp"].iter().any(|tmp| path.starts_with(tmp))
+        && !visible.any(|root| path.starts_with(root))
 }
 
 /// EROFS, EACCES and EPERM, as programs print them.
@@ -240,6 +277,7 @@ mod tests {
             refused: &none,
             failed: &nowhere,
             attempts: 0,
+            loopback_refusals: 0,
             hidden_program: None,
             appeared: None,
         };
@@ -306,10 +344,34 @@ mod tests {
             &CallFacts { output: "sh: 1: Cannot fork", has_failed: true, ..quiet() },
             Some("[sandbox: at most 256 processes]"),
         );
+        let refused_here =
+            |count| CallFacts { loopback_refusals: count, has_failed: true, ..quiet() };
         check(
             &offline,
-            &CallFacts { hidden_program: Some("/home/me/.ssh/x".into()), ..quiet() },
+            &refused_here(1),
+            Some(
+                "[sandbox: localhost is the sandbox's own, not the machine's, and has refused a connection]",
+            ),
+        );
+        check(
+            &profile(),
+            &refused_here(3),
+            Some(
+                "[sandbox: the network reaches index.crates.io and static.crates.io; localhost is the sandbox's own, not the machine's, and has refused 3 connections]",
+            ),
+        );
+        check(&offline, &CallFacts { has_failed: false, ..refused_here(3) }, None);
+        let program = |path: &str| CallFacts { hidden_program: Some(path.into()), ..quiet() };
+        check(
+            &hidden,
+            &program("/home/me/.ssh/x"),
             Some("[sandbox: the program /home/me/.ssh/x is hidden here]"),
         );
+        check(
+            &offline,
+            &program("/tmp/x"),
+            Some("[sandbox: /tmp is the sandbox's own, without /tmp/x of the machine]"),
+        );
+        check(&offline, &program("/w/x"), None);
     }
 }

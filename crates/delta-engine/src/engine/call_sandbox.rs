@@ -60,7 +60,7 @@ impl Engine<'_> {
         let Some(sandbox) = sandbox else { return SandboxOutcome::default() };
         // A call with a workspace of its own has the sandbox for itself.
         let report = starting.layer.as_ref().and_then(CallLayer::take_network_report);
-        let NetworkReport { attempts, refused, reached, failed } =
+        let NetworkReport { attempts, loopback_refusals, refused, reached, failed } =
             report.unwrap_or_else(|| sandbox.take_network_report());
         let output = output_end(&finished.stdout) + &output_end(&finished.stderr);
         let facts = CallFacts {
@@ -69,6 +69,7 @@ impl Engine<'_> {
             refused: &refused,
             failed: &failed,
             attempts,
+            loopback_refusals,
             hidden_program: hidden_program(&invocation.argv, &starting.launch, &finished.end),
             appeared: sandbox.appeared_path(),
         };

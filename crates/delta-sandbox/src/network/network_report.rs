@@ -12,6 +12,9 @@ pub struct NetworkReport {
     /// All refused attempts, also of names that were too many to list.
     #[serde(default)]
     pub attempts: u64,
+    /// TCP connections to the own loopback where nothing listened.
+    #[serde(default)]
+    pub loopback_refusals: u64,
     /// The hosts of the list that were reached, by `host:port`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reached: BTreeMap<String, HostTraffic>,
