@@ -108,7 +108,7 @@ impl Tool {
                 continue;
             };
             if parameter.in_template && value_contains_nul(&value) {
-                return Err(self.describe_argument_errors(&[describe_nul(&parameter.name)]));
+                return Err(self.describe_argument_errors(&[describe_nul(parameter)]));
             }
             values.push(Some(parameter.written_value(value, raw)));
         }
@@ -233,7 +233,7 @@ impl ToolParameter {
             ));
         }
         if value_contains_nul(value.json()) {
-            return Err(describe_nul(name));
+            return Err(describe_nul(self));
         }
         Ok(Some(value))
     }
@@ -306,8 +306,13 @@ fn value_contains_nul(value: &Json) -> bool {
     }
 }
 
-fn describe_nul(name: &str) -> String {
-    format!("parameter `{name}` holds a NUL character, which no command line can carry")
+fn describe_nul(parameter: &ToolParameter) -> String {
+    let name = &parameter.name;
+    let limit = match parameter.inject_as {
+        InjectAs::Stdin => "which delta does not pass on standard input",
+        InjectAs::Argument | InjectAs::Option(_) => "which no command line can have",
+    };
+    format!("parameter `{name}` contains a NUL character, {limit}")
 }
 
 fn json_kind_name(value: &Json) -> &'static str {
@@ -469,7 +474,7 @@ mod tests {
             &[r#"- parameter `e` must be one of "x", "7", not "y""#],
         );
         let nul = |name: &str| {
-            format!("- parameter `{name}` holds a NUL character, which no command line can carry")
+            format!("- parameter `{name}` contains a NUL character, which no command line can have")
         };
         check_wrong(&tool, r#"{"s": "a\u0000b"}"#, &[&nul("s")]);
         check_wrong(&tool, r#"{"s": "", "a": ["\u0000"]}"#, &[&nul("a")]);
@@ -626,11 +631,20 @@ mod tests {
     }
 
     #[test]
+    fn nul_is_refused_for_what_the_value_becomes() {
+        let tool = tool("name: t, exec: 'tee ${file}', stdin: text");
+        let error = run(&tool, r#"{"file": "a", "text": "a\u0000"}"#).unwrap_err();
+        let refused =
+            "`text` contains a NUL character, which delta does not pass on standard input";
+        assert!(error.contains(refused), "{error}");
+    }
+
+    #[test]
     fn c_28_1_nul_is_refused_in_a_word_and_is_an_escape_in_json() {
         let schema = "schema: {type: object, properties: {s: {type: string}, o: {type: string}}}";
         let tool = tool(&format!("name: t, exec: 'p ${{s}}', {schema}"));
         let error = run(&tool, r#"{"s": "a\u0000"}"#).unwrap_err();
-        assert!(error.contains("parameter `s` holds a NUL character"), "{error}");
+        assert!(error.contains("parameter `s` contains a NUL character"), "{error}");
         let stdin = run(&tool, r#"{"o": "a\u0000"}"#).unwrap().stdin;
         assert_eq!(stdin, r#"{"o":"a\u0000"}"#);
     }
