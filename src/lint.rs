@@ -4,7 +4,7 @@ use super::tool::find_agent_dir;
 use super::{process_environment, run_preparation};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, ValueEnum};
-use delta_author::lint::{LintFinding, LintLevel, lint_agent};
+use delta_author::lint::{LintFinding, LintLevel, find_agents_below, lint_agent};
 use delta_base::redact::Secrets;
 use delta_process::LaunchContext;
 use delta_program::stdio;
@@ -14,8 +14,8 @@ use std::process::ExitCode;
 
 /// Report errors and likely mistakes in the files of an agent
 ///
-/// Checks agent.yaml, its imports, context.yaml, hooks.yaml and the tests, and starts nothing. docs/reference/lint.md lists
-/// the rules and says how to silence one.
+/// Checks agent.yaml, its imports, context.yaml, hooks.yaml and the tests, also of the agents in agents/, and starts nothing.
+/// docs/reference/lint.md lists the rules and says how to silence one.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -57,20 +57,23 @@ pub fn lint_command(args: &LintArgs) -> ExitCode {
         Ok(dir) => dir,
         Err(failure) => return failure.report(),
     };
-    let launch = LaunchContext {
-        cwd: dir.clone(),
-        env: process_environment::variables().clone().into(),
-        secrets: Secrets::default(),
-        containment: None,
-        sandbox: None,
-    };
     let level = match args.level {
         LintThreshold::Error => LintLevel::Error,
         LintThreshold::Warning => LintLevel::Warning,
         LintThreshold::Info => LintLevel::Info,
     };
     let allowed = run_preparation::read_import_path();
-    let mut findings = lint_agent(&dir, &allowed, &launch);
+    let mut findings = Vec::new();
+    for home in find_agents_below(&dir) {
+        let launch = LaunchContext {
+            cwd: home.clone(),
+            env: process_environment::variables().clone().into(),
+            secrets: Secrets::default(),
+            containment: None,
+            sandbox: None,
+        };
+        findings.extend(lint_agent(&home, &allowed, &launch));
+    }
     findings.retain(|finding| finding.level >= level);
     match args.format {
         LintFormat::Text => stdio::print_painted(&render_findings_text(&findings), paint_finding),

@@ -7,15 +7,13 @@ use super::{run_preparation, tool_holder};
 use clap::{Args, Subcommand};
 use delta_agent::agent::Agent;
 use delta_agent::tool::expand::{brought_tools_comment, expand_tools as expand_document};
+use delta_author::lint::MAIN_FILES;
 use delta_llm::llm::ModelSelection;
 use delta_program::stdio;
 use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::YamlDocument;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// The main file of an agent, and its older name.
-const MAIN_FILES: [&str; 2] = ["agent.yaml", "config.yaml"];
 
 /// The keys of agent.yaml that can bring tools which no file has.
 const BRINGING_KEYS: [&str; 3] = ["imports", "mcp", "skills"];

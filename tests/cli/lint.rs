@@ -165,6 +165,30 @@ fn c_11_8_findings_are_the_result_and_the_level_decides_the_exit_code() {
     none.expect(0, "[]\n", "");
 }
 
+/// An agent and its sub-agent may name each other by symlinks.
+#[test]
+fn c_11_8_the_agents_of_an_agent_are_checked_once() {
+    let sandbox = with_tool("  - name: read\n    description: Reads\n    exec: ls\n");
+    sandbox.write("agent/script.yaml", "turns: []\n");
+    sandbox.write("agent/agents/helper/agent.yaml", "nmae: helper\n");
+    let link = |to: &str, from: &str| {
+        fs::create_dir_all(sandbox.path(from).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(sandbox.path(to), sandbox.path(from)).unwrap();
+    };
+    link("agent", "agent/agents/helper/agents/parent");
+    link("agent/agents/helper", "agent/agents/same");
+    let found = lint(&sandbox, &["agent", "--format", "json"]).expect_code(1).json();
+    let file = sandbox.path("agent/agents/helper/agent.yaml").display().to_string();
+    let messages: Vec<_> = found
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|finding| finding["message"].as_str().unwrap().contains("`nmae`"))
+        .map(|finding| finding["file"].as_str().unwrap())
+        .collect();
+    assert_eq!(messages, [file], "{found}");
+}
+
 #[test]
 fn c_11_8_what_is_no_agent_directory_is_refused() {
     let sandbox = sandbox();

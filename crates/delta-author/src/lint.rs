@@ -17,6 +17,7 @@ use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 use program_location::KnownPrograms;
 use std::path::{Path, PathBuf};
+use std::fs;
 
 mod approval_rules;
 mod command_options;
@@ -49,6 +50,11 @@ const MANDATORY_RULES: [&str; 2] = ["load", "outdated"];
 const FILE_RULES: [&str; 2] = ["no-journal", "no-system-prompt"];
 
 /// The severity of a finding; `Info` is the lowest.
+/// The main file of an agent, and its older name.
+pub const MAIN_FILES: [&str; 2] = ["agent.yaml", "config.yaml"];
+/// Where an agent directory has the agents that its tools start.
+const AGENTS_DIR: &str = "agents";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LintLevel {
     /// Good to know.
@@ -173,7 +179,7 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
     let tests = agent_test::load_tests(&home).err().unwrap_or_default();
     findings.extend(tests.diagnostics.into_iter().map(load_finding));
     let known_programs = KnownPrograms::default();
-    let main = load_document(&home, "agent.yaml").or_else(|| load_document(&home, "config.yaml"));
+    let main = MAIN_FILES.iter().find_map(|name| load_document(&home, name));
     let mut linter = Linter {
         home: &home,
         launch,
@@ -223,6 +229,28 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
 }
 
 /// The missing programs of the tools of `agent`, as [`lint_agent`] finds them, each once.
+/// The agent directory `home`, and those in `agents/` of each, in the order of their paths: its sub-agents.
+pub fn find_agents_below(home: &Path) -> Vec<PathBuf> {
+    let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+    let mut agents = vec![home.clone()];
+    let mut queue = vec![home];
+    while let Some(parent) = queue.pop() {
+        let entries = fs::read_dir(parent.join(AGENTS_DIR)).into_iter().flatten().flatten();
+        for entry in entries {
+            let has_main_file = MAIN_FILES.iter().any(|name| entry.path().join(name).is_file());
+            if let Ok(dir) = entry.path().canonicalize()
+                && has_main_file
+                && !agents.contains(&dir)
+            {
+                agents.push(dir.clone());
+                queue.push(dir);
+            }
+        }
+    }
+    agents[1..].sort();
+    agents
+}
+
 pub fn find_missing_programs(
     agent: &Agent,
     allowed: &ImportPath,
