@@ -7,6 +7,7 @@ use super::source_copies::{self, SourceCopies};
 use crate::failure::CommandFailure;
 use crate::{agent_choice, operator_config, run_preparation};
 use delta_agent::agent::Agent;
+use delta_author::lint::find_misspelled_llm_keys;
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote_path;
 use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
@@ -17,6 +18,7 @@ use delta_sweep::input::{InputSet, SweepInput};
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::{PlanError, PlanHeader, PlannedModel, RunChoice};
 use delta_sweep::sweep_file::{AgentEntry, InputSource, ModelEntry, SweepFile};
+use delta_yaml::yaml::YamlDocument;
 use serde_json::{Map, Value as Json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -51,7 +53,10 @@ struct FoundAgent {
 impl PlanSources {
     /// Reads and checks everything that the file at `path` names.
     pub fn read(path: &Path) -> Result<Self, CommandFailure> {
-        let file = SweepFile::parse(&path.display().to_string(), read_sweep_text(path)?)?;
+        let name = path.display().to_string();
+        let text = read_sweep_text(path)?;
+        let file = SweepFile::parse(&name, text.clone())?;
+        check_llm_keys(&name, text)?;
         let base = path.parent().unwrap_or(Path::new(""));
         let mut copies = SourceCopies::create(run_preparation::install_cancel()?)?;
         let (inputs, input_trees) = copy_input_dirs(load_inputs(&file, base)?, base, &mut copies)?;
@@ -156,6 +161,13 @@ fn read_sweep_text(path: &Path) -> Result<String, CommandFailure> {
         }
         _ => unreadable_file(path.to_owned(), source),
     })
+}
+
+/// Refuses keys of `llm` that are close to a known one: a misspelled key would change every run.
+fn check_llm_keys(name: &str, text: String) -> Result<(), CommandFailure> {
+    let doc = YamlDocument::parse(name, text)?;
+    let report = find_misspelled_llm_keys(&doc);
+    if report.is_empty() { Ok(()) } else { Err(report.into()) }
 }
 
 fn find_agent(entry: &AgentEntry, base: &Path) -> Result<PathBuf, CommandFailure> {

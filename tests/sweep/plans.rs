@@ -178,6 +178,29 @@ fn every_mistake_is_named_before_anything_is_written() {
     );
 }
 
+/// A misspelled key of `llm` went into every request of the sweep.
+#[test]
+fn a_key_of_llm_that_is_close_to_a_known_one_is_a_mistake() {
+    let sandbox = acting_sandbox();
+    let base = "name: s\nagents: [agent]\ninputs: [{id: a, task: x}]\n";
+    let plan = |more: &str| {
+        sandbox.write("sweep.yaml", format!("{base}{more}"));
+        sweep(&sandbox, &["plan", "--dry-run"])
+    };
+    let model = "models: [{id: m, model: 'script:script.yaml', llm: {temprature: 1}}]\n";
+    for text in ["llm: {temprature: 1}\n", model] {
+        let ran = plan(text).expect_code(126);
+        assert!(
+            ran.stderr.contains("delta does not know the key `temprature` of `llm`"),
+            "{ran:?}"
+        );
+        assert!(ran.stderr.contains("did you mean `temperature`?"), "{ran:?}");
+    }
+    plan("llm: {min_tokens: 1}\n").expect_code(126);
+    plan("x-lint-allow: [llm-key]\nllm: {min_tokens: 1}\n").expect_code(0);
+    plan("llm: {temperature: 1, seed: 1, a_key_of_tomorrow: 2}\n").expect_code(0);
+}
+
 #[test]
 fn models_parameters_and_files_reach_the_run() {
     let sandbox = Sandbox::new(super::DELTA);

@@ -15,9 +15,10 @@ use delta_process::LaunchContext;
 use delta_shell::ShellOutline;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
+pub use llm_settings::find_misspelled_llm_keys;
 use program_location::KnownPrograms;
-use std::path::{Path, PathBuf};
 use std::fs;
+use std::path::{Path, PathBuf};
 
 mod approval_rules;
 mod command_options;
@@ -49,12 +50,12 @@ const MANDATORY_RULES: [&str; 2] = ["load", "outdated"];
 /// The rules about a whole file, which do not apply if a part of the file does not load.
 const FILE_RULES: [&str; 2] = ["no-journal", "no-system-prompt"];
 
-/// The severity of a finding; `Info` is the lowest.
 /// The main file of an agent, and its older name.
 pub const MAIN_FILES: [&str; 2] = ["agent.yaml", "config.yaml"];
 /// Where an agent directory has the agents that its tools start.
 const AGENTS_DIR: &str = "agents";
 
+/// The severity of a finding; `Info` is the lowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LintLevel {
     /// Good to know.
@@ -228,7 +229,6 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
     findings
 }
 
-/// The missing programs of the tools of `agent`, as [`lint_agent`] finds them, each once.
 /// The agent directory `home`, and those in `agents/` of each, in the order of their paths: its sub-agents.
 pub fn find_agents_below(home: &Path) -> Vec<PathBuf> {
     let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
@@ -251,6 +251,7 @@ pub fn find_agents_below(home: &Path) -> Vec<PathBuf> {
     agents
 }
 
+/// The missing programs of the tools of `agent`, as [`lint_agent`] finds them, each once.
 pub fn find_missing_programs(
     agent: &Agent,
     allowed: &ImportPath,

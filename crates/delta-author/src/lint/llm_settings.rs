@@ -2,13 +2,14 @@
 //! the request.
 //! `endpoint`: an address that gets no key before its user allows it.
 
-use super::{LintLevel, Linter, context_sources, provider_keys};
+use super::{ALLOW_KEY, LintLevel, Linter, context_sources, provider_keys};
 use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
 use delta_llm::llm::WireForm;
 use delta_llm::llm::config::LLM_MAPPING;
 use delta_llm::llm::endpoint::host_needing_trust;
 use delta_shell::is_identifier;
+use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 
 const RULE: &str = "llm-key";
@@ -45,13 +46,7 @@ pub(super) fn check_llm(doc: &YamlDocument, llm: &YamlNode, linter: &mut Linter<
         } else if let Some(replacement) = provider_keys::foreign_key_help(form, name) {
             let message = format!("`{name}` is not a key of the provider `{}`", form.name());
             linter.warn(RULE, doc.diagnostic_at(key, message, replacement.to_owned()));
-        } else if LLM_MAPPING.key(name).is_none()
-            && !provider_keys::is_key_of(form, name)
-            // Keys that some endpoints accept.
-            && !name.contains("_options")
-            && name != "models"
-            && let [nearest, ..] = suggest::nearest_names(name, provider_keys::known_keys(form)).as_slice()
-        {
+        } else if let Some(nearest) = intended_key(name, &[form]) {
             let message =
                 format!("delta does not know the key `{name}`, and puts it into the request");
             let help = format!(
@@ -60,4 +55,39 @@ pub(super) fn check_llm(doc: &YamlDocument, llm: &YamlNode, linter: &mut Linter<
             linter.warn(RULE, doc.diagnostic_at(key, message, help));
         }
     }
+}
+
+/// The known key that an author probably meant by `name`, with endpoints of one of these forms.
+fn intended_key(name: &str, forms: &[WireForm]) -> Option<&'static str> {
+    let is_known = LLM_MAPPING.key(name).is_some()
+        || forms.iter().any(|form| provider_keys::is_key_of(*form, name))
+        // Keys that some endpoints accept.
+        || name.contains("_options")
+        || name == "models";
+    let known = forms.iter().flat_map(|form| provider_keys::known_keys(*form));
+    suggest::nearest_names(name, known).first().copied().filter(|_| !is_known)
+}
+
+/// The keys in the `llm` of a sweep.yaml, and of its models, that are close to a known one: every run of the sweep would send
+/// them. `x-lint-allow: [llm-key]` at the top of the file allows them.
+pub fn find_misspelled_llm_keys(doc: &YamlDocument) -> DiagnosticReport {
+    let mut report = DiagnosticReport::default();
+    let allowed = doc.root.get(ALLOW_KEY).map(YamlNode::items).unwrap_or_default();
+    if allowed.iter().any(|rule| rule.scalar() == Some(RULE)) {
+        return report;
+    }
+    let models = doc.root.get("models").map(YamlNode::items).unwrap_or_default();
+    for node in models.iter().chain([&doc.root]).filter_map(|node| node.get("llm")) {
+        for (key, _) in node.entries() {
+            let name = key.scalar().unwrap_or_default();
+            if let Some(intended) = intended_key(name, &WireForm::ALL) {
+                let message = format!("delta does not know the key `{name}` of `llm`");
+                let help = format!(
+                    "did you mean `{intended}`? if it is for the endpoint, write `{ALLOW_KEY}: [{RULE}]` at the top of the file"
+                );
+                report.push(doc.diagnostic_at(key, message, help));
+            }
+        }
+    }
+    report
 }
