@@ -5,7 +5,7 @@ use super::packed_runs::SweepPacks;
 use super::plan_reader::read_existing_plans;
 use super::run_grader::{GradedRun, RunGrader};
 use super::shared_limits::SharedLimits;
-use super::sweep_scores::{SweepScores, grade_key};
+use super::sweep_scores::{SweepScores, can_be_graded, grade_key};
 use super::worker_files::{self, LineWriter};
 use crate::failure::CommandFailure;
 use crate::{pluralize, run_preparation};
@@ -20,7 +20,6 @@ use delta_sweep::input::SweepInput;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::result_line::ResultLine;
-use delta_sweep::retry_policy::is_infrastructure_error;
 use delta_sweep::selection::RunSelection;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -149,10 +148,8 @@ fn find_tasks<'a>(
     let mut tasks = Vec::new();
     for run in &scores.plan.runs {
         let Some(line) = scores.results.lines.get(&run.id) else { continue };
-        let says_nothing =
-            line.error.as_ref().is_some_and(|error| is_infrastructure_error(&error.kind));
         let is_selected = args.only.as_ref().is_none_or(|only| only.selects(run));
-        if !line.settled || says_nothing || !is_selected {
+        if !can_be_graded(line) || !is_selected {
             continue;
         }
         let graders = graders.iter().copied().filter(|grader| {

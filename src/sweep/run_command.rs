@@ -5,11 +5,13 @@ use super::result_reader::{ResultReader, read_sweep};
 use super::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
 use super::shared_limits::{SharedLimits, read_host_grants};
 use super::status_command;
+use super::sweep_scores::lacks_grades;
 use crate::failure::CommandFailure;
 use crate::run_options::EnvFileOptions;
 use crate::run_preparation;
 use clap::Args;
 use delta_base::quantity::parse_time_ms;
+use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
 use delta_program::number_argument::{parse_number_in, parse_time_in};
@@ -21,7 +23,7 @@ use delta_sweep::plan::PlanHeader;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::selection::{RunSelection, TaskShare};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -204,7 +206,7 @@ pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure
         return Err(CommandFailure::config(message, "look at `--only`".to_owned()));
     }
     let runs = SelectedRuns { dir, plan, indexes, share: TaskShare::ALL };
-    work_on_share(&runs, results, &args.pool, cancel)
+    work_on_share(&args.dir, &runs, results, &args.pool, cancel)
 }
 
 /// Works on a share, or on one run; returns the exit code.
@@ -217,11 +219,13 @@ pub fn task_command(args: &TaskArgs) -> Result<ExitCode, CommandFailure> {
     let share = share.map_err(|message| CommandFailure::usage(message, None))?;
     let (plan, results) = read_sweep(&dir)?;
     let indexes = (0..plan.runs.len()).collect();
-    work_on_share(&SelectedRuns { dir, plan, indexes, share }, results, &args.pool, cancel)
+    let runs = SelectedRuns { dir, plan, indexes, share };
+    work_on_share(&args.dir, &runs, results, &args.pool, cancel)
 }
 
-/// Works on runs, and prints the status of the sweep; returns the exit code.
+/// Works on runs of the sweep at `path`, and prints its status and what is next; returns the exit code.
 fn work_on_share(
+    path: &Path,
     runs: &SelectedRuns,
     results: ResultReader,
     args: &PoolArgs,
@@ -233,6 +237,14 @@ fn work_on_share(
     if !args.quiet {
         let results = &pool.results.results;
         stdio::print_text(&status_command::status_text(&runs.dir, &runs.plan, results)?);
+        let lines = &results.lines;
+        let is_settled = runs
+            .indexes
+            .iter()
+            .all(|index| lines.get(&runs.plan.runs[*index].id).is_some_and(|line| line.settled));
+        if is_settled && lacks_grades(&runs.dir, &runs.plan, results)? {
+            stdio::print_text(&format!("next: delta sweep grade {}\n", shell_quote_path(path)));
+        }
     }
     Ok(pool_exit_code(&pool, runs, args.strict))
 }

@@ -11,6 +11,7 @@ use delta_sweep::grader::PlannedGrader;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::{ResultLine, SweepResults};
+use delta_sweep::retry_policy::is_infrastructure_error;
 use delta_sweep::score_table::ScoredRun;
 use delta_sweep::selection::RunSelection;
 use std::io;
@@ -83,6 +84,32 @@ impl SweepScores {
         let ids: String = self.plan.runs.iter().flat_map(|run| [run.id.as_str(), "\n"]).collect();
         u64::from_str_radix(&content_hash(ids.as_bytes())[..16], 16).unwrap_or_default()
     }
+}
+
+/// Whether a settled result lacks the grade of a grader of the newest plan.
+pub fn lacks_grades(
+    dir: &SweepDir,
+    plan: &SweepPlan,
+    results: &SweepResults,
+) -> Result<bool, CommandFailure> {
+    let graders = plan.settings().map_or(&[][..], |settings| settings.grade.as_slice());
+    if graders.is_empty() {
+        return Ok(false);
+    }
+    let grades = read_grades(dir)?;
+    let hashes: Vec<String> = graders.iter().map(PlannedGrader::hash).collect();
+    let lines = plan.runs.iter().filter_map(|run| results.lines.get(&run.id));
+    Ok(lines.filter(|line| can_be_graded(line)).any(|line| {
+        let mut graders = graders.iter().zip(&hashes);
+        graders.any(|(grader, hash)| grades.get(&grade_key(line, grader, hash)).is_none())
+    }))
+}
+
+/// Whether a result is settled, and says something about the agent.
+pub fn can_be_graded(line: &ResultLine) -> bool {
+    let says_nothing =
+        line.error.as_ref().is_some_and(|error| is_infrastructure_error(&error.kind));
+    line.settled && !says_nothing
 }
 
 /// Which result of a run a grader graded.

@@ -52,6 +52,19 @@ fn grade(sandbox: &Sandbox, more: &[&str]) -> Child {
 }
 
 #[test]
+fn a_sweep_that_is_not_graded_names_the_next_command() {
+    let sandbox = completed_sweep("true");
+    let next = "next: delta sweep grade s\n";
+    let ends = |args: &[&str]| sweep(&sandbox, args).expect_code(0).stdout.ends_with(next);
+    assert!(ends(&["run", "s"]) && ends(&["task", "s", "0/1"]));
+    assert!(!ends(&["run", "s", "--quiet"]));
+    sweep(&sandbox, &["grade", "s", "--only", "input=i0"]).expect_code(0);
+    assert!(ends(&["run", "s"]));
+    sweep(&sandbox, &["grade", "s"]).expect_code(0);
+    assert!(!ends(&["run", "s"]));
+}
+
+#[test]
 fn c_26_3_two_commands_that_grade_at_once_grade_each_run_once() {
     let sandbox = completed_sweep(WAITING);
     let first = grade(&sandbox, &[]);
