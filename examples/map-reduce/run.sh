@@ -1,21 +1,35 @@
 #!/bin/sh
-# run.sh TEXTS WORK: runs an agent for each file TEXTS/*.txt, several at a time, then one that combines the results.
+# run.sh TEXTS WORK: runs an agent for each file TEXTS/*.txt, several at a time, then one that combines their results.
 #
-# You can start it again at any time: it skips finished runs and resumes stopped ones.
-# JOBS sets how many agents run at once. After a failure it waits for the running agents, and then fails.
+# You can start it again at any time: it skips finished runs, resumes stopped ones, and repeats what an endpoint or a disk
+# made fail. JOBS sets how many agents run at once. If some fail, it combines the results of the others, and exits with 1.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 texts=$1
 work=$2
-export here work
+set -- "$texts"/*.txt
+[ -e "$1" ] || { echo "there is no text in $texts" >&2; exit 1; }
+finished=$(mktemp)
+trap 'rm -f "$finished"' EXIT
+export here work finished
 
-# One run for each file, named after it; xargs exits with 123 if any of them failed.
+# One run for each file, named after it.
 # shellcheck disable=SC2016 # the inner shells expand it
-printf '%s\0' "$texts"/*.txt | xargs -0 -n 1 -P "${JOBS:-4}" sh -c '
+printf '%s\0' "$@" | xargs -0 -n 1 -P "${JOBS:-4}" sh -c '
     id=map.$(basename "$1" .txt)
-    if delta run --agent "$here" -w "$work" --ensure --run-id "$id" -q --format raw -m - < "$1" > /dev/null
-    then echo "$id done" >&2
-    else echo "$id left with $?: delta show $id -w $work" >&2; exit 1
-    fi' sh
+    if delta run --agent "$here" -w "$work" --ensure --retry llm,io --run-id "$id" -q --format raw -m - < "$1" > /dev/null
+    then echo "$id" >> "$finished"; echo "$id done" >&2
+    else echo "$id exited with $?: delta show $id -w $work" >&2; exit 1
+    fi' sh || true
 
-delta run --agent "$here/reduce" -w "$work" --ensure --run-id reduce -q --format raw -m "Add up the counts"
+# The run that combines them is named after them: other results are combined by another run.
+runs=$(sort "$finished")
+count=$(wc -l < "$finished")
+if [ "$count" -gt 0 ]; then
+    id=reduce.$(echo "$runs" | cksum | cut -d ' ' -f 1)
+    echo "$runs" | delta run --agent "$here/reduce" -w "$work" --ensure --retry llm,io --run-id "$id" -q --format raw -m -
+fi
+if [ "$count" -lt $# ]; then
+    echo "$(($# - count)) of $# texts are missing; look at their runs, then start this again" >&2
+    exit 1
+fi
