@@ -1,10 +1,13 @@
 """For .ci/release-try, in a network namespace: an endpoint with TLS on port 8443, and a DNS server that knows `.test`.
 
 The names of the endpoint and one that its certificate does not have lead to 127.0.0.1.
+`--loopback` brings the loopback device up; `--enter ROOT COMMAND...` runs a command in a root.
 """
 
+import ctypes
 import fcntl
 import http.server
+import os
 import pathlib
 import socket
 import ssl
@@ -35,6 +38,18 @@ def bring_up_loopback():
     fcntl.ioctl(control, 0x8914, request)
 
 
+def enter(root, command):
+    """Replaces the root of this mount namespace: after `chroot`, the kernel would refuse user namespaces."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    detach = 2
+    os.chdir(root)
+    for call, arguments in [(libc.pivot_root, (b".", b".")), (libc.umount2, (b".", detach))]:
+        if call(*arguments):
+            raise OSError(ctypes.get_errno(), call.__name__)
+    os.chdir("/")
+    os.execvp(command[0], command)
+
+
 def answer_names(server):
     while True:
         query, peer = server.recvfrom(512)
@@ -54,6 +69,8 @@ def main():
     if sys.argv[1] == "--loopback":
         bring_up_loopback()
         return
+    if sys.argv[1] == "--enter":
+        enter(sys.argv[2], sys.argv[3:])
     work = pathlib.Path(sys.argv[1])
     names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     names.bind(("127.0.0.1", 53))
