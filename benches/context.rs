@@ -111,6 +111,7 @@ impl Run<'_> {
             content: "One more.".to_owned(),
             tool_calls: vec![ToolCall::new(id.clone(), "t", "{\"text\":\"a line\"}")],
             redacted_calls: Vec::new(),
+            reminder: None,
             reasoning: None,
             native: None,
             finish_reason: None,

@@ -41,6 +41,7 @@ mod execution;
 mod export;
 mod export_send;
 mod faults;
+mod finish_required;
 mod first_minute;
 mod fork;
 mod fork_files;

@@ -153,6 +153,7 @@ fn apply(
                 content: text.clone(),
                 tool_calls: calls.clone(),
                 redacted_calls: Vec::new(),
+                reminder: None,
                 reasoning: None,
                 native,
                 finish_reason: None,

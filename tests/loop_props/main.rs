@@ -245,6 +245,7 @@ fn thought() -> Thought {
         content: String::new(),
         tool_calls: Vec::new(),
         redacted_calls: Vec::new(),
+        reminder: None,
         reasoning: None,
         native: None,
         finish_reason: None,

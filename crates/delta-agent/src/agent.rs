@@ -40,6 +40,7 @@ mod mcp_section;
 mod snapshot_settings;
 mod tool_defaults;
 
+use finish_tool::FinishSettings;
 pub use finish_tool::FinishTool;
 pub use mcp_section::load_mcp_servers;
 pub use sandbox_settings::AgentSandbox;
@@ -116,7 +117,7 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
                 ValueShape::Mapping(&finish_tool::FINISH_MAPPING),
             ]),
             DefaultValue::Boolean(true),
-            "Whether the LLM is offered the tool `finish`, and the schema of its arguments.",
+            "Whether the LLM is offered the tool `finish`, the schema of its arguments, and whether only a call ends the run.",
         ),
         KeySchema::with_default(
             "ask_human",
@@ -202,6 +203,8 @@ pub struct Agent {
     pub bounds: RunBounds,
     /// Whether the LLM is offered the tool `finish`, and the arguments it takes.
     pub finish: FinishTool,
+    /// Whether an answer without calls does not end the run.
+    pub requires_finish: bool,
     /// Whether the LLM is offered the tool `ask_human`.
     pub ask_human: bool,
     /// What each snapshot of the workspace leaves out; `None` when the agent takes no snapshots.
@@ -281,7 +284,8 @@ impl Agent {
                 max_iterations: main.max_iterations,
                 limits: main.limits,
                 bounds: main.bounds,
-                finish: main.finish,
+                finish: main.finish.tool,
+                requires_finish: main.finish.is_required,
                 ask_human: main.ask_human,
                 snapshots: main.snapshots,
                 home,
@@ -414,7 +418,7 @@ struct AgentSettings {
     max_iterations: u32,
     limits: Limits,
     bounds: RunBounds,
-    finish: FinishTool,
+    finish: FinishSettings,
     ask_human: bool,
     snapshots: Option<ExcludePatterns>,
     /// From `lifecycle_hooks`.
@@ -502,8 +506,8 @@ impl AgentLoader<'_> {
         };
         let (limits, bounds) = limits.unzip();
         let finish = match fields.get("finish") {
-            None => Some(FinishTool::AnyResult),
-            Some(node) => self.read_finish(doc, node),
+            None => Some(FinishSettings::default()),
+            Some(node) => self.read_finish(doc, node, &tools),
         };
         Some(AgentSettings {
             name: name?,

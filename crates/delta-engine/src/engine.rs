@@ -47,7 +47,7 @@ mod think;
 
 pub use act::{FINISHED_OBSERVATION, INTERRUPTED_CALL_PREFIX};
 pub use hooks::{SHOWN_STDERR_BYTES, denied_observation, withheld_observation};
-pub use think::{RequestFrame, build_request_body, replace_request, request_frame};
+pub use think::{RequestFrame, build_request_body, needs_reminder, replace_request, request_frame};
 
 /// Drives the runs of one agent.
 pub struct Engine<'a> {

@@ -67,6 +67,9 @@ const MAX_REASON_CHARS: usize = 300;
 /// The start of an error that begins with the status.
 const ENDPOINT_ANSWER_PREFIX: &str = "the endpoint answered ";
 
+/// The line after an answer without calls, if the agent requires a call of `finish`.
+const MISSING_FINISH: &str = "the agent requires a call of `finish`; the LLM is asked again";
+
 const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
 const CALL: Style = AnsiColor::Cyan.on_default();
@@ -367,7 +370,7 @@ impl ProgressPrinter {
                 let text = image_file::text_with_images(content, images);
                 self.print_block(">", BOLD, &text, MAX_MESSAGE_LINES);
             }
-            Payload::Thought(thought) => self.show_thought(thought),
+            Payload::Thought(thought) => self.show_answer(thought),
             Payload::ActionRequest(request) => {
                 self.show_call(request);
                 self.show_missing_sandbox(request);
@@ -470,8 +473,15 @@ impl ProgressPrinter {
         self.show_sandboxes(start);
     }
 
+    fn show_answer(&mut self, thought: &Thought) {
+        self.show_thought(thought);
+        if thought.reminder.is_some() {
+            self.print_line(&format!("{WARN}! {MISSING_FINISH}{WARN:#}"));
+        }
+    }
+
     fn show_thought(&mut self, thought: &Thought) {
-        let is_result = thought.tool_calls.is_empty();
+        let is_result = thought.tool_calls.is_empty() && thought.reminder.is_none();
         let is_hidden = is_result && self.result_follows;
         if thought.content.trim().is_empty() {
             return;

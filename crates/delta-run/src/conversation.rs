@@ -227,6 +227,7 @@ impl Conversation {
             entry.messages.end += ids.len();
             self.pending = Some(PendingMessages::new(&ids));
         }
+        thought.reminder.iter().for_each(|reminder| self.push_engine_note(reminder));
         ids
     }
 
@@ -416,6 +417,7 @@ mod tests {
             content: content.to_owned(),
             tool_calls,
             redacted_calls: Vec::new(),
+            reminder: None,
             reasoning: None,
             native: None,
             finish_reason: None,

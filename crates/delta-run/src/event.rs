@@ -310,6 +310,10 @@ pub struct Thought {
     /// The indices of the calls whose arguments contained a key. They are not run: their arguments are not what the LLM sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redacted_calls: Vec<usize>,
+    /// The message that follows an answer without calls in the conversation, because the agent requires a call of `finish`.
+    /// Such an answer does not end the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reminder: Option<String>,
     /// Reasoning that is sent back to the LLM, with `llm.echo_reasoning` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,

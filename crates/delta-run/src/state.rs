@@ -447,7 +447,8 @@ impl RunState {
         self.calls = AnswerCalls::new(calls.collect());
         self.approvals.start_answer();
         if self.hook_end.is_none() {
-            self.result = self.calls.is_empty().then(|| Json::from(thought.content.as_str()));
+            let is_result = self.calls.is_empty() && thought.reminder.is_none();
+            self.result = is_result.then(|| Json::from(thought.content.as_str()));
         }
         self.advance_script(thought.script_turn);
         self.left_out = thought.left_out;

@@ -77,6 +77,7 @@ fn thought(iteration: u32, turn: &Turn, reply: Reply) -> Thought {
         content,
         tool_calls: reply.tool_calls,
         redacted_calls: Vec::new(),
+        reminder: None,
         reasoning: None,
         native: reply.native,
         finish_reason: None,

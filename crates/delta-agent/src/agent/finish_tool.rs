@@ -2,10 +2,10 @@
 
 use super::AgentLoader;
 use crate::json_schema::JsonSchema;
-use crate::tool::{self, ValueSchema};
+use crate::tool::{self, Tool, ValueSchema};
 use delta_base::durable::read_regular_text as read_text;
 use delta_run::state::FINISH_TOOL;
-use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
+use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use serde_json::{Value as Json, json};
 
@@ -15,21 +15,38 @@ const SCHEMA_COPY: &str = "finish.json";
 pub(super) static FINISH_MAPPING: MappingSchema = MappingSchema {
     label: "`finish`",
     description: "The result of a run.",
-    keys: &[KeySchema::required(
-        "schema",
-        ValueShape::Any,
-        "A JSON Schema of type object, or the path of a JSON file that holds one.",
-    )],
+    keys: &[
+        KeySchema::optional(
+            "schema",
+            ValueShape::Any,
+            "A JSON Schema of type object, or the path of a JSON file that holds one.",
+        ),
+        KeySchema::with_default(
+            "required",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(false),
+            "Whether only a call ends the run; after an answer without one, the LLM is reminded and asked again.",
+        ),
+    ],
     exactly_one_of: &[],
     allows_other_keys: false,
 };
 
+/// The key `finish` of agent.yaml.
+#[derive(Default)]
+pub(super) struct FinishSettings {
+    pub(super) tool: FinishTool,
+    /// Whether an answer without calls does not end the run.
+    pub(super) is_required: bool,
+}
+
 /// The built-in tool `finish`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub enum FinishTool {
     /// It is not offered.
     Disabled,
     /// It takes `result`: a string or an object.
+    #[default]
     AnyResult,
     /// Its arguments are the result, and must match a schema.
     Schema {
@@ -68,16 +85,32 @@ impl AgentLoader<'_> {
         &mut self,
         doc: &YamlDocument,
         node: &YamlNode,
-    ) -> Option<FinishTool> {
+        tools: &[Tool],
+    ) -> Option<FinishSettings> {
         if node.scalar().is_some() {
-            return Some(if doc.expect_boolean(node, "`finish`")? {
-                FinishTool::AnyResult
-            } else {
-                FinishTool::Disabled
-            });
+            let is_offered = doc.expect_boolean(node, "`finish`")?;
+            let tool = if is_offered { FinishTool::AnyResult } else { FinishTool::Disabled };
+            return Some(FinishSettings { tool, is_required: false });
         }
         let fields = doc.fields(node, &FINISH_MAPPING)?;
-        let at = fields.require("schema", "{type: object, properties: {...}}")?;
+        let is_required = fields.boolean("required");
+        if let Some(at) = fields.get("required").filter(|_| is_required)
+            && tools.iter().any(|tool| tool.name == FINISH_TOOL)
+        {
+            let message =
+                "the agent has its own tool `finish`, so the one of delta cannot be required";
+            let help = "rename the tool, or omit `required`".to_owned();
+            doc.report(at, message, Some(help));
+        }
+        let tool = match fields.get("schema") {
+            Some(at) => self.read_finish_schema(doc, at)?,
+            None => FinishTool::AnyResult,
+        };
+        Some(FinishSettings { tool, is_required })
+    }
+
+    /// Reads the schema of the arguments, or the file that holds it.
+    fn read_finish_schema(&mut self, doc: &YamlDocument, at: &YamlNode) -> Option<FinishTool> {
         let schema = match at.scalar() {
             None => doc.to_json(at)?,
             Some(file) => {

@@ -18,6 +18,7 @@ use delta_run::image_file;
 use delta_run::message_buffer::MessageSlice;
 use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
+use delta_run::state::RunState;
 use delta_run::token_estimate;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
@@ -107,6 +108,9 @@ impl Engine<'_> {
         if let Some(warning) = self.unparsed_call_warning(&reply) {
             run.notify(RunNotice::Warning(&warning));
         }
+        let has_calls = !reply.tool_calls.is_empty();
+        let reminder =
+            needs_reminder(self.agent, run.state(), has_calls).then(|| FINISH_REMINDER.to_owned());
         // The THOUGHT records this answer itself; the ones before it were discarded.
         self.unrecorded_usage.get_mut().pop();
         run.record(Payload::Thought(Box::new(Thought {
@@ -114,6 +118,7 @@ impl Engine<'_> {
             content: reply.content.unwrap_or_default(),
             tool_calls: reply.tool_calls,
             redacted_calls: Vec::new(),
+            reminder,
             reasoning: reply.reasoning.filter(|_| self.agent.llm.echo_reasoning),
             native: reply.native.filter(|native| !contains_secret(run, native)),
             finish_reason: reply.finish_reason,
@@ -564,6 +569,15 @@ pub fn request_frame(agent: &Agent, sandbox: Option<&SandboxRecord>) -> RequestF
 
 fn to_json_text<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
+}
+
+/// The message after an answer without calls, if the agent requires a call of `finish`.
+const FINISH_REMINDER: &str = "[Your answer has no call, and this run ends only with a call of `finish`. \
+    If the task is done, call `finish` with its result; if it is not, continue.]";
+
+/// Whether an answer does not end the run although it has no calls: the agent requires a call of `finish`.
+pub fn needs_reminder(agent: &Agent, state: &RunState, has_calls: bool) -> bool {
+    agent.requires_finish && !has_calls && !state.is_ended_by_hook()
 }
 
 /// The error type of an empty reply, which is worth another attempt.

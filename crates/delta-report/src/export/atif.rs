@@ -199,6 +199,9 @@ impl TrajectorySteps<'_> {
         set_field(step, "metrics", thought.usage.as_ref().map(step_metrics));
         step["llm_call_count"] = 1.into();
         step["extra"] = json!({"iteration": thought.iteration});
+        if let Some(reminder) = &thought.reminder {
+            self.push("user", Some(iteration.thought.timestamp.to_string()), reminder);
+        }
     }
 
     fn model_name(&self, thought: &Thought) -> Option<String> {

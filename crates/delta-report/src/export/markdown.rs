@@ -106,6 +106,10 @@ impl MarkdownDocument {
             self.push_fenced("text", &thought.content);
         }
         iteration.calls.iter().for_each(|call| self.push_call(call, answer));
+        if let Some(reminder) = &thought.reminder {
+            self.push_paragraph("The engine replied:");
+            self.push_fenced("text", reminder);
+        }
     }
 
     fn push_call(&mut self, call: &CallHistory<'_>, answer: Option<&Json>) {

@@ -35,6 +35,12 @@ impl RunVerifier<'_> {
         let iteration = Some(thought.iteration);
         let next = self.state.iterations + 1;
         self.report.compare_json(iteration, "the iteration number", thought.iteration, next);
+        if let Some(config) = &self.config {
+            let has_calls = !thought.tool_calls.is_empty();
+            let expected = engine::needs_reminder(&config.agent, &self.state, has_calls);
+            let is_reminded = thought.reminder.is_some();
+            self.report.compare_json(iteration, "the reminder of `finish`", is_reminded, expected);
+        }
         let Some(name) = &thought.invocation else {
             let reason = format!("iteration {}: it names no record", thought.iteration);
             self.report.add_not_checked(reason);
