@@ -149,6 +149,14 @@ fn c_9_2_large_values_are_cut_in_the_environment_and_whole_on_standard_input() {
     let record = record(&sandbox, 0);
     let file = record["stdin"]["file"].as_str().unwrap();
     assert_eq!(sandbox.read(&format!("work/.delta/r/io/hooks/{file}")), sandbox.read("work/input"));
+    // What the observation leaves out is in the record, which the hook can read.
+    let tools = tools.replace("max_output_bytes: 1000000", "max_output_bytes: 1000");
+    let read = "file=$(jq -r .execution); jq -r .stdout.file \"$RUN_DIR/$file\" > name; \
+        wc -c < \"$RUN_DIR/${file%/*}/$(cat name)\" > size";
+    let sandbox = hooked(&tools, TURNS, &[("post_tool_execution", read)]);
+    sandbox.run("go", &[]).expect_code(0);
+    assert!(sandbox.observations()[0].len() < 2000);
+    assert_eq!(sandbox.read("work/size").trim(), "400005");
     // A NUL would keep the hook from starting; it is not in the observation.
     let tools = "  - name: t\n    shell: printf 'a\\000b'; true ${text}\n";
     let sandbox = hooked(tools, TURNS, &[("post_tool_execution", keep)]);
@@ -176,7 +184,8 @@ fn c_9_3_each_hook_gets_one_object_on_standard_input() {
     sandbox.run("go", &[]).expect_code(0);
     let call = json!({"hook": "pre_tool_execution", "run_id": "r", "iteration": 1, "call_id": "call_1_1", "tool": "t", "arguments": {"text": "a"}, "argv": ["sh", "-c", "echo \"$1\" >> trace; echo said \"$1\"", "--", "a"]});
     assert_eq!(given(&sandbox, "in.pre_tool_execution"), call);
-    let result = json!({"hook": "post_tool_execution", "run_id": "r", "iteration": 1, "call_id": "call_1_1", "tool": "t", "arguments": {"text": "a"}, "result": "said a\n", "exit_code": 0});
+    let execution = &sandbox.events("ACTION_RESULT")[0]["execution"];
+    let result = json!({"hook": "post_tool_execution", "run_id": "r", "iteration": 1, "call_id": "call_1_1", "tool": "t", "arguments": {"text": "a"}, "result": "said a\n", "exit_code": 0, "execution": execution});
     assert_eq!(given(&sandbox, "in.post_tool_execution"), result);
     let end = json!({"hook": "on_run_end", "run_id": "r", "iteration": 2, "status": "COMPLETED", "result": "done"});
     assert_eq!(given(&sandbox, "in.on_run_end"), end);

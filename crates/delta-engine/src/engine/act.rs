@@ -165,7 +165,7 @@ impl<'a> Engine<'a> {
             }
         }
         let observation = Observation { text, ..Observation::default() };
-        let (observation, hook_result) = self.filter_observation(run, call, observation);
+        let (observation, hook_result) = self.filter_observation(run, call, observation, execution);
         let outcome = CallOutcome {
             execution: execution.map(str::to_owned),
             record_sha256: execution.and_then(|name| record::hash_written_record(&run.dir, name)),

@@ -226,7 +226,8 @@ impl Engine<'_> {
                 sandbox: sandbox_execution,
             },
         )?;
-        let (observation, hook_result) = self.filter_observation(run, call, observation);
+        let (observation, hook_result) =
+            self.filter_observation(run, call, observation, Some(execution));
         if let Some(image) = &observation.image {
             image.store(&run.dir)?;
         }

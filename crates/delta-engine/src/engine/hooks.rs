@@ -422,13 +422,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Passes an observation to post_tool_execution. Returns the observation for the LLM, and
-    /// whether the run continues: the call has its result either way.
+    /// Passes an observation to post_tool_execution, with the name of the record that has the output in full. Returns
+    /// the observation for the LLM, and whether the run continues: the call has its result either way.
     pub(super) fn filter_observation(
         &self,
         run: &mut Run,
         call: &PendingCall,
         observation: Observation,
+        execution: Option<&str>,
     ) -> (Observation, Result<(), EngineError>) {
         let hook = HookPoint::PostToolExecution;
         let must_pass = self
@@ -448,6 +449,7 @@ impl<'a> Engine<'a> {
                 HookInput::for_tool(call)
                     .with_entry("result", &observation.described_text())
                     .with_entry("exit_code", &observation.exit_code)
+                    .with_entry("execution", &execution)
                     .with_env("TOOL_RESULT", observation.described_text())
                     .with_env("TOOL_EXIT_CODE", code)
             },
