@@ -2,7 +2,8 @@
 
 use super::failure::CommandFailure;
 use super::run_options::RunOptions;
-use delta_program::stdin_input::{self, MAX_STDIN_BYTES, StdinError};
+use delta_program::stdin_input::{self, MAX_STDIN_BYTES, StdinError, StdinNote};
+use delta_program::stdio;
 
 /// The text of a message option, read from stdin if the option is `-`.
 pub fn read_message(option: &str) -> Result<String, CommandFailure> {
@@ -11,8 +12,9 @@ pub fn read_message(option: &str) -> Result<String, CommandFailure> {
     }
     let text = decode_stdin(stdin_input::read_all_stdin())?;
     if text.trim().is_empty() {
-        let hint = "write the message to stdin".to_owned();
-        return Err(CommandFailure::config("the message on stdin is empty", hint));
+        let hint =
+            "pipe the text into delta, or write it in place of `-`, such as `-m TEXT`".to_owned();
+        return Err(CommandFailure::usage("the message on stdin is empty", hint));
     }
     Ok(text.trim_end().to_owned())
 }
@@ -22,7 +24,12 @@ pub fn read_task(option: &str, options: &RunOptions) -> Result<String, CommandFa
     if option == "-" {
         return read_message(option);
     }
-    let input = stdin_input::read_piped_stdin(&mut |note| options.print_notes(&[note]));
+    let input = stdin_input::read_piped_stdin(&mut |note| match note {
+        StdinNote::Waiting(note) => options.print_notes(&[note.to_owned()]),
+        // Also with `-q`: the task lacks what the user may have meant for it.
+        StdinNote::Ignored(note) if !options.silent => stdio::print_error_line(&note),
+        StdinNote::Ignored(_) => {}
+    });
     let text = decode_stdin(input)?;
     let text = text.trim_end();
     if text.is_empty() { Ok(option.to_owned()) } else { Ok(format!("{option}\n\n{text}")) }

@@ -429,9 +429,9 @@ fn the_message_may_come_from_stdin() {
     };
     assert_eq!(run(b"line 1\nline 2\n\n").expect_code(0).stdout, "<line 1\nline 2>\n");
     run(b" \n").expect(
-        126,
+        2,
         "",
-        "error: the message on stdin is empty\nhelp: write the message to stdin\n",
+        "error: the message on stdin is empty\nhelp: pipe the text into delta, or write it in place of `-`, such as `-m TEXT`\n",
     );
     run(b"\xff").expect(
         126,

@@ -94,10 +94,23 @@ fn c_25_2_the_input_of_a_caller_stays_its_own() {
         piped.stderr
     );
     assert!(
-        piped.stderr.contains(" (bash) may read it too; `delta run \"TEXT $(cat)\"` adds it\n"),
+        piped.stderr.contains(
+            " (bash) may read it too; `delta run \"TEXT $(cat)\"` adds it, and `< /dev/null` ends this note\n"
+        ),
         "{}",
         piped.stderr
     );
+    // Nothing hides that input is left out, also where its writer is slower than delta.
+    for script in [
+        "printf diff | bash -c \"$run -q review; true\"",
+        "mkfifo gate; { read -r line < gate; echo diff; } | bash -c \"$run -q review; echo > gate\"",
+    ] {
+        let quiet = ran(&sandbox, script);
+        assert_eq!(quiet.stdout, "<review>\n");
+        assert!(quiet.stderr.contains(" (bash) may read it too; "), "{script}: {}", quiet.stderr);
+    }
+    let without = ran(&sandbox, "printf diff | bash -c \"$run -q review < /dev/null; true\"");
+    assert_eq!((&*without.stdout, &*without.stderr), ("<review>\n", ""));
     let script_in_file = format!("{DELTA} run --agent agent -w work --format raw x\necho rest\n");
     sandbox.write("script", script_in_file);
     assert_eq!(ran(&sandbox, "bash < script").stdout, "<x>\nrest\n");
@@ -107,11 +120,14 @@ fn c_25_2_the_input_of_a_caller_stays_its_own() {
 fn c_25_2_a_caller_that_leaves_stdin_open_does_not_hang_the_run() {
     let sandbox = sandbox();
     let mut command = run(&sandbox, &["go"]);
-    let mut child = command.command().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    command.command().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.command().spawn().unwrap();
     let held = child.stdin.take();
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "<go>\n");
     drop(held);
+    let note = "Note: stdin is not added to the task, because nothing was written to it for 3 s; ";
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with(note), "{output:?}");
     // A pipe that the caller of the caller holds, as in cron, CI and ssh.
     let mut child = script(&sandbox, "$run go; true", Stdio::piped());
     let held = child.stdin.take();

@@ -114,8 +114,8 @@ fn c_10_2_without_an_answer_a_waiting_run_is_left_as_it_was() {
     let expected = "error: Run is WAITING_FOR_INPUT: Really?\n\
                     help: answer with -m/--message, or write the answer to DIR/work/.delta/r/interaction/response.txt\n";
     resume(&sandbox, &[]).normal(&sandbox).expect(1, "", expected);
-    let empty = "error: the message on stdin is empty\nhelp: write the message to stdin\n";
-    resume_command(&sandbox, &["-m", "-"]).stdin("\n").output().expect(126, "", empty);
+    let empty = "error: the message on stdin is empty\nhelp: pipe the text into delta, or write it in place of `-`, such as `-m TEXT`\n";
+    resume_command(&sandbox, &["-m", "-"]).stdin("\n").output().expect(2, "", empty);
     let json =
         ["continue", "--run-id", "r", "-w", "work", "--format", "json", "--max-iterations", "3"];
     let result = sandbox.delta(json).output().expect_code(1).json();

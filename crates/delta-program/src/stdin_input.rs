@@ -34,6 +34,15 @@ pub enum StdinError {
     Unreadable(io::Error),
 }
 
+/// What a user is informed of while stdin is read.
+#[derive(Debug)]
+pub enum StdinNote {
+    /// The input is awaited.
+    Waiting(&'static str),
+    /// There is or may be input that is not read.
+    Ignored(String),
+}
+
 /// Reads stdin to its end, whatever it is.
 ///
 /// # Errors
@@ -49,7 +58,7 @@ pub fn read_all_stdin() -> Result<Vec<u8>, StdinError> {
 ///
 /// # Errors
 /// stdin cannot be read, or is too large.
-pub fn read_piped_stdin(notify: &mut dyn FnMut(String)) -> Result<Vec<u8>, StdinError> {
+pub fn read_piped_stdin(notify: &mut dyn FnMut(StdinNote)) -> Result<Vec<u8>, StdinError> {
     let Ok(stat) = fstat(rustix::stdio::stdin()) else { return Ok(Vec::new()) };
     let kind = FileType::from_raw_mode(stat.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::Fifo | FileType::Socket) {
@@ -57,19 +66,17 @@ pub fn read_piped_stdin(notify: &mut dyn FnMut(String)) -> Result<Vec<u8>, Stdin
     }
     let parent = caller();
     if parent.is_some_and(|parent| is_stdin_of(parent, &stat)) {
-        if has_input(kind, &stat) {
-            notify(format!(
-                "Note: stdin is not added to the task, because {} may read it too; `delta run \"TEXT $(cat)\"` adds it",
-                parent.map_or_else(String::new, describe_process)
-            ));
+        // A command of a pipeline may take its time to write.
+        if has_input(kind, &stat) || is_pipeline(kind, &stat) {
+            let parent = parent.map_or_else(String::new, describe_process);
+            notify(ignored(&format!("{parent} may read it too")));
         }
         return Ok(Vec::new());
     }
     if kind == FileType::RegularFile {
         if read_offset() > 0 {
             if has_input(kind, &stat) {
-                let reason = "a part of the file has been read already";
-                notify(format!("Note: stdin is not added to the task, because {reason}"));
+                notify(ignored("a part of the file has been read already"));
             }
             return Ok(Vec::new());
         }
@@ -78,20 +85,25 @@ pub fn read_piped_stdin(notify: &mut dyn FnMut(String)) -> Result<Vec<u8>, Stdin
     if !poll_stdin() {
         if !is_pipeline(kind, &stat) {
             let seconds = SILENCE.as_secs();
-            notify(format!(
-                "Note: stdin is not added to the task, because nothing was written to it for {seconds} s"
-            ));
+            notify(ignored(&format!("nothing was written to it for {seconds} s")));
             return Ok(Vec::new());
         }
-        notify(WAITING_NOTE.to_owned());
+        notify(StdinNote::Waiting(WAITING_NOTE));
         return read_all_stdin();
     }
     let mut is_noted = false;
     read_to_end(Some(&mut || {
         if !std::mem::replace(&mut is_noted, true) {
-            notify(WAITING_NOTE.to_owned());
+            notify(StdinNote::Waiting(WAITING_NOTE));
         }
     }))
+}
+
+/// The note about input that is not read.
+fn ignored(reason: &str) -> StdinNote {
+    StdinNote::Ignored(format!(
+        "Note: stdin is not added to the task, because {reason}; `delta run \"TEXT $(cat)\"` adds it, and `< /dev/null` ends this note"
+    ))
 }
 
 const WAITING_NOTE: &str = "Note: waiting for the end of stdin, which is added to the task";
