@@ -10,6 +10,8 @@ use super::run_preparation;
 use delta_agent::agent::Agent;
 use delta_base::suggest;
 use delta_llm::llm::{ModelChoice, ModelSelection};
+use std::collections::BTreeMap;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// The agent of a run.
@@ -73,26 +75,45 @@ pub fn resolve_agent_dir(path: &Path) -> PathBuf {
     installed.filter(|home| home.is_dir()).unwrap_or_else(|| path.to_owned())
 }
 
-/// The same directory, for a command that loads the agent. A path with a slash is checked when it is loaded.
+/// The same directory, for a command that loads the agent, which checks what is in it.
 ///
 /// # Errors
-/// There is no agent of that name in the current directory, nor an installed one.
+/// There is nothing of that name, nor an installed agent.
 pub fn find_existing_agent(path: &Path) -> Result<PathBuf, CommandFailure> {
     let home = resolve_agent_dir(path);
-    let Some(installed) = installed_agent(path).filter(|_| !home.exists()) else { return Ok(home) };
-    let mut names: Vec<String> = list_agent_names(Path::new("."));
-    names.extend(installed.parent().map(list_agent_names).unwrap_or_default());
-    let name = path.display().to_string();
-    let similar = suggest::nearest_names(&name, names.iter().map(String::as_str));
-    let similar = match similar.first() {
-        Some(similar) => format!("did you mean `{similar}`? "),
-        None => String::new(),
+    if !home.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Ok(home);
+    }
+    let name = path.display();
+    let places = match installed_agent(path) {
+        Some(installed) => format!("./{name} and {}", installed.display()),
+        None => name.to_string(),
     };
-    let hint = format!(
-        "{similar}delta searched ./{name} and {}; name another directory with `--agent DIR`",
-        installed.display()
-    );
+    let similar = suggest_agents(path, true);
+    let hint =
+        format!("{similar}delta searched {places}; name another directory with `--agent DIR`");
     Err(CommandFailure::config(format!("there is no agent `{name}`"), hint))
+}
+
+/// A question with the agent that may be meant by a path where there is none, and a space after it: an agent next to it, in
+/// the current directory, or if `finds_installed` is set an installed one. Empty if no name is similar.
+pub fn suggest_agents(path: &Path, finds_installed: bool) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let mut agents = BTreeMap::new();
+    // Of several agents of a name, the one nearest to the path is named.
+    for (dir, prefix) in [
+        (operator_config::agents_directory().filter(|_| finds_installed), Path::new("")),
+        (Some(PathBuf::from(".")), Path::new("")),
+        (Some(Path::new(".").join(parent)), parent),
+    ] {
+        let names = dir.map(|dir| list_agent_names(&dir)).unwrap_or_default();
+        agents.extend(names.into_iter().map(|name| (name.clone(), prefix.join(name))));
+    }
+    let similar = suggest::nearest_names(&name, agents.keys().map(String::as_str));
+    let similar =
+        similar.first().map(|name| format!("did you mean `{}`? ", agents[*name].display()));
+    similar.unwrap_or_default()
 }
 
 /// Loads the agent in `home` and prints its warnings. Creates and changes nothing.

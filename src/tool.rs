@@ -3,7 +3,7 @@
 use super::failure::CommandFailure;
 pub use super::lint::LintArgs;
 pub use super::migrate::MigrateArgs;
-use super::{run_preparation, tool_holder};
+use super::{agent_choice, run_preparation, tool_holder};
 use clap::{Args, Subcommand};
 use delta_agent::agent::Agent;
 use delta_agent::tool::expand::{brought_tools_comment, expand_tools as expand_document};
@@ -74,7 +74,10 @@ pub fn find_agent_dir(path: &Path, command: &str) -> Result<PathBuf, CommandFail
     } else {
         format!("there is no directory {}", dir.display())
     };
-    Err(CommandFailure::config(message, format!("name an agent directory: `{command} DIR`")))
+    let similar =
+        if dir.exists() { String::new() } else { agent_choice::suggest_agents(dir, false) };
+    let hint = format!("{similar}name an agent directory: `{command} DIR`");
+    Err(CommandFailure::config(message, hint))
 }
 
 /// The main file of an agent directory.

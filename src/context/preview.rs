@@ -89,7 +89,7 @@ struct PreviewSetup {
 pub fn preview_request(args: &PreviewArgs) -> Result<String, CommandFailure> {
     let message = message_input::read_message(&args.message)?;
     let models = operator_config::model_selection(args.model.clone())?;
-    let home = agent_choice::resolve_agent_dir(&args.agent);
+    let home = agent_choice::find_existing_agent(&args.agent)?;
     let agent = Agent::load(&home, &models, &run_preparation::read_import_path())?;
     agent.warnings.iter().for_each(|warning| stdio::print_error_line(warning));
     let setup = PreviewSetup::prepare(agent, args)?;

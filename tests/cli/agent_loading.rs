@@ -119,7 +119,18 @@ fn c_1_1_no_directory_no_agent() {
     let sandbox = agent(GOOD);
     let run =
         |dir: &str| sandbox.delta(["run", "--agent", dir, "-m", "hi"]).output().normal(&sandbox);
-    run("./nowhere").expect(126, "", "error: could not open the agent directory: No such file or directory (os error 2)\n  --> ./nowhere\n  = help: name an agent directory with `--agent DIR`\n");
+    run("./nowhere").expect(126, "", "error: there is no agent `./nowhere`\nhelp: delta searched ./nowhere; name another directory with `--agent DIR`\n");
+    run("./agnet").expect(126, "", "error: there is no agent `./agnet`\nhelp: did you mean `./agent`? delta searched ./agnet; name another directory with `--agent DIR`\n");
+    run("home/agnet").expect(126, "", "error: there is no agent `home/agnet`\nhelp: did you mean `agent`? delta searched home/agnet; name another directory with `--agent DIR`\n");
+    for command in [["tool", "lint", "agnet"], ["tool", "lint", "./agnet"]] {
+        let ran = sandbox.delta(command).output().expect_code(126);
+        assert!(ran.stderr.contains("did you mean `"), "{}", ran.stderr);
+    }
+    let preview = sandbox
+        .delta(["context", "preview", "--agent", "agnet", "-m", "hi"])
+        .output()
+        .expect_code(126);
+    assert!(preview.stderr.contains("did you mean `agent`?"), "{}", preview.stderr);
     run("agent/agent.yaml").expect(126, "", "error: expected an agent directory, found a file\n  --> agent/agent.yaml\n  = help: name the directory that contains agent.yaml\n");
     run("home").expect(
         126,
