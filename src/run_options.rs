@@ -21,6 +21,11 @@ use std::path::PathBuf;
 /// The heading of options that few commands need, at the end of the help.
 pub const OTHER_HEADING: &str = "Other options";
 
+fn parse_max_iterations(text: &str) -> Result<u32, String> {
+    let number = parse_number_in(1..=u32::MAX)(text);
+    number.map_err(|error| format!("{error}; no value means `no limit`: write a large number"))
+}
+
 /// The options of `run` and `continue`.
 #[derive(Debug, Clone, Args)]
 pub struct RunOptions {
@@ -48,8 +53,8 @@ pub struct RunOptions {
     pub llm: Vec<LlmSetting>,
     #[command(flatten, next_help_heading = "Approvals")]
     pub approvals: ApproveOptions,
-    /// Stop after N LLM calls [default: `max_iterations` in agent.yaml]
-    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = parse_number_in(1..=u32::MAX))]
+    /// Stop after N LLM calls of this process [default: `max_iterations` in agent.yaml]
+    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = parse_max_iterations, allow_hyphen_values = true)]
     pub max_iterations: Option<u32>,
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitOptions,

@@ -90,6 +90,7 @@ error: `max_iterations` must be a whole number from 1 to 2147483647
    |
  7 | max_iterations: 0
    |                 ^
+  = help: no value means `no limit`: write the largest number, 2147483647, or omit `max_iterations` for 30
 
 error: unknown key `pth` in a `file` source
   --> DIR/agent/context.yaml:3:5

@@ -145,6 +145,12 @@ impl MappingSchema {
     }
 }
 
+/// Whether authors write the value for a limit that does not limit.
+fn means_no_limit(value: &YamlNode) -> bool {
+    const WORDS: [&str; 8] = ["0", "-1", "unlimited", "infinite", "inf", ".inf", "none", "false"];
+    value.scalar().is_some_and(|text| WORDS.contains(&text.to_ascii_lowercase().as_str()))
+}
+
 impl YamlDocument {
     /// The entries of the mapping `node`. Reports unknown keys, and values whose shape the schema alone can reject; the
     /// reader checks the rest.
@@ -169,6 +175,19 @@ impl YamlDocument {
                 Some(KeySchema { shape: ValueShape::Misplaced, description, .. }) => {
                     let message = format!("unknown key `{name}` in {label}");
                     self.report(key, message, Some((*description).to_owned()));
+                }
+                Some(KeySchema {
+                    shape: ValueShape::Integer(range),
+                    default: Some(DefaultValue::Integer(default)),
+                    ..
+                }) if range.start > 0 && means_no_limit(value) => {
+                    let max = range.end - 1;
+                    let message =
+                        format!("`{name}` must be a whole number from {} to {max}", range.start);
+                    let help = format!(
+                        "no value means `no limit`: write the largest number, {max}, or omit `{name}` for {default}"
+                    );
+                    self.report(value, message, Some(help));
                 }
                 Some(known) if !value.is_null() => {
                     self.check_shape(value, &known.shape, &format!("`{name}`"));
