@@ -41,7 +41,7 @@ use delta_run::record;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_process;
 use delta_run::run_tree;
-use delta_run::seal::Sealer;
+use delta_run::seal::{SealKey, Sealer};
 use delta_run::state::RunState;
 use delta_run::workspace::{self, Workspace};
 use std::collections::BTreeSet;
@@ -55,7 +55,8 @@ mod run_message;
 
 use claimed_stage::ClaimedStage;
 pub use ensured_run::{EnsuredTask, RetriedError, ensure_run, sealed_result};
-pub use run_message::MissingMessage;
+use run_message::AnsweredRequest;
+pub use run_message::{ANSWERED_HINT, MissingMessage};
 
 /// Continue a run
 ///
@@ -92,6 +93,9 @@ pub struct ResumeOptions {
     /// Agent directory, if it has moved
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
+    /// Answer only this question: the `request_id` in request.json and in `delta inbox --json`, or its first 8 characters
+    #[arg(long, value_name = "ID", value_parser = run_message::parse_request_id)]
+    request_id: Option<String>,
     #[command(flatten)]
     pub options: RunOptions,
     /// Continue a run whose last process was on another host and cannot be checked
@@ -100,8 +104,8 @@ pub struct ResumeOptions {
 }
 
 impl ResumeOptions {
-    /// The options of an inbox that continues a run in `work_dir` for the user at the terminal.
-    pub fn in_inbox(work_dir: PathBuf, exit: &InboxExit) -> Self {
+    /// The options of an inbox that continues a run in `work_dir` for the user at the terminal, who answers `request_id`.
+    pub fn in_inbox(work_dir: PathBuf, request_id: Option<String>, exit: &InboxExit) -> Self {
         let inbox = Some(exit.clone());
         let options = RunOptions {
             interactive: true,
@@ -109,7 +113,7 @@ impl ResumeOptions {
             inbox,
             ..RunOptions::new(None, None)
         };
-        Self { work_dir, agent: None, force: false, options }
+        Self { work_dir, agent: None, request_id, force: false, options }
     }
 }
 
@@ -135,32 +139,36 @@ pub fn continue_command(args: &ContinueArgs) -> ExitCode {
     // Read before the run is locked: stdin can take long.
     let message = args.message.as_deref().map(message_input::read_message).transpose();
     let images = args.attached.read(&args.resume.options);
-    continue_with_images(args.run(), &args.resume, images, |id, state| {
+    let may_answer = args.message.is_some();
+    continue_with_images(args.run(), &args.resume, images, may_answer, |id, state| {
         run_message::check_last_event(id, state, args.at_event)?;
         message
     })
 }
 
-/// Resumes a run with the message that `choose_message` takes for its state, and drives it; returns the exit code.
+/// Resumes a run with the answer that `choose_message` takes for its state, and drives it; returns the exit code.
 pub fn continue_with(
     run: &RunArgument,
     resume: &ResumeOptions,
     choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
 ) -> ExitCode {
-    continue_with_images(run, resume, Ok(Vec::new()), choose_message)
+    continue_with_images(run, resume, Ok(Vec::new()), true, choose_message)
 }
 
-/// Resumes a run as [`continue_with`] does; the message has these images.
+/// Resumes a run as [`continue_with`] does; the message has these images, and is an answer only if `may_answer` is set.
 fn continue_with_images(
     run: &RunArgument,
     resume: &ResumeOptions,
     images: Result<Vec<NewImage>, CommandFailure>,
+    may_answer: bool,
     choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
 ) -> ExitCode {
     let id = run.requested_id().map(|id| id.to_string());
     let result = run.find(&resume.work_dir).and_then(|run| {
         images
-            .and_then(|images| continue_located_run(resume, &run, &images, choose_message))
+            .and_then(|images| {
+                continue_located_run(resume, &run, &images, may_answer, choose_message)
+            })
             .map_err(|failure| failure.with_run_id(&run.id))
     });
     run_preparation::print_run_result(result, resume.options.format, id)
@@ -170,15 +178,18 @@ fn continue_located_run(
     resume: &ResumeOptions,
     run: &LocatedRun,
     images: &[NewImage],
+    may_answer: bool,
     choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
 ) -> Result<RunResult, CommandFailure> {
     let workspace = &run.workspace;
     let options = &resume.options;
     run_message::wait_for_leaving_process(&run.id, workspace, options)?;
+    let answered = AnsweredRequest::new(resume.request_id.as_deref(), may_answer, run)?;
     let mut claimed = ClaimedRun::claim(&run.id, workspace, resume.force)?;
     if resume.agent.is_none() {
         check_is_own(&run.id, &claimed.dir, &claimed.folded)?;
     }
+    answered.check(&run.id, claimed.state())?;
     let message = choose_message(&run.id, claimed.state())?;
     let has_message = message.is_some();
     let interpreted = claimed.interpret_message(message, options, &run.workspace_argument);
@@ -499,7 +510,16 @@ pub fn fold_own_journal(id: &RunId, dir: &Path) -> Result<JournalFold, CommandFa
 
 /// Folds the journal of a run and checks its seals with the operator's key, if there is one.
 pub fn fold_with_seals(id: &RunId, dir: &Path) -> Result<JournalFold, JournalError> {
-    let sealer = operator_state::seal_key().ok().map(|key| Sealer::new(key, id.clone()));
+    fold_with_key(id, dir, operator_state::seal_key().ok())
+}
+
+/// Folds the journal of a run and checks its seals with the key.
+pub fn fold_with_key(
+    id: &RunId,
+    dir: &Path,
+    key: Option<SealKey>,
+) -> Result<JournalFold, JournalError> {
+    let sealer = key.map(|key| Sealer::new(key, id.clone()));
     let mut folded = journal::fold_sealed_journal(dir, sealer)?;
     folded.seals.is_own &= other_run_owner(dir).is_none();
     Ok(folded)

@@ -1,6 +1,7 @@
 //! `delta inbox`: what waits for an answer or an approval in all workspaces below some directories. A question stays open when
 //! the process that asked it is interrupted, fails or dies, so such runs wait too.
 
+use super::agent_hint::AgentHint;
 use super::approval_preview;
 use super::completion_candidates;
 use super::continue_run::{self, ResumeOptions};
@@ -21,8 +22,9 @@ use delta_base::terminal_text::{escape_terminal_controls, strip_terminal_control
 use delta_base::time::{self, Timestamp};
 use delta_engine::run_result::ContinueCommand;
 use delta_program::stdio;
-use delta_run::event::RunStatus;
+use delta_run::event::{ProcessInfo, RunStatus};
 use delta_run::journal;
+use delta_run::ownership::{self, OwnerStatus};
 use delta_run::state::{HumanRequest, RunState};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -59,6 +61,10 @@ Examples:
 struct WaitingRun {
     entry: RunListEntry,
     state: RunState,
+    /// The process that asks at its terminal, where it gets the answer.
+    asking: Option<ProcessInfo>,
+    /// The agent that the commands have to name.
+    hint: AgentHint,
 }
 
 /// A waiting run as JSON.
@@ -74,6 +80,12 @@ struct InboxEntry<'a> {
     /// What a staged call has changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     preview: Option<String>,
+    /// The process that asks at its terminal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    terminal_process: Option<u32>,
+    /// Whether no seal of the operator covers the agent, or it has moved.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    needs_agent: bool,
     /// The commands that answer.
     commands: Vec<String>,
 }
@@ -126,7 +138,9 @@ fn find_waiting_runs(dirs: &[PathBuf]) -> Result<Vec<WaitingRun>, CommandFailure
     let mut runs = Vec::new();
     for entry in entries {
         match journal::fold_run_journal(&entry.dir()) {
-            Ok(state) if waits(&state) => runs.push(WaitingRun { entry, state }),
+            Ok(state) if state.human_request().is_some() => {
+                runs.push(WaitingRun::new(entry, state));
+            }
             Ok(_) => {}
             Err(error) => stdio::print_error_line(&format!("Note: {error}")),
         }
@@ -134,15 +148,18 @@ fn find_waiting_runs(dirs: &[PathBuf]) -> Result<Vec<WaitingRun>, CommandFailure
     Ok(runs)
 }
 
-/// Whether something is open, and no process works on the run: the process that asks at a terminal gets the answer there.
-fn waits(state: &RunState) -> bool {
-    let is_active = state.status == Some(RunStatus::Running) && !process_is_gone(state);
-    state.human_request().is_some() && !is_active
-}
-
 impl WaitingRun {
+    fn new(entry: RunListEntry, state: RunState) -> Self {
+        let is_active = state.status == Some(RunStatus::Running) && !process_is_gone(&state);
+        let start = state.start.as_ref().filter(|_| is_active);
+        let asking = start.map(|start| start.process.clone());
+        let id = state.start.as_ref().map(|start| start.run_id.clone());
+        let hint = id.map(|id| AgentHint::new(&id, &entry.dir(), &state)).unwrap_or_default();
+        Self { entry, state, asking, hint }
+    }
+
     fn to_json(&self) -> Option<InboxEntry<'_>> {
-        let mut interaction = InteractionRequest::new(self.state.human_request()?);
+        let mut interaction = InteractionRequest::new(&self.state)?;
         interaction.kind.get_or_insert("question");
         Some(InboxEntry {
             run_id: &self.entry.run_id,
@@ -152,13 +169,22 @@ impl WaitingRun {
             waiting_since: self.entry.last_updated,
             interaction,
             preview: self.staged_diff(),
-            commands: self.commands(),
+            terminal_process: self.asking.as_ref().map(|process| process.pid),
+            needs_agent: self.hint.agent.is_some(),
+            // Whether to load an agent that only the journal names is for a person to decide.
+            commands: self.commands(None),
         })
     }
 
-    /// The commands that answer.
-    fn commands(&self) -> Vec<String> {
-        let next = ContinueCommand::from_state(&self.state).with_work_dir(&self.entry.workspace);
+    /// The commands that answer; none if the answer is given elsewhere.
+    fn commands(&self, agent: Option<PathBuf>) -> Vec<String> {
+        if self.asking.is_some() {
+            return Vec::new();
+        }
+        let next = ContinueCommand::from_state(&self.state)
+            .with_work_dir(&self.entry.workspace)
+            .with_agent(agent)
+            .naming_request(&self.state);
         match self.state.human_request() {
             Some(HumanRequest::Question(question)) if question.sensitive => {
                 vec![format!("{next} -i")]
@@ -170,6 +196,25 @@ impl WaitingRun {
             ],
             None => Vec::new(),
         }
+    }
+
+    /// How to answer, line by line.
+    fn answer_lines(&self) -> Vec<String> {
+        let asking = self.asking.iter().map(|ProcessInfo { pid, hostname, .. }| {
+            let is_here =
+                self.state.start.as_ref().is_some_and(|start| {
+                    ownership::owner_status(&start.process) == OwnerStatus::Alive
+                });
+            let host = if is_here {
+                String::new()
+            } else {
+                format!(" on host {}, if it is alive", strip_terminal_controls(hostname))
+            };
+            format!("asked at the terminal of process {pid}{host}: answer it there")
+        });
+        let warning = self.hint.warning.iter().filter(|_| self.asking.is_none());
+        let warning = warning.map(|warning| format!("! {}", strip_terminal_controls(warning)));
+        asking.chain(warning).chain(self.commands(self.hint.agent.clone())).collect()
     }
 
     /// The run, its agent and workspace, and for how long it waits.
@@ -202,7 +247,7 @@ impl WaitingRun {
         if let Some(diff) = self.staged_diff() {
             push_lines(&mut text, " ", &diff);
         }
-        self.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));
+        self.answer_lines().iter().for_each(|line| text.push_str(&format!("  {line}\n")));
         text
     }
 
@@ -244,10 +289,12 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
         let count = runs.len();
         stdio::print_error_line(&format!("\n[{number}/{count}] {}", run.heading()));
         stdio::print_error_line(&format!("task: \"{}\"", run.entry.task_summary));
-        if run.state.stage.is_some() {
+        let is_staged = run.state.stage.is_some();
+        if is_staged || run.asking.is_some() {
             // This process could not leave the stage for the next run.
-            stdio::print_error_line("the run is staged; answer it with one of:");
-            run.commands().iter().for_each(|command| stdio::print_error_line(command));
+            let reason = if is_staged { "the run is staged; " } else { "" };
+            stdio::print_error_line(&format!("{reason}not answered here:"));
+            run.answer_lines().iter().for_each(|line| stdio::print_error_line(line));
             continue;
         }
         let reply = match run.state.human_request() {
@@ -273,7 +320,7 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
         match reply {
             InboxReply::Quit => return Ok(()),
             InboxReply::Skip => {}
-            InboxReply::Message(message) => continue_waiting_run(run, message, &exit)?,
+            InboxReply::Message(message) => continue_waiting_run(run, message, &exit),
         }
         if cancel.is_requested() {
             return Err(CommandFailure::interrupted("interrupted"));
@@ -286,28 +333,9 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
 }
 
 /// Continues a run, if it still waits for what the user was shown. Its failure does not keep the others waiting.
-fn continue_waiting_run(
-    run: &WaitingRun,
-    message: String,
-    exit: &InboxExit,
-) -> Result<(), CommandFailure> {
+fn continue_waiting_run(run: &WaitingRun, message: String, exit: &InboxExit) {
     let argument = RunArgument::Dir(run.entry.dir());
-    let expected = call_id(&run.state);
-    let resume = ResumeOptions::in_inbox(run.entry.workspace.clone(), exit);
-    let _ = continue_run::continue_with(&argument, &resume, |id, state| {
-        if call_id(state) == expected {
-            return Ok(Some(message));
-        }
-        let text = format!("run {id} no longer waits for this");
-        Err(CommandFailure::nothing_found(text, "`delta show` shows where it is"))
-    });
-    Ok(())
-}
-
-/// The call that the run waits for.
-fn call_id(state: &RunState) -> Option<String> {
-    Some(match state.human_request()? {
-        HumanRequest::Question(question) => question.call_id.clone(),
-        HumanRequest::Approval(request) => request.call_id.clone(),
-    })
+    let request_id = run.state.request_id();
+    let resume = ResumeOptions::in_inbox(run.entry.workspace.clone(), request_id, exit);
+    continue_run::continue_with(&argument, &resume, |_, _| Ok(Some(message)));
 }

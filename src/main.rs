@@ -16,6 +16,7 @@ use std::process::ExitCode;
 mod acp;
 mod anchor;
 mod agent_choice;
+mod agent_hint;
 mod agent_template;
 mod agent_tests;
 mod attached_images;

@@ -1,7 +1,7 @@
 //! `delta approve`, `delta deny` and `delta answer`: continue a run that waits, with what it waits for.
 
 use super::completion_candidates;
-use super::continue_run::{self, ResumeOptions};
+use super::continue_run::{self, ANSWERED_HINT, ResumeOptions};
 use super::failure::CommandFailure;
 use super::message_input;
 use super::run_argument::{self, RunArgument};
@@ -16,7 +16,8 @@ use std::process::ExitCode;
 /// Approve the call that a run waits for, and continue the run
 ///
 /// The same as `delta continue RUN -m yes`, but only for a run that waits for an approval. Only this call is approved: a
-/// further one that needs an approval makes the run wait again.
+/// further one that needs an approval makes the run wait again. With `--request-id`, a second approval that was meant for the
+/// same call is refused, and does not approve the next one.
 #[derive(Debug, Args)]
 #[command(after_long_help = APPROVE_EXAMPLES)]
 pub struct ApproveArgs {
@@ -31,6 +32,7 @@ const APPROVE_EXAMPLES: &str = "\
 Examples:
   delta approve                                # the run of this workspace that was updated last
   delta approve RUN -w ./work
+  delta approve RUN --request-id 1f0c5a2e      # this call and no other
   delta approve RUN --no-interactive           # at the next question the run waits again";
 
 /// Deny the call that a run waits for, and continue the run
@@ -104,7 +106,11 @@ pub fn answer_command(args: &AnswerArgs) -> ExitCode {
     continue_run::continue_with(&run, &args.resume, |id, state| {
         if state.human_request().is_none() {
             let message = format!("run {id} does not wait for an answer");
-            let hint = "`delta continue` with `-m` sends the next message";
+            let hint = if state.has_unused_answer() {
+                ANSWERED_HINT
+            } else {
+                "`delta continue` with `-m` sends the next message"
+            };
             return Err(CommandFailure::nothing_found(message, hint));
         }
         text.map(Some)
@@ -140,6 +146,7 @@ fn require_approval(id: &RunId, state: &RunState) -> Result<(), CommandFailure> 
     let hint = match state.human_request() {
         Some(HumanRequest::Approval(_)) => return Ok(()),
         Some(HumanRequest::Question(_)) => "it waits for the answer to a question: `delta answer`",
+        None if state.has_unused_answer() => ANSWERED_HINT,
         None => "`delta show` shows where it is; `delta inbox` lists what waits",
     };
     let message = format!("run {id} does not wait for an approval");

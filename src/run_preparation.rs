@@ -1,5 +1,6 @@
 //! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
 
+use super::agent_hint;
 use super::budget::{self, OwnedRun};
 use super::failure::CommandFailure;
 use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
@@ -640,29 +641,35 @@ fn print_next_steps(options: &RunOptions, run: &Run, result: &RunResult) {
             format!("  delta discard {id} -w {workspace}"),
         ]);
     }
-    let next = ContinueCommand::from_state(state);
+    let agent = agent_hint::own_agent(state);
+    let next = ContinueCommand::from_state(state).with_agent(agent.clone());
     match (state.status, state.human_request()) {
         // The server asks.
         (Some(RunStatus::WaitingForInput), _) if options.served.is_some() => {}
         (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) => {
+            let named = next.clone().naming_request(state);
             stdio::print_error_line("The agent is waiting for your approval:");
-            stdio::print_error_line(&format!("  {}", next.to_reply("approve")));
-            stdio::print_error_line(&format!("  {} -m REASON", next.to_reply("deny")));
+            stdio::print_error_line(&format!("  {}", named.to_reply("approve")));
+            stdio::print_error_line(&format!("  {} -m REASON", named.to_reply("deny")));
             if terminal::can_prompt_person() {
                 let command = next.asking_again();
                 stdio::print_error_line(&format!("  {command}   # decide here, call by call"));
             }
         }
-        (Some(RunStatus::WaitingForInput), _) => print_answer_commands(&next, run),
+        (Some(RunStatus::WaitingForInput), _) => {
+            print_answer_commands(&next.naming_request(state), run);
+        }
         (Some(RunStatus::Completed), _) if result.follows_progress => {
             stdio::print_error_line("");
         }
-        (Some(RunStatus::Interrupted), _) if !options.quiet => match open_request_hint(state) {
-            Some(hint) => stdio::print_error_line(&hint),
-            None => print_continue_command(&next),
-        },
+        (Some(RunStatus::Interrupted), _) if !options.quiet => {
+            match open_request_hint(state, &next) {
+                Some(hint) => stdio::print_error_line(&hint),
+                None => print_continue_command(&next),
+            }
+        }
         (Some(RunStatus::Failed), _) if !options.quiet => {
-            print_continue_command(&ContinueCommand::for_failed_run(state));
+            print_continue_command(&ContinueCommand::for_failed_run(state).with_agent(agent));
         }
         _ => {}
     }

@@ -426,6 +426,6 @@ fn open_request(state: &RunState) -> Option<OpenRequest> {
         is_staged,
         seq: state.seq,
         command: next.asking_again().to_string(),
-        request: InteractionRequest::new(request),
+        request: InteractionRequest::new(state)?,
     })
 }

@@ -1,5 +1,6 @@
 //! `delta show`: prints one run.
 
+use super::agent_hint::AgentHint;
 use super::context::iteration_request::IterationRequest;
 use super::failure::CommandFailure;
 use super::run_argument::{LocatedRun, RunArgument};
@@ -14,7 +15,7 @@ use delta_engine::progress::{ProgressPrinter, Verbosity};
 use delta_engine::run_result::{ContinueCommand, RunResult, UsageTotal, describe_tree};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
-use delta_run::event::{Event, RunStatus};
+use delta_run::event::{Event, ProcessInfo, RunStatus};
 use delta_run::history::{CallHistory, Iteration, RunHistory};
 use delta_run::image_file::ImageFile;
 use delta_run::ledger::Ledger;
@@ -245,40 +246,55 @@ fn print_summary(
         print_line(&format!("its changes are staged: delta diff {} -w {work_dir}", run.id));
     }
     tools_at_work_lines(&run.dir).iter().for_each(|line| print_line(line));
-    let next = ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument);
+    for line in next_step_lines(state, run) {
+        print_line(&line);
+    }
+}
+
+/// Which process works on the run, or how to continue it.
+fn next_step_lines(state: &RunState, run: &LocatedRun) -> Vec<String> {
+    let process = state.start.as_ref().map(|start| &start.process);
+    let owner = process.map_or(OwnerStatus::Dead, ownership::owner_status);
+    let is_running = state.status == Some(RunStatus::Running);
+    if let Some(process) = process.filter(|_| is_running && owner != OwnerStatus::Dead) {
+        let ProcessInfo { pid, hostname, .. } = process;
+        return vec![match owner {
+            OwnerStatus::OnOtherHost => {
+                format!("process {pid} on host {hostname} is working on it or has died")
+            }
+            _ => format!("process {pid} is working on it"),
+        }];
+    }
+    if state.status == Some(RunStatus::Completed) && state.human_request().is_none() {
+        return Vec::new();
+    }
+    let AgentHint { agent, warning } = AgentHint::new(&run.id, &run.dir, state);
+    let name_run = |next: ContinueCommand| {
+        next.with_work_dir(&run.workspace_argument).with_agent(agent.clone())
+    };
+    let next = name_run(ContinueCommand::from_state(state));
+    let mut lines: Vec<String> = warning.into_iter().collect();
     match (state.status, state.human_request()) {
         (Some(RunStatus::Running), _) => {
-            let process = state.start.as_ref().map(|start| &start.process);
-            let owner = process.map_or(OwnerStatus::Dead, ownership::owner_status);
-            print_line(&match (owner, process) {
-                (OwnerStatus::Alive, Some(process)) => {
-                    format!("process {} is working on it", process.pid)
-                }
-                (OwnerStatus::OnOtherHost, Some(process)) => {
-                    format!(
-                        "process {} on host {} is working on it or has died",
-                        process.pid, process.hostname
-                    )
-                }
-                _ => format!("its process has died; continue with: {next}"),
-            });
+            lines.push(format!("its process has died; continue with: {next}"));
         }
         // The question itself is printed above.
         (_, Some(HumanRequest::Question(_))) => {
-            print_line(&format!("answer with: {next} -m ANSWER"));
+            lines.push(format!("answer with: {} -m ANSWER", next.naming_request(state)));
         }
         (_, Some(HumanRequest::Approval(_))) => {
-            print_line(&format!("approve with: {}", next.to_reply("approve")));
-            print_line(&format!("deny with: {} -m REASON", next.to_reply("deny")));
+            let next = next.naming_request(state);
+            lines.push(format!("approve with: {}", next.to_reply("approve")));
+            lines.push(format!("deny with: {} -m REASON", next.to_reply("deny")));
         }
-        (Some(RunStatus::Interrupted), None) => print_line(&format!("continue with: {next}")),
+        (Some(RunStatus::Interrupted), None) => lines.push(format!("continue with: {next}")),
         (Some(RunStatus::Failed), None) => {
-            let next =
-                ContinueCommand::for_failed_run(state).with_work_dir(&run.workspace_argument);
-            print_line(&format!("continue with: {next}"));
+            let next = name_run(ContinueCommand::for_failed_run(state));
+            lines.push(format!("continue with: {next}"));
         }
         _ => {}
     }
+    lines
 }
 
 fn print_request(

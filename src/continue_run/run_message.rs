@@ -1,14 +1,15 @@
 //! What a message means for a run: the answer to a question, the decision on a call, or the next message of the user.
 
-use super::{ClaimedRun, find_run_dir, run_in_use_failure, run_process_filter};
+use super::{ClaimedRun, find_run_dir, fold_journal, run_in_use_failure, run_process_filter};
 use crate::failure::CommandFailure;
+use crate::run_argument::LocatedRun;
 use crate::run_options::RunOptions;
 use crate::run_preparation;
 use delta_agent::approval_prompt::{ApprovalAnswer, approval_question};
 use delta_agent::ask_human;
 use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_engine::run_result::ContinueCommand;
+use delta_engine::run_result::{ContinueCommand, SHORT_REQUEST_ID};
 use delta_run::approval::{ApprovalRequest, ApprovalSource};
 use delta_run::event::{HumanQuestion, Payload, RunStatus};
 use delta_run::ownership::Ownership;
@@ -72,6 +73,75 @@ pub(super) fn check_last_event(
         _ => Ok(()),
     }
 }
+
+/// Parses the `request_id` of a question, or the beginning of one.
+pub(super) fn parse_request_id(text: &str) -> Result<String, String> {
+    let is_id = (SHORT_REQUEST_ID..=36).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    if is_id {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err(format!(
+        "expected the `request_id` of a question, or at least its first {SHORT_REQUEST_ID} characters; `delta inbox` prints them"
+    ))
+}
+
+/// What of a run a command may answer.
+pub(super) enum AnsweredRequest<'a> {
+    /// Anything: the command has no answer.
+    Any,
+    /// What the operator has named by its id, or the beginning of it.
+    Named(&'a str),
+    /// What was open when the command began: another process may answer that first, and the run may ask something that the
+    /// operator has not seen.
+    OpenAtStart(Option<String>),
+}
+
+impl<'a> AnsweredRequest<'a> {
+    /// What a command may answer that has an answer if `may_answer` is set.
+    pub(super) fn new(
+        named: Option<&'a str>,
+        may_answer: bool,
+        run: &LocatedRun,
+    ) -> Result<Self, CommandFailure> {
+        Ok(match named {
+            Some(named) => Self::Named(named),
+            None if may_answer => Self::OpenAtStart(fold_journal(&run.id, &run.dir)?.request_id()),
+            None => Self::Any,
+        })
+    }
+
+    /// Refuses a run that waits for something else.
+    pub(super) fn check(&self, id: &RunId, state: &RunState) -> Result<(), CommandFailure> {
+        let open = state.request_id();
+        let message = match self {
+            Self::Any => return Ok(()),
+            Self::Named(named) if open.as_ref().is_some_and(|open| open.starts_with(named)) => {
+                return Ok(());
+            }
+            Self::OpenAtStart(expected) if *expected == open => return Ok(()),
+            Self::Named(named) => format!("run {id} does not wait for the answer to {named}"),
+            Self::OpenAtStart(_) => {
+                format!("run {id} was continued by another process, and was not answered")
+            }
+        };
+        let hint = match state.human_request() {
+            _ if state.has_unused_answer() => ANSWERED_HINT.to_owned(),
+            None => "`delta show` shows where it is".to_owned(),
+            Some(_) => {
+                let next = ContinueCommand::from_state(state).naming_request(state);
+                format!(
+                    "`delta show` shows what it waits for now; to answer that: {next} -m ANSWER"
+                )
+            }
+        };
+        Err(CommandFailure::nothing_found(message, hint))
+    }
+}
+
+/// What to do with a run whose answer is recorded and has had no effect yet.
+pub const ANSWERED_HINT: &str =
+    "what it asked last is answered already: `delta continue` without `-m` continues it";
 
 impl ClaimedRun {
     /// The event to record for the message: an answer, a user message, or none. `work_dir` is the workspace as the user named

@@ -37,9 +37,9 @@ the LLM is a script (script.yaml); everything else is real
 
 WAITING_FOR_INPUT after 1 iteration, SPAN
 The agent is waiting for your answer. Give it in one of two ways:
-  delta continue --run-id r -w DIR/work -m ANSWER
+  delta continue --run-id r -w DIR/work --request-id REQUEST -m ANSWER
   write it to DIR/work/.delta/r/interaction/response.txt
-    and then: delta continue --run-id r -w DIR/work
+    and then: delta continue --run-id r -w DIR/work --request-id REQUEST
 "
     );
     let rule = "-------------------\n";
@@ -52,7 +52,7 @@ The agent is waiting for your answer. Give it in one of two ways:
     let request = sandbox.read("work/.delta/r/interaction/request.json");
     assert_eq!(
         test_support::normal::normal(&sandbox, &request),
-        "{\n  \"request_id\": \"UUID\",\n  \"timestamp\": \"TIME\",\n  \"prompt\": \"Which key?\",\n  \"input_type\": \"password\",\n  \"sensitive\": true\n}\n"
+        "{\n  \"request_id\": \"UUID\",\n  \"prompt\": \"Which key?\",\n  \"input_type\": \"password\",\n  \"sensitive\": true,\n  \"timestamp\": \"TIME\"\n}\n"
     );
     assert_eq!(sandbox.files("work/.delta/r/interaction"), ["request.json"]);
     let metadata = sandbox.metadata();
@@ -98,9 +98,9 @@ fn c_10_1_paths_on_stderr_are_words_of_a_shell() {
         "\
 ? Who?
 The agent is waiting for your answer. Give it in one of two ways:
-  delta continue --run-id r -w \"DIR/it's here\" -m ANSWER
+  delta continue --run-id r -w \"DIR/it's here\" --request-id REQUEST -m ANSWER
   write it to DIR/it's here/.delta/r/interaction/response.txt
-    and then: delta continue --run-id r -w \"DIR/it's here\"
+    and then: delta continue --run-id r -w \"DIR/it's here\" --request-id REQUEST
 "
     );
 }
@@ -340,11 +340,12 @@ fn c_7_10_the_commands_that_are_shown_leave_out_the_llm_that_was_recorded() {
     let chosen = ["--model", "script:a script.yaml"];
     let ran = sandbox.run("hi", &[&["-q"], &chosen[..]].concat()).normal(&sandbox);
     let next = "delta continue --run-id r -w DIR/work";
+    let named = " --request-id REQUEST";
     assert_eq!(
         ran.expect_code(101).stderr,
         format!(
-            "? Who?\nThe agent is waiting for your answer. Give it in one of two ways:\n  {next} -m ANSWER\n  \
-             write it to DIR/work/.delta/r/interaction/response.txt\n    and then: {next}\n"
+            "? Who?\nThe agent is waiting for your answer. Give it in one of two ways:\n  {next}{named} -m ANSWER\n  \
+             write it to DIR/work/.delta/r/interaction/response.txt\n    and then: {next}{named}\n"
         )
     );
     let again = ["continue", "--run-id", "r", "-w", "work", "-i", "--format", "json"];
@@ -357,7 +358,8 @@ fn c_7_10_the_commands_that_are_shown_leave_out_the_llm_that_was_recorded() {
     terminal.expect("answer> ").type_in("\x03");
     let ran = terminal.end().normal(&sandbox).expect_code(130);
     let answer = next.replace("continue --run-id", "answer");
-    let hint = format!("The agent still waits for your answer:\n  {answer} TEXT\n  {next} -i");
+    let hint =
+        format!("The agent still waits for your answer:\n  {answer}{named} TEXT\n  {next} -i");
     assert!(ran.stderr.ends_with(&format!("{hint}\n")), "{}", ran.stderr);
     assert_eq!(ran.json()["error"]["details"], hint);
 }

@@ -102,7 +102,7 @@ fn c_12_2_json_is_one_object_however_the_run_ends() {
         101,
         result(
             "WAITING_FOR_INPUT",
-            r#""interaction":{"prompt":"Key?","input_type":"password","sensitive":true}"#,
+            r#""interaction":{"request_id":"UUID","prompt":"Key?","input_type":"password","sensitive":true}"#,
             1,
         ),
     );

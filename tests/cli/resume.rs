@@ -301,7 +301,7 @@ fn c_7_10_no_hint_repeats_the_model_of_the_last_process() {
     sandbox.run("go", &["--model", "script:other.yaml"]).expect_code(101);
     let shown = sandbox.delta(["show", "r", "-w", "work"]).output().normal(&sandbox).stdout;
     let expected = format!(
-        "? Who?\n\nWAITING_FOR_INPUT after 1 iteration, SPAN\nanswer with: {} -m ANSWER\n",
+        "? Who?\n\nWAITING_FOR_INPUT after 1 iteration, SPAN\nanswer with: {} --request-id REQUEST -m ANSWER\n",
         next("r", "work")
     );
     assert!(shown.ends_with(&expected), "{shown}");
@@ -428,8 +428,9 @@ fn c_10_1_a_confirmation_wants_yes_or_no_also_from_continue() {
         (&result["run_id"], &result["status"], &result["error"]),
         (&json!("r"), &json!("WAITING_FOR_INPUT"), &json!(null))
     );
-    let question = json!({"prompt": "Delete?", "input_type": "confirmation", "sensitive": false});
-    assert_eq!(result["interaction"], question);
+    let interaction = &result["interaction"];
+    let question = json!({"request_id": interaction["request_id"], "prompt": "Delete?", "input_type": "confirmation", "sensitive": false});
+    assert_eq!(*interaction, question);
     assert_eq!(sandbox.read("work/.delta/r/journal.jsonl"), journal);
     let ran = sandbox.delta(fixed.iter().copied().chain(["No"])).output().expect_code(0);
     assert_eq!(ran.stdout, "got No\n");

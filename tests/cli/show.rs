@@ -25,7 +25,7 @@ fn c_11_1_show_gives_a_calm_account() {
         "test-agent r\nworkspace DIR/work\nthe LLM is a script (script.yaml); everything else is real\n\n> the task\n\n\
              • looking\n→ note text=a\n  │ noted a\n→ ask_human\n? Really?\n\n\
              WAITING_FOR_INPUT after 1 iteration, SPAN\n\
-             answer with: delta continue --run-id r -w work -m ANSWER\n"
+             answer with: delta continue --run-id r -w work --request-id REQUEST -m ANSWER\n"
     );
     assert_eq!(shown.stderr, "");
     let account = show(&sandbox, &["--format", "json"]).expect_code(0).json();

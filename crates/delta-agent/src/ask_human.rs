@@ -8,7 +8,7 @@ use crate::tool;
 use delta_base::durable::{self, FileError};
 use delta_base::time::Timestamp;
 use delta_run::event::{HumanQuestion, InputType};
-use delta_run::state::{ASK_HUMAN_TOOL, HumanRequest, PendingCall};
+use delta_run::state::{ASK_HUMAN_TOOL, HumanRequest, PendingCall, RunState};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use std::fs::{File, Metadata};
@@ -97,6 +97,8 @@ pub fn is_valid_answer(question: &HumanQuestion, answer: &str) -> bool {
 /// What a run waits for, as request.json and results describe it.
 #[derive(Debug, Clone, Serialize)]
 pub struct InteractionRequest {
+    /// The id of the question or approval.
+    pub request_id: String,
     /// `approval` for the approval of a call; absent for a question.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<&'static str>,
@@ -118,10 +120,12 @@ pub struct InteractionRequest {
 }
 
 impl InteractionRequest {
-    /// Describes what a run waits for.
-    pub fn new(request: HumanRequest<'_>) -> Self {
-        match request {
+    /// Describes what a run waits for; `None` if it waits for nothing.
+    pub fn new(state: &RunState) -> Option<Self> {
+        let request_id = state.request_id()?;
+        Some(match state.human_request()? {
             HumanRequest::Question(question) => Self {
+                request_id,
                 kind: None,
                 prompt: question.prompt.clone(),
                 input_type: question.input_type,
@@ -131,6 +135,7 @@ impl InteractionRequest {
                 argv: None,
             },
             HumanRequest::Approval(request) => Self {
+                request_id,
                 kind: Some("approval"),
                 prompt: approval_question(request),
                 input_type: InputType::Confirmation,
@@ -139,28 +144,27 @@ impl InteractionRequest {
                 arguments: Some(request.tool_args.clone()),
                 argv: Some(request.argv.clone()),
             },
-        }
+        })
     }
 }
 
 /// Writes what the run waits for to `interaction/request.json` in the run directory, durably.
 pub fn write_interaction_request(
     run_dir: &Path,
-    interaction: &InteractionRequest,
+    state: &RunState,
     preview: Option<&str>,
     now: Timestamp,
 ) -> Result<(), FileError> {
     #[derive(Serialize)]
     struct Request<'a> {
-        request_id: String,
-        timestamp: Timestamp,
         #[serde(flatten)]
-        interaction: &'a InteractionRequest,
+        interaction: InteractionRequest,
+        timestamp: Timestamp,
         #[serde(skip_serializing_if = "Option::is_none")]
         preview: Option<&'a str>,
     }
-    let request_id = delta_base::random::random_uuid();
-    let request = Request { request_id, timestamp: now, interaction, preview };
+    let Some(interaction) = InteractionRequest::new(state) else { return Ok(()) };
+    let request = Request { interaction, timestamp: now, preview };
     let dir = run_dir.join("interaction");
     durable::ensure_private_dir(&dir)?;
     let mut text = serde_json::to_string_pretty(&request).unwrap_or_default();

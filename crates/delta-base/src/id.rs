@@ -44,6 +44,16 @@ impl RunId {
     }
 }
 
+/// The UUID (RFC 9562, version 8) of a text: the same for the same text.
+pub fn text_uuid(text: &str) -> String {
+    let mut bytes = Sha256::digest(text);
+    bytes[6] = bytes[6] & 0x0f | 0x80;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let digits = encode_hex(&bytes[..16]);
+    let groups = [0..8, 8..12, 12..16, 16..20, 20..32];
+    groups.map(|group| &digits[group]).join("-")
+}
+
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -386,8 +386,7 @@ impl<'a> Engine<'a> {
                 input = input.with_entry("error", &error);
             }
             (RunEnding::Waiting, ..) => {
-                if let Some(request) = run.state().human_request() {
-                    let interaction = InteractionRequest::new(request);
+                if let Some(interaction) = InteractionRequest::new(run.state()) {
                     input = input.with_entry("interaction", &interaction);
                 }
             }

@@ -204,10 +204,8 @@ impl RunResult {
             status,
             result: state.result.clone().filter(|_| status == RunStatus::Completed),
             error: run_error_info(state, status),
-            interaction: state
-                .human_request()
-                .filter(|_| status == RunStatus::WaitingForInput)
-                .map(InteractionRequest::new),
+            interaction: InteractionRequest::new(state)
+                .filter(|_| status == RunStatus::WaitingForInput),
             metrics: RunMetrics {
                 iterations: state.iterations,
                 duration_ms: u64::try_from(end_time.as_millis() - start_time.as_millis())
@@ -305,7 +303,7 @@ fn run_error_info(state: &RunState, status: RunStatus) -> Option<RunErrorInfo> {
         (RunStatus::Interrupted, _) => Some(RunErrorInfo {
             kind: "interrupted".to_owned(),
             message: "the run was interrupted".to_owned(),
-            details: open_request_hint(state).or_else(|| {
+            details: open_request_hint(state, &ContinueCommand::from_state(state)).or_else(|| {
                 Some(format!("`{}` resumes the run", ContinueCommand::from_state(state)))
             }),
         }),
@@ -314,19 +312,22 @@ fn run_error_info(state: &RunState, status: RunStatus) -> Option<RunErrorInfo> {
 }
 
 /// The lines that say how to answer what an interrupted run still waits for; `None` if nothing is open.
-pub fn open_request_hint(state: &RunState) -> Option<String> {
-    let next = ContinueCommand::from_state(state);
+pub fn open_request_hint(state: &RunState, next: &ContinueCommand) -> Option<String> {
+    let named = next.clone().naming_request(state);
     let (reply, commands) = match state.human_request()? {
         HumanRequest::Question(question) if question.sensitive => ("answer", String::new()),
-        HumanRequest::Question(_) => ("answer", format!("\n  {} TEXT", next.to_reply("answer"))),
+        HumanRequest::Question(_) => ("answer", format!("\n  {} TEXT", named.to_reply("answer"))),
         HumanRequest::Approval(_) => {
-            let [approve, deny] = ["approve", "deny"].map(|name| next.to_reply(name));
+            let [approve, deny] = ["approve", "deny"].map(|name| named.to_reply(name));
             ("approval", format!("\n  {approve}\n  {deny} -m REASON"))
         }
     };
-    let next = next.asking_again();
+    let next = next.clone().asking_again();
     Some(format!("The agent still waits for your {reply}:{commands}\n  {next}"))
 }
+
+/// How many characters of the id of a question name it on a command line, at least.
+pub const SHORT_REQUEST_ID: usize = 8;
 
 /// The command that continues a run as its last process did. Every hint that continues a run is
 /// made here.
@@ -338,6 +339,10 @@ pub struct ContinueCommand {
     message: Option<String>,
     /// An option with its value, such as `--max-cost 0.52`.
     limit_option: Option<String>,
+    /// The agent directory, if the command cannot take the one in the journal.
+    agent: Option<PathBuf>,
+    /// The beginning of the id of what the command answers.
+    request_id: Option<String>,
     asks_again: bool,
 }
 
@@ -351,6 +356,8 @@ impl ContinueCommand {
             model: None,
             message: None,
             limit_option: None,
+            agent: None,
+            request_id: None,
             asks_again: false,
         }
     }
@@ -377,6 +384,19 @@ impl ContinueCommand {
     #[must_use]
     pub fn with_model(self, model: Option<&ModelChoice>) -> Self {
         Self { model: model.map(ToString::to_string), ..self }
+    }
+
+    /// Names the agent directory.
+    #[must_use]
+    pub fn with_agent(self, agent: Option<PathBuf>) -> Self {
+        Self { agent, ..self }
+    }
+
+    /// Names what the run waits for, so that the command answers nothing else.
+    #[must_use]
+    pub fn naming_request(self, state: &RunState) -> Self {
+        let request_id = state.request_id();
+        Self { request_id: request_id.map(|id| id[..SHORT_REQUEST_ID].to_owned()), ..self }
     }
 
     /// The same run and options for the command `delta NAME RUN`.
@@ -424,6 +444,10 @@ impl ContinueCommand {
         if let Some(dir) = workspace::runs_dir_option() {
             write!(f, " --runs-dir {}", shell_quote_path(dir))?;
         }
+        if let Some(agent) = &self.agent {
+            write!(f, " --agent {}", shell_quote_path(agent))?;
+        }
+        self.request_id.iter().try_for_each(|id| write!(f, " --request-id {id}"))?;
         self.model.iter().try_for_each(|model| write!(f, " --model {}", shell_quote(model)))?;
         // From a journal, which could contain anything.
         let words = self.limit_option.iter().flat_map(|option| option.split(' '));

@@ -16,7 +16,7 @@ use crate::event::{
 use crate::snapshot_timeline::SnapshotTimeline;
 use crate::stage::StageState;
 use crate::token_estimate::TokenRatio;
-use delta_base::id::RunId;
+use delta_base::id::{RunId, text_uuid};
 use delta_base::time::Timestamp;
 use delta_llm::llm::{CallArguments, Usage};
 use serde_json::Value as Json;
@@ -171,6 +171,8 @@ pub struct RunState {
     pub ratio: TokenRatio,
     /// The number of oldest iterations that the last request left out because they did not fit.
     pub left_out: usize,
+    /// The number of the event that asked a person last.
+    last_request_seq: u64,
     /// The approvals of the last answer's calls.
     approvals: ApprovalLog,
     /// Whether the last answer was cut off at its token limit.
@@ -278,6 +280,7 @@ impl RunState {
             Payload::HumanInputRequest(question) => {
                 let phase = CallPhase::AwaitingReply(question.clone());
                 self.calls.set_phase(&question.call_id, Some(phase));
+                self.last_request_seq = event.seq;
             }
             Payload::HumanInputReceived { call_id, response, .. } => {
                 if self.question().is_some_and(|question| question.sensitive) {
@@ -285,7 +288,10 @@ impl RunState {
                 }
                 self.calls.set_phase(call_id, Some(CallPhase::Replied(response.clone())));
             }
-            Payload::ApprovalRequest(request) => self.apply_approval_request(request),
+            Payload::ApprovalRequest(request) => {
+                self.apply_approval_request(request);
+                self.last_request_seq = event.seq;
+            }
             Payload::ApprovalDecision(decision) => {
                 self.apply_approval_decision(decision, event.timestamp)
             }
@@ -581,6 +587,20 @@ impl RunState {
             CallPhase::AwaitingApproval(request) => Some(HumanRequest::Approval(request)),
             _ => None,
         })
+    }
+
+    /// The id of what the run waits for, a UUID. It is the same as long as the run waits for that, and no other question of
+    /// any run has it.
+    pub fn request_id(&self) -> Option<String> {
+        self.human_request()?;
+        let run_id = &self.start.as_ref()?.run_id;
+        Some(text_uuid(&format!("{run_id} {}", self.last_request_seq)))
+    }
+
+    /// Whether a person has answered what the run asked last, and the answer has had no effect yet.
+    pub fn has_unused_answer(&self) -> bool {
+        let mut phases = self.calls.open().map(|(_, phase)| phase);
+        phases.any(|phase| matches!(phase, CallPhase::Decided | CallPhase::Replied(_)))
     }
 
     /// The approval that was asked for a call of the last answer.

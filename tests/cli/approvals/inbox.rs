@@ -1,6 +1,6 @@
 //! `delta inbox`: what waits, in all workspaces below a directory.
 
-use super::{TOOLS, noting};
+use super::{TOOLS, notes, noting, paste};
 use crate::DELTA;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -37,14 +37,15 @@ fn c_21_4_the_inbox_lists_what_waits_and_how_to_answer() {
     assert_eq!(
         rest,
         "  \"task\"\n  ? approve note: sh -c 'echo \"$1\" >> notes; echo noted \"$1\"' -- a\n  \
-         delta approve calls -w DIR/b/deep\n  delta deny calls -w DIR/b/deep -m REASON"
+         delta approve calls -w DIR/b/deep --request-id REQUEST\n  \
+         delta deny calls -w DIR/b/deep --request-id REQUEST -m REASON"
     );
     let (heading, rest) = asks.split_once('\n').unwrap();
     assert!(heading.starts_with("asks  test-agent  DIR/a  waits "), "{heading}");
     assert_eq!(
         rest,
         "  \"task\"\n  ? Which\\u{1b}[2J colour?\n    red or blue\n  \
-         delta answer asks -w DIR/a TEXT\n"
+         delta answer asks -w DIR/a --request-id REQUEST TEXT\n"
     );
 
     let listed = |dirs: &[&str]| -> Vec<String> {
@@ -86,19 +87,28 @@ fn c_21_4_an_empty_inbox_and_a_directory_that_is_missing() {
 /// A run whose process ended at the question, in each way, was missing from the inbox, although it could be answered.
 #[test]
 fn c_21_4_a_question_of_a_process_that_was_interrupted_or_killed_is_listed() {
-    let ids = |sandbox: &Sandbox| -> Vec<Value> {
+    let listed = |sandbox: &Sandbox| -> Vec<Value> {
         let ran = sandbox.delta(["inbox", "--json"]).output().expect_code(0);
-        let runs: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
-        runs.iter().map(|run| run["run_id"].clone()).collect()
+        serde_json::from_str(&ran.stdout).unwrap()
+    };
+    let ids = |sandbox: &Sandbox| -> Vec<Value> {
+        listed(sandbox).iter().map(|run| run["run_id"].clone()).collect()
     };
     for (signal, status) in [(Signal::INT, "INTERRUPTED"), (Signal::KILL, "RUNNING")] {
         let sandbox = noting("ask", &["a"]);
         let mut terminal = sandbox.run_command("go", &["-i"]).at_terminal();
         terminal.expect("v view> ");
-        assert_eq!(ids(&sandbox), Vec::<Value>::new(), "a process asks at a terminal");
+        let asking = listed(&sandbox).remove(0);
+        let pid = &sandbox.metadata()["pid"];
+        assert_eq!((&asking["run_id"], &asking["terminal_process"]), (&json!("r"), pid));
+        assert_eq!(asking["commands"], json!([]));
+        let text = sandbox.delta(["inbox"]).output().expect_code(0).stdout;
+        let line = format!("  asked at the terminal of process {pid}: answer it there\n");
+        assert!(text.ends_with(&line), "{text}");
         terminal.signal(signal).wait();
         assert_eq!(sandbox.metadata()["status"], status);
         assert_eq!(ids(&sandbox), [json!("r")], "{status}");
+        assert_eq!(listed(&sandbox)[0]["terminal_process"], Value::Null);
         sandbox.delta(["approve", "r", "-w", "work"]).output().expect_code(0);
         assert_eq!(sandbox.read("work/notes"), "a\n");
         assert_eq!(ids(&sandbox), Vec::<Value>::new());
@@ -182,9 +192,92 @@ fn c_21_4_an_answer_does_not_reach_another_question() {
     let mut terminal = sandbox.delta(["inbox", "-i", "b"]).at_terminal();
     terminal.expect("[1/1] calls").expect("q quit> ");
     sandbox.delta(["deny", "calls", "-w", "b/deep"]).output().expect_code(0);
-    terminal.type_in("y\n").expect("run calls no longer waits for this");
+    terminal.type_in("y\n").expect("run calls does not wait for the answer to ");
     terminal.end().expect_code(0);
     assert!(!sandbox.path("b/deep/notes").exists());
+}
+
+/// The lines of a text that are commands of delta.
+fn commands(text: &str) -> Vec<String> {
+    let starts = text.lines().filter_map(|line| line.find("delta ").map(|at| &line[at..]));
+    starts.filter(|command| command.contains(" -w ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn c_21_4_what_is_printed_can_be_pasted() {
+    let sandbox = waiting();
+    let inbox = sandbox.delta(["inbox"]).output().expect_code(0).stdout;
+    let printed = commands(&inbox);
+    assert_eq!(printed.len(), 3, "{inbox}");
+    let denied = paste(&sandbox, &printed[1], &[]).expect_code(0);
+    assert!(denied.stderr.contains("REASON"), "{}", denied.stderr);
+    let answered = paste(&sandbox, &printed[2], &[]).expect_code(0);
+    assert!(answered.stdout.contains("I heard TEXT"), "{}", answered.stdout);
+
+    let sandbox = waiting();
+    let shown = sandbox.delta(["show", "asks", "-w", "a"]).output().expect_code(0).stdout;
+    let answered = paste(&sandbox, commands(&shown).last().unwrap(), &[]).expect_code(0);
+    assert!(answered.stdout.contains("I heard ANSWER"), "{}", answered.stdout);
+}
+
+/// The commands for a run that another operator has made did not name the agent, without which it is not continued.
+#[test]
+fn c_20_4_a_command_for_a_foreign_run_names_the_agent_and_warns() {
+    let sandbox = noting("ask", &["a", "b"]);
+    let state = sandbox.path("other state");
+    sandbox.run_command("go", &[]).env("DELTA_STATE_DIR", &state).output().expect_code(101);
+    let agent = sandbox.path("agent").display().to_string();
+    let warning = format!("no seal of yours covers its agent: look at {agent} before you load it");
+    let inbox = sandbox.delta(["inbox"]).output().expect_code(0).stdout;
+    assert!(inbox.contains(&format!("  ! {warning}\n")), "{inbox}");
+    // A script gets no command that loads what only the journal names.
+    let listed = sandbox.delta(["inbox", "--json"]).output().expect_code(0).json();
+    assert_eq!(listed[0]["needs_agent"], true);
+    let command = listed[0]["commands"][0].as_str().unwrap();
+    assert!(paste(&sandbox, command, &[]).expect_code(126).stderr.contains("is foreign"));
+    paste(&sandbox, &commands(&inbox)[0], &[]).expect_code(101);
+    assert_eq!(notes(&sandbox), ["a"]);
+    // This operator's process has sealed the run.
+    let inbox = sandbox.delta(["inbox"]).output().expect_code(0).stdout;
+    assert!(!inbox.contains("--agent") && !inbox.contains('!'), "{inbox}");
+    paste(&sandbox, &commands(&inbox)[0], &[]).expect_code(0);
+    assert_eq!(notes(&sandbox), ["a", "b"]);
+
+    let sandbox = noting("ask", &["a"]);
+    let state = sandbox.path("other state");
+    sandbox.run_command("go", &[]).env("DELTA_STATE_DIR", &state).output().expect_code(101);
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+    assert!(shown.contains("no seal of yours covers its agent"), "{shown}");
+    let approve = commands(&shown).into_iter().find(|line| line.contains("approve")).unwrap();
+    paste(&sandbox, &approve, &[]).expect_code(0);
+    assert_eq!(notes(&sandbox), ["a"]);
+}
+
+#[test]
+fn c_20_4_without_a_key_the_commands_of_a_run_name_its_agent() {
+    let sandbox = noting("ask", &["a"]);
+    let no_key = [("DELTA_STATE_DIR", "/proc/no")];
+    let mut run = sandbox.run_command("go", &[]);
+    run.command().envs(no_key);
+    let ran = run.output().expect_code(101);
+    let approve = commands(&ran.stderr).into_iter().find(|line| line.contains("approve")).unwrap();
+    assert!(approve.contains(" --agent "), "{approve}");
+    paste(&sandbox, &approve, &no_key).expect_code(0);
+    assert_eq!(notes(&sandbox), ["a"]);
+}
+
+#[test]
+fn c_21_4_a_run_whose_agent_has_moved_asks_for_its_directory() {
+    let sandbox = noting("ask", &["a"]);
+    sandbox.run("go", &[]).expect_code(101);
+    std::fs::rename(sandbox.path("agent"), sandbox.path("moved")).unwrap();
+    let inbox = sandbox.delta(["inbox"]).output().expect_code(0).stdout;
+    let home = sandbox.path("agent").display().to_string();
+    let warning = format!("  ! its agent is no longer in {home}: replace AGENT by its directory\n");
+    assert!(inbox.contains(&warning), "{inbox}");
+    let approve = commands(&inbox)[0].replace("--agent AGENT", "--agent moved");
+    paste(&sandbox, &approve, &[]).expect_code(0);
+    assert_eq!(notes(&sandbox), ["a"]);
 }
 
 #[test]

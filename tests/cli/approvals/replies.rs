@@ -1,6 +1,6 @@
 //! Without a terminal a run waits, and any command that continues it decides.
 
-use super::{approvals, notes, noting, resume};
+use super::{approvals, notes, noting, paste, resume};
 use crate::DELTA;
 use serde_json::{Value, json};
 use test_support::normal::normal;
@@ -10,7 +10,7 @@ use test_support::sandbox::Sandbox;
 fn c_21_2_the_run_waits_and_a_file_says_for_what() {
     let sandbox = noting("ask", &["it's"]);
     let ran = sandbox.run("go", &["--format", "json"]).expect_code(101);
-    let interaction = json!({
+    let mut interaction = json!({
         "kind": "approval",
         "prompt": "Approve note: sh -c 'echo \"$1\" >> notes; echo noted \"$1\"' -- \"it's\"",
         "input_type": "confirmation",
@@ -19,24 +19,92 @@ fn c_21_2_the_run_waits_and_a_file_says_for_what() {
         "arguments": {"text": "it's"},
         "argv": ["sh", "-c", "echo \"$1\" >> notes; echo noted \"$1\"", "--", "it's"],
     });
-    assert_eq!(ran.json()["interaction"], interaction);
+    let result = &ran.json()["interaction"];
+    let id = result["request_id"].as_str().unwrap();
+    interaction["request_id"] = id.into();
+    assert_eq!(*result, interaction);
     let stderr = normal(&sandbox, &ran.stderr);
     assert!(
         stderr.ends_with(
             "WAITING_FOR_INPUT after 1 iteration, SPAN\nThe agent is waiting for your approval:\n  \
-             delta approve r -w DIR/work\n  delta deny r -w DIR/work -m REASON\n"
+             delta approve r -w DIR/work --request-id REQUEST\n  \
+             delta deny r -w DIR/work --request-id REQUEST -m REASON\n"
         ),
         "{stderr}"
     );
     let request = sandbox.read("work/.delta/r/interaction/request.json");
     let mut request: Value = serde_json::from_str(&request).unwrap();
     let fields = request.as_object_mut().unwrap();
-    assert!(fields.remove("request_id").unwrap().is_string());
     assert!(fields.remove("timestamp").unwrap().is_string());
     assert_eq!(request, interaction);
     let shown = sandbox.delta(["show", "r", "-w", "work"]).output().normal(&sandbox);
     assert!(shown.stdout.contains("? approve note\n"), "{}", shown.stdout);
-    assert!(shown.stdout.contains("approve with: delta approve r -w work\n"), "{}", shown.stdout);
+    let approve = "approve with: delta approve r -w work --request-id REQUEST\n";
+    assert!(shown.stdout.contains(approve), "{}", shown.stdout);
+}
+
+/// Two approvals of the same call, from two windows, approved the next call, which nobody had seen.
+#[test]
+fn c_21_2_an_answer_that_names_its_question_answers_no_other() {
+    let sandbox = noting("ask", &["a", "b"]);
+    let ran = sandbox.run("go", &[]).expect_code(101);
+    let mut printed = ran.stderr.lines().filter(|line| line.contains("--request-id"));
+    let approve = printed.next().unwrap();
+    let open = || {
+        let request = sandbox.read("work/.delta/r/interaction/request.json");
+        let request: Value = serde_json::from_str(&request).unwrap();
+        request["request_id"].as_str().unwrap().to_owned()
+    };
+    let first = open();
+    assert!(approve.contains(&first[..8]), "{approve}");
+    paste(&sandbox, approve, &[]).expect_code(101);
+    let second = open();
+    assert_ne!(first, second);
+    for again in [
+        &["approve", "r"] as &[&str],
+        &["deny", "r"],
+        &["answer", "r", "yes"],
+        &["continue", "r", "-m", "yes"],
+        &["continue", "r", "-i"],
+    ] {
+        let named = [again, &["-w", "work", "--request-id", &first]].concat();
+        let ran = sandbox.delta(named).output().expect_code(1);
+        let refused = format!("error: run r does not wait for the answer to {first}\n");
+        assert!(ran.stderr.starts_with(&refused), "{}", ran.stderr);
+        assert!(ran.stderr.contains(&second[..8]), "{}", ran.stderr);
+    }
+    assert_eq!((notes(&sandbox), open()), (vec!["a".to_owned()], second.clone()));
+    for wrong in ["", "1234567", "yes please", &format!("{second}0")] {
+        let named = ["approve", "r", "-w", "work", "--request-id", wrong];
+        let ran = sandbox.delta(named).output().expect_code(2);
+        assert!(ran.stderr.contains("expected the `request_id` of a question"), "{}", ran.stderr);
+    }
+    let named = ["approve", "r", "-w", "work", "--request-id", &second.to_uppercase()];
+    sandbox.delta(named).output().expect_code(0);
+    assert_eq!(notes(&sandbox), ["a", "b"]);
+}
+
+/// The process can die between an approval and the start of the call. Another approval is not for the next call.
+#[test]
+fn c_21_3_an_approval_after_one_that_had_no_effect_yet_is_refused() {
+    let sandbox = noting("ask", &["a", "b"]);
+    sandbox.unverified("the journal is cut");
+    sandbox.run("go", &[]).expect_code(101);
+    sandbox.delta(["approve", "r", "-w", "work"]).output().expect_code(101);
+    std::fs::remove_file(sandbox.path("work/notes")).unwrap();
+    let journal = sandbox.read("work/.delta/r/journal.jsonl");
+    let decided = journal.lines().position(|line| line.contains("APPROVAL_DECISION")).unwrap();
+    let lines: Vec<&str> = journal.lines().take(decided + 1).collect();
+    sandbox.write("work/.delta/r/journal.jsonl", lines.join("\n") + "\n");
+    for again in [&["approve", "r"] as &[&str], &["deny", "r"], &["answer", "r", "yes"]] {
+        let ran = sandbox.delta([again, &["-w", "work"]].concat()).output().expect_code(1);
+        let hint = "help: what it asked last is answered already: `delta continue` without `-m` continues it\n";
+        assert!(ran.stderr.contains("run r does not wait for an"), "{}", ran.stderr);
+        assert!(ran.stderr.contains(hint), "{}", ran.stderr);
+    }
+    assert!(notes(&sandbox).is_empty());
+    resume(&sandbox, &[]).expect_code(101);
+    assert_eq!(notes(&sandbox), ["a"]);
 }
 
 #[test]

@@ -164,8 +164,8 @@ fn c_21_2_an_interrupt_keeps_the_question() {
     let ran = terminal.end().expect_code(130).normal(&sandbox);
     assert!(
         ran.stderr.ends_with(
-            "The agent still waits for your approval:\n  delta approve r -w DIR/work\n  \
-             delta deny r -w DIR/work -m REASON\n  \
+            "The agent still waits for your approval:\n  delta approve r -w DIR/work --request-id REQUEST\n  \
+             delta deny r -w DIR/work --request-id REQUEST -m REASON\n  \
              delta continue --run-id r -w DIR/work -i\n"
         ),
         "{}",

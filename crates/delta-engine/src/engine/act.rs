@@ -4,7 +4,7 @@ use super::call_plan::{CallPlan, ENDED_BY_HOOK, plan_call, plan_companions};
 use super::call_results::{CallOutcome, record_observation, record_refusal};
 use super::execute::{DecidedCall, record_unstarted_request};
 use super::{Engine, EngineError};
-use delta_agent::ask_human::{self, InteractionRequest};
+use delta_agent::ask_human;
 use delta_agent::tool::Tool;
 use delta_agent::tool::invocation::ToolInvocation;
 use delta_agent::tool::observation::Observation;
@@ -16,7 +16,7 @@ use delta_run::event::{ActionResult, HumanQuestion, Payload};
 use delta_run::record;
 use delta_run::run::{Run, RunNotice};
 use delta_run::stage::StageDir;
-use delta_run::state::{HumanRequest, PendingCall};
+use delta_run::state::PendingCall;
 use delta_run::surviving_call::SurvivingCall;
 use serde_json::Value as Json;
 use std::io::{Read, Seek, SeekFrom};
@@ -235,8 +235,8 @@ impl<'a> Engine<'a> {
             Some(Ok(Some(response))) => response,
             Some(Ok(None)) | None => {
                 ask_human::remove_old_interaction(&run.dir)?;
-                let interaction = InteractionRequest::new(HumanRequest::Question(question));
-                ask_human::write_interaction_request(&run.dir, &interaction, None, (self.clock)())?;
+                let now = (self.clock)();
+                ask_human::write_interaction_request(&run.dir, run.state(), None, now)?;
                 return Ok(false);
             }
             Some(Err(_)) if self.cancel.is_requested() => return Err(EngineError::Cancelled),

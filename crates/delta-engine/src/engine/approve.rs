@@ -7,13 +7,13 @@ use super::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
 use super::execute::{ApprovedCall, DecidedCall};
 use super::{Engine, EngineError};
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
-use delta_agent::ask_human::{self, InteractionRequest};
+use delta_agent::ask_human;
 use delta_agent::file_preview::preview_file_change;
 use delta_agent::tool::{Tool, invocation::ToolInvocation};
 use delta_run::approval::{ApprovalRequest, ApprovalSource, CallApproval};
 use delta_run::event::Payload;
 use delta_run::run::{Run, RunNotice};
-use delta_run::state::{HumanRequest, PendingCall};
+use delta_run::state::PendingCall;
 use std::io;
 
 impl<'a> Engine<'a> {
@@ -123,10 +123,9 @@ impl<'a> Engine<'a> {
             Some(Err(_) | Ok(None)) | None => {}
         }
         ask_human::remove_old_interaction(&run.dir)?;
-        let interaction = InteractionRequest::new(HumanRequest::Approval(request));
         let preview = preview.map(|preview| run.secrets().redact(&preview).into_owned());
         let now = (self.clock)();
-        ask_human::write_interaction_request(&run.dir, &interaction, preview.as_deref(), now)?;
+        ask_human::write_interaction_request(&run.dir, run.state(), preview.as_deref(), now)?;
         Ok(false)
     }
 }
