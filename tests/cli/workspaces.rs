@@ -461,6 +461,20 @@ fn c_5_1_a_layout_of_another_version_is_refused_untouched() {
     sandbox.delta([&["continue", "-m", "x"][..], &id].concat()).output().expect_code(0);
 }
 
+/// A power failure can leave the length of a file without its content: VERSION was a layout that is not known, and
+/// .gitignore belonged to the user.
+#[test]
+fn c_5_1_zeros_in_the_files_of_a_control_directory_count_as_nothing() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n- say: again\n");
+    sandbox.run("task", &[]).expect_code(0);
+    for file in ["VERSION", ".gitignore"] {
+        sandbox.write(&format!("work/.delta/{file}"), "\0\0");
+    }
+    sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0);
+    sandbox.delta(["run", "--agent", "agent", "-m", "x", "-w", "work"]).output().expect_code(0);
+    assert_eq!(sandbox.read("work/.delta/.gitignore"), "*\n");
+}
+
 /// A VERSION of 1 GB was read as a whole.
 #[test]
 fn c_15_2_a_version_beyond_all_measure_is_refused_unread() {

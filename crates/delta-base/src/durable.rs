@@ -11,6 +11,7 @@
 
 mod append_file;
 mod beneath;
+mod directories;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod file_lock;
@@ -22,8 +23,12 @@ mod writeback;
 
 pub use append_file::{AppendFile, LogFile, append_line_synced, append_line_unsynced};
 pub use beneath::{DirEntry, OtherOwner, add_root, check_root_owner, join_beneath};
+pub use directories::{
+    create_private_dir_synced, ensure_private_dir, ensure_private_dir_synced, ensure_shared_dir,
+    ensure_shared_dir_synced, hide_from_git, sync_dir, sync_file_system, sync_readable_dir,
+};
 pub use file_lock::{FileLock, is_locked, read_lock_holder};
-pub use file_system::{DirectoryRoom, inspect_room, is_on_local_file_system};
+pub use file_system::{DirectoryRoom, boot_id, inspect_room, is_on_local_file_system};
 pub use regular_file::{
     MAX_REGULAR_BYTES, open_no_follow, read_beneath, read_large_text, read_no_follow,
     read_no_follow_at_most, read_regular, read_regular_beneath, read_regular_text,
@@ -32,6 +37,7 @@ pub use regular_file::{
 pub use shared_lines::{SharedLineFile, device_number};
 
 use beneath::Entry;
+use directories::{parents_of_missing_dirs, sync_dir_uncounted};
 use regular_file::not_regular_error;
 use rustix::fs::OFlags;
 use std::ffi::OsString;
@@ -138,66 +144,6 @@ pub fn read_dir_no_follow(path: &Path) -> io::Result<Vec<DirEntry>> {
 /// It is not a directory, or cannot be opened.
 pub fn open_dir_no_follow(path: &Path) -> io::Result<File> {
     beneath::open_dir(path).map_err(explain_file_error)
-}
-
-/// Creates a private directory and syncs its parent. Fails when the path exists.
-pub fn create_private_dir_synced(path: &Path) -> FileResult<()> {
-    check_failpoint()
-        .and_then(|()| Entry::find(path)?.create_dir(0o700))
-        .map_err(file_error("create the directory", path))?;
-    path.parent().map_or(Ok(()), sync_dir)
-}
-
-/// Creates a private directory and its missing ancestors; does nothing when it exists. Not synced.
-pub fn ensure_private_dir(path: &Path) -> FileResult<()> {
-    ensure_dir(path, 0o700)
-}
-
-/// As [`ensure_private_dir`], and syncs its parent: another process that creates it may not have done so yet.
-pub fn ensure_private_dir_synced(path: &Path) -> FileResult<()> {
-    ensure_private_dir(path)?;
-    path.parent().map_or(Ok(()), sync_dir)
-}
-
-/// Creates a directory with the usual mode and its missing ancestors; does nothing when it exists. Not synced.
-pub fn ensure_shared_dir(path: &Path) -> FileResult<()> {
-    ensure_dir(path, 0o777)
-}
-
-fn ensure_dir(path: &Path, mode: u32) -> FileResult<()> {
-    check_failpoint()
-        .and_then(|()| beneath::ensure_dir_beneath(path, mode))
-        .map_err(file_error("create the directory", path))
-}
-
-/// Makes git ignore one of delta's directories by a `.gitignore` with `*` in it: `git add`, `git clean` and
-/// `git stash -u` skip it. A `.gitignore` that is not empty belongs to the user and stays.
-pub fn hide_from_git(dir: &Path) -> FileResult<()> {
-    let path = dir.join(".gitignore");
-    if metadata_no_follow(&path).is_ok_and(|metadata| !metadata.is_file() || metadata.len() > 0) {
-        return Ok(());
-    }
-    // Two processes that write at the same time write the same bytes to the same offset.
-    check_failpoint()
-        .and_then(|()| open_private(&path, false))
-        .and_then(|mut file| file.write_all(b"*\n"))
-        .map_err(file_error("write", &path))
-}
-
-/// Makes the names in a directory durable.
-pub fn sync_dir(path: &Path) -> FileResult<()> {
-    check_failpoint()
-        .and_then(|()| beneath::open_dir(path))
-        .and_then(|dir| dir.sync_all())
-        .map_err(file_error("sync the directory", path))
-}
-
-/// Makes everything durable that was written to the file system of `path`: one sync for any number of files.
-pub fn sync_file_system(path: &Path) -> FileResult<()> {
-    check_failpoint()
-        .and_then(|()| beneath::open_dir(path))
-        .and_then(|dir| Ok(rustix::fs::syncfs(dir)?))
-        .map_err(file_error("sync the file system of", path))
 }
 
 /// Creates a private file with `bytes`. Fails when the path exists. Not synced.
@@ -314,7 +260,9 @@ fn create_linked(path: &Path, bytes: &[u8], mode: u32) -> FileResult<()> {
     let suffix = format!(".{}", crate::hex::encode_hex(&crate::random::random_bytes::<8>()));
     let temporary = temporary_path(path, "", &suffix);
     let Some(parent) = path.parent() else { return Ok(()) };
+    let new_names = parents_of_missing_dirs(parent);
     let linked = beneath::ensure_dir_beneath(parent, 0o700)
+        .and_then(|()| new_names.into_iter().try_for_each(sync_dir_uncounted))
         .and_then(|()| create_private_file(&temporary))
         .and_then(|mut file| {
             file.write_all(bytes)?;
@@ -328,9 +276,7 @@ fn create_linked(path: &Path, bytes: &[u8], mode: u32) -> FileResult<()> {
 
 fn sync_parent_uncounted(path: &Path) -> FileResult<()> {
     let parent = path.parent().unwrap_or(Path::new("."));
-    beneath::open_dir(parent)
-        .and_then(|dir| dir.sync_all())
-        .map_err(file_error("sync the directory", parent))
+    sync_dir_uncounted(parent).map_err(file_error("sync the directory", parent))
 }
 
 /// Replaces a private file. Synced: after a crash it has the old content or the new.

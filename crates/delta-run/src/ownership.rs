@@ -23,6 +23,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 pub use crate::turn_lease::{ActError, Fence, ReplacedError};
+pub use delta_base::durable::boot_id;
 
 /// The file in a run directory that its owner keeps locked.
 pub const OWNER_LOCK_FILE: &str = "lock";
@@ -555,12 +556,6 @@ pub fn owner_status(process: &ProcessInfo) -> OwnerStatus {
         }
         _ => OwnerStatus::Dead,
     }
-}
-
-/// The boot of this kernel, as ENGINE_START records it.
-pub fn boot_id() -> Option<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim_end().to_owned())
 }
 
 pub(crate) fn hostname() -> String {

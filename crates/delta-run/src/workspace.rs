@@ -347,12 +347,13 @@ impl Workspace {
     /// Creates the directory of the runs outside of the workspace, and the file that names the workspace.
     fn create_outside_control(&self, control: &Path) -> Result<(), WorkspaceError> {
         let Some(dir) = control.parent().filter(|_| runs_dir().is_some()) else { return Ok(()) };
-        durable::ensure_private_dir(dir)?;
-        let root = format!("{}\n", self.root.display());
-        match durable::create_private_unsynced(&dir.join(WORKSPACE_FILE), root.as_bytes()) {
-            Err(error) if error.source.kind() != io::ErrorKind::AlreadyExists => Err(error.into()),
-            _ => Ok(()),
+        // A file that a power failure has emptied is written again.
+        if recorded_workspace(dir).is_none() {
+            durable::ensure_private_dir_synced(dir)?;
+            let root = format!("{}\n", self.root.display());
+            durable::replace_private_synced(&dir.join(WORKSPACE_FILE), root.as_bytes())?;
         }
+        Ok(())
     }
 
     /// Finds the directory of the run `id`; `None` if it does not exist.
@@ -408,6 +409,10 @@ impl Workspace {
         }
         self.create_outside_control(&control)?;
         let version = control.join(VERSION_FILE);
+        if durable::metadata_no_follow(&version).is_err() {
+            // The first run here, or the first one after a process that died at this point.
+            control.parent().map_or(Ok(()), durable::sync_readable_dir)?;
+        }
         if let Err(error) = durable::create_private_unsynced(&version, LAYOUT_VERSION.as_bytes())
             && error.source.kind() != io::ErrorKind::AlreadyExists
         {
@@ -466,7 +471,8 @@ fn check_layout(control: &Path) -> Result<(), WorkspaceError> {
         version => version.unwrap_or_default(),
     };
     let version = String::from_utf8_lossy(&version);
-    let version = version.trim();
+    // A power failure can leave zeros of the file's length.
+    let version = version.trim_matches('\0').trim();
     if version.is_empty() || version == LAYOUT_VERSION.trim() {
         return Ok(());
     }
@@ -502,7 +508,7 @@ fn has_begun(dir: &Path) -> Result<bool, FileError> {
 
 /// Creates the directory `path` unless it exists.
 fn ensure_workspace_dir(path: &Path) -> Result<(), WorkspaceError> {
-    durable::ensure_shared_dir(path).map_err(|error| {
+    durable::ensure_shared_dir_synced(path).map_err(|error| {
         if path.exists() && !path.is_dir() {
             unusable(path, "it is not a directory")
         } else {

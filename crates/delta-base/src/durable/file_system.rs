@@ -43,6 +43,12 @@ pub fn is_on_local_file_system(path: &Path) -> io::Result<bool> {
     beneath::open_dir(path).map(|_| true)
 }
 
+/// The id of this boot of the kernel; `None` where it has none. What was not synced in an earlier boot may be lost.
+pub fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned())
+}
+
 /// What a directory has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryRoom {
