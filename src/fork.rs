@@ -14,6 +14,7 @@ use super::run_preparation::{self, PreparedAgent};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent::Agent;
+use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::time;
 use delta_engine::result_output::OutputFormat;
@@ -290,7 +291,10 @@ fn create_fork(
     let files = if is_same_workspace {
         ForkFiles::Kept
     } else {
-        initial_files::fill_workspace(args, source, &workspace, store.zip(tree))?
+        let files = initial_files::fill_workspace(args, source, &workspace, store.zip(tree))?;
+        // The fork exists with its journal: a power failure must not leave it without its files.
+        durable::sync_file_system(&workspace.root)?;
+        files
     };
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let origin = RunFork {

@@ -168,6 +168,8 @@ fn rollback_run(
     // Record first, then act: after a crash the journal names the snapshot of the old files.
     run.commit_act()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(partial_restore_failure)?;
+    // A power failure must not undo a part of what is reported as done.
+    durable::sync_file_system(&workspace.root)?;
     store.save_index()?;
     Ok(RollbackOutcome { diff: plan.diff, tree, saved, is_staged })
 }
