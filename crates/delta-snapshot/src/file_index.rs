@@ -11,8 +11,14 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-/// The first line of the index; a file with another one is ignored.
-const INDEX_HEADER: &str = "delta snapshots 1\n";
+/// The beginning of the first line of the index, before the id of the boot.
+const INDEX_FORMAT: &str = "delta snapshots 2";
+
+/// The first line of the index; a file with another one is ignored. A power failure may have changed objects without
+/// changing the metadata of files, so an index holds for one boot.
+fn index_header() -> String {
+    format!("{INDEX_FORMAT} {}\n", durable::boot_id().unwrap_or_default())
+}
 
 /// Twice the longest interval (10 ms) between the times that the kernel gives to files.
 const CLOCK_TICK_NANOS: i128 = 20_000_000;
@@ -121,7 +127,7 @@ impl FileIndex {
     /// that only costs time.
     pub fn load(file: &Path, objects: &mut ObjectStore) -> Self {
         let bytes = durable::read_no_follow(file).unwrap_or_default();
-        let Some(lines) = bytes.strip_prefix(INDEX_HEADER.as_bytes()) else {
+        let Some(lines) = bytes.strip_prefix(index_header().as_bytes()) else {
             return Self::default();
         };
         let mut index = Self::default();
@@ -136,7 +142,7 @@ impl FileIndex {
     }
 
     pub fn save(&self, file: &Path) -> Result<(), FileError> {
-        let mut bytes = INDEX_HEADER.as_bytes().to_owned();
+        let mut bytes = index_header().into_bytes();
         let mut head = String::new();
         for (path, IndexedFile { stamp, id, .. }) in &self.files {
             let FileStamp { device, inode, length, modified, changed } = stamp;

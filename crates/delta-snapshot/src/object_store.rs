@@ -51,7 +51,7 @@ impl ObjectStore {
         self.dir.join(&name[..2]).join(&name[2..])
     }
 
-    /// Whether the object exists with its full length: a power failure may have left an empty file.
+    /// Whether the object exists with its full length. What a power failure has left of it is not looked at.
     pub fn contains(&mut self, id: SnapshotId, length: u64) -> bool {
         let exists = self.known.contains(&id)
             || durable::metadata_no_follow(&self.path(id))
@@ -62,6 +62,25 @@ impl ObjectStore {
         exists
     }
 
+    /// Whether the object exists with its content: a power failure may also have left zeros of its length.
+    fn contains_intact(
+        &mut self,
+        id: SnapshotId,
+        length: u64,
+        check_cancelled: CancelCheck<'_>,
+    ) -> Result<bool, SnapshotError> {
+        if self.known.contains(&id) {
+            return Ok(true);
+        }
+        let metadata = durable::metadata_no_follow(&self.path(id));
+        let exists = metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() == length);
+        let is_intact = exists && self.find_damage(id, check_cancelled)?.is_none();
+        if is_intact {
+            self.known.insert(id);
+        }
+        Ok(is_intact)
+    }
+
     pub fn insert(&mut self, bytes: &[u8]) -> Result<SnapshotId, FileError> {
         let id = SnapshotId::from_content(bytes);
         self.insert_as(id, bytes)?;
@@ -69,13 +88,21 @@ impl ObjectStore {
     }
 
     fn insert_as(&mut self, id: SnapshotId, bytes: &[u8]) -> Result<(), FileError> {
-        let length = bytes.len() as u64;
-        if self.contains(id, length) {
+        if self.known.contains(&id) || self.has_bytes(id, bytes) {
+            self.known.insert(id);
             return Ok(());
         }
         let mut draft = self.create_draft()?;
         draft.write(bytes)?;
-        self.commit_draft(draft, id, length)
+        self.commit_draft(draft, id, bytes.len() as u64)
+    }
+
+    /// Whether the object exists with this content.
+    fn has_bytes(&self, id: SnapshotId, bytes: &[u8]) -> bool {
+        let path = self.path(id);
+        durable::metadata_no_follow(&path)
+            .is_ok_and(|metadata| metadata.is_file() && metadata.len() == bytes.len() as u64)
+            && durable::read_no_follow(&path).is_ok_and(|stored| stored == bytes)
     }
 
     /// Stores the content of `file` in chunks. The id is computed from the bytes that were read, even if the file changes
@@ -130,7 +157,7 @@ impl ObjectStore {
             draft.write(chunk)?;
             if is_last {
                 let id = SnapshotId::from_digest(hash.finalize().into());
-                if !self.contains(id, length) {
+                if !self.contains_intact(id, length, check_cancelled)? {
                     self.commit_draft(draft, id, length)?;
                 }
                 return Ok(StoredFile::Stored(id, length));
@@ -160,7 +187,7 @@ impl ObjectStore {
 
     /// Copies an object from another store, by a hard link where possible.
     pub fn copy_from(&mut self, from: &Self, id: SnapshotId, length: u64) -> Result<(), FileError> {
-        if self.contains(id, length) {
+        if self.contains_intact(id, length, &|| Ok(())).unwrap_or(false) {
             return Ok(());
         }
         let source = from.path(id);

@@ -347,6 +347,32 @@ fn c_16_1_an_object_emptied_by_a_power_failure_is_written_again() {
 }
 
 #[test]
+fn c_16_1_an_object_of_zeros_is_written_again_after_another_boot() {
+    let mut place = Place::new();
+    place.write("file", "content");
+    place.write("large", &"x".repeat(600_000));
+    let taken = test_support::wait::until("an index of both files", || {
+        let taken = place.take();
+        (place.store.index.len() == 2).then_some(taken)
+    });
+    place.store.save_index().unwrap();
+    // What a power failure can leave: the length of the file, and not its content.
+    for text in ["content", &"x".repeat(600_000)] {
+        let path = object(&place, text);
+        fs::write(&path, vec![0; text.len()]).unwrap();
+    }
+    let index = place.at(".delta/r/snapshots/index");
+    let bytes = fs::read(&index).unwrap();
+    let line = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+    fs::write(&index, [b"delta snapshots 2 an earlier boot", &bytes[line..]].concat()).unwrap();
+    place.store = SnapshotStore::open(&place.at(".delta/r"), ExcludePatterns::default()).unwrap();
+    assert_eq!(place.take().tree, taken.tree);
+    fs::remove_file(place.at("file")).unwrap();
+    place.restore(taken.tree);
+    assert_eq!(fs::read_to_string(place.at("file")).unwrap(), "content");
+}
+
+#[test]
 fn c_16_2_a_symlink_that_replaces_a_directory_is_not_followed() {
     let mut place = Place::new();
     let outside = place.dir.path().join("outside");
