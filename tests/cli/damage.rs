@@ -45,6 +45,19 @@ fn c_13_3_a_torn_tail_is_set_aside() {
 }
 
 #[test]
+fn c_13_3_zeros_before_the_last_line_are_refused_with_what_removes_them() {
+    let sandbox = in_state("INTERRUPTED");
+    let journal = fs::read(sandbox.path(JOURNAL)).unwrap();
+    let last = journal.split_inclusive(|byte| *byte == b'\n').next_back().unwrap();
+    sandbox.write(JOURNAL, [&journal, &[0; 512][..], b"}\n", last].concat());
+    let ran = resume(&sandbox, &[]).expect_code(1);
+    let remedy = ran.stderr.split_once("to continue without it and what follows: ").unwrap().1;
+    sh(&sandbox, "", remedy);
+    assert_eq!(fs::read(sandbox.path(JOURNAL)).unwrap(), journal);
+    resume(&sandbox, &[]).expect_code(0);
+}
+
+#[test]
 fn c_13_3_damage_before_the_end_is_refused_by_its_line_number() {
     let damages: [(&str, &str); 6] = [
         ("garbage", "it is not an event (expected value)"),

@@ -69,6 +69,7 @@ pub fn read_lines(
             if rest == 0 && hint.is_none() {
                 break Some(no_events());
             }
+            let hint = hint.or_else(|| zeros_hint(&line, end.event_count, path));
             let line = end.event_count as usize + 1;
             break Some(JournalError::Damaged { path: path.to_owned(), line, reason, hint });
         }
@@ -76,6 +77,19 @@ pub fn read_lines(
         end.byte_length += line.len() as u64;
     };
     Ok(JournalScan { end, damage })
+}
+
+/// How to continue without a line with zeros and what follows. A power failure leaves such lines at the end, and they were
+/// never acknowledged; whether that is the cause is for the user to judge.
+fn zeros_hint(line: &[u8], complete_lines: u64, path: &Path) -> Option<String> {
+    if !line.contains(&0) {
+        return None;
+    }
+    let file = shell_quote::shell_quote(&path.display().to_string());
+    let fixed = shell_quote::shell_quote(&path.with_extension("fixed").display().to_string());
+    Some(format!(
+        "it has zeros, as a power failure leaves them in events that were never acknowledged; to continue without it and what follows: head -n {complete_lines} {file} > {fixed} && mv {fixed} {file}"
+    ))
 }
 
 /// How to restore a file that an editor or a formatter has rewritten as JSON of another form.
