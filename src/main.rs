@@ -302,7 +302,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             tool::ToolCommand::Expand(args) => tool::expand_command(args),
             tool::ToolCommand::Migrate(args) => migrate::migrate_command(args),
             tool::ToolCommand::Lint(args) => lint::lint_command(args),
-            tool::ToolCommand::Hold => tool_holder::hold_command(),
+            tool::ToolCommand::Hold(_) => tool_holder::hold_command(),
             tool::ToolCommand::Await(args) => tool_holder::await_command(args),
         },
         DeltaCommand::Skill(command) => skill::skill_command(&command),

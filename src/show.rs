@@ -207,7 +207,10 @@ fn tools_at_work_lines(run_dir: &Path) -> Vec<String> {
     let calls = SurvivingCall::all_at_work(run_dir).into_iter();
     let lines = calls.filter_map(|call| {
         let tool = call.command().ok()?.tool;
-        Some(format!("{tool} is at work in process {}", call.holder()?))
+        Some(match call.holder() {
+            Some(pid) => format!("{tool} is at work in process {pid}"),
+            None => format!("{tool} is at work in a process that is not visible here"),
+        })
     });
     lines.collect()
 }

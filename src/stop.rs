@@ -14,8 +14,8 @@ use delta_program::stdio;
 use delta_run::event::{EngineStart, RunStatus};
 use delta_run::ownership::{self, OwnerStatus, Ownership, OwnershipError};
 use delta_run::run_process::{self, ProcessWait, RunProcess};
-use delta_run::surviving_call::{self, SurvivingCall};
-use std::path::PathBuf;
+use delta_run::surviving_call::{self, SurvivingCall, UnreachableHolder};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -28,9 +28,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 ///
 /// Interrupts the process of each run as Ctrl-C does, waits until it has left the run, and prints the run with its status.
 /// The run is INTERRUPTED then, or has ended otherwise in the meantime; `delta continue` resumes it. A run that no process
-/// works on stays as it is, but what its last process has left running is ended, with the commands of tools that outlive it. A
-/// process that was asked to leave is not
-/// asked again: a second signal would end it at once, without leaving the run.
+/// works on stays as it is, but what its last process has left running is ended, with the commands of tools that outlive it,
+/// which are named. A process that was asked to leave is not asked again: a second signal would end it at once, without leaving
+/// the run.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct StopArgs {
@@ -56,7 +56,7 @@ Examples:
   delta stop -w ./work
   delta stop RUN1 RUN2 -w ./work --timeout 1m
 
-Exit codes: 0 no process works on the runs, 1 a run cannot be stopped from here or its process died without leaving it, 2 usage error, 124 a process has not left its run in time, 130 interrupted";
+Exit codes: 0 no process works on the runs, 1 a run or a tool of it cannot be stopped from here, or the process of a run died without leaving it and no tool of it was at work, 2 usage error, 124 a process has not left its run in time, 130 interrupted";
 
 /// Stops runs; returns the exit code.
 pub fn stop_command(args: &StopArgs) -> ExitCode {
@@ -74,30 +74,33 @@ fn stop_runs(args: &StopArgs) -> Result<ExitCode, CommandFailure> {
     let deadline = deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
     let mut stopping = Vec::new();
     for name in &args.runs {
-        let mut run = StoppingRun { run: name.find(&args.work_dir)?, process: None };
+        let run = name.find(&args.work_dir)?;
+        let mut run = StoppingRun { run, process: None, tools: Vec::new() };
         if args.keep_tools {
             surviving_call::request_keep(&run.run.dir)?;
         }
         run.interrupt(args.force, deadline, &cancel)?;
-        if run.process.is_none() && !args.keep_tools {
+        if run.process.is_none() {
             // Now, so that all commands have the same time to end.
-            SurvivingCall::all_at_work(&run.run.dir).iter().for_each(SurvivingCall::stop);
+            run.tools = ToolAtWork::find_all(&run.run.dir, !args.keep_tools);
         }
         stopping.push(run);
     }
     let mut code = ExitCode::SUCCESS;
     let mut has_timed_out = false;
-    for run in &stopping {
+    for run in &mut stopping {
         match run.wait(deadline, &cancel) {
             ProcessWait::Ended => {
-                if !run.report_end(&cancel)? {
+                let end = if args.keep_tools {
+                    surviving_call::forget_keep(&run.run.dir);
+                    ToolsEnd::Kept
+                } else {
+                    run.end_tools(deadline, &cancel)?
+                };
+                if !run.report_end(end, &cancel)? || end == ToolsEnd::Unreachable {
                     code = ExitCode::FAILURE;
                 }
-                if args.keep_tools {
-                    surviving_call::forget_keep(&run.run.dir);
-                } else if !run.end_tools(deadline, &cancel)? {
-                    has_timed_out = true;
-                }
+                has_timed_out |= end == ToolsEnd::TimedOut;
             }
             ProcessWait::TimedOut => {
                 has_timed_out = true;
@@ -113,6 +116,45 @@ fn stop_runs(args: &StopArgs) -> Result<ExitCode, CommandFailure> {
 struct StoppingRun {
     run: LocatedRun,
     process: Option<RunProcess>,
+    /// The tools that were at work without a process of the run.
+    tools: Vec<ToolAtWork>,
+}
+
+/// A tool that outlives the process of its run.
+struct ToolAtWork {
+    call: SurvivingCall,
+    /// Its name, and the process that holds its command, if that is visible.
+    text: String,
+    /// An error if it should end and cannot be reached from here.
+    stopped: Result<(), UnreachableHolder>,
+}
+
+impl ToolAtWork {
+    /// The tools of the run in `run_dir` that are at work, which are asked to end if `stops`.
+    fn find_all(run_dir: &Path, stops: bool) -> Vec<Self> {
+        let calls = SurvivingCall::all_at_work(run_dir).into_iter();
+        let tools = calls.map(|call| {
+            let name = call.command().map_or_else(|_| "a tool".to_owned(), |command| command.tool);
+            let process = call.holder().map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            let text = strip_terminal_controls(&format!("{name}{process}"));
+            let stopped = if stops { call.stop() } else { Ok(()) };
+            Self { call, text, stopped }
+        });
+        tools.collect()
+    }
+}
+
+/// What became of the tools that were at work without a process of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ToolsEnd {
+    /// They have ended.
+    Ended,
+    /// They stay at work.
+    Kept,
+    /// One has not ended in time.
+    TimedOut,
+    /// One cannot be ended from here.
+    Unreachable,
 }
 
 impl StoppingRun {
@@ -192,8 +234,9 @@ impl StoppingRun {
         }
     }
 
-    /// Prints the run and its status. Returns whether its process has left it; if it died, ends what it has left running.
-    fn report_end(&self, cancel: &CancelToken) -> Result<bool, CommandFailure> {
+    /// Prints the run and its status. Returns whether what worked on it has stopped as requested; if its process died, ends
+    /// what it has left running.
+    fn report_end(&self, end: ToolsEnd, cancel: &CancelToken) -> Result<bool, CommandFailure> {
         let LocatedRun { id, dir, .. } = &self.run;
         let state = continue_run::fold_journal(id, dir)?;
         if let Some(start) = &state.start {
@@ -201,8 +244,9 @@ impl StoppingRun {
         }
         let status =
             state.status.map_or_else(|| "not started".to_owned(), |status| status.to_string());
-        stdio::print_text(&format!("{id}  {status}\n"));
         if state.status != Some(RunStatus::Running) {
+            stdio::print_text(&format!("{id}  {status}\n"));
+            self.print_tools_note(end);
             return Ok(true);
         }
         // What an engine that is alive has started is not left over, whatever became of its lock file.
@@ -210,6 +254,7 @@ impl StoppingRun {
             && ownership::owner_status(&start.process) == OwnerStatus::Alive
         {
             let pid = start.process.pid;
+            stdio::print_text(&format!("{id}  {status}\n"));
             stdio::print_error_line(&format!(
                 "error: run {id} is RUNNING: process {pid} is alive, but the lock file of the run does not name it: the \
                  file was removed or replaced\n\
@@ -224,38 +269,70 @@ impl StoppingRun {
             stdio::print_error_line(&format!("Note: {text}"));
         }
         let command = format!("delta continue {id} -w {}", self.run.quoted_workspace());
-        stdio::print_error_line(&format!(
-            "error: run {id} is RUNNING: its process died without leaving it\n\
-             help: continue it with `{command}`"
-        ));
-        Ok(false)
+        let tools = self.tools.iter().map(|tool| tool.text.as_str()).collect::<Vec<_>>().join(", ");
+        let tools = match end {
+            ToolsEnd::Ended if !tools.is_empty() => format!("ended {tools}"),
+            ToolsEnd::Kept if !tools.is_empty() => format!("left at work: {tools}"),
+            _ => {
+                stdio::print_text(&format!("{id}  {status}\n"));
+                stdio::print_error_line(&format!(
+                    "error: run {id} is RUNNING: its process died without leaving it\n\
+                     help: continue it with `{command}`"
+                ));
+                return Ok(false);
+            }
+        };
+        stdio::print_text(&format!("{id}  {status} (died); {tools}\n"));
+        stdio::print_error_line(&format!("Continue it with: {command}"));
+        Ok(true)
     }
 
-    /// Ends the commands that outlive the process of the run. Returns false if one has not ended in time.
-    fn end_tools(&self, deadline: Instant, cancel: &CancelToken) -> Result<bool, CommandFailure> {
-        let calls = SurvivingCall::all_at_work(&self.run.dir);
-        calls.iter().for_each(SurvivingCall::stop);
-        for call in calls {
-            while call.holder().is_some() {
+    /// Names the tools that were ended although no process of the run had died.
+    fn print_tools_note(&self, end: ToolsEnd) {
+        if end == ToolsEnd::Ended {
+            for tool in &self.tools {
+                let text =
+                    format!("Note: ended {}, which was at work without an engine", tool.text);
+                stdio::print_error_line(&text);
+            }
+        }
+    }
+
+    /// Ends the commands that outlive the process of the run.
+    fn end_tools(
+        &mut self,
+        deadline: Instant,
+        cancel: &CancelToken,
+    ) -> Result<ToolsEnd, CommandFailure> {
+        if self.tools.is_empty() {
+            self.tools = ToolAtWork::find_all(&self.run.dir, true);
+        }
+        for tool in &self.tools {
+            if let Err(unreachable) = tool.stopped {
+                let LocatedRun { id, .. } = &self.run;
+                stdio::print_error_line(&format!(
+                    "error: could not end {} of run {id}: {unreachable}\n\
+                     help: run `delta stop {id} -w DIR` there",
+                    tool.text
+                ));
+                return Ok(ToolsEnd::Unreachable);
+            }
+        }
+        for tool in &self.tools {
+            while tool.call.is_at_work() {
                 if Instant::now() >= deadline {
-                    let tool = call.command().map_or_else(|_| "a tool".to_owned(), |one| one.tool);
                     stdio::print_error_line(&format!(
-                        "error: {tool} of run {} has not ended in time\nhelp: wait longer with --timeout",
-                        self.run.id
+                        "error: {} of run {} has not ended in time\nhelp: wait longer with --timeout",
+                        tool.text, self.run.id
                     ));
-                    return Ok(false);
+                    return Ok(ToolsEnd::TimedOut);
                 }
                 if cancel.wait(POLL_INTERVAL) {
                     return Err(CommandFailure::interrupted("interrupted"));
                 }
             }
-            if let Ok(command) = call.command() {
-                let text =
-                    format!("Note: ended {}, which was at work without an engine", command.tool);
-                stdio::print_error_line(&strip_terminal_controls(&text));
-            }
         }
-        Ok(true)
+        Ok(ToolsEnd::Ended)
     }
 
     fn describe_timeout(&self) -> String {

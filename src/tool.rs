@@ -30,7 +30,7 @@ pub enum ToolCommand {
     Migrate(MigrateArgs),
     /// Hold the command of a call that outlives its engine
     #[command(hide = true)]
-    Hold,
+    Hold(tool_holder::CallHolderArgs),
     #[command(hide = true)]
     Await(tool_holder::AwaitArgs),
 }

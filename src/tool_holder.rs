@@ -28,6 +28,15 @@ const OUTPUT_INTERVAL: Duration = Duration::from_millis(20);
 /// Twice the longest key, of which the end of a stream may be the start.
 const MIN_EXCERPT_BYTES: usize = 256 * 1024;
 
+/// Hold the command of a call that outlives its engine
+///
+/// The order is on standard input.
+#[derive(Debug, Args)]
+pub struct CallHolderArgs {
+    /// Directory of the call, which lets other processes recognize the holder
+    dir: Option<PathBuf>,
+}
+
 /// Wait for the command of a call that outlives its engine, and print what it prints
 ///
 /// The engine runs this in a call of a tool with `survive: true`.
@@ -200,7 +209,9 @@ fn await_call(args: &AwaitArgs) -> Result<ExitCode, CommandFailure> {
             if is_stopping || is_kept(&args.dir) {
                 break;
             }
-            call.stop();
+            if call.stop().is_err() {
+                break;
+            }
             is_stopping = true;
             waiting = cancel.for_cleanup();
         }

@@ -174,8 +174,12 @@ fn c_27_3_a_stop_ends_the_command_of_a_dead_engine() {
     let sandbox = building();
     kill(start(&sandbox));
     let held = holder(&sandbox);
-    sandbox.delta(["stop", "r", "-w", "work"]).output().expect_code(1);
+    let stopped = sandbox.delta(["stop", "r", "-w", "work"]).output().expect_code(0);
+    assert_eq!(stopped.stdout, format!("r  RUNNING (died); ended build (process {held})\n"));
+    assert!(stopped.stderr.starts_with("Continue it with: delta continue r"), "{}", stopped.stderr);
     assert!(!is_alive(held));
+    let more = sandbox.delta(["stop", "r", "-w", "work"]).output().expect_code(1);
+    assert!(more.stderr.contains("its process died without leaving it"), "{}", more.stderr);
     resume(&sandbox, &["-q"]).expect_code(0);
     let seen = &sandbox.observations()[0];
     assert!(seen.starts_with("begun\n[interrupted: "), "{seen}");
@@ -421,4 +425,97 @@ fn c_27_3_a_workspace_may_move_and_nothing_is_rolled_back_meanwhile() {
     let journal = sandbox.read("moved/.delta/r/journal.jsonl");
     assert!(journal.contains("[exit code: 3]"), "{journal}");
     sandbox.unverified("the workspace was moved");
+}
+
+#[test]
+fn c_27_3_a_stop_that_keeps_tools_names_what_a_dead_engine_has_left_at_work() {
+    let sandbox = building();
+    kill(start(&sandbox));
+    let held = holder(&sandbox);
+    let stopped = sandbox.delta(["stop", "r", "-w", "work", "--keep-tools"]).output();
+    let stopped = stopped.expect_code(0);
+    assert_eq!(
+        stopped.stdout,
+        format!("r  RUNNING (died); left at work: build (process {held})\n")
+    );
+    sandbox.write("work/go", "");
+    resume(&sandbox, &["-q"]).expect(0, &format!("seen {SEEN}\n"), "");
+    leaves_nothing(&sandbox);
+}
+
+/// The lock file has the id of another process: forged, or of another PID namespace.
+#[test]
+fn c_27_3_only_the_process_that_has_the_lock_is_signalled() {
+    let sandbox = building();
+    kill(start(&sandbox));
+    let held = holder(&sandbox);
+    let mut victim = Command::new("sleep").arg("1000").spawn().unwrap();
+    sandbox.write("work/.delta/r/surviving/call_1_1/lock", format!("{}\n", victim.id()));
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+    assert!(shown.contains(&format!("build is at work in process {held}\n")), "{shown}");
+    sandbox.delta(["stop", "r", "-w", "work"]).output().expect_code(0);
+    assert!(!is_alive(held));
+    assert!(victim.try_wait().unwrap().is_none());
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+}
+
+/// The arguments as a process in another PID namespace runs them; `None` where the kernel allows none.
+fn elsewhere(sandbox: &Sandbox, args: &[&str]) -> Option<Command> {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.env("HOME", sandbox.path("home")).current_dir(sandbox.path(""));
+    let mut probe = Command::new("unshare");
+    probe.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "true"]);
+    if !probe.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        println!("not tested: no PID namespace is allowed here");
+        return None;
+    }
+    command.args(args);
+    Some(command)
+}
+
+#[test]
+fn c_27_3_a_holder_in_another_pid_namespace_is_named_and_nothing_else_is_signalled() {
+    let sandbox = building();
+    kill(start(&sandbox));
+    let held = holder(&sandbox);
+    let Some(mut stop) = elsewhere(&sandbox, &[DELTA, "stop", "r", "-w", "work"]) else { return };
+    let output = stop.output().unwrap();
+    let ran = Ran::of(output.status, &output.stdout, &output.stderr).expect_code(1);
+    assert!(
+        ran.stderr.contains("could not end build of run r: its holder is in another PID namespace"),
+        "{}",
+        ran.stderr
+    );
+    assert!(is_alive(held));
+    let shown = elsewhere(&sandbox, &[DELTA, "show", "r", "-w", "work"]).unwrap().output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("build is at work in a process that is not visible here\n"), "{shown}");
+    sandbox.write("work/go", "");
+    resume(&sandbox, &["-q"]).expect(0, &format!("seen {SEEN}\n"), "");
+    leaves_nothing(&sandbox);
+}
+
+/// From outside of a PID namespace its processes are visible, by other ids than inside.
+#[test]
+fn c_27_3_a_holder_inside_of_a_pid_namespace_is_stopped_from_outside() {
+    let sandbox = building();
+    let run = format!(
+        "{DELTA} run --agent agent -w work --run-id r -m task -q & engine=$!; until [ -e work/begun ]; do sleep 0.02; done; \
+         kill -9 $engine; echo killed > killed; until [ -e work/over ]; do sleep 0.02; done"
+    );
+    let Some(mut inside) = elsewhere(&sandbox, &["sh", "-c", &run]) else { return };
+    inside.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    end_with_test(&mut inside);
+    let mut inside = inside.spawn().unwrap();
+    until_line(&sandbox.path("killed"));
+    let stopped = sandbox.delta(["stop", "r", "-w", "work"]).output();
+    assert!(stopped.stdout.contains("ended build (process "), "{stopped:?}");
+    assert!(!sandbox.path("work/ledger").exists());
+    sandbox.write("work/over", "");
+    inside.wait().unwrap();
+    let work = sandbox.path("work");
+    until("the end of every process", || processes_in(&work).is_empty().then_some(()));
 }

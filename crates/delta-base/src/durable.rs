@@ -27,7 +27,7 @@ pub use directories::{
     create_private_dir_synced, ensure_private_dir, ensure_private_dir_synced, ensure_shared_dir,
     ensure_shared_dir_synced, hide_from_git, sync_dir, sync_file_system, sync_readable_dir,
 };
-pub use file_lock::{FileLock, is_locked, read_lock_holder};
+pub use file_lock::{FileLock, ListedLockHolder, is_locked, list_lock_holders, read_lock_holder};
 pub use file_system::{DirectoryRoom, boot_id, inspect_room, is_on_local_file_system};
 pub use regular_file::{
     MAX_REGULAR_BYTES, open_no_follow, read_beneath, read_large_text, read_no_follow,

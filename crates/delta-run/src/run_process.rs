@@ -126,6 +126,16 @@ fn ignores_sigint(pid: u32) -> bool {
     mask & (1 << (Signal::INT.as_raw() - 1)) != 0
 }
 
+/// The directory that the command line of the holder of a call names, which older versions leave out; `None` if the process is
+/// no holder.
+pub(crate) fn holder_directory(pid: u32) -> Option<Option<Vec<u8>>> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut words = line.split(|byte| *byte == 0).skip(1);
+    let is_holder = words.next() == Some(b"tool") && words.next() == Some(b"hold");
+    let dir = words.next().filter(|word| !word.is_empty());
+    is_holder.then(|| dir.map(<[u8]>::to_vec))
+}
+
 #[cfg(target_os = "linux")]
 pub(crate) fn open_pidfd(pid: u32) -> io::Result<Option<OwnedFd>> {
     use rustix::process::{PidfdFlags, pidfd_open};

@@ -5,6 +5,9 @@
 //! these files; without one, nothing changes for the command. The holder has a lock as long as it lives, so a call without the lock
 //! and without an end is known to be lost: its holder was killed, and its command with it, or the machine was.
 //!
+//! What is in the directory may be from another PID namespace, or forged. So a process is signalled only if the kernel names
+//! it as the one that has the lock, and its command line is the one of a holder.
+//!
 //! `surviving/CALL/` of the run directory has `call.json`, `lock`, `stdout`, `stderr` and, in the end, `result.json`. The
 //! directory is removed when the result of the call is durable in the journal.
 
@@ -18,6 +21,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,6 +38,8 @@ const LOCK_FILE: &str = "lock";
 const GIVEN_UP_FILE: &str = "given-up";
 /// The room on the disk for how a command ended.
 const END_ROOM: usize = 4096;
+/// How often a lock is looked at whose holder is not found: other processes take it for an instant.
+const HOLDER_LOOKS: usize = 50;
 /// The longest id of a call that is the name of a directory as it is.
 const MAX_NAME_BYTES: usize = 80;
 
@@ -201,6 +207,11 @@ pub enum SurvivingState {
     Lost,
 }
 
+/// The holder of a call lives and cannot be signalled from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("its holder is in another PID namespace, such as a container, or belongs to another user")]
+pub struct UnreachableHolder;
+
 impl SurvivingCall {
     /// Creates the directory of a call that is about to be requested.
     ///
@@ -247,7 +258,7 @@ impl SurvivingCall {
     /// The calls of the run in `run_dir` whose commands are running.
     pub fn all_at_work(run_dir: &Path) -> Vec<Self> {
         let mut calls = Self::all(run_dir);
-        calls.retain(|call| call.holder().is_some());
+        calls.retain(Self::is_at_work);
         calls
     }
 
@@ -330,30 +341,59 @@ impl SurvivingCall {
         durable::replace_private_unsynced(&self.dir.join(END_FILE), json.as_bytes())
     }
 
-    /// The id of the holder, if it lives.
+    /// Whether its holder lives, wherever it is.
+    pub fn is_at_work(&self) -> bool {
+        durable::is_locked(&self.dir.join(LOCK_FILE))
+    }
+
+    /// The id of the holder; `None` if it does not live, or cannot be seen from here.
     pub fn holder(&self) -> Option<u32> {
-        let path = self.dir.join(LOCK_FILE);
-        durable::is_locked(&path).then(|| durable::read_lock_holder(&path)).flatten()
+        if !delta_process::shows_own_processes() {
+            return None;
+        }
+        let listed = durable::list_lock_holders(&self.dir.join(LOCK_FILE));
+        let holder = listed.into_iter().find(|listed| {
+            run_process::holder_directory(listed.pid).is_some_and(|dir| {
+                listed.is_on_device || dir.as_deref() == Some(self.dir.as_os_str().as_bytes())
+            })
+        });
+        holder.map(|listed| listed.pid)
     }
 
     /// Asks the holder to end the command, which gets SIGTERM, and SIGKILL 5 s later.
-    pub fn stop(&self) {
-        self.signal(Signal::TERM);
+    ///
+    /// # Errors
+    /// The holder cannot be signalled from here.
+    pub fn stop(&self) -> Result<(), UnreachableHolder> {
+        self.signal(Signal::TERM)
     }
 
     /// Kills the holder, and the command with it.
-    pub fn kill(&self) {
-        self.signal(Signal::KILL);
+    ///
+    /// # Errors
+    /// The holder cannot be signalled from here.
+    pub fn kill(&self) -> Result<(), UnreachableHolder> {
+        self.signal(Signal::KILL)
     }
 
-    fn signal(&self, signal: Signal) {
-        let Some(pid) = self.holder() else { return };
-        // A descriptor of it: if it has ended meanwhile, no other process gets the signal.
-        if let Ok(Some(holder)) = run_process::open_pidfd(pid)
-            && self.holder() == Some(pid)
-        {
-            let _ = run_process::send_signal(&holder, signal);
+    fn signal(&self, signal: Signal) -> Result<(), UnreachableHolder> {
+        for _ in 0..HOLDER_LOOKS {
+            if !self.is_at_work() {
+                return Ok(());
+            }
+            // The descriptor is opened first: if it is of the holder now, no other process gets the signal.
+            if let Some(pid) = self.holder()
+                && let Ok(Some(holder)) = run_process::open_pidfd(pid)
+                && self.holder() == Some(pid)
+            {
+                let sent = run_process::send_signal(&holder, signal);
+                if sent.is_ok() || !self.is_at_work() {
+                    return Ok(());
+                }
+            }
+            std::thread::yield_now();
         }
+        Err(UnreachableHolder)
     }
 
     /// Removes what is left of it.

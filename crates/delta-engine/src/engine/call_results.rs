@@ -104,7 +104,9 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
         is_idempotent: bool,
     ) {
         match outcome {
-            HeldOutcome::Ended(result) => self.add_result(command, CommandOutcome::Ended(result)),
+            HeldOutcome::Ended(result) | HeldOutcome::Stalled(result) => {
+                self.add_result(command, CommandOutcome::Ended(result));
+            }
             HeldOutcome::Lost if is_idempotent => {}
             HeldOutcome::Lost | HeldOutcome::Abandoned => {
                 self.add_result(command, CommandOutcome::Lost);

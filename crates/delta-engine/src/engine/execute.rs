@@ -6,7 +6,7 @@
 
 use super::call_results::{CommandOutcome, ResultRecorder};
 use super::staged_call::CallLayer;
-use super::surviving::HeldCall;
+use super::surviving::{HeldCall, HeldOutcome};
 use super::{Engine, EngineError};
 use delta_agent::tool::{Tool, ToolOutput, invocation::ToolInvocation};
 use delta_base::durable::NewPrivateFile;
@@ -220,11 +220,14 @@ impl<'a> Engine<'a> {
             }
             ProcessNotice::Ended(result) => {
                 match &starting[index].surviving {
-                    Some(held_call) => recorder.add_held_result(
-                        index,
-                        held_call.outcome(result),
-                        starting[index].approved.tool.idempotent,
-                    ),
+                    Some(held_call) => {
+                        let ApprovedCall { call, tool, .. } = &starting[index].approved;
+                        let outcome = held_call.outcome(result);
+                        if matches!(outcome, HeldOutcome::Stalled(_)) {
+                            self.end_held_call(run, &call.id, held_call.surviving_call());
+                        }
+                        recorder.add_held_result(index, outcome, tool.idempotent);
+                    }
                     None => recorder.add_result(index, CommandOutcome::Ended(result)),
                 }
                 recorder.record_early(run, starting);

@@ -19,6 +19,7 @@ use delta_run::run::{Run, RunNotice};
 use delta_run::state::PendingCall;
 use delta_run::surviving_call::{
     self, HOLDER_READY, HolderOrder, SurvivingCall, SurvivingCommand, SurvivingEnd, SurvivingState,
+    UnreachableHolder,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -103,7 +104,7 @@ impl HeldCall {
     /// What became of the command when what stands for it has ended with `result`.
     pub(super) fn outcome(&self, mut result: Box<ProcessResult>) -> HeldOutcome {
         let is_interrupted = matches!(result.end, ProcessEnd::Cancelled | ProcessEnd::OutOfTime);
-        let is_waiting = self.call.holder().is_some();
+        let is_waiting = self.call.is_at_work();
         match self.call.end() {
             Some(end) if self.has_all_output(&result) => {
                 end.add_to(&mut result, is_interrupted);
@@ -114,12 +115,12 @@ impl HeldCall {
             Some(_) => HeldOutcome::Unsettled,
             // The holder does not keep the timeout: it is stopped, or has no processor.
             None if is_waiting && result.end == ProcessEnd::TimedOut => {
-                self.call.kill();
-                HeldOutcome::Ended(result)
+                HeldOutcome::Stalled(result)
             }
             None if is_waiting => {
                 if is_interrupted && !surviving_call::is_keep_requested(&self.run_dir) {
-                    self.call.stop();
+                    // The end of the run warns of a holder that cannot be reached.
+                    let _ = self.call.stop();
                 }
                 HeldOutcome::Unsettled
             }
@@ -149,12 +150,21 @@ impl HeldCall {
 pub(super) enum HeldOutcome {
     /// It has ended.
     Ended(Box<ProcessResult>),
+    /// It has not ended at its timeout, and its holder has not ended it.
+    Stalled(Box<ProcessResult>),
     /// It is at work, or what it has printed was not copied: the call stays open, and the next step settles it.
     Unsettled,
     /// Nothing is known of it.
     Lost,
     /// It cannot be waited for, so nothing will be known of it.
     Abandoned,
+}
+
+/// Warns that the command of a call is at work, wherever its holder is.
+fn warn_of_unreachable(run: &mut Run, held_call: &SurvivingCall, unreachable: UnreachableHolder) {
+    let tool = held_call.command().map_or_else(|_| "a tool".to_owned(), |command| command.tool);
+    let text = format!("{tool} is at work and could not be ended: {unreachable}");
+    run.notify(RunNotice::Warning(&text));
 }
 
 impl<'a> Engine<'a> {
@@ -166,7 +176,7 @@ impl<'a> Engine<'a> {
         for held_call in SurvivingCall::all(&run.dir) {
             let is_open =
                 held_call.command().is_ok_and(|command| run.state().is_requested(&command.call_id));
-            if !is_open && held_call.holder().is_none() {
+            if !is_open && !held_call.is_at_work() {
                 held_call.remove();
             }
         }
@@ -215,7 +225,8 @@ impl<'a> Engine<'a> {
         order: &HolderOrder,
         launch: &LaunchContext,
     ) -> Result<ServiceProcess, String> {
-        let argv = ["delta", "tool", "hold"].map(str::to_owned);
+        let dir = held_call.call.dir().to_string_lossy();
+        let argv = ["delta", "tool", "hold", &dir].map(str::to_owned);
         let mut holder = ServiceProcess::start_surviving(&argv, &held_call.program, launch)?;
         let line = format!("{}\n", to_json(order));
         match hand_over_config(&mut holder, line.as_bytes(), HOLDER_READY, &self.cancel) {
@@ -254,27 +265,35 @@ impl<'a> Engine<'a> {
     }
 
     /// Ends everything of a call about which nothing more can be found out.
-    pub(super) fn end_held_call(&self, run: &Run, call_id: &str, held_call: &SurvivingCall) {
+    pub(super) fn end_held_call(&self, run: &mut Run, call_id: &str, held_call: &SurvivingCall) {
         // The lock file may be gone, and the holder not.
         if let Some(mut holder) = self.held.borrow_mut().holders.remove(call_id) {
             holder.end_after(Duration::ZERO, &self.cancel);
         }
-        held_call.kill();
+        if let Err(unreachable) = held_call.kill() {
+            warn_of_unreachable(run, held_call, unreachable);
+        }
         let run_dir = run.dir.to_string_lossy();
         let marks = [("RUN_DIR", &*run_dir), ("DELTA_CALL_ID", call_id)];
         process::kill_marked_processes(&marks, &self.cancel);
     }
 
     /// Asks all commands that are at work to end, unless they are to be kept, and waits for a moment until they have.
-    pub(super) fn end_held_calls(&self, run: &Run, cancel: &CancelToken) {
+    pub(super) fn end_held_calls(&self, run: &mut Run, cancel: &CancelToken) {
         let has_calls = self.agent.tools.iter().any(|tool| tool.survives);
         if !has_calls || surviving_call::is_keep_requested(&run.dir) {
             return;
         }
-        let calls = SurvivingCall::all_at_work(&run.dir);
-        calls.iter().for_each(SurvivingCall::stop);
+        let mut calls = SurvivingCall::all_at_work(&run.dir);
+        calls.retain(|held_call| match held_call.stop() {
+            Ok(()) => true,
+            Err(unreachable) => {
+                warn_of_unreachable(run, held_call, unreachable);
+                false
+            }
+        });
         let deadline = Instant::now() + END_PATIENCE;
-        while calls.iter().any(|call| call.holder().is_some())
+        while calls.iter().any(SurvivingCall::is_at_work)
             && Instant::now() < deadline
             && !cancel.wait(END_INTERVAL)
         {}
