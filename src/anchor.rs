@@ -12,7 +12,8 @@ use delta_run::event::JournalHead;
 use delta_run::journal;
 use delta_run::record::describe_process_end;
 use delta_run::run::Run;
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A service that makes timestamps may be slow.
@@ -42,10 +43,19 @@ impl Anchor {
     pub fn append_head(&self, run: &Run, cancel: &CancelToken) {
         let Some(JournalHead { seq, chain }) = run.journal_head() else { return };
         let start = journal::read_first_chain_value(&run.dir);
-        let line = json::to_json(&AnchoredHead { run_id: run.id.clone(), start, seq, chain });
+        let line = json::to_json(&AnchoredHead {
+            run_id: run.id.clone(),
+            start,
+            run_dir: Some(run.dir.to_string_lossy().into_owned()),
+            seq,
+            chain,
+        });
         let appended = match self {
             Self::File(path) => {
-                durable::append_line_synced(path, &line).map_err(|error| error.to_string())
+                // What others left without a newline would spoil this line.
+                let start = if ends_within_line(path) { "\n" } else { "" };
+                durable::append_line_synced(path, &format!("{start}{line}"))
+                    .map_err(|error| error.to_string())
             }
             Self::Command(command) => pass_to_command(command, &line, &cancel.for_cleanup()),
         };
@@ -56,6 +66,15 @@ impl Anchor {
             ));
         }
     }
+}
+
+fn ends_within_line(path: &Path) -> bool {
+    let mut last = [0];
+    let read = durable::open_no_follow(path).and_then(|file| {
+        let length = file.metadata()?.len();
+        file.read_exact_at(&mut last, length.saturating_sub(1))
+    });
+    read.is_ok() && last != *b"\n"
 }
 
 fn pass_to_command(command: &str, line: &str, cancel: &CancelToken) -> Result<(), String> {

@@ -155,12 +155,13 @@ fn apply_run(
         saved,
         base: merge.base,
         rest: has_rest,
+        seal: None,
     })));
     // Record first, then act: after a crash, the next process finishes what the journal names.
     run.commit_act()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(partial_apply_failure)?;
     durable::sync_file_system(&workspace.root)?;
-    run.record(Payload::ApplyEnd { iteration, rest: false });
+    run.record(Payload::ApplyEnd { iteration, rest: false, seal: None });
     run.commit()?;
     if !has_rest {
         StageDir::new(&dir).clear()?;

@@ -318,7 +318,7 @@ impl ClaimedRun {
         if let Some(edit) = edit {
             let reason = if is_own { EDITED_JOURNAL } else { CHANGED_JOURNAL };
             let text = format!("{reason}: {}", edit.describe_lines());
-            run.notify(RunNotice::Warning(&text));
+            run.notify(RunNotice::EditedJournal(&text));
         }
         if let Some(text) = end_left_processes(&run.id, &dir, cancel) {
             run.notify(RunNotice::Warning(&text));

@@ -88,7 +88,7 @@ fn discard_run(args: &DiscardArgs, run: &LocatedRun) -> Result<String, CommandFa
     store.sync()?;
     let iteration = opened.state().iterations;
     let base = changes.trees.current;
-    opened.record(Payload::Discard { iteration, base, saved: saved.tree });
+    opened.record(Payload::Discard { iteration, base, saved: saved.tree, seal: None });
     opened.commit_act()?;
     layers.clear()?;
     let saved = saved.tree.to_string();

@@ -7,6 +7,7 @@ use super::completion_candidates;
 use super::continue_run::{self, ClaimedRun, MissingMessage};
 use super::failure::CommandFailure;
 use super::message_input;
+use super::operator_state;
 use super::run::{self, NewRun};
 use super::run_argument::{LocatedRun, RunArgument};
 use super::run_options::RunOptions;
@@ -25,7 +26,7 @@ use delta_run::event::{EngineStart, Event, ForkFiles, ForkOrigin, RunFork};
 use delta_run::fork::{self, ForkError, ForkPoint};
 use delta_run::ownership::Ownership;
 use delta_run::run::repair_metadata;
-use delta_run::seal::SealStatus;
+use delta_run::seal::{SealStatus, Sealer};
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
 use serde_json::json;
@@ -160,7 +161,7 @@ impl ForkSource {
             continue_run::check_is_own(&run.id, &run.dir, &folded)?;
         }
         if folded.seals.is_edited && folded.seals.is_own {
-            args.options.print_notes(&[format!("Note: {}", continue_run::EDITED_JOURNAL)]);
+            stdio::print_error_line(&format!("warning: {}", continue_run::EDITED_JOURNAL));
         }
         let events = continue_run::read_journal(&run.id, &run.dir)?.events;
         let cut = ForkPoint::find(&events, args.at).map_err(|error| {
@@ -309,8 +310,11 @@ fn create_fork(
         },
         files,
         tree,
+        seal: None,
     };
-    fork::begin_fork(source_dir, &dir, &mut ownership, cut, origin, time::current_time).map_err(
+    let sealer = operator_state::seal_key().ok().map(|key| Sealer::new(key, id.clone()));
+    let clock = time::current_time;
+    fork::begin_fork(source_dir, &dir, &mut ownership, cut, origin, clock, sealer).map_err(
         |error| match error {
             ForkError::File(error) => error.into(),
             ForkError::Journal(error) => CommandFailure::damaged(error.to_string(), None),

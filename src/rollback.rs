@@ -164,7 +164,13 @@ fn rollback_run(
     // After the rollback only the store has the deleted files: it must survive a power failure.
     store.sync()?;
     let iteration = run.state().iterations;
-    run.record(Payload::Rollback { iteration, to: target_iteration(&args.to), tree, saved });
+    run.record(Payload::Rollback {
+        iteration,
+        to: target_iteration(&args.to),
+        tree,
+        saved,
+        seal: None,
+    });
     // Record first, then act: after a crash the journal names the snapshot of the old files.
     run.commit_act()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(partial_restore_failure)?;

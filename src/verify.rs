@@ -94,8 +94,9 @@ fn verify_runs(args: &VerifyArgs) -> Result<Vec<VerifyReport>, CommandFailure> {
 
 /// Reads the heads in a file. Other lines, of a log with other entries, are skipped.
 fn read_anchors(path: &Path) -> Result<Vec<AnchoredHead>, CommandFailure> {
-    let text = durable::read_regular_text(path).map_err(|error| {
+    let bytes = durable::read_large(path).map_err(|error| {
         CommandFailure::config(format!("could not read {}: {error}", path.display()), None)
     })?;
-    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    let lines = bytes.split(|byte| *byte == b'\n');
+    Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
 }

@@ -56,7 +56,7 @@ impl ClaimedStage {
             run.notify(RunNotice::Warning(&text));
         }
         let iteration = run.state().iterations;
-        run.record(Payload::ApplyEnd { iteration, rest });
+        run.record(Payload::ApplyEnd { iteration, rest, seal: None });
     }
 }
 

@@ -1,7 +1,9 @@
 //! One process for each run (C-13.1), the janitor (C-13.2), and `run --ensure` (C-11.2).
 
 use super::DELTA;
-use super::runs::{TOOLS, edit_journal, in_state, resume, resume_command, snapshot};
+use super::runs::{
+    TOOLS, edit_journal, in_state, reseal_journal, resume, resume_command, snapshot,
+};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::process::{Child, Command};
@@ -55,6 +57,7 @@ fn edit_start(sandbox: &Sandbox, edit: impl Fn(&mut Value)) {
         };
         journal.lines().map(line).collect()
     });
+    reseal_journal(sandbox);
 }
 
 /// When a process started, in milliseconds since 1970, as a run would have recorded it.

@@ -85,6 +85,19 @@ fn c_22_4_runs_four_levels_deep_share_budget_and_parents() {
     let last = sandbox.read("work/.delta/r3/journal.jsonl");
     let start: Value = serde_json::from_str(last.lines().next().unwrap()).unwrap();
     assert_eq!(start["parent"]["run_id"], "r2");
+    // Each has the seals of the key that the run around it gave its sandbox.
+    let verify = |run: &str| sandbox.delta(["verify", run, "-w", "work"]).output();
+    for (level, outer) in [(1, "r0"), (2, "r1"), (3, "r2")] {
+        let ran = verify(&format!("r{level}")).expect_code(0);
+        let note = format!(", by the key that run {outer} gave its sandbox\n");
+        assert!(ran.stdout.contains(&note), "{}", ran.stdout);
+    }
+    let all = verify("r0").expect_code(0).stdout;
+    assert_eq!(all.matches("gave its sandbox\n").count(), 3, "{all}");
+    sandbox.unverified("an inner run is forged");
+    let forged = last.replace("\"llm\":{", "\"llm\":{\"settings\":[\"temperature=0\"],");
+    sandbox.write("work/.delta/r3/journal.jsonl", forged);
+    verify("r3").expect_code(3);
 }
 
 #[test]

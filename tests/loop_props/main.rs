@@ -154,6 +154,7 @@ impl Simulated {
                         by: ApprovalSource::Operator,
                         reason: None,
                         for_tool: false,
+                        seal: None,
                     })));
                 }
                 RunStep::Reply { call, response } => self.result(&call, &response, None),
@@ -475,6 +476,7 @@ fn payload() -> impl Strategy<Value = Payload> {
                     by,
                     reason,
                     for_tool,
+                    seal: None,
                 }))
             }
         ),
@@ -520,7 +522,13 @@ fn payload() -> impl Strategy<Value = Payload> {
                 }
             ),
         (any::<u32>(), prop::option::of(any::<u32>()), tree(), tree()).prop_map(
-            |(iteration, to, tree, saved)| Payload::Rollback { iteration, to, tree, saved }
+            |(iteration, to, tree, saved)| Payload::Rollback {
+                iteration,
+                to,
+                tree,
+                saved,
+                seal: None
+            }
         ),
         (
             any::<u32>(),
@@ -529,13 +537,26 @@ fn payload() -> impl Strategy<Value = Payload> {
             any::<bool>()
         )
             .prop_map(|(iteration, paths, [tree, saved, base], rest)| {
-                Payload::Apply(Box::new(StageApply { iteration, paths, tree, saved, base, rest }))
+                Payload::Apply(Box::new(StageApply {
+                    iteration,
+                    paths,
+                    tree,
+                    saved,
+                    base,
+                    rest,
+                    seal: None,
+                }))
             }),
-        any::<(u32, bool)>().prop_map(|(iteration, rest)| Payload::ApplyEnd { iteration, rest }),
+        any::<(u32, bool)>().prop_map(|(iteration, rest)| Payload::ApplyEnd {
+            iteration,
+            rest,
+            seal: None
+        }),
         (any::<u32>(), tree(), tree()).prop_map(|(iteration, base, saved)| Payload::Discard {
             iteration,
             base,
-            saved
+            saved,
+            seal: None
         }),
         (run_id(), text(), run_id(), any::<u32>(), prop::option::of(tree())).prop_map(
             |(run_id, dir, origin, iteration, tree)| {
@@ -549,6 +570,7 @@ fn payload() -> impl Strategy<Value = Payload> {
                     from,
                     files,
                     tree,
+                    seal: None,
                 }))
             }
         ),

@@ -55,6 +55,7 @@ impl ApprovalAnswer {
             by: self.by,
             reason: self.reason,
             for_tool: self.for_tool,
+            seal: None,
         }
     }
 

@@ -270,6 +270,7 @@ impl ProgressPrinter {
                 }
             }
             RunNotice::Warning(text) => self.show_warning(text),
+            RunNotice::EditedJournal(text) => self.show_edited_journal(text),
         }
     }
 
@@ -528,6 +529,15 @@ impl ProgressPrinter {
         self.log.write_note(&format!("warning: {text}"));
         let text = text.replace('\n', "\n  ");
         self.print_line(&format!("{WARN}! {text}{WARN:#}"));
+    }
+
+    fn show_edited_journal(&mut self, text: &str) {
+        if self.verbosity > Verbosity::Quiet {
+            return self.show_warning(text);
+        }
+        let text = self.sanitize(text);
+        self.log.write_note(&format!("warning: {text}"));
+        self.write_line(&format!("{WARN}!{WARN:#} {text}"));
     }
 
     fn show_error(&mut self, message: &str, hint: Option<&str>) {

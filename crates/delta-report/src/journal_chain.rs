@@ -10,6 +10,9 @@ use delta_run::journal;
 /// What is wrong with a line that is not JSON, or not of a known form.
 pub const NOT_AN_EVENT: &str = "is not an event";
 
+/// More lines that do not follow the line before them are named only.
+const MAX_DESCRIBED_FAULTS: usize = 100;
+
 /// What was found in a journal.
 #[derive(Debug, Default)]
 pub struct ChainFindings {
@@ -87,7 +90,13 @@ pub fn examine_chain(bytes: &[u8]) -> ChainFindings {
             None if lines[index].follows => {
                 check_older_line(&lines, index, &mut has_checksums, &mut findings.unchecked)
             }
-            _ => describe_fault(&lines, index).map(|text| ChainFault::new(index + 1, text)),
+            // Finding where a line was before looks at all lines.
+            _ if findings.faults.len() >= MAX_DESCRIBED_FAULTS && !lines[index].follows => {
+                Some(ChainFault::new(index + 1, "does not follow the line before it"))
+            }
+            _ => describe_fault(&lines, index)
+                .or_else(|| describe_other_event(&lines, index))
+                .map(|text| ChainFault::new(index + 1, text)),
         };
         findings.faults.extend(fault);
     }
@@ -207,6 +216,18 @@ fn describe_fault(lines: &[ExaminedLine<'_>], index: usize) -> Option<String> {
         });
     }
     Some("was changed".to_owned())
+}
+
+/// What is wrong with a line that follows the line before it, and is not the event with its number.
+fn describe_other_event(lines: &[ExaminedLine<'_>], index: usize) -> Option<String> {
+    let line = &lines[index];
+    if !line.follows {
+        return None;
+    }
+    let Some(seq) = line.seq else { return Some(NOT_AN_EVENT.to_owned()) };
+    let before = index.checked_sub(1).map_or(Some(0), |before| lines[before].seq);
+    let expected = before.and_then(|before| before.checked_add(1)).unwrap_or(seq);
+    (seq != expected).then(|| format!("is event {seq}, expected {expected}"))
 }
 
 impl ExaminedLine<'_> {

@@ -30,6 +30,9 @@ pub struct AnchoredHead {
     /// The chain value of the first line: another run may have had the same id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<ChainValue>,
+    /// The absolute path of the run directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_dir: Option<String>,
     /// The number of the last event.
     pub seq: u64,
     /// The chain value of its line.
@@ -108,7 +111,55 @@ pub fn verify_integrity(
     run_dir: &Path,
     inputs: &VerifyInputs,
 ) -> Result<VerifyReport, JournalError> {
-    verify_below(id, run_dir, inputs, &mut Vec::new())
+    verify_below(id, run_dir, inputs, &RunKeys::new(inputs, run_dir), &mut Vec::new())
+}
+
+/// The keys with which a run may be sealed.
+#[derive(Clone)]
+enum RunKeys {
+    Known {
+        operator: SealKey,
+        /// What runs around it gave their sandboxes, each with the id of that run.
+        inner: Vec<(RunId, SealKey)>,
+    },
+    /// Why there is none.
+    Missing(String),
+}
+
+impl RunKeys {
+    fn new(inputs: &VerifyInputs, run_dir: &Path) -> Self {
+        let mut keys = match &inputs.key {
+            Ok(operator) => Self::Known { operator: operator.clone(), inner: Vec::new() },
+            Err(reason) => return Self::Missing(reason.clone()),
+        };
+        for dir in run_tree::find_enclosing_runs(run_dir).iter().skip(1).rev() {
+            keys = run_tree::recorded_run_id(dir).map_or(keys.clone(), |id| keys.below(&id, dir));
+        }
+        keys
+    }
+
+    /// The keys of the runs that tools of the run `id` in `run_dir` start.
+    fn below(&self, id: &RunId, run_dir: &Path) -> Self {
+        let Self::Known { operator, inner } = self else { return self.clone() };
+        // A process in a sandbox seals with the key that it was given, and derives from that.
+        let run_dir = run_dir.canonicalize().unwrap_or_else(|_| run_dir.to_owned());
+        let keys = std::iter::once(operator).chain(inner.iter().map(|(_, key)| key));
+        let derived = keys
+            .filter_map(|key| SealKey::from_derived(&key.derive_for_inner_runs(id, &run_dir)))
+            .map(|key| (id.clone(), key));
+        Self::Known { operator: operator.clone(), inner: derived.collect() }
+    }
+}
+
+/// What the seals of a journal say, by one key.
+#[derive(Default)]
+struct SealFindings {
+    /// What does not agree, by the number of its line.
+    findings: BTreeMap<usize, String>,
+    /// The last line that is sealed together with all before it.
+    sealed_line: usize,
+    /// The last line up to which the operator has accepted the run.
+    accepted_line: usize,
 }
 
 /// A journal that is verified.
@@ -126,6 +177,7 @@ fn verify_below(
     id: &RunId,
     run_dir: &Path,
     inputs: &VerifyInputs,
+    keys: &RunKeys,
     enclosing: &mut Vec<PathBuf>,
 ) -> Result<VerifyReport, JournalError> {
     let bytes = journal::read_journal_bytes(run_dir)?;
@@ -142,11 +194,12 @@ fn verify_below(
         findings: journal_chain::examine_chain(&bytes),
         accepted_line: 0,
     };
-    let seal = journal.check_seals(id, inputs, !enclosing.is_empty());
+    let seal = journal.check_seals(id, keys, !enclosing.is_empty());
     enclosing.push(run_dir.to_owned());
-    let (children_check, children) = journal.check_children(inputs, enclosing);
+    let inner_keys = keys.below(id, run_dir);
+    let (children_check, children) = journal.check_children(inputs, &inner_keys, enclosing);
     enclosing.pop();
-    let mut checks = vec![journal.check_chain(), seal, journal.check_records()];
+    let mut checks = vec![journal.check_chain(id), seal, journal.check_records()];
     checks.extend([journal.check_configuration(), children_check]);
     checks.extend(inputs.anchors.as_deref().map(|anchors| journal.check_anchors(id, anchors)));
     let is_intact = checks.iter().all(|check| check.state != CheckState::Broken);
@@ -155,7 +208,7 @@ fn verify_below(
 }
 
 impl VerifiedJournal<'_> {
-    fn check_chain(&self) -> RunCheck {
+    fn check_chain(&self, id: &RunId) -> RunCheck {
         let ChainFindings { lines, chained, head, faults, edits, torn_bytes, .. } = &self.findings;
         let mut findings = Vec::new();
         for fault in faults {
@@ -165,7 +218,9 @@ impl VerifiedJournal<'_> {
                 edit.map_or_else(String::new, |(at, _)| format!(", before line {at} was written"));
             findings.push(format!("line {line} {}{note}", fault.description));
         }
-        findings.extend(self.find_cut());
+        let unacceptable = [self.find_cut(), self.find_other_run(id), self.find_other_copy()];
+        let unacceptable: Vec<String> = unacceptable.into_iter().flatten().collect();
+        findings.extend(unacceptable.iter().cloned());
         let mut detail = format!("{lines} lines");
         if chained < lines {
             let older = lines - chained;
@@ -181,20 +236,29 @@ impl VerifiedJournal<'_> {
         }
         let is_accepted = faults.iter().all(|fault| fault.line <= self.accepted_line);
         let mut check = RunCheck::new("chain", detail, findings);
-        if check.state == CheckState::Broken && is_accepted && self.find_cut().is_none() {
+        if check.state == CheckState::Broken && is_accepted && unacceptable.is_empty() {
             check.state = CheckState::Accepted;
         }
         check
     }
 
+    fn state(&self) -> RunState {
+        let mut state = RunState::default();
+        self.events.iter().for_each(|(_, event)| state.apply(event));
+        state
+    }
+
     /// Whether metadata.json, which follows the journal, is ahead of it.
     fn find_cut(&self) -> Option<String> {
-        let events = self.events.iter().map(|(_, event)| event);
-        let mut state = RunState::default();
-        events.for_each(|event| state.apply(event));
+        let state = self.state();
         let text = durable::read_regular_text(&self.run_dir.join(METADATA_FILE)).ok()?;
         let metadata: RunMetadata = serde_json::from_str(&text).ok()?;
-        let last = state.updated_at?;
+        let Some(last) = state.updated_at else {
+            let RunMetadata { status, updated_at, .. } = metadata;
+            return Some(format!(
+                "no event can be read, and {METADATA_FILE} is {status} of {updated_at}"
+            ));
+        };
         // By turns, a process that was replaced could write last.
         let is_replaced = metadata.epoch < RunMetadata::from_state(&state)?.epoch;
         let has_end = metadata.status != RunStatus::Running;
@@ -208,23 +272,77 @@ impl VerifiedJournal<'_> {
         })
     }
 
+    /// Whether the last event that names the run names another one: a directory that was renamed, or exchanged.
+    fn find_other_run(&self, id: &RunId) -> Option<String> {
+        let recorded = self.events.iter().rev().find_map(|(_, event)| match &event.payload {
+            Payload::EngineStart(start) => Some(&start.run_id),
+            Payload::Fork(fork) => Some(&fork.run_id),
+            _ => None,
+        })?;
+        (recorded != id).then(|| format!("the journal is of run {recorded}"))
+    }
+
+    /// Whether journal.jsonl, which other programs read, has anything else than the journal of the last turn. A process that
+    /// was replaced may have written more, until another one leaves the run in order.
+    fn find_other_copy(&self) -> Option<String> {
+        if self.state().status == Some(RunStatus::Running) {
+            return None;
+        }
+        let path = self.run_dir.join(journal::JOURNAL_FILE);
+        let copy = durable::read_no_follow(&path).ok()?;
+        let complete = copy.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let is_start = self.lines.concat().starts_with(&copy[..complete]);
+        (!is_start)
+            .then(|| format!("{} is not the journal of the last turn", journal::JOURNAL_FILE))
+    }
+
     /// Checks the seals. A run that another one vouches for needs none.
-    fn check_seals(&mut self, id: &RunId, inputs: &VerifyInputs, is_child: bool) -> RunCheck {
-        let key = match &inputs.key {
-            Ok(key) => key.clone(),
-            Err(reason) => return RunCheck::not_checked("seal", reason),
+    fn check_seals(&mut self, id: &RunId, keys: &RunKeys, is_child: bool) -> RunCheck {
+        let (operator, inner) = match keys {
+            RunKeys::Known { operator, inner } => (operator, inner),
+            RunKeys::Missing(reason) => return RunCheck::not_checked("seal", reason),
         };
-        let has_seals = self.events.iter().any(|(_, event)| event.payload.has_seal());
+        let has_seals = self.events.iter().any(|(_, event)| event.payload.seal().is_some());
         if is_child && !has_seals {
             return RunCheck::not_checked(
                 "seal",
                 "the run has none; the run around it vouches for it",
             );
         }
-        let mut sealer = Sealer::new(key, id.clone());
+        let mut seals = self.examine_seals(id, operator);
+        self.accepted_line = seals.accepted_line;
+        let mut note = String::new();
+        for (run, key) in inner {
+            let by_inner = self.examine_seals(id, key);
+            if by_inner.findings.len() < seals.findings.len() {
+                note = format!(", by the key that run {run} gave its sandbox");
+            }
+            seals.findings.retain(|line, _| by_inner.findings.contains_key(line));
+            seals.sealed_line = seals.sealed_line.max(by_inner.sealed_line);
+        }
+        seals.findings.retain(|line, _| *line > self.accepted_line);
+        // Who owns the run takes turns after the end of a process too.
+        let last = self
+            .events
+            .iter()
+            .rev()
+            .find(|(_, event)| !matches!(event.payload, Payload::Turn { .. }));
+        let last = last.map_or(self.lines.len(), |(line, _)| *line);
+        let detail = match (seals.sealed_line, last) {
+            (0, _) => "no line is sealed".to_owned(),
+            (line, last) if line < last => {
+                format!("lines 1 to {line}{note}; those after it have no seal")
+            }
+            (line, _) => format!("lines 1 to {line}{note}"),
+        };
+        RunCheck::new("seal", detail, seals.findings.into_values().collect())
+    }
+
+    /// Checks the seals with one key.
+    fn examine_seals(&self, id: &RunId, key: &SealKey) -> SealFindings {
+        let mut sealer = Sealer::new(key.clone(), id.clone());
         let mut chain = ChainCheck::default();
-        let mut sealed_line = 0;
-        let mut findings: Vec<(usize, String)> = Vec::new();
+        let mut seals = SealFindings::default();
         let mut events = self.events.iter().peekable();
         for (index, line) in self.lines.iter().enumerate() {
             let number = index + 1;
@@ -232,44 +350,32 @@ impl VerifiedJournal<'_> {
             let link = chain.check_line(line, event.and_then(|event| event.edited.as_deref()));
             let Some(event) = event else { continue };
             let was_edited = sealer.edited_line();
-            match sealer.check_line(line, event, &link) {
+            let finding = match sealer.check_line(line, event, &link) {
                 SealCheck::Valid => {
-                    let covers_journal = !matches!(event.payload, Payload::EngineStart(_));
-                    sealed_line = if covers_journal { number } else { sealed_line };
-                    if matches!(event.payload, Payload::RunTrusted { .. }) {
-                        self.accepted_line = number;
+                    if !matches!(event.payload, Payload::EngineStart(_)) {
+                        seals.sealed_line = number;
                     }
+                    if matches!(event.payload, Payload::RunTrusted { .. }) {
+                        seals.accepted_line = number;
+                    }
+                    continue;
                 }
-                SealCheck::Invalid => {
-                    findings.push((
-                        number,
-                        format!("line {number} has no valid seal of this operator"),
-                    ));
-                }
+                SealCheck::Invalid => "has no valid seal of this operator",
                 SealCheck::NotSealed if sealer.edited_line().is_some() && was_edited.is_none() => {
-                    findings.push((
-                        number,
-                        format!("line {number} was added after the end of a process"),
-                    ));
+                    "was added after the end of a process"
                 }
-                SealCheck::NotSealed => {}
-            }
+                SealCheck::NotSealed => continue,
+            };
+            seals.findings.insert(number, format!("line {number} {finding}"));
         }
-        findings.retain(|(line, _)| *line > self.accepted_line);
-        let detail = match (sealed_line, self.lines.len()) {
-            (0, _) => "no line is sealed".to_owned(),
-            (line, last) if line < last => {
-                format!("lines 1 to {line}; those after it have no seal")
-            }
-            (line, _) => format!("lines 1 to {line}"),
-        };
-        RunCheck::new("seal", detail, findings.into_iter().map(|(_, finding)| finding).collect())
+        seals
     }
 
     /// Verifies the runs that calls have started, and whether their journals have the heads that the results name.
     fn check_children(
         &self,
         inputs: &VerifyInputs,
+        keys: &RunKeys,
         enclosing: &mut Vec<PathBuf>,
     ) -> (RunCheck, Vec<VerifyReport>) {
         let mut heads: BTreeMap<RunId, Vec<(usize, JournalHead)>> = BTreeMap::new();
@@ -280,31 +386,30 @@ impl VerifiedJournal<'_> {
                 heads.entry(run.run_id.clone()).or_default().push((*line, head));
             }
         }
-        let mut located: BTreeMap<RunId, PathBuf> = BTreeMap::new();
+        // Calls may have started runs of one id in several workspaces.
+        let mut located: BTreeMap<RunId, Vec<PathBuf>> = BTreeMap::new();
         for (child, dir) in run_tree::locate_child_runs(self.run_dir) {
-            located.entry(child.run_id).or_insert(dir);
-        }
-        let mut findings = Vec::new();
-        let mut missing = 0;
-        let mut children = Vec::new();
-        for (id, heads) in &heads {
-            let Some(dir) = located.get(id) else {
-                missing += 1;
-                continue;
-            };
-            let bytes = journal::read_journal_bytes(dir).unwrap_or_default();
-            for (line, head) in heads {
-                findings.extend(find_missing_head(&bytes, *head).map(|problem| {
-                    format!("the journal of run {id} {problem}, as the result in line {line} says")
-                }));
+            let dirs = located.entry(child.run_id).or_default();
+            if !dirs.contains(&dir) {
+                dirs.push(dir);
             }
         }
-        for (id, dir) in &located {
+        let mut children = Vec::new();
+        let missing = heads.keys().filter(|id| !located.contains_key(*id)).count();
+        let mut findings: Vec<String> = heads
+            .iter()
+            .flat_map(|(id, heads)| match located.get(id) {
+                Some(dirs) => find_missing_heads(id, heads, dirs),
+                None => self.find_hidden_child(id, heads[0].0).into_iter().collect(),
+            })
+            .collect();
+        for (id, dir) in located.iter().flat_map(|(id, dirs)| dirs.iter().map(move |dir| (id, dir)))
+        {
             if enclosing.contains(dir) || enclosing.len() >= MAX_DEPTH {
                 continue;
             }
             let child_inputs = VerifyInputs { key: inputs.key.clone(), anchors: None };
-            match verify_below(id, dir, &child_inputs, enclosing) {
+            match verify_below(id, dir, &child_inputs, keys, enclosing) {
                 Ok(report) => children.push(report),
                 Err(error) => findings.push(format!("run {id}: {error}")),
             }
@@ -321,7 +426,20 @@ impl VerifiedJournal<'_> {
         if heads.is_empty() && located.is_empty() {
             return (RunCheck::new("children", "none".to_owned(), findings), children);
         }
+        if located.is_empty() && findings.is_empty() {
+            return (RunCheck::not_checked("children", format!("{missing} not found")), children);
+        }
         (RunCheck::new("children", detail, findings), children)
+    }
+
+    /// Whether a run that a result names is next to this one, and names another parent.
+    fn find_hidden_child(&self, id: &RunId, line: usize) -> Option<String> {
+        let sibling = self.run_dir.with_file_name(id.as_str());
+        durable::is_file_no_follow(&journal::journal_path(&sibling)).then(|| {
+            format!(
+                "run {id} does not name this run as its parent, as the result in line {line} says"
+            )
+        })
     }
 
     /// Compares the journal with the heads of the run that are kept elsewhere.
@@ -344,10 +462,39 @@ impl VerifiedJournal<'_> {
                 count => format!("the {count} heads of run {id} are of another journal"),
             });
         }
+        // The newest run that was in this directory: an older one may have been copied over it.
+        let run_dir = self.run_dir.canonicalize().unwrap_or_else(|_| self.run_dir.to_owned());
+        let newest = anchors
+            .iter()
+            .rev()
+            .find(|anchor| anchor.run_dir.as_deref().is_some_and(|dir| Path::new(dir) == run_dir));
+        if let Some(newest) = newest.filter(|newest| newest.start != start && !heads.is_empty()) {
+            findings.push(format!(
+                "the newest head of this directory is of another journal: line {} with {}",
+                newest.seq, newest.chain
+            ));
+        }
         let last = heads.iter().map(|head| head.seq).max();
         let up_to = last.map_or_else(String::new, |last| format!(", up to line {last}"));
         RunCheck::new("anchor", format!("{} heads{up_to}", heads.len()), findings)
     }
+}
+
+/// The heads, each of the result in a line, that none of the journals of the runs `id` has.
+fn find_missing_heads(id: &RunId, heads: &[(usize, JournalHead)], dirs: &[PathBuf]) -> Vec<String> {
+    let journals: Vec<Vec<u8>> =
+        dirs.iter().map(|dir| journal::read_journal_bytes(dir).unwrap_or_default()).collect();
+    let mut findings = Vec::new();
+    for (line, head) in heads {
+        let problems: Vec<String> =
+            journals.iter().map_while(|bytes| find_missing_head(bytes, *head)).collect();
+        if let Some(problem) = problems.first().filter(|_| problems.len() == dirs.len()) {
+            findings.push(format!(
+                "the journal of run {id} {problem}, as the result in line {line} says"
+            ));
+        }
+    }
+    findings
 }
 
 /// What a journal has in place of a line with this chain value; `None` if it has the line.

@@ -79,6 +79,9 @@ pub struct ApprovalDecision {
     /// Whether the process approves every later call of the tool, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_tool: bool,
+    /// The seal over the journal up to this event, if the operator has a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
 }
 
 /// Who approved a call.

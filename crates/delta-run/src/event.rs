@@ -151,6 +151,9 @@ pub enum Payload {
         tree: SnapshotId,
         /// The snapshot of the workspace just before.
         saved: SnapshotId,
+        /// The seal over the journal up to this event, if the operator has a key.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seal: Option<String>,
     },
     /// Staged changes of the run are about to be applied to the workspace.
     Apply(Box<StageApply>),
@@ -161,6 +164,9 @@ pub enum Payload {
         /// Whether an interrupted APPLY has ended without some of its changes, which stay staged.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         rest: bool,
+        /// The seal over the journal up to this event, if the operator has a key.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seal: Option<String>,
     },
     /// The staged changes of the run are discarded.
     Discard {
@@ -170,6 +176,9 @@ pub enum Payload {
         base: SnapshotId,
         /// The snapshot of the staged workspace just before.
         saved: SnapshotId,
+        /// The seal over the journal up to this event, if the operator has a key.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seal: Option<String>,
     },
     /// The run was forked from another one: all events before this one are copies of the other run's events.
     Fork(Box<RunFork>),
@@ -270,6 +279,9 @@ pub struct RunFork {
     /// The snapshot of the other workspace at the end of the iteration; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<SnapshotId>,
+    /// The seal over the journal up to this event, if the operator has a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
 }
 
 /// The run that was forked.
@@ -496,6 +508,9 @@ pub struct StageApply {
     /// Whether changes remain staged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rest: bool,
+    /// The seal over the journal up to this event, if the operator has a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
 }
 
 /// A question that `ask_human` asks.
@@ -619,12 +634,19 @@ impl Payload {
         }
     }
 
-    /// Whether the event has a seal.
-    pub fn has_seal(&self) -> bool {
+    /// The seal of the event; `None` if it has none.
+    pub fn seal(&self) -> Option<&str> {
         match self {
-            Self::EngineStart(start) => start.seal.is_some(),
-            Self::EngineEnd { seal, .. } | Self::RunTrusted { seal, .. } => seal.is_some(),
-            _ => false,
+            Self::EngineStart(start) => start.seal.as_deref(),
+            Self::ApprovalDecision(decision) => decision.seal.as_deref(),
+            Self::Fork(fork) => fork.seal.as_deref(),
+            Self::Apply(apply) => apply.seal.as_deref(),
+            Self::EngineEnd { seal, .. }
+            | Self::RunTrusted { seal, .. }
+            | Self::Rollback { seal, .. }
+            | Self::ApplyEnd { seal, .. }
+            | Self::Discard { seal, .. } => seal.as_deref(),
+            _ => None,
         }
     }
 
@@ -632,7 +654,14 @@ impl Payload {
     pub(crate) fn set_seal(&mut self, new: Option<String>) {
         match self {
             Self::EngineStart(start) => start.seal = new,
-            Self::EngineEnd { seal, .. } | Self::RunTrusted { seal, .. } => *seal = new,
+            Self::ApprovalDecision(decision) => decision.seal = new,
+            Self::Fork(fork) => fork.seal = new,
+            Self::Apply(apply) => apply.seal = new,
+            Self::EngineEnd { seal, .. }
+            | Self::RunTrusted { seal, .. }
+            | Self::Rollback { seal, .. }
+            | Self::ApplyEnd { seal, .. }
+            | Self::Discard { seal, .. } => *seal = new,
             _ => {}
         }
     }

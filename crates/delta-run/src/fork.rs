@@ -9,6 +9,7 @@ use crate::image_file;
 use crate::journal::{self, JournalError};
 use crate::ownership::Ownership;
 use crate::record::{self, RecordFile};
+use crate::seal::Sealer;
 use crate::state::ON_ITERATION_END;
 use delta_base::durable::{self, FileError};
 use delta_base::time::Clock;
@@ -198,6 +199,7 @@ fn referenced_stems(run_dir: &Path, events: &[Event]) -> BTreeSet<String> {
 }
 
 /// Begins the run in `to`, which this process owns, with the events of the run in `from` up to `point`. From then on the fork exists.
+/// `sealer` is of the fork, with the operator's key, if there is one.
 ///
 /// # Errors
 /// The journal could not be read or written. The fork does not exist.
@@ -208,11 +210,12 @@ pub fn begin_fork(
     point: ForkPoint,
     origin: RunFork,
     clock: Clock,
+    sealer: Option<Sealer>,
 ) -> Result<(), ForkError> {
     let lines = journal::read_journal_lines(from, point.event_count)?;
     let path = ownership.journal_path(to);
     let payload = Payload::Fork(Box::new(origin));
-    let event_count = journal::create_forked_journal(to, &path, lines, payload, clock)?;
+    let event_count = journal::create_forked_journal(to, &path, lines, payload, clock, sealer)?;
     ownership.note_durable_events(event_count);
     ownership.publish_journal();
     Ok(())

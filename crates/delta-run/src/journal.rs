@@ -238,18 +238,27 @@ pub fn create_forked_journal(
     mut lines: Vec<u8>,
     payload: Payload,
     clock: Clock,
+    mut sealer: Option<Sealer>,
 ) -> Result<u64, FileError> {
     if let Ok(torn) = durable::read_no_follow_at_most(path, MAX_JOURNAL_BYTES) {
         preserve_torn_tail(run_dir, &torn, clock)?;
     }
     let mut chain = ChainCheck::default();
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
-        chain.check_line(line, JournalEdit::from_line(&String::from_utf8_lossy(line)).as_ref());
+        let text = String::from_utf8_lossy(line);
+        let link = chain.check_line(line, JournalEdit::from_line(&text).as_ref());
+        if let Some((sealer, event)) = sealer.as_mut().zip(Event::from_line(&text).ok()) {
+            sealer.check_line(line, &event, &link);
+        }
     }
-    let (head, edit) = chain.next(None);
+    let (head, edit) = chain.next(sealer.as_ref().and_then(Sealer::edited_line));
     let seq = chain.lines() + 1;
     let mut event = Event { edited: edit.map(Box::new), ..Event::new(seq, clock(), payload) };
-    event.chain = Some(ChainValue::after(head, event.to_open_line().as_bytes()));
+    let mut line = event.to_open_line();
+    if let Some(sealer) = &mut sealer {
+        sealer.seal_event(&mut event, &mut line, head);
+    }
+    event.chain = Some(ChainValue::after(head, line.as_bytes()));
     lines.extend_from_slice(event.to_line().as_bytes());
     durable::replace_private_synced(path, &lines)?;
     Ok(seq)

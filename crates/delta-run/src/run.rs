@@ -66,6 +66,8 @@ pub enum RunNotice<'a> {
     WaitingForApproval(&'a ApprovalRequest),
     /// A warning for the user that is not an event.
     Warning(&'a str),
+    /// The journal was changed after it was written: a warning that is printed even if nothing else is.
+    EditedJournal(&'a str),
 }
 
 /// A function that receives the notices of a run.

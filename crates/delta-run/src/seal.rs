@@ -1,13 +1,19 @@
 //! Seals: what shows that a run was made, or accepted, by the operator who continues it.
 //!
 //! A run directory can come with a cloned repository, or be written by a tool. A seal is an HMAC-SHA256 with a key that is
-//! outside of every workspace. ENGINE_START's seal covers the run id and the agent directory. The seals of ENGINE_END and
-//! RUN_TRUSTED also cover the chain ([`crate::chain`]) of the journal before them, and their own line up to the seal. In the
-//! lines of earlier versions, which have no chain values, they cover every byte before them.
+//! outside of every workspace. It covers the run id, the agent directory, the chain value ([`crate::chain`]) that the event
+//! follows, and the event's own line up to the seal. The events have one with which a process starts or ends, with which a
+//! call is approved, and of what is done to a run between two processes.
+//!
+//! In the lines of earlier versions, which have no chain values, the seal of ENGINE_START covers the run id and the agent
+//! directory only, and the other ones every byte before them.
+//!
+//! The seal of ENGINE_START shows that an engine wrote that line after that chain value, whatever became of the lines before:
+//! a journal that was edited by hand stays its operator's. All other seals hold only if the chain does.
 //!
 //! A run whose last ENGINE_START or RUN_TRUSTED has no valid seal is *foreign*: it is data, which can be read.
 
-use crate::chain::{ChainLink, ChainValue};
+use crate::chain::{ChainLink, ChainValue, split_line};
 use crate::event::{Event, Payload};
 use delta_base::durable::{self, FileError};
 use delta_base::hex::{decode_hex, encode_hex};
@@ -130,7 +136,9 @@ impl SealKey {
 
     /// Whether `seal` is the seal of `parts`, in a time that does not depend on where they differ.
     fn is_valid(&self, parts: &[&[u8]], seal: &str) -> bool {
-        decode_hex(seal).is_some_and(|bytes| self.mac(parts).verify_slice(&bytes).is_ok())
+        let is_written_so = !seal.bytes().any(|digit| digit.is_ascii_uppercase());
+        is_written_so
+            && decode_hex(seal).is_some_and(|bytes| self.mac(parts).verify_slice(&bytes).is_ok())
     }
 }
 
@@ -216,10 +224,7 @@ impl Sealer {
             Payload::EngineStart(start) => {
                 self.line_run_id.clone_from(&start.run_id);
                 self.agent_home.clone_from(&start.agent_home);
-                let is_own = start
-                    .seal
-                    .as_ref()
-                    .is_some_and(|seal| self.key.is_valid(&self.start_parts(), seal));
+                let is_own = self.is_start_sealed(line, start.seal.as_deref(), link);
                 self.status = SealStatus { is_own, is_result_sealed: false, ..self.status };
                 is_own
             }
@@ -228,8 +233,14 @@ impl Sealer {
                 // that one is a fork too, and had copied what this one copies.
                 let is_own = self.status.is_own;
                 self.line_run_id.clone_from(&fork.run_id);
-                self.status = SealStatus { is_own, ..SealStatus::default() };
-                return SealCheck::NotSealed;
+                let is_sealed = self.is_line_sealed(line, link);
+                // Earlier versions sealed no fork.
+                let is_edited = link.is_chained && is_own && !is_sealed;
+                self.status = SealStatus { is_own, is_edited, is_result_sealed: false };
+                if !is_sealed && !is_edited {
+                    return SealCheck::NotSealed;
+                }
+                is_sealed
             }
             Payload::RunTrusted { run_id, .. } => {
                 self.line_run_id.clone_from(run_id);
@@ -243,13 +254,24 @@ impl Sealer {
                 self.status.is_result_sealed = is_sealed;
                 is_sealed
             }
-            // These take place between two processes, or after the end of one, and change no result.
-            Payload::Snapshot(_)
-            | Payload::Turn { .. }
+            // A decision lets a call start. The others take place between two processes, or after the end of one, and change
+            // no result.
+            Payload::ApprovalDecision(_)
             | Payload::Rollback { .. }
             | Payload::Apply(_)
             | Payload::ApplyEnd { .. }
-            | Payload::Discard { .. } => return SealCheck::NotSealed,
+            | Payload::Discard { .. } => {
+                if !link.is_chained || !self.status.is_own {
+                    return SealCheck::NotSealed;
+                }
+                let is_sealed = self.is_line_sealed(line, link);
+                if !is_sealed {
+                    self.status.is_edited = true;
+                    self.status.is_result_sealed = false;
+                }
+                is_sealed
+            }
+            Payload::Snapshot(_) | Payload::Turn { .. } => return SealCheck::NotSealed,
             _ => {
                 if self.status.is_result_sealed {
                     // Nothing else follows the end of a process.
@@ -270,37 +292,58 @@ impl Sealer {
         line: &mut String,
         previous: Option<ChainValue>,
     ) {
-        if let Payload::RunTrusted { run_id, .. } = &event.payload {
-            self.line_run_id.clone_from(run_id);
-        }
-        let seal = match &event.payload {
+        match &event.payload {
             Payload::EngineStart(start) => {
                 self.line_run_id.clone_from(&start.run_id);
                 self.agent_home.clone_from(&start.agent_home);
-                self.key.seal(&self.start_parts())
             }
-            Payload::EngineEnd { .. } | Payload::RunTrusted { .. } => {
-                self.key.seal(&self.chain_parts(previous.as_ref(), line.as_bytes()))
-            }
+            Payload::Fork(fork) => self.line_run_id.clone_from(&fork.run_id),
+            Payload::RunTrusted { run_id, .. } => self.line_run_id.clone_from(run_id),
+            Payload::EngineEnd { .. }
+            | Payload::ApprovalDecision(_)
+            | Payload::Rollback { .. }
+            | Payload::Apply(_)
+            | Payload::ApplyEnd { .. }
+            | Payload::Discard { .. } => {}
             _ => return,
-        };
+        }
+        let seal = self.key.seal(&self.chain_parts(previous.as_ref(), line.as_bytes()));
         event.payload.set_seal(Some(seal));
         *line = event.to_open_line();
     }
 
+    /// Whether the seal of ENGINE_START is valid for the chain value that the line follows as it is recorded.
+    fn is_start_sealed(&self, line: &[u8], seal: Option<&str>, link: &ChainLink) -> bool {
+        if link.is_chained {
+            return self.is_chained_line_sealed(line, link);
+        }
+        seal.is_some_and(|seal| self.key.is_valid(&self.start_parts(), seal))
+    }
+
     /// Whether the seal of a line covers the journal up to it.
     fn is_line_sealed(&self, line: &[u8], link: &ChainLink) -> bool {
-        let Some(covered) = memchr::memmem::rfind(line, SEAL_FIELD) else { return false };
-        let seal = line[covered + SEAL_FIELD.len()..].split(|byte| *byte == b'"').next();
-        let seal = seal.and_then(|seal| std::str::from_utf8(seal).ok()).unwrap_or_default();
-        let covered = &line[..covered];
         if link.is_chained {
-            return link.holds
-                && self.key.is_valid(&self.chain_parts(link.previous.as_ref(), covered), seal);
+            return link.holds && self.is_chained_line_sealed(line, link);
         }
-        let digest: [u8; 32] = self.unchained.clone().chain_update(covered).finalize().into();
+        let Some(position) = memchr::memmem::rfind(line, SEAL_FIELD) else { return false };
+        let seal = line[position + SEAL_FIELD.len()..].split(|byte| *byte == b'"').next();
+        let seal = seal.and_then(|seal| std::str::from_utf8(seal).ok()).unwrap_or_default();
+        let digest = self.unchained.clone().chain_update(&line[..position]).finalize();
         let [_, run_id, agent_home] = self.start_parts();
         self.key.is_valid(&[b"delta journal", run_id, agent_home, &digest], seal)
+    }
+
+    fn is_chained_line_sealed(&self, line: &[u8], link: &ChainLink) -> bool {
+        // Nothing is between the seal and the chain value: a parser could take it for a field of the event.
+        let (line, _) = split_line(line);
+        let seal_length = line.iter().rev().skip(1).position(|byte| *byte == b'"').unwrap_or(0);
+        let sealed = line.strip_suffix(b"\"").and_then(|open| {
+            let (covered, seal) = open.split_at_checked(open.len().checked_sub(seal_length)?)?;
+            Some((covered.strip_suffix(SEAL_FIELD)?, std::str::from_utf8(seal).ok()?))
+        });
+        sealed.is_some_and(|(covered, seal)| {
+            self.key.is_valid(&self.chain_parts(link.previous.as_ref(), covered), seal)
+        })
     }
 
     fn start_parts(&self) -> [&[u8]; 3] {
@@ -322,7 +365,7 @@ impl Sealer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chain::{ChainCheck, split_line};
+    use crate::chain::ChainCheck;
     use crate::event::RunStatus;
     use delta_base::time::Timestamp;
 

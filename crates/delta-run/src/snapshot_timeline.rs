@@ -165,7 +165,7 @@ mod tests {
         timeline.apply(&taken(5, "d", true));
         assert_eq!(trees(&timeline, 4..7), ["c", "c", "d"]);
         let (tree, saved) = (id("a"), id("d"));
-        timeline.apply(&Payload::Rollback { iteration: 6, to: Some(0), tree, saved });
+        timeline.apply(&Payload::Rollback { iteration: 6, to: Some(0), tree, saved, seal: None });
         assert_eq!(trees(&timeline, 5..8), ["c", "d", "a"]);
         assert_eq!(timeline.with_id_prefix("a").len(), 1);
     }

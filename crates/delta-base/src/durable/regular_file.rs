@@ -57,14 +57,21 @@ pub fn read_regular_text(path: &Path) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-/// Reads a UTF-8 file of at most 1 GiB, as [`read_regular_text`] does: a file that has a line for each of many things.
+/// Reads a file of at most 1 GiB, as [`read_regular`] does: a file that has a line for each of many things.
 ///
 /// # Errors
-/// As for [`read_regular_text`], with this limit.
-pub fn read_large_text(path: &Path) -> io::Result<String> {
+/// As for [`read_regular`], with this limit.
+pub fn read_large(path: &Path) -> io::Result<Vec<u8>> {
     let file = beneath::open(path, OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
-    let bytes = read_at_most(require_regular_file(file)?.0, MAX_LARGE_BYTES)?;
-    String::from_utf8(bytes)
+    read_at_most(require_regular_file(file)?.0, MAX_LARGE_BYTES)
+}
+
+/// Reads a UTF-8 file of at most 1 GiB.
+///
+/// # Errors
+/// As for [`read_large`]; also when the content is not UTF-8.
+pub fn read_large_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read_large(path)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 

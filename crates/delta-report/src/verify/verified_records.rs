@@ -43,6 +43,20 @@ impl VerifiedJournal<'_> {
             findings.extend(finding);
             findings.extend(self.check_streams(name, &mut checked));
         }
+        for (line, event) in &self.events {
+            for image in event.payload.images() {
+                let bytes = record::read_record_bytes(self.run_dir, &image.file);
+                findings.extend(match bytes {
+                    Ok(bytes) if encode_hex(&Sha256::digest(&bytes)) == image.sha256 => None,
+                    Ok(_) => Some(format!("{} was changed, an image of line {line}", image.file)),
+                    Err(error) => Some(format!(
+                        "{} cannot be read, an image of line {line}: {error}",
+                        image.file
+                    )),
+                });
+                checked.insert(image.file.clone());
+            }
+        }
         let mut detail = format!("{} files", checked.len());
         if unhashed > 0 {
             detail.push_str(&format!(", {unhashed} of them by check values only"));
