@@ -278,7 +278,11 @@ impl FileTree {
         while let Some((directory, path)) = found.get(next).cloned() {
             next += 1;
             let entries = self.get(directory).and_then(Inode::entries).into_iter().flatten();
-            found.extend(entries.map(|(name, inode)| (*inode, path.join(name))));
+            // In the order of their creation, which their times then show.
+            let mut entries: Vec<_> =
+                entries.map(|(name, inode)| (*inode, path.join(name))).collect();
+            entries.sort();
+            found.extend(entries);
         }
         found
     }
@@ -296,9 +300,9 @@ impl FileTree {
             stored.entry(*inode).or_insert(path);
         }
         // The permissions of a directory come after its entries.
-        for (inode, path) in stored.iter().rev() {
-            let node = &self.inodes[inode];
-            if !matches!(node.content, InodeContent::Symlink(_)) {
+        for (inode, path) in stored {
+            let node = &self.inodes[&inode];
+            if node.entries().is_some() {
                 fs::set_permissions(path, Permissions::from_mode(node.permissions)).unwrap();
             }
         }
@@ -309,7 +313,10 @@ impl FileTree {
         match &node.content {
             InodeContent::Directory(_) if inode == ROOT_INODE => {}
             InodeContent::Directory(_) => fs::create_dir(path).unwrap(),
-            InodeContent::File(bytes) => fs::write(path, bytes.as_slice()).unwrap(),
+            InodeContent::File(bytes) => {
+                fs::write(path, bytes.as_slice()).unwrap();
+                fs::set_permissions(path, Permissions::from_mode(node.permissions)).unwrap();
+            }
             InodeContent::Symlink(target) => symlink(target, path).unwrap(),
             InodeContent::Special(mode, device) => {
                 let kind = rustix::fs::FileType::from_raw_mode(*mode);

@@ -73,7 +73,10 @@ fn c_12_3_a_power_loss_around_a_question_loses_neither_question_nor_answer() {
     let name = "c_12_3_a_power_loss_around_a_question_loses_neither_question_nor_answer";
     let record = |recorder: &Recorder| {
         assert_eq!(recorder.run(&RUN).code, 101);
-        assert_eq!(recorder.run(&[&CONTINUE[..], &["-myes"]].concat()).code, 101);
+        recorder.answer_in_file("yes\n");
+        assert_eq!(recorder.run(&CONTINUE).code, 101);
+        recorder.witness_line("answers", "sure");
+        assert_eq!(recorder.run(&[&CONTINUE[..], &["-msure"]].concat()).code, 101);
         let ran = recorder.run(&[&CONTINUE[..], &["-myes"]].concat());
         assert_eq!(ran.code, 0, "{ran:?}");
     };

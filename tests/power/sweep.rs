@@ -22,7 +22,7 @@ const STATES_VARIABLE: &str = "DELTA_POWER_STATES";
 const DEFAULT_STATES: usize = 60;
 
 /// What tools, the LLM and the shell have seen of delta, whatever happened to the disk.
-pub const WITNESSES: [&str; 4] = ["ledger", "requests", "stdout", "exits"];
+pub const WITNESSES: [&str; 5] = ["ledger", "requests", "stdout", "exits", "answers"];
 
 /// How the recorded commands own their runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,9 +73,23 @@ impl Recorder<'_> {
         let child = command.spawn().expect("the program starts");
         let output = child.wait_with_output().expect("the program ends");
         let ran = Ran::of(output.status, &[], &output.stderr);
-        let mut exits = OpenOptions::new().append(true).open(self.witness("exits")).unwrap();
-        exits.write_all(format!("{name} {}\n", ran.code).as_bytes()).unwrap();
+        self.witness_line("exits", &format!("{name} {}", ran.code));
         ran
+    }
+
+    /// Notes what happens outside of the computer.
+    pub fn witness_line(&self, name: &str, line: &str) {
+        let mut file = OpenOptions::new().append(true).open(self.witness(name)).unwrap();
+        file.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// Answers the question of run `r` as a person does with an editor, which syncs the file.
+    pub fn answer_in_file(&self, text: &str) {
+        let dir = self.sandbox.path("work/.delta/r/interaction");
+        let mut file = File::create(dir.join("response.txt")).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.sync_all().unwrap();
+        File::open(dir).unwrap().sync_all().unwrap();
     }
 
     fn witness(&self, name: &str) -> std::path::PathBuf {
@@ -160,7 +174,8 @@ fn number_from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The power losses to judge: those that leave different disks, and of many a selection.
+/// The power losses to judge: those that leave different disks, and of many a selection, half of it without anything that
+/// was not synced.
 ///
 /// Also returns how many there are.
 fn choose_losses(log: &DiskLog) -> (Vec<PowerLoss>, usize) {
@@ -190,12 +205,22 @@ fn choose_losses(log: &DiskLog) -> (Vec<PowerLoss>, usize) {
     let limit = number_from_environment(STATES_VARIABLE)
         .map_or(DEFAULT_STATES, |limit| usize::try_from(limit).unwrap());
     let count = losses.len();
-    let mut numbers = RandomNumbers(seed);
-    while !is_whole && losses.len() > limit {
-        losses.swap_remove(numbers.below(losses.len()));
+    if !is_whole {
+        let is_strict = |loss: &PowerLoss| loss.kind == LossKind::EverythingUnsynced;
+        let (mut strict, mut others): (Vec<_>, Vec<_>) = losses.into_iter().partition(is_strict);
+        let mut numbers = RandomNumbers(seed);
+        select(&mut others, limit.saturating_sub(strict.len().min(limit / 2)), &mut numbers);
+        select(&mut strict, limit - others.len(), &mut numbers);
+        losses = strict.into_iter().chain(others).collect();
     }
     losses.sort_by_key(|loss| loss.cut);
     (losses, count)
+}
+
+fn select(losses: &mut Vec<PowerLoss>, limit: usize, numbers: &mut RandomNumbers) {
+    while losses.len() > limit {
+        losses.swap_remove(numbers.below(losses.len()));
+    }
 }
 
 /// Judges the disks that these power losses leave, one after the other, because delta ends processes of a run that are left.

@@ -21,6 +21,8 @@ struct Seen {
     events: Vec<String>,
     /// The commands that have ended, each with its exit code.
     exits: Vec<String>,
+    /// Whether the second question was answered.
+    has_second_answer: bool,
 }
 
 impl Seen {
@@ -34,7 +36,8 @@ impl Seen {
         let answers = requests.filter_map(|line| line.strip_prefix("agent ")?.parse().ok()).max();
         let is_event = |line: &String| line.starts_with("{\"type\":\"");
         let events = lines("stdout").into_iter().filter(is_event).collect();
-        Self { ledger: lines("ledger"), answers, events, exits: lines("exits") }
+        let has_second_answer = !lines("answers").is_empty();
+        Self { ledger: lines("ledger"), answers, events, exits: lines("exits"), has_second_answer }
     }
 
     fn is_nothing(&self) -> bool {
@@ -220,6 +223,12 @@ pub fn finish_and_check(sandbox: &Sandbox) {
     check_seen(sandbox, &seen);
     if begun {
         check_integrity(sandbox, "r", "work", true);
+    }
+    if begun && !seen.has_second_answer {
+        command(sandbox, ["continue", "r", "-w", "work", "--format", "raw"]);
+        let journals = journals(sandbox, RUN_DIR).into_iter();
+        let answers = journals.map(|journal| journal.matches("HUMAN_INPUT_RECEIVED").count());
+        assert!(answers.max() < Some(2), "the answer to a question counts for the next one");
     }
     drive_to_the_end(sandbox);
     check_seen(sandbox, &seen);

@@ -113,11 +113,11 @@ pub fn killed_agent() -> Sandbox {
     )
 }
 
-/// A question and a call that has to be approved, between notes.
+/// Two questions and a call that has to be approved, between notes.
 pub fn asking_agent() -> Sandbox {
     let answers = [
         calls(0, &[("note", "a"), ("ask_human", "Really?"), ("note", "b")]),
-        calls(1, &[("careful", ""), ("note", "c")]),
+        calls(1, &[("ask_human", "Sure?"), ("careful", ""), ("note", "c")]),
         last_answer(),
     ];
     agent_with("", &answers)

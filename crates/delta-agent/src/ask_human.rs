@@ -166,7 +166,7 @@ pub fn write_interaction_request(
     let Some(interaction) = InteractionRequest::new(state) else { return Ok(()) };
     let request = Request { interaction, timestamp: now, preview };
     let dir = run_dir.join("interaction");
-    durable::ensure_private_dir(&dir)?;
+    durable::ensure_private_dir_synced(&dir)?;
     let mut text = serde_json::to_string_pretty(&request).unwrap_or_default();
     text.push('\n');
     durable::replace_private_synced(&dir.join("request.json"), text.as_bytes())
@@ -211,11 +211,17 @@ fn open_with_metadata(path: &Path) -> std::io::Result<(File, Metadata)> {
 }
 
 /// Removes the files of an earlier question, before a new one is asked: an old answer must never
-/// answer it.
+/// answer it. Synced, also if an earlier process has removed them: a power failure must not bring
+/// them back while the new question is open.
 ///
 /// # Errors
 /// The files could not be removed.
 pub fn remove_old_interaction(run_dir: &Path) -> Result<(), FileError> {
+    remove_interaction_dir(run_dir)?;
+    durable::sync_dir(run_dir)
+}
+
+fn remove_interaction_dir(run_dir: &Path) -> Result<(), FileError> {
     let dir = run_dir.join("interaction");
     match durable::remove_dir_all_no_follow(&dir) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -229,5 +235,5 @@ pub fn remove_old_interaction(run_dir: &Path) -> Result<(), FileError> {
 /// the files are read only while a question is open, and [`remove_old_interaction`] runs before
 /// that.
 pub fn clear_interaction(run_dir: &Path) {
-    let _ = remove_old_interaction(run_dir);
+    let _ = remove_interaction_dir(run_dir);
 }
