@@ -16,6 +16,7 @@ use super::run_argument::{LocatedRun, RunArgument};
 use super::run_observer;
 use super::run_options::{self, RunOptions};
 use super::run_preparation::{self, PreparedAgent};
+use super::sweep;
 use super::terminal_prompt::InboxExit;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
@@ -69,7 +70,7 @@ pub struct ContinueArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
     run: RunArgument,
-    /// The same as an option, without paths
+    /// RUN as an option; an id, not a path
     #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = RunArgument::parse_name, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
     run_id: Option<RunArgument>,
     /// Next message, or answer to what the run waits for; `-` reads it from stdin
@@ -125,9 +126,9 @@ impl ContinueArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta continue RUN -w ./work                      # continue where it stopped
-  delta continue RUN -w ./work -m \"yes, proceed\"    # answer, or give the next message
-  delta continue RUN -w ./work -m - < more.md       # read the message from a file";
+  delta continue RUN -w ./work                    # continue where it stopped
+  delta continue RUN -w ./work -m \"yes, proceed\"  # answer, or next message
+  delta continue RUN -w ./work -m - < more.md     # message from a file";
 
 /// Resumes a run and drives it; returns the exit code.
 pub fn continue_command(args: &ContinueArgs) -> ExitCode {
@@ -164,14 +165,58 @@ fn continue_with_images(
     choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
 ) -> ExitCode {
     let id = run.requested_id().map(|id| id.to_string());
-    let result = run.find(&resume.work_dir).and_then(|run| {
-        images
-            .and_then(|images| {
-                continue_located_run(resume, &run, &images, may_answer, choose_message)
-            })
-            .map_err(|failure| failure.with_run_id(&run.id))
+    let result = images.and_then(|images| {
+        let Some((copy, claimed)) = claim_packed_copy(run, resume) else {
+            return find_and_continue(run, resume, &images, may_answer, choose_message);
+        };
+        // A refused message leaves the run packed.
+        let message = choose_packed_message(resume, &copy, &claimed, may_answer, choose_message)
+            .map_err(|failure| failure.with_run_id(&copy.id))?;
+        drop(claimed);
+        sweep::remove_extracted_runs();
+        find_and_continue(run, resume, &images, may_answer, |_, _| Ok(message))
     });
     run_preparation::print_run_result(result, resume.options.format, id)
+}
+
+/// Claims a temporary copy of a packed run of a sweep, to look at its state. `None` if the run is not packed, or cannot be
+/// claimed: the claim of the run itself then has the reason.
+fn claim_packed_copy(
+    run: &RunArgument,
+    resume: &ResumeOptions,
+) -> Option<(LocatedRun, ClaimedRun)> {
+    let copy = run.copy_packed(&resume.work_dir).ok()??;
+    let claimed = ClaimedRun::claim(&copy.id, &copy.workspace, resume.force).ok()?;
+    let is_accepted =
+        resume.agent.is_some() || check_is_own(&copy.id, &claimed.dir, &claimed.folded).is_ok();
+    is_accepted.then_some((copy, claimed))
+}
+
+/// The message with which a packed run can be continued.
+fn choose_packed_message(
+    resume: &ResumeOptions,
+    copy: &LocatedRun,
+    claimed: &ClaimedRun,
+    may_answer: bool,
+    choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
+) -> Result<Option<String>, CommandFailure> {
+    let answered = AnsweredRequest::new(resume.request_id.as_deref(), may_answer, copy)?;
+    answered.check(&copy.id, claimed.state())?;
+    let message = choose_message(&copy.id, claimed.state())?;
+    claimed.interpret(message.clone(), &resume.options, &copy.workspace_argument)?;
+    Ok(message)
+}
+
+fn find_and_continue(
+    run: &RunArgument,
+    resume: &ResumeOptions,
+    images: &[NewImage],
+    may_answer: bool,
+    choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
+) -> Result<RunResult, CommandFailure> {
+    let run = run.find(&resume.work_dir)?;
+    continue_located_run(resume, &run, images, may_answer, choose_message)
+        .map_err(|failure| failure.with_run_id(&run.id))
 }
 
 fn continue_located_run(
@@ -191,14 +236,7 @@ fn continue_located_run(
     }
     answered.check(&run.id, claimed.state())?;
     let message = choose_message(&run.id, claimed.state())?;
-    let has_message = message.is_some();
-    let interpreted = claimed.interpret_message(message, options, &run.workspace_argument);
-    let mut payload = interpreted.map_err(|missing| {
-        // A refused answer leaves the question open, and the run waits as before.
-        let is_waiting = has_message && claimed.state().human_request().is_some();
-        let result = RunResult::from_state(claimed.state()).filter(|_| is_waiting);
-        missing.into_failure().with_run_result(result)
-    })?;
+    let mut payload = claimed.interpret(message, options, &run.workspace_argument)?;
     attach_images(&mut payload, images)?;
     claimed.enter_stage(workspace, &options.env_files)?;
     let agent = load_run_agent(resume.agent.as_deref(), &claimed.start, options)?;
@@ -277,6 +315,22 @@ impl ClaimedRun {
     /// Whether the journal names nothing but what this operator's engine recorded.
     pub fn is_own_and_unchanged(&self) -> bool {
         self.folded.seals.is_own && !self.folded.seals.is_edited
+    }
+
+    /// Interprets a message as [`ClaimedRun::interpret_message`] does; a refusal is a failure of the command.
+    fn interpret(
+        &self,
+        message: Option<String>,
+        options: &RunOptions,
+        work_dir: &Path,
+    ) -> Result<Option<Payload>, CommandFailure> {
+        let has_message = message.is_some();
+        self.interpret_message(message, options, work_dir).map_err(|missing| {
+            // A refused answer leaves the question open, and the run waits as before.
+            let is_waiting = has_message && self.state().human_request().is_some();
+            let result = RunResult::from_state(self.state()).filter(|_| is_waiting);
+            missing.into_failure().with_run_result(result)
+        })
     }
 
     /// The result in the journal; a run that waits has a question and no result.

@@ -21,7 +21,8 @@ use std::process::ExitCode;
 #[command(after_long_help = "\
 Examples:
   delta pack RUN1 RUN2 -w ./work
-  delta pack $(delta list-runs -w ./work --format json | jq -r '.[] | select(.status == \"COMPLETED\") | .run_id') -w ./work")]
+  delta pack -w ./work $(delta list-runs -w ./work --format json |
+    jq -r '.[] | select(.status == \"COMPLETED\") | .run_id')")]
 pub struct PackArgs {
     #[command(flatten)]
     runs: PackedRuns,
@@ -29,11 +30,13 @@ pub struct PackArgs {
 
 /// Unpack the records of packed runs
 ///
-/// Writes the files of io.pack back to io/ and engine.log, byte for byte, and removes io.pack.
+/// Writes the files of io.pack back to io/ and engine.log, byte for byte, and removes io.pack. A run that `delta sweep pack`
+/// has packed gets its directory back; name the sweep with `-w`. Its pack stays, and the directory counts.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  delta unpack RUN -w ./work")]
+  delta unpack RUN -w ./work
+  delta unpack ID -w SWEEP      # a run that `delta sweep pack` has packed")]
 pub struct UnpackArgs {
     #[command(flatten)]
     runs: PackedRuns,
@@ -80,10 +83,14 @@ pub fn pack_command(args: &PackArgs) -> ExitCode {
 pub fn unpack_command(args: &UnpackArgs) -> ExitCode {
     args.runs.change_each(|run, _ownership| {
         let id = &run.id;
-        Ok(match record::unpack_records(&run.dir)? {
-            Some(summary) => format!("Unpacked {} of run {id}", describe_files(summary)),
-            None => format!("Run {id} is not packed"),
-        })
+        let records = record::unpack_records(&run.dir)?
+            .map(|summary| format!("Unpacked {} of run {id}", describe_files(summary)));
+        let directory = run
+            .unpacked_from
+            .as_ref()
+            .map(|pack| format!("Unpacked run {id} from {}", pack.display()));
+        let lines: Vec<String> = directory.into_iter().chain(records).collect();
+        Ok(if lines.is_empty() { format!("Run {id} is not packed") } else { lines.join("\n") })
     })
 }
 

@@ -39,6 +39,8 @@ pub struct LocatedRun {
     pub workspace: Workspace,
     /// The workspace as the user named it.
     pub workspace_argument: PathBuf,
+    /// The pack of a sweep from which this process has just made the directory.
+    pub unpacked_from: Option<PathBuf>,
 }
 
 impl LocatedRun {
@@ -88,9 +90,10 @@ impl RunArgument {
 
     /// Finds the run; a name in the workspace or the sweep `work_dir`. A packed run of a sweep is unpacked.
     pub fn find(&self, work_dir: &Path) -> Result<LocatedRun, CommandFailure> {
-        if let Some((dir, id)) = self.find_absent(work_dir) {
-            sweep::SweepPacks::new(&dir).unpack(&id)?;
-        }
+        let unpacked_from = match self.find_absent(work_dir) {
+            Some((dir, id)) => sweep::SweepPacks::new(&dir).unpack(&id)?,
+            None => None,
+        };
         let in_sweep = self.sweep_workspace(work_dir);
         let work_dir = in_sweep.as_deref().unwrap_or(work_dir);
         let (id, workspace, workspace_argument) = match self {
@@ -108,22 +111,28 @@ impl RunArgument {
             }
         };
         let dir = continue_run::find_run_dir(&id, &workspace)?;
-        Ok(LocatedRun { id, dir, workspace, workspace_argument })
+        Ok(LocatedRun { id, dir, workspace, workspace_argument, unpacked_from })
     }
 
     /// Finds the run for a command that only reads it; the run directory may be a copy outside of any workspace.
     pub fn find_readable(&self, work_dir: &Path) -> Result<LocatedRun, CommandFailure> {
-        if let Some((dir, id)) = self.find_absent(work_dir)
-            && let Some(root) = sweep::extract_to_read(&dir, &id)?
-        {
-            let workspace = Workspace { root: root.clone() };
-            let dir = workspace.run_dir(&id);
-            return Ok(LocatedRun { id, dir, workspace, workspace_argument: root });
+        if let Some(copy) = self.copy_packed(work_dir)? {
+            return Ok(copy);
         }
         match self {
             Self::Dir(dir) if control_dir_of(dir).is_none() => locate_copied_run(dir),
             _ => self.find(work_dir),
         }
+    }
+
+    /// A temporary copy of the run, if it is a packed run of a sweep, which stays packed.
+    pub fn copy_packed(&self, work_dir: &Path) -> Result<Option<LocatedRun>, CommandFailure> {
+        let Some((sweep, id)) = self.find_absent(work_dir) else { return Ok(None) };
+        let Some(root) = sweep::extract_to_read(&sweep, &id)? else { return Ok(None) };
+        let workspace = Workspace { root };
+        let dir = workspace.run_dir(&id);
+        let workspace_argument = sweep.workspace(&id);
+        Ok(Some(LocatedRun { id, dir, workspace, workspace_argument, unpacked_from: None }))
     }
 
     /// The run and its sweep, if it is a run of a sweep without a directory: it may be packed.
@@ -238,6 +247,7 @@ fn locate_copied_run(dir: &Path) -> Result<LocatedRun, CommandFailure> {
             dir: run_dir,
             workspace: Workspace { root: root.clone() },
             workspace_argument: root,
+            unpacked_from: None,
         }),
         _ => Err(not_a_run_failure(dir)),
     }

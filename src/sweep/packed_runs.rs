@@ -110,22 +110,22 @@ impl SweepPacks {
         Ok(true)
     }
 
-    /// Makes the directory of a packed run again; false if no pack has it. The pack stays: from now on the directory counts.
-    pub fn unpack(&self, id: &RunId) -> Result<bool, CommandFailure> {
+    /// Makes the directory of a packed run again; returns the pack, or `None` if no pack has the run. The pack stays: from now
+    /// on the directory counts.
+    pub fn unpack(&self, id: &RunId) -> Result<Option<PathBuf>, CommandFailure> {
+        let Some((pack, _)) = self.find(id)? else { return Ok(None) };
         let path = self.dir.workspace(id);
         let draft = draft_path(&path);
-        if !self.extract(id, &draft)? {
-            return Ok(false);
-        }
+        self.extract(id, &draft)?;
         durable::sync_file_system(&draft)?;
         let renamed = durable::rename_dir_synced(&draft, &path);
         if renamed.is_err() && path.is_dir() {
             // Another process has unpacked it meanwhile.
             let _ = durable::remove_dir_all_no_follow(&draft);
-            return Ok(true);
+            return Ok(Some(pack));
         }
         renamed?;
-        Ok(true)
+        Ok(Some(pack))
     }
 }
 

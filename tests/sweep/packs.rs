@@ -59,18 +59,18 @@ fn packed_runs_are_graded_and_have_pages() {
     assert_eq!(page("packed"), pages);
     assert_eq!(sandbox.files("s/runs"), Vec::<String>::new(), "reading unpacks nothing");
     let graded = sweep(&sandbox, &["grade", "s", "--only", &format!("id={}", ids[1])]);
-    assert_eq!(graded.expect_code(0).stdout, "graded 1 run, 1 passed\n");
+    assert_eq!(graded.expect_code(0).stdout, "graded 1 run: has 1 passed\n");
     assert!(sandbox.path(&workspace(&ids[1])).is_dir());
     assert!(!sandbox.path(&workspace(&ids[0])).exists());
     let graded = sweep(&sandbox, &["grade", "s"]).expect_code(0);
-    assert_eq!(graded.stdout, "graded 2 runs, 2 passed\n");
+    assert_eq!(graded.stdout, "graded 2 runs: has 2 passed\n");
     assert_eq!(page("unpacked"), pages);
     // Without its files, a run has no score, and not a bad one.
     write_sweep(&sandbox, 3, 1, "grade: [{name: other, command: [test, '!', -e, effect.txt]}]\n");
     sweep(&sandbox, &["plan"]).expect_code(0);
     sweep(&sandbox, &["pack", "s", "--keep", "none"]).expect_code(0);
     let graded = sweep(&sandbox, &["grade", "s"]).expect_code(1);
-    assert!(graded.stdout.starts_with("graded 0 runs, 0 passed; 3 ungraded:\n"), "{graded:?}");
+    assert!(graded.stdout.starts_with("graded 0 runs; 3 ungraded:\n"), "{graded:?}");
     assert!(graded.stdout.contains("its workspace was removed by `delta sweep pack --keep`"));
     sweep(&sandbox, &["pack", "s"]).expect_code(0);
     sweep(&sandbox, &["grade", "s", "--retry-ungraded"]).expect_code(1);
@@ -127,8 +127,17 @@ fn c_26_10_packed_runs_are_read_by_their_ids_and_not_done_again() {
     sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
     assert_eq!(result_lines(&sandbox).len(), lines.len());
     assert!(effects(&sandbox).values().all(|count| *count == 1), "{:?}", effects(&sandbox));
-    // `continue` puts its run back as it was.
+    // `continue` puts its run back as it was, unless it is refused.
     let id = &ids[2];
+    for place in ["s", &workspace(id)] {
+        let refused = delta(&sandbox, &["continue", id, "-w", place]).expect_code(1);
+        let next = format!("help: delta continue --run-id {id} -w ");
+        assert!(refused.stderr.contains(&next), "{}", refused.stderr);
+        assert!(refused.stderr.contains(&workspace(id)), "{}", refused.stderr);
+        let is_empty = delta(&sandbox, &["continue", id, "-w", place, "-m", ""]);
+        assert!(is_empty.expect_code(1).stderr.contains("the message is empty"));
+    }
+    assert_eq!(sandbox.files("s/runs"), Vec::<String>::new(), "a refusal unpacks nothing");
     let told = ["continue", id, "-w", &workspace(id), "-m", "more"];
     delta(&sandbox, &told).expect_code(1);
     let root = sandbox.path(&workspace(id));
@@ -160,7 +169,12 @@ fn c_26_10_keep_says_whose_workspaces_are_packed() {
         .expect_code(0);
     assert!(!sandbox.path(&workspace(&ids[0])).exists());
     assert!(sandbox.path(&workspace(&ids[1])).join("file.txt").exists());
-    delta(&sandbox, &["continue", &ids[0], "-w", "s"]).expect_code(1);
+    let unpacked = delta(&sandbox, &["unpack", &ids[0], "-w", "s"]).expect_code(0);
+    let shard = &ids[0].rsplit('.').next().unwrap()[..2];
+    let from = format!("Unpacked run {} from s/pack/{shard}-0001.zip\n", ids[0]);
+    assert_eq!(unpacked.stderr, from);
+    let again = delta(&sandbox, &["unpack", &ids[0], "-w", "s"]).expect_code(0);
+    assert_eq!(again.stderr, format!("Run {} is not packed\n", ids[0]));
     assert_eq!(
         sandbox
             .files(&workspace(&ids[0]))
