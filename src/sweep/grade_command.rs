@@ -11,6 +11,7 @@ use crate::failure::CommandFailure;
 use crate::{pluralize, run_preparation};
 use clap::Args;
 use delta_base::durable::{self, FileLock};
+use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_program::stdio;
@@ -21,6 +22,7 @@ use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::selection::RunSelection;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -94,7 +96,8 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
         None => None,
     };
     let variables = shared.as_ref().map(SharedLimits::variables).unwrap_or_default();
-    let counts = grade_all(args, &dir, &tasks, &variables, &cancel)?;
+    let counts = GradeCounts::new(&graders);
+    let counts = grade_all(args, &dir, &tasks, counts, &variables, &cancel)?;
     if let Some(shared) = &shared {
         shared.give_back()?;
     }
@@ -165,11 +168,33 @@ fn find_tasks<'a>(
     Ok(tasks)
 }
 
-/// How many runs got a score.
-#[derive(Debug, Default)]
-struct GradeCounts {
+/// How many runs a grader gave a score.
+#[derive(Debug, Default, Clone, Copy)]
+struct GraderCounts {
     graded: usize,
     passed: usize,
+}
+
+impl GraderCounts {
+    /// `tests 3 passed`; with the number of its runs if that is not `runs`.
+    fn to_text(self, name: &str, runs: usize) -> String {
+        let name = delta_base::terminal_text::strip_terminal_controls(name);
+        let Self { graded, passed } = self;
+        if graded == runs {
+            format!("{name} {passed} passed")
+        } else {
+            format!("{name} {passed} of {graded} passed")
+        }
+    }
+}
+
+/// What became of the runs.
+#[derive(Debug, Default)]
+struct GradeCounts {
+    /// By the name of the grader, in the order of the plan.
+    graders: Vec<(String, GraderCounts)>,
+    /// The runs with a score, each once.
+    graded: BTreeSet<RunId>,
     ungraded: usize,
     /// The first reasons.
     reasons: Vec<String>,
@@ -179,15 +204,24 @@ struct GradeCounts {
 const MAX_REASONS: usize = 5;
 
 impl GradeCounts {
+    fn new(graders: &[&PlannedGrader]) -> Self {
+        let names = graders.iter().map(|grader| (grader.name.clone(), GraderCounts::default()));
+        Self { graders: names.collect(), ..Self::default() }
+    }
+
     fn done(&self) -> usize {
-        self.graded + self.ungraded
+        self.graders.iter().map(|(_, counts)| counts.graded).sum::<usize>() + self.ungraded
     }
 
     fn add(&mut self, line: &GradeLine) {
         match (&line.score, &line.ungraded) {
             (Some(_), _) => {
-                self.graded += 1;
-                self.passed += usize::from(line.pass == Some(true));
+                self.graded.insert(line.id.clone());
+                let mut counts = self.graders.iter_mut();
+                if let Some((_, counts)) = counts.find(|(name, _)| *name == line.grader) {
+                    counts.graded += 1;
+                    counts.passed += usize::from(line.pass == Some(true));
+                }
             }
             (None, reason) => {
                 self.ungraded += 1;
@@ -203,7 +237,12 @@ impl GradeCounts {
         if self.done() == 0 {
             return "nothing to grade: every settled run has its grades\n".to_owned();
         }
-        let mut text = format!("graded {}, {} passed", pluralize(self.graded, "run"), self.passed);
+        let runs = self.graded.len();
+        let passed = self.graders.iter().filter(|(_, counts)| counts.graded > 0);
+        let passed = passed.map(|(name, counts)| counts.to_text(name, runs));
+        let passed = passed.collect::<Vec<_>>().join(", ");
+        let separator = if passed.is_empty() { "" } else { ": " };
+        let mut text = format!("graded {}{separator}{passed}", pluralize(runs, "run"));
         if self.ungraded > 0 {
             text.push_str(&format!("; {} ungraded:", self.ungraded));
         }
@@ -237,11 +276,12 @@ fn grade_all(
     args: &GradeArgs,
     dir: &SweepDir,
     tasks: &[GradeTask<'_>],
+    counts: GradeCounts,
     shared_variables: &[(OsString, OsString)],
     cancel: &CancelToken,
 ) -> Result<GradeCounts, CommandFailure> {
     if tasks.is_empty() {
-        return Ok(GradeCounts::default());
+        return Ok(counts);
     }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.map_or(processors, usize::from).min(tasks.len());
@@ -266,7 +306,7 @@ fn grade_all(
         next: AtomicUsize::new(0),
         busy: AtomicUsize::new(jobs),
         cancel,
-        written: Mutex::new((LineWriter::open(&dir.grades())?, GradeCounts::default(), None)),
+        written: Mutex::new((LineWriter::open(&dir.grades())?, counts, None)),
     };
     std::thread::scope(|scope| {
         for token in &tokens {

@@ -75,7 +75,7 @@ fn c_26_3_two_commands_that_grade_at_once_grade_each_run_once() {
     assert_eq!(&note, b"waiting ");
     sandbox.write("go", "");
     let first = first.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&first.stdout), "graded 6 runs, 6 passed\n");
+    assert_eq!(String::from_utf8_lossy(&first.stdout), "graded 6 runs: g 6 passed\n");
     let second = second.wait_with_output().unwrap();
     assert_eq!(second.status.code(), Some(0));
     assert!(second.stdout.starts_with(b"nothing to grade"), "{second:?}");
@@ -110,7 +110,7 @@ fn c_26_3_a_killed_command_is_started_again_and_leaves_no_grader() {
 fn c_26_3_a_grader_that_is_killed_leaves_its_run_ungraded() {
     let sandbox = completed_sweep("[ \"$1\" = i0 ] && kill -9 $$; exit 0");
     let graded = sweep(&sandbox, &["grade", "s"]).expect_code(1);
-    assert!(graded.stdout.starts_with("graded 5 runs, 5 passed; 1 ungraded:\n"), "{graded:?}");
+    assert!(graded.stdout.starts_with("graded 5 runs: g 5 passed; 1 ungraded:\n"), "{graded:?}");
     assert!(graded.stdout.contains("the grader was killed"), "{graded:?}");
     let table = sweep(&sandbox, &["compare", "s", "--by", "agent"]).expect_code(0).stdout;
     assert!(table.contains("1.00 [0.39, 1.00]  5 of 6 graded, 1 ungraded"), "{table}");
@@ -127,7 +127,7 @@ fn graders_of_one_run_follow_each_other() {
     super::write_sweep(&sandbox, 6, 1, grade);
     sweep(&sandbox, &["plan"]).expect_code(0);
     let graded = sweep(&sandbox, &["grade", "s", "--jobs", "6"]).expect_code(0);
-    assert_eq!(graded.stdout, "graded 12 runs, 12 passed\n");
+    assert_eq!(graded.stdout, "graded 6 runs: one 6 passed, two 6 passed\n");
 }
 
 /// Two models on six inputs, of which the endpoint failed on four for the second one.
