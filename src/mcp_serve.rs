@@ -11,7 +11,9 @@ use super::served_output::ServedOutput;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
+use delta_base::terminal;
 use delta_program::number_argument::parse_number_in;
+use delta_program::stdio;
 use delta_run::workspace::Workspace;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,7 +60,8 @@ const EXAMPLES: &str = "\
 Examples:
   claude mcp add reviewer -- delta mcp serve --agent ./reviewer
   codex mcp add reviewer -- delta mcp serve --agent ./reviewer -w ./work
-  npx @modelcontextprotocol/inspector --cli delta mcp serve --agent ./reviewer --method tools/list
+  npx @modelcontextprotocol/inspector --cli delta mcp serve \\
+    --agent ./reviewer --method tools/list
 
 Exit codes: 0 the client has closed stdin or a signal came, 2 usage error, 126 configuration error";
 
@@ -94,6 +97,12 @@ fn serve(args: &ServeArgs) -> Result<(), CommandFailure> {
         wait: Duration::from_millis(args.wait_ms),
         max_runs: usize::try_from(args.max_runs).unwrap_or(usize::MAX),
     };
+    if terminal::is_stdin_terminal() {
+        stdio::print_error_line(&format!(
+            "serving {}; an MCP client starts this command; Ctrl-C ends it",
+            settings.name
+        ));
+    }
     let supervisor = RunSupervisor::new(agent.home, ServedOutput::Result, args.keep_going)?;
     let mut server = McpServer::new(settings, supervisor);
     let served = peer_loop::serve_peer(&mut server, &cancel);

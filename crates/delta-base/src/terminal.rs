@@ -83,6 +83,11 @@ pub fn is_stderr_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
+/// Whether stdin is a terminal.
+pub fn is_stdin_terminal() -> bool {
+    io::stdin().is_terminal()
+}
+
 /// Whether stdout is a terminal.
 pub fn is_stdout_terminal() -> bool {
     io::stdout().is_terminal()
