@@ -30,7 +30,7 @@ use std::time::Instant;
 /// Run an agent's tests
 ///
 /// A test is a file `tests/NAME.yaml` in the agent directory: a task, the answers of the LLM, and what to expect. Each test
-/// is a run in a temporary workspace and needs no API key. See docs/guide/testing.md.
+/// is a run in a temporary workspace and needs no API key. `delta schema test` prints the keys of the file.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct TestArgs {
@@ -71,7 +71,7 @@ Exit codes: 0 all tests passed, 1 a test failed or there are none, 2 usage error
 enum TestReportFormat {
     /// Readable report
     Text,
-    /// One JSON array
+    /// One JSON object
     Json,
     /// JUnit XML, for CI servers
     Junit,

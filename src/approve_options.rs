@@ -10,8 +10,8 @@ use delta_run::approval::{EVERY_TOOL, OperatorApproval};
 /// The options for approvals.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ApproveOptions {
-    /// Ask before every call of every tool: `ask`, or of one tool: NAME=ask; may be repeated, also holds for processes that
-    /// continue the run
+    /// `ask`: ask before every call; NAME=ask: before calls of this tool. Can be repeated, and holds for processes that
+    /// continue the run too
     #[arg(long, value_name = "ask|NAME=ask", value_parser = parse_approve)]
     approve: Vec<String>,
     /// Approve every call that would ask, in this process; what a rule denies stays denied

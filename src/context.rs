@@ -41,7 +41,7 @@ pub enum ContextCommand {
 Examples:
   delta context show RUN -w ./work
   delta context show RUN -w ./work --iteration 3 --block journal | less
-  delta context show RUN -w ./work --format json | jq '.blocks[] | {source, tokens}'")]
+  delta context show RUN --format json | jq '.blocks[] | {source, tokens}'")]
 pub struct ContextShowArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]

@@ -77,10 +77,10 @@ pub struct ForkArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta fork RUN -w ./work --at 3                          # create the run and print its id
-  delta fork RUN -w ./work --at 3 -m \"Try it without sed\"  # continue with another message
-  delta fork RUN -w ./work --at 3 --model openai:gpt-4o    # continue with another LLM
-  delta fork RUN -w ./work --at 3 --agent ./new-version    # continue with another agent
+  delta fork RUN -w ./work --at 3                          # print its id
+  delta fork RUN -w ./work --at 3 -m \"Try it without sed\"  # and continue it
+  delta fork RUN -w ./work --at 3 --model openai:gpt-4o    # another LLM
+  delta fork RUN -w ./work --at 3 --agent ./new-version    # another agent
   delta diff RUN ./elsewhere/.delta/FORK -w ./work         # compare both runs";
 
 /// Creates a fork, and drives it if it continues at once; returns the exit code.

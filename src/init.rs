@@ -41,7 +41,8 @@ const EXAMPLES: &str = "\
 Examples:
   delta init my-agent                 # asks for the template
   delta init -t file-ops agents/editor
-  cd \"$(delta init -y my-agent)\" && delta run --model script:script.yaml -m \"What is here?\"";
+  cd \"$(delta init -y my-agent)\" &&
+    delta run --model script:script.yaml -m \"What is here?\"";
 
 /// Creates an agent; returns the exit code.
 pub fn init_command(args: &InitArgs) -> ExitCode {

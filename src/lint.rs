@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 use clap::{Args, ValueEnum};
 use delta_author::lint::{LintFinding, LintLevel, find_agents_below, lint_agent};
 use delta_base::redact::Secrets;
+use delta_base::terminal;
 use delta_process::LaunchContext;
 use delta_program::stdio;
 use serde_json::json;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 /// Report errors and likely mistakes in the files of an agent
 ///
 /// Checks agent.yaml, its imports, context.yaml, hooks.yaml and the tests, also of the agents in agents/, and starts nothing.
-/// docs/reference/lint.md lists the rules and says how to silence one.
+/// `x-lint-allow: [RULE]` in a tool, a source, a hook or at the top of a file silences a rule there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -76,6 +77,12 @@ pub fn lint_command(args: &LintArgs) -> ExitCode {
     }
     findings.retain(|finding| finding.level >= level);
     match args.format {
+        LintFormat::Text if findings.is_empty() => {
+            if terminal::is_stdout_terminal() {
+                stdio::print_error_line("no findings");
+            }
+            true
+        }
         LintFormat::Text => stdio::print_painted(&render_findings_text(&findings), paint_finding),
         LintFormat::Json => stdio::print_text(&render_findings_json(&findings)),
     };

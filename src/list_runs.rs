@@ -70,8 +70,8 @@ Examples:
   delta list-runs -r ~/agents --since 2d --status FAILED,WAITING_FOR_INPUT
   delta list-runs -r --cost --since 30d
   delta list-runs -r --since 2026-11-01 --status FAILED
-  delta continue -w ./work --run-id \"$(delta list-runs -w ./work --resumable --first)\"
-  delta list-runs --format json | jq -r '.[] | select(.status == \"FAILED\") | .run_id'";
+  delta continue --run-id \"$(delta list-runs --resumable --first)\"
+  delta list-runs --format json | jq -r '.[] | [.run_id, .status] | @tsv'";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum RunListFormat {

@@ -40,7 +40,7 @@ const EXAMPLES: &str = "\
 Examples:
   delta models
   delta models --format json | jq -r '.[].model'
-  delta models prices anthropic:claude-opus-5-5   # what a call would cost, and who says it";
+  delta models prices anthropic:claude-opus-5-5   # what a call costs";
 
 #[derive(Debug, Subcommand)]
 enum ModelsCommand {

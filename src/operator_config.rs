@@ -398,7 +398,7 @@ const EXAMPLES: &str = "\
 Examples:
   delta config
   delta config --format json | jq -r '.[] | select(.key == \"model\").value'
-  delta schema config                         # the keys of the file, for editors";
+  delta schema config                      # the keys, for editors";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ConfigFormat {

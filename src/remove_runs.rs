@@ -38,8 +38,8 @@ const MAX_SHOWN_RUNS: usize = 20;
 /// Removes the named runs, or all runs that --older-than and --status select. A run that a process works on stays, and
 /// so does a run that another run was forked from or started by, unless that run is removed too or --force is set. delta
 /// finds forks in the run's workspace and in the workspaces/ of its agent. A fork in another directory (`delta fork --into`)
-/// is not found; it has copies of all that it needs, and stays complete. At a terminal, delta asks first. Without one, it
-/// removes named runs at once, and with --yes only the selected ones and those with staged changes, which are lost.
+/// is not found; it has copies of all that it needs, and stays complete. At a terminal, delta asks first.
+/// Without a terminal, named runs are removed at once; selected runs, and runs with staged changes (which are lost), need --yes.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct RemoveArgs {

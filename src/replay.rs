@@ -89,9 +89,9 @@ enum ReplayFormat {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta replay RUN -w ./work                               # do the records agree?
-  delta replay RUN -w ./work --mode tools --into ./fresh   # do the tools still do the same?
-  delta replay RUN -w ./work --mode model --model gpt-4o   # would another LLM do the same?
+  delta replay RUN -w ./work                             # do the records agree?
+  delta replay RUN -w ./work --mode tools --into ./fresh # do the tools agree?
+  delta replay RUN -w ./work --mode model --model gpt-4o # does another LLM?
 
 Exit codes: 0 no differences, 3 differences, 2 usage error, 1 or 126 replay failed";
 

@@ -30,10 +30,10 @@ pub struct ApproveArgs {
 
 const APPROVE_EXAMPLES: &str = "\
 Examples:
-  delta approve                                # the run of this workspace that was updated last
+  delta approve                             # the run here that was updated last
   delta approve RUN -w ./work
-  delta approve RUN --request-id 1f0c5a2e      # this call and no other
-  delta approve RUN --no-interactive           # at the next question the run waits again";
+  delta approve RUN --request-id 1f0c5a2e   # this call and no other
+  delta approve RUN --no-interactive        # the next question waits again";
 
 /// Deny the call that a run waits for, and continue the run
 ///
@@ -75,7 +75,7 @@ pub struct AnswerArgs {
 
 const ANSWER_EXAMPLES: &str = "\
 Examples:
-  delta answer \"the blue one\"                  # the run of this workspace that was updated last
+  delta answer \"the blue one\"         # the run here that was updated last
   delta answer RUN -w ./work yes
   delta answer RUN - < answer.txt";
 

@@ -60,8 +60,8 @@ pub struct RollbackArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta rollback RUN --to 3 -w ./work --dry-run   # show what would change
-  delta rollback RUN --to 3 -w ./work             # restore the end of iteration 3
-  delta rollback RUN --to 0 -w ./work             # restore the state before the run";
+  delta rollback RUN --to 3 -w ./work        # restore the end of iteration 3
+  delta rollback RUN --to 0 -w ./work        # restore the state before the run";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum RollbackFormat {

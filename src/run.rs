@@ -52,7 +52,7 @@ pub struct RunArgs {
     /// operator's `default_agent`, else the built-in coding agent]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
-    /// TEXT as an option
+    /// Task, as an option
     #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     message: Option<String>,
     #[command(flatten)]
@@ -87,7 +87,7 @@ pub struct RunArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta run --agent ./my-agent \"Summarise the logs\"
-  delta run \"Fix the failing test\"          # the built-in agent, in this directory
+  delta run \"Fix the failing test\"          # the built-in agent, here
   git diff | delta run \"Review this\"        # stdin is added to the task
   delta run - < task.md                      # read the task from a file
   delta run -w . \"Fix the test\"              # work in this directory
@@ -95,7 +95,7 @@ Examples:
   delta run --run-id \"$(uuidgen)\" \"...\"      # choose the run id
   delta run -a shot.png \"What is wrong here?\" # attach an image
   delta run --model openai:gpt-4o \"...\"      # use another LLM
-  delta run --ensure --run-id nightly -w . \"...\"   # safe to repeat: the work is done once";
+  delta run --ensure --run-id nightly -w . \"...\"   # safe to repeat";
 
 impl RunArgs {
     /// The task: TEXT or `--message`.

@@ -36,7 +36,7 @@ pub struct SandboxOptions {
     /// [default: DELTA_SANDBOX, else `sandbox` in the operator's configuration]
     #[arg(long, value_name = "NAME|FILE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     sandbox: Option<String>,
-    /// Run where these guarantees do not hold on this machine: names with commas (`net,sockets`), or `all`
+    /// Run even if this machine cannot enforce these guarantees: names with commas (`net,sockets`), or `all`
     #[arg(long, value_name = "LIST", value_parser = parse_guarantees)]
     sandbox_without: Option<GuaranteeList>,
 }

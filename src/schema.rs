@@ -24,7 +24,7 @@ pub struct SchemaArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta schema agent > .schema/agent.json   # named in the first line of agent.yaml
+  delta schema agent > .schema/agent.json   # where agent.yaml names it
   delta schema context | jq .definitions";
 
 /// A file that an author or an operator writes.

@@ -71,7 +71,7 @@ Examples:
   delta show RUN -w ./work
   delta show RUN -w ./work --follow
   delta show RUN -w ./work --request 3 | jq .messages
-  delta show RUN -w ./work --request 3 --wire | jq .system   # as the endpoint got it
+  delta show RUN -w ./work --request 3 --wire | jq .system   # as sent
   delta show RUN -w ./work --format json | jq '.iterations[].calls[].tool'";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

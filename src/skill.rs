@@ -45,7 +45,7 @@ struct SkillPlace {
 #[command(after_long_help = "\
 Examples:
   delta skill list --agent ./my-agent
-  delta skill list --agent ./my-agent -w . --project-skills --format json | jq -r '.[].name'")]
+  delta skill list --agent ./my-agent --format json | jq -r '.[].name'")]
 pub struct SkillListArgs {
     #[command(flatten)]
     place: SkillPlace,

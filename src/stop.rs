@@ -27,10 +27,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Stop the processes that work on runs
 ///
 /// Interrupts the process of each run as Ctrl-C does, waits until it has left the run, and prints the run with its status.
-/// The run is INTERRUPTED then, or has ended otherwise in the meantime; `delta continue` resumes it. A run that no process
-/// works on stays as it is, but what its last process has left running is ended, with the commands of tools that outlive it,
-/// which are named. A process that was asked to leave is not asked again: a second signal would end it at once, without leaving
-/// the run.
+/// The run is INTERRUPTED then, or has ended otherwise in the meantime; `delta continue` resumes it. If no process works on
+/// the run, its status stays; commands that its last process left running are ended, also commands of tools with
+/// `survive: true`, which are named. A process that was asked to leave is not asked again: a second signal would end it at
+/// once, without leaving the run.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct StopArgs {

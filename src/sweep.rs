@@ -36,7 +36,7 @@ pub use packed_runs::{
 /// Plan and run many runs: agents, models and parameters on inputs
 ///
 /// A sweep is an immutable plan and a directory. Every command can be started again, anywhere and any number of times: no work
-/// is done twice, and none is lost. See docs/guide/sweeps.md.
+/// is done twice, and none is lost. `delta schema sweep` prints the keys of sweep.yaml.
 #[derive(Debug, Subcommand)]
 #[command(about = "Plan and run many runs: agents, models and parameters on inputs", defer = true)]
 pub enum SweepCommand {

@@ -57,11 +57,11 @@ pub struct TrustArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta trust .env                            # read this file from now on, until it changes
-  delta trust ~/project                       # the same for ~/project/.env
-  delta trust --endpoint openrouter.ai        # send your keys there if an agent names it
-  delta show RUN -w ./work                    # first see what a run is,
-  delta trust RUN -w ./work                   # then seal it as your own
+  delta trust .env                       # read this file until it changes
+  delta trust ~/project                  # the same for ~/project/.env
+  delta trust --endpoint openrouter.ai   # send your keys there
+  delta show RUN -w ./work               # first see what a run is,
+  delta trust RUN -w ./work              # then seal it as your own
   delta trust --list
   delta trust --remove ~/project";
 

@@ -54,8 +54,8 @@ enum VerifyFormat {
 const EXAMPLES: &str = "\
 Examples:
   delta verify RUN -w ./work
-  delta verify RUN -w ./work --anchor /var/log/delta.heads   # also against heads that are kept elsewhere
-  delta verify RUN -w ./work --format json | jq '.checks[] | select(.state == \"broken\")'
+  delta verify RUN -w ./work --anchor /var/log/delta.heads   # heads elsewhere
+  delta verify RUN --format json | jq '.checks[] | select(.state == \"broken\")'
 
 Exit codes: 0 everything that was checked holds, 3 something does not hold, 2 usage error, 1 or 126 not verified";
 

@@ -45,7 +45,7 @@ const PREVIEW_RUN_NAME: &str = "preview";
 #[command(after_long_help = "\
 Examples:
   delta context preview --agent ./my-agent -m \"Summarise the logs\"
-  delta context preview --agent ./my-agent -m \"...\" -w ./work --request | jq .messages
+  delta context preview --agent ./my-agent -m \"...\" --request | jq .messages
   delta context preview --agent ./my-agent -m \"...\" -w ./work --generate")]
 pub struct PreviewArgs {
     /// Agent directory

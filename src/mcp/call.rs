@@ -58,7 +58,8 @@ const EXAMPLES: &str = "\
 Examples:
   delta mcp call files read_text_file --arg path=README.md
   echo '{\"a\": 1, \"b\": 2}' | delta mcp call https://mcp.example.com/mcp add
-  delta mcp call echo --arg message=hello -- npx -y @modelcontextprotocol/server-everything@2026.8.31";
+  delta mcp call echo --arg message=hello -- \\
+    npx -y @modelcontextprotocol/server-everything@2026.8.31";
 
 fn parse_argument(text: &str) -> Result<(String, Json), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;

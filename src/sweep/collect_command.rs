@@ -44,7 +44,7 @@ const EXAMPLES: &str = "\
 Examples:
   delta sweep collect terse-or-not
   delta sweep collect terse-or-not -o results.csv
-  delta sweep collect terse-or-not -o - | jq -r 'select(.status == \"FAILED\") | .id'
+  delta sweep collect DIR -o - | jq -r 'select(.status == \"FAILED\") | .id'
 
 Exit codes: 0 all runs are settled, 1 a file could not be written, 2 usage error, 3 not yet, 126 the plan";
 

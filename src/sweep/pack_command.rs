@@ -43,7 +43,7 @@ pub struct PackSweepArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// The runs whose workspaces are packed; of the others, only the records are
+    /// Which runs keep their workspace in the pack; others keep only records
     #[arg(long, value_enum, value_name = "RUNS", default_value_t = KeptWorkspaces::All)]
     keep: KeptWorkspaces,
     /// Only these runs: `KEY=PATTERN`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME
@@ -54,7 +54,7 @@ pub struct PackSweepArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta sweep pack bugs                  # everything; nothing is lost
-  delta sweep pack bugs --keep failed    # removes the workspaces of runs that COMPLETED
+  delta sweep pack bugs --keep failed    # without workspaces that COMPLETED
   unzip -p bugs/pack/3f-0001.zip ID.tar | tar t
 
 Exit codes: 0 packed, 1 a run could not be packed and stays, 2 usage error, 126 the plan, 130 interrupted";

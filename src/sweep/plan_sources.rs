@@ -156,7 +156,7 @@ impl PlanSources {
 fn read_sweep_text(path: &Path) -> Result<String, CommandFailure> {
     durable::read_regular_text(path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => {
-            let hint = "a sweep.yaml has `name`, `agents` and `inputs`; see docs/guide/sweeps.md";
+            let hint = "a sweep.yaml has `name`, `agents` and `inputs`; `delta schema sweep` prints all keys";
             CommandFailure::config(format!("{} does not exist", path.display()), hint.to_owned())
         }
         _ => unreadable_file(path.to_owned(), source),

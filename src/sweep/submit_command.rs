@@ -55,7 +55,7 @@ pub struct SubmitArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta sweep submit bugs slurm
-  delta sweep submit bugs slurm -- --partition=cpu --time=2:00:00 --cpus-per-task=4
+  delta sweep submit bugs slurm -- --partition=cpu --cpus-per-task=4
   delta sweep submit bugs slurm --per-task 100 --print
 
 Exit codes: 0 submitted, or nothing is left, 1 sbatch failed, 2 usage error, 126 a file has a mistake or sbatch is missing, 130 interrupted";

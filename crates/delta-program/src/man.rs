@@ -36,9 +36,7 @@ macro_rules! pages {
             $command,
             " | man -l -\n  ",
             $program,
-            " man --all ~/.local/share/man/man1   # then `man ",
-            $program,
-            "` shows it"
+            " man --all ~/.local/share/man/man1   # for man"
         )
     };
 }
