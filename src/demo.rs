@@ -13,10 +13,12 @@ use std::process::ExitCode;
 
 /// Run an example agent, without an API key
 ///
-/// Writes the agent `hello-world` into DIR/agent and runs it in the workspace DIR/work, with the command that is printed. A
-/// script plays the LLM; everything else is real: tools, sandbox, journal. Then prints commands that look at the run.
+/// Creates the directory `./delta-demo`, or DIR: writes the agent `hello-world` into DIR/agent and runs it in the new workspace
+/// DIR/work, with the command that is printed. A script plays the LLM; everything else is real: tools, sandbox, journal. Then
+/// prints commands that look at the run.
 ///
-/// An agent that DIR has already is run as it is. The exit code is the one of the run.
+/// An agent that DIR has already is run as it is, in another new workspace: DIR/work-2 and so on. The exit code is the one of
+/// the run.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct DemoArgs {
@@ -48,7 +50,7 @@ pub fn demo_command(args: &DemoArgs) -> ExitCode {
     let is_like_option = args.dir.to_string_lossy().starts_with('-');
     let dir = if is_like_option { Path::new(".").join(&args.dir) } else { args.dir.clone() };
     let agent = dir.join("agent");
-    let work = dir.join("work");
+    let work = new_workspace(&dir);
     if let Err(failure) = ensure_example(&dir, &agent) {
         return failure.report();
     }
@@ -71,6 +73,13 @@ pub fn demo_command(args: &DemoArgs) -> ExitCode {
         print_demo_steps(&agent, &work);
     }
     code
+}
+
+/// The workspace of the next run: files of an earlier one would change what the agent counts.
+fn new_workspace(dir: &Path) -> PathBuf {
+    let names = (2..).map(|number| format!("work-{number}"));
+    let mut paths = std::iter::once("work".to_owned()).chain(names).map(|name| dir.join(name));
+    paths.find(|path| !path.exists()).unwrap_or_else(|| dir.join("work"))
 }
 
 /// Writes the example, unless the directory has an agent.
