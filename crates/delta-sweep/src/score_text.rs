@@ -29,11 +29,13 @@ pub fn rows_text(rows: &[ScoreRow], score_name: &str) -> String {
             row.pass
                 .iter()
                 .find(|chance| Some(chance.k) == pass_count)
-                .map_or_else(String::new, |chance| format!("{:.2}, {:.2}", chance.any, chance.all)),
+                .map_or_else(String::new, |chance| {
+                    format!("{:.2}, {:.2}", tie_up(chance.any, 2), tie_up(chance.all, 2))
+                }),
             row.cost_usd.map_or_else(String::new, |cost| cost_text(cost.mean.value)),
             row.tokens
                 .filter(|tokens| tokens.sum > 0.0)
-                .map_or_else(String::new, |tokens| format!("{:.0}", tokens.mean.value)),
+                .map_or_else(String::new, |tokens| format!("{:.0}", tie_up(tokens.mean.value, 0))),
             row.seconds.map_or_else(String::new, |seconds| {
                 format!("{}, {}", duration_text(seconds.p50), duration_text(seconds.p90))
             }),
@@ -53,6 +55,7 @@ pub fn rows_text(rows: &[ScoreRow], score_name: &str) -> String {
             add_note(format!("missing: {}", missing_text(row)));
         }
         if let Some([low, high]) = row.bounds {
+            let [low, high] = [low, high].map(|score| tie_up(score, 2));
             add_note(format!("incomplete: {low:.2} if all missing runs score 0, {high:.2} if 1"));
         }
     }
@@ -82,9 +85,10 @@ fn clip(text: &str) -> String {
 
 /// `0.62 [0.51, 0.72]`.
 fn number_text(number: NumberWithInterval) -> String {
-    match number.interval {
-        Some([low, high]) => format!("{:.2} [{low:.2}, {high:.2}]", number.value),
-        None => format!("{:.2}", number.value),
+    let value = tie_up(number.value, 2);
+    match number.interval.map(|ends| ends.map(|end| tie_up(end, 2))) {
+        Some([low, high]) => format!("{value:.2} [{low:.2}, {high:.2}]"),
+        None => format!("{value:.2}"),
     }
 }
 
@@ -101,8 +105,23 @@ fn missing_text(row: &ScoreRow) -> String {
     reasons.collect::<Vec<_>>().join(", ")
 }
 
+/// A number that rounds half away from zero when it is printed with `digits` decimals, as the page of a sweep rounds. Printing
+/// alone would round half to even: 0.62 for 5/8.
+fn tie_up(value: f64, digits: i32) -> f64 {
+    // Only a fraction with this power of two as its denominator is halfway between two decimals.
+    let halves = value * 2_f64.powi(digits + 1);
+    if halves % 2.0 == 0.0 || halves.fract() != 0.0 {
+        return value;
+    }
+    value + 10_f64.powi(-digits - 1).copysign(value)
+}
+
 fn cost_text(usd: f64) -> String {
-    if usd == 0.0 || usd >= 0.1 { format!("{usd:.2}") } else { format!("{usd:.4}") }
+    if usd == 0.0 || usd >= 0.1 {
+        format!("{:.2}", tie_up(usd, 2))
+    } else {
+        format!("{:.4}", tie_up(usd, 4))
+    }
 }
 
 /// A line or two for each comparison.
@@ -133,6 +152,7 @@ pub fn pairs_text(rows: &[PairedRow]) -> String {
         text.push_str(&line);
         text.push('\n');
         if let Some([low, high]) = row.bounds {
+            let [low, high] = [low, high].map(|difference| tie_up(difference, 2));
             let note =
                 format!("incomplete: {low:+.2} to {high:+.2} with any scores of missing runs");
             text.push_str(&format!("{}{note}\n", " ".repeat(indent)));
@@ -142,7 +162,7 @@ pub fn pairs_text(rows: &[PairedRow]) -> String {
             let note = if detectable > 1.0 {
                 "so few inputs show no difference".to_owned()
             } else {
-                format!("this sweep shows differences from {detectable:.2} on")
+                format!("this sweep shows differences from {:.2} on", tie_up(detectable, 2))
             };
             text.push_str(&format!("{}{note}\n", " ".repeat(indent)));
         }
@@ -152,13 +172,15 @@ pub fn pairs_text(rows: &[PairedRow]) -> String {
 
 /// `+0.45 [+0.31, +0.59]`.
 fn difference_text(comparison: &Comparison) -> String {
+    let difference = tie_up(comparison.difference, 2);
     match comparison.interval {
         Some(interval) => {
             // A difference of two scores is between -1 and 1, whatever Student's t says.
-            let [low, high] = [interval.low, interval.high].map(|end| end.clamp(-1.0, 1.0));
-            format!("{:+.2} [{low:+.2}, {high:+.2}]", comparison.difference)
+            let ends = [interval.low, interval.high];
+            let [low, high] = ends.map(|end| tie_up(end.clamp(-1.0, 1.0), 2));
+            format!("{difference:+.2} [{low:+.2}, {high:+.2}]")
         }
-        None => format!("{:+.2}", comparison.difference),
+        None => format!("{difference:+.2}"),
     }
 }
 
@@ -171,7 +193,7 @@ fn pair_count_text(pairs: usize, planned: usize) -> String {
 }
 
 fn p_text(p: f64) -> String {
-    if p < 0.0001 { "p < 0.0001".to_owned() } else { format!("p = {p:.4}") }
+    if p < 0.0001 { "p < 0.0001".to_owned() } else { format!("p = {:.4}", tie_up(p, 4)) }
 }
 
 /// The cells in columns, two spaces apart; a column that has only a header is left out.
@@ -220,6 +242,29 @@ mod tests {
             tokens: None,
             seconds: None,
         }
+    }
+
+    #[test]
+    fn halves_are_rounded_away_from_zero() {
+        for (value, digits, text) in [
+            (0.625, 2, "0.63"),
+            (-0.625, 2, "-0.63"),
+            (0.375, 2, "0.38"),
+            (0.5, 0, "1"),
+            (2.5, 0, "3"),
+            (3.5, 0, "4"),
+            (0.62, 2, "0.62"),
+            (0.75, 2, "0.75"),
+            (1.0, 2, "1.00"),
+            (0.0, 2, "0.00"),
+            (0.1 + 0.2, 2, "0.30"),
+            (0.031_25, 4, "0.0313"),
+        ] {
+            let digits_shown = usize::try_from(digits).unwrap();
+            assert_eq!(format!("{:.digits_shown$}", tie_up(value, digits)), text, "{value}");
+        }
+        let eighths = NumberWithInterval { value: 0.625, interval: Some([0.125, 0.875]) };
+        assert_eq!(number_text(eighths), "0.63 [0.13, 0.88]");
     }
 
     #[test]
