@@ -97,6 +97,7 @@ const ARGUMENT_TIPS: [(&str, &str, &str); 13] = [
     ("--prompt", "run", PROMPT_TIP),
     ("--task", "run", PROMPT_TIP),
 ];
+const ANSWER_TIP: &str = "`answer` takes the text without `-m`: `delta answer RUN TEXT`";
 const PROMPT_TIP: &str =
     "the task is an argument: `delta run \"TASK\"`; stdout gets only its result";
 
@@ -108,13 +109,36 @@ pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let command = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     match error.kind() {
         ErrorKind::InvalidSubcommand => with_command_tip(error),
+        // `-m` itself is the text then, which can begin with a dash.
+        ErrorKind::UnknownArgument if command == "answer" && has_message_option(arguments) => {
+            with_tip(error, ANSWER_TIP.to_owned())
+        }
         ErrorKind::UnknownArgument => with_argument_tip(error, command),
         ErrorKind::MissingRequiredArgument if command == "fork" => with_tip(
             error,
             "`delta fork last` forks the run of the workspace that was updated last".to_owned(),
         ),
+        ErrorKind::MissingRequiredArgument => with_values_tip(error, command),
         _ => error,
     }
+}
+
+fn has_message_option(arguments: &[OsString]) -> bool {
+    arguments.iter().any(|argument| argument == "-m" || argument == "--message")
+}
+
+/// Adds the possible values of a missing argument.
+fn with_values_tip(error: clap::Error, command: &str) -> clap::Error {
+    let mut delta = crate::DeltaCli::command();
+    delta.build();
+    let Some(command) = delta.find_subcommand(command) else { return error };
+    let missing = command.get_positionals().find(|argument| argument.is_required_set());
+    let values = missing.map(clap::Arg::get_possible_values).unwrap_or_default();
+    let names: Vec<&str> = values.iter().map(|value| value.get_name()).collect();
+    if names.is_empty() {
+        return error;
+    }
+    with_tip(error, format!("the possible values are {}", names.join(", ")))
 }
 
 fn with_argument_tip(error: clap::Error, command: &str) -> clap::Error {

@@ -53,6 +53,7 @@ mod lease_options;
 mod lint;
 mod list_runs;
 mod llm_endpoint;
+mod manual_page;
 mod live_view;
 mod mcp;
 mod mcp_server_spec;
@@ -297,7 +298,9 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Completions(args) => {
             completions::print_completions(&args, &PROGRAM, process_environment::os_variable)
         }
-        DeltaCommand::Man(args) => man::print_manual_page(&args, &PROGRAM),
+        DeltaCommand::Man(args) => {
+            man::print_manual_page(&args, &PROGRAM, manual_page::show_manual_page)
+        }
         DeltaCommand::Tool(command) => match &command {
             tool::ToolCommand::Expand(args) => tool::expand_command(args),
             tool::ToolCommand::Migrate(args) => migrate::migrate_command(args),

@@ -46,14 +46,14 @@ use std::process::ExitCode;
 #[command(after_long_help = EXAMPLES, override_usage = "delta run [OPTIONS] [TEXT]")]
 pub struct RunArgs {
     /// Task for the agent, as one argument; `-` reads it from stdin. What is piped into stdin is added below an empty line
-    #[arg(value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(value_name = "TEXT", value_parser = parse_task)]
     words: Vec<String>,
     /// Agent directory, or the name of an installed agent [default: the current directory if it is an agent, else the
     /// operator's `default_agent`, else the built-in coding agent]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
     /// Task, as an option
-    #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(short, long, value_name = "TEXT", value_parser = parse_task)]
     message: Option<String>,
     #[command(flatten)]
     attached: AttachOptions,
@@ -96,6 +96,11 @@ Examples:
   delta run -a shot.png \"What is wrong here?\" # attach an image
   delta run --model openai:gpt-4o \"...\"      # use another LLM
   delta run --ensure --run-id nightly -w . \"...\"   # safe to repeat";
+
+/// Parses a task.
+pub fn parse_task(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("the task is empty".to_owned()) } else { Ok(text.to_owned()) }
+}
 
 impl RunArgs {
     /// The task: TEXT or `--message`.

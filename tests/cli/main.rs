@@ -104,6 +104,7 @@ mod staged_places;
 mod stop;
 mod surviving;
 mod snapshots;
+mod terminal_notes;
 mod throttling;
 mod tool_expand;
 mod units;

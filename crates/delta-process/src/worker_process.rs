@@ -52,6 +52,11 @@ impl WorkerFile {
     pub fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }
+
+    /// Its path in processes that do not inherit it, as long as this process has it.
+    pub fn path_for_others(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
 }
 
 /// A worker, and its output so far.

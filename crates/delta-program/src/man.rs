@@ -8,11 +8,14 @@ use clap_complete::engine::ArgValueCandidates;
 use clap_mangen::Man;
 use delta_base::durable::{self, FileError};
 use delta_base::shell_quote::shell_quote_path;
+use delta_base::terminal;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Print a manual page
+///
+/// Prints roff, which `man -l -` shows. At a terminal, `delta man` shows it so itself if there is a program `man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// Command to document [default: the program itself]
@@ -30,7 +33,9 @@ macro_rules! pages {
         concat!(
             "Examples:\n  ",
             $program,
-            " man | man -l -\n  ",
+            " man ",
+            $command,
+            "\n  ",
             $program,
             " man ",
             $command,
@@ -41,8 +46,13 @@ macro_rules! pages {
     };
 }
 
-/// Prints the manual page of a command in roff, or writes the pages of all commands. Returns the exit code: 2 when there is no such command.
-pub fn print_manual_page(args: &ManArgs, program: &CliProgram) -> ExitCode {
+/// Prints the manual page of a command in roff, or writes the pages of all commands. At a terminal, `show` can show the roff
+/// instead; it returns whether it has. Returns the exit code: 2 when there is no such command.
+pub fn print_manual_page(
+    args: &ManArgs,
+    program: &CliProgram,
+    show: impl FnOnce(&str) -> bool,
+) -> ExitCode {
     let mut root = (program.command)();
     root.build();
     if let Some(dir) = &args.all {
@@ -58,16 +68,15 @@ pub fn print_manual_page(args: &ManArgs, program: &CliProgram) -> ExitCode {
             }
         };
     }
-    let mut command = &root;
-    for name in &args.command {
-        match command.find_subcommand(name) {
-            Some(subcommand) => command = subcommand,
-            None => return report_unknown_command(root, &args.command.join(" ")),
-        }
-    }
+    let Some(command) = find_command(&root, &args.command) else {
+        return report_unknown_command(root, &args.command.join(" "));
+    };
     match render_manual_page(program, command) {
         Ok(page) => {
-            stdio::print_text(&String::from_utf8_lossy(&page));
+            let page = String::from_utf8_lossy(&page);
+            if !terminal::is_stdout_terminal() || !show(&page) {
+                stdio::print_text(&page);
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -75,6 +84,25 @@ pub fn print_manual_page(args: &ManArgs, program: &CliProgram) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The command with these names, which can be joined as in the name of its page: `sweep plan` or `sweep-plan`.
+fn find_command<'a>(root: &'a Command, names: &[String]) -> Option<&'a Command> {
+    let mut command = root;
+    for name in names {
+        command = match command.find_subcommand(name) {
+            Some(subcommand) => subcommand,
+            None => find_joined_command(command, name)?,
+        };
+    }
+    Some(command)
+}
+
+fn find_joined_command<'a>(parent: &'a Command, name: &str) -> Option<&'a Command> {
+    parent.get_subcommands().find_map(|command| {
+        let rest = name.strip_prefix(command.get_name())?.strip_prefix('-')?;
+        command.find_subcommand(rest)
+    })
 }
 
 /// Where `man` looks for the pages in `dir`.

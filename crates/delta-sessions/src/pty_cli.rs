@@ -222,7 +222,7 @@ pub fn main() -> ExitCode {
         Ok(PtyCommand::Completions(args)) => {
             completions::print_completions(&args, &PROGRAM, cli::environment_variable)
         }
-        Ok(PtyCommand::Man(args)) => man::print_manual_page(&args, &PROGRAM),
+        Ok(PtyCommand::Man(args)) => man::print_manual_page(&args, &PROGRAM, |_| false),
         Ok(command) => print_report(run_pty_command(command)),
         Err(exit_code) => exit_code,
     }

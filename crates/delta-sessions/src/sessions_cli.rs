@@ -122,7 +122,7 @@ pub fn main() -> ExitCode {
         Ok(SessionsCliCommand::Completions(args)) => {
             completions::print_completions(&args, &PROGRAM, cli::environment_variable)
         }
-        Ok(SessionsCliCommand::Man(args)) => man::print_manual_page(&args, &PROGRAM),
+        Ok(SessionsCliCommand::Man(args)) => man::print_manual_page(&args, &PROGRAM, |_| false),
         Err(exit_code) => exit_code,
     }
 }
