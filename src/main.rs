@@ -298,9 +298,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Completions(args) => {
             completions::print_completions(&args, &PROGRAM, process_environment::os_variable)
         }
-        DeltaCommand::Man(args) => {
-            man::print_manual_page(&args, &PROGRAM, manual_page::show_manual_page)
-        }
+        DeltaCommand::Man(args) => manual_page::man_command(&args, &PROGRAM),
         DeltaCommand::Tool(command) => match &command {
             tool::ToolCommand::Expand(args) => tool::expand_command(args),
             tool::ToolCommand::Migrate(args) => migrate::migrate_command(args),

@@ -1,12 +1,20 @@
-//! Shows a manual page at the terminal, with the program `man`.
+//! `delta man`, which shows a manual page at a terminal with the program `man`.
 
 use super::{process_environment, run_preparation};
 use delta_base::redact::Secrets;
 use delta_process::{LaunchContext, ProcessEnd, WorkerFile, find_program, run_in_foreground};
+use delta_program::completions::CliProgram;
+use delta_program::man::{self, ManArgs};
 use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Prints or shows a manual page; returns the exit code.
+pub fn man_command(args: &ManArgs, program: &CliProgram) -> ExitCode {
+    man::print_manual_page(args, program, show_manual_page)
+}
 
 /// Shows a page of roff; false if `man` cannot.
-pub fn show_manual_page(page: &str) -> bool {
+fn show_manual_page(page: &str) -> bool {
     let launch = LaunchContext {
         cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
         env: process_environment::variables_without_keys().into(),
@@ -17,11 +25,8 @@ pub fn show_manual_page(page: &str) -> bool {
     if find_program("man", &launch).is_err() {
         return false;
     }
-    let (Ok(cancel), Ok(file)) =
-        (run_preparation::install_cancel(), WorkerFile::new(page.as_bytes()))
-    else {
-        return false;
-    };
+    let Ok(file) = WorkerFile::new(page.as_bytes()) else { return false };
+    let Ok(cancel) = run_preparation::install_cancel() else { return false };
     let path = file.path_for_others();
     let argv = ["sh", "-c", "exec man -l - < \"$1\"", "sh", &path].map(str::to_owned);
     let end = run_in_foreground(&argv, &launch, &cancel);

@@ -24,6 +24,7 @@ mod run_starter;
 mod shared_limits;
 mod source_copies;
 mod status_command;
+mod status_painter;
 mod submit_command;
 mod sweep_scores;
 mod view_command;

@@ -72,6 +72,7 @@ pub fn collect_command(args: &CollectArgs) -> Result<ExitCode, CommandFailure> {
             let rows = score_rows(&runs, &distinguishing_keys(&runs), scores.seed());
             let score_name = grader.map_or("completed", |grader| grader.name.as_str());
             stdio::print_text(&rows_text(&rows, score_name));
+            scores.print_other_graders(args.grader.as_deref());
         }
         Some(path) => write_results(&scores, path)?,
     }

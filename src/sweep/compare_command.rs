@@ -92,6 +92,7 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
     if let Err(reason) = &compared {
         stdio::print_error_line(&format!("no comparisons: {reason}"));
     }
+    scores.print_other_graders(args.grader.as_deref());
     if let Some(hint) = next_step(&rows, &shell_quote_path(&args.dir)) {
         stdio::print_error_line(&hint);
     }

@@ -68,5 +68,10 @@ pub fn list_command(args: &ListSweepArgs) -> Result<ExitCode, CommandFailure> {
         }
     }
     stdio::print_text(&text);
+    let only = args.only.as_ref();
+    if let Some(only) = only.filter(|only| !plan.runs.iter().any(|run| only.selects(run))) {
+        let choices = only.describe_choices(&plan.runs);
+        stdio::print_error_line(&format!("no run matches; {choices}"));
+    }
     Ok(ExitCode::SUCCESS)
 }

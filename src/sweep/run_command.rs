@@ -11,7 +11,7 @@ use crate::run_options::EnvFileOptions;
 use crate::run_preparation;
 use clap::Args;
 use delta_base::quantity::parse_time_ms;
-use delta_base::shell_quote::shell_quote_path;
+use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
 use delta_program::number_argument::{parse_number_in, parse_time_in};
@@ -190,6 +190,8 @@ struct SelectedRuns {
     /// Their indexes in the plan.
     indexes: Vec<usize>,
     share: TaskShare,
+    /// The command that works on what is left of them.
+    command: String,
 }
 
 /// Works on all selected runs; returns the exit code.
@@ -202,10 +204,15 @@ pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure
         .filter(|index| only.is_none_or(|only| only.selects(&plan.runs[*index])))
         .collect();
     if indexes.is_empty() {
+        let choices = only.map(|only| only.describe_choices(&plan.runs)).unwrap_or_default();
         let message = "no run of the sweep is selected";
-        return Err(CommandFailure::config(message, "look at `--only`".to_owned()));
+        return Err(CommandFailure::config(message, format!("`--only` chooses by {choices}")));
     }
-    let runs = SelectedRuns { dir, plan, indexes, share: TaskShare::ALL };
+    let mut command = format!("delta sweep run {}", shell_quote_path(&args.dir));
+    if let Some(only) = only {
+        command.push_str(&format!(" --only {}", shell_quote(&only.to_string())));
+    }
+    let runs = SelectedRuns { dir, plan, indexes, share: TaskShare::ALL, command };
     work_on_share(&args.dir, &runs, results, &args.pool, cancel)
 }
 
@@ -219,7 +226,8 @@ pub fn task_command(args: &TaskArgs) -> Result<ExitCode, CommandFailure> {
     let share = share.map_err(|message| CommandFailure::usage(message, None))?;
     let (plan, results) = read_sweep(&dir)?;
     let indexes = (0..plan.runs.len()).collect();
-    let runs = SelectedRuns { dir, plan, indexes, share };
+    let command = format!("delta sweep task {} {share}", shell_quote_path(&args.dir));
+    let runs = SelectedRuns { dir, plan, indexes, share, command };
     work_on_share(&args.dir, &runs, results, &args.pool, cancel)
 }
 
@@ -246,7 +254,11 @@ fn work_on_share(
             stdio::print_text(&format!("next: delta sweep grade {}\n", shell_quote_path(path)));
         }
     }
-    Ok(pool_exit_code(&pool, runs, args.strict))
+    let code = pool_exit_code(&pool, runs, args.strict);
+    if code == ExitCode::from(130) && !args.quiet {
+        stdio::print_error_line(&format!("next: {}", runs.command));
+    }
+    Ok(code)
 }
 
 /// Works on one run, and prints its status; returns the exit code. A sweep may do this for each of its runs, so nothing is
@@ -260,7 +272,9 @@ fn work_on_one_run(
     let plan = read_plan_of_run(&dir, id)?;
     let needs_median = args.until.is_some() && args.per_run.is_none();
     let results = ResultReader::open_for(&dir, (!needs_median).then_some(id))?;
-    let runs = SelectedRuns { dir, plan, indexes: vec![0], share: TaskShare::ALL };
+    let command = format!("delta sweep task {} {id}", shell_quote_path(&dir.root));
+    let share = TaskShare::ALL;
+    let runs = SelectedRuns { dir, plan, indexes: vec![0], share, command };
     let Some((settings, run)) = runs.plan.settings().zip(runs.plan.runs.first()) else {
         return Ok(ExitCode::SUCCESS);
     };
@@ -291,7 +305,7 @@ fn work_on<'a>(
     options: PoolOptions,
     cancel: CancelToken,
 ) -> Result<RunPool<'a>, CommandFailure> {
-    let SelectedRuns { dir, plan, indexes, share } = runs;
+    let SelectedRuns { dir, plan, indexes, share, .. } = runs;
     let shared = SharedLimits::open(dir, settings, Some(call_interval_ms), &cancel)?;
     let retry = settings.retry.clone();
     let mut pool = RunPool::new(dir, plan, results, retry, options, shared, cancel)?;
@@ -309,7 +323,7 @@ fn work_on<'a>(
         rest.extend(pool.take_deferred());
     }
     pool.work(rest, PoolPass::All)?;
-    pool.give_back()?;
+    pool.leave_sweep()?;
     report_problems(&pool, settings, dir)?;
     Ok(pool)
 }

@@ -5,11 +5,13 @@
 
 use super::plan_reader;
 use super::result_reader::ResultReader;
-use super::run_standing::{LeftRun, RunWorkState, look_at_run};
+use super::run_standing::{LeftRun, ReplyKind, RunWorkState, look_at_run};
 use super::run_starter::RunStarter;
 use super::shared_limits::SharedLimits;
+use super::status_painter::StatusPainter;
 use super::worker_files::{BEAT_INTERVAL, BeatFile, LineWriter};
 use crate::failure::CommandFailure;
+use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_process::WorkerProcess;
 use delta_program::stdio;
@@ -36,7 +38,7 @@ pub struct PoolOptions {
     pub until: Option<Instant>,
     /// How long a run is expected to take; the median of the sweep without it.
     pub per_run: Option<Duration>,
-    /// Whether single failures are reported.
+    /// Whether neither single failures nor progress are shown.
     pub quiet: bool,
     /// Files of variables for every run.
     pub env_files: Vec<PathBuf>,
@@ -95,6 +97,7 @@ pub struct RunPool<'a> {
     worker: BeatFile,
     starter: RunStarter,
     shared: SharedLimits,
+    painter: StatusPainter,
     /// Whether the budget of the sweep does not allow more calls.
     pub is_out_of_budget: bool,
     cancel: CancelToken,
@@ -131,6 +134,7 @@ impl<'a> RunPool<'a> {
             worker: BeatFile::create(dir, options.jobs)?,
             starter: RunStarter::new(dir, &policy, &options.env_files, shared.variables())?,
             shared,
+            painter: StatusPainter::new(dir, options.quiet),
             is_out_of_budget: false,
             children: Vec::new(),
             deferred: VecDeque::new(),
@@ -167,6 +171,7 @@ impl<'a> RunPool<'a> {
             }
             self.worker.state.running = self.running_ids();
             self.worker.beat(has_changed)?;
+            self.painter.paint(self.plan, &self.results.results, &self.worker.state)?;
             self.cancel.wait_for_wake(Some(BEAT_INTERVAL));
             for child in self.reap() {
                 let index = child.index;
@@ -324,7 +329,13 @@ impl<'a> RunPool<'a> {
 
     fn keep_left(&mut self, index: usize, left: &LeftRun) {
         let reason = match (left.remaining, &left.line.error) {
-            (Remaining::Answer, _) => "it waits for a person".to_owned(),
+            (Remaining::Answer, _) => {
+                let id = &left.line.id;
+                let command = left.reply.map_or("continue", ReplyKind::command);
+                let rest = if left.reply == Some(ReplyKind::Answer) { " TEXT" } else { "" };
+                let sweep = shell_quote_path(&self.dir.root);
+                format!("it waits for a person: `delta {command} {id} -w {sweep}{rest}`")
+            }
             (_, Some(error)) => format!("{}: {}", error.kind, error.message),
             _ => left.line.status.to_string(),
         };
@@ -343,6 +354,7 @@ impl<'a> RunPool<'a> {
         let count = self.reported.entry(error.kind.clone()).or_default();
         *count += 1;
         if *count == 1 && !self.options.quiet {
+            self.painter.clear();
             let message = error.message.lines().next().unwrap_or_default();
             stdio::print_error_line(&format!("{} FAILED, {}: {message}", line.id, error.kind));
         }
@@ -371,8 +383,11 @@ impl<'a> RunPool<'a> {
         Ok(())
     }
 
-    /// Gives back what the runs have not used of what this host has of the sweep's budget.
-    pub fn give_back(&self) -> Result<(), CommandFailure> {
+    /// Ends the work: gives back what the runs have not used of what this host has of the sweep's budget, and removes what shows
+    /// that this process works on the sweep.
+    pub fn leave_sweep(&mut self) -> Result<(), CommandFailure> {
+        self.painter.clear();
+        self.worker.remove();
         self.shared.give_back()
     }
 

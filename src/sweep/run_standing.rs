@@ -7,7 +7,7 @@ use delta_engine::run_result::{RunResult, UsageTotal};
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::{self, OwnerStatus, Ownership};
-use delta_run::state::RunState;
+use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::Workspace;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
@@ -35,6 +35,25 @@ pub enum RunWorkState {
 pub struct LeftRun {
     pub line: ResultLine,
     pub remaining: Remaining,
+    /// How a person replies to what it waits for.
+    pub reply: Option<ReplyKind>,
+}
+
+/// The command with which a person replies to a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyKind {
+    Answer,
+    Approve,
+}
+
+impl ReplyKind {
+    /// The name of the command.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Answer => "answer",
+            Self::Approve => "approve",
+        }
+    }
 }
 
 /// Looks at the directory of a run. A result that is not sealed is refused, unless a child of this process has just made it.
@@ -136,7 +155,11 @@ fn left_run(
     }
     let remaining = policy.remaining(result.status, kind.as_deref(), line.attempts);
     line.settled = remaining == Remaining::Nothing;
-    RunWorkState::Left(Box::new(LeftRun { line, remaining }))
+    let reply = state.human_request().map(|request| match request {
+        HumanRequest::Question(_) => ReplyKind::Answer,
+        HumanRequest::Approval(_) => ReplyKind::Approve,
+    });
+    RunWorkState::Left(Box::new(LeftRun { line, remaining, reply }))
 }
 
 /// How often the run FAILED with an error that is tried again.

@@ -2,6 +2,7 @@
 
 use super::result_reader::{ResultReader, read_sweep};
 use super::shared_limits::read_host_grants;
+use super::status_painter::replacing_text;
 use super::worker_files::read_workers;
 use crate::failure::CommandFailure;
 use crate::run_preparation;
@@ -9,7 +10,6 @@ use clap::{Args, ValueEnum};
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
-use delta_base::text_width::display_width;
 use delta_base::time;
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
@@ -17,6 +17,7 @@ use delta_sweep::layout::SweepDir;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::SweepResults;
 use delta_sweep::summary::SweepSummary;
+use delta_sweep::worker_state::WorkerState;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub fn status_command(args: &StatusArgs) -> Result<ExitCode, CommandFailure> {
         let cancel = run_preparation::install_cancel()?;
         return watch(args, &dir, &plan, &mut reader, &cancel);
     }
-    let summary = summarize(&dir, &plan, &reader.results)?;
+    let summary = summarize(&dir, &plan, &reader.results, None)?;
     print_status(&summary, args.format, &dir);
     Ok(exit_code(&summary))
 }
@@ -76,12 +77,18 @@ fn exit_code(summary: &SweepSummary) -> ExitCode {
     ExitCode::from(if summary.settled == summary.runs { 0 } else { 3 })
 }
 
-fn summarize(
+/// Sums up a sweep; `own_worker` is newer than the file of this process.
+pub fn summarize(
     dir: &SweepDir,
     plan: &SweepPlan,
     results: &SweepResults,
+    own_worker: Option<&WorkerState>,
 ) -> Result<SweepSummary, CommandFailure> {
-    let workers = read_workers(dir)?;
+    let mut workers = read_workers(dir)?;
+    if let Some(worker) = own_worker {
+        workers.retain(|other| (other.pid, &other.boot) != (worker.pid, &worker.boot));
+        workers.push(worker.clone());
+    }
     let mut summary = SweepSummary::new(plan, results, &workers, time::current_time());
     summary.grants = read_host_grants(dir)?;
     Ok(summary)
@@ -93,7 +100,7 @@ pub fn status_text(
     plan: &SweepPlan,
     results: &SweepResults,
 ) -> Result<String, CommandFailure> {
-    Ok(to_text(&summarize(dir, plan, results)?, dir))
+    Ok(to_text(&summarize(dir, plan, results, None)?, dir))
 }
 
 fn to_text(summary: &SweepSummary, dir: &SweepDir) -> String {
@@ -102,12 +109,6 @@ fn to_text(summary: &SweepSummary, dir: &SweepDir) -> String {
 
 fn terminal_width() -> usize {
     terminal::stdout_size().map_or(DEFAULT_WIDTH, |(columns, _)| usize::from(columns))
-}
-
-/// How many rows of the terminal a text takes: a command that is wider than the terminal takes several.
-fn count_rows(text: &str) -> usize {
-    let width = terminal_width().max(1);
-    text.lines().map(|line| display_width(line).div_ceil(width).max(1)).sum()
 }
 
 fn print_status(summary: &SweepSummary, format: StatusFormat, dir: &SweepDir) {
@@ -129,17 +130,14 @@ fn watch(
     let mut printed = String::new();
     loop {
         reader.read_new()?;
-        let summary = summarize(dir, plan, &reader.results)?;
+        let summary = summarize(dir, plan, &reader.results, None)?;
         let text = match args.format {
             StatusFormat::Text => to_text(&summary, dir),
             StatusFormat::Json => delta_base::json::to_json(&summary) + "\n",
         };
         if text != printed {
-            let rows = count_rows(&printed);
-            if is_repainted && rows > 0 {
-                // Back to the first line; each line then clears the rest of the old one.
-                let body = text.replace('\n', "\x1b[K\n");
-                stdio::print_styled(&format!("\x1b[{rows}A\r{body}\x1b[J"));
+            if is_repainted {
+                stdio::print_styled(&replacing_text(&printed, &text, terminal_width()));
             } else {
                 print_status(&summary, args.format, dir);
             }

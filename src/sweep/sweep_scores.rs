@@ -4,7 +4,9 @@ use super::plan_reader::unreadable_file;
 use super::result_reader::{ResultReader, read_sweep};
 use crate::failure::CommandFailure;
 use delta_base::durable;
+use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
+use delta_program::stdio;
 use delta_sweep::canonical_json::content_hash;
 use delta_sweep::grade::{GradeKey, GradeLine, SweepGrades};
 use delta_sweep::grader::PlannedGrader;
@@ -50,6 +52,19 @@ impl SweepScores {
                 };
                 Err(CommandFailure::config(format!("there is no grader `{name}`"), hint))
             }
+        }
+    }
+
+    /// Prints which graders have scores that are not shown, if the user has named none.
+    pub fn print_other_graders(&self, name: Option<&str>) {
+        let others: Vec<String> = self
+            .graders()
+            .iter()
+            .skip(1)
+            .map(|grader| format!("{} (--grader {})", grader.name, shell_quote(&grader.name)))
+            .collect();
+        if name.is_none() && !others.is_empty() {
+            stdio::print_error_line(&format!("other graders: {}", others.join(", ")));
         }
     }
 

@@ -95,6 +95,7 @@ pub fn view_sweep_command(args: &SweepViewArgs) -> Result<ExitCode, CommandFailu
     let page = view::render_sweep_page(name, &data.to_string());
     durable::replace_private_unsynced(&file, page.as_bytes())?;
     stdio::print_text(&format!("{}\n", file.display()));
+    scores.print_other_graders(args.grader.as_deref());
     if args.open {
         let path = file.canonicalize().unwrap_or(file).to_string_lossy().into_owned();
         open_in_browser(&path)?;

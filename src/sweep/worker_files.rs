@@ -75,6 +75,12 @@ impl BeatFile {
         }
     }
 
+    /// Removes the file; a later beat would make it again.
+    pub fn remove(&self) {
+        // One that stays is seen to be dead.
+        let _ = durable::remove_file_no_follow(&self.path);
+    }
+
     fn write(&mut self) -> Result<(), CommandFailure> {
         self.state.beat += 1;
         self.state.at = time::current_time().to_string();
@@ -87,8 +93,7 @@ impl BeatFile {
 
 impl Drop for BeatFile {
     fn drop(&mut self) {
-        // One that stays is seen to be dead.
-        let _ = durable::remove_file_no_follow(&self.path);
+        self.remove();
     }
 }
 

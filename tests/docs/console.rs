@@ -242,10 +242,18 @@ fn the_reference_of_the_command_line_shows_every_command() {
             reference.contains(&format!("$ {spelled}\n")),
             "docs/reference/cli.md lacks this:\n\n```console\n$ {spelled}\n{help}```"
         );
+        assert_eq!(wide_examples(&help), [""; 0], "{spelled}");
         for name in subcommands(&help) {
             queue.push((file, [command.clone(), vec![name]].concat()));
         }
     }
+}
+
+/// The examples that a terminal of 80 columns wraps: the second half of a comment would be pasted as a command.
+fn wide_examples(help: &str) -> Vec<&str> {
+    let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
+    let examples = lines.take_while(|line| line.starts_with("  "));
+    examples.filter(|line| line.chars().count() > 80).collect()
 }
 
 /// The names under `Commands:`, except `help`.

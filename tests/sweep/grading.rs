@@ -128,6 +128,12 @@ fn graders_of_one_run_follow_each_other() {
     sweep(&sandbox, &["plan"]).expect_code(0);
     let graded = sweep(&sandbox, &["grade", "s", "--jobs", "6"]).expect_code(0);
     assert_eq!(graded.stdout, "graded 6 runs: one 6 passed, two 6 passed\n");
+    let note = "other graders: two (--grader two)\n";
+    for command in [&["compare", "s", "--by", "agent"][..], &["collect", "s"], &["view", "s"]] {
+        assert_eq!(sweep(&sandbox, command).expect_code(0).stderr, note, "{command:?}");
+        let named = [command, &["--grader", "one"]].concat();
+        assert_eq!(sweep(&sandbox, &named).expect_code(0).stderr, "", "{command:?}");
+    }
 }
 
 /// Two models on six inputs, of which the endpoint failed on four for the second one.

@@ -1,6 +1,6 @@
 //! `run` and `task`: every run once, whatever is killed, stopped or started twice.
 
-use super::{acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
+use super::{DELTA, acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs;
@@ -223,6 +223,11 @@ fn a_pool_that_is_stopped_leaves_its_runs_in_order() {
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    // The counts are of the time after the runs have left, and nothing works on the rest.
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("INTERRUPTED 2  not started 2\n"), "{shown}");
+    assert!(!shown.contains("running") && !shown.contains("ETA"), "{shown}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "next: delta sweep run s\n");
     let lines = result_lines(&sandbox);
     assert_eq!(lines.len(), 2);
     assert!(lines.iter().all(|line| line["status"] == "INTERRUPTED" && line["settled"] == false));
@@ -234,6 +239,24 @@ fn a_pool_that_is_stopped_leaves_its_runs_in_order() {
     sandbox.write_program("act.sh", "#!/bin/sh\necho done\n");
     sweep(&sandbox, &["run", "s"]).expect_code(0);
     settled_once(&sandbox);
+}
+
+#[test]
+fn a_run_that_waits_is_left_with_the_command_that_replies() {
+    let sandbox = Sandbox::new(DELTA);
+    let tools = "  - {name: act, shell: 'true', approve: ask}";
+    sandbox.agent("provider: script\n  model: script.yaml", tools);
+    sandbox.write("agent/script.yaml", "turns:\n  - call: [{tool: act}]\n  - say: done\n");
+    write_sweep(&sandbox, 1, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let ran = sweep(&sandbox, &["run", "s"]).expect_code(3);
+    assert!(!ran.stdout.contains("ETA"), "{}", ran.stdout);
+    let id = &planned(&sandbox)[0];
+    let root = sandbox.path("s").display().to_string();
+    let left = format!("{id} is left: it waits for a person: `delta approve {id} -w {root}`\n");
+    assert_eq!(ran.stderr, left);
+    sandbox.delta(["approve", id, "-w", &root]).output().expect_code(0);
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
 }
 
 #[test]

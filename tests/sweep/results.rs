@@ -66,6 +66,36 @@ fn the_status_fits_into_a_terminal_and_is_repainted_in_place() {
     assert_eq!(screen[1].trim_end(), "COMPLETED 3");
 }
 
+#[test]
+fn a_pool_shows_the_status_at_a_terminal_and_nothing_elsewhere() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 3, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let run = || sandbox.delta(["sweep", "run", "s", "--jobs", "1"]).env("TERM", "xterm");
+    let mut shown = run().wholly_at_terminal_of(80, 24);
+    shown.expect("0 of 3 settled  [....................]  running 1");
+    let (code, screen) = shown.end_with_screen();
+    assert_eq!(code, 0, "{screen:?}");
+    assert_eq!(screen.len(), 2, "{screen:?}");
+    assert!(screen[0].starts_with("3 of 3 settled  [####################]"), "{screen:?}");
+    assert_eq!(screen[1].trim_end(), "COMPLETED 3");
+    assert_eq!(run().output().expect_code(0).stderr, "");
+}
+
+#[test]
+fn a_selection_of_no_run_names_what_there_is() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 2, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let only = ["--only", "agent=agnet repeat=1"];
+    let listed = sweep(&sandbox, &["list", "s", only[0], only[1]]).expect_code(0);
+    assert_eq!((listed.stdout.as_str(), &*listed.stderr), ("", "no run matches; agents: agent\n"));
+    let ran = sweep(&sandbox, &["run", "s", only[0], only[1]]).expect_code(126);
+    assert!(ran.stderr.contains("help: `--only` chooses by agents: agent\n"), "{}", ran.stderr);
+    let both = sweep(&sandbox, &["list", "s", "--only", "input=i0 repeat=2"]).expect_code(0);
+    assert_eq!(both.stderr, "no run matches; repeats: 1\n");
+}
+
 /// The commands below failures are wider than the terminal: they take several rows, all of which are replaced.
 #[test]
 fn a_status_with_lines_wider_than_the_terminal_is_repainted_in_place() {

@@ -129,3 +129,8 @@ pub fn print_error_line(line: &str) {
     // One write, so that lines of processes that share a terminal do not mix.
     let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }
+
+/// Prints a text with control sequences of this program on stderr, which is a terminal.
+pub fn print_error_styled(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}

@@ -7,6 +7,9 @@ use std::fmt;
 /// The keys of `--only` besides the names of parameters.
 const KEYS: [&str; 6] = ["agent", "model", "input", "group", "repeat", "id"];
 
+/// The most values that are listed where no run is selected.
+const MAX_LISTED_VALUES: usize = 10;
+
 /// `--only 'model=local input=a*'`: every condition holds; a condition holds if one of its patterns matches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunSelection(Vec<Condition>);
@@ -43,14 +46,59 @@ impl RunSelection {
         Ok(Self(conditions))
     }
 
+    /// The values among which conditions that no run meets could choose, or all conditions if each alone is met:
+    /// `models: good, bad`.
+    pub fn describe_choices(&self, runs: &[PlannedRun]) -> String {
+        let unmet = self.0.iter().filter(|condition| !runs.iter().any(|run| condition.holds(run)));
+        let mut conditions: Vec<&Condition> = unmet.collect();
+        if conditions.is_empty() {
+            conditions.extend(&self.0);
+        }
+        let texts = conditions.iter().map(|condition| condition.describe_values(runs));
+        texts.collect::<Vec<_>>().join("; ")
+    }
+
     /// Whether the run is selected.
     pub fn selects(&self, run: &PlannedRun) -> bool {
-        self.0.iter().all(|condition| {
-            let value = run_field(run, &condition.key);
-            value.is_some_and(|value| {
-                condition.patterns.iter().any(|pattern| matches_pattern(pattern, &value))
-            })
+        self.0.iter().all(|condition| condition.holds(run))
+    }
+}
+
+impl Condition {
+    fn holds(&self, run: &PlannedRun) -> bool {
+        run_field(run, &self.key).is_some_and(|value| {
+            self.patterns.iter().any(|pattern| matches_pattern(pattern, &value))
         })
+    }
+
+    /// `models: good, bad`; the first ones of many.
+    fn describe_values(&self, runs: &[PlannedRun]) -> String {
+        let mut values: Vec<String> = Vec::new();
+        for value in runs.iter().filter_map(|run| run_field(run, &self.key)) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+            if values.len() > MAX_LISTED_VALUES {
+                values.truncate(MAX_LISTED_VALUES);
+                values.push("...".to_owned());
+                break;
+            }
+        }
+        let plural = if self.key.starts_with("param.") { "" } else { "s" };
+        match values.as_slice() {
+            [] => format!("no run has {}", self.key),
+            values => format!("{}{plural}: {}", self.key, values.join(", ")),
+        }
+    }
+}
+
+impl fmt::Display for RunSelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Condition { key, patterns }) in self.0.iter().enumerate() {
+            let space = if index == 0 { "" } else { " " };
+            write!(f, "{space}{key}={}", patterns.join(","))?;
+        }
+        Ok(())
     }
 }
 

@@ -49,7 +49,8 @@ pub struct SweepSummary {
     /// The mean time of a settled run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_ms: Option<u64>,
-    /// The time until everything is settled, if the rest is like what is settled.
+    /// The time until all is settled that does not wait for a person, if the rest is like what is settled; absent where
+    /// nothing is worked on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_ms: Option<u64>,
     /// USD of all runs with a line; absent where no cost is known.
@@ -131,8 +132,10 @@ impl SweepSummary {
         summary.failures.sort_by(|a, b| b.runs.cmp(&a.runs).then_with(|| a.kind.cmp(&b.kind)));
         summary.run_ms = settled_ms.checked_div(summary.settled);
         let jobs: u64 = live.iter().map(|worker| worker.jobs as u64).sum();
-        let left = summary.runs - summary.settled;
-        if let (Some(run_ms), true) = (summary.run_ms, left > 0 && jobs > 0) {
+        // A run that waits for a person is not worked on.
+        let left = summary.runs - summary.settled - summary.waiting;
+        let is_working = summary.running > 0 && left > 0 && jobs > 0;
+        if let (Some(run_ms), true) = (summary.run_ms, is_working) {
             summary.eta_ms = Some(run_ms * left / jobs.min(left));
         }
         summary
