@@ -30,7 +30,7 @@ use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time::{self, format_duration};
 use delta_engine::run_result::RunResult;
 use delta_llm::llm::{LlmSetting, ModelChoice};
-use delta_process::{RunMark, RunProcessFilter};
+use delta_process::{HeldCallMark, RunMark, RunProcessFilter};
 use delta_program::stdio;
 use delta_run::event::{EngineStart, LeaseKind, Payload, RunStatus};
 use delta_run::image_file::NewImage;
@@ -44,6 +44,7 @@ use delta_run::run_process;
 use delta_run::run_tree;
 use delta_run::seal::{SealKey, Sealer};
 use delta_run::state::RunState;
+use delta_run::surviving_call::SurvivingCall;
 use delta_run::workspace::{self, Workspace};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -456,7 +457,18 @@ impl ClaimedRun {
 
 /// Ends the processes that calls of a run left running. Returns a warning about them. The caller owns the run.
 pub fn end_left_processes(id: &RunId, dir: &Path, cancel: &CancelToken) -> Option<String> {
-    let count = run_process_filter(id, dir).end_processes(cancel);
+    let mut filter = run_process_filter(id, dir);
+    let mut locks = Vec::new();
+    for call in SurvivingCall::all(dir) {
+        if let Ok(Some(lock)) = call.try_hold()
+            && call.end().is_none()
+        {
+            filter.add_lost_call(HeldCallMark::new(RunMark::new(id.as_str(), dir), call.name()));
+            // Until all have ended, no holder that is just starting starts the command.
+            locks.push(lock);
+        }
+    }
+    let count = filter.end_processes(cancel);
     let plural = if count == 1 { "" } else { "es" };
     (count > 0)
         .then(|| format!("ended {count} process{plural} that an earlier call had left running"))

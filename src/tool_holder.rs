@@ -12,11 +12,11 @@ use delta_process::{
 };
 use delta_program::stdio;
 use delta_run::surviving_call::{
-    HOLDER_READY, HolderOrder, SurvivingCall, SurvivingEnd, is_keep_requested,
+    HOLDER_READY, HolderOrder, SurvivingCall, SurvivingEnd, leaves_commands,
 };
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,8 @@ pub struct CallHolderArgs {
 pub struct AwaitArgs {
     /// Directory of the call
     dir: PathBuf,
+    /// Epoch of the engine
+    epoch: u32,
 }
 
 /// Holds the command of a call; returns the exit code. The order is on standard input.
@@ -73,7 +75,7 @@ fn hold_call() -> Result<(), CommandFailure> {
     let end_file = call.create_end_file().map_err(failed)?;
     let mut output = HeldOutput::create(&call, order.max_bytes).map_err(failed)?;
     stdio::print_text(HOLDER_READY);
-    let result = run_held(&order, &mut output, &cancel);
+    let result = run_held(&call, &order, &mut output, &cancel);
     output.write_rest(&result);
     let stream_bytes = output.streams.each_ref().map(|stream| stream.kept);
     end_file.write(&SurvivingEnd::of_result(result, stream_bytes)).map_err(failed)?;
@@ -95,10 +97,15 @@ fn take_lock(
 }
 
 /// Runs the command to its end.
-fn run_held(order: &HolderOrder, output: &mut HeldOutput, cancel: &CancelToken) -> ProcessResult {
+fn run_held(
+    call: &SurvivingCall,
+    order: &HolderOrder,
+    output: &mut HeldOutput,
+    cancel: &CancelToken,
+) -> ProcessResult {
     adopt_orphans();
     let containment = Containment {
-        processes: RunProcesses::new(&order.run_id, &order.run_dir),
+        processes: RunProcesses::new(&order.run_id, &order.run_dir).with_held_call(call.name()),
         background: Background::Survive,
         is_limited: false,
     };
@@ -206,7 +213,7 @@ fn await_call(args: &AwaitArgs) -> Result<ExitCode, CommandFailure> {
             break;
         }
         if waiting.wait(OUTPUT_INTERVAL) {
-            if is_stopping || is_kept(&args.dir) {
+            if is_stopping || is_kept(args) {
                 break;
             }
             if call.stop().is_err() {
@@ -220,9 +227,9 @@ fn await_call(args: &AwaitArgs) -> Result<ExitCode, CommandFailure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the process that leaves the run leaves the command at work.
-fn is_kept(call_dir: &Path) -> bool {
-    call_dir.ancestors().nth(2).is_some_and(is_keep_requested)
+/// Whether the engine leaves the command at work.
+fn is_kept(args: &AwaitArgs) -> bool {
+    args.dir.ancestors().nth(2).is_some_and(|run_dir| leaves_commands(run_dir, args.epoch))
 }
 
 /// A file of output that is copied as it grows.

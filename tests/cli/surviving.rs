@@ -125,7 +125,13 @@ fn c_27_3_a_call_whose_holder_is_killed_is_unknown_and_keeps_its_output() {
             end(engine).expect_code(0);
         }
         let seen = &sandbox.observations()[0];
-        assert!(seen.contains("whether it took effect is unknown"), "{seen}");
+        let ended = if kills_engine {
+            "the engine stopped"
+        } else {
+            "the process that held this call ended"
+        };
+        assert!(seen.starts_with(&format!("[{ended} ")), "{seen}");
+        assert!(seen.contains("; whether it took effect is unknown"), "{seen}");
         assert!(seen.ends_with("[printed until then]\nbegun\n"), "{seen}");
         assert!(!sandbox.path("work/ledger").exists());
         leaves_nothing(&sandbox);
@@ -291,7 +297,8 @@ fn c_27_3_a_newer_program_takes_the_result_of_an_older_one() {
     command.env("HOME", sandbox.path("home")).current_dir(sandbox.path(""));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     end_with_test(&mut command);
-    let engine = command.spawn().unwrap();
+    // A process that another test is just starting may have the new file open for writing.
+    let engine = until("the start of the copy", || command.spawn().ok());
     until_line(&sandbox.path("work/begun"));
     kill(engine);
     // As a package manager replaces a program that is running.
@@ -518,4 +525,66 @@ fn c_27_3_a_holder_inside_of_a_pid_namespace_is_stopped_from_outside() {
     inside.wait().unwrap();
     let work = sandbox.path("work");
     until("the end of every process", || processes_in(&work).is_empty().then_some(()));
+}
+
+/// A daemon without the session, the parent and the environment of its call still has the mark of the call.
+#[test]
+fn c_27_3_a_daemon_of_a_lost_call_ends() {
+    let tools = "  - name: build\n    shell: \"setsid env -i sh -c 'echo $$ > daemon; exec sleep 1000' & until [ -s daemon ]; do \
+                 sleep 0.02; done; echo begun; echo >> begun; sleep 1000\"\n    survive: true\n";
+    for kills_engine in [true, false] {
+        let sandbox = Sandbox::scripted(DELTA, tools, TURNS);
+        let engine = start(&sandbox);
+        let daemon: i32 = sandbox.read("work/daemon").trim().parse().unwrap();
+        let held = holder(&sandbox);
+        if kills_engine {
+            kill(engine);
+            signal(held, Signal::KILL);
+            let resumed = sandbox.delta(["continue", "r", "-w", "work"]).output().expect_code(0);
+            let warning = "that an earlier call had left running";
+            assert!(resumed.stderr.contains(warning), "{}", resumed.stderr);
+        } else {
+            signal(held, Signal::KILL);
+            end(engine).expect_code(0);
+        }
+        assert!(!is_alive(daemon));
+        leaves_nothing(&sandbox);
+    }
+}
+
+/// A holder that does not run keeps no timeout, so the engine ends the call.
+#[test]
+fn c_27_3_everything_of_a_call_ends_whose_holder_is_stopped_beyond_the_timeout() {
+    let tools = "  - name: build\n    shell: \"sh -c 'echo begun; echo $$ >> begun; exec sleep 1000'; true\"\n    survive: true\n    timeout_ms: 60000\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, TURNS);
+    let engine = start(&sandbox);
+    let inner: i32 = sandbox.read("work/begun").trim().parse().unwrap();
+    signal(holder(&sandbox), Signal::STOP);
+    kill(engine);
+    let agent = sandbox.read("agent/agent.yaml").replace("timeout_ms: 60000", "timeout_ms: 100");
+    sandbox.write("agent/agent.yaml", agent);
+    resume(&sandbox, &["-q"]).expect_code(0);
+    let seen = &sandbox.observations()[0];
+    assert!(seen.contains("[timed out after "), "{seen}");
+    assert!(!is_alive(inner));
+    leaves_nothing(&sandbox);
+}
+
+/// The engine is replaced while it is paused, and leaves the command to its successor.
+#[test]
+fn c_27_3_a_process_that_replaces_a_paused_engine_waits_for_the_command() {
+    let sandbox = building();
+    let mut engine = sandbox.run_command("task", &["-q"]).env("DELTA_LEASE", "turns").spawn();
+    until_line(&sandbox.path("work/.delta/r/surviving/call_1_1/stdout"));
+    let paused = i32::try_from(engine.id()).unwrap();
+    signal(paused, Signal::STOP);
+    let forced = sandbox.delta(["continue", "r", "-w", "work", "-q", "--force"]).spawn();
+    until("the second request", || (sandbox.events("ACTION_REQUEST").len() == 2).then_some(()));
+    signal(paused, Signal::CONT);
+    engine.wait().unwrap();
+    sandbox.write("work/go", "");
+    let forced = end(forced).expect_code(0);
+    assert!(forced.stdout.contains(&format!("seen {SEEN}\n")), "{}", forced.stdout);
+    assert_eq!(sandbox.read("work/ledger"), "built\n");
+    leaves_nothing(&sandbox);
 }

@@ -40,11 +40,10 @@ pub use self::foreground::run_in_foreground;
 #[cfg(target_os = "linux")]
 pub use self::helper_process::HelperProcess;
 pub use self::process_table::{
-    ProcessMarks, RunProcessFilter, find_marked_processes, kill_marked_processes,
-    shows_own_processes,
+    ProcessMarks, RunProcessFilter, find_marked_processes, kill_call_processes, shows_own_processes,
 };
 pub use self::program_lookup::{ProgramDefect, ProgramError};
-pub use self::run_mark::{RunMark, marked_depth};
+pub use self::run_mark::{HeldCallMark, RunMark, marked_depth};
 pub use self::run_processes::{
     Background, LeftProcesses, MAX_LISTED_PROCESSES, RunProcesses, adopt_orphans,
 };

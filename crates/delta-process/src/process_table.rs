@@ -1,7 +1,7 @@
 //! The processes of the machine, from /proc; none where there is no /proc.
 
 use super::POLL_INTERVAL;
-use super::run_mark::{CallMark, RunMark};
+use super::run_mark::{CallMark, HeldCallMark, RunMark};
 use delta_base::redact::Secrets;
 use delta_base::signal::{CancelToken, to_timespec};
 use delta_base::terminal_text::is_bidirectional_control;
@@ -180,20 +180,26 @@ pub fn find_marked_processes(marks: ProcessMarks<'_>) -> Vec<i32> {
         .collect()
 }
 
-/// Kills the processes whose environment contains all `marks`, and gives up when some are alive after a second.
-pub fn kill_marked_processes(marks: ProcessMarks<'_>, cancel: &CancelToken) {
+/// Kills the processes whose environment contains all `marks`, and those with the mark of `held_call`; gives up when some are
+/// alive after a second.
+pub fn kill_call_processes(marks: ProcessMarks<'_>, held_call: HeldCallMark, cancel: &CancelToken) {
     let entries = mark_entries(marks);
     end_processes(
         Duration::ZERO,
         cancel,
         |candidates| {
             let marked = candidates.into_iter().filter(|process| {
-                !process.is_ending && !entries.is_empty() && has_entries(process.pid, &entries)
+                let has_variables = !entries.is_empty() && has_entries(process.pid, &entries);
+                !process.is_ending && (has_variables || has_held_call_mark(process.pid, held_call))
             });
             marked.collect()
         },
         || false,
     );
+}
+
+fn has_held_call_mark(pid: Pid, held_call: HeldCallMark) -> bool {
+    read_mark(pid).ok().flatten().is_some_and(|mark| held_call.includes(mark))
 }
 
 /// What identifies the processes of runs among all of the machine, whichever processes of the runs have started them.
@@ -205,12 +211,14 @@ pub struct RunProcessFilter {
     entries: Vec<String>,
     /// A variable that they have with some value.
     call_variable: &'static str,
+    /// Calls whose processes do not outlive the run, because their holders are dead.
+    lost_calls: Vec<HeldCallMark>,
 }
 
 impl RunProcessFilter {
     /// No processes yet; `call_variable` is a variable that all of them have.
     pub fn new(call_variable: &'static str) -> Self {
-        Self { marks: Vec::new(), entries: Vec::new(), call_variable }
+        Self { marks: Vec::new(), entries: Vec::new(), call_variable, lost_calls: Vec::new() }
     }
 
     /// Adds the processes of a run: those with `mark`, and those without whose environment has the variable `name` with
@@ -218,6 +226,11 @@ impl RunProcessFilter {
     pub fn add_run(&mut self, mark: RunMark, name: &str, value: &str) {
         self.marks.push(mark);
         self.entries.push(format!("{name}={value}"));
+    }
+
+    /// Adds the processes of a call whose holder is dead to what ends with the run.
+    pub fn add_lost_call(&mut self, call: HeldCallMark) {
+        self.lost_calls.push(call);
     }
 
     /// The ids of the processes that are alive, also of processes that outlive the run.
@@ -250,7 +263,11 @@ impl RunProcessFilter {
     fn includes(&self, pid: Pid, with_kept: bool) -> bool {
         let mark = read_mark(pid).ok().flatten();
         match mark.filter(|mark| self.marks.iter().any(|run| run.includes(*mark))) {
-            Some(mark) => with_kept || !mark.is_kept(),
+            Some(mark) => {
+                with_kept
+                    || !mark.is_kept()
+                    || self.lost_calls.iter().any(|call| call.includes(mark))
+            }
             None => self.has_variables(pid),
         }
     }

@@ -16,6 +16,9 @@ use std::path::Path;
 const CALL_BITS: u32 = 18;
 /// Deeper runs are not marked: too few bits would be left to tell runs apart.
 const MAX_LEVEL: u32 = 12;
+/// The highest bit of the counter for the call, which no run reaches that has fewer than 65,536 calls: the call has a holder,
+/// and the rest is not a counter.
+const HELD_CALL_BIT: u32 = 1 << (CALL_BITS - 2);
 /// The highest bit of a number at level 0. The kernel's limits are signed in places.
 const TOP_BIT: u32 = 62;
 
@@ -23,6 +26,33 @@ const TOP_BIT: u32 = 62;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunMark {
     hash: u64,
+}
+
+/// What the marks of the processes of a call have in common whose holder outlives the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldCallMark {
+    run: RunMark,
+    number: u32,
+}
+
+impl HeldCallMark {
+    /// The mark of the call whose directory in the run directory has this name.
+    pub fn new(run: RunMark, name: &str) -> Self {
+        Self { run, number: held_call_number(name) }
+    }
+
+    /// Whether a process of the call, at whatever level, has this mark.
+    pub(super) fn includes(self, mark: CallMark) -> bool {
+        let call = mark.0 & low_bits(CALL_BITS);
+        self.run.includes(mark) && call == (u64::from(self.number) << 1 | 1)
+    }
+}
+
+/// The number of a call in the marks of what its holder starts.
+pub(super) fn held_call_number(name: &str) -> u32 {
+    let digest = hex::sha256_hex(name);
+    let hash = u32::from_str_radix(&digest[..8], 16).unwrap_or_default();
+    HELD_CALL_BIT | hash & (HELD_CALL_BIT - 1)
 }
 
 /// The mark of the processes of one call.
@@ -155,6 +185,22 @@ mod tests {
         }
         assert_eq!(run.for_call(MAX_LEVEL + 1, 0, false), None);
         assert!([0, 1, u64::MAX].iter().all(|limit| !run.includes(CallMark(*limit))));
+    }
+
+    #[test]
+    fn c_27_3_the_mark_of_a_held_call_names_it_at_every_level() {
+        let run = RunMark::new("r", Path::new("/w/.delta/r"));
+        let held_call = HeldCallMark::new(run, "call_1_1");
+        let others = [
+            HeldCallMark::new(run, "call_1_2"),
+            HeldCallMark::new(RunMark::new("s", Path::new("/w")), "call_1_1"),
+        ];
+        for level in 0..=MAX_LEVEL {
+            let mark = mark(run, level, held_call_number("call_1_1"), true);
+            assert!(run.includes(mark) && held_call.includes(mark));
+            assert!(others.iter().all(|other| !other.includes(mark)));
+        }
+        assert!(!held_call.includes(mark(run, 0, 1, true)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::process_table::{
     EndedProcesses, ProcessStat, all_processes, describe_command, end_processes, read_mark,
     shows_own_processes,
 };
-use super::run_mark::{CallMark, RunMark, own_limit};
+use super::run_mark::{CallMark, RunMark, held_call_number, own_limit};
 use super::{ProcessEnd, TERMINATION_GRACE, end_from_status};
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
@@ -204,6 +204,13 @@ impl RunProcesses {
             shared.remember(foreign.into_iter().map(|(process, _)| process), ProcessOwner::Foreign);
         }
         Self(Arc::new(shared))
+    }
+
+    /// Gives the next call the mark of the call `name` that this process holds, a [`HeldCallMark`](super::HeldCallMark).
+    #[must_use]
+    pub fn with_held_call(self, name: &str) -> Self {
+        self.0.call_count.store(held_call_number(name), Ordering::Relaxed);
+        self
     }
 
     /// Limits the calls that ask for it from now on. Call this once; returns what cannot be enforced, for the user.

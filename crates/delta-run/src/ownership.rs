@@ -320,6 +320,14 @@ impl Ownership {
         is_proof && Self::probe(run, run_dir).is_ok()
     }
 
+    /// Whether a later process than the one with `epoch` owns the run in `run_dir`, or has owned it. Only an owner by turns can
+    /// be replaced while it lives.
+    pub fn is_replaced(run_dir: &Path, epoch: u32) -> bool {
+        let files = LeaseFiles::new(run_dir);
+        let newest = files.newest_turn().ok().flatten().unwrap_or(0);
+        newest > 0 && files.read_token(newest).is_ok_and(|token| token.epoch > epoch)
+    }
+
     /// How this process owns the run.
     pub fn lease(&self) -> LeaseKind {
         match &self.right {

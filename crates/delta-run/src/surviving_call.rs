@@ -12,6 +12,7 @@
 //! directory is removed when the result of the call is durable in the journal.
 
 use crate::approval::CallApproval;
+use crate::ownership::Ownership;
 use crate::run_process;
 use delta_base::durable::{self, FileError, FileLock};
 use delta_base::hex::{decode_hex, encode_hex, sha256_hex};
@@ -19,6 +20,7 @@ use delta_base::time::Timestamp;
 use delta_process::{LeftProcesses, OutputCapture, ProcessEnd, ProcessResult};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -267,6 +269,11 @@ impl SurvivingCall {
         &self.dir
     }
 
+    /// The name of its directory, which the marks of its processes are made from.
+    pub fn name(&self) -> &str {
+        self.dir.file_name().and_then(OsStr::to_str).unwrap_or_default()
+    }
+
     /// What was called.
     ///
     /// # Errors
@@ -434,8 +441,13 @@ pub fn request_keep(run_dir: &Path) -> Result<(), FileError> {
     durable::ensure_blank_file(&dir.join(KEEP_FILE))
 }
 
-/// Whether the process that leaves the run leaves the commands of its calls at work.
-pub fn is_keep_requested(run_dir: &Path) -> bool {
+/// Whether the process with `epoch` leaves the commands of its calls at work when it leaves the run: that was requested, or a
+/// later process owns the run and waits for them.
+pub fn leaves_commands(run_dir: &Path, epoch: u32) -> bool {
+    is_keep_requested(run_dir) || Ownership::is_replaced(run_dir, epoch)
+}
+
+fn is_keep_requested(run_dir: &Path) -> bool {
     durable::is_file_no_follow(&run_dir.join(CALLS_DIR).join(KEEP_FILE))
 }
 

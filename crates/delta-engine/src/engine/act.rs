@@ -29,6 +29,9 @@ const DEAD_CALL_TAIL_BYTES: u64 = 4096;
 pub const FINISHED_OBSERVATION: &str = "[the run is finished]";
 /// The start of the observation of a call whose engine died.
 pub const INTERRUPTED_CALL_PREFIX: &str = "[the engine stopped during this call";
+/// The start of the observation of a call whose holder died while the engine waited for it.
+pub(super) const LOST_HOLDER_PREFIX: &str =
+    "[the process that held this call ended without its result";
 
 impl<'a> Engine<'a> {
     pub(super) fn act(&mut self, run: &mut Run, call: &PendingCall) -> Result<(), EngineError> {
@@ -134,10 +137,10 @@ impl<'a> Engine<'a> {
         if tool.is_some_and(|tool| tool.is_staged) {
             StageDir::for_call(&run.dir).clear()?;
         }
-        self.record_unknown_outcome(run, call, tool, execution, lost)
+        self.record_unknown_outcome(run, call, tool, execution, lost, INTERRUPTED_CALL_PREFIX)
     }
 
-    /// Records that the outcome of a call is unknown, with what its command had printed.
+    /// Records that the outcome of a call is unknown, for the reason `prefix`, with what its command had printed.
     pub(super) fn record_unknown_outcome(
         &self,
         run: &mut Run,
@@ -145,10 +148,10 @@ impl<'a> Engine<'a> {
         tool: Option<&Tool>,
         execution: Option<&str>,
         lost: Option<SurvivingCall>,
+        prefix: &str,
     ) -> Result<(), EngineError> {
-        let mut text = format!(
-            "{INTERRUPTED_CALL_PREFIX}; whether it took effect is unknown, and it was not run again]"
-        );
+        let mut text =
+            format!("{prefix}; whether it took effect is unknown, and it was not run again]");
         for (stream, heading) in
             [("stdout", "printed until then"), ("stderr", "printed to stderr until then")]
         {

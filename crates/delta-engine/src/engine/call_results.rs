@@ -1,5 +1,6 @@
 //! The results of calls that run at the same time: recorded in call order, each as soon as all before it are.
 
+use super::act::LOST_HOLDER_PREFIX;
 use super::call_sandbox::SandboxOutcome;
 use super::execute::{ApprovedCall, StartingCall, record_unstarted_request, unstarted_request};
 use super::hooks::HookInput;
@@ -260,7 +261,8 @@ impl Engine<'_> {
             self.end_held_call(run, &call.id, held_call.surviving_call());
         }
         let lost = starting.surviving.as_ref().map(|call| call.surviving_call().clone());
-        self.record_unknown_outcome(run, call, Some(tool), Some(&starting.execution), lost)
+        let execution = Some(&*starting.execution);
+        self.record_unknown_outcome(run, call, Some(tool), execution, lost, LOST_HOLDER_PREFIX)
     }
 
     /// The runs that the call has started, and how far their journals are.

@@ -135,7 +135,7 @@ impl<'a> Engine<'a> {
         let program = tool.runs_delta.then(process::own_program);
         let is_held = approved.is_resumed || (tool.survives && self.lets_survive);
         let surviving =
-            is_held.then(|| HeldCall::prepare(&run.dir, &approved, started_at)).transpose()?;
+            is_held.then(|| HeldCall::prepare(run, &approved, started_at)).transpose()?;
         let call = StartingCall {
             approved,
             started_at,

@@ -12,8 +12,8 @@ use delta_base::json::to_json;
 use delta_base::signal::CancelToken;
 use delta_base::time::Timestamp;
 use delta_process::{
-    self as process, LaunchContext, LeftProcesses, OutputCapture, ProcessEnd, ProcessResult,
-    ServiceProcess, own_program,
+    self as process, HeldCallMark, LaunchContext, LeftProcesses, OutputCapture, ProcessEnd,
+    ProcessResult, RunMark, ServiceProcess, own_program,
 };
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::PendingCall;
@@ -47,6 +47,8 @@ pub(super) struct HeldCall {
     call: SurvivingCall,
     command: SurvivingCommand,
     run_dir: PathBuf,
+    /// The epoch of this process.
+    epoch: u32,
     program: PathBuf,
     argv: Vec<String>,
     /// Whether an earlier process has started it.
@@ -56,12 +58,12 @@ pub(super) struct HeldCall {
 impl HeldCall {
     /// Writes what the holder of the call needs, unless the call has one.
     pub(super) fn prepare(
-        run_dir: &Path,
+        run: &Run,
         approved: &ApprovedCall<'_>,
         started_at: Timestamp,
     ) -> Result<Self, EngineError> {
         let ApprovedCall { call, invocation, approval, is_resumed, .. } = approved;
-        let resumed = SurvivingCall::find(run_dir, &call.id).filter(|_| *is_resumed);
+        let resumed = SurvivingCall::find(&run.dir, &call.id).filter(|_| *is_resumed);
         let command = SurvivingCommand {
             call_id: call.id.clone(),
             tool: call.tool.clone(),
@@ -72,14 +74,16 @@ impl HeldCall {
         };
         let held_call = match resumed {
             Some(held_call) => held_call,
-            None => SurvivingCall::create(run_dir, &command)?,
+            None => SurvivingCall::create(&run.dir, &command)?,
         };
         let dir = held_call.dir().to_string_lossy().into_owned();
-        let argv = ["delta", "tool", "await", &dir].map(str::to_owned);
+        let epoch = run.epoch();
+        let argv = ["delta", "tool", "await", &dir, &epoch.to_string()].map(str::to_owned);
         Ok(Self {
             call: held_call,
             command,
-            run_dir: run_dir.to_owned(),
+            run_dir: run.dir.clone(),
+            epoch,
             program: own_program(),
             argv: argv.to_vec(),
             is_resumed: *is_resumed,
@@ -118,7 +122,7 @@ impl HeldCall {
                 HeldOutcome::Stalled(result)
             }
             None if is_waiting => {
-                if is_interrupted && !surviving_call::is_keep_requested(&self.run_dir) {
+                if is_interrupted && !surviving_call::leaves_commands(&self.run_dir, self.epoch) {
                     // The end of the run warns of a holder that cannot be reached.
                     let _ = self.call.stop();
                 }
@@ -275,13 +279,14 @@ impl<'a> Engine<'a> {
         }
         let run_dir = run.dir.to_string_lossy();
         let marks = [("RUN_DIR", &*run_dir), ("DELTA_CALL_ID", call_id)];
-        process::kill_marked_processes(&marks, &self.cancel);
+        let mark = HeldCallMark::new(RunMark::new(run.id.as_str(), &run.dir), held_call.name());
+        process::kill_call_processes(&marks, mark, &self.cancel);
     }
 
     /// Asks all commands that are at work to end, unless they are to be kept, and waits for a moment until they have.
     pub(super) fn end_held_calls(&self, run: &mut Run, cancel: &CancelToken) {
         let has_calls = self.agent.tools.iter().any(|tool| tool.survives);
-        if !has_calls || surviving_call::is_keep_requested(&run.dir) {
+        if !has_calls || surviving_call::leaves_commands(&run.dir, run.epoch()) {
             return;
         }
         let mut calls = SurvivingCall::all_at_work(&run.dir);
