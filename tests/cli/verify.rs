@@ -266,14 +266,16 @@ fn c_20_4_the_start_of_a_process_cannot_be_forged() {
     let command = r#""settings":["provider=command","command=[sh, -c, 'touch PWNED; cat']"],"#;
     let settings = |line: String| line.replacen("\"llm\":{", &format!("\"llm\":{{{command}"), 1);
     // Changed where it is; and again after the end, with a chain that holds.
-    let edits: [&dyn Fn(&mut Vec<String>); 2] =
-        [&|lines| lines[0] = settings(lines[0].clone()), &|lines| {
+    for is_appended in [false, true] {
+        let sandbox = changed("its start is forged", |lines| {
             let start = lines[0].clone();
-            append_forged(lines, &start, settings);
-            forge(lines);
-        }];
-    for edit in edits {
-        let sandbox = changed("its start is forged", |lines| edit(lines));
+            if is_appended {
+                append_forged(lines, &start, settings);
+                forge(lines);
+            } else {
+                lines[0] = settings(start);
+            }
+        });
         let journal = sandbox.read(JOURNAL);
         assert!(journal.contains("PWNED"), "{journal}");
         verify(&sandbox, &[]).expect_code(3);

@@ -10,7 +10,7 @@ use delta_run::chain::{ChainCheck, ChainValue};
 use delta_run::event::{Event, JournalHead, Payload, RunStatus};
 use delta_run::journal::{self, JournalError};
 use delta_run::run::{METADATA_FILE, RunMetadata};
-use delta_run::run_tree;
+use delta_run::run_tree::{self, ChildRunEntry};
 use delta_run::seal::{SealCheck, SealKey, Sealer};
 use delta_run::state::RunState;
 use serde::{Deserialize, Serialize};
@@ -386,14 +386,7 @@ impl VerifiedJournal<'_> {
                 heads.entry(run.run_id.clone()).or_default().push((*line, head));
             }
         }
-        // Calls may have started runs of one id in several workspaces.
-        let mut located: BTreeMap<RunId, Vec<PathBuf>> = BTreeMap::new();
-        for (child, dir) in run_tree::locate_child_runs(self.run_dir) {
-            let dirs = located.entry(child.run_id).or_default();
-            if !dirs.contains(&dir) {
-                dirs.push(dir);
-            }
-        }
+        let located = self.locate_children(heads.keys());
         let mut children = Vec::new();
         let missing = heads.keys().filter(|id| !located.contains_key(*id)).count();
         let mut findings: Vec<String> = heads
@@ -430,6 +423,33 @@ impl VerifiedJournal<'_> {
             return (RunCheck::not_checked("children", format!("{missing} not found")), children);
         }
         (RunCheck::new("children", detail, findings), children)
+    }
+
+    /// The directories of the child runs, those that results name included. Calls may have started runs of one id in several
+    /// workspaces.
+    fn locate_children<'b>(
+        &self,
+        named: impl Iterator<Item = &'b RunId>,
+    ) -> BTreeMap<RunId, Vec<PathBuf>> {
+        let mut located: BTreeMap<RunId, Vec<PathBuf>> = BTreeMap::new();
+        for (child, dir) in run_tree::locate_child_runs(self.run_dir) {
+            let dirs = located.entry(child.run_id).or_default();
+            if !dirs.contains(&dir) {
+                dirs.push(dir);
+            }
+        }
+        for id in named {
+            if located.contains_key(id) {
+                continue;
+            }
+            // The list of children is not synced: a power failure may have removed it.
+            let run_dir = self.run_dir.with_file_name(id.as_str()).to_string_lossy().into_owned();
+            let entry = ChildRunEntry { run_id: id.clone(), run_dir, call_id: None };
+            if let Some(dir) = run_tree::locate_child_run(self.run_dir, &entry) {
+                located.insert(entry.run_id, vec![dir]);
+            }
+        }
+        located
     }
 
     /// Whether a run that a result names is next to this one, and names another parent.
