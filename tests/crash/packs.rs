@@ -1,4 +1,4 @@
-//! `delta sweep pack`, and the `continue` of a packed run, killed or failed at each of their durable operations.
+//! `delta sweep pack`, and the `unpack` of a packed run, killed or failed at each of their durable operations.
 
 use super::*;
 use std::process::Command;
@@ -44,7 +44,7 @@ fn check(sandbox: &Sandbox, ids: &[String], at: &str) {
     assert_eq!(lines.lines().filter(|line| line.contains("COMPLETED")).count(), 2, "{at}");
     sweep(sandbox, &["pack", "s"]).output().expect_code(0);
     for id in ids {
-        sandbox.delta(["continue", id, "-w", "s"]).output().expect_code(1);
+        sandbox.delta(["unpack", id, "-w", "s"]).output().expect_code(0);
         let shard = &id.rsplit('.').next().unwrap()[..2];
         assert_eq!(sandbox.read(&format!("s/runs/{shard}/{id}/ledger")), "a\n", "{at}");
     }
@@ -87,6 +87,6 @@ fn c_26_10_unpacking_that_is_killed_anywhere_loses_nothing() {
         restore(&sandbox);
         sweep(&sandbox, &["pack", "s"]).output().expect_code(0);
     };
-    let resume = || sandbox.delta(["continue", &ids[0], "-w", "s"]);
-    at_each_operation(prepare, resume, &sandbox, &ids);
+    let unpack = || sandbox.delta(["unpack", &ids[0], "-w", "s"]);
+    at_each_operation(prepare, unpack, &sandbox, &ids);
 }
