@@ -110,6 +110,10 @@ fn remove_hole(sandbox: &Sandbox, seen: &Seen) {
         return;
     }
     let shown = command(sandbox, ["show", "r", "-w", "work"]);
+    if shown.code == 0 {
+        // By turns, the hole can be in a journal that does not count, or behind the end of the one that does.
+        return;
+    }
     let remedy = shown.stderr.split_once("to continue without it and what follows: ");
     let (_, remedy) = remedy.unwrap_or_else(|| panic!("{shown:?}"));
     let status = Command::new("sh").args(["-c", remedy]).status().unwrap();
@@ -130,17 +134,17 @@ fn has_begun(sandbox: &Sandbox) -> bool {
 fn check_integrity(sandbox: &Sandbox, run: &str, work: &str, may_be_torn: bool) {
     let ran = command(sandbox, ["verify", run, "-w", work, "--format", "json"]);
     assert!([0, 3].contains(&ran.code), "verify: {ran:?}");
-    let last_hole = last_line_with_hole(sandbox, run, work);
     for report in ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
         let reports = [vec![report.clone()], report["children"].as_array().unwrap().clone()];
         for check in
             reports.iter().flatten().flat_map(|report| report["checks"].as_array().unwrap())
         {
             let findings = check["findings"].as_array().unwrap();
+            // A last line of which some sectors were lost was never acknowledged.
+            let lines = check["detail"].as_str().unwrap().split(' ').next().unwrap();
             let is_torn = |finding: &Value| {
                 let finding = finding.as_str().unwrap();
-                finding.contains("torn")
-                    || last_hole.as_ref().is_some_and(|line| finding.starts_with(line))
+                finding.contains("torn") || finding == format!("line {lines} was changed")
             };
             let excused = match check["check"].as_str().unwrap() {
                 "records" | "configuration" => true,
@@ -150,14 +154,6 @@ fn check_integrity(sandbox: &Sandbox, run: &str, work: &str, may_be_torn: bool) 
             assert!(check["state"] != "broken" || excused, "verify: {check}");
         }
     }
-}
-
-/// The last line of a journal as a finding names it, if it has a hole: it was never acknowledged.
-fn last_line_with_hole(sandbox: &Sandbox, run: &str, work: &str) -> Option<String> {
-    let journals = journals(sandbox, &format!("{work}/.delta/{run}"));
-    let journal = journals.iter().find(|journal| journal.contains('\0'))?;
-    let lines: Vec<&str> = journal.lines().collect();
-    lines.last()?.contains('\0').then(|| format!("line {} was changed", lines.len()))
 }
 
 /// Continues run `r` with what it needs until it has its result, or repeats its beginning.

@@ -425,8 +425,8 @@ impl VerifiedJournal<'_> {
         (RunCheck::new("children", detail, findings), children)
     }
 
-    /// The directories of the child runs, those that results name included. Calls may have started runs of one id in several
-    /// workspaces.
+    /// The directories of the child runs, also of runs that only results name. Calls may have started runs of one id in
+    /// several workspaces.
     fn locate_children<'b>(
         &self,
         named: impl Iterator<Item = &'b RunId>,
