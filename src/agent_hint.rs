@@ -23,8 +23,9 @@ impl AgentHint {
         let home = Path::new(home);
         let quoted_home = shell_quote_path(home);
         if !home.is_dir() {
-            let warning =
-                format!("its agent is no longer in {quoted_home}: replace AGENT by its directory");
+            let warning = format!(
+                "its agent is no longer in {quoted_home}: replace AGENT with its directory"
+            );
             return Self { agent: Some(PathBuf::from("AGENT")), warning: Some(warning) };
         }
         let key = operator_state::existing_seal_key().ok();

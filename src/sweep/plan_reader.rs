@@ -15,10 +15,10 @@ pub fn read_plans(dir: &SweepDir) -> Result<SweepPlan, CommandFailure> {
     read_plans_by(dir, SweepPlan::add_plan)
 }
 
-/// As [`read_existing_plans`], but of the runs only the one with this id.
+/// Reads the plans as [`read_existing_plans`] does, and keeps only the run `id`.
 ///
 /// # Errors
-/// As [`read_existing_plans`], or there is no such run.
+/// The errors of [`read_existing_plans`]; also an id that no plan has.
 pub fn read_plan_of_run(dir: &SweepDir, id: &str) -> Result<SweepPlan, CommandFailure> {
     let plan =
         existing_plan(dir, read_plans_by(dir, |plan, text| plan.add_run_of_plan(text, id))?)?;

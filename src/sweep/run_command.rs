@@ -21,7 +21,7 @@ use delta_sweep::host_grant::describe_used_budget;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlanHeader;
 use delta_sweep::plan_file::SweepPlan;
-use delta_sweep::result_line::ResultLine;
+use delta_sweep::result_line::{ResultLine, SweepResults};
 use delta_sweep::selection::{RunSelection, TaskShare};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -194,6 +194,16 @@ struct SelectedRuns {
     command: String,
 }
 
+impl SelectedRuns {
+    /// What is known of each of them.
+    fn lines<'a>(
+        &'a self,
+        results: &'a SweepResults,
+    ) -> impl Iterator<Item = Option<&'a ResultLine>> {
+        self.indexes.iter().map(|index| results.lines.get(&self.plan.runs[*index].id))
+    }
+}
+
 /// Works on all selected runs; returns the exit code.
 pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
     let cancel = run_preparation::install_cancel()?;
@@ -245,11 +255,7 @@ fn work_on_share(
     if !args.quiet {
         let results = &pool.results.results;
         stdio::print_text(&status_command::status_text(&runs.dir, &runs.plan, results)?);
-        let lines = &results.lines;
-        let is_settled = runs
-            .indexes
-            .iter()
-            .all(|index| lines.get(&runs.plan.runs[*index].id).is_some_and(|line| line.settled));
+        let is_settled = runs.lines(results).all(|line| line.is_some_and(|line| line.settled));
         if is_settled && lacks_grades(&runs.dir, &runs.plan, results)? {
             stdio::print_text(&format!("next: delta sweep grade {}\n", shell_quote_path(path)));
         }
@@ -356,9 +362,7 @@ fn report_problems(
 }
 
 fn pool_exit_code(pool: &RunPool<'_>, runs: &SelectedRuns, is_strict: bool) -> ExitCode {
-    let all = &pool.results.results.lines;
-    let lines: Vec<Option<&ResultLine>> =
-        runs.indexes.iter().map(|index| all.get(&runs.plan.runs[*index].id)).collect();
+    let lines: Vec<Option<&ResultLine>> = runs.lines(&pool.results.results).collect();
     let is_work_left = !lines.iter().all(|line| line.is_some_and(|line| line.settled));
     let has_failed = lines.iter().flatten().any(|line| line.status == RunStatus::Failed);
     ExitCode::from(match () {

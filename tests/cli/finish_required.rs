@@ -14,7 +14,7 @@ const VERDICT: &str = "finish:
   schema: {type: object, properties: {verdict: {type: string}}, required: [verdict]}
 ";
 
-/// Two answers without calls, then the verdict. The script goes on only after the reminder.
+/// Two answers without calls, then the verdict. The script continues only after the reminder.
 const TURNS: &str = "- say: I accept it.
 - when: 'ends only with a call of `finish`'
   say: Really.

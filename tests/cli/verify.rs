@@ -353,7 +353,7 @@ fn c_27_1_a_journal_of_another_run_or_without_its_beginning_does_not_hold() {
     fs::rename(sandbox.path("work/.delta/r"), sandbox.path("work/.delta/other")).unwrap();
     let ran = sandbox.delta(["verify", "other", "-w", "work"]).output().expect_code(3);
     assert!(ran.stdout.contains("    the journal is of run r\n"), "{}", ran.stdout);
-    // What begins like the value that the second process follows is no event.
+    // A line that begins with a chain value is not an event.
     let sandbox = whole();
     sandbox.unverified("its beginning is cut");
     resume(&sandbox, &["-m", "more"]).expect_code(0);
@@ -394,7 +394,7 @@ fn c_27_1_many_changed_lines_take_no_longer_than_many_lines() {
 fn an_anchor_names_the_newest_run_of_a_directory() {
     let turns = "- say: done\n- say: more\n";
     let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
-    sandbox.unverified("an older run is put back");
+    sandbox.unverified("an older run is restored");
     sandbox.run("task", &["--anchor", "heads"]).expect_code(0);
     fs::rename(sandbox.path("work/.delta/r"), sandbox.path("older")).unwrap();
     // Others write to the file too, not always whole lines.

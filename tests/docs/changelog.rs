@@ -55,7 +55,7 @@ fn check_versions(versions: &[Part], errors: &mut Vec<String>) {
         newer = Some((number, day));
     }
     if versions.is_empty() {
-        errors.push("there is no version".to_owned());
+        errors.push("expected a version, found none".to_owned());
     }
 }
 

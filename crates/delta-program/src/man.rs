@@ -46,8 +46,8 @@ macro_rules! pages {
     };
 }
 
-/// Prints the manual page of a command in roff, or writes the pages of all commands. At a terminal, `show` can show the roff
-/// instead; it returns whether it has. Returns the exit code: 2 when there is no such command.
+/// Prints the manual page of a command in roff, or writes the pages of all commands. `show` gets the roff first and returns
+/// whether it showed the page; otherwise the roff is printed. Returns the exit code, 2 for an unknown command.
 pub fn print_manual_page(
     args: &ManArgs,
     program: &CliProgram,

@@ -165,9 +165,13 @@ struct SealFindings {
 /// A journal that is verified.
 struct VerifiedJournal<'a> {
     run_dir: &'a Path,
+    bytes: &'a [u8],
+    /// Its complete lines.
     lines: Vec<&'a [u8]>,
     /// The events that can be read, each with the number of its line.
     events: Vec<(usize, Event)>,
+    /// What these events result in.
+    state: RunState,
     findings: ChainFindings,
     /// The last line up to which the operator has accepted the run as it is.
     accepted_line: usize,
@@ -187,9 +191,14 @@ fn verify_below(
         let event = Event::from_line(std::str::from_utf8(line).ok()?).ok()?;
         Some((index + 1, event))
     });
+    let events: Vec<(usize, Event)> = events.collect();
+    let mut state = RunState::default();
+    events.iter().for_each(|(_, event)| state.apply(event));
     let mut journal = VerifiedJournal {
         run_dir,
-        events: events.collect(),
+        bytes: &bytes,
+        events,
+        state,
         lines,
         findings: journal_chain::examine_chain(&bytes),
         accepted_line: 0,
@@ -242,15 +251,9 @@ impl VerifiedJournal<'_> {
         check
     }
 
-    fn state(&self) -> RunState {
-        let mut state = RunState::default();
-        self.events.iter().for_each(|(_, event)| state.apply(event));
-        state
-    }
-
     /// Whether metadata.json, which follows the journal, is ahead of it.
     fn find_cut(&self) -> Option<String> {
-        let state = self.state();
+        let state = &self.state;
         let text = durable::read_regular_text(&self.run_dir.join(METADATA_FILE)).ok()?;
         let metadata: RunMetadata = serde_json::from_str(&text).ok()?;
         let Some(last) = state.updated_at else {
@@ -260,7 +263,7 @@ impl VerifiedJournal<'_> {
             ));
         };
         // By turns, a process that was replaced could write last.
-        let is_replaced = metadata.epoch < RunMetadata::from_state(&state)?.epoch;
+        let is_replaced = metadata.epoch < RunMetadata::from_state(state)?.epoch;
         let has_end = metadata.status != RunStatus::Running;
         let is_ahead = metadata.updated_at > last
             || metadata.updated_at == last && has_end && state.status == Some(RunStatus::Running);
@@ -285,13 +288,13 @@ impl VerifiedJournal<'_> {
     /// Whether journal.jsonl, which other programs read, has anything else than the journal of the last turn. A process that
     /// was replaced may have written more, until another one leaves the run in order.
     fn find_other_copy(&self) -> Option<String> {
-        if self.state().status == Some(RunStatus::Running) {
+        if self.state.status == Some(RunStatus::Running) {
             return None;
         }
         let path = self.run_dir.join(journal::JOURNAL_FILE);
         let copy = durable::read_no_follow(&path).ok()?;
         let complete = copy.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        let is_start = self.lines.concat().starts_with(&copy[..complete]);
+        let is_start = self.bytes.starts_with(&copy[..complete]);
         (!is_start)
             .then(|| format!("{} is not the journal of the last turn", journal::JOURNAL_FILE))
     }
@@ -472,8 +475,7 @@ impl VerifiedJournal<'_> {
             .filter(|anchor| anchor.start.is_none() || anchor.start == start)
             .map(|anchor| JournalHead { seq: anchor.seq, chain: anchor.chain })
             .collect();
-        let bytes = self.lines.concat();
-        let problems = heads.iter().filter_map(|head| find_missing_head(&bytes, *head));
+        let problems = heads.iter().filter_map(|head| find_missing_head(self.bytes, *head));
         let mut findings: Vec<String> =
             problems.map(|problem| format!("the journal {problem}")).collect();
         if heads.is_empty() {
