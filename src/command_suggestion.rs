@@ -107,6 +107,7 @@ const DRIVING_COMMANDS: [&str; 6] = ["run", "continue", "approve", "deny", "answ
 /// Adds what to type to a usage error about the command, its arguments or a missing run.
 pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let command = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    let error = with_usage_of_command(error, arguments);
     match error.kind() {
         ErrorKind::InvalidSubcommand => with_command_tip(error),
         // `-m` itself is the text then, which can begin with a dash.
@@ -121,6 +122,23 @@ pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
         ErrorKind::MissingRequiredArgument => with_values_tip(error, command),
         _ => error,
     }
+}
+
+/// Shows the usage as the help does. Clap's own names the given options in it as if they were required.
+fn with_usage_of_command(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    if error.get(ContextKind::Usage).is_none() {
+        return error;
+    }
+    let mut delta = crate::DeltaCli::command();
+    delta.build();
+    let mut command = &delta;
+    for word in arguments.iter().skip(1).filter_map(|word| word.to_str()) {
+        let Some(subcommand) = command.find_subcommand(word) else { break };
+        command = subcommand;
+    }
+    let usage = command.clone().render_usage();
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    error
 }
 
 fn has_message_option(arguments: &[OsString]) -> bool {

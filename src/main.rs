@@ -26,6 +26,7 @@ mod approve_options;
 mod budget;
 mod build_info;
 mod builtin_agent;
+mod command_groups;
 mod command_suggestion;
 mod completion_candidates;
 mod context;
@@ -326,7 +327,8 @@ fn answer_without_command(arguments: &[OsString]) -> Option<ExitCode> {
 /// Like `try_parse_from` of clap, but does not drop the description of the arguments: dropping it would take as long as
 /// building it.
 fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
-    let mut command = ManuallyDrop::new(DeltaCli::command());
+    let command = command_groups::grouped_for_help(DeltaCli::command(), arguments);
+    let mut command = ManuallyDrop::new(command);
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     DeltaCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }

@@ -242,6 +242,36 @@ fn c_11_1_help_is_short_with_h_and_full_with_help() {
     assert_eq!(version.stdout, format!("delta {}\n", env!("CARGO_PKG_VERSION")));
 }
 
+#[test]
+fn c_11_1_the_commands_are_listed_in_groups() {
+    let sandbox = Sandbox::new(DELTA);
+    for command in [&["--help"] as &[&str], &["-h"], &["help"]] {
+        let help = sandbox.delta(command).output().expect_code(0).stdout;
+        assert!(help.contains("\nWork:\n  run          Run an agent"), "{help}");
+        assert!(help.contains("\nSet up:\n  doctor "), "{help}");
+        assert!(help.contains("\nOptions:\n  -V, --version"), "{help}");
+        assert!(!help.contains('\u{1b}'), "{help}");
+    }
+    let nothing = sandbox.delta([""; 0]).output().expect_code(2);
+    assert!(nothing.stderr.contains("\nWork:\n"), "{}", nothing.stderr);
+    let at_terminal = sandbox.delta(["--help"]).wholly_at_terminal().end();
+    assert!(at_terminal.stderr.contains("\u{1b}[1m\u{1b}[4mWork:"), "{:?}", at_terminal.stderr);
+}
+
+#[test]
+fn c_25_12_a_usage_error_shows_the_usage_of_the_help() {
+    let sandbox = Sandbox::new(DELTA);
+    for (command, usage) in [
+        (&["continue", "-w", "x", "--wrong"] as &[&str], "delta continue [OPTIONS] [RUN]"),
+        (&["sweep", "run", "--jobs", "2", "--wrong"], "delta sweep run [OPTIONS] [DIR]"),
+        (&["fork", "--at", "2"], "delta fork [OPTIONS] <RUN>"),
+        (&["diff", "--stat", "--wrong"], "delta diff [OPTIONS] <RUN>"),
+    ] {
+        let ran = sandbox.delta(command).output().expect_code(2);
+        assert!(ran.stderr.contains(&format!("\nUsage: {usage}\n")), "{}", ran.stderr);
+    }
+}
+
 /// Runs the command in a shell that does something to its streams.
 fn in_shell(sandbox: &Sandbox, script: &str) -> Ran {
     let mut command = std::process::Command::new("sh");

@@ -256,12 +256,12 @@ fn wide_examples(help: &str) -> Vec<&str> {
     examples.filter(|line| line.chars().count() > 80).collect()
 }
 
-/// The names under `Commands:`, except `help`.
+/// The names of the commands, which are between the usage and the options, except `help`.
 fn subcommands(help: &str) -> Vec<String> {
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let entries = listed.take_while(|line| line.starts_with("  "));
+    let listed = help.lines().skip_while(|line| !line.ends_with("<COMMAND>")).skip(1);
+    let entries = listed.take_while(|line| *line != "Options:");
     let names = entries
-        .filter(|line| !line.starts_with("   "))
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
