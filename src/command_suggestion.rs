@@ -114,7 +114,7 @@ pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
         ErrorKind::UnknownArgument if command == "answer" && has_message_option(arguments) => {
             with_tip(error, ANSWER_TIP.to_owned())
         }
-        ErrorKind::UnknownArgument => with_argument_tip(error, command),
+        ErrorKind::UnknownArgument => with_argument_tip(error, command, arguments),
         ErrorKind::MissingRequiredArgument if command == "fork" => with_tip(
             error,
             "`delta fork last` forks the run of the workspace that was updated last".to_owned(),
@@ -129,6 +129,13 @@ fn with_usage_of_command(mut error: clap::Error, arguments: &[OsString]) -> clap
     if error.get(ContextKind::Usage).is_none() {
         return error;
     }
+    let usage = named_command(arguments).render_usage();
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    error
+}
+
+/// The command that the arguments name, with its arguments.
+fn named_command(arguments: &[OsString]) -> clap::Command {
     let mut delta = crate::DeltaCli::command();
     delta.build();
     let mut command = &delta;
@@ -136,9 +143,7 @@ fn with_usage_of_command(mut error: clap::Error, arguments: &[OsString]) -> clap
         let Some(subcommand) = command.find_subcommand(word) else { break };
         command = subcommand;
     }
-    let usage = command.clone().render_usage();
-    error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
-    error
+    command.clone()
 }
 
 fn has_message_option(arguments: &[OsString]) -> bool {
@@ -159,13 +164,16 @@ fn with_values_tip(error: clap::Error, command: &str) -> clap::Error {
     with_tip(error, format!("the possible values are {}", names.join(", ")))
 }
 
-fn with_argument_tip(error: clap::Error, command: &str) -> clap::Error {
+fn with_argument_tip(error: clap::Error, command: &str, arguments: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
         return error;
     };
     if command == "config" && !argument.starts_with('-') {
         let tip = format!("write `model: gpt-4o` or another setting into {}", config_file_path());
         return with_tip(error, tip);
+    }
+    if let Some(tip) = json_tip(argument, arguments) {
+        return with_tip(error, tip.to_owned());
     }
     let drives_run = DRIVING_COMMANDS.contains(&command);
     let tip = ARGUMENT_TIPS
@@ -175,6 +183,18 @@ fn with_argument_tip(error: clap::Error, command: &str) -> clap::Error {
         Some((_, _, tip)) => with_tip(error, (*tip).to_owned()),
         None => error,
     }
+}
+
+/// The option of the named command that prints JSON, if the unknown argument is the one that other commands have for it.
+fn json_tip(argument: &str, arguments: &[OsString]) -> Option<&'static str> {
+    let (other, tip) = match argument {
+        "--json" => ("format", "use `--format json`"),
+        "--format" => ("json", "use `--json`"),
+        _ => return None,
+    };
+    let command = named_command(arguments);
+    let mut names = command.get_arguments().filter_map(clap::Arg::get_long);
+    names.any(|name| name == other).then_some(tip)
 }
 
 /// The operator's configuration, as it is called in a tip.

@@ -272,6 +272,22 @@ fn c_25_12_a_usage_error_shows_the_usage_of_the_help() {
     }
 }
 
+#[test]
+fn c_25_12_the_other_spelling_of_json_gets_the_right_one() {
+    let sandbox = Sandbox::new(DELTA);
+    for (command, tip) in [
+        (&["show", "--json"] as &[&str], "use `--format json`"),
+        (&["sweep", "status", "--json"], "use `--format json`"),
+        (&["inbox", "--format", "json"], "use `--json`"),
+        (&["mcp", "list", "--format=json"], "use `--json`"),
+    ] {
+        let ran = sandbox.delta(command).output().expect_code(2);
+        assert!(ran.stderr.contains(&format!("\n  tip: {tip}\n")), "{}", ran.stderr);
+    }
+    let none = sandbox.delta(["stop", "--json"]).output().expect_code(2);
+    assert!(!none.stderr.contains("--format"), "{}", none.stderr);
+}
+
 /// Runs the command in a shell that does something to its streams.
 fn in_shell(sandbox: &Sandbox, script: &str) -> Ran {
     let mut command = std::process::Command::new("sh");
