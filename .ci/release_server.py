@@ -1,7 +1,7 @@
 """For .ci/release-try, in a network namespace: an endpoint with TLS on port 8443, and a DNS server that knows `.test`.
 
 The names of the endpoint and one that its certificate does not have lead to 127.0.0.1.
-`--loopback` brings the loopback device up; `--enter ROOT COMMAND...` runs a command in a root.
+`--loopback` brings the loopback device up; `--enter ROOT UID COMMAND...` runs a command of a user in a root.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ def bring_up_loopback():
     fcntl.ioctl(control, 0x8914, request)
 
 
-def enter(root, command):
+def enter(root, user, command):
     """Replaces the root of this mount namespace: after `chroot`, the kernel would refuse user namespaces."""
     libc = ctypes.CDLL(None, use_errno=True)
     detach = 2
@@ -47,6 +47,9 @@ def enter(root, command):
         if call(*arguments):
             raise OSError(ctypes.get_errno(), call.__name__)
     os.chdir("/")
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
     os.execvp(command[0], command)
 
 
@@ -70,7 +73,7 @@ def main():
         bring_up_loopback()
         return
     if sys.argv[1] == "--enter":
-        enter(sys.argv[2], sys.argv[3:])
+        enter(sys.argv[2], int(sys.argv[3]), sys.argv[4:])
     work = pathlib.Path(sys.argv[1])
     names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     names.bind(("127.0.0.1", 53))
