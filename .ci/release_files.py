@@ -245,13 +245,15 @@ def npm_package(tree, version, arch, output, work):
     """An npm package with the static programs, for every Linux on this processor."""
     package = work / "npm" / "package"
     shutil.copytree(tree / "bin", package / "bin")
+    shutil.copytree(tree / "share", package / "share")
+    pages = [str(path.relative_to(package)) for path in files_below(package / "share/man")]
     for name in ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-LICENSES"]:
         write(package / name, (tree / name).read_bytes())
     write(package / "README.md", (root / "docs/install.md").read_bytes())
     write(package / "package.json", json.dumps({
         "name": NAME, "version": version, "description": SUMMARY, "license": "MIT OR Apache-2.0",
         "os": ["linux"], "cpu": [NODE_ARCH[arch]], "bin": {program: f"bin/{program}" for program in PROGRAMS},
-        "preferUnplugged": True,
+        "man": pages, "preferUnplugged": True,
     }, indent=2) + "\n")
     tarball(package, output)
 
