@@ -15,12 +15,13 @@
 
 mod file_tree;
 mod power_loss;
-mod sweep;
+mod recorder;
+mod staged_calls;
 mod verdicts;
 mod volatile_disk;
 mod workloads;
 
-use sweep::{Lease, Recorder, sweep};
+use recorder::{Lease, Recorder, judge_power_losses, succeed};
 use verdicts::{
     check_apply, check_discard, check_fork, check_fork_into, check_packed, check_rollback,
     check_unpacked, finish_and_check,
@@ -33,11 +34,6 @@ const RUN: [&str; 10] =
     ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "--format", "jsonl", "-mgo"];
 const CONTINUE: [&str; 6] = ["continue", "r", "-w", "work", "--format", "jsonl"];
 
-fn record_run(recorder: &Recorder) {
-    let ran = recorder.run(&RUN);
-    assert_eq!(ran.code, 0, "{ran:?}");
-}
-
 fn record_killed_run(recorder: &Recorder) {
     assert_eq!(recorder.run(&RUN).code, -1);
     let ran = recorder.run(&CONTINUE);
@@ -46,31 +42,26 @@ fn record_killed_run(recorder: &Recorder) {
 
 #[test]
 fn c_6_6_a_power_loss_in_a_run_loses_nothing_that_was_seen() {
-    let name = "c_6_6_a_power_loss_in_a_run_loses_nothing_that_was_seen";
-    sweep(name, Lease::Flock, || Some(working_agent()), record_run, finish_and_check);
+    judge_power_losses(Lease::Flock, || Some(working_agent()), succeed(&RUN), finish_and_check);
 }
 
 #[test]
 fn c_26_1_a_power_loss_in_a_run_with_turns_loses_nothing_that_was_seen() {
-    let name = "c_26_1_a_power_loss_in_a_run_with_turns_loses_nothing_that_was_seen";
-    sweep(name, Lease::Turns, || Some(working_agent()), record_run, finish_and_check);
+    judge_power_losses(Lease::Turns, || Some(working_agent()), succeed(&RUN), finish_and_check);
 }
 
 #[test]
 fn c_13_4_a_power_loss_after_a_kill_runs_no_call_twice() {
-    let name = "c_13_4_a_power_loss_after_a_kill_runs_no_call_twice";
-    sweep(name, Lease::Flock, || Some(killed_agent()), record_killed_run, finish_and_check);
+    judge_power_losses(Lease::Flock, || Some(killed_agent()), record_killed_run, finish_and_check);
 }
 
 #[test]
 fn c_26_1_a_power_loss_after_a_kill_runs_no_call_twice_with_turns() {
-    let name = "c_26_1_a_power_loss_after_a_kill_runs_no_call_twice_with_turns";
-    sweep(name, Lease::Turns, || Some(killed_agent()), record_killed_run, finish_and_check);
+    judge_power_losses(Lease::Turns, || Some(killed_agent()), record_killed_run, finish_and_check);
 }
 
 #[test]
 fn c_12_3_a_power_loss_around_a_question_loses_neither_question_nor_answer() {
-    let name = "c_12_3_a_power_loss_around_a_question_loses_neither_question_nor_answer";
     let record = |recorder: &Recorder| {
         assert_eq!(recorder.run(&RUN).code, 101);
         recorder.answer_in_file("yes\n");
@@ -80,84 +71,60 @@ fn c_12_3_a_power_loss_around_a_question_loses_neither_question_nor_answer() {
         let ran = recorder.run(&[&CONTINUE[..], &["-myes"]].concat());
         assert_eq!(ran.code, 0, "{ran:?}");
     };
-    sweep(name, Lease::Flock, || Some(asking_agent()), record, finish_and_check);
+    judge_power_losses(Lease::Flock, || Some(asking_agent()), record, finish_and_check);
 }
 
 #[test]
 fn c_27_2_a_power_loss_in_a_run_inside_a_run_loses_neither() {
-    let name = "c_27_2_a_power_loss_in_a_run_inside_a_run_loses_neither";
-    sweep(name, Lease::Flock, || Some(nesting_agent()), record_run, finish_and_check);
+    judge_power_losses(Lease::Flock, || Some(nesting_agent()), succeed(&RUN), finish_and_check);
 }
 
 #[test]
 fn c_16_7_a_power_loss_leaves_a_whole_fork_or_none() {
-    let name = "c_16_7_a_power_loss_leaves_a_whole_fork_or_none";
-    let record = |recorder: &Recorder| {
-        assert_eq!(recorder.run(&workloads::FORK).code, 0);
-    };
-    sweep(name, Lease::Flock, || Some(ended_run()), record, check_fork);
+    judge_power_losses(Lease::Flock, || Some(ended_run()), succeed(&workloads::FORK), check_fork);
 }
 
 #[test]
 fn c_16_7_a_power_loss_leaves_a_whole_fork_with_its_files_or_none() {
-    let name = "c_16_7_a_power_loss_leaves_a_whole_fork_with_its_files_or_none";
-    let record = |recorder: &Recorder| {
-        let ran = recorder.run_traced(&workloads::FORK_INTO);
-        assert_eq!(ran.code, 0, "{ran:?}");
-    };
-    sweep(name, Lease::Flock, || Some(ended_run()), record, check_fork_into);
+    judge_power_losses(
+        Lease::Flock,
+        || Some(ended_run()),
+        succeed(&workloads::FORK_INTO),
+        check_fork_into,
+    );
 }
 
 #[test]
 fn c_16_3_a_power_loss_in_a_rollback_loses_no_file() {
-    let name = "c_16_3_a_power_loss_in_a_rollback_loses_no_file";
-    let record = |recorder: &Recorder| {
-        let ran = recorder.run_traced(&workloads::ROLLBACK);
-        assert_eq!(ran.code, 0, "{ran:?}");
-    };
-    sweep(name, Lease::Flock, || Some(ended_run()), record, check_rollback);
+    judge_power_losses(
+        Lease::Flock,
+        || Some(ended_run()),
+        succeed(&workloads::ROLLBACK),
+        check_rollback,
+    );
 }
 
 #[test]
 fn c_32_2_a_power_loss_in_an_apply_loses_no_change() {
-    let name = "c_32_2_a_power_loss_in_an_apply_loses_no_change";
-    let record = |recorder: &Recorder| {
-        let ran = recorder.run_traced(&workloads::APPLY);
-        assert_eq!(ran.code, 0, "{ran:?}");
-    };
-    sweep(name, Lease::Flock, staged_run, record, check_apply);
+    judge_power_losses(Lease::Flock, staged_run, succeed(&workloads::APPLY), check_apply);
 }
 
 #[test]
 fn c_32_4_a_power_loss_in_a_discard_loses_no_change() {
-    let name = "c_32_4_a_power_loss_in_a_discard_loses_no_change";
-    let record = |recorder: &Recorder| {
-        let ran = recorder.run_traced(&workloads::DISCARD);
-        assert_eq!(ran.code, 0, "{ran:?}");
-    };
-    sweep(name, Lease::Flock, staged_run, record, check_discard);
+    judge_power_losses(Lease::Flock, staged_run, succeed(&workloads::DISCARD), check_discard);
 }
 
 #[test]
 fn c_25_8_a_power_loss_in_a_pack_loses_no_record() {
-    let name = "c_25_8_a_power_loss_in_a_pack_loses_no_record";
-    let record = |recorder: &Recorder| {
-        assert_eq!(recorder.run(&workloads::PACK).code, 0);
-    };
-    sweep(name, Lease::Flock, || Some(ended_run()), record, check_packed);
+    judge_power_losses(Lease::Flock, || Some(ended_run()), succeed(&workloads::PACK), check_packed);
 }
 
 #[test]
 fn c_25_8_a_power_loss_in_an_unpack_loses_no_record() {
-    let name = "c_25_8_a_power_loss_in_an_unpack_loses_no_record";
     let packed = || {
         let sandbox = ended_run();
         sandbox.delta(workloads::PACK).output().expect_code(0);
         Some(sandbox)
     };
-    let record = |recorder: &Recorder| {
-        let ran = recorder.run_traced(&workloads::UNPACK);
-        assert_eq!(ran.code, 0, "{ran:?}");
-    };
-    sweep(name, Lease::Flock, packed, record, check_unpacked);
+    judge_power_losses(Lease::Flock, packed, succeed(&workloads::UNPACK), check_unpacked);
 }

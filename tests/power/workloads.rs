@@ -36,6 +36,7 @@ fn fill(text: &str, sandbox: &Sandbox, agent: &str) -> String {
     text.replace("ROOT", root).replace("DELTA ", &format!("{DELTA} ")).replace("AGENT", agent)
 }
 
+/// Writes an agent whose LLM gives these answers; `settings` ends with the key of its tools.
 fn write_agent(sandbox: &Sandbox, agent: &str, settings: &str, answers: &[Value]) {
     for file in ["system_prompt.md", "context.yaml"] {
         let text = sandbox.read(&format!("agent/{file}"));
@@ -44,7 +45,7 @@ fn write_agent(sandbox: &Sandbox, agent: &str, settings: &str, answers: &[Value]
     sandbox.write(&format!("{agent}/llm.sh"), fill(LLM, sandbox, agent));
     let text = format!(
         "name: {agent}\nllm:\n  provider: command\n  model: scripted\n  \
-         command: [sh, ROOT/AGENT/llm.sh]\n{settings}tools:\n{TOOLS}"
+         command: [sh, ROOT/AGENT/llm.sh]\n{settings}"
     );
     sandbox.write(&format!("{agent}/agent.yaml"), fill(&text, sandbox, agent));
     for (number, message) in answers.iter().enumerate() {
@@ -55,10 +56,10 @@ fn write_agent(sandbox: &Sandbox, agent: &str, settings: &str, answers: &[Value]
 }
 
 /// An answer with calls, each the name of a tool and its argument.
-fn calls(number: usize, calls: &[(&str, &str)]) -> Value {
+pub fn calls(number: usize, calls: &[(&str, &str)]) -> Value {
     let call = |(index, (tool, text)): (usize, &(&str, &str))| {
         let arguments = match *tool {
-            "note" => json!({"text": text}),
+            "note" | "last" => json!({"text": text}),
             "ask_human" => json!({"prompt": text}),
             _ => json!({}),
         };
@@ -69,11 +70,16 @@ fn calls(number: usize, calls: &[(&str, &str)]) -> Value {
     json!({"role": "assistant", "content": "working", "tool_calls": calls})
 }
 
-fn last_answer() -> Value {
+pub fn last_answer() -> Value {
     json!({"role": "assistant", "content": "all done"})
 }
 
 fn agent_with(settings: &str, answers: &[Value]) -> Sandbox {
+    agent_with_tools(&format!("{settings}tools:\n{TOOLS}"), answers)
+}
+
+/// An agent with the tools in `settings`.
+pub fn agent_with_tools(settings: &str, answers: &[Value]) -> Sandbox {
     let sandbox = Sandbox::new(DELTA);
     write_agent(&sandbox, "agent", settings, answers);
     sandbox.write("agent/dot.gif", b"GIF89a\x02\0\x03\0;");
@@ -81,7 +87,7 @@ fn agent_with(settings: &str, answers: &[Value]) -> Sandbox {
 }
 
 /// The files of a workspace that exists before its first run.
-fn write_workspace(sandbox: &Sandbox) {
+pub fn write_workspace(sandbox: &Sandbox) {
     sandbox.write("work/old/file", "old\n");
     sandbox.write("work/changed", "1\n");
 }
@@ -127,7 +133,12 @@ pub fn asking_agent() -> Sandbox {
 pub fn nesting_agent() -> Sandbox {
     let answers = [calls(0, &[("note", "a"), ("inner", ""), ("note", "b")]), last_answer()];
     let sandbox = agent_with("limits: {max_tokens: 1M}\n", &answers);
-    write_agent(&sandbox, "inner", "", &[calls(0, &[("note", "c")]), last_answer()]);
+    write_agent(
+        &sandbox,
+        "inner",
+        &format!("tools:\n{TOOLS}"),
+        &[calls(0, &[("note", "c")]), last_answer()],
+    );
     sandbox
 }
 

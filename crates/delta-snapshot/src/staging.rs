@@ -12,6 +12,7 @@ use delta_base::id::SnapshotId;
 use rustix::fs::{AtFlags, FileType, Mode};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,6 +21,12 @@ const OPAQUE_ATTRIBUTE: &str = "user.overlay.opaque";
 
 /// The permissions that a restore adds to a directory while it changes its entries.
 const OWNER_BITS: u32 = 0o700;
+
+/// The mode of a file that a restore has just created.
+const NEW_FILE_MODE: u32 = 0o600;
+
+/// How much of two files is compared at a time.
+const COMPARED_BYTES: usize = 64 * 1024;
 
 /// The start of the names that a restore gives to unfinished files.
 const TEMPORARY_PREFIX: &[u8] = b".delta-restore";
@@ -199,6 +206,23 @@ fn is_opaque_directory(dir: &OwnedFd) -> bool {
     rustix::fs::fgetxattr(dir, OPAQUE_ATTRIBUTE, &mut value).is_ok_and(|length| length > 0)
 }
 
+/// Whether `written` has nothing that `expected` does not have: it is not longer, and zeros are where it differs.
+fn is_torn_copy(mut written: impl Read, mut expected: impl Read) -> std::io::Result<bool> {
+    let mut bytes = vec![0; COMPARED_BYTES];
+    let mut expected_bytes = vec![0; COMPARED_BYTES];
+    loop {
+        let count = written.read(&mut bytes)?;
+        if count == 0 {
+            return Ok(true);
+        }
+        expected.read_exact(&mut expected_bytes[..count])?;
+        let mut pairs = bytes[..count].iter().zip(&expected_bytes);
+        if !pairs.all(|(byte, expected)| *byte == 0 || byte == expected) {
+            return Ok(false);
+        }
+    }
+}
+
 struct TreeMerge<'a> {
     objects: &'a mut ObjectStore,
     rules: &'a MergeRules<'a>,
@@ -301,11 +325,27 @@ impl TreeMerge<'_> {
             self.has_rest = true;
             return Ok(current.cloned());
         }
-        if current == base || self.rules.overwrites {
+        if current == base || self.rules.overwrites || self.is_unfinished(staged, current) {
             return Ok(staged.cloned());
         }
         self.refuse(path);
         Ok(current.cloned())
+    }
+
+    /// Whether `current` is what a power failure can leave of the file `staged` that an interrupted restore has written:
+    /// the same content or a part of it, with its mode or the mode of a new file.
+    fn is_unfinished(&self, staged: Option<&TreeEntry>, current: Option<&TreeEntry>) -> bool {
+        let Some(staged) = staged.filter(|_| self.rules.is_interrupted) else { return false };
+        let Some(current) = current else { return false };
+        let are_files = staged.kind == EntryKind::File && current.kind == EntryKind::File;
+        let has_mode = [staged.mode, NEW_FILE_MODE].contains(&current.mode);
+        are_files
+            && has_mode
+            && (staged.id == current.id
+                || self.objects.open_object(current.id).is_ok_and(|written| {
+                    let expected = self.objects.open_object(staged.id);
+                    expected.is_ok_and(|expected| is_torn_copy(written, expected).unwrap_or(false))
+                }))
     }
 
     /// Merges a path that is a directory in one of the versions.
@@ -349,7 +389,7 @@ impl TreeMerge<'_> {
     fn replace_kind(&mut self, path: &[u8], triple: EntryTriple<'_>) -> MergedEntry {
         let EntryTriple { base, staged, current } = triple;
         if is_leaf(current) {
-            if current == base || self.rules.overwrites {
+            if current == base || self.rules.overwrites || self.is_unfinished(staged, current) {
                 return Ok(staged.cloned());
             }
             self.refuse(path);

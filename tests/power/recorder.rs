@@ -42,7 +42,7 @@ pub struct Recorder<'a> {
 impl Recorder<'_> {
     /// Runs delta until it ends, by itself or not; what it prints is witnessed, and so is its exit code.
     pub fn run(&self, args: &[&str]) -> Ran {
-        self.finish(args[0], self.delta(args).command())
+        self.finish(args, self.delta(args).command())
     }
 
     /// The same with a tracer, for commands that call `syncfs`.
@@ -56,7 +56,7 @@ impl Recorder<'_> {
         traced.current_dir(self.sandbox.path("")).env_clear();
         traced.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
         end_with_test(&mut traced);
-        self.finish(args[0], &mut traced)
+        self.finish(args, &mut traced)
     }
 
     fn delta(&self, args: &[&str]) -> Delta {
@@ -67,13 +67,13 @@ impl Recorder<'_> {
         self.sandbox.delta(args.iter().copied()).env("DELTA_LEASE", lease)
     }
 
-    fn finish(&self, name: &str, command: &mut Command) -> Ran {
+    fn finish(&self, args: &[&str], command: &mut Command) -> Ran {
         let stdout = OpenOptions::new().append(true).open(self.witness("stdout")).unwrap();
         command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
         let child = command.spawn().expect("the program starts");
         let output = child.wait_with_output().expect("the program ends");
         let ran = Ran::of(output.status, &[], &output.stderr);
-        self.witness_line("exits", &format!("{name} {}", ran.code));
+        self.witness_line("exits", &format!("{} {}", args.join(" "), ran.code));
         ran
     }
 
@@ -95,6 +95,12 @@ impl Recorder<'_> {
     fn witness(&self, name: &str) -> std::path::PathBuf {
         self.sandbox.path(WITNESS_DIR).join(name)
     }
+}
+
+/// Records a command, which has to succeed.
+pub fn succeed<const N: usize>(args: &[&'static str; N]) -> impl Fn(&Recorder) + use<N> {
+    let args = *args;
+    move |recorder| drop(recorder.run_traced(&args).expect_code(0))
 }
 
 /// Whether this process has namespaces of its own; if not, runs the test `name` in one that has, or reports that it cannot.
@@ -135,14 +141,16 @@ fn is_inside(name: &str) -> bool {
 }
 
 /// Records `record` in the sandbox that `make` makes, and passes what each power loss leaves to `judge`, which panics if
-/// it finds a fault.
-pub fn sweep(
-    name: &str,
+/// it finds a fault. The test that calls this does nothing else.
+pub fn judge_power_losses(
     lease: Lease,
     make: impl Fn() -> Option<Sandbox>,
     record: impl Fn(&Recorder),
     judge: impl Fn(&Sandbox),
 ) {
+    // The test harness names each thread after its test.
+    let thread = std::thread::current();
+    let name = thread.name().unwrap();
     if !is_inside(name) {
         return;
     }
