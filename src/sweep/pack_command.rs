@@ -188,7 +188,8 @@ impl<'a> RunPacker<'a> {
 
     /// Writes a pack under the next free number.
     fn write_pack(&self, shard: &str, bytes: &[u8]) -> Result<(), CommandFailure> {
-        durable::ensure_shared_dir(&self.dir.packs())?;
+        // The directories of the runs are removed when a pack is durable, with its name.
+        durable::ensure_shared_dir_synced(&self.dir.packs())?;
         let numbers =
             self.packs.pack_names(shard)?.into_iter().filter_map(|name| {
                 name.strip_suffix(".zip")?.rsplit_once('-')?.1.parse::<u32>().ok()

@@ -1,6 +1,6 @@
 //! Starts the process of a run: its workspace, then `delta run --ensure`.
 //!
-//! A workspace is made under another name and renamed, so that no run begins with half of its files.
+//! A workspace is made under another name, synced and renamed, so that no run begins or continues with half of its files.
 
 use super::input_reader::InputReader;
 use super::plan_reader::unreadable_file;
@@ -69,6 +69,8 @@ impl RunStarter {
         run: &PlannedRun,
     ) -> Result<WorkerProcess, CommandFailure> {
         let definition = self.define(plan, run)?;
+        // The run makes the names in this directory durable, and knows nothing of what is above it.
+        durable::ensure_shared_dir_synced(&self.dir.shard(&run.id))?;
         make_workspace(&self.dir, &definition, run)?;
         let mut arguments = self.options.clone();
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
@@ -166,5 +168,7 @@ fn make_workspace(
             _ => durable::create_shared_unsynced(&file, text.as_bytes(), false)?,
         }
     }
-    source_copies::rename_draft(&draft, &path)
+    // A run must not be continued without the files that it began with.
+    durable::sync_file_system(&draft)?;
+    source_copies::rename_draft_synced(&draft, &path)
 }

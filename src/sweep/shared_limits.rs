@@ -47,7 +47,8 @@ impl SharedLimits {
         let ledger = if total.are_none() {
             None
         } else {
-            durable::ensure_shared_dir(&dir.budget())?;
+            // A grant that was lost would be made to another host too.
+            durable::ensure_shared_dir_synced(&dir.budget())?;
             let path = host_ledger(dir, &holder);
             let source =
                 GrantSource { dir: dir.budget().to_string_lossy().into_owned(), holder, total };

@@ -90,14 +90,16 @@ fn take(
 }
 
 fn restore(store: &mut SnapshotStore, tree: &str, path: &Path) -> Result<(), CommandFailure> {
+    let Some(tree) = delta_base::id::SnapshotId::parse(tree) else { return Ok(()) };
     if path.is_dir() {
+        // A power failure may have left it without its content.
+        store.restore(tree, path, &Secrets::default(), None)?;
         return Ok(());
     }
-    let Some(tree) = delta_base::id::SnapshotId::parse(tree) else { return Ok(()) };
     let draft = draft_path(path);
     durable::ensure_private_dir(&draft)?;
     store.restore(tree, &draft, &Secrets::default(), None)?;
-    rename_draft(&draft, path)
+    rename_draft_synced(&draft, path)
 }
 
 /// Writes a file with this content at `path`, unless there is one.
@@ -107,8 +109,11 @@ pub fn write_copy(path: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
 
 /// Writes a program at `path`, unless there is one.
 pub fn write_program(path: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
-    if path.is_file() {
-        return Ok(());
+    match durable::read_regular(path) {
+        Ok(known) if known == bytes => return Ok(()),
+        // A power failure may have left it without its content.
+        Ok(_) => durable::remove_file_unsynced(path)?,
+        Err(_) => {}
     }
     let draft = draft_path(path);
     durable::create_shared_unsynced(&draft, bytes, true)?;
@@ -137,9 +142,9 @@ pub fn draft_path(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.{}.tmp", encode_hex(&random::random_bytes::<6>())))
 }
 
-/// Gives a complete directory its final name. One that has the name already is another copy of the same.
-pub fn rename_draft(draft: &Path, path: &Path) -> Result<(), CommandFailure> {
-    let renamed = durable::rename_dir_unsynced(draft, path);
+/// Gives a complete directory its final name, durably. One that has the name already is another copy of the same.
+pub fn rename_draft_synced(draft: &Path, path: &Path) -> Result<(), CommandFailure> {
+    let renamed = durable::rename_dir_synced(draft, path);
     if renamed.is_err() && path.is_dir() {
         let _ = durable::remove_dir_all_no_follow(draft);
         return Ok(());

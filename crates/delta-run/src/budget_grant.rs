@@ -211,7 +211,7 @@ impl GrantFiles {
         &self,
         choose: impl Fn(&GrantBook) -> Option<BudgetGrant>,
     ) -> Result<GrantBook, FileError> {
-        durable::ensure_shared_dir(&self.dir)?;
+        durable::ensure_shared_dir_synced(&self.dir)?;
         for _ in 0..MAX_TRIES {
             let mut book = self.read()?;
             let Some(grant) = choose(&book) else { return Ok(book) };
