@@ -4,6 +4,7 @@
 use super::failure::CommandFailure;
 use super::{process_environment, run_preparation};
 use clap::Args;
+use delta_base::checksum::RunningChecksum;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_process::{
@@ -12,7 +13,8 @@ use delta_process::{
 };
 use delta_program::stdio;
 use delta_run::surviving_call::{
-    HOLDER_READY, HolderOrder, SurvivingCall, SurvivingEnd, leaves_commands,
+    HOLDER_READY, HolderOrder, StreamFile, StreamFiles, SurvivingCall, SurvivingEnd,
+    leaves_commands,
 };
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -77,8 +79,7 @@ fn hold_call() -> Result<(), CommandFailure> {
     stdio::print_text(HOLDER_READY);
     let result = run_held(&call, &order, &mut output, &cancel);
     output.write_rest(&result);
-    let stream_bytes = output.streams.each_ref().map(|stream| stream.kept);
-    end_file.write(&SurvivingEnd::of_result(result, stream_bytes)).map_err(failed)?;
+    end_file.write(&SurvivingEnd::of_result(result, output.files())).map_err(failed)?;
     Ok(())
 }
 
@@ -146,27 +147,47 @@ struct HeldStream {
     room: u64,
     /// How many bytes it has.
     kept: u64,
+    /// Of these bytes.
+    checksum: RunningChecksum,
+}
+
+impl HeldStream {
+    fn create(call: &SurvivingCall, name: &str, room: u64) -> io::Result<Self> {
+        let file = call.create_output(name)?;
+        Ok(Self { file, room, kept: 0, checksum: RunningChecksum::default() })
+    }
+
+    fn written(&self) -> StreamFile {
+        StreamFile { bytes: self.kept, crc: self.checksum.to_hex() }
+    }
 }
 
 impl HeldOutput {
     fn create(call: &SurvivingCall, max_bytes: u64) -> io::Result<Self> {
-        let stream = |name| -> io::Result<HeldStream> {
-            Ok(HeldStream { file: call.create_output(name)?, room: max_bytes, kept: 0 })
-        };
-        Ok(Self { streams: [stream("stdout")?, stream("stderr")?] })
+        let stdout = HeldStream::create(call, "stdout", max_bytes)?;
+        let stderr = HeldStream::create(call, "stderr", max_bytes)?;
+        Ok(Self { streams: [stdout, stderr] })
+    }
+
+    fn files(&self) -> StreamFiles {
+        let [stdout, stderr] = &self.streams;
+        StreamFiles { stdout: stdout.written(), stderr: stderr.written() }
     }
 
     fn write(&mut self, is_stderr: bool, bytes: &[u8]) {
         let stream = &mut self.streams[usize::from(is_stderr)];
         let count = usize::try_from(stream.room).unwrap_or(usize::MAX).min(bytes.len());
         // What the disk has no room for is lost, and so is what follows; the command continues.
-        if stream.file.write_all(&bytes[..count]).is_ok() {
-            stream.room -= count as u64;
-            stream.kept += count as u64;
+        let is_written = stream.file.write_all(&bytes[..count]).is_ok();
+        let length = if is_written {
+            stream.kept + count as u64
         } else {
-            stream.kept = stream.file.metadata().map_or(stream.kept, |metadata| metadata.len());
-            stream.room = 0;
-        }
+            stream.file.metadata().map_or(stream.kept, |metadata| metadata.len())
+        };
+        let written = usize::try_from(length - stream.kept).unwrap_or(count).min(count);
+        stream.checksum.update(&bytes[..written]);
+        stream.kept = length;
+        stream.room = if is_written { stream.room - count as u64 } else { 0 };
     }
 
     /// Writes the end of each stream, which could have been the start of a key.

@@ -18,6 +18,7 @@ mod file_tree;
 mod power_loss;
 mod recorder;
 mod staged_calls;
+mod surviving_calls;
 mod verdicts;
 mod volatile_disk;
 mod workloads;

@@ -12,6 +12,22 @@ pub fn crc32_hex(bytes: &[u8]) -> String {
     crate::hex::encode_hex(&crc32fast::hash(bytes).to_be_bytes())
 }
 
+/// The CRC-32 of bytes that come in pieces.
+#[derive(Debug, Clone, Default)]
+pub struct RunningChecksum(crc32fast::Hasher);
+
+impl RunningChecksum {
+    /// Adds the next piece.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The CRC-32 of all pieces as eight hexadecimal digits.
+    pub fn to_hex(&self) -> String {
+        crate::hex::encode_hex(&self.0.clone().finalize().to_be_bytes())
+    }
+}
+
 /// Adds the checksum to `line`, a JSON object with its newline, as its last member.
 pub fn append_checksum(mut line: String) -> String {
     if let Some(open) = line.strip_suffix("}\n") {
@@ -74,6 +90,9 @@ mod tests {
     fn the_checksum_equals_zlibs() {
         // python3 -c 'import zlib; print("%08x" % zlib.crc32(b"123456789"))'
         assert_eq!(crc32_hex(b"123456789"), "cbf43926");
+        let mut pieces = RunningChecksum::default();
+        [&b"1234"[..], b"", b"56789"].into_iter().for_each(|piece| pieces.update(piece));
+        assert_eq!(pieces.to_hex(), "cbf43926");
         assert_eq!(append_checksum("{\"a\":1}\n".to_owned()), "{\"a\":1,\"crc\":\"a702fc6e\"}\n");
     }
 

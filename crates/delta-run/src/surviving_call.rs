@@ -14,6 +14,7 @@
 use crate::approval::CallApproval;
 use crate::ownership::Ownership;
 use crate::run_process;
+use delta_base::checksum::RunningChecksum;
 use delta_base::durable::{self, FileError, FileLock};
 use delta_base::hex::{decode_hex, encode_hex, sha256_hex};
 use delta_base::time::Timestamp;
@@ -22,7 +23,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -99,10 +100,50 @@ pub struct SurvivingEnd {
     duration_ms: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ended_background: Vec<String>,
+    /// What the files of both streams have; `None` if nothing was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    files: Option<Box<StreamFiles>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stdout: Option<LostOutput>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stderr: Option<LostOutput>,
+}
+
+/// What the files of both streams have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamFiles {
+    /// Of standard output.
+    pub stdout: StreamFile,
+    /// Of standard error.
+    pub stderr: StreamFile,
+}
+
+/// What the file of a stream has. Nothing is synced, so a power failure may leave less of it, and all of how the command
+/// ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamFile {
+    /// Its length.
+    pub bytes: u64,
+    /// The CRC-32 of its content, in hexadecimal digits.
+    pub crc: String,
+}
+
+impl StreamFile {
+    /// Whether the file at `path` has that.
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let mut file = durable::open_no_follow(path)?;
+        let mut checksum = RunningChecksum::default();
+        let mut length = 0;
+        let mut buffer = [0; 64 * 1024];
+        loop {
+            let count = file.read(&mut buffer)?;
+            if count == 0 {
+                return Ok((length, checksum.to_hex()) == (self.bytes, self.crc.clone()));
+            }
+            checksum.update(&buffer[..count]);
+            length += count as u64;
+        }
+    }
 }
 
 /// What the file of a stream does not have.
@@ -146,13 +187,12 @@ enum EndKind {
 }
 
 impl SurvivingEnd {
-    /// The end of a command, of whose streams the files have so many bytes.
-    pub fn of_result(result: ProcessResult, stream_bytes: [u64; 2]) -> Self {
-        let lost = [&result.stdout, &result.stderr].into_iter().zip(stream_bytes);
-        let mut lost = lost.map(|(capture, bytes)| LostOutput::find(capture, bytes));
-        let stdout = lost.next().flatten();
-        let stderr = lost.next().flatten();
-        Self { stdout, stderr, ..Self::new(result.end, result.duration, result.left) }
+    /// The end of a command, of whose streams the files have this.
+    pub fn of_result(result: ProcessResult, files: StreamFiles) -> Self {
+        let stdout = LostOutput::find(&result.stdout, files.stdout.bytes);
+        let stderr = LostOutput::find(&result.stderr, files.stderr.bytes);
+        let files = Some(Box::new(files));
+        Self { files, stdout, stderr, ..Self::new(result.end, result.duration, result.left) }
     }
 
     /// The end of a command that took so long and left these processes, which were ended.
@@ -166,7 +206,7 @@ impl SurvivingEnd {
         };
         let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let ended_background = left.ended;
-        Self { end, duration_ms, ended_background, stdout: None, stderr: None }
+        Self { end, duration_ms, ended_background, files: None, stdout: None, stderr: None }
     }
 
     fn process_end(&self) -> ProcessEnd {
@@ -329,8 +369,20 @@ impl SurvivingCall {
     pub fn state(&self) -> SurvivingState {
         match self.try_hold() {
             Ok(None) => SurvivingState::AtWork,
-            Ok(Some(_)) | Err(_) => self.end().map_or(SurvivingState::Lost, SurvivingState::Ended),
+            Ok(Some(_)) | Err(_) => self
+                .end()
+                .filter(|end| self.has_whole_output(end))
+                .map_or(SurvivingState::Lost, SurvivingState::Ended),
         }
+    }
+
+    /// Whether the files of the streams are as the holder left them.
+    fn has_whole_output(&self, end: &SurvivingEnd) -> bool {
+        let has = |stream: &str, file: &StreamFile| {
+            file.is_at(&self.output_path(stream)).unwrap_or(false)
+        };
+        let Some(files) = &end.files else { return true };
+        has("stdout", &files.stdout) && has("stderr", &files.stderr)
     }
 
     /// How the command ended, if it has.
