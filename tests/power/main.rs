@@ -13,6 +13,7 @@
     reason = "tests may, start real processes, and print figures"
 )]
 
+mod anchors;
 mod delta_sweeps;
 mod file_tree;
 mod power_loss;

@@ -5,7 +5,8 @@ use super::failpoints;
 use super::file_watch::FileWatch;
 use super::{
     FileError, FileResult, NO_FOLLOW_NONBLOCK, PRIVATE_MODE, beneath, check_failpoint,
-    explain_file_error, file_error, open_existing_private, open_or_create_private, writeback,
+    explain_file_error, file_error, open_existing_private, open_or_create_private,
+    sync_readable_dir, writeback,
 };
 use rustix::fs::OFlags;
 use std::fs::File;
@@ -126,9 +127,12 @@ pub fn append_line_unsynced(path: &Path, line: &str) -> FileResult<()> {
     append_line(path, line).map(drop)
 }
 
-/// The same, and waits until the line is on the disk.
+/// The same, and waits until the line is on the disk, with the name of the file.
 pub fn append_line_synced(path: &Path, line: &str) -> FileResult<()> {
-    append_line(path, line)?.sync_data().map_err(file_error("sync", path))
+    append_line(path, line)?.sync_data().map_err(file_error("sync", path))?;
+    // Always: the process that created the file may have died before it did this.
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    sync_readable_dir(parent.unwrap_or(Path::new(".")))
 }
 
 fn append_line(path: &Path, line: &str) -> FileResult<File> {
