@@ -18,6 +18,7 @@ mod delta_sweeps;
 mod file_tree;
 mod power_loss;
 mod recorder;
+mod server_tasks;
 mod staged_calls;
 mod surviving_calls;
 mod verdicts;
