@@ -17,6 +17,11 @@ use delta_snapshot::SnapshotError;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use std::process::ExitCode;
 
+/// The name of a failure: what a command would change was also changed by others.
+pub const CONFLICT_ERROR: &str = "conflict";
+/// The name of a failure: another process works on the run.
+pub const RUN_ACTIVE_ERROR: &str = "run_active";
+
 /// Why a command failed outside of a run.
 #[derive(Debug)]
 pub struct CommandFailure {
@@ -69,8 +74,8 @@ impl FailureKind {
             Self::NotFound => "run_not_found",
             Self::Ambiguous => "run_ambiguous",
             Self::NothingFound => "nothing_found",
-            Self::Conflict => "conflict",
-            Self::RunActive => "run_active",
+            Self::Conflict => CONFLICT_ERROR,
+            Self::RunActive => RUN_ACTIVE_ERROR,
             Self::Replaced => "run_replaced",
             Self::MessageRequired => "message_missing",
             Self::Damaged => "damaged",

@@ -4,7 +4,7 @@
 //! A server keeps nothing that the run directory does not say: the next server finds every run as this one left it.
 
 use super::continue_run;
-use super::failure::CommandFailure;
+use super::failure::{CONFLICT_ERROR, CommandFailure, RUN_ACTIVE_ERROR};
 use super::lease_options;
 use super::process_environment;
 use super::served_output::{self, ServedOutput, ServedPiece};
@@ -106,6 +106,21 @@ struct RunWorker {
     process: WorkerProcess,
     /// What it has printed, without the pieces that were taken.
     output: Vec<u8>,
+    /// Whether it delivers something, which its client has to know if it did not.
+    has_message: bool,
+}
+
+impl RunWorker {
+    /// What it has printed as its result, unless it only found that another process continues the run too: then the run says
+    /// how it is.
+    fn read_report(&mut self) -> Option<Json> {
+        self.output.extend(self.process.read_output().unwrap_or_default());
+        served_output::take_pieces(&mut self.output);
+        let report: Json = serde_json::from_slice(&self.output).ok()?;
+        let kind = report["error"]["type"].as_str().unwrap_or_default();
+        let is_late = !self.has_message && [CONFLICT_ERROR, RUN_ACTIVE_ERROR].contains(&kind);
+        (!is_late).then_some(report)
+    }
 }
 
 /// What a process gets to work on.
@@ -230,7 +245,8 @@ impl RunSupervisor {
             outlives_server: self.outlives_server,
             prints_errors: true,
         })?;
-        self.workers.insert(run.clone(), RunWorker { process, output: Vec::new() });
+        let has_message = message.is_some();
+        self.workers.insert(run.clone(), RunWorker { process, output: Vec::new(), has_message });
         Ok(())
     }
 
@@ -294,10 +310,7 @@ impl RunSupervisor {
         self.workers.retain(|run, worker| match worker.process.has_ended() {
             Ok(false) => true,
             Ok(true) => {
-                worker.output.extend(worker.process.read_output().unwrap_or_default());
-                served_output::take_pieces(&mut worker.output);
-                let report = serde_json::from_slice(&worker.output).ok();
-                reports.extend(report.map(|report| (run.clone(), report)));
+                reports.extend(worker.read_report().map(|report| (run.clone(), report)));
                 false
             }
             Err(_) => false,

@@ -68,7 +68,7 @@ pub(super) fn check_last_event(
                 "run {id} has changed: expected event {expected} as the last one, found {}",
                 state.seq
             );
-            Err(CommandFailure::nothing_found(message, "`delta show` shows where it is"))
+            Err(CommandFailure::conflict(message, "`delta show` shows where it is"))
         }
         _ => Ok(()),
     }
