@@ -19,7 +19,7 @@ use test_support::sandbox::{Delta, Ran, Sandbox};
 const INSIDE_VARIABLE: &str = "DELTA_POWER_INSIDE";
 /// `all` judges every state; a number is how many each test judges at most.
 const STATES_VARIABLE: &str = "DELTA_POWER_STATES";
-const DEFAULT_STATES: usize = 60;
+const DEFAULT_STATES: usize = 45;
 
 /// What tools, the LLM and the shell have seen of delta, whatever happened to the disk.
 pub const WITNESSES: [&str; 5] = ["ledger", "requests", "stdout", "exits", "answers"];
