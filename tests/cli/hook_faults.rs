@@ -393,6 +393,36 @@ fn c_13_5_on_run_end_runs_after_a_signal_and_a_second_one_ends_it() {
     });
 }
 
+/// The second signal arrives when the hook has started and the engine does not know its process yet: a tracer keeps it from
+/// returning from the system call.
+#[test]
+fn c_13_5_a_second_signal_while_a_hook_starts_leaves_nothing_of_it() {
+    let hooks = format!(
+        "{}on_run_end: {{command: ['${{AGENT_HOME}}/end']}}\n",
+        hook("pre_tool_execution", "")
+    );
+    let delayed = "strace -qq -e trace=clone,clone3,vfork,fork -e signal=none \
+         -e inject=clone,clone3,vfork,fork:delay_exit=1500000 -o /dev/null";
+    let sandbox = guarded(&hooks, &sh("echo x > begun; sleep 1000")).started_by(delayed);
+    sandbox.write_program("agent/end", &sh("echo x > ending; sleep 1000"));
+    let mut child = sandbox.run_command("go", &[]).spawn();
+    until_line(&sandbox.path("work/begun"));
+    let engine = u32::try_from(sandbox.metadata()["pid"].as_u64().unwrap()).unwrap();
+    send("TERM", engine);
+    until_line(&sandbox.path("work/ending"));
+    test_support::wait::until("the second signal to end the engine", || {
+        send_if_alive("TERM", engine);
+        child.try_wait().unwrap()
+    });
+    test_support::wait::until("the hook to be gone", || {
+        processes_with(&[&run_dir(&sandbox)]).is_empty().then_some(())
+    });
+}
+
+fn send_if_alive(signal: &str, pid: u32) {
+    let _ = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
+}
+
 #[test]
 fn c_9_4_a_hook_that_cannot_be_started_is_told_before_it_is_needed() {
     let path = "DIR/agent/hook";

@@ -7,7 +7,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::os::raw::c_int;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,19 @@ pub struct CancelToken {
     ignores_first_request: bool,
 }
 
+/// See [`CancelToken::delay_exit`].
+#[derive(Debug)]
+pub struct ExitDelay(Arc<CancelState>);
+
+impl Drop for ExitDelay {
+    fn drop(&mut self) {
+        let is_last = self.0.exit_delays.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last && self.0.must_exit.load(Ordering::SeqCst) {
+            self.0.exit();
+        }
+    }
+}
+
 #[derive(Debug)]
 struct CancelState {
     created_at: Instant,
@@ -57,6 +70,10 @@ struct CancelState {
     has_deadline: AtomicBool,
     /// The process groups that a second signal kills; 0 for none.
     child_groups: [AtomicI32; MAX_CHILD_GROUPS],
+    /// How many [`ExitDelay`]s there are.
+    exit_delays: AtomicU32,
+    /// Whether a second signal arrived.
+    must_exit: AtomicBool,
     /// What a second signal prints.
     last_words: OnceLock<String>,
     wake_read: OwnedFd,
@@ -92,6 +109,8 @@ impl CancelToken {
             requested_for_now_at: AtomicU64::new(0),
             has_deadline: AtomicBool::new(false),
             child_groups: [const { AtomicI32::new(0) }; MAX_CHILD_GROUPS],
+            exit_delays: AtomicU32::new(0),
+            must_exit: AtomicBool::new(false),
             last_words: OnceLock::new(),
             wake_read,
             wake_write,
@@ -208,6 +227,13 @@ impl CancelToken {
         !self.ignores_first_request && self.state.requested_at.load(Ordering::SeqCst) > 0
     }
 
+    /// Delays the end of this process by a second signal until the guard is dropped: the group of a child that is being
+    /// started can be killed only after [`CancelToken::add_child_group`].
+    pub fn delay_exit(&self) -> ExitDelay {
+        self.state.exit_delays.fetch_add(1, Ordering::SeqCst);
+        ExitDelay(Arc::clone(&self.state))
+    }
+
     /// Adds a process group that a second signal kills, unless there are [`MAX_CHILD_GROUPS`].
     pub fn add_child_group(&self, group: i32) {
         self.replace_child_group(0, group);
@@ -315,14 +341,23 @@ impl CancelState {
     fn on_signal(&self) {
         let now = self.elapsed_millis();
         if self.request(now).is_some_and(|first| now.saturating_sub(first) >= BURST_MILLIS) {
-            self.kill_child_groups();
-            // Reading a value that is set takes no lock.
-            if let Some(text) = self.last_words.get() {
-                let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
+            // Stored first, so that a delay which ends at the same time sees it, or is not seen here.
+            self.must_exit.store(true, Ordering::SeqCst);
+            if self.exit_delays.load(Ordering::SeqCst) == 0 {
+                self.exit();
             }
-            signal_hook::low_level::exit(INTERRUPTED_EXIT_CODE);
         }
         self.wake();
+    }
+
+    /// Ends this process as a second signal does.
+    fn exit(&self) {
+        self.kill_child_groups();
+        // Reading a value that is set takes no lock.
+        if let Some(text) = self.last_words.get() {
+            let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
+        }
+        signal_hook::low_level::exit(INTERRUPTED_EXIT_CODE);
     }
 
     fn wake(&self) {

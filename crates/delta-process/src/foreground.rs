@@ -18,11 +18,13 @@ pub fn run_in_foreground(
     context: &LaunchContext,
     cancel: &CancelToken,
 ) -> ProcessEnd {
+    let delay = cancel.delay_exit();
     let pid = match start(argv, context) {
         Ok(pid) => pid,
         Err(end) => return end,
     };
     cancel.add_child_group(pid.as_raw_pid());
+    drop(delay);
     let end = wait_for_end(pid, cancel);
     cancel.remove_child_group(pid.as_raw_pid());
     let _ = kill_process_group(pid, Signal::KILL);

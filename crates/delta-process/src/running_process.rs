@@ -61,8 +61,12 @@ pub(super) fn run_with_grace(
     let mut running = Vec::with_capacity(commands.len());
     let mut unstarted = Vec::new();
     for (index, command) in commands.into_iter().enumerate() {
+        let delay = cancel.delay_exit();
         let started =
             if cancel.is_requested() { Err(ProcessEnd::Cancelled) } else { command.start(grace) };
+        // A process group has the id of its leader.
+        started.iter().for_each(|process| cancel.add_child_group(process.pid.as_raw_pid()));
+        drop(delay);
         match started {
             Ok(process) => running.push((index, process)),
             Err(end) => unstarted.push((index, with_expiry(end, cancel))),
@@ -74,14 +78,12 @@ pub(super) fn run_with_grace(
     supervise(running, cancel, observe);
 }
 
-/// Runs started commands to their ends.
+/// Runs started commands to their ends. A second signal kills their process groups, which `cancel` has.
 pub(super) fn supervise(
     mut running: Vec<(usize, RunningProcess<'_>)>,
     cancel: &CancelToken,
     observe: &mut dyn FnMut(usize, ProcessNotice<'_>),
 ) {
-    // A process group has the id of its leader.
-    running.iter().for_each(|(_, process)| cancel.add_child_group(process.pid.as_raw_pid()));
     // Uninitialised, because most children print less.
     let mut buffer = [MaybeUninit::uninit(); READ_BUFFER_BYTES];
     while !running.is_empty() {
