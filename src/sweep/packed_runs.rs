@@ -3,7 +3,7 @@
 //! A directory of a run counts over every pack, and a pack over those with lower numbers.
 
 use super::plan_reader::unreadable_file;
-use super::run_archive::extract_archive;
+use super::run_archive::{MAX_ARCHIVE_BYTES, extract_archive};
 use super::source_copies::draft_path;
 use crate::failure::CommandFailure;
 use delta_base::durable::{self, FileError};
@@ -44,6 +44,12 @@ impl SweepPacks {
     /// The archive of a run; `None` if no pack has it.
     pub fn read(&self, id: &RunId) -> Result<Option<Vec<u8>>, CommandFailure> {
         let Some((path, member)) = self.find(id)? else { return Ok(None) };
+        if member.bytes as usize > MAX_ARCHIVE_BYTES {
+            let source = io::Error::other(format!(
+                "the archive of run {id} has more than {MAX_ARCHIVE_BYTES} bytes"
+            ));
+            return Err(unreadable_file(path, source));
+        }
         let mut stored = vec![0; member.stored_length()];
         let archive = File::open(&path)
             .and_then(|file| file.read_exact_at(&mut stored, member.offset))

@@ -143,7 +143,8 @@ pub fn extract_archive(archive: &[u8], root: &Path) -> io::Result<()> {
             TarKind::Symlink(target) => symlinks.push((path, target)),
         }
     }
-    // Last, so that nothing is written through one of them.
+    // Last, and the deepest first, so that nothing is written through one of them.
+    symlinks.sort_by_key(|(path, _): &(PathBuf, _)| std::cmp::Reverse(path.components().count()));
     for (path, target) in symlinks {
         std::os::unix::fs::symlink(OsStr::from_bytes(target), path)?;
     }
@@ -162,5 +163,6 @@ fn write_file(path: &Path, content: &[u8], entry: &TarEntry<'_>) -> io::Result<(
     durable::create_private_from_unsynced(path, &mut bytes).map_err(|error| error.source)?;
     let file = OpenOptions::new().write(true).open(path)?;
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(entry.modified))?;
-    file.set_permissions(Permissions::from_mode(entry.mode))
+    // Others may have made the archive, and it does not say whose the file was: no set-user-id and no set-group-id.
+    file.set_permissions(Permissions::from_mode(entry.mode & 0o1777))
 }

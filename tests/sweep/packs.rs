@@ -1,7 +1,10 @@
 //! Settled runs in packs: read, continued, and never done again.
 
 use super::{acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
+use delta_sweep::tar_archive::{TarEntry, TarKind, append_entry, end_archive, read_tar_entries};
+use delta_sweep::zip_archive::{END_BYTES, ZipMember, ZipWriter, find_directory, read_directory};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use test_support::sandbox::{Ran, Sandbox};
@@ -208,4 +211,55 @@ fn c_26_10_a_run_that_a_process_works_on_or_that_changes_stays() {
     let ran = sweep(&sandbox, &["run", "s"]).expect_code(3);
     assert!(ran.stderr.contains("the pack is damaged"), "{}", ran.stderr);
     assert!(effects(&sandbox).values().all(|count| *count == 1), "{:?}", effects(&sandbox));
+}
+
+/// Adds entries to the archive of the only packed run, as who can write the pack can.
+fn forge_pack(sandbox: &Sandbox, forged: &[TarEntry<'_>]) {
+    let path = sandbox.path("s/pack").join(&sandbox.files("s/pack")[0]);
+    let bytes = fs::read(&path).unwrap();
+    let (offset, length) = find_directory(&bytes[bytes.len() - END_BYTES..]).unwrap();
+    let offset = usize::try_from(offset).unwrap();
+    let members = read_directory(&bytes[offset..offset + length]).unwrap();
+    let [ZipMember { name, .. }] = &members[..] else { panic!("one run") };
+    let tar = members[0].unpack(&bytes).unwrap();
+    let mut archive = Vec::new();
+    let entries = read_tar_entries(&tar).unwrap();
+    entries.iter().chain(forged).for_each(|entry| append_entry(&mut archive, entry));
+    end_archive(&mut archive);
+    let mut writer = ZipWriter::default();
+    writer.add(name.clone(), &archive);
+    fs::write(&path, writer.finish().0).unwrap();
+}
+
+/// A symlink of an archive led other symlinks of it out of the workspace, already when the run was shown.
+#[test]
+fn c_20_5_an_archive_writes_nothing_outside_of_its_workspace() {
+    let entry = |path: &str, kind| TarEntry {
+        path: path.as_bytes().to_vec(),
+        kind,
+        mode: 0o6755,
+        modified: 0,
+    };
+    let sandbox = settled(1);
+    sweep(&sandbox, &["pack", "s"]).expect_code(0);
+    let id = &planned(&sandbox)[0];
+    forge_pack(&sandbox, &[entry("program", TarKind::File(b"x"))]);
+    delta(&sandbox, &["continue", id, "-w", "s", "-m", "more"]).expect_code(1);
+    let program = sandbox.path(&workspace(id)).join("program");
+    assert_eq!(program.metadata().unwrap().permissions().mode() & 0o7777, 0o755);
+    fs::remove_dir_all(sandbox.path("s/runs")).unwrap();
+    fs::create_dir(sandbox.path("outside")).unwrap();
+    let outside = sandbox.path("outside").display().to_string();
+    forge_pack(
+        &sandbox,
+        &[
+            entry("out", TarKind::Symlink(outside.into_bytes())),
+            entry("out/link", TarKind::Symlink(b"/etc/passwd".to_vec())),
+        ],
+    );
+    for args in [&["show", id, "-w", "s"][..], &["continue", id, "-w", "s", "-m", "more"]] {
+        let ran = delta(&sandbox, args);
+        assert!(ran.code != 0, "{}", ran.stdout);
+        assert_eq!(sandbox.files("outside"), Vec::<String>::new());
+    }
 }
