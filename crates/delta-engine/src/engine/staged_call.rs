@@ -11,9 +11,10 @@ use delta_agent::ask_human;
 use delta_agent::tool::Tool;
 use delta_base::durable;
 use delta_base::id::SnapshotId;
+use delta_base::redact::is_redaction_of;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_process::{self as process, SandboxEntry};
-use delta_run::approval::{ApprovalDecision, ApprovalRequest, CallStage};
+use delta_run::approval::{ApprovalRequest, CallStage};
 use delta_run::event::{ActionResult, Payload};
 use delta_run::run::Run;
 use delta_run::stage::StageDir;
@@ -169,17 +170,28 @@ impl Engine<'_> {
         let Some((stage, (decision, _))) = approval.request.stage.zip(approval.decision) else {
             return Ok(());
         };
+        let is_as_shown = !decision.approved || self.is_stage_as_shown(&stage)?;
         let CallStage { base, tree, left_out, mut result, .. } = *stage;
-        if decision.approved {
+        if !is_as_shown {
+            result = discarded_result(result, OTHER_CHANGES, None);
+        } else if decision.approved {
             let conflicts = self.apply_call(run, base, tree)?;
             append_paths(&mut result, "not applied, because it changed meanwhile", &conflicts);
             append_paths(&mut result, "not applied, because no snapshot contains it", &left_out);
         } else {
-            result = denied_result(result, &decision);
+            result = discarded_result(result, DENIED_CHANGES, decision.reason.as_deref());
         }
         run.record(Payload::ActionResult(Box::new(result)));
         // The process that asked may have died before it did this.
         Ok(StageDir::for_call(&run.dir).clear()?)
+    }
+
+    /// Whether the person was shown these changes: the journal may have been changed.
+    fn is_stage_as_shown(&mut self, stage: &CallStage) -> Result<bool, EngineError> {
+        let Some(store) = self.snapshot_store.get_mut() else { return Ok(true) };
+        let changes = store.diff(stage.base, stage.tree)?.changes;
+        let diff = render_changes_within(store, &changes, MAX_DIFF_BYTES)?;
+        Ok(is_redaction_of(&stage.diff, &diff))
     }
 
     /// Merges the changes of a call into the workspace. Returns the paths that were changed otherwise since.
@@ -213,12 +225,15 @@ fn merge_call(
     Ok(merge.conflicts)
 }
 
+const DENIED_CHANGES: &str =
+    "Denied by the operator; what the tool changed was thrown away, as if it had not run.";
+const OTHER_CHANGES: &str = "What the tool changed is no longer what was approved, because the journal has changed; it \
+     was thrown away, as if the tool had not run.";
+
 /// The result of a call whose changes were thrown away: what it printed could be about them.
-fn denied_result(result: ActionResult, decision: &ApprovalDecision) -> ActionResult {
-    let mut text =
-        "Denied by the operator; what the tool changed was thrown away, as if it had not run."
-            .to_owned();
-    if let Some(reason) = &decision.reason {
+fn discarded_result(result: ActionResult, why: &str, reason: Option<&str>) -> ActionResult {
+    let mut text = why.to_owned();
+    if let Some(reason) = reason {
         text.push('\n');
         text.push_str(reason);
     }
