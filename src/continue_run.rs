@@ -53,10 +53,12 @@ use std::sync::Once;
 
 mod claimed_stage;
 mod ensured_run;
+mod journal_failure;
 mod run_message;
 
 use claimed_stage::ClaimedStage;
 pub use ensured_run::{EnsuredTask, RetriedError, ensure_run, sealed_result};
+pub use journal_failure::{lost_events_hint, unreadable_journal_failure};
 use run_message::AnsweredRequest;
 pub use run_message::{ANSWERED_HINT, MissingMessage};
 
@@ -261,6 +263,8 @@ pub struct ClaimedRun {
     pub start: EngineStart,
     /// Whether the last process died.
     is_orphaned: bool,
+    /// What shows that the journal has lost its end.
+    cut: Option<String>,
     stage: ClaimedStage,
 }
 
@@ -290,8 +294,11 @@ impl ClaimedRun {
         force: Option<bool>,
     ) -> Result<Self, CommandFailure> {
         let state = &folded.state;
-        // The metadata only repeats the journal: a write error need not stop the run.
-        let _ = run::repair_metadata(&dir, state, &ownership);
+        let cut = run::find_journal_cut(&dir, state);
+        if cut.is_none() {
+            // The metadata only repeats the journal: a write error need not stop the run.
+            let _ = run::repair_metadata(&dir, state, &ownership);
+        }
         let start = state
             .start
             .clone()
@@ -306,7 +313,7 @@ impl ClaimedRun {
         })?;
         run_process::remove_stop_request(&start.process, &dir);
         let stage = ClaimedStage::default();
-        Ok(Self { id: id.clone(), dir, ownership, folded, start, is_orphaned, stage })
+        Ok(Self { id: id.clone(), dir, ownership, folded, start, is_orphaned, cut, stage })
     }
 
     pub fn state(&self) -> &RunState {
@@ -358,7 +365,7 @@ impl ClaimedRun {
         observer: RunObserver,
         cancel: &CancelToken,
     ) -> Result<Run, CommandFailure> {
-        let Self { id, dir, ownership, folded, start, is_orphaned, stage } = self;
+        let Self { id, dir, ownership, folded, start, is_orphaned, cut, stage } = self;
         let is_own = folded.seals.is_own;
         let edit = folded.end.edit();
         dir.parent().map_or(Ok(()), durable::hide_from_git)?;
@@ -374,6 +381,9 @@ impl ClaimedRun {
             let reason = if is_own { EDITED_JOURNAL } else { CHANGED_JOURNAL };
             let text = format!("{reason}: {}", edit.describe_lines());
             run.notify(RunNotice::EditedJournal(&text));
+        }
+        if let Some(cut) = cut {
+            run.notify(RunNotice::EditedJournal(&format!("the journal has lost lines: {cut}")));
         }
         if let Some(text) = end_left_processes(&run.id, &dir, cancel) {
             run.notify(RunNotice::Warning(&text));
@@ -637,29 +647,6 @@ fn trust_hint(id: &RunId, dir: &Path) -> String {
         "see what it is with `delta show {id} -w {workspace}`; then name the agent with `--agent DIR`,\n\
          or accept the run as it is with `delta trust {id} -w {workspace}`"
     )
-}
-
-/// The failure for a journal that cannot be read.
-pub fn unreadable_journal_failure(id: &RunId, error: JournalError) -> CommandFailure {
-    let message = error.to_string();
-    match error {
-        JournalError::NoEvents(_) => CommandFailure::damaged(
-            message,
-            Some(format!("repeat the `delta run` command with `--run-id {id}`")),
-        ),
-        JournalError::Damaged { path, hint, .. } => {
-            let hint = hint.unwrap_or_else(|| damaged_journal_hint(&path));
-            CommandFailure::damaged(message, Some(hint))
-        }
-        JournalError::File(error) => error.into(),
-        JournalError::Unreadable { .. } => CommandFailure::config(message, None),
-    }
-}
-
-/// What to do about a journal that delta cannot repair.
-fn damaged_journal_hint(journal: &Path) -> String {
-    let run_dir = shell_quote_path(journal.parent().unwrap_or(journal));
-    format!("restore the file from a backup; to see what can be read: delta view {run_dir}")
 }
 
 /// Loads the agent of a run, from `agent_dir` if it is given.

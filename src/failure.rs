@@ -1,5 +1,6 @@
 //! Why a command failed: its message, its hint, its error type and its exit code.
 
+use super::continue_run;
 use delta_agent::context::ContextError;
 use delta_base::durable::{FileError, OtherOwner};
 use delta_base::id::RunId;
@@ -375,6 +376,9 @@ impl From<WorkspaceError> for CommandFailure {
             ),
             WorkspaceError::RunExists { .. } => {
                 Self::already_exists(message, "choose another `--run-id`")
+            }
+            WorkspaceError::LostRun { id, run_dir, .. } => {
+                Self::damaged(message, Some(continue_run::lost_events_hint(&id, &run_dir)))
             }
         }
     }

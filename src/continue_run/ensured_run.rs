@@ -66,7 +66,7 @@ pub fn ensure_run(
 ) -> Result<Option<RunResult>, CommandFailure> {
     let Some(dir) = workspace.find_run(id)? else { return Ok(None) };
     if let Some(folded) = look_at_ended_run(id, &dir, task.retry) {
-        print_notes(id, &folded.state, task, agent, options)?;
+        print_notes(id, &folded.state, task, agent, workspace, options)?;
         let result = sealed_result(id, &dir, &folded)?;
         result.iter().for_each(print_stored_error);
         return Ok(result);
@@ -82,7 +82,7 @@ pub fn ensure_run(
     check_is_own(id, &dir, &folded)
         .map_err(|failure| failure.with_hint(Some(ensure_hint(id, &dir))))?;
     let claimed = ClaimedRun::new(id, dir, ownership, folded, None)?;
-    print_notes(id, claimed.state(), task, agent, options)?;
+    print_notes(id, claimed.state(), task, agent, workspace, options)?;
     let EnsuredTask { message: task, retry } = task;
     let message = claimed.state().conversation.task().is_empty().then(|| task.text.clone());
     let images = if message.is_some() { &*task.images } else { &[] };
@@ -136,6 +136,7 @@ fn print_notes(
     state: &RunState,
     task: &EnsuredTask<'_>,
     agent: &mut PreparedAgent,
+    workspace: &Workspace,
     options: &RunOptions,
 ) -> Result<(), CommandFailure> {
     let Some(start) = &state.start else { return Ok(()) };
@@ -149,25 +150,49 @@ fn print_notes(
             "Note: run {id} already has another task, which it keeps: {summary}"
         )]);
     }
+    print_other_workspace_note(start, id, workspace, options);
     print_other_agent_note(start, id, &agent.agent, options);
     print_other_settings_note(start, id, &agent.agent, options);
     Ok(())
 }
 
-/// The result in a journal, which counts only if it is what the engine recorded.
+/// The result in a journal, which counts only if it is what the engine recorded last.
 pub fn sealed_result(
     id: &RunId,
     dir: &Path,
     folded: &JournalFold,
 ) -> Result<Option<RunResult>, CommandFailure> {
-    if folded.seals.is_result_sealed {
+    let reason = if folded.seals.is_result_sealed {
+        run::find_journal_cut(dir, &folded.state)
+    } else {
+        Some("its journal was changed after delta sealed it".to_owned())
+    };
+    let Some(reason) = reason else {
         let result = RunResult::from_state(&folded.state);
         return Ok(result.map(|result| result.with_tree(dir, &folded.state)));
-    }
-    let message = format!(
-        "run {id} has a result that is not taken: its journal was changed after delta sealed it"
-    );
+    };
+    let message = format!("run {id} has a result that is not taken: {reason}");
     Err(CommandFailure::config(message, ensure_hint(id, dir)))
+}
+
+/// Prints a note if the run still exists in another workspace: this one is a copy of it, with valid seals.
+fn print_other_workspace_note(
+    start: &EngineStart,
+    id: &RunId,
+    workspace: &Workspace,
+    options: &RunOptions,
+) {
+    let recorded = Path::new(&start.work_dir);
+    if recorded == workspace.root {
+        return;
+    }
+    let original = Workspace { root: recorded.to_owned() };
+    if original.find_run(id).is_ok_and(|run_dir| run_dir.is_some()) {
+        let work_dir = strip_terminal_controls(&start.work_dir);
+        options.print_notes(&[format!(
+            "Note: run {id} is a copy of a run in {work_dir}: a stored result is from there"
+        )]);
+    }
 }
 
 /// Prints a note if `agent`, the one of this command, is not the one of the run's last process.

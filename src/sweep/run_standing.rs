@@ -7,6 +7,7 @@ use delta_engine::run_result::{RunResult, UsageTotal};
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::{self, OwnerStatus, Ownership};
+use delta_run::run;
 use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::Workspace;
 use delta_sweep::layout::SweepDir;
@@ -127,6 +128,12 @@ fn left_run(
     if has_ended && !is_own_child && !folded.seals.is_result_sealed {
         let reason = "its journal was changed after delta sealed it, or never sealed";
         return RunWorkState::Refused(format!("{reason}; `delta trust` accepts it as it is"));
+    }
+    if has_ended
+        && !is_own_child
+        && let Some(cut) = run::find_journal_cut(run_dir, state)
+    {
+        return RunWorkState::Refused(format!("{cut}; `delta trust` accepts it as it is"));
     }
     let Some(result) = RunResult::from_state(state) else { return RunWorkState::Absent };
     let mut line = ResultLine::for_run(run, result.status);

@@ -17,6 +17,7 @@ mod approvals;
 mod ask_human;
 mod binary_output;
 mod budget;
+mod changed_runs;
 mod coding_agent;
 mod coding_projects;
 mod colours;

@@ -229,6 +229,7 @@ fn c_23_3_ensure_needs_no_file_for_a_run_with_a_limit() {
     assert_eq!(server.requests().len(), 2);
     // A run that recorded none does not continue without one.
     sandbox.write("work/.delta/r/journal.jsonl", "");
+    std::fs::remove_file(sandbox.path("work/.delta/r/metadata.json")).unwrap();
     let refused = sandbox.run("hi", &ensure).expect_code(126);
     assert!(refused.stderr.contains("`max_cost` requires the price of m"), "{}", refused.stderr);
     sandbox.unverified("its journal was emptied");

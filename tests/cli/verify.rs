@@ -11,12 +11,12 @@ use test_support::sandbox::{Ran, Sandbox};
 
 const JOURNAL: &str = "work/.delta/r/journal.jsonl";
 
-fn verify(sandbox: &Sandbox, more: &[&str]) -> Ran {
+pub fn verify(sandbox: &Sandbox, more: &[&str]) -> Ran {
     sandbox.delta(["verify", "r", "-w", "work"].iter().chain(more).copied()).output()
 }
 
 /// A run with two calls and a hook, of 11 lines.
-fn whole() -> Sandbox {
+pub fn whole() -> Sandbox {
     let turns = "- call: [{tool: note, args: {text: one}}]\n- call: [{tool: note, args: {text: two}}]\n\
                  - say: done\n- say: more\n- say: again\n";
     let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
@@ -26,14 +26,14 @@ fn whole() -> Sandbox {
 }
 
 /// The same, changed.
-fn changed(why: &str, edit: impl FnOnce(&mut Vec<String>)) -> Sandbox {
+pub fn changed(why: &str, edit: impl FnOnce(&mut Vec<String>)) -> Sandbox {
     let sandbox = whole();
     sandbox.unverified(why);
     edit_lines(&sandbox, edit);
     sandbox
 }
 
-fn edit_lines(sandbox: &Sandbox, edit: impl FnOnce(&mut Vec<String>)) {
+pub fn edit_lines(sandbox: &Sandbox, edit: impl FnOnce(&mut Vec<String>)) {
     edit_journal(sandbox, |journal| {
         let mut lines = journal.split_inclusive('\n').map(str::to_owned).collect();
         edit(&mut lines);
@@ -42,7 +42,7 @@ fn edit_lines(sandbox: &Sandbox, edit: impl FnOnce(&mut Vec<String>)) {
 }
 
 /// Computes the chain of changed lines anew, as who can write the file can.
-fn forge(lines: &mut [String]) {
+pub fn forge(lines: &mut [String]) {
     let mut head = None;
     for line in lines {
         let covered = String::from_utf8(split_line(line.as_bytes()).0.to_vec()).unwrap();
@@ -424,7 +424,7 @@ fn an_anchor_that_cannot_be_written_is_a_warning() {
 }
 
 /// An agent whose tool runs the agent in `inner`.
-fn nested() -> Sandbox {
+pub fn nested() -> Sandbox {
     let tools =
         "  - name: ask\n    exec: \"delta run --agent inner -w ${CWD} -q --run-id inner -m go\"\n";
     let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: ask}]\n- say: outer\n");

@@ -4,7 +4,7 @@
 
 use delta_base::checksum::{self, LineChecksum};
 use delta_run::chain::{ChainCheck, ChainValue, JournalEdit, split_line};
-use delta_run::event::{Event, JournalHead};
+use delta_run::event::{Event, JournalHead, Payload};
 use delta_run::journal;
 
 /// What is wrong with a line that is not JSON, or not of a known form.
@@ -18,8 +18,8 @@ const MAX_DESCRIBED_FAULTS: usize = 100;
 pub struct ChainFindings {
     /// How many lines end with a newline.
     pub lines: usize,
-    /// How many of them have chain values.
-    pub chained: usize,
+    /// How many of them an earlier version wrote, without chain values.
+    pub older: usize,
     /// The last line with a chain value.
     pub head: Option<JournalHead>,
     /// What does not hold, in the order of the lines.
@@ -28,7 +28,7 @@ pub struct ChainFindings {
     pub edits: Vec<(u64, JournalEdit)>,
     /// The lines without a chain value and without a check value, which an older delta wrote.
     pub unchecked: Vec<usize>,
-    /// The bytes after the last newline.
+    /// The bytes of an unfinished last line.
     pub torn_bytes: usize,
 }
 
@@ -54,6 +54,8 @@ struct ExaminedLine<'a> {
     covered: &'a [u8],
     value: Option<ChainValue>,
     seq: Option<u64>,
+    /// Whether its event has what only lines with chain values have.
+    is_newer: bool,
     /// Whether it follows the line before it.
     follows: bool,
 }
@@ -63,14 +65,21 @@ pub fn examine_chain(bytes: &[u8]) -> ChainFindings {
     let mut findings = ChainFindings::default();
     let mut check = ChainCheck::default();
     let mut lines = Vec::new();
-    for text in bytes.split_inclusive(|byte| *byte == b'\n') {
+    let mut texts = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
+    while let Some(text) = texts.next() {
         if !text.ends_with(b"\n") {
             findings.torn_bytes = text.len();
             examine_torn_line(text, &check, &mut findings);
             break;
         }
         let event = std::str::from_utf8(text).ok().and_then(|text| Event::from_line(text).ok());
+        // A power failure can leave zeros in a last line that was never acknowledged, and the newline after them.
+        if event.is_none() && texts.peek().is_none() && text.contains(&0) && !lines.is_empty() {
+            findings.torn_bytes = text.len();
+            break;
+        }
         let seq = event.as_ref().map(|event| event.seq);
+        let is_newer = event.as_ref().is_some_and(|event| has_newer_fields(&event.payload));
         let edited = event.and_then(|event| event.edited);
         let follows = check.check_line(text, edited.as_deref()).follows;
         if let Some(edited) = edited.filter(|_| follows) {
@@ -79,17 +88,14 @@ pub fn examine_chain(bytes: &[u8]) -> ChainFindings {
         findings.head = journal::head_of_line(text).or(findings.head);
         let (covered, value) = split_line(text);
         let covered = find_damaged_value(text).map_or(covered, |begin| &text[..begin]);
-        lines.push(ExaminedLine { text, covered, value, seq, follows });
+        lines.push(ExaminedLine { text, covered, value, seq, is_newer, follows });
     }
     let faults_at_end = std::mem::take(&mut findings.faults);
     findings.lines = lines.len();
-    findings.chained = lines.iter().filter(|line| line.value.is_some()).count();
-    let mut has_checksums = false;
+    let mut older = OlderLines::default();
     for index in 0..lines.len() {
         let fault = match lines[index].value {
-            None if lines[index].follows => {
-                check_older_line(&lines, index, &mut has_checksums, &mut findings.unchecked)
-            }
+            None if lines[index].follows => older.check_line(&lines[index], index + 1),
             // Finding where a line was before looks at all lines.
             _ if findings.faults.len() >= MAX_DESCRIBED_FAULTS && !lines[index].follows => {
                 Some(ChainFault::new(index + 1, "does not follow the line before it"))
@@ -101,6 +107,8 @@ pub fn examine_chain(bytes: &[u8]) -> ChainFindings {
         findings.faults.extend(fault);
     }
     findings.faults.extend(faults_at_end);
+    findings.older = older.count;
+    findings.unchecked = older.unchecked;
     findings
 }
 
@@ -121,32 +129,59 @@ fn examine_torn_line(text: &[u8], check: &ChainCheck, findings: &mut ChainFindin
     }
 }
 
-/// What is wrong with a line of an earlier version, if anything is.
-fn check_older_line(
-    lines: &[ExaminedLine<'_>],
-    index: usize,
-    has_checksums: &mut bool,
-    unchecked: &mut Vec<usize>,
-) -> Option<ChainFault> {
-    let ExaminedLine { text, seq, .. } = lines[index];
-    let fault = |text: &str| Some(ChainFault::new(index + 1, text));
-    if find_damaged_value(text).is_some() {
-        return fault("was changed: its chain value is damaged");
-    }
-    match checksum::check_line_checksum(text) {
-        LineChecksum::Valid => *has_checksums = true,
-        LineChecksum::Mismatch { recorded, computed } => {
-            let check_values = Some((computed, recorded));
-            return Some(ChainFault { check_values, ..ChainFault::new(index + 1, "was changed") });
+/// The lines without chain values at the beginning of a journal.
+#[derive(Default)]
+struct OlderLines {
+    /// How many an earlier version wrote.
+    count: usize,
+    has_checksums: bool,
+    /// Whether a line has lost its chain value.
+    has_newer: bool,
+    /// The lines without a check value.
+    unchecked: Vec<usize>,
+}
+
+impl OlderLines {
+    /// What is wrong with the next line, if anything is.
+    fn check_line(&mut self, line: &ExaminedLine<'_>, number: usize) -> Option<ChainFault> {
+        let fault = |text: &str| Some(ChainFault::new(number, text));
+        if find_damaged_value(line.text).is_some() {
+            return fault("was changed: its chain value is damaged");
         }
-        // Once an engine writes checksums, it writes them on every line.
-        LineChecksum::Missing if *has_checksums => {
-            return fault("was changed: it has no check value");
+        // Once an engine writes chain values, it writes them on every line.
+        self.has_newer |= line.is_newer;
+        if self.has_newer {
+            return fault("has lost its chain value");
         }
-        LineChecksum::Missing if seq.is_none() => return fault(NOT_AN_EVENT),
-        LineChecksum::Missing => unchecked.push(index + 1),
+        self.count += 1;
+        match checksum::check_line_checksum(line.text) {
+            LineChecksum::Valid => self.has_checksums = true,
+            LineChecksum::Mismatch { recorded, computed } => {
+                let check_values = Some((computed, recorded));
+                return Some(ChainFault { check_values, ..ChainFault::new(number, "was changed") });
+            }
+            // The same with checksums.
+            LineChecksum::Missing if self.has_checksums => {
+                return fault("was changed: it has no check value");
+            }
+            LineChecksum::Missing if line.seq.is_none() => return fault(NOT_AN_EVENT),
+            LineChecksum::Missing => self.unchecked.push(number),
+        }
+        None
     }
-    None
+}
+
+/// Whether an event has what no line of an earlier version has: hashes of records and copies, heads of other runs, and seals
+/// that earlier versions did not write.
+fn has_newer_fields(payload: &Payload) -> bool {
+    match payload {
+        Payload::EngineStart(start) => {
+            start.config.kept.as_ref().is_some_and(|copy| !copy.sha256.is_empty())
+        }
+        Payload::ActionResult(result) if !result.runs.is_empty() => true,
+        Payload::EngineEnd { .. } | Payload::RunTrusted { .. } => false,
+        _ => payload.record_sha256().is_some() || payload.seal().is_some(),
+    }
 }
 
 /// Where the chain value of a line begins that ends nearly as a line with one does: it was changed there.

@@ -15,6 +15,7 @@ use delta_run::seal::{SealCheck, SealKey, Sealer};
 use delta_run::state::RunState;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 mod verified_records;
@@ -111,7 +112,7 @@ pub fn verify_integrity(
     run_dir: &Path,
     inputs: &VerifyInputs,
 ) -> Result<VerifyReport, JournalError> {
-    verify_below(id, run_dir, inputs, &RunKeys::new(inputs, run_dir), &mut Vec::new())
+    verify_below(id, run_dir, inputs, &RunKeys::new(inputs, run_dir), false, &mut Vec::new())
 }
 
 /// The keys with which a run may be sealed.
@@ -182,6 +183,7 @@ fn verify_below(
     run_dir: &Path,
     inputs: &VerifyInputs,
     keys: &RunKeys,
+    is_vouched: bool,
     enclosing: &mut Vec<PathBuf>,
 ) -> Result<VerifyReport, JournalError> {
     let bytes = journal::read_journal_bytes(run_dir)?;
@@ -203,7 +205,7 @@ fn verify_below(
         findings: journal_chain::examine_chain(&bytes),
         accepted_line: 0,
     };
-    let seal = journal.check_seals(id, keys, !enclosing.is_empty());
+    let seal = journal.check_seals(id, keys, is_vouched);
     enclosing.push(run_dir.to_owned());
     let inner_keys = keys.below(id, run_dir);
     let (children_check, children) = journal.check_children(inputs, &inner_keys, enclosing);
@@ -218,7 +220,7 @@ fn verify_below(
 
 impl VerifiedJournal<'_> {
     fn check_chain(&self, id: &RunId) -> RunCheck {
-        let ChainFindings { lines, chained, head, faults, edits, torn_bytes, .. } = &self.findings;
+        let ChainFindings { lines, older, head, faults, edits, torn_bytes, .. } = &self.findings;
         let mut findings = Vec::new();
         for fault in faults {
             let line = fault.line as u64;
@@ -231,8 +233,7 @@ impl VerifiedJournal<'_> {
         let unacceptable: Vec<String> = unacceptable.into_iter().flatten().collect();
         findings.extend(unacceptable.iter().cloned());
         let mut detail = format!("{lines} lines");
-        if chained < lines {
-            let older = lines - chained;
+        if *older > 0 {
             detail.push_str(&format!(
                 ", {older} of them of an earlier version, with check values only"
             ));
@@ -251,28 +252,20 @@ impl VerifiedJournal<'_> {
         check
     }
 
-    /// Whether metadata.json, which follows the journal, is ahead of it.
+    /// Whether metadata.json is ahead of the journal.
     fn find_cut(&self) -> Option<String> {
-        let state = &self.state;
-        let text = durable::read_regular_text(&self.run_dir.join(METADATA_FILE)).ok()?;
-        let metadata: RunMetadata = serde_json::from_str(&text).ok()?;
-        let Some(last) = state.updated_at else {
-            let RunMetadata { status, updated_at, .. } = metadata;
-            return Some(format!(
+        match RunMetadata::read(self.run_dir)? {
+            Err(reason) => {
+                Some(format!("{METADATA_FILE} does not show whether the end is cut: {reason}"))
+            }
+            Ok(RunMetadata { status, updated_at, .. }) if self.events.is_empty() => Some(format!(
                 "no event can be read, and {METADATA_FILE} is {status} of {updated_at}"
-            ));
-        };
-        // By turns, a process that was replaced could write last.
-        let is_replaced = metadata.epoch < RunMetadata::from_state(state)?.epoch;
-        let has_end = metadata.status != RunStatus::Running;
-        let is_ahead = metadata.updated_at > last
-            || metadata.updated_at == last && has_end && state.status == Some(RunStatus::Running);
-        (is_ahead && !is_replaced).then(|| {
-            let RunMetadata { status, updated_at, .. } = metadata;
-            format!(
-                "the end is cut: {METADATA_FILE} is {status} of {updated_at}, the last line of {last}"
-            )
-        })
+            )),
+            // A process may have added events since the journal was read.
+            Ok(metadata) => metadata.find_cut(&self.state).filter(|_| {
+                journal::read_journal_bytes(self.run_dir).is_ok_and(|bytes| bytes == self.bytes)
+            }),
+        }
     }
 
     /// Whether the last event that names the run names another one: a directory that was renamed, or exchanged.
@@ -280,6 +273,7 @@ impl VerifiedJournal<'_> {
         let recorded = self.events.iter().rev().find_map(|(_, event)| match &event.payload {
             Payload::EngineStart(start) => Some(&start.run_id),
             Payload::Fork(fork) => Some(&fork.run_id),
+            Payload::RunTrusted { run_id, .. } => Some(run_id),
             _ => None,
         })?;
         (recorded != id).then(|| format!("the journal is of run {recorded}"))
@@ -292,7 +286,13 @@ impl VerifiedJournal<'_> {
             return None;
         }
         let path = self.run_dir.join(journal::JOURNAL_FILE);
-        let copy = durable::read_no_follow(&path).ok()?;
+        let copy = match durable::read_no_follow(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                return Some(format!("{} cannot be read: {error}", journal::JOURNAL_FILE));
+            }
+            Ok(copy) => copy,
+        };
         let complete = copy.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let is_start = self.bytes.starts_with(&copy[..complete]);
         (!is_start)
@@ -300,13 +300,13 @@ impl VerifiedJournal<'_> {
     }
 
     /// Checks the seals. A run that another one vouches for needs none.
-    fn check_seals(&mut self, id: &RunId, keys: &RunKeys, is_child: bool) -> RunCheck {
+    fn check_seals(&mut self, id: &RunId, keys: &RunKeys, is_vouched: bool) -> RunCheck {
         let (operator, inner) = match keys {
             RunKeys::Known { operator, inner } => (operator, inner),
             RunKeys::Missing(reason) => return RunCheck::not_checked("seal", reason),
         };
         let has_seals = self.events.iter().any(|(_, event)| event.payload.seal().is_some());
-        if is_child && !has_seals {
+        if is_vouched && !has_seals {
             return RunCheck::not_checked(
                 "seal",
                 "the run has none; the run around it vouches for it",
@@ -405,7 +405,8 @@ impl VerifiedJournal<'_> {
                 continue;
             }
             let child_inputs = VerifyInputs { key: inputs.key.clone(), anchors: None };
-            match verify_below(id, dir, &child_inputs, keys, enclosing) {
+            let is_vouched = heads.contains_key(id);
+            match verify_below(id, dir, &child_inputs, keys, is_vouched, enclosing) {
                 Ok(report) => children.push(report),
                 Err(error) => findings.push(format!("run {id}: {error}")),
             }

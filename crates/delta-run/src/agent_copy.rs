@@ -8,6 +8,7 @@ use delta_base::durable::{self, FileError};
 use delta_base::hex::{encode_hex, sha256_hex};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The directory of the copies, relative to the run directory.
@@ -17,6 +18,14 @@ impl AgentCopy {
     /// The path of a copied file.
     pub fn path(&self, run_dir: &Path, name: &str) -> PathBuf {
         run_dir.join(&self.dir).join(name)
+    }
+
+    /// Reads a copied file.
+    ///
+    /// # Errors
+    /// It is missing, not readable, not regular, or a symlink.
+    pub fn read(&self, run_dir: &Path, name: &str) -> io::Result<Vec<u8>> {
+        durable::read_no_follow_at_most(&self.path(run_dir, name), durable::MAX_REGULAR_BYTES)
     }
 
     /// Whether the directory and the file names are of the form that [`copy_agent_files`] uses. A journal that was edited

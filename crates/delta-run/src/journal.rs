@@ -20,6 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 mod line_reader;
+mod lost_events;
 mod shortened_line;
 
 use line_reader::{JournalScan, LineLength};
@@ -47,6 +48,14 @@ pub enum JournalError {
     /// The journal does not exist or contains no complete event.
     #[error("the run never began: {} contains no complete event", .0.display())]
     NoEvents(PathBuf),
+    /// The journal contains no complete event, although the run began.
+    #[error("{} has lost its events: {reason}", path.display())]
+    LostEvents {
+        /// The journal.
+        path: PathBuf,
+        /// What shows that the run began.
+        reason: String,
+    },
     /// A line is not the event that was expected there, and it is not a torn last line.
     #[error("{} is damaged at line {line}: {reason}", path.display())]
     Damaged {
@@ -264,8 +273,9 @@ pub fn create_forked_journal(
     Ok(seq)
 }
 
-/// How much is read at first to find the last line of a journal.
+/// How much is read at first, and at most, to find the last line of a journal.
 const HEAD_SPAN_BYTES: u64 = 16 * 1024;
+const MAX_HEAD_SPAN_BYTES: u64 = 1 << 30;
 
 /// The last event of a run's journal and its chain value; `None` if the journal cannot be read or has no chain.
 pub fn read_journal_head(run_dir: &Path) -> Option<JournalHead> {
@@ -281,6 +291,9 @@ pub fn read_journal_head(run_dir: &Path) -> Option<JournalHead> {
         let begin = memchr::memrchr(b'\n', lines).map(|before| before + 1);
         if let Some(begin) = begin.or((start == 0).then_some(0)) {
             return head_of_line(&lines[begin..]);
+        }
+        if span >= MAX_HEAD_SPAN_BYTES {
+            return None;
         }
         span *= 8;
     }
@@ -319,8 +332,10 @@ fn scan_journal_lines(
     length: LineLength,
     mut handle: impl FnMut(&[u8], Event),
 ) -> Result<JournalScan, JournalError> {
-    let (path, counted) = find_journal(run_dir)?;
-    scan_journal_file(&path, counted, length, &mut handle)
+    lost_events::explain_no_events(run_dir, || {
+        let (path, counted) = find_journal(run_dir)?;
+        scan_journal_file(&path, counted, length, &mut handle)
+    })
 }
 
 /// Passes the events in the first `counted` bytes of a journal to `handle`.

@@ -8,13 +8,14 @@ use crate::event::{
     Event, ForkOrigin, HumanQuestion, JournalHead, LeaseKind, Payload, ProcessInfo, RunStatus,
     Thought, WorkspaceSnapshot,
 };
-use crate::journal::{Journal, JournalFold};
+use crate::journal::{self, Journal, JournalFold};
 use crate::lease_files;
 use crate::ownership::{ActError, Ownership, ReplacedError};
 use crate::record::RecordWriter;
 use crate::seal::Sealer;
 use crate::state::RunState;
 use delta_base::durable::{self, FileError};
+use delta_base::error_text;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
@@ -144,6 +145,43 @@ impl RunMetadata {
         })
     }
 
+    /// Reads the metadata of the run in `run_dir`; `None` if there are none. Contains the reason if the file is not what
+    /// delta writes.
+    pub fn read(run_dir: &Path) -> Option<Result<Self, String>> {
+        let bytes = match Self::read_bytes(run_dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => return Some(Err(error.to_string())),
+            Ok(bytes) => bytes,
+        };
+        let metadata = serde_json::from_slice(&bytes);
+        Some(metadata.map_err(|error| error_text::describe_json_error(&error)))
+    }
+
+    /// Reads the bytes of metadata.json.
+    ///
+    /// # Errors
+    /// The file is missing, not readable, not regular, or a symlink.
+    pub fn read_bytes(run_dir: &Path) -> io::Result<Vec<u8>> {
+        durable::read_no_follow_at_most(&metadata_path(run_dir), durable::MAX_REGULAR_BYTES)
+    }
+
+    /// What shows that a journal which results in `state` has lost its end: the metadata follow the journal, and these are
+    /// ahead of it.
+    pub fn find_cut(&self, state: &RunState) -> Option<String> {
+        let Self { status, updated_at, .. } = self;
+        let last = state.updated_at?;
+        // By turns, a process that was replaced could write last.
+        let is_replaced = self.epoch < Self::from_state(state)?.epoch;
+        let has_end = *status != RunStatus::Running;
+        let is_running = state.status == Some(RunStatus::Running);
+        let is_ahead = *updated_at > last || *updated_at == last && has_end && is_running;
+        (is_ahead && !is_replaced).then(|| {
+            format!(
+                "the end is cut: {METADATA_FILE} is {status} of {updated_at}, the last line of {last}"
+            )
+        })
+    }
+
     /// The contents of the file metadata.json.
     pub fn to_text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
@@ -239,10 +277,15 @@ pub fn repair_metadata(
 }
 
 fn has_metadata(run_dir: &Path, metadata: &RunMetadata) -> bool {
-    let path = metadata_path(run_dir);
-    let text = durable::read_no_follow_at_most(&path, durable::MAX_REGULAR_BYTES).ok();
-    let written = text.and_then(|text| serde_json::from_slice::<RunMetadata>(&text).ok());
-    written.as_ref() == Some(metadata)
+    RunMetadata::read(run_dir).is_some_and(|written| written.as_ref() == Ok(metadata))
+}
+
+/// What shows that the journal of the run in `run_dir`, which results in `state`, has lost its end.
+pub fn find_journal_cut(run_dir: &Path, state: &RunState) -> Option<String> {
+    let metadata = RunMetadata::read(run_dir)?.ok()?;
+    metadata.find_cut(state)?;
+    // A process may have added events since the state was read.
+    metadata.find_cut(&journal::fold_run_journal(run_dir).ok()?)
 }
 
 /// Whether the metadata of a run is what its journal says.

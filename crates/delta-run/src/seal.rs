@@ -6,15 +6,17 @@
 //! call is approved, and of what is done to a run between two processes.
 //!
 //! In the lines of earlier versions, which have no chain values, the seal of ENGINE_START covers the run id and the agent
-//! directory only, and the other ones every byte before them.
+//! directory only, and the other ones every byte before them. So settings of the LLM in such an ENGINE_START count only if
+//! a later seal covers them.
 //!
 //! The seal of ENGINE_START shows that an engine wrote that line after that chain value, whatever became of the lines before:
-//! a journal that was edited by hand stays its operator's. All other seals hold only if the chain does.
+//! a journal that was edited by hand stays its operator's. So does the seal of FORK. All other seals hold only if the chain
+//! does.
 //!
 //! A run whose last ENGINE_START or RUN_TRUSTED has no valid seal is *foreign*: it is data, which can be read.
 
 use crate::chain::{ChainLink, ChainValue, split_line};
-use crate::event::{Event, Payload};
+use crate::event::{Event, Payload, RunFork};
 use delta_base::durable::{self, FileError};
 use delta_base::hex::{decode_hex, encode_hex};
 use delta_base::id::RunId;
@@ -176,6 +178,8 @@ pub struct Sealer {
     agent_home: String,
     /// The lines without chain values at the beginning of the journal.
     unchained: Sha256,
+    /// Whether the last ENGINE_START has settings that no seal covers.
+    has_unsealed_settings: bool,
     status: SealStatus,
     /// The line that shows that the journal was changed after it was sealed.
     edited_line: Option<u64>,
@@ -190,6 +194,7 @@ impl Sealer {
             run_id,
             agent_home: String::new(),
             unchained: Sha256::new(),
+            has_unsealed_settings: false,
             status: SealStatus::default(),
             edited_line: None,
         }
@@ -197,7 +202,7 @@ impl Sealer {
 
     /// What the seals of the lines so far say.
     pub fn status(&self) -> SealStatus {
-        let is_this_run = self.line_run_id == self.run_id;
+        let is_this_run = self.line_run_id == self.run_id && !self.has_unsealed_settings;
         SealStatus { is_own: self.status.is_own && is_this_run, ..self.status }
     }
 
@@ -225,31 +230,25 @@ impl Sealer {
                 self.line_run_id.clone_from(&start.run_id);
                 self.agent_home.clone_from(&start.agent_home);
                 let is_own = self.is_start_sealed(line, start.seal.as_deref(), link);
+                // What can name a command or another model: the next seal of an earlier version covers it.
+                let config = &start.config;
+                let has_settings =
+                    !config.llm_settings().is_empty() || config.model_option().is_some();
+                self.has_unsealed_settings = !link.is_chained && has_settings;
                 self.status = SealStatus { is_own, is_result_sealed: false, ..self.status };
                 is_own
             }
-            Payload::Fork(fork) => {
-                // The fork is as trustworthy as the run whose ENGINE_START it has. That is not the run that was forked if
-                // that one is a fork too, and had copied what this one copies.
-                let is_own = self.status.is_own;
-                self.line_run_id.clone_from(&fork.run_id);
-                let is_sealed = self.is_line_sealed(line, link);
-                // Earlier versions sealed no fork.
-                let is_edited = link.is_chained && is_own && !is_sealed;
-                self.status = SealStatus { is_own, is_edited, is_result_sealed: false };
-                if !is_sealed && !is_edited {
-                    return SealCheck::NotSealed;
-                }
-                is_sealed
-            }
+            Payload::Fork(fork) => return self.check_fork(line, fork, link),
             Payload::RunTrusted { run_id, .. } => {
                 self.line_run_id.clone_from(run_id);
                 let is_own = self.is_line_sealed(line, link);
+                self.has_unsealed_settings &= !is_own;
                 self.status = SealStatus { is_own, is_edited: false, is_result_sealed: is_own };
                 is_own
             }
             Payload::EngineEnd { .. } => {
                 let is_sealed = self.is_line_sealed(line, link);
+                self.has_unsealed_settings &= !is_sealed;
                 self.status.is_edited = !is_sealed;
                 self.status.is_result_sealed = is_sealed;
                 is_sealed
@@ -282,6 +281,26 @@ impl Sealer {
             }
         };
         if is_valid { SealCheck::Valid } else { SealCheck::Invalid }
+    }
+
+    /// Checks a FORK. A fork by this operator is as trustworthy as the run whose ENGINE_START it has. That is not the run that
+    /// was forked if that one is a fork too, and had copied what this one copies.
+    fn check_fork(&mut self, line: &[u8], fork: &RunFork, link: &ChainLink) -> SealCheck {
+        let was_own = self.status.is_own;
+        self.line_run_id.clone_from(&fork.run_id);
+        // Earlier versions sealed no fork.
+        let is_older = !link.is_chained && link.holds;
+        let is_sealed = self.is_line_sealed(line, link);
+        self.status = SealStatus {
+            is_own: was_own && (is_older || self.is_chained_line_sealed(line, link)),
+            is_edited: was_own && !is_older && !is_sealed,
+            is_result_sealed: false,
+        };
+        match (is_older || !was_own, is_sealed) {
+            (_, true) => SealCheck::Valid,
+            (true, false) => SealCheck::NotSealed,
+            (false, false) => SealCheck::Invalid,
+        }
     }
 
     /// Sets the seal of an event that follows a line with the chain value `previous`, if events of its type are sealed.
@@ -317,12 +336,12 @@ impl Sealer {
         if link.is_chained {
             return self.is_chained_line_sealed(line, link);
         }
-        seal.is_some_and(|seal| self.key.is_valid(&self.start_parts(), seal))
+        link.holds && seal.is_some_and(|seal| self.key.is_valid(&self.start_parts(), seal))
     }
 
     /// Whether the seal of a line covers the journal up to it.
     fn is_line_sealed(&self, line: &[u8], link: &ChainLink) -> bool {
-        if link.is_chained {
+        if !link.holds || link.is_chained {
             return link.holds && self.is_chained_line_sealed(line, link);
         }
         let Some(position) = memchr::memmem::rfind(line, SEAL_FIELD) else { return false };

@@ -228,7 +228,9 @@ impl<'a> TurnClaim<'a> {
                 return Err(FileError { action: "read", path, source }.into());
             }
             // The caller reads the journal again, and says what is wrong.
-            Err(JournalError::Damaged { .. }) => return Ok(Some(ClaimEnd::Locked(lock?))),
+            Err(JournalError::Damaged { .. } | JournalError::LostEvents { .. }) => {
+                return Ok(Some(ClaimEnd::Locked(lock?)));
+            }
             Ok(summary) => Some(summary),
         };
         let start = summary.as_ref().and_then(|summary| summary.state.start.as_ref());

@@ -137,6 +137,16 @@ pub enum WorkspaceError {
         /// The workspace.
         workspace: PathBuf,
     },
+    /// The workspace has a run with this id whose journal has lost its events.
+    #[error("run {id} already exists, and {reason}")]
+    LostRun {
+        /// The id of the run.
+        id: RunId,
+        /// What shows that.
+        reason: String,
+        /// The directory of the run.
+        run_dir: PathBuf,
+    },
 }
 
 impl Workspace {
@@ -433,7 +443,7 @@ impl Workspace {
             Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => false,
             Err(error) => return Err(error.into()),
         };
-        if !is_new && (self.find_run(id)?.is_none() || has_begun(&dir)?) {
+        if !is_new && (self.find_run(id)?.is_none() || has_begun(id, &dir)?) {
             return Err(run_exists());
         }
         // Of two processes that want the same id at once, the one that claims the directory gets it.
@@ -444,7 +454,7 @@ impl Workspace {
             | OwnershipError::OldView { .. }
             | OwnershipError::OtherHost { .. } => run_exists(),
         })?;
-        if has_begun(&dir)? {
+        if has_begun(id, &dir)? {
             return Err(run_exists());
         }
         if !is_new {
@@ -495,13 +505,21 @@ pub fn ensure_run_subdirs(run_dir: &Path) -> Result<(), FileError> {
 }
 
 /// Whether a run directory contains a journal with an event, damaged or not.
-fn has_begun(dir: &Path) -> Result<bool, FileError> {
+///
+/// # Errors
+/// The journal cannot be read, or has lost its events.
+fn has_begun(id: &RunId, dir: &Path) -> Result<bool, WorkspaceError> {
     match journal::summarize_run_journal(dir) {
         Err(JournalError::NoEvents(_)) => Ok(false),
+        Err(error @ JournalError::LostEvents { .. }) => Err(WorkspaceError::LostRun {
+            id: id.clone(),
+            reason: error.to_string(),
+            run_dir: dir.to_owned(),
+        }),
         Err(JournalError::Unreadable { path, source }) => {
-            Err(FileError { action: "read", path, source })
+            Err(FileError { action: "read", path, source }.into())
         }
-        Err(JournalError::File(error)) => Err(error),
+        Err(JournalError::File(error)) => Err(error.into()),
         Err(JournalError::Damaged { .. }) | Ok(_) => Ok(true),
     }
 }

@@ -15,7 +15,8 @@ pub(super) fn check_journal_lines(bytes: &[u8], report: &mut ReplayReport) -> Ve
     for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let number = index + 1;
         let fault = faults.next_if(|fault| fault.line == number);
-        if line.last() != Some(&b'\n') && fault.is_none() {
+        let is_torn = findings.torn_bytes > 0 && number == findings.lines + 1;
+        if is_torn && fault.is_none() {
             break;
         }
         let event = journal::parse_journal_line(line, next_seq);

@@ -6,7 +6,7 @@ use super::io_files::IoFiles;
 use delta_agent::agent::Agent;
 use delta_agent::context::SYSTEM_PROMPT_FILE;
 use delta_agent::hook::HookPoint;
-use delta_base::durable;
+use delta_base::error_text;
 use delta_base::redact::REDACTED;
 use delta_engine::engine;
 use delta_llm::llm::{ModelChoice, WireForm};
@@ -19,6 +19,7 @@ use delta_run::state::RunState;
 use delta_shell::EngineVars;
 use serde_json::Value as Json;
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::path::{Path, PathBuf};
 
 const METADATA_FILE: &str = "metadata.json";
@@ -218,10 +219,19 @@ impl RunVerifier<'_> {
         let mut is_intact = true;
         for name in copy.file_names() {
             let file = format!("{}/{name}", copy.dir);
-            let Ok(bytes) = durable::read_regular(&copy.path(self.run_dir, name)) else {
-                self.report
-                    .add_not_checked(format!("the requests and calls made with {file}: missing"));
-                return None;
+            let bytes = match copy.read(self.run_dir, name) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    let reason = if error.kind() == io::ErrorKind::NotFound {
+                        "missing"
+                    } else {
+                        self.report.add_mismatch(None, &*file, error.to_string(), "a file");
+                        "not readable"
+                    };
+                    let subject = format!("the requests and calls made with {file}: {reason}");
+                    self.report.add_not_checked(subject);
+                    return None;
+                }
             };
             self.report.checked.files += usize::from(self.checked_files.insert(file.clone()));
             if let Some((actual, written)) = copy.find_mismatch(name, &bytes) {
@@ -308,28 +318,34 @@ impl RunVerifier<'_> {
     }
 
     fn check_metadata(&mut self, events: &[Event]) {
-        let text = durable::read_regular_text(&self.run_dir.join(METADATA_FILE));
+        let text = RunMetadata::read_bytes(self.run_dir)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let Some(metadata) = RunMetadata::from_state(&self.state) else {
-            return self.report_lost_beginning(text.ok());
+            return self.report_lost_beginning(text);
         };
-        if metadata.status == RunStatus::Running {
-            return self.check_metadata_without_end(text.unwrap_or_default());
-        }
-        match text {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                self.report.add_not_checked(format!("{METADATA_FILE}: missing"));
+        let text = match text {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let is_running = metadata.status == RunStatus::Running;
+                let reason = if is_running { "the run has no end" } else { "missing" };
+                return self.report.add_not_checked(format!("{METADATA_FILE}: {reason}"));
             }
             Err(error) => {
-                self.report.add_mismatch(None, METADATA_FILE, error.to_string(), "a file");
+                return self.report.add_mismatch(None, METADATA_FILE, error.to_string(), "a file");
             }
+            Ok(text) => text,
+        };
+        if metadata.status == RunStatus::Running {
+            return self.check_metadata_without_end(&text);
+        }
+        match text {
             // A process that was replaced could write last.
-            Ok(text) if is_of_earlier_epoch(&text, &metadata) => {
+            text if is_of_earlier_epoch(&text, &metadata) => {
                 self.report.add_not_checked(format!("{METADATA_FILE}: of an earlier process"));
             }
-            Ok(text) if is_of_earlier_event(&text, events) => {
+            text if is_of_earlier_event(&text, events) => {
                 self.report.add_not_checked(format!("{METADATA_FILE}: of an earlier event"));
             }
-            Ok(text) => {
+            text => {
                 self.report.checked.files += 1;
                 self.report.compare(None, METADATA_FILE, &text, &metadata.to_text());
             }
@@ -338,22 +354,25 @@ impl RunVerifier<'_> {
 
     /// The journal has no ENGINE_START. Everything else is written after the first event is durable, so if there is
     /// anything else, the journal lost its beginning.
-    fn report_lost_beginning(&mut self, metadata: Option<String>) {
+    fn report_lost_beginning(&mut self, metadata: io::Result<String>) {
         let expected = match metadata {
-            Some(text) => match serde_json::from_str::<RunMetadata>(&text) {
+            Ok(text) => match serde_json::from_str::<RunMetadata>(&text) {
                 Ok(metadata) => format!("a run that is {}, see {METADATA_FILE}", metadata.status),
                 Err(_) => format!("a run, see {METADATA_FILE}"),
             },
-            None if self.io_files.has_records() => "a run, see its records in io/".to_owned(),
-            None => return,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                format!("a run, see {METADATA_FILE}")
+            }
+            Err(_) if self.io_files.has_records() => "a run, see its records in io/".to_owned(),
+            Err(_) => return,
         };
         self.report.add_mismatch(None, journal::JOURNAL_FILE, "no ENGINE_START", expected);
     }
 
     /// Checks metadata.json when the journal has no ENGINE_END: a process that was killed leaves it as it was or as
     /// RUNNING. Another status means that the journal lost lines.
-    fn check_metadata_without_end(&mut self, text: String) {
-        let status = serde_json::from_str::<RunMetadata>(&text).map(|metadata| metadata.status);
+    fn check_metadata_without_end(&mut self, text: &str) {
+        let status = serde_json::from_str::<RunMetadata>(text).map(|metadata| metadata.status);
         let start = self.metadata_at_start.as_ref();
         let is_untouched = start.is_some_and(|metadata| metadata.to_text() == text);
         match status {
@@ -362,7 +381,11 @@ impl RunVerifier<'_> {
                 let subject = format!("{METADATA_FILE}, status");
                 self.report.add_mismatch(None, subject, status.to_string(), expected);
             }
-            _ => self.report.add_not_checked(format!("{METADATA_FILE}: the run has no end")),
+            Err(error) => {
+                let reason = error_text::describe_json_error(&error);
+                self.report.add_mismatch(None, METADATA_FILE, reason, "the metadata of a run");
+            }
+            Ok(_) => self.report.add_not_checked(format!("{METADATA_FILE}: the run has no end")),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{RunCheck, VerifiedJournal};
 use delta_base::checksum::{self, LineChecksum};
-use delta_base::durable;
 use delta_base::hex::encode_hex;
 use delta_run::event::Payload;
 use delta_run::record::{self, RecordedStream};
@@ -135,7 +134,7 @@ impl VerifiedJournal<'_> {
             };
             for name in copy.file_names() {
                 let path = format!("{}/{name}", copy.dir);
-                let finding = match durable::read_regular(&copy.path(self.run_dir, name)) {
+                let finding = match copy.read(self.run_dir, name) {
                     Ok(bytes) => copy
                         .find_mismatch(name, &bytes)
                         .map(|_| format!("{path} was changed, the configuration of line {line}")),

@@ -3,13 +3,16 @@
 use super::shortened_line::read_shortened_line;
 use super::{JournalEnd, JournalError};
 use delta_base::shell_quote;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 /// How much is read at a time: an amount that fits into the cache of a processor.
 const READ_BYTES: usize = 256 * 1024;
 /// How much of the start of a file shows whether another program has rewritten it.
 const SNIFF_BYTES: u64 = 4096;
+
+/// The longest line that is kept in memory as a whole.
+const MAX_LINE_BYTES: u64 = 1 << 30;
 
 /// The end of the events of a journal, and the damage that follows them.
 pub struct JournalScan {
@@ -53,7 +56,7 @@ pub fn read_lines(
     let damage = loop {
         line.clear();
         let has_line = match length {
-            LineLength::Whole => reader.read_until(b'\n', &mut line).map(|length| length > 0),
+            LineLength::Whole => read_bounded_line(&mut reader, &mut line),
             LineLength::Shortened => read_shortened_line(&mut reader, &mut line),
         };
         if !has_line.map_err(unreadable)? {
@@ -77,6 +80,16 @@ pub fn read_lines(
         end.byte_length += line.len() as u64;
     };
     Ok(JournalScan { end, damage })
+}
+
+/// Reads a line; false at the end of the source.
+fn read_bounded_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    let length = reader.take(MAX_LINE_BYTES).read_until(b'\n', line)?;
+    if length as u64 == MAX_LINE_BYTES && !line.ends_with(b"\n") {
+        let reason = format!("it has a line of more than {MAX_LINE_BYTES} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+    }
+    Ok(length > 0)
 }
 
 /// How to continue without a line with zeros and what follows. A power failure leaves such lines at the end, and they were
