@@ -66,7 +66,8 @@ impl RestorePoint {
                 let is_open = *number == state.iterations && !state.is_between_iterations();
                 if *number > state.iterations || is_open {
                     let message = format!("run {id} has no complete iteration {number}");
-                    let last = state.iterations - u32::from(!state.is_between_iterations());
+                    let last =
+                        state.iterations.saturating_sub(u32::from(!state.is_between_iterations()));
                     let hint = format!("its last complete iteration is {last}");
                     return Err(CommandFailure::not_found(message, hint));
                 }

@@ -52,7 +52,7 @@ impl IterationRequest {
                     (thought.iteration, thought.invocation.as_ref(), thought.usage.clone())
                 }
                 Payload::Error { error_details, .. } => {
-                    (state.iterations + 1, error_details.invocation.as_ref(), None)
+                    (state.iterations.saturating_add(1), error_details.invocation.as_ref(), None)
                 }
                 _ => continue,
             };

@@ -297,6 +297,27 @@ fn c_27_1_a_journal_that_has_lost_its_end_is_continued_with_a_warning() {
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
 }
 
+#[test]
+fn no_number_of_an_iteration_makes_delta_fail() {
+    for number in [0, u32::MAX] {
+        let sandbox = changed("its journal is forged", |lines| {
+            lines.truncate(6);
+            let last = lines.last_mut().unwrap();
+            assert!(last.contains("\"THOUGHT\""), "{last}");
+            *last = last.replace("\"iteration\":2", &format!("\"iteration\":{number}"));
+            forge(lines);
+        });
+        fs::remove_file(sandbox.path(METADATA)).unwrap();
+        resume(&sandbox, &[]).expect_code(0);
+        for command in ["show", "verify", "replay", "context"] {
+            let args: &[&str] =
+                if command == "context" { &["context", "show"] } else { &[command] };
+            let ran = sandbox.delta(args.iter().copied().chain(["r", "-w", "work"])).output();
+            assert!(ran.code != 70, "{command}: {}", ran.stderr);
+        }
+    }
+}
+
 /// The seals of a run hold in every workspace.
 #[test]
 fn a_result_of_a_copy_of_a_run_is_named_as_one() {

@@ -201,7 +201,8 @@ impl RequestSummary {
             }
         };
         let tools = RequestTools::parse(tools.unwrap_or_default(), ratio);
-        let rest = text.len() - messages_size.bytes - tools.bytes;
+        // The parts follow from a journal that others may have changed.
+        let rest = text.len().saturating_sub(messages_size.bytes.saturating_add(tools.bytes));
         let rest = PartSize { bytes: rest, tokens: ratio.tokens(rest) };
         Self {
             messages: messages.len(),

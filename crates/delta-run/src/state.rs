@@ -542,10 +542,10 @@ impl RunState {
             _ => {}
         }
         let allowed = self.start.as_ref().map_or(0, |start| start.max_iterations);
-        if self.iterations - self.iterations_at_start >= allowed {
+        if self.iterations.saturating_sub(self.iterations_at_start) >= allowed {
             return RunStep::End(RunEnding::OutOfIterations { allowed });
         }
-        RunStep::Think { iteration: self.iterations + 1 }
+        RunStep::Think { iteration: self.iterations.saturating_add(1) }
     }
 
     /// Whether a hook ended the run.

@@ -33,7 +33,7 @@ fn estimated_tokens(request: &str) -> u64 {
 impl RunVerifier<'_> {
     pub(super) fn check_thought(&mut self, thought: &Thought) {
         let iteration = Some(thought.iteration);
-        let next = self.state.iterations + 1;
+        let next = self.state.iterations.saturating_add(1);
         self.report.compare_json(iteration, "the iteration number", thought.iteration, next);
         if let Some(config) = &self.config {
             let has_calls = !thought.tool_calls.is_empty();

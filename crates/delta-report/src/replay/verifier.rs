@@ -110,7 +110,7 @@ impl RunVerifier<'_> {
             }
             Payload::Error { error_details, .. } => {
                 if let Some(name) = &error_details.invocation {
-                    self.check_request(self.state.iterations + 1, name);
+                    self.check_request(self.state.iterations.saturating_add(1), name);
                 }
             }
             Payload::EngineEnd { status, final_iteration, agent_name, usage, .. } => {
