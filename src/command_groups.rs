@@ -32,12 +32,12 @@ fn grouped(command: Command) -> Command {
     let literal = *styles.get_literal();
     let mut list = String::new();
     for (heading, names) in GROUPS {
-        let _ = write!(list, "{header}{heading}:{header:#}\n");
+        let _ = writeln!(list, "{header}{heading}:{header:#}");
         for name in names {
             let about = command.find_subcommand(name).and_then(Command::get_about);
             let about =
                 about.map_or_else(|| "Print the help of a command".to_owned(), ToString::to_string);
-            let _ = write!(list, "  {literal}{name:<13}{literal:#}{about}\n");
+            let _ = writeln!(list, "  {literal}{name:<13}{literal:#}{about}");
         }
         list.push('\n');
     }
