@@ -49,9 +49,10 @@ fuzz_target!(|text: &str| {
     }
     for tool in &tools {
         let _ = tool.definition(None).to_string();
-        let found = invocation(tool, &arguments(tool, true))
-            .expect("arguments of the right types were refused");
-        assert!(!found.argv.iter().any(|word| word.contains('\0')));
+        // The schema of a parameter may refuse a value of its type.
+        if let Ok(call) = invocation(tool, &arguments(tool, true)) {
+            assert!(!call.argv.iter().any(|word| word.contains('\0')));
+        }
     }
     let Ok(expanded) = expand_tools(&doc) else { return };
     let doc =
