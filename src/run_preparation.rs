@@ -113,8 +113,12 @@ pub fn read_import_path() -> ImportPath {
 }
 
 /// Where delta cannot find processes.
+#[cfg(target_os = "linux")]
 const UNSEEN_PROCESSES: &str = "Note: /proc does not show the processes of this PID namespace, so delta does not end what calls leave \
      running; mount it, for example with `unshare --mount-proc`";
+#[cfg(not(target_os = "linux"))]
+const UNSEEN_PROCESSES: &str =
+    "Note: delta is made for Linux and untested here: it does not end what calls leave running";
 
 /// A loaded agent with its endpoint and its secrets.
 pub struct PreparedAgent {
@@ -390,7 +394,7 @@ impl PreparedAgent {
             .environment(run.id.as_str(), &run.dir, workspace, budget.ledger_path())
             .with_inner_seal(derive_inner_seal(sandbox.as_deref(), run))
             .with_sandbox(sandbox);
-        if cfg!(target_os = "linux") && !process::shows_own_processes() {
+        if !process::shows_own_processes() {
             options.print_notes(&[UNSEEN_PROCESSES.to_owned()]);
         }
         if run.epoch() == 1 && !options.quiet {

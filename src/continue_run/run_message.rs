@@ -273,7 +273,7 @@ impl ClaimedRun {
         };
         let response = ask_human::read_interaction_response(&self.dir).map_err(refuse)?;
         if response.is_some() {
-            if cfg!(target_os = "linux") && !delta_process::shows_own_processes() {
+            if !delta_process::shows_own_processes() {
                 return Err(refuse("/proc does not show whether processes of the run are alive"));
             }
             let alive = run_process_filter(&self.id, &self.dir).find_all();

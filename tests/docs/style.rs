@@ -81,6 +81,11 @@ fn a_definition_for_each_platform_counts_once() {
     ";
     let files = BTreeMap::from([("a.rs".to_owned(), syntax::judge(platforms))]);
     assert_eq!(syntax::shared_names(&files), Vec::<String>::new());
+    let linux = "#![cfg(target_os = \"linux\")] fn list_items() {}";
+    let other = "#![cfg(not(target_os = \"linux\"))] mod system { fn list_items() {} }";
+    let files = [("a.rs", linux), ("b.rs", other)];
+    let files = files.map(|(name, text)| (name.to_owned(), syntax::judge(text)));
+    assert_eq!(syntax::shared_names(&BTreeMap::from(files)), Vec::<String>::new());
     let conditions = "
         #[cfg(unix)] fn list_items() {}
         #[cfg(not(target_os = \"linux\"))] fn list_items() {}

@@ -58,7 +58,8 @@ pub struct Findings {
 /// Judges the production code of a file: items for tests only are left out.
 pub fn judge(text: &str) -> Findings {
     let file = syn::parse_file(text).expect("the file compiles");
-    let mut findings = Findings::default();
+    let conditions = cfg_conditions(&file.attrs).collect();
+    let mut findings = Findings { conditions, ..Findings::default() };
     for item in &file.items {
         findings.visit_item(item);
     }
@@ -236,19 +237,22 @@ impl<'ast> Visit<'ast> for Findings {
     }
 }
 
-/// Names that several files define, each with the places.
+/// Names that several files define, each with the places. Files for different platforms may define the same ones.
 pub fn shared_names(files: &BTreeMap<String, Findings>) -> Vec<String> {
-    let mut places: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    let mut places: BTreeMap<(&str, &str), Vec<(&Definition, String)>> = BTreeMap::new();
     for (file, findings) in files {
         for definition in &findings.definitions {
-            let place = format!("{file}:{}", definition.line);
-            places.entry((definition.kind, definition.name.as_str())).or_default().push(place);
+            let named = places.entry((definition.kind, definition.name.as_str())).or_default();
+            if !named.iter().any(|(other, _)| definition.is_alternative_to(other)) {
+                named.push((definition, format!("{file}:{}", definition.line)));
+            }
         }
     }
-    places.retain(|_, places| places.len() > 1);
+    places.retain(|_, named| named.len() > 1);
     places
         .into_iter()
-        .map(|((kind, name), places)| {
+        .map(|((kind, name), named)| {
+            let places: Vec<String> = named.into_iter().map(|(_, place)| place).collect();
             format!("{kind} `{name}` has {} definitions: {}", places.len(), places.join(" "))
         })
         .collect()

@@ -3,7 +3,7 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::os::raw::c_int;
@@ -101,7 +101,9 @@ pub fn was_ignored_by_caller(signal: c_int) -> bool {
 impl CancelToken {
     /// A token that only [`CancelToken::request`] and [`CancelToken::expire_after`] set, not a signal.
     pub fn manual() -> io::Result<Self> {
-        let (wake_read, wake_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let (wake_read, wake_write) = io::pipe()?;
+        ioctl_fionbio(&wake_read, true)?;
+        ioctl_fionbio(&wake_write, true)?;
         let state = CancelState {
             created_at: Instant::now(),
             requested_at: AtomicU64::new(0),
@@ -112,8 +114,8 @@ impl CancelToken {
             exit_delays: AtomicU32::new(0),
             must_exit: AtomicBool::new(false),
             last_words: OnceLock::new(),
-            wake_read,
-            wake_write,
+            wake_read: wake_read.into(),
+            wake_write: wake_write.into(),
         };
         Ok(Self { state: Arc::new(state), ignores_first_request: false })
     }

@@ -309,10 +309,16 @@ pub fn call_holder(
     Ok(Some(serde_json::from_slice(&reply)?))
 }
 
+/// Opens a directory that this user may only pass through. Other systems than Linux open it for reading.
+#[cfg(target_os = "linux")]
+const PLACE_FLAGS: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const PLACE_FLAGS: OFlags = OFlags::RDONLY;
+
 /// Connects to the socket of the server `name` in `dir`. The path of a socket has at most 107 bytes, so this process is in
 /// `dir` meanwhile.
 fn connect_to_holder(dir: &Path, name: &str) -> Option<UnixStream> {
-    let here = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let here = PLACE_FLAGS | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let current = rustix::fs::open(".", here, Mode::empty()).ok()?;
     if !durable::is_dir_no_follow(dir) || rustix::process::chdir(dir).is_err() {
         return None;

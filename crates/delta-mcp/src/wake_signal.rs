@@ -1,29 +1,34 @@
 //! A signal from one thread to another that waits in `poll`.
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::io;
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::ioctl_fionbio;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 
 /// A descriptor that becomes readable when another thread wakes its owner.
 pub(crate) struct WakeSignal {
-    fd: OwnedFd,
+    reader: PipeReader,
+    writer: PipeWriter,
 }
 
 impl WakeSignal {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+        let (reader, writer) = io::pipe()?;
+        ioctl_fionbio(&reader, true)?;
+        ioctl_fionbio(&writer, true)?;
+        Ok(Self { reader, writer })
     }
 
     /// Makes the descriptor readable until it is drained.
     pub(crate) fn wake(&self) {
-        let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+        // A full pipe is readable already.
+        let _ = (&self.writer).write(&[0]);
     }
 
     pub(crate) fn drain(&self) {
-        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+        while (&self.reader).read(&mut [0; 64]).is_ok_and(|count| count == 64) {}
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.reader.as_fd()
     }
 }

@@ -114,3 +114,23 @@ mod system {
 
 #[cfg(target_os = "linux")]
 pub use system::HelperProcess;
+
+/// A helper, which only Linux has.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug)]
+pub struct HelperProcess {}
+
+#[cfg(not(target_os = "linux"))]
+impl HelperProcess {
+    /// Starts nothing.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn start(_: &std::path::Path, _: &str, _: std::os::fd::OwnedFd) -> std::io::Result<Self> {
+        let reason = "sandboxes and staged runs need Linux";
+        Err(std::io::Error::new(std::io::ErrorKind::Unsupported, reason))
+    }
+
+    /// Waits for its end.
+    pub fn wait(self) {}
+}

@@ -37,7 +37,6 @@ pub use self::capture::{INLINE_BYTES, INLINE_WHOLE_BYTES, MAX_SPOOL_BYTES, Outpu
 pub use self::detached::{TerminalProcess, start_detached};
 pub use self::env_vars::EnvVars;
 pub use self::foreground::run_in_foreground;
-#[cfg(target_os = "linux")]
 pub use self::helper_process::HelperProcess;
 pub use self::process_table::{
     ProcessMarks, RunProcessFilter, find_marked_processes, kill_call_processes, shows_own_processes,

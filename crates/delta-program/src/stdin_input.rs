@@ -167,8 +167,9 @@ fn caller() -> Option<i32> {
 
 /// Whether the stdin of the process `pid` is the file of `stat`.
 fn is_stdin_of(pid: i32, stat: &Stat) -> bool {
-    fs::metadata(format!("/proc/{pid}/fd/0"))
-        .is_ok_and(|other| (other.dev(), other.ino()) == (stat.st_dev, stat.st_ino))
+    fs::metadata(format!("/proc/{pid}/fd/0")).is_ok_and(|other| {
+        i128::from(other.dev()) == i128::from(stat.st_dev) && other.ino() == stat.st_ino
+    })
 }
 
 /// The id of a process and its name.

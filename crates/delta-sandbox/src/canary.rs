@@ -1,4 +1,5 @@
 //! Tries in a sandbox what must fail in it. The answers of the system about itself are not believed.
+#![cfg(target_os = "linux")]
 
 use crate::landlock;
 use crate::mount_tree::open_place;

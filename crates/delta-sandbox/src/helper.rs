@@ -3,6 +3,7 @@
 //! The engine cannot do that itself: it hides its memory, so nothing may write the user map of a child that shares it.
 //! The helper knows nothing but its plan: it has no environment, and no key. It ends when it has answered, unless it serves
 //! a network.
+#![cfg(target_os = "linux")]
 
 use crate::landlock::{access, allow_beneath, create_ruleset, landlock_version, restrict_self};
 use crate::mount_tree::open_place;
@@ -10,7 +11,7 @@ use crate::namespaces::{build_namespaces, probe_namespaces};
 use crate::network::{HostPolicy, HostService, HostSockets, MachineNames};
 use crate::plan::{HelperPlan, HelperReply, NamespacePlan, receive_plan, send_reply};
 use crate::profile::{HostRule, NetAccess};
-use crate::stage::{build_stage, probe_stage};
+use crate::stage_mounts::{build_stage, probe_stage};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
     DumpableBehavior, Pid, Signal, WaitOptions, getpid, getppid, set_dumpable_behavior,

@@ -1,4 +1,5 @@
 //! A home directory that can be changed, while the real one stays as it is.
+#![cfg(target_os = "linux")]
 
 use crate::mount_table::MountTable;
 use crate::mount_tree::{MountTree, open_place};

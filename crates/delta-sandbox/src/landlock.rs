@@ -1,4 +1,5 @@
 //! Landlock, by its three system calls.
+#![cfg(target_os = "linux")]
 
 use rustix::fd::FromRawFd;
 use std::io;

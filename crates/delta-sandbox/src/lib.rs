@@ -22,6 +22,7 @@ mod mounts;
 mod namespaces;
 mod network;
 mod network_counters;
+mod other_system;
 mod plan;
 mod prepared;
 mod profile;
@@ -30,7 +31,11 @@ mod sandbox_text;
 mod scratch;
 mod seccomp;
 mod stage;
+mod stage_mounts;
 mod unix_sockets;
+
+#[cfg(not(target_os = "linux"))]
+use other_system::{helper, landlock, mount_tree, seccomp, stage_mounts};
 
 pub use declaration::{
     DeclaredProfile, GIT_ENTRY, NamedProfiles, OFF_PROFILE, POLICY_MAPPING, PROFILE_MAPPING,
@@ -44,9 +49,11 @@ pub use host_text::{DEFAULT_PORT, parse_host_rule};
 pub use machine::{NamespaceRefusal, SandboxMachine, probe};
 pub use mount_table::file_system_type;
 pub use network::{
-    ConnectFailure, HostPolicy, HostService, HostServiceControl, HostSockets, HostTraffic,
-    MachineNames, NetworkReport, ProxySettings, bring_up_loopback,
+    ConnectFailure, HostPolicy, HostServiceControl, HostTraffic, MachineNames, NetworkReport,
+    ProxySettings,
 };
+#[cfg(target_os = "linux")]
+pub use network::{HostService, HostSockets, bring_up_loopback};
 pub use prepared::{
     MissingGuarantee, PrepareContext, PreparedSandbox, SandboxError, SandboxGrade, prepare,
 };

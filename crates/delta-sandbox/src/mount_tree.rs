@@ -1,4 +1,5 @@
 //! Mounts that are not in the tree of files yet, and how they get there.
+#![cfg(target_os = "linux")]
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;

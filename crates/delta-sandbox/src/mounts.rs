@@ -2,13 +2,14 @@
 //!
 //! Mounts that can be written are copied before the tree becomes read-only, and are attached afterwards. What is attached
 //! goes from the outer to the inner, so what is attached at a path hides all below it, up to the next one.
+#![cfg(target_os = "linux")]
 
 use crate::devices::{COMMON_DEVICES, DEVICE_DIRECTORY, reachable_disks};
 use crate::home_copy::copy_home;
 use crate::mount_tree::{MountTree, open_place, set_attributes};
 use crate::plan::{HelperReply, HelperResult, NamespacePlan};
 use crate::profile::{HomeAccess, NetAccess, ReadAccess};
-use crate::stage::mount_layers;
+use crate::stage_mounts::mount_layers;
 use crate::unix_sockets::{is_socket, lookup_sockets};
 use rustix::fs::{FileType, Mode, OFlags, RawMode, fstat, mkdirat, openat};
 use rustix::mount::MountAttrFlags;

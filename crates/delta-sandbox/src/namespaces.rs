@@ -1,4 +1,5 @@
 //! The namespaces of a sandbox, made by the helper in itself.
+#![cfg(target_os = "linux")]
 
 use crate::canary::Canary;
 use crate::machine::kernel_release;

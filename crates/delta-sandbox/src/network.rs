@@ -20,9 +20,12 @@ mod proxy_settings;
 mod refusal_tap;
 
 pub use host_policy::HostPolicy;
+#[cfg(target_os = "linux")]
 pub use host_service::HostService;
 pub use host_service_control::HostServiceControl;
+#[cfg(target_os = "linux")]
 pub use host_sockets::HostSockets;
+#[cfg(target_os = "linux")]
 pub use loopback_routes::bring_up_loopback;
 pub use machine_names::MachineNames;
 pub use network_report::{ConnectFailure, HostTraffic, NetworkReport};

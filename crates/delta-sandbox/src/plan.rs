@@ -19,6 +19,13 @@ const MAX_DESCRIPTORS: usize = 16;
 /// The size of an answer; it holds at most one path and one reason.
 const MAX_REPLY_BYTES: usize = 64 * 1024;
 
+#[cfg(target_os = "linux")]
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(target_os = "linux")]
+const RECEIVE_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+#[cfg(not(target_os = "linux"))]
+use crate::other_system::{RECEIVE_FLAGS, SEND_FLAGS};
+
 /// What the helper does.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum HelperPlan {
@@ -167,7 +174,7 @@ fn send_with_descriptors(
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    sendmsg(socket, &[IoSlice::new(text)], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(socket, &[IoSlice::new(text)], &mut control, SEND_FLAGS)?;
     Ok(())
 }
 
@@ -190,8 +197,7 @@ fn receive_with_descriptors(
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let message =
-        recvmsg(socket, &mut [IoSliceMut::new(text)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let message = recvmsg(socket, &mut [IoSliceMut::new(text)], &mut control, RECEIVE_FLAGS)?;
     let mut descriptors = Vec::new();
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = part {

@@ -13,13 +13,13 @@ use crate::stage::{StageError, StageLayers, StagedWorkspace};
 use delta_process::{EntrySteps, HelperProcess, SandboxEntry};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::fmt;
 use std::fs;
 use std::fs::{File, FileType};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -354,10 +354,9 @@ pub(crate) struct HelperAnswer {
 pub(crate) fn ask_helper(program: &Path, plan: &HelperPlan) -> io::Result<HelperAnswer> {
     // Before there is a helper that waits for it.
     let text = serde_json::to_vec(plan)?;
-    let (socket, other) =
-        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    let helper = HelperProcess::start(program, crate::helper::HELPER_COMMAND, other)?;
-    let socket = File::from(socket);
+    let (socket, other) = UnixStream::pair()?;
+    let helper = HelperProcess::start(program, crate::helper::HELPER_COMMAND, other.into())?;
+    let socket = File::from(OwnedFd::from(socket));
     let sent = send_plan(&socket, plan, &text);
     let limit = rustix::event::Timespec { tv_sec: HELPER_TIMEOUT, tv_nsec: 0 };
     let mut descriptors = [PollFd::new(&socket, PollFlags::IN)];

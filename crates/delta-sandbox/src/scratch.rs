@@ -74,6 +74,7 @@ fn remove_scratch_tree(path: &Path) -> io::Result<()> {
 
 /// Gives this user all rights to a directory and those in it. By descriptor, because a process that a tool has left running
 /// could replace a directory with a symlink to another.
+#[cfg(target_os = "linux")]
 fn make_accessible(directory: &Path) {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(target) = open(directory, flags, Mode::empty()) else { return };
@@ -85,6 +86,10 @@ fn make_accessible(directory: &Path) {
         }
     }
 }
+
+/// Without sandboxes, no directory has lost its rights.
+#[cfg(not(target_os = "linux"))]
+fn make_accessible(_: &Path) {}
 
 #[cfg(test)]
 mod tests {

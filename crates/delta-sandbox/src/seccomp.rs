@@ -1,4 +1,5 @@
 //! Filters of system calls: for what namespaces do not cover, and for the network where there are none.
+#![cfg(target_os = "linux")]
 
 use delta_process::FilterInstruction;
 

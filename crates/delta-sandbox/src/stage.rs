@@ -3,29 +3,14 @@
 
 use crate::machine::explain_refusal;
 use crate::mount_table::MountTable;
-use crate::namespaces::{enter_user_namespace, open_namespace, refused, separate_mounts};
-use crate::plan::{HelperPlan, HelperReply, HelperResult, plain_error};
+use crate::plan::{HelperPlan, HelperReply, plain_error};
 use crate::prepared::{HelperAnswer, ask_helper};
+use crate::stage_mounts::{copy_one_mount, join_stage};
 use delta_process::{EntrySteps, SandboxEntry};
-use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags};
-use rustix::io::Errno;
-use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
-use rustix::process::{
-    DumpableBehavior, parent_process_death_signal, set_dumpable_behavior,
-    set_parent_process_death_signal,
-};
-use rustix::thread::{CapabilitySet, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use serde::{Deserialize, Serialize};
-use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-
-const DIRECTORY_FLAGS: OFlags =
-    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
-/// Where the helper mounts something to try it; any existing directory does.
-const TRIAL_DIRECTORIES: [&str; 2] = ["/tmp", "/var/tmp"];
 
 /// The directories of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +30,7 @@ pub struct StageLayers {
 /// The workspace of a run or call whose changes are staged, as the engine hands it to the helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StagedWorkspace {
-    layers: StageLayers,
+    pub(crate) layers: StageLayers,
     /// The mount of the staged workspace without the ones in it, if it is staged already. In the namespaces of a call, no
     /// overlay can be mounted over a directory with inherited mounts; the helper lays this one over it first.
     #[serde(skip)]
@@ -60,12 +45,6 @@ impl StagedWorkspace {
     }
 }
 
-/// A copy of the mount of the directory `path`, without what is mounted in it.
-fn copy_one_mount(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    Ok(open_tree(CWD, path, flags)?)
-}
-
 /// Why a workspace cannot be staged here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason}")]
@@ -77,11 +56,11 @@ pub struct StageError {
 }
 
 impl StageError {
-    fn new(reason: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), remedy: None }
     }
 
-    fn with_remedy(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn with_remedy(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { reason: reason.into(), remedy: Some(remedy.into()) }
     }
 
@@ -117,28 +96,7 @@ pub fn check_stage(program: &Path, workspace: Option<&Path>) -> Result<(), Stage
 /// # Errors
 /// The process is where it was.
 pub fn enter_stage(program: &Path, layers: &StageLayers) -> Result<(), StageError> {
-    let directory = std::env::current_dir();
-    let parent = rustix::process::getppid();
-    let death_signal = parent_process_death_signal().ok().flatten();
-    for namespace in make_layers(program, layers)? {
-        move_into_link_name_space(namespace.as_fd(), None).map_err(|errno| {
-            StageError::new(format!("could not join the namespaces of the stage: {errno}"))
-        })?;
-    }
-    // Joining a user namespace resets both.
-    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    let _ = set_parent_process_death_signal(death_signal);
-    if death_signal.is_some() && rustix::process::getppid() != parent {
-        return Err(StageError::new("the process that started delta has ended"));
-    }
-    // A tool of root must not unmount the stage.
-    if rustix::process::geteuid().is_root() {
-        let _ = rustix::thread::remove_capability_from_bounding_set(CapabilitySet::SYS_ADMIN);
-    }
-    if let Ok(directory) = directory {
-        let _ = std::env::set_current_dir(directory);
-    }
-    Ok(())
+    join_stage(&make_layers(program, layers)?)
 }
 
 /// Prepares the namespaces of a call whose changes are staged, and which has no sandbox. `program` is the program `delta`.
@@ -171,30 +129,7 @@ fn make_namespaces(program: &Path, plan: &HelperPlan) -> Result<Vec<OwnedFd>, St
     }
 }
 
-/// Makes the namespaces of a workspace, which this process, the helper, then is in. Returns their descriptors, the user
-/// namespace first.
-pub(crate) fn build_stage(workspace: &StagedWorkspace) -> HelperResult<Vec<OwnedFd>> {
-    let names = create_namespaces()?;
-    mount_layers(workspace)?;
-    names.iter().map(|name| open_namespace(name)).collect()
-}
-
-/// Finds out whether this process, the helper, can stage a workspace.
-pub(crate) fn probe_stage() -> HelperResult<()> {
-    create_namespaces()?;
-    try_overlay()
-}
-
-/// Mounts the layers of a workspace in the namespaces of this process.
-pub(crate) fn mount_layers(workspace: &StagedWorkspace) -> HelperResult<()> {
-    let StagedWorkspace { layers, stage } = workspace;
-    if stage.is_none() {
-        check_mounts(&layers.workspace).map_err(HelperReply::Stage)?;
-    }
-    mount_stage(layers, stage.as_ref())
-}
-
-fn check_mounts(workspace: &Path) -> Result<(), StageError> {
+pub(crate) fn check_mounts(workspace: &Path) -> Result<(), StageError> {
     let mounts = MountTable::read()
         .map_err(|error| StageError::new(format!("could not read the mounts: {error}")))?;
     if mounts.is_in_stage(workspace) {
@@ -208,130 +143,4 @@ fn check_mounts(workspace: &Path) -> Result<(), StageError> {
         format!("{} is a mount in the workspace", point.display()),
         "unmount it, or stage a directory without mounts below it",
     ))
-}
-
-/// A process with the capability gets a mount namespace, any other a user namespace too, in which it has it. Returns the
-/// names of the namespaces.
-fn create_namespaces() -> HelperResult<&'static [&'static str]> {
-    // SAFETY: the helper has one thread, so no other uses its table of descriptors.
-    let names: &[&str] = match unsafe { unshare_unsafe(UnshareFlags::NEWNS) } {
-        Ok(()) => &["mnt"],
-        Err(Errno::PERM) => {
-            enter_user_namespace(UnshareFlags::NEWNS)?;
-            &["user", "mnt"]
-        }
-        Err(errno) => return Err(refused("unshare", &errno.into())),
-    };
-    separate_mounts()?;
-    Ok(names)
-}
-
-/// Mounts an overlay of empty directories on a file system in memory.
-fn try_overlay() -> HelperResult<()> {
-    let Some(base) = TRIAL_DIRECTORIES.iter().find(|path| Path::new(path).is_dir()) else {
-        return Ok(());
-    };
-    let base = Path::new(base);
-    rustix::mount::mount("tmpfs", base, "tmpfs", MountFlags::empty(), None)
-        .map_err(|errno| mount_error("a tmpfs", errno))?;
-    let layers = StageLayers {
-        workspace: base.join("w"),
-        control: base.join("w/.delta"),
-        upper: base.join("w/.delta/upper"),
-        work: base.join("w/.delta/work"),
-        is_nested: false,
-    };
-    for directory in [&layers.upper, &layers.work] {
-        std::fs::create_dir_all(directory)
-            .map_err(|error| HelperReply::failed("could not write in a tmpfs", &error))?;
-    }
-    mount_stage(&layers, None)
-}
-
-/// Mounts the overlay and the directory of the runs. The overlay is over `stage`, if there is one.
-fn mount_stage(layers: &StageLayers, stage: Option<&OwnedFd>) -> HelperResult<()> {
-    let control = open_directory(&layers.control)?;
-    let upper = open_directory(&layers.upper)?;
-    let work = open_directory(&layers.work)?;
-    if let Some(stage) = stage {
-        let target = open_directory(&layers.workspace)?;
-        let flags =
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        move_mount(stage, "", &target, "", flags)
-            .map_err(|errno| mount_error("the stage of the run", errno))?;
-    }
-    let workspace = open_directory(&layers.workspace)?;
-    // By descriptor: a path would have to be escaped, and could lead elsewhere by now.
-    let options = format!(
-        "lowerdir={},upperdir={},workdir={},userxattr",
-        descriptor_path(&workspace),
-        descriptor_path(&upper),
-        descriptor_path(&work)
-    );
-    let options = CString::new(options)
-        .map_err(|error| HelperReply::failed("the options of an overlay", &error.into()))?;
-    rustix::mount::mount(
-        "overlay",
-        descriptor_path(&workspace),
-        "overlay",
-        inherited_flags(&workspace),
-        Some(options.as_c_str()),
-    )
-    .map_err(overlay_error)?;
-    if !layers.control.starts_with(&layers.workspace) {
-        return Ok(());
-    }
-    let name = layers.control.file_name().unwrap_or_default();
-    let target = layers.workspace.join(name);
-    rustix::mount::mount_bind_recursive(descriptor_path(&control), &target)
-        .map_err(|errno| mount_error("the directory of the runs", errno))
-}
-
-fn overlay_error(errno: Errno) -> HelperReply {
-    HelperReply::Stage(match errno {
-        Errno::INVAL | Errno::OPNOTSUPP => StageError::with_remedy(
-            format!(
-                "the file system of the workspace cannot be the upper layer of an overlay ({errno})"
-            ),
-            "use a workspace on ext4, xfs, btrfs or tmpfs",
-        ),
-        Errno::NODEV => StageError::with_remedy(
-            "the kernel has no overlay file system",
-            "let root load it: `modprobe overlay`",
-        ),
-        errno => return mount_error("an overlay", errno),
-    })
-}
-
-fn mount_error(subject: &str, errno: Errno) -> HelperReply {
-    if matches!(errno, Errno::PERM | Errno::ACCESS) {
-        // AppArmor lets the namespace be created, and refuses what it is for.
-        return refused("mount", &errno.into());
-    }
-    HelperReply::failed(&format!("could not mount {subject}"), &errno.into())
-}
-
-fn open_directory(path: &Path) -> HelperResult<OwnedFd> {
-    rustix::fs::open(path, DIRECTORY_FLAGS, Mode::empty()).map_err(|errno| {
-        HelperReply::failed(&format!("could not open {}", path.display()), &errno.into())
-    })
-}
-
-fn descriptor_path(descriptor: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", descriptor.as_raw_fd())
-}
-
-/// The flags of the mount that contains the workspace, which the overlay must not widen.
-fn inherited_flags(workspace: &OwnedFd) -> MountFlags {
-    let mut flags = MountFlags::empty();
-    let Ok(vfs) = rustix::fs::fstatvfs(workspace) else { return flags };
-    let pairs = [
-        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-    ];
-    for (present, flag) in pairs {
-        flags.set(flag, vfs.f_flag.contains(present));
-    }
-    flags
 }

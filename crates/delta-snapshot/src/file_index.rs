@@ -29,7 +29,7 @@ const NANOS_PER_SECOND: i128 = 1_000_000_000;
 /// The metadata that shows whether a file has changed. Only the kernel sets the time `changed` (ctime).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileStamp {
-    device: u64,
+    device: i128,
     inode: u64,
     length: u64,
     modified: i128,
@@ -38,15 +38,15 @@ pub(super) struct FileStamp {
 
 impl FileStamp {
     pub fn from_stat(stat: &Stat) -> Self {
-        let to_nanos = |seconds: i64, subsec_nanos: u64| {
-            i128::from(seconds) * NANOS_PER_SECOND + i128::from(subsec_nanos)
+        let to_nanos = |seconds: i64, subsec_nanos: i128| {
+            i128::from(seconds) * NANOS_PER_SECOND + subsec_nanos
         };
         Self {
-            device: stat.st_dev,
+            device: stat.st_dev.into(),
             inode: stat.st_ino,
             length: u64::try_from(stat.st_size).unwrap_or(0),
-            modified: to_nanos(stat.st_mtime, stat.st_mtime_nsec),
-            changed: to_nanos(stat.st_ctime, stat.st_ctime_nsec),
+            modified: to_nanos(stat.st_mtime, stat.st_mtime_nsec.into()),
+            changed: to_nanos(stat.st_ctime, stat.st_ctime_nsec.into()),
         }
     }
 

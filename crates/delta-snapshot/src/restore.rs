@@ -280,7 +280,7 @@ impl WorkspaceRestore<'_> {
     ) -> RestoreResult {
         let name = entry.name.as_slice();
         if entry.kind == EntryKind::Directory {
-            rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(OWNER_BITS))
+            rustix::fs::mkdirat(dir, name, durable::mode_from_bits(OWNER_BITS))
                 .map_err(|error| self.errno_error(path, error))?;
             let subdir = self.open_directory(dir, path, name)?;
             let entries = tree::read_tree(self.objects, entry.id)?;
@@ -393,7 +393,7 @@ impl WorkspaceRestore<'_> {
             return entry.mode;
         }
         // A new directory inherits setgid from its parent, with the group.
-        let inherited = stat.st_mode & SPECIAL_BITS & entry.mode;
+        let inherited = permission_bits(stat) & SPECIAL_BITS & entry.mode;
         match entry.kind {
             EntryKind::Directory => entry.mode & !SPECIAL_BITS | inherited,
             _ => entry.mode & !SPECIAL_BITS,
@@ -401,7 +401,7 @@ impl WorkspaceRestore<'_> {
     }
 
     fn set_mode(&self, file: impl std::os::fd::AsFd, path: &[u8], mode: u32) -> RestoreResult {
-        rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
+        rustix::fs::fchmod(file, durable::mode_from_bits(mode))
             .map_err(|error| self.errno_error(path, error).into())
     }
 

@@ -4,6 +4,7 @@
 //! directory then costs one piece and not all of them.
 
 use super::object_store::ObjectStore;
+use super::workspace_walk::permission_bits;
 use super::{SnapshotDiff, SnapshotError};
 use delta_base::durable::FileError;
 use delta_base::id::SnapshotId;
@@ -59,7 +60,7 @@ impl FileOwner {
 
     /// The owner of a file whose mode has setuid or setgid.
     pub(super) fn of_special_mode(stat: &rustix::fs::Stat) -> Option<Self> {
-        (stat.st_mode & SPECIAL_BITS != 0).then(|| Self::of(stat))
+        (permission_bits(stat) & SPECIAL_BITS != 0).then(|| Self::of(stat))
     }
 }
 

@@ -290,8 +290,9 @@ fn file_entry(name: &[u8], stat: &Stat, id: SnapshotId, length: u64) -> TreeEntr
 }
 
 /// The permission bits, with setuid, setgid and sticky.
+#[allow(clippy::unnecessary_cast, reason = "only on Linux has the field this type")]
 pub(super) fn permission_bits(stat: &Stat) -> u32 {
-    stat.st_mode & 0o7777
+    stat.st_mode as u32 & 0o7777
 }
 
 fn entry_from_errno(error: Errno) -> WalkedEntry {

@@ -5,7 +5,7 @@
 //! and may contain symlinks. What follows the root is resolved by the kernel beneath the root's descriptor, without a
 //! symlink anywhere. A path without such a directory is the user's own file and is opened as usual.
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RawMode};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -98,11 +98,16 @@ impl OtherOwner {
     }
 }
 
+/// The mode with these bits, which the system calls of other systems than Linux take as a smaller number.
+pub fn mode_from_bits(bits: u32) -> Mode {
+    Mode::from_bits_truncate(bits as RawMode)
+}
+
 /// Opens a file. `flags` need no `CLOEXEC`.
 pub(super) fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
     let flags = flags | OFlags::CLOEXEC;
     // openat2 refuses a mode for a file that it does not create.
-    let mode = Mode::from_raw_mode(if flags.contains(OFlags::CREATE) { mode } else { 0 });
+    let mode = mode_from_bits(if flags.contains(OFlags::CREATE) { mode } else { 0 });
     let Some((root, rest)) = split_at_root(path) else {
         return Ok(rustix::fs::open(path, flags, mode)?.into());
     };
@@ -183,7 +188,7 @@ impl<'a> Entry<'a> {
     }
 
     pub(super) fn create_dir(&self, mode: u32) -> io::Result<()> {
-        Ok(rustix::fs::mkdirat(self.dir(), self.name, Mode::from_raw_mode(mode))?)
+        Ok(rustix::fs::mkdirat(self.dir(), self.name, mode_from_bits(mode))?)
     }
 
     /// Removes a directory with everything in it. Symlinks in it are removed and not followed.
@@ -204,7 +209,7 @@ pub(super) fn ensure_dir_beneath(path: &Path, mode: u32) -> io::Result<()> {
     let mut dir = open_root(root, Purpose::Change)?;
     for name in rest.components().map(normal_name) {
         let name = name?;
-        match rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(mode)) {
+        match rustix::fs::mkdirat(&dir, name, mode_from_bits(mode)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }

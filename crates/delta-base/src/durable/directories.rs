@@ -5,6 +5,7 @@ use super::{
     FileResult, check_failpoint, file_error, metadata_no_follow, open_private, read_small_no_follow,
 };
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Creates a private directory and syncs its parent. Fails when the path exists.
@@ -104,8 +105,20 @@ pub fn sync_readable_dir(path: &Path) -> FileResult<()> {
 pub fn sync_file_system(path: &Path) -> FileResult<()> {
     check_failpoint()
         .and_then(|()| beneath::open_dir(path))
-        .and_then(|dir| Ok(rustix::fs::syncfs(dir)?))
+        .and_then(|dir| sync_system_of(&dir))
         .map_err(file_error("sync the file system of", path))
+}
+
+#[cfg(target_os = "linux")]
+fn sync_system_of(dir: &impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(dir)?)
+}
+
+/// Other systems sync all file systems at once.
+#[cfg(not(target_os = "linux"))]
+fn sync_system_of(_: &impl AsFd) -> io::Result<()> {
+    rustix::fs::sync();
+    Ok(())
 }
 
 /// As [`sync_readable_dir`]; the crash tests do not count it.

@@ -3,7 +3,7 @@
 use super::{
     FileResult, file_error, metadata_no_follow, open_no_follow, open_private, read_small_no_follow,
 };
-use rustix::fs::{major, minor};
+use rustix::fs::{Dev, major, minor};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -75,8 +75,8 @@ fn parse_lock(line: &str, device: u64, inode: u64) -> Option<ListedLockHolder> {
     // A line of a process that waits has `->` in the second place.
     let &[_, "FLOCK", _, "WRITE", pid, file, ..] = &fields[..] else { return None };
     let mut numbers = file.split(':');
-    let is_major = u32::from_str_radix(numbers.next()?, 16) == Ok(major(device));
-    let is_minor = u32::from_str_radix(numbers.next()?, 16) == Ok(minor(device));
+    let is_major = u32::from_str_radix(numbers.next()?, 16) == Ok(major(device as Dev));
+    let is_minor = u32::from_str_radix(numbers.next()?, 16) == Ok(minor(device as Dev));
     let is_inode = numbers.next()?.parse() == Ok(inode);
     let is_on_device = is_major && is_minor;
     is_inode.then_some(ListedLockHolder { pid: pid.parse().ok()?, is_on_device })

@@ -30,11 +30,15 @@ const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 /// Also the longest head of a response.
 const INPUT_BUFFER_BYTES: usize = 32 * 1024;
 
+#[cfg(target_os = "linux")]
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
 /// Holds the data back until more is sent. Only Linux has the flag; elsewhere the data is sent at once.
 #[cfg(target_os = "linux")]
-const MORE_DATA_FLAG: SendFlags = SendFlags::MORE;
+const HEAD_FLAGS: SendFlags = SEND_FLAGS.union(SendFlags::MORE);
 #[cfg(not(target_os = "linux"))]
-const MORE_DATA_FLAG: SendFlags = SendFlags::empty();
+const SEND_FLAGS: SendFlags = SendFlags::empty();
+#[cfg(not(target_os = "linux"))]
+const HEAD_FLAGS: SendFlags = SEND_FLAGS;
 
 fn errno_to_error(errno: Errno) -> Error {
     Error::Io(errno.into())
@@ -353,8 +357,7 @@ impl Transport for WatchedConnection {
         let was_head_sent = std::mem::replace(&mut self.watch.state().is_head_sent, true);
         let is_head = !was_head_sent && self.is_plain_http;
         // ureq passes the head and the body separately; a receiver of the head waits for the body anyway.
-        let flags =
-            if is_head { SendFlags::NOSIGNAL | MORE_DATA_FLAG } else { SendFlags::NOSIGNAL };
+        let flags = if is_head { HEAD_FLAGS } else { SEND_FLAGS };
         let mut remaining = &self.buffers.output()[..amount];
         while !remaining.is_empty() {
             match rustix::net::send(&self.stream, remaining, flags) {

@@ -1,4 +1,5 @@
 //! Collects the counts between two requests for them, in a bounded memory.
+#![cfg(target_os = "linux")]
 
 use super::dns_message::{TYPE_A, TYPE_AAAA};
 use super::host_policy::HostPort;

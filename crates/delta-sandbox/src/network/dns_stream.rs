@@ -1,4 +1,5 @@
 //! DNS over TCP: each message has its length before it.
+#![cfg(target_os = "linux")]
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};

@@ -1,5 +1,6 @@
 //! Two connections, of a tool and of a host, that are passed through to each other: every byte, the end of each
 //! direction, and a reset.
+#![cfg(target_os = "linux")]
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;

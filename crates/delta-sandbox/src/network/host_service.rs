@@ -1,4 +1,5 @@
 //! The process outside of the namespace: one loop over all its sockets.
+#![cfg(target_os = "linux")]
 
 use super::count_keeper::CountKeeper;
 use super::dns_message::{DnsQuestion, reject_dns_message};

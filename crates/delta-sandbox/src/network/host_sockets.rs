@@ -1,4 +1,5 @@
 //! The sockets of a network namespace that are served from outside.
+#![cfg(target_os = "linux")]
 
 use super::host_policy::{DNS_PORT, HostPolicy};
 use super::loopback_routes::{bring_up_loopback, is_without_ipv6, route_everything_to_loopback};

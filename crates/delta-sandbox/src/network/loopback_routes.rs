@@ -1,5 +1,6 @@
 //! The routes of a new network namespace: three messages of rtnetlink(7), written by hand because the libraries for it
 //! bring ten crates and more.
+#![cfg(target_os = "linux")]
 
 use super::host_policy::NAMESPACE_ADDRESS;
 use rustix::net::netlink::SocketAddrNetlink;

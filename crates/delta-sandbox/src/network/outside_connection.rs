@@ -1,4 +1,5 @@
 //! Connections to listed hosts, by name, from outside of the namespace. This blocks: each has a thread while it is made.
+#![cfg(target_os = "linux")]
 
 use super::host_policy::{HostPort, is_loopback_name};
 use super::machine_names::MachineNames;

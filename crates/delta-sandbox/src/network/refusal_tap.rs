@@ -2,6 +2,7 @@
 //!
 //! The kernel refuses such packets itself and at once; the tap only counts. Its filter in the kernel lets through the
 //! first packet of a TCP connection and UDP other than DNS, never the traffic of connections.
+#![cfg(target_os = "linux")]
 
 use super::host_policy::DNS_PORT;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, eth, socket_with};
