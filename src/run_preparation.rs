@@ -117,8 +117,7 @@ pub fn read_import_path() -> ImportPath {
 const UNSEEN_PROCESSES: &str = "Note: /proc does not show the processes of this PID namespace, so delta does not end what calls leave \
      running; mount it, for example with `unshare --mount-proc`";
 #[cfg(not(target_os = "linux"))]
-const UNSEEN_PROCESSES: &str =
-    "Note: delta is made for Linux and untested here: it does not end what calls leave running";
+const UNSEEN_PROCESSES: &str = "Note: untested here: delta does not end what calls leave running";
 
 /// A loaded agent with its endpoint and its secrets.
 pub struct PreparedAgent {

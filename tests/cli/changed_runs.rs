@@ -143,15 +143,20 @@ fn c_13_3_a_run_whose_journal_was_emptied_is_not_begun_again() {
     }
 }
 
+/// Replaces the first sector of the last line with zeros, as far as it belongs to the line.
+fn lose_sector(lines: &mut [String]) {
+    let (last, before) = lines.split_last_mut().unwrap();
+    let begin: usize = before.iter().map(|line| line.len() + 1).sum();
+    let lost = (512 - begin % 512).min(last.len());
+    last.replace_range(..lost, &"\0".repeat(lost));
+}
+
 /// A power failure can leave a last line with zeros, and its newline. `continue` sets it aside, and `verify` called it changed.
 #[test]
 fn c_27_1_a_last_line_with_a_hole_is_a_torn_end() {
     let sandbox = in_state("RUNNING");
     let count = fs::read_to_string(sandbox.path(JOURNAL)).unwrap().lines().count();
-    edit_lines(&sandbox, |lines| {
-        let last = lines.last_mut().unwrap();
-        last.replace_range(40..60, &"\0".repeat(20));
-    });
+    edit_lines(&sandbox, |lines| lose_sector(lines));
     fs::remove_file(sandbox.path(METADATA)).unwrap();
     let ran = verify(&sandbox, &[]).expect_code(0);
     assert!(ran.stdout.contains(&format!("  chain:         {} lines; head ", count - 1)));
@@ -163,12 +168,16 @@ fn c_27_1_a_last_line_with_a_hole_is_a_torn_end() {
     resume(&sandbox, &[]).expect_code(-1);
     verify(&sandbox, &[]).expect_code(0);
     // What was acknowledged is missing.
-    let sandbox = changed("its end has a hole", |lines| {
-        lines.last_mut().unwrap().replace_range(40..60, &"\0".repeat(20));
-    });
+    let sandbox = changed("its end has a hole", |lines| lose_sector(lines));
     let ran = verify(&sandbox, &[]).expect_code(3);
     assert!(ran.stdout.contains("    the end is cut: metadata.json is COMPLETED of "));
     assert!(ran.stdout.contains("; torn end: "), "{}", ran.stdout);
+    // Zeros that are no sector are no power failure.
+    let sandbox = changed("a byte of its end is zero", |lines| {
+        lines.last_mut().unwrap().replace_range(40..41, "\0");
+    });
+    let ran = verify(&sandbox, &[]).expect_code(3);
+    assert!(ran.stdout.contains(" was changed"), "{}", ran.stdout);
 }
 
 /// The start of one of the operator's runs made every journal that begins with it the operator's, whatever run it forks.

@@ -13,6 +13,9 @@ pub const NOT_AN_EVENT: &str = "is not an event";
 /// More lines that do not follow the line before them are named only.
 const MAX_DESCRIBED_FAULTS: usize = 100;
 
+/// What a disk writes as a whole, at least.
+const SECTOR_BYTES: usize = 512;
+
 /// What was found in a journal.
 #[derive(Debug, Default)]
 pub struct ChainFindings {
@@ -65,6 +68,7 @@ pub fn examine_chain(bytes: &[u8]) -> ChainFindings {
     let mut findings = ChainFindings::default();
     let mut check = ChainCheck::default();
     let mut lines = Vec::new();
+    let mut begin = 0;
     let mut texts = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
     while let Some(text) = texts.next() {
         if !text.ends_with(b"\n") {
@@ -73,11 +77,12 @@ pub fn examine_chain(bytes: &[u8]) -> ChainFindings {
             break;
         }
         let event = std::str::from_utf8(text).ok().and_then(|text| Event::from_line(text).ok());
-        // A power failure can leave zeros in a last line that was never acknowledged, and the newline after them.
-        if event.is_none() && texts.peek().is_none() && text.contains(&0) && !lines.is_empty() {
+        let is_last = texts.peek().is_none() && !lines.is_empty();
+        if event.is_none() && is_last && has_lost_sectors(text, begin) {
             findings.torn_bytes = text.len();
             break;
         }
+        begin += text.len();
         let seq = event.as_ref().map(|event| event.seq);
         let is_newer = event.as_ref().is_some_and(|event| has_newer_fields(&event.payload));
         let edited = event.and_then(|event| event.edited);
@@ -182,6 +187,23 @@ fn has_newer_fields(payload: &Payload) -> bool {
         Payload::EngineEnd { .. } | Payload::RunTrusted { .. } => false,
         _ => payload.record_sha256().is_some() || payload.seal().is_some(),
     }
+}
+
+/// Whether a line that begins at the byte `begin` of its file has zeros in place of whole sectors, and of nothing else. A power
+/// failure leaves that in a last line that was never acknowledged, with or without the newline after it.
+fn has_lost_sectors(line: &[u8], begin: usize) -> bool {
+    let text = line.strip_suffix(b"\n").unwrap_or(line);
+    let mut at = 0;
+    for part in text.chunk_by(|left, right| (*left == 0) == (*right == 0)) {
+        let end = at + part.len();
+        let begins_with_a_sector = at == 0 || (begin + at).is_multiple_of(SECTOR_BYTES);
+        let ends_with_a_sector = end == text.len() || (begin + end).is_multiple_of(SECTOR_BYTES);
+        if part[0] == 0 && !(begins_with_a_sector && ends_with_a_sector) {
+            return false;
+        }
+        at = end;
+    }
+    text.contains(&0)
 }
 
 /// Where the chain value of a line begins that ends nearly as a line with one does: it was changed there.
