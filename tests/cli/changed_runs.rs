@@ -263,8 +263,8 @@ fn c_32_8_changes_that_were_not_shown_are_not_applied() {
         });
         fs::remove_file(sandbox.path(METADATA)).unwrap();
         resume(&sandbox, &["-m", "yes"]).expect_code(0);
-        let expected = "What the tool changed is no longer what was approved, because the journal has changed; \
-                        it was thrown away, as if the tool had not run.";
+        let expected = "The changes of this call are not the ones that were approved, because the journal \
+                        has changed; they were thrown away, as if the tool had not run.";
         assert_eq!(sandbox.observations()[0], expected);
         assert_eq!(sandbox.read("work/f"), "one\n");
     }

@@ -19,7 +19,7 @@ pub(crate) mod helper {
     /// The name of the hidden command.
     pub const HELPER_COMMAND: &str = "__sandbox";
 
-    /// Fails: there is no helper.
+    /// Always fails.
     pub fn run_helper() -> ExitCode {
         ExitCode::FAILURE
     }

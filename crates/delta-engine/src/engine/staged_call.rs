@@ -227,8 +227,8 @@ fn merge_call(
 
 const DENIED_CHANGES: &str =
     "Denied by the operator; what the tool changed was thrown away, as if it had not run.";
-const OTHER_CHANGES: &str = "What the tool changed is no longer what was approved, because the journal has changed; it \
-     was thrown away, as if the tool had not run.";
+const OTHER_CHANGES: &str = "The changes of this call are not the ones that were approved, because the journal has changed; they \
+     were thrown away, as if the tool had not run.";
 
 /// The result of a call whose changes were thrown away: what it printed could be about them.
 fn discarded_result(result: ActionResult, why: &str, reason: Option<&str>) -> ActionResult {
