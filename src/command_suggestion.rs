@@ -140,8 +140,8 @@ fn named_command(arguments: &[OsString]) -> clap::Command {
     delta.build();
     let mut command = &delta;
     for word in arguments.iter().skip(1).filter_map(|word| word.to_str()) {
-        let Some(subcommand) = command.find_subcommand(word) else { break };
-        command = subcommand;
+        // An option with its value may come first.
+        command = command.find_subcommand(word).unwrap_or(command);
     }
     command.clone()
 }

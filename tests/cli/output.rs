@@ -265,6 +265,7 @@ fn c_25_12_a_usage_error_shows_the_usage_of_the_help() {
         (&["continue", "-w", "x", "--wrong"] as &[&str], "delta continue [OPTIONS] [RUN]"),
         (&["sweep", "run", "--jobs", "2", "--wrong"], "delta sweep run [OPTIONS] [DIR]"),
         (&["fork", "--at", "2"], "delta fork [OPTIONS] <RUN>"),
+        (&["--runs-dir", "x", "show", "--wrong"], "delta show [OPTIONS] [RUN]"),
         (&["diff", "--stat", "--wrong"], "delta diff [OPTIONS] <RUN>"),
     ] {
         let ran = sandbox.delta(command).output().expect_code(2);
