@@ -18,7 +18,7 @@ pub use strict::check as check_request;
 use answer::{End, Kind};
 use form::ServedForm;
 use serde_json::Value;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -100,7 +100,8 @@ struct State {
     forbidden: Vec<String>,
     connections: usize,
     calls: usize,
-    streams: Vec<TcpStream>,
+    /// The open connections by their numbers.
+    streams: BTreeMap<usize, TcpStream>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -179,7 +180,7 @@ impl Drop for ScriptedServer {
             let mut state = self.shared.state();
             (std::mem::take(&mut state.streams), std::mem::take(&mut state.threads))
         };
-        for stream in streams {
+        for stream in streams.into_values() {
             let _ = stream.shutdown(Shutdown::Both);
         }
         for thread in threads {
@@ -198,12 +199,14 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let mut state = shared.state();
         state.connections += 1;
         let number = state.connections;
-        state.streams.extend(stream.try_clone());
+        state.streams.extend(stream.try_clone().map(|stream| (number, stream)));
         let shared = Arc::clone(shared);
         state.threads.push(std::thread::spawn(move || {
             // A peer that disconnects is an ordinary end of a connection.
             let _ = serve(&stream, number, &shared);
             let _ = stream.shutdown(Shutdown::Both);
+            // A process may have no more than 1024 open files.
+            shared.state().streams.remove(&number);
         }));
     }
 }
