@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const MAX_UNSENT_BYTES: usize = 64 * 1024;
 /// How long a read whose text has appeared waits for the output to settle.
 const MATCH_SETTLE_LIMIT: Duration = Duration::from_millis(500);
+/// How much output can arrive between two searches for the text that a read waits for.
+const MAX_UNSEARCHED_BYTES: u64 = 128 * 1024;
 /// How many commands are served at once.
 pub(super) const MAX_CLIENTS: usize = 64;
 /// How long a client may send no request while others wait for its place.
@@ -56,6 +58,8 @@ pub(super) struct PendingRead {
     deadline: Instant,
     /// When the text that it waits for appeared.
     matched_at: Option<Instant>,
+    /// Up to which position the text was searched, and when.
+    searched: Option<(u64, Instant)>,
 }
 
 impl HolderClient {
@@ -203,8 +207,13 @@ impl Holder {
         let deadline = now
             .checked_add(Duration::from_millis(query.timeout_ms))
             .unwrap_or_else(|| now + Duration::from_secs(1 << 30));
-        self.clients[index].state =
-            ClientState::Reading(PendingRead { query, pattern, deadline, matched_at: None });
+        self.clients[index].state = ClientState::Reading(PendingRead {
+            query,
+            pattern,
+            deadline,
+            matched_at: None,
+            searched: None,
+        });
     }
 
     fn resize_for_client(&mut self, index: usize, cols: Option<u16>, rows: Option<u16>) {
@@ -261,10 +270,11 @@ impl Holder {
     }
 
     fn update_read(&mut self, index: usize) {
-        let ClientState::Reading(read) = &self.clients[index].state else { return };
         let now = Instant::now();
-        let is_matched = read.matched_at.is_some() || self.is_matched(read);
         let is_settled = now >= self.last_activity + SETTLE_TIME;
+        self.search_output(index, now, is_settled);
+        let ClientState::Reading(read) = &self.clients[index].state else { return };
+        let is_matched = read.matched_at.is_some();
         let is_late = now >= read.deadline;
         let is_ready = if read.pattern.is_some() {
             let is_overdue = read.matched_at.is_some_and(|since| now >= since + MATCH_SETTLE_LIMIT);
@@ -276,11 +286,26 @@ impl Holder {
         };
         if is_ready || is_late {
             self.answer_read(index, is_late && !is_matched);
-        } else if let ClientState::Reading(read) = &mut self.clients[index].state
-            && is_matched
-        {
-            read.matched_at.get_or_insert(now);
         }
+    }
+
+    /// Looks for the text that a client waits for. Each search reads all unread output, so that not every piece of the output
+    /// of a busy program is searched: there is no answer before the output settles.
+    fn search_output(&mut self, index: usize, now: Instant, is_settled: bool) {
+        let ClientState::Reading(read) = &self.clients[index].state else { return };
+        let end = self.output.text.end_position();
+        let was_just_searched = read.searched.is_some_and(|(position, time)| {
+            end < position + MAX_UNSEARCHED_BYTES && now < time + SETTLE_TIME
+        });
+        let must_search =
+            is_settled || now >= read.deadline || read.query.form == OutputForm::Screen;
+        if read.matched_at.is_some() || (was_just_searched && !must_search) {
+            return;
+        }
+        let is_matched = self.is_matched(read);
+        let ClientState::Reading(read) = &mut self.clients[index].state else { return };
+        read.searched = Some((end, now));
+        read.matched_at = is_matched.then_some(now);
     }
 
     fn is_matched(&self, read: &PendingRead) -> bool {
