@@ -47,6 +47,7 @@ pub enum McpCommand {
 /// List the tools that a server offers
 ///
 /// Without SERVER, the servers of the agent and the tools that the LLM may call, by its names for them. That starts nothing.
+/// Each tool is listed with its arguments; those in brackets may be left out.
 ///
 /// Exit codes: 0, 2 usage error, 3 error of the protocol, 4 the server does not start or answer, 126 configuration error.
 #[derive(Debug, Args)]
@@ -187,11 +188,10 @@ fn list_tools(args: &ListArgs) -> Result<ExitCode, McpCommandError> {
         stdio::print_json(&format!("{listed:#}\n"));
         return Ok(ExitCode::SUCCESS);
     }
-    let member = |tool: &Json, key: &str| {
-        tool.get(key).and_then(Json::as_str).unwrap_or_default().to_owned()
-    };
-    let lines =
-        tools.iter().map(|tool| tool_line(&member(tool, "name"), &member(tool, "description")));
+    let lines = tools.iter().map(|tool| {
+        let member = |key: &str| tool.get(key).and_then(Json::as_str).unwrap_or_default();
+        tool_line(member("name"), tool.get("inputSchema"), member("description"))
+    });
     stdio::print_text(&lines.collect::<String>());
     Ok(ExitCode::SUCCESS)
 }
@@ -226,18 +226,35 @@ fn list_locked_tools(args: &ListArgs) -> Result<ExitCode, McpCommandError> {
         let state = if server.locked.is_some() { "" } else { " (not locked)" };
         text.push_str(&format!("{}{state}: {}\n", server.name, escape_terminal_controls(&source)));
         for (name, tool) in server.offered_tools() {
-            text.push_str(&format!("  {}", tool_line(&name, tool.description())));
+            let schema = tool.definition.get("inputSchema");
+            text.push_str(&format!("  {}", tool_line(&name, schema, tool.description())));
         }
     }
     stdio::print_text(&text);
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line with a tool and the beginning of its description.
-fn tool_line(name: &str, description: &str) -> String {
+/// A line with a tool, its arguments, and the beginning of its description.
+fn tool_line(name: &str, schema: Option<&Json>, description: &str) -> String {
+    let call = escape_terminal_controls(&format!("{name}({})", argument_names(schema)));
     let description = truncate_to_line(&escape_terminal_controls(description), 100);
-    let line = format!("{}  {description}", escape_terminal_controls(name));
+    let line = format!("{}  {description}", truncate_to_line(&call, 200));
     format!("{}\n", line.trim_end())
+}
+
+/// The names of the arguments that `schema` describes, in brackets if the argument may be left out.
+fn argument_names(schema: Option<&Json>) -> String {
+    let member = |key: &str| schema.and_then(|schema| schema.get(key));
+    let required = member("required").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    let properties = member("properties").and_then(Json::as_object);
+    let names = properties.into_iter().flat_map(serde_json::Map::keys).map(|name| {
+        if required.iter().any(|required| required == name) {
+            name.clone()
+        } else {
+            format!("[{name}]")
+        }
+    });
+    names.collect::<Vec<String>>().join(", ")
 }
 
 fn hold(args: &HoldArgs) -> Result<ExitCode, McpCommandError> {

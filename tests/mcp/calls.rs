@@ -184,7 +184,10 @@ fn c_30_17_the_servers_of_an_agent_are_listed_without_a_start() {
     let ran = list(&[]).expect_code(0);
     let (first, rest) = ran.stdout.split_once('\n').unwrap();
     assert!(first.starts_with("s: python3 ") && first.ends_with(" hidden"), "{first}");
-    assert_eq!(rest, "  s__echo  Does echo.\\u{200b}\\u{e0041}\n  odd  Does odd.name.\n");
+    assert_eq!(
+        rest,
+        "  s__echo(text, [times])  Does echo.\\u{200b}\\u{e0041}\n  odd()  Does odd.name.\n"
+    );
     let listed = list(&["--json"]).expect_code(0).json();
     let tools = serde_json::json!([{"name": "s__echo", "tool": "echo"}, {"name": "odd", "tool": "odd.name"}]);
     assert_eq!(listed["servers"]["s"]["tools"], tools);
