@@ -289,8 +289,8 @@ impl Holder {
         }
     }
 
-    /// Looks for the text that a client waits for. Each search reads all unread output, so that not every piece of the output
-    /// of a busy program is searched: there is no answer before the output settles.
+    /// Looks for the text that a client waits for. A search reads all unread output. While a program prints, it is therefore
+    /// repeated only after `MAX_UNSEARCHED_BYTES` or `SETTLE_TIME`.
     fn search_output(&mut self, index: usize, now: Instant, is_settled: bool) {
         let ClientState::Reading(read) = &self.clients[index].state else { return };
         let end = self.output.text.end_position();
