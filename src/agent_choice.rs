@@ -8,8 +8,9 @@ use super::operator_key;
 use super::run_options::RunOptions;
 use super::run_preparation;
 use delta_agent::agent::Agent;
+use delta_author::lint::intended_key;
 use delta_base::suggest;
-use delta_llm::llm::{ModelChoice, ModelSelection};
+use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection, WireForm};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -137,7 +138,20 @@ fn load_agent_of(
     let models = &ModelSelection { settings: options.llm.clone(), ..models.clone() };
     let agent = Agent::load(home, models, &run_preparation::read_import_path())?;
     options.print_notes(&agent.warnings);
+    options.print_notes(&misspelled_setting_notes(&options.llm));
     Ok(agent)
+}
+
+/// What an operator should know of `--llm`, whose other keys go into the request.
+fn misspelled_setting_notes(settings: &[LlmSetting]) -> Vec<String> {
+    let notes = settings.iter().filter_map(|setting| {
+        let key = setting.key();
+        let intended = intended_key(key, &WireForm::ALL)?;
+        Some(format!(
+            "Note: `--llm {key}` is a key that delta does not know, and goes into the request; did you mean `{intended}`?"
+        ))
+    });
+    notes.collect()
 }
 
 /// The names of the agents directly in a directory.

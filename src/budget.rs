@@ -28,13 +28,13 @@ const MAX_DURATION_MS: u64 = (1 << 40) - 1;
 #[derive(Debug, Clone, Default, Args)]
 pub struct LimitOptions {
     /// Limit the cost of all LLM calls of the run and its child runs; requires `llm.pricing`
-    #[arg(long, value_name = "USD", value_parser = parse_usd)]
+    #[arg(long, value_name = "USD", value_parser = parse_usd, allow_hyphen_values = true)]
     max_cost: Option<Usd>,
     /// Limit the tokens of all LLM calls of the run and its child runs, input and output: 50000, 200k, 1.5M
-    #[arg(long, value_name = "N", value_parser = parse_tokens_in(1..=MAX_TOKENS))]
+    #[arg(long, value_name = "N", value_parser = parse_tokens_in(1..=MAX_TOKENS), allow_hyphen_values = true)]
     max_tokens: Option<u64>,
     /// Limit how long this process works on the run: 90s, 10m, 2h, 3d, 1h30m
-    #[arg(long, value_name = "TIME", value_parser = parse_time_in(1..=MAX_DURATION_MS))]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_in(1..=MAX_DURATION_MS), allow_hyphen_values = true)]
     max_duration: Option<u64>,
     /// Run at most N calls of each LLM answer [default: 128, or `limits` in agent.yaml]
     #[arg(long, value_name = "N", value_parser = parse_number_in(1..=u32::MAX))]

@@ -57,7 +57,7 @@ mod journal_failure;
 mod run_message;
 
 use claimed_stage::ClaimedStage;
-pub use ensured_run::{EnsuredTask, RetriedError, ensure_run, sealed_result};
+pub use ensured_run::{EnsuredTask, RetriedError, ensure_run, sealed_result, settled_result};
 pub use journal_failure::{lost_events_hint, unreadable_journal_failure};
 use run_message::AnsweredRequest;
 pub use run_message::{ANSWERED_HINT, MissingMessage};

@@ -61,6 +61,7 @@ mod mcp_server_spec;
 mod mcp_serve;
 mod message_input;
 mod models;
+mod next_steps;
 mod operator_config;
 mod operator_state;
 mod pack;

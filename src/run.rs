@@ -143,7 +143,7 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     let message = message_input::read_task(task, &args.options)?;
     let message = NewMessage { text: message, images: args.attached.read(&args.options)? };
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), args.options.model.as_ref())?;
-    let existing = existing_workspace(args, &chosen)?;
+    let existing = existing_run(args, &chosen)?;
     let agent = match existing {
         Some(_) => agent_choice::load_priced_agent(&chosen.home, &args.options)?,
         None => agent_choice::load_agent(&chosen.home, &args.options)?,
@@ -158,7 +158,12 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
         args.options.print_notes(&[format!("Agent: {origin}")]);
     }
     let mut agent = match existing {
-        Some(dir) => PreparedAgent::for_existing_run(agent, dir, &args.options)?,
+        Some((id, dir)) => match PreparedAgent::for_existing_run(agent, dir, &args.options) {
+            Ok(agent) => agent,
+            Err(failure) => {
+                return continue_run::settled_result(id, dir, &args.retry)?.ok_or(failure);
+            }
+        },
         None => PreparedAgent::new(agent, choice.path(), &args.options)?,
     };
     if args.stage || has_staged_tool(&agent.agent.tools) {
@@ -181,21 +186,11 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
                 }
             }
             Err(WorkspaceError::RunExists { id, .. }) if args.ensure => {
-                let options = &args.options;
-                if args.stage {
-                    stage::check_is_staged(&id, &workspace)?;
-                }
                 let task = EnsuredTask { message: &message, retry: &args.retry };
-                let result =
-                    continue_run::ensure_run(&id, &task, &workspace, &mut agent, options, &cancel);
-                match result {
-                    Err(failure) if failure.is_replaced() => {
-                        wait_for_successor(&failure, args, &cancel);
-                    }
-                    Err(failure) => return Err(failure),
-                    Ok(Some(result)) => return Ok(result),
-                    // The process died before the run began: the run is created again.
-                    Ok(None) => {}
+                if let Some(result) =
+                    ensure_existing_run(args, &id, &task, &workspace, &mut agent, &cancel)?
+                {
+                    return Ok(result);
                 }
             }
             Err(error @ WorkspaceError::RunExists { .. }) => {
@@ -205,6 +200,28 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
             }
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// The result of a run of `--ensure` that exists. `None` if it has to be looked at again: another process has taken it over,
+/// or its process died before the run began, and the run is created again.
+fn ensure_existing_run(
+    args: &RunArgs,
+    id: &RunId,
+    task: &EnsuredTask<'_>,
+    workspace: &Workspace,
+    agent: &mut PreparedAgent,
+    cancel: &CancelToken,
+) -> Result<Option<RunResult>, CommandFailure> {
+    if args.stage {
+        stage::check_is_staged(id, workspace)?;
+    }
+    match continue_run::ensure_run(id, task, workspace, agent, &args.options, cancel) {
+        Err(failure) if failure.is_replaced() => {
+            wait_for_successor(&failure, args, cancel);
+            Ok(None)
+        }
+        result => result,
     }
 }
 
@@ -220,17 +237,17 @@ fn wait_for_successor(failure: &CommandFailure, args: &RunArgs, cancel: &CancelT
     cancel.withdraw();
 }
 
-/// The workspace in which the run of `--ensure` already exists.
-fn existing_workspace<'a>(
+/// The id of the run of `--ensure`, and the workspace in which it already exists.
+fn existing_run<'a>(
     args: &'a RunArgs,
     chosen: &ChosenAgent,
-) -> Result<Option<&'a Path>, CommandFailure> {
+) -> Result<Option<(&'a RunId, &'a Path)>, CommandFailure> {
     let current_dir = chosen.origin.as_ref().map(|_| Path::new("."));
     let Some(dir) = args.work_dir.as_deref().or(current_dir) else { return Ok(None) };
     match &args.run_id {
         // Opening a directory that does not exist would create it.
         Some(id) if args.ensure && dir.is_dir() => {
-            Ok(Workspace::open(dir)?.find_run(id)?.map(|_| dir))
+            Ok(Workspace::open(dir)?.find_run(id)?.map(|_| (id, dir)))
         }
         _ => Ok(None),
     }

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 pub const OTHER_HEADING: &str = "Other options";
 
 fn parse_max_iterations(text: &str) -> Result<u32, String> {
-    let number = parse_number_in(1..=u32::MAX)(text);
+    let number = parse_number_in(1..=(1 << 31) - 1)(text);
     number.map_err(|error| format!("{error}; no value means `no limit`: write a large number"))
 }
 

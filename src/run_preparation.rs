@@ -1,9 +1,9 @@
 //! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
 
-use super::agent_hint;
 use super::budget::{self, OwnedRun};
 use super::failure::CommandFailure;
 use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
+use super::next_steps;
 use super::run_observer::{prints_pieces, shows_live_output};
 use super::run_options::{EnvFileOptions, RunOptions};
 use super::sandbox_preparation::changeable_agent_note;
@@ -21,13 +21,12 @@ use delta_author::lint::find_missing_programs;
 use delta_base::api_key_names::{API_KEY_VARIABLES, api_key_variables};
 use delta_base::durable::FileError;
 use delta_base::redact::Secrets;
-use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::time;
 use delta_engine::engine::Engine;
 use delta_engine::result_output::{self, OutputFormat};
-use delta_engine::run_result::{ContinueCommand, RunResult, open_request_hint};
+use delta_engine::run_result::{ContinueCommand, RunResult};
 use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
 use delta_llm::llm::endpoint_provider::EndpointProvider;
 use delta_llm::llm::{self, Provider};
@@ -41,8 +40,7 @@ use delta_run::ledger::{Budget, Ledger};
 use delta_run::limits::{BudgetAmount, Limits};
 use delta_run::ownership;
 use delta_run::run::{Run, RunNotice};
-use delta_run::stage::StageDir;
-use delta_run::state::{HumanRequest, RunState};
+use delta_run::state::RunState;
 use delta_run::workspace::{self, Workspace};
 use delta_shell::EngineVars;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
@@ -425,7 +423,7 @@ impl PreparedAgent {
             .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?
             .with_tree(&run.dir, run.state());
         result.follows_progress = options.result_follows_progress();
-        print_next_steps(options, run, &result);
+        next_steps::print_next_steps(options, &run.dir, run.state(), &result);
         Ok(result)
     }
 
@@ -624,72 +622,6 @@ fn derive_inner_seal(sandbox: Option<&RunSandbox>, run: &Run) -> Option<String> 
     sandbox.filter(|sandbox| sandbox.starts_runs())?;
     // Without a key, the inner runs have no seals either.
     Some(operator_state::seal_key().ok()?.derive_for_inner_runs(&run.id, &run.dir))
-}
-
-fn print_continue_command(command: &ContinueCommand) {
-    stdio::print_error_line(&format!("Continue with: {command}"));
-}
-
-/// Prints where the changes of a staged run are, and how to continue a run that has no result yet.
-fn print_next_steps(options: &RunOptions, run: &Run, result: &RunResult) {
-    let state = run.state();
-    if state.stage.is_some() && StageDir::new(&run.dir).has_changes() {
-        let id = &run.id;
-        let workspace = state.start.as_ref().map_or("", |start| &start.work_dir);
-        let workspace = shell_quote(workspace);
-        options.print_notes(&[
-            "The changes are staged. See them, apply them or discard them with:".to_owned(),
-            format!("  delta diff {id} -w {workspace}"),
-            format!("  delta apply {id} -w {workspace}"),
-            format!("  delta discard {id} -w {workspace}"),
-        ]);
-    }
-    let agent = agent_hint::own_agent(state);
-    let next = ContinueCommand::from_state(state).with_agent(agent.clone());
-    match (state.status, state.human_request()) {
-        // The server asks.
-        (Some(RunStatus::WaitingForInput), _) if options.served.is_some() => {}
-        (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) => {
-            let named = next.clone().naming_request(state);
-            stdio::print_error_line("The agent is waiting for your approval:");
-            stdio::print_error_line(&format!("  {}", named.to_reply("approve")));
-            stdio::print_error_line(&format!("  {} -m REASON", named.to_reply("deny")));
-            if terminal::can_prompt_person() {
-                let command = next.asking_again();
-                stdio::print_error_line(&format!("  {command}   # decide here, call by call"));
-            }
-        }
-        (Some(RunStatus::WaitingForInput), _) => {
-            print_answer_commands(&next.naming_request(state), run);
-        }
-        (Some(RunStatus::Completed), _) if result.follows_progress => {
-            stdio::print_error_line("");
-        }
-        (Some(RunStatus::Interrupted), _) if !options.quiet => {
-            match open_request_hint(state, &next) {
-                Some(hint) => stdio::print_error_line(&hint),
-                None => print_continue_command(&next),
-            }
-        }
-        (Some(RunStatus::Failed), _) if !options.quiet => {
-            print_continue_command(&ContinueCommand::for_failed_run(state).with_agent(agent));
-        }
-        _ => {}
-    }
-}
-
-/// Prints how to answer the question of a run that waits.
-fn print_answer_commands(next: &ContinueCommand, run: &Run) {
-    if run.state().has_left_processes {
-        stdio::print_error_line("The agent is waiting for your answer. Give it with:");
-        stdio::print_error_line(&format!("  {next} -m ANSWER"));
-        return;
-    }
-    let response = run.dir.join("interaction/response.txt");
-    stdio::print_error_line("The agent is waiting for your answer. Give it in one of two ways:");
-    stdio::print_error_line(&format!("  {next} -m ANSWER"));
-    stdio::print_error_line(&format!("  write it to {}", response.display()));
-    stdio::print_error_line(&format!("    and then: {next}"));
 }
 
 /// The variables with keys: for the LLM, and for MCP servers.

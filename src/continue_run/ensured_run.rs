@@ -6,6 +6,7 @@ use super::{
 };
 use crate::attached_images::attach_images;
 use crate::failure::CommandFailure;
+use crate::next_steps::print_next_steps;
 use crate::price_source;
 use crate::run::NewMessage;
 use crate::run_options::RunOptions;
@@ -21,7 +22,7 @@ use delta_run::event::{EngineStart, LLM_ERROR, RunStatus};
 use delta_run::journal::{JournalError, JournalFold};
 use delta_run::ownership::Ownership;
 use delta_run::run;
-use delta_run::state::{HumanRequest, RunState};
+use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
 use std::path::Path;
 
@@ -99,28 +100,49 @@ pub fn ensure_run(
             store_images(&claimed.dir, images)?;
             claimed.resume(workspace, agent, options, payload, cancel.clone()).map(Some)
         }
-        _ => {
-            if matches!(claimed.state().human_request(), Some(HumanRequest::Question(_)))
-                && let Err(refused) = claimed.read_written_answer()
-            {
-                options.print_notes(&[format!("Note: {}", refused.message)]);
-            }
+        next => {
             let result = claimed.stored_result()?;
             result.iter().for_each(print_stored_error);
+            if let Err(missing) = next
+                && !options.quiet
+                && let Some(waiting) = result.as_ref().filter(|result| is_waiting(result))
+            {
+                stdio::print_error_line(&missing.message);
+                print_next_steps(options, &claimed.dir, claimed.state(), waiting);
+            }
             Ok(result)
         }
     }
+}
+
+fn is_waiting(result: &RunResult) -> bool {
+    result.status == RunStatus::WaitingForInput
 }
 
 fn is_retried(state: &RunState, retry: &[RetriedError]) -> bool {
     retry.iter().any(|error| state.failed_with(error.kind()))
 }
 
-/// The journal of a run by turns that has ended, and that nothing is left to do about. A claim of it would copy the journal.
+/// The journal of a run by turns that has ended: a claim of it would copy the journal.
 fn look_at_ended_run(id: &RunId, dir: &Path, retry: &[RetriedError]) -> Option<JournalFold> {
-    if !Ownership::was_left_by_turns(dir) {
-        return None;
-    }
+    if Ownership::was_left_by_turns(dir) { fold_ended_run(id, dir, retry) } else { None }
+}
+
+/// The result of a run that has ended, where the agent cannot be prepared: what is stored needs no key and no sandbox.
+pub fn settled_result(
+    id: &RunId,
+    workspace: &Path,
+    retry: &[RetriedError],
+) -> Result<Option<RunResult>, CommandFailure> {
+    let Some(dir) = Workspace::open(workspace)?.find_run(id)? else { return Ok(None) };
+    let Some(folded) = fold_ended_run(id, &dir, retry) else { return Ok(None) };
+    let result = sealed_result(id, &dir, &folded)?;
+    result.iter().for_each(print_stored_error);
+    Ok(result)
+}
+
+/// The journal of a run that has ended, and that nothing is left to do about.
+fn fold_ended_run(id: &RunId, dir: &Path, retry: &[RetriedError]) -> Option<JournalFold> {
     let folded = fold_with_seals(id, dir).ok()?;
     let state = &folded.state;
     let has_ended = matches!(state.status, Some(RunStatus::Completed | RunStatus::Failed));

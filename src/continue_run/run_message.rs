@@ -176,14 +176,12 @@ impl ClaimedRun {
             (_, Some(content)) => Ok(Some(Payload::UserMessage { content, images: Vec::new() })),
             (_, None) if self.state().failed_at_endpoint() => Ok(None),
             (Some(status @ (RunStatus::Completed | RunStatus::Failed)), None) => {
-                let example = match status {
-                    RunStatus::Failed => "Try again",
-                    _ => "Now do something else",
+                let next = match status {
+                    RunStatus::Failed => ContinueCommand::for_failed_run(self.state()),
+                    _ => ContinueCommand::from_state(self.state())
+                        .with_message("Now do something else"),
                 };
-                let next = ContinueCommand::from_state(self.state())
-                    .with_work_dir(work_dir)
-                    .with_model(options.model.as_ref())
-                    .with_message(example);
+                let next = next.with_work_dir(work_dir).with_model(options.model.as_ref());
                 Err(MissingMessage {
                     message: format!(
                         "Run is {status}. To continue, provide a message using -m/--message"

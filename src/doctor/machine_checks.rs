@@ -4,8 +4,8 @@ use super::DoctorCheck;
 use crate::failure::CommandFailure;
 use crate::sandbox_options::SandboxOptions;
 use crate::{
-    build_info, operator_state, process_environment, run_preparation, sandbox_command,
-    sandbox_preparation,
+    build_info, operator_config, operator_state, process_environment, run_preparation,
+    sandbox_command, sandbox_preparation,
 };
 use delta_agent::run_sandbox::{RunSandbox, SandboxProblem};
 use delta_base::durable::{self, DirectoryRoom};
@@ -27,7 +27,10 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Everything but the terminal, which comes last.
 pub(super) fn check_machine(work_dir: &Path) -> Vec<DoctorCheck> {
     let mut checks = vec![DoctorCheck::ok("delta", build_info::describe_build())];
-    checks.push(check_sandbox(work_dir));
+    // The configuration says which sandbox counts; it has a check of its own.
+    if operator_config::read().is_ok() {
+        checks.push(check_sandbox(work_dir));
+    }
     checks.push(check_directory("workspace", work_dir));
     if let Some(runs) = workspace::runs_dir() {
         checks.push(check_directory("runs", runs));

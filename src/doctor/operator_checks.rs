@@ -1,7 +1,7 @@
 //! What the operator has set up: the configuration, the model, endpoints and keys.
 
-use super::DoctorCheck;
 use super::machine_checks::failed_check;
+use super::{CheckStatus, DoctorCheck};
 use crate::failure::CommandFailure;
 use crate::operator_key::{self, KeyCommand};
 use crate::{models, operator_config, process_environment};
@@ -14,6 +14,10 @@ const ENDPOINT: &str = "endpoint";
 
 pub(super) fn check_operator() -> Vec<DoctorCheck> {
     let mut checks = vec![check_config()];
+    // Nothing below can be read without it.
+    if checks[0].status == CheckStatus::Fail {
+        return checks;
+    }
     let endpoints: Vec<DoctorCheck> =
         models::LISTING_FORMS.into_iter().filter_map(check_endpoint).collect();
     checks.push(check_model(!endpoints.is_empty()));

@@ -141,6 +141,17 @@ fn c_1_1_no_directory_no_agent() {
 }
 
 #[test]
+fn c_1_1_a_file_with_the_ending_yml_is_named() {
+    for name in ["agent", "context"] {
+        let sandbox = agent(GOOD);
+        let path = sandbox.path(&format!("agent/{name}.yaml"));
+        std::fs::rename(&path, path.with_extension("yml")).unwrap();
+        let help = format!("  = help: delta does not read {name}.yml: rename it to {name}.yaml\n");
+        assert!(refused(&sandbox).ends_with(&help));
+    }
+}
+
+#[test]
 fn c_1_1_the_old_name_of_agent_yaml_is_read_with_a_warning() {
     let sandbox = agent("name: new\nllm: {provider: script, model: script.yaml}\n");
     sandbox.write("agent/script.yaml", "turns:\n- say: done\n- say: done again\n");

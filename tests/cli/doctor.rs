@@ -109,6 +109,8 @@ fn c_11_10_what_every_run_would_fail_with_is_a_failure() {
     let (status, finding, help) = check(&ran, "config");
     assert_eq!(status, "fail");
     assert!(finding.contains("unknown key `modl`"), "{finding} {help}");
+    // One mistake is one problem.
+    assert_eq!(ran.stdout.matches(r#""status": "fail""#).count(), 2, "{}", ran.stdout);
     sandbox.write("home/.config/delta/config.yaml", "");
     let ran = doctor(&sandbox).env("DELTA_BASE_URL", "no address").output().expect_code(1);
     assert_eq!(check(&ran, "endpoint").0, "fail", "{}", ran.stdout);

@@ -253,6 +253,26 @@ fn c_9_1_a_hooks_yaml_that_cannot_be_read_is_not_an_absent_one() {
 }
 
 #[test]
+fn c_9_1_hooks_in_a_file_with_another_name_are_refused() {
+    for name in ["hooks.yml", "hook.yaml", "hook.yml"] {
+        let sandbox = agent("");
+        sandbox.write(&format!("agent/{name}"), "pre_tool_execution: {command: ['false']}\n");
+        assert_eq!(
+            refused(&sandbox),
+            format!(
+                "error: the hooks are in a file that is not read\n  --> DIR/agent\n  = help: delta does not read {name}: rename it to hooks.yaml\n"
+            )
+        );
+        let lint = sandbox.delta(["tool", "lint", "agent"]).output().expect_code(1);
+        assert!((lint.stdout + &lint.stderr).contains("rename it to hooks.yaml"));
+        // A copy next to the file that counts changes nothing.
+        sandbox.write("agent/hooks.yaml", "on_run_end: {command: ['true']}\n");
+        sandbox.run("go", &[]).expect_code(0);
+        assert_eq!(fired(&sandbox), ["on_run_end"]);
+    }
+}
+
+#[test]
 fn c_2_2_the_engines_variables_reach_hooks_and_generators_as_one_word_each() {
     let sandbox = agent("");
     let words = "'--', 'a b ${AGENT_HOME}', '${CWD}', '${RUN_DIR}/x'";

@@ -66,6 +66,36 @@ fn a_setting_is_checked_as_agent_yaml_is() {
 }
 
 #[test]
+fn a_setting_close_to_a_known_key_is_noted() {
+    let sandbox = scripted();
+    let ran = sandbox.run("task", &["--llm", "temprature=0.1"]).expect_code(0);
+    let note = "Note: `--llm temprature` is a key that delta does not know, and goes into the request; did you mean `temperature`?\n";
+    assert!(ran.stderr.starts_with(note), "{}", ran.stderr);
+    let ran = scripted().run("task", &["--llm", "seed=5"]).expect_code(0);
+    assert!(!ran.stderr.contains("does not know"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_limit_in_the_section_of_the_llm_is_refused() {
+    let limits = [
+        ("max_cost: 1", "it belongs under `limits:`, next to `llm:`"),
+        ("max_duration_ms: 1", "it belongs under `limits:`, next to `llm:`"),
+        ("max_iterations: 1", "it belongs next to `llm:`"),
+        ("limits: {max_cost: 1}", "it belongs next to `llm:`"),
+    ];
+    for (line, help) in limits {
+        let sandbox = scripted();
+        let agent = sandbox.read("agent/agent.yaml");
+        sandbox.write("agent/agent.yaml", agent.replacen("llm:", &format!("llm:\n  {line}"), 1));
+        let refused = sandbox.run("task", &[]).expect_code(126).stderr;
+        assert!(refused.ends_with(&format!("  = help: {help}\n")), "{refused}");
+    }
+    let sandbox = Sandbox::scripted(DELTA, "limits: {max_iterations: 3}\n", "- say: one\n");
+    let refused = sandbox.run("task", &[]).expect_code(126).stderr;
+    assert!(refused.ends_with("  = help: it belongs next to `limits:`\n"), "{refused}");
+}
+
+#[test]
 fn ensure_reports_a_run_of_other_settings() {
     let sandbox = scripted();
     sandbox.run("task", &["--llm", "temperature=0.7"]).expect_code(0);

@@ -368,7 +368,15 @@ fn c_11_2_ensure_in_every_state() {
     let ran = sandbox.delta(ensure).output().normal(&sandbox).expect_code(0);
     let note = "Note: run r is a run of another agent, test-agent in DIR/agent: a stored result is from that agent\n";
     assert!(ran.stderr.starts_with(note), "{}", ran.stderr);
+    // What is stored needs no key.
+    let sandbox = in_state("COMPLETED");
+    let stored = sandbox.run("task", &args).expect_code(0).stdout;
+    let ran = sandbox.run("task", &[&args[..], &["--model", "openai:gpt-4o"]].concat());
+    assert_eq!(ran.expect_code(0).stdout, stored);
     let sandbox = in_state("WAITING_FOR_INPUT");
+    let ran = sandbox.run("task", &args).expect_code(101);
+    assert!(ran.stderr.starts_with("Run is WAITING_FOR_INPUT: "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("-m ANSWER\n"), "{}", ran.stderr);
     sandbox.write("work/.delta/r/interaction/response.txt", "yes\n");
     let ran = sandbox.run("task", &["--ensure", "--format", "raw"]).expect_code(0);
     assert_eq!(ran.stdout, "seen yes\n");

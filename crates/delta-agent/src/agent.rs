@@ -4,7 +4,6 @@ use crate::context::{ContextManifest, DEFAULT_MANIFEST, SYSTEM_PROMPT_FILE};
 use crate::hook::{self, AgentHooks};
 use crate::mcp_server::{AgentMcpServer, MCP_KEY, MCP_SHAPE};
 use crate::skill::Skill;
-use crate::tool::approval::APPROVE_SHAPE;
 use crate::tool::{self, Tool};
 use delta_base::durable::read_regular_text as read_text;
 use delta_llm::llm::{self, LlmConfig};
@@ -18,6 +17,7 @@ use delta_snapshot::ExcludePatterns;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
+use misnamed_files::misnamed_file_help;
 use model_prices::without_prices_of_another_model;
 use serde_json::Value as Json;
 use skill_settings::SkillSettings;
@@ -25,7 +25,7 @@ use snapshot_settings::{SNAPSHOTS_SCHEMA, read_snapshot_excludes};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use tool_defaults::apply_tool_defaults;
+use tool_defaults::{DEFAULTS_MAPPING, apply_tool_defaults};
 use tool_imports::{ImportPath, ToolImporter};
 
 mod dotenv;
@@ -33,6 +33,7 @@ mod finish_tool;
 pub mod tool_imports;
 pub mod env_layers;
 mod legacy_names;
+mod misnamed_files;
 mod model_prices;
 mod sandbox_settings;
 mod skill_settings;
@@ -47,6 +48,8 @@ pub use sandbox_settings::AgentSandbox;
 
 /// The main file, and the name of its copy in a run directory.
 const MAIN_FILE: &str = "agent.yaml";
+/// The file that says what the LLM sees.
+const CONTEXT_FILE: &str = "context.yaml";
 
 /// The keys of agent.yaml.
 pub static AGENT_MAPPING: MappingSchema = MappingSchema {
@@ -142,25 +145,6 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
         KeySchema::misplaced("provider", "it belongs under `llm:`"),
         KeySchema::misplaced("base_url", "it belongs under `llm:`"),
         KeySchema::misplaced("temperature", "it belongs under `llm:`"),
-    ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
-
-static DEFAULTS_MAPPING: MappingSchema = MappingSchema {
-    label: "`defaults`",
-    description: "The settings of all tools that do not have their own.",
-    keys: &[
-        KeySchema::optional(
-            "approve",
-            APPROVE_SHAPE,
-            "Which calls a person has to approve, as in a tool; `finish` and `ask_human` of delta itself are not affected.",
-        ),
-        KeySchema::optional(
-            "sandbox",
-            SANDBOX_SHAPE,
-            "What the tools may do, as in a tool; a map of keys is over `sandbox` of the agent.",
-        ),
     ],
     exactly_one_of: &[],
     allows_other_keys: false,
@@ -442,10 +426,11 @@ impl AgentLoader<'_> {
     fn load_main_file(&mut self, models: &ModelSelection) -> Option<AgentSettings> {
         let Some(name) = legacy_names::find_main_file(self.home, &mut self.warnings) else {
             let help = "an agent is a directory with agent.yaml, system_prompt.md and context.yaml; name one with `--agent DIR`";
+            let misnamed = misnamed_file_help(self.home, MAIN_FILE);
             self.report.push(Diagnostic::for_file(
                 self.home.display().to_string(),
                 "agent.yaml not found",
-                Some(help.to_owned()),
+                Some(misnamed.unwrap_or_else(|| help.to_owned())),
             ));
             return None;
         };
@@ -612,7 +597,7 @@ impl AgentLoader<'_> {
     }
 
     fn load_context(&mut self) -> Option<ContextManifest> {
-        let path = self.home.join("context.yaml");
+        let path = self.home.join(CONTEXT_FILE);
         if !path.exists() {
             // A directory without agent.yaml is probably not an agent, and one message is enough.
             legacy_names::find_main_file(self.home, &mut Vec::new())?;
@@ -626,12 +611,13 @@ impl AgentLoader<'_> {
                 "it lists what the LLM sees; {migrate}create it with this content:\n\n{}",
                 DEFAULT_MANIFEST.trim_end()
             );
+            let help = misnamed_file_help(self.home, CONTEXT_FILE).unwrap_or(help);
             let message = format!("context.yaml not found in {}", self.home.display());
             self.report.push(Diagnostic::for_file(path.display().to_string(), message, Some(help)));
             return None;
         }
         let text = self.read_source(&path)?;
-        let doc = self.parse_source("context.yaml", &path, text)?;
+        let doc = self.parse_source(CONTEXT_FILE, &path, text)?;
         let manifest = ContextManifest::read(&doc);
         doc.drain_diagnostics(self.report);
         manifest
@@ -639,6 +625,11 @@ impl AgentLoader<'_> {
 
     fn load_hooks(&mut self) -> Option<AgentHooks> {
         if !self.has_hooks_file {
+            if let Some(help) = misnamed_file_help(self.home, hook::HOOKS_FILE) {
+                let home = self.home.display().to_string();
+                let message = "the hooks are in a file that is not read";
+                self.report.push(Diagnostic::for_file(home, message, Some(help)));
+            }
             return None;
         }
         let path = self.home.join(hook::HOOKS_FILE);

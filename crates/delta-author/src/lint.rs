@@ -15,7 +15,7 @@ use delta_process::LaunchContext;
 use delta_shell::ShellOutline;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
-pub use llm_settings::find_misspelled_llm_keys;
+pub use llm_settings::{find_misspelled_llm_keys, intended_key};
 use program_location::KnownPrograms;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -192,11 +192,7 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
     if let Some(main) = &main {
         linter.lint_llm(main);
         linter.with_allowances(main, &main.root, |linter| {
-            env_file::check_env_file(main, linter);
-            approval_rules::check_default_approval(main, linter);
-            if let Some(agent) = &agent {
-                refused_requests::check_finish(main, agent, linter);
-            }
+            check_main_file(main, agent.as_ref(), linter);
         });
         for doc in std::iter::once(main).chain(&load_imported_documents(&home, main)) {
             linter.lint_tools(doc);
@@ -227,6 +223,16 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
     });
     findings.dedup();
     findings
+}
+
+/// Checks what agent.yaml says next to its tools.
+fn check_main_file(main: &YamlDocument, agent: Option<&Agent>, linter: &mut Linter<'_>) {
+    env_file::check_env_file(main, linter);
+    approval_rules::check_default_approval(main, linter);
+    declared_calls::check_finish_schema(main, linter);
+    if let Some(agent) = agent {
+        refused_requests::check_finish(main, agent, linter);
+    }
 }
 
 /// The agent directory `home`, and those in `agents/` of each, in the order of their paths: its sub-agents.

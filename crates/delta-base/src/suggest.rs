@@ -12,7 +12,8 @@ pub fn nearest_names<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -
         .filter(|(distance, known)| {
             *distance <= limit
                 || (name.len() >= 3 && known.starts_with(&name))
-                || (name.len() >= 4 && (known.contains(&name) || name.contains(known)))
+                || (name.len() >= 4 && known.contains(&name))
+                || (known.len() >= 4 && name.contains(known))
         })
         .collect();
     candidates.sort();
@@ -45,6 +46,7 @@ mod tests {
         assert_eq!(nearest_names("timeout", known), ["timeout_ms"]);
         assert_eq!(nearest_names("nmae", known), ["name"]);
         assert_eq!(nearest_names("zzz", known), Vec::<&str>::new());
+        assert_eq!(nearest_names("max_duration_ms", ["n", "stop"]), Vec::<&str>::new());
         assert!(did_you_mean("zzz", known).starts_with("known here: `tools`"));
     }
 }

@@ -204,6 +204,11 @@ pub fn read_journal_bytes(run_dir: &Path) -> Result<Vec<u8>, JournalError> {
     Ok(bytes)
 }
 
+/// Whether metadata.json shows that a run began, whatever is left of its journal.
+pub fn has_trace(run_dir: &Path) -> bool {
+    lost_events::find_trace(run_dir).is_some()
+}
+
 /// The journal of a run that counts, and how many of its bytes: `None` for all.
 fn find_journal(run_dir: &Path) -> Result<(PathBuf, Option<u64>), JournalError> {
     lease_files::find_counted_journal(run_dir)

@@ -45,6 +45,7 @@ pub static LIMITS_MAPPING: MappingSchema = MappingSchema {
         bounds::PROCESSES_KEY,
         bounds::MEMORY_KEY,
         bounds::DISK_KEY,
+        KeySchema::misplaced("max_iterations", "it belongs next to `limits:`"),
     ],
     exactly_one_of: &[],
     allows_other_keys: false,

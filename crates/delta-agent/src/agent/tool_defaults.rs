@@ -1,9 +1,31 @@
 //! `defaults:` of agent.yaml, as far as it says something about tools themselves.
 
-use super::DEFAULTS_MAPPING;
+use crate::tool::approval::APPROVE_SHAPE;
 use crate::tool::{ApprovalPolicy, Tool};
 use delta_base::suggest;
-use delta_yaml::yaml::{MappingFields, YamlDocument};
+use delta_sandbox::SANDBOX_SHAPE;
+use delta_yaml::yaml::mapping_schema::KeySchema;
+use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument};
+
+/// The section `defaults` of agent.yaml.
+pub(super) static DEFAULTS_MAPPING: MappingSchema = MappingSchema {
+    label: "`defaults`",
+    description: "The settings of all tools that do not have their own.",
+    keys: &[
+        KeySchema::optional(
+            "approve",
+            APPROVE_SHAPE,
+            "Which calls a person has to approve, as in a tool; `finish` and `ask_human` of delta itself are not affected.",
+        ),
+        KeySchema::optional(
+            "sandbox",
+            SANDBOX_SHAPE,
+            "What the tools may do, as in a tool; a map of keys is over `sandbox` of the agent.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
 
 /// Gives the tools without `approve` the one in `defaults`.
 pub(super) fn apply_tool_defaults(

@@ -129,6 +129,13 @@ fn non_json_output(command: &CommandView) -> Option<(String, &'static str)> {
     Some((format!("`{program}` prints text, not JSON"), help))
 }
 
+/// Checks the schema of `finish`: where it accepts no object, and only `finish` ends the run, nothing does.
+pub(super) fn check_finish_schema(doc: &YamlDocument, linter: &mut Linter<'_>) {
+    if let Some(schema) = doc.root.get("finish").and_then(|finish| finish.get("schema")) {
+        check_required_arguments(doc, schema, linter);
+    }
+}
+
 /// Reports a required member that an object cannot have, at any depth of a schema.
 fn check_required_arguments(doc: &YamlDocument, schema: &YamlNode, linter: &mut Linter<'_>) {
     let properties = schema.get("properties").map(YamlNode::entries).unwrap_or_default();

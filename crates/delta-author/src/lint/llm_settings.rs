@@ -57,8 +57,8 @@ pub(super) fn check_llm(doc: &YamlDocument, llm: &YamlNode, linter: &mut Linter<
     }
 }
 
-/// The known key that an author probably meant by `name`, with endpoints of one of these forms.
-fn intended_key(name: &str, forms: &[WireForm]) -> Option<&'static str> {
+/// The known key of `llm` that an author probably meant by the unknown key `name`, with endpoints of one of these forms.
+pub fn intended_key(name: &str, forms: &[WireForm]) -> Option<&'static str> {
     let is_known = LLM_MAPPING.key(name).is_some()
         || forms.iter().any(|form| provider_keys::is_key_of(*form, name))
         // Keys that some endpoints accept.

@@ -3,7 +3,10 @@
 use super::live_area::LiveStatus;
 use super::{CALL, DIM, ProgressPrinter, Verbosity, WARN};
 use delta_agent::tool::value_text;
-use delta_base::terminal_text::{format_argument_value, strip_terminal_controls, truncate_to_line};
+use delta_base::redact::redact_answers;
+use delta_base::terminal_text::{
+    escape_terminal_controls, format_argument_value, strip_terminal_controls, truncate_to_line,
+};
 use delta_base::text_width::{clip_to_width, display_width, expand_tabs, last_overwrite};
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::image_file::text_with_images;
@@ -58,7 +61,9 @@ impl ProgressPrinter {
                     !(asks && name.as_str() == "prompt" && value.is_string())
                 });
                 let pairs = args.map(|(name, value)| {
-                    let text = self.sanitize(&value_text(value));
+                    // As an approval shows them: what a call did is what was approved.
+                    let text = escape_terminal_controls(&value_text(value));
+                    let text = redact_answers(&self.sensitive_answers, text);
                     let value = match value {
                         Json::String(_) => format_argument_value(&text, MAX_VALUE_WIDTH),
                         _ => truncate_to_line(&text, MAX_VALUE_WIDTH),

@@ -34,7 +34,7 @@ fn no_events_path(scan: &Result<JournalScan, JournalError>) -> Option<&Path> {
 
 /// What shows that the run began. metadata.json is written after the first events are durable, but their directory is synced
 /// with it: a power failure can leave the first one without a journal.
-fn find_trace(run_dir: &Path) -> Option<String> {
+pub fn find_trace(run_dir: &Path) -> Option<String> {
     match RunMetadata::read(run_dir)? {
         Ok(metadata) if metadata.status == RunStatus::Running && metadata.iterations == 0 => None,
         Ok(RunMetadata { status, updated_at, .. }) => {

@@ -151,6 +151,11 @@ fn means_no_limit(value: &YamlNode) -> bool {
     value.scalar().is_some_and(|text| WORDS.contains(&text.to_ascii_lowercase().as_str()))
 }
 
+/// Whether a text has nothing but words that a list in YAML can have without quotes.
+fn is_plain_command(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || " -_./=@+".contains(c))
+}
+
 impl YamlDocument {
     /// The entries of the mapping `node`. Reports unknown keys, and values whose shape the schema alone can reject; the
     /// reader checks the rest.
@@ -251,7 +256,13 @@ impl YamlDocument {
             ValueShape::Choice(choices) => self.check_choice(node, choices, label),
             ValueShape::List(ValueShape::Text) if node.scalar().is_some() => {
                 let message = format!("{label} must be a list, not {}", node.kind());
-                let help = format!("write `[{}]`", super::to_flow_yaml(node));
+                let list = match node.scalar() {
+                    Some(text) if label == "`command`" && is_plain_command(text) => {
+                        text.split_whitespace().collect::<Vec<_>>().join(", ")
+                    }
+                    _ => super::to_flow_yaml(node),
+                };
+                let help = format!("write `[{list}]`");
                 self.report(node, message, Some(help));
             }
             ValueShape::List(item_shape) => {
