@@ -155,7 +155,7 @@ fn with_values_tip(error: clap::Error, command: &str) -> clap::Error {
     let mut delta = crate::DeltaCli::command();
     delta.build();
     let Some(command) = delta.find_subcommand(command) else { return error };
-    let missing = command.get_positionals().find(|argument| argument.is_required_set());
+    let missing = command.get_arguments().find(|argument| argument.is_required_set());
     let values = missing.map(clap::Arg::get_possible_values).unwrap_or_default();
     let names: Vec<&str> = values.iter().map(|value| value.get_name()).collect();
     if names.is_empty() {
@@ -179,10 +179,36 @@ fn with_argument_tip(error: clap::Error, command: &str, arguments: &[OsString]) 
     let tip = ARGUMENT_TIPS
         .iter()
         .find(|(name, of, _)| name == argument && (*of == command || of.is_empty() && drives_run));
-    match tip {
-        Some((_, _, tip)) => with_tip(error, (*tip).to_owned()),
-        None => error,
+    if let Some((_, _, tip)) = tip {
+        return with_tip(error, (*tip).to_owned());
     }
+    let argument = argument.clone();
+    with_dash_tip(error, &argument, arguments)
+}
+
+/// Replaces clap's tip for an argument with a dash, `-- -x`, where that is neither a value of the option before it nor a text.
+fn with_dash_tip(mut error: clap::Error, argument: &str, arguments: &[OsString]) -> clap::Error {
+    let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
+    let pair = words.windows(2).find(|pair| pair[1].starts_with(argument));
+    let command = named_command(arguments);
+    if let Some([option, value]) = pair
+        && takes_value(&command, option)
+    {
+        return with_tip(error, format!("write `{option}={value}`"));
+    }
+    if !["run", "continue", "answer", "deny"].contains(&command.get_name()) {
+        error.remove(ContextKind::Suggested);
+    }
+    error
+}
+
+/// Whether `word` is an option of the command that needs a value.
+fn takes_value(command: &clap::Command, word: &str) -> bool {
+    let mut options = command.get_arguments().filter(|option| option.get_action().takes_values());
+    options.any(|option| {
+        let is_long = option.get_long().is_some_and(|name| word.strip_prefix("--") == Some(name));
+        is_long || option.get_short().is_some_and(|letter| word == format!("-{letter}"))
+    })
 }
 
 /// The option of the named command that prints JSON, if the unknown argument is the one that other commands have for it.

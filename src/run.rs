@@ -120,6 +120,9 @@ impl RunArgs {
                 Err(format!("unexpected argument '{word}': the task is in `-m`{}", agent_tip(word)))
             }
             ([word, ..], Some(_)) => Err(format!("unexpected argument '{word}': the task is in `-m`")),
+            ([word, ..], None) if Path::new(word).join("agent.yaml").is_file() => {
+                Err(format!("`{word}` is an agent, and the task is one argument{}", agent_tip(word)))
+            }
             (words, None) => Err(format!(
                 "expected one argument as the task, found {}\n\n  tip: quote it: `delta run {}`",
                 words.len(),

@@ -487,6 +487,27 @@ fn the_message_may_come_from_stdin() {
     );
 }
 
+#[test]
+fn c_11_1_a_value_with_a_dash_gets_a_tip_that_works() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done");
+    for (words, expected) in [
+        (&["run", "--agent", "agent", "--run-id", "-x", "go"][..], "tip: write `--run-id=-x`"),
+        (&["run", "--agent", "agent", "-w", "-foo", "go"], "tip: write `-w=-foo`"),
+        (&["run", "--agent", "agent", "--max-cost", "-1", "go"], "'-1' for '--max-cost <USD>'"),
+        (&["run", "agent", "go"], "tip: name the agent with `--agent agent`"),
+        (&["export", "r"], "tip: the possible values are otlp, "),
+    ] {
+        let ran = sandbox.delta(words).output().expect_code(2);
+        assert!(ran.stderr.contains(expected), "{words:?} {}", ran.stderr);
+    }
+    // An option that the command does not have is not a text.
+    let ran = sandbox.delta(["demo", "-q"]).output().expect_code(2);
+    assert!(!ran.stderr.contains("tip:"), "{}", ran.stderr);
+    let work = ["run", "--agent", "agent", "-w=-work", "--run-id", "r", "go"];
+    sandbox.delta(work).output().expect_code(0);
+    assert!(sandbox.path("-work/.delta/r").exists());
+}
+
 // `delta migrate` was told of `tool:migrate`, which no help and no completion knows, and `delta lint` of `init`.
 #[test]
 fn c_11_1_a_tip_names_what_can_be_typed() {

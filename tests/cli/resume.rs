@@ -461,7 +461,7 @@ fn c_11_1_a_word_too_many_gets_a_tip() {
         assert!(ran.stderr.contains(tip), "{}", ran.stderr);
     }
     let ran = sandbox.delta(["run", "-m", "x", "--max-iterations", "0"]).output().expect_code(2);
-    let wanted = "invalid value '0' for '--max-iterations <N>': expected a whole number from 1 to 4294967295; no value means `no limit`: write a large number\n";
+    let wanted = "invalid value '0' for '--max-iterations <N>': expected a whole number from 1 to 2147483647; no value means `no limit`: write a large number\n";
     assert!(ran.stderr.contains(wanted), "{}", ran.stderr);
 }
 
