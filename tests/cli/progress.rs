@@ -187,3 +187,27 @@ fn c_12_5_a_result_has_its_call_above_it_also_in_the_process_that_continues() {
                  not run again]\n";
     assert!(settled.stderr.contains(shown), "{}", settled.stderr);
 }
+
+#[test]
+fn c_12_5_a_sentence_of_delta_is_complete_in_a_narrow_terminal() {
+    let die = "  - name: die\n    shell: kill -9 $PPID; exec sleep 1000\n";
+    let sandbox = Sandbox::scripted(DELTA, die, "- call: [{tool: die}]\n- say: done\n");
+    sandbox.run("task", &[]);
+    let command = sandbox.delta(["continue", "-w", "work", "--run-id", "r"]);
+    let (code, screen) = command.at_terminal_of(60, 40).end_with_screen();
+    assert_eq!(code, 0);
+    let rows: Vec<&str> = screen.iter().filter_map(|line| line.strip_prefix("  │ ")).collect();
+    let sentence = "[the engine stopped during this call; whether it took effect is unknown, and it was not run again]";
+    assert_eq!(rows.join(" "), sentence, "{screen:#?}");
+}
+
+/// An approval escapes what would change the screen; the line of the call left it out.
+#[test]
+fn c_15_5_the_line_of_a_call_shows_what_was_approved() {
+    let tool = "  - name: t\n    shell: echo ${text}\n";
+    let turns =
+        r#"- call: [{tool: t, args: {text: "rm\e[8m -rf\rok"}}]"#.to_owned() + "\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, tool, &turns);
+    let ran = sandbox.run("task", &[]).expect_code(0);
+    assert!(ran.stderr.contains(r#"→ t text="rm\u{1b}[8m -rf\u{d}ok""#), "{}", ran.stderr);
+}

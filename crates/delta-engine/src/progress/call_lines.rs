@@ -7,7 +7,9 @@ use delta_base::redact::redact_answers;
 use delta_base::terminal_text::{
     escape_terminal_controls, format_argument_value, strip_terminal_controls, truncate_to_line,
 };
-use delta_base::text_width::{clip_to_width, display_width, expand_tabs, last_overwrite};
+use delta_base::text_width::{
+    clip_to_width, display_width, expand_tabs, last_overwrite, wrap_words,
+};
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::image_file::text_with_images;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL, PendingCall, RunState};
@@ -17,6 +19,8 @@ use std::borrow::Cow;
 /// The number of lines printed of the beginning and of the end of a result, where a test log has its failures.
 const RESULT_HEAD_LINES: usize = 2;
 const RESULT_TAIL_LINES: usize = 4;
+/// The longest line that is a sentence rather than output.
+const MAX_SENTENCE_BYTES: usize = 500;
 /// The maximum number of characters of an argument's value.
 const MAX_VALUE_WIDTH: usize = 60;
 
@@ -108,14 +112,15 @@ impl ProgressPrinter {
             text_with_images(&result.observation_content, &result.images)
         };
         let failed = result.exit_code != Some(0);
-        self.print_result_lines(&text, failed);
+        // delta wrote what a call without an exit code ends with, which is a sentence.
+        self.print_result_lines(&text, failed, result.exit_code.is_none());
         if is_one_of_several && !self.to_stdout && state.has_started_calls() {
             self.start_live(LiveStatus::Activity("running"));
         }
     }
 
-    /// Prints the first and the last lines of a result, or all with `-v`.
-    fn print_result_lines(&mut self, text: &str, failed: bool) {
+    /// Prints the first and the last lines of a result, or all with `-v`. `wraps` continues a long line on the next one.
+    fn print_result_lines(&mut self, text: &str, failed: bool, wraps: bool) {
         let style = if failed { WARN } else { DIM };
         let last_texts: Vec<&str> = text.split('\n').map(last_overwrite).collect();
         let text = self.sanitize(&last_texts.join("\n"));
@@ -140,7 +145,11 @@ impl ProgressPrinter {
             }
             let line = expand_tabs(line.trim_end());
             let gap = if line.is_empty() { "" } else { " " };
-            self.print_line(&format!("{style}  │{gap}{}{style:#}", clip_to_width(&line, room)));
+            let is_sentence = wraps && line.len() <= MAX_SENTENCE_BYTES;
+            let rows = if is_sentence { wrap_words(&line, room) } else { vec![&*line] };
+            for row in rows {
+                self.print_line(&format!("{style}  │{gap}{}{style:#}", clip_to_width(row, room)));
+            }
         }
     }
 }
