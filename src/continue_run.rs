@@ -541,9 +541,26 @@ fn other_host_failure(
 
 /// The failure for a run that another process owns, with the command that watches it.
 fn run_in_use_failure(error: OwnershipError, id: &RunId, dir: &Path) -> CommandFailure {
-    let watch = format!("delta show {id} -w {} --follow", quote_workspace_of(dir));
     let is_active = error.is_owned();
-    CommandFailure::from(error).with_hint(is_active.then(|| format!("watch it with `{watch}`")))
+    let hint = match find_original_workspace(id, dir) {
+        Some(original) => format!(
+            "it works on the original of this copy: watch it with `delta show {id} -w {} --follow`",
+            shell_quote_path(&original)
+        ),
+        None => {
+            format!("watch it with `delta show {id} -w {} --follow`", quote_workspace_of(dir))
+        }
+    };
+    CommandFailure::from(error).with_hint(is_active.then_some(hint))
+}
+
+/// The workspace that the journal names, if it is another one that has the run too: the run in `dir` is a copy.
+fn find_original_workspace(id: &RunId, dir: &Path) -> Option<PathBuf> {
+    let recorded =
+        PathBuf::from(fold_journal(id, dir).ok()?.start?.work_dir).canonicalize().ok()?;
+    let here = dir.ancestors().nth(2)?.canonicalize().ok()?;
+    let original = Workspace { root: recorded.clone() };
+    (recorded != here && original.find_run(id).ok()?.is_some()).then_some(recorded)
 }
 
 /// Finds the directory of a run.

@@ -313,6 +313,25 @@ fn c_13_5_waiting_for_another_process_can_be_stopped() {
 }
 
 #[test]
+fn c_13_1_the_refusal_for_a_copy_names_the_original() {
+    let sandbox = holding("- call: [{tool: hold}]\n- say: done\n");
+    let working = sandbox.run_command("go", &["--format", "raw"]).spawn();
+    until_line(&sandbox.path("work/held"));
+    fs::create_dir_all(sandbox.path("copy/.delta")).unwrap();
+    let mut copy = Command::new("cp");
+    copy.arg("-a").arg(sandbox.path("work/.delta/r")).arg(sandbox.path("copy/.delta/r"));
+    assert!(copy.status().unwrap().success());
+    let ran = sandbox.delta(["continue", "r", "-w", "copy"]).output().expect_code(1);
+    let original = sandbox.path("work").display().to_string();
+    let help = format!(
+        "help: it works on the original of this copy: watch it with `delta show r -w {original} --follow`\n"
+    );
+    assert!(ran.stderr.ends_with(&help), "{}", ran.stderr);
+    release(&sandbox);
+    assert_eq!(end(working).expect_code(0).stdout, "done\n");
+}
+
+#[test]
 fn c_25_9_ensure_reports_the_stored_error_of_a_failed_run() {
     let sandbox = in_state("FAILED");
     for more in [&["-q"][..], &["-q", "--format", "raw"], &["--format", "json"], &[]] {
