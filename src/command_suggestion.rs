@@ -82,7 +82,15 @@ const COMMAND_ALIASES: [(&str, &str); 70] = [
 ];
 
 /// Arguments of other programs, with the command of delta before them and the tip; an empty command is any that runs.
-const ARGUMENT_TIPS: [(&str, &str, &str); 13] = [
+const ARGUMENT_TIPS: [(&str, &str, &str); 21] = [
+    ("--run-id", "approve", RUN_TIP),
+    ("--run-id", "deny", RUN_TIP),
+    ("--run-id", "answer", RUN_TIP),
+    ("-m", "approve", "`approve` takes no text: `delta deny RUN -m REASON` has one"),
+    ("--at", "rollback", "use `--to N`"),
+    ("--to", "fork", "use `--at N`"),
+    ("--iteration", "rollback", "use `--to N`"),
+    ("--iteration", "fork", "use `--at N`"),
     ("--resume", "run", "use `delta continue`, which continues the last run of the workspace"),
     ("--continue", "run", "use `delta continue`, which continues the last run of the workspace"),
     ("-c", "run", "use `delta continue`, which continues the last run of the workspace"),
@@ -97,6 +105,7 @@ const ARGUMENT_TIPS: [(&str, &str, &str); 13] = [
     ("--prompt", "run", PROMPT_TIP),
     ("--task", "run", PROMPT_TIP),
 ];
+const RUN_TIP: &str = "the run is an argument, as in `delta approve RUN`";
 const ANSWER_TIP: &str = "`answer` takes the text without `-m`: `delta answer RUN TEXT`";
 const PROMPT_TIP: &str =
     "the task is an argument: `delta run \"TASK\"`; stdout gets only its result";
@@ -171,6 +180,10 @@ fn with_argument_tip(error: clap::Error, command: &str, arguments: &[OsString]) 
     if command == "config" && !argument.starts_with('-') {
         let tip = format!("write `model: gpt-4o` or another setting into {}", config_file_path());
         return with_tip(error, tip);
+    }
+    if ["continue", "deny"].contains(&command) && !argument.starts_with('-') {
+        let text = shell_quote(argument);
+        return with_tip(error, format!("write the text as `-m {text}`"));
     }
     if let Some(tip) = json_tip(argument, arguments) {
         return with_tip(error, tip.to_owned());
