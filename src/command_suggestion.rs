@@ -185,6 +185,10 @@ fn with_argument_tip(error: clap::Error, command: &str, arguments: &[OsString]) 
         let text = shell_quote(argument);
         return with_tip(error, format!("write the text as `-m {text}`"));
     }
+    let lists_tools = command == "mcp" && arguments.get(2).is_some_and(|word| word == "list");
+    if lists_tools && !argument.starts_with('-') {
+        return with_tip(error, "write the command line of a server after `--`".to_owned());
+    }
     if let Some(tip) = json_tip(argument, arguments) {
         return with_tip(error, tip.to_owned());
     }

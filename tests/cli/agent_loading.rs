@@ -141,6 +141,14 @@ fn c_1_1_no_directory_no_agent() {
 }
 
 #[test]
+fn c_1_3_the_example_of_a_model_is_one_of_the_provider() {
+    for (provider, model) in [("script", "script.yaml"), ("recorded", "cassette.jsonl")] {
+        let sandbox = agent(format!("name: a\nllm: {{provider: {provider}}}\n"));
+        assert!(refused(&sandbox).ends_with(&format!("  = help: write `model: {model}`\n")));
+    }
+}
+
+#[test]
 fn c_1_1_a_file_with_the_ending_yml_is_named() {
     for name in ["agent", "context"] {
         let sandbox = agent(GOOD);

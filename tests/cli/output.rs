@@ -500,6 +500,10 @@ fn c_11_1_a_value_with_a_dash_gets_a_tip_that_works() {
         (&["deny", "--run-id", "r"], "tip: the run is an argument, as in "),
         (&["rollback", "r", "--at", "2"], "tip: use `--to N`"),
         (&["fork", "r", "--to", "2"], "tip: use `--at N`"),
+        (
+            &["mcp", "list", "python3", "server.py"],
+            "tip: write the command line of a server after `--`",
+        ),
         (&["export", "r"], "tip: the possible values are otlp, "),
     ] {
         let ran = sandbox.delta(words).output().expect_code(2);

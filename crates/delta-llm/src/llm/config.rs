@@ -368,9 +368,14 @@ impl LlmConfig {
         choice: Option<&ModelChoice>,
     ) -> Option<Self> {
         let fields = doc.fields(node, &LLM_MAPPING)?;
-        let model_node = fields.require("model", "gpt-4o");
+        let example = match fields.text("provider") {
+            Some("script") => "script.yaml",
+            Some("recorded") => "cassette.jsonl",
+            _ => "gpt-4o",
+        };
+        let model_node = fields.require("model", example);
         let agent_model =
-            model_node.and_then(|node| read_nonblank_text(doc, node, "model", "gpt-4o"));
+            model_node.and_then(|node| read_nonblank_text(doc, node, "model", example));
         let provider = match choice {
             None => read_provider(doc, fields, model_node, agent_model.as_deref(), home),
             Some(choice) => choice.read_provider(doc, fields, home),
