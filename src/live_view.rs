@@ -108,7 +108,7 @@ pub fn start_in_background(run_dir: &Path, cancel: &CancelToken) -> Result<Strin
     argv.push(run_dir.to_string_lossy().into_owned());
     let context = LaunchContext {
         cwd: working_directory(),
-        env: process_environment::variables_without_keys().into(),
+        env: process_environment::variables_without_keys(&[]).into(),
         secrets: Secrets::default(),
         containment: None,
         sandbox: None,
@@ -144,7 +144,7 @@ pub fn start_page_server(run_dir: &Path) -> Result<(), CommandFailure> {
     let run_dir = run_dir.to_string_lossy().into_owned();
     let words = ["view", "--follow", "--open", "--page-server"].map(str::to_owned);
     let arguments: Vec<String> = words.into_iter().chain([run_dir]).collect();
-    let env = process_environment::variables_without_keys();
+    let env = process_environment::variables_without_keys(&[]);
     let stdout = process::start_detached(&program, &arguments, &env, &working_directory())
         .map_err(to_failure)?;
     let mut address = String::new();

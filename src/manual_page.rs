@@ -17,7 +17,7 @@ pub fn man_command(args: &ManArgs, program: &CliProgram) -> ExitCode {
 fn show_manual_page(page: &str) -> bool {
     let launch = LaunchContext {
         cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
-        env: process_environment::variables_without_keys().into(),
+        env: process_environment::variables_without_keys(&[]).into(),
         secrets: Secrets::default(),
         containment: None,
         sandbox: None,

@@ -3,8 +3,10 @@
 //! The kernel shows the block in which a process received its variables as /proc/PID/environ, for as long as the process
 //! lives. delta takes a copy, and overwrites the keys in the block at once.
 
+use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvMap;
-use delta_base::api_key_names::api_key_variables;
+use delta_base::api_key_names::{KEY_NAMES_VARIABLE, api_key_variables, withheld_variables};
+use delta_llm::llm::WireForm;
 use delta_program::environment_block::EnvironmentBlock;
 use delta_program::hide_memory;
 use std::ffi::{OsStr, OsString};
@@ -30,13 +32,30 @@ pub fn variables() -> &'static EnvMap {
     VARIABLES.get_or_init(|| std::env::vars_os().collect())
 }
 
-/// The variables without keys, for programs that show a page.
-pub fn variables_without_keys() -> EnvMap {
+/// The variables for a program outside of a run, such as a grader or the viewer of a page: without the keys of any service,
+/// without those in `key_names`, and without what says where keys are.
+pub fn variables_without_keys(key_names: &[String]) -> EnvMap {
+    let configured: Vec<&str> = key_names.iter().map(String::as_str).collect();
+    let mut withheld = withheld_variables(variables(), &configured);
+    withheld.extend(provider_key_variables().map(str::to_owned));
     let mut rest = variables().clone();
-    for name in api_key_variables(variables(), &[]) {
-        rest.remove(OsStr::new(&name));
-    }
+    withheld.iter().for_each(|name| drop(rest.remove(OsStr::new(name))));
+    rest.remove(OsStr::new(KEY_NAMES_VARIABLE));
     rest
+}
+
+/// The variables with keys: for the agent's LLM, for its MCP servers, and what the environment lists. Without an agent, only
+/// what holds keys for any of them.
+pub fn key_names_of(agent: Option<&Agent>) -> Vec<String> {
+    let servers = agent.map(|agent| agent.mcp_servers.as_slice()).unwrap_or_default();
+    let mut names = agent.map(|agent| agent.llm.key_variables()).unwrap_or_default();
+    names.extend(servers.iter().filter_map(|server| server.token_env.as_deref()));
+    api_key_variables(variables(), &names)
+}
+
+/// The variables in which one of the providers looks for its key.
+pub fn provider_key_variables() -> impl Iterator<Item = &'static str> {
+    WireForm::ALL.into_iter().flat_map(|form| form.key_variables().iter().copied())
 }
 
 /// A variable that is set.

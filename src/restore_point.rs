@@ -5,7 +5,6 @@ use super::process_environment;
 use super::run_options::EnvFileOptions;
 use super::run_preparation;
 use delta_agent::agent::Agent;
-use delta_base::api_key_names::api_key_variables;
 use delta_base::durable::FileError;
 use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
@@ -145,8 +144,7 @@ pub fn workspace_secrets(
         Agent::load(home, &ModelSelection::without_llm(), &run_preparation::read_import_path()).ok()
     };
     let agent = load(&home).or_else(|| load(&dir.join("agent")));
-    let key_variables = agent.as_ref().map(|agent| agent.llm.key_variables()).unwrap_or_default();
-    let names = api_key_variables(process_environment::variables(), &key_variables);
+    let names = process_environment::key_names_of(agent.as_ref());
     let trust = run_preparation::read_operator_trust(Some(workspace));
     let layers = run_preparation::read_env_layers(Some(workspace), &home, env_files, &trust)?;
     Ok(layers.secrets(&names))

@@ -18,7 +18,7 @@ use delta_agent::run_sandbox::{OperatorPolicy, RunSandbox};
 use delta_agent::tool::has_staged_tool;
 use delta_agent::trust_store::{OperatorTrust, TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
 use delta_author::lint::find_missing_programs;
-use delta_base::api_key_names::{API_KEY_VARIABLES, api_key_variables};
+use delta_base::api_key_names::API_KEY_VARIABLES;
 use delta_base::durable::FileError;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
@@ -235,7 +235,7 @@ impl PreparedAgent {
         let mut layers = read_agent_layers(&agent, workspace, options, &sandbox_policy, &trust)?;
         // Before an error: a file that is not trusted may have the missing key.
         options.print_notes(&layers.notes);
-        let key_names = key_names_of(&agent);
+        let key_names = process_environment::key_names_of(Some(&agent));
         process_environment::overwrite_keys(&key_names);
         let mut endpoint = None;
         let mut endpoint_variables: Vec<&str> = Vec::new();
@@ -622,11 +622,4 @@ fn derive_inner_seal(sandbox: Option<&RunSandbox>, run: &Run) -> Option<String> 
     sandbox.filter(|sandbox| sandbox.starts_runs())?;
     // Without a key, the inner runs have no seals either.
     Some(operator_state::seal_key().ok()?.derive_for_inner_runs(&run.id, &run.dir))
-}
-
-/// The variables with keys: for the LLM, and for MCP servers.
-fn key_names_of(agent: &Agent) -> Vec<String> {
-    let mut names = agent.llm.key_variables();
-    names.extend(agent.mcp_servers.iter().filter_map(|server| server.token_env.as_deref()));
-    api_key_variables(process_environment::variables(), &names)
 }

@@ -10,7 +10,6 @@ use delta_agent::agent::Agent;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::run_sandbox::{ActiveSandbox, OperatorPolicy, RunSandbox};
 use delta_agent::tool::Tool;
-use delta_base::api_key_names::api_key_variables;
 use delta_base::redact::Secrets;
 use delta_base::suggest;
 use delta_process::{ProcessEnd, run_in_foreground};
@@ -79,8 +78,9 @@ fn run_in_sandbox(args: &SandboxExecArgs) -> Result<ProcessEnd, CommandFailure> 
         stdio::print_error_line(&format!("Warning: {warning}"));
     }
     let inherited = process_environment::variables().clone();
-    let keys = agent.as_ref().map(|agent| agent.llm.key_variables()).unwrap_or_default();
-    let keys = api_key_variables(&inherited, &keys);
+    // The agent is loaded without its LLM, so which provider is its own is not known.
+    let mut keys = process_environment::key_names_of(agent.as_ref());
+    keys.extend(process_environment::provider_key_variables().map(str::to_owned));
     let env = tool.into_iter().flat_map(|tool| &tool.env);
     let env = env.map(|(name, value)| (name.as_str(), vars.expand_text(value)));
     let passed = tool.map_or(&[][..], |tool| &tool.pass_env);

@@ -147,7 +147,7 @@ fn is_page(file: &Path, mark: &str) -> io::Result<bool> {
 /// Where a program that opens a page is started.
 fn opener_context() -> LaunchContext {
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    let env = process_environment::variables_without_keys().into();
+    let env = process_environment::variables_without_keys(&[]).into();
     LaunchContext { cwd, env, secrets: Secrets::default(), containment: None, sandbox: None }
 }
 

@@ -14,7 +14,6 @@ use delta_agent::agent::Agent;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::context::{ContextInputs, ContextProgram, TokenCounter};
 use delta_agent::hook::HookPoint;
-use delta_base::api_key_names::api_key_variables;
 use delta_base::durable;
 use delta_base::hex::encode_hex;
 use delta_base::random;
@@ -123,8 +122,7 @@ impl PreviewSetup {
         let workspace = args.work_dir.is_some().then_some(cwd.as_path());
         let notes = skill::offer_project_skills(&mut agent, workspace, args.project_skills)?;
         notes.iter().for_each(|note| stdio::print_error_line(note));
-        let key_names =
-            api_key_variables(process_environment::variables(), &agent.llm.key_variables());
+        let key_names = process_environment::key_names_of(Some(&agent));
         let trust = run_preparation::read_operator_trust(workspace);
         let layers =
             run_preparation::read_env_layers(workspace, &agent.home, &args.env_files, &trust)?;

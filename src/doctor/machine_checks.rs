@@ -180,7 +180,7 @@ fn state_warning(reason: String) -> DoctorCheck {
 fn find_in_path(name: &str) -> Option<(PathBuf, LaunchContext)> {
     let launch = LaunchContext {
         cwd: process_environment::home_or_root(),
-        env: process_environment::variables_without_keys().into(),
+        env: process_environment::variables_without_keys(&[]).into(),
         secrets: Secrets::default(),
         containment: None,
         sandbox: None,

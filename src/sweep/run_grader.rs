@@ -116,7 +116,7 @@ impl RunGrader<'_> {
         timeout_ms: u64,
         cancel: &CancelToken,
     ) -> Option<Result<Grade, String>> {
-        let mut env = process_environment::variables_without_keys();
+        let mut env = process_environment::variables_without_keys(&[]);
         let run_dir = self.run_dir(graded);
         let journal = run_dir.join(journal::JOURNAL_FILE);
         let mut set = |name: &str, value: OsString| drop(env.insert(OsString::from(name), value));

@@ -541,6 +541,23 @@ fn c_8_7_generators_run_when_they_are_asked_to() {
 }
 
 #[test]
+fn c_15_3_a_generator_of_a_preview_gets_no_token_of_a_server() {
+    let sandbox = Sandbox::new(DELTA);
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/clean-mcp");
+    for file in ["agent.yaml", "mcp.lock.json"] {
+        sandbox.write(&format!("agent/{file}"), std::fs::read(corpus.join(file)).unwrap());
+    }
+    let source = "sources:\n  - {type: computed_file, id: made, generator: {command: [sh, -c, 'env > \"$0\"', '${RUN_DIR}/out']}, output_path: '${RUN_DIR}/out'}\n  - {type: journal}\n";
+    sandbox.write("agent/context.yaml", source);
+    sandbox.write("work/x", "");
+    let args = ["context", "preview", "--agent", "agent", "-m", "the task", "-w", "work"];
+    let preview = sandbox.delta(args).args(["--generate", "--block", "made"]);
+    let seen = preview.env("TRACKER_TOKEN", "t0ken").env("PLAIN", "yes").output().expect_code(0);
+    assert!(seen.stdout.contains("\nPLAIN=yes\n"), "{}", seen.stdout);
+    assert!(!seen.stdout.contains("TRACKER_TOKEN"), "{}", seen.stdout);
+}
+
+#[test]
 fn c_8_8_the_prefix_is_the_same_after_continue() {
     let turns = "- call: [{tool: ask_human, args: {prompt: Sure?}}]\n- call: [{tool: note, args: {text: b}}]\n- say: done\n- say: more\n";
     let sandbox = Sandbox::scripted(DELTA, NOTE, turns);

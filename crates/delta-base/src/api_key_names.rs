@@ -25,3 +25,41 @@ pub fn api_key_variables(env: &BTreeMap<OsString, OsString>, configured: &[&str]
     names.retain(|name| unique.insert(name.clone()));
     names
 }
+
+/// Whether the name says that the variable holds a key, of whatever service.
+pub fn is_key_name(name: &str) -> bool {
+    name.ends_with("API_KEY")
+}
+
+/// The names of all variables that a program without any key must not get: [`api_key_variables`], [`KEY_SOURCE_VARIABLES`], and
+/// each variable in `env` whose name says that it holds a key.
+pub fn withheld_variables(
+    env: &BTreeMap<OsString, OsString>,
+    configured: &[&str],
+) -> BTreeSet<String> {
+    let named = env.keys().filter_map(|name| name.to_str()).filter(|name| is_key_name(name));
+    let sources = KEY_SOURCE_VARIABLES.into_iter();
+    let mut names: BTreeSet<String> = named.chain(sources).map(str::to_owned).collect();
+    names.extend(api_key_variables(env, configured));
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_keys_gets_none_of_any_service() {
+        let env = ["ANTHROPIC_API_KEY", "API_KEY", "API_KEY_ID", "LISTED", "OWN", "PATH"];
+        let mut env: BTreeMap<OsString, OsString> =
+            env.into_iter().map(|name| (name.into(), "x".into())).collect();
+        env.insert(KEY_NAMES_VARIABLE.into(), "LISTED".into());
+        let names = withheld_variables(&env, &["OWN"]);
+        let rest = env.keys().filter_map(|name| name.to_str());
+        let rest: Vec<&str> = rest.filter(|name| !names.contains(*name)).collect();
+        assert_eq!(rest, ["API_KEY_ID", KEY_NAMES_VARIABLE, "PATH"]);
+        assert!(
+            API_KEY_VARIABLES.iter().chain(&KEY_SOURCE_VARIABLES).all(|it| names.contains(*it))
+        );
+    }
+}

@@ -8,6 +8,7 @@ use crate::sweep_schema::{
     AGENT_MAPPING, BUDGET_MAPPING, DIRS_MAPPING, INPUT_MAPPING, MODEL_MAPPING, RATE_MAPPING,
     RETRY_MAPPING, RUN_MAPPING, SWEEP_MAPPING,
 };
+use delta_base::api_key_names::is_key_name;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode, YamlValue};
 use serde::{Deserialize, Serialize};
@@ -443,7 +444,7 @@ fn read_env(doc: &YamlDocument, node: Option<&YamlNode>) -> BTreeMap<String, Str
         if name.is_empty() || name.contains(['=', '\0']) {
             let help = "write `{NAME: value}`".to_owned();
             doc.report(key, format!("`{name}` is not the name of a variable"), Some(help));
-        } else if name.ends_with("API_KEY") {
+        } else if is_key_name(name) {
             let help = format!(
                 "set {name} in the environment of `delta sweep run`; `llm: {{api_key_env: NAME}}` names another variable for one model"
             );
