@@ -156,8 +156,8 @@ impl<'a> RunPool<'a> {
         mut queue: VecDeque<usize>,
         pass: PoolPass,
     ) -> Result<(), CommandFailure> {
+        let mut has_changed = false;
         loop {
-            let mut has_changed = false;
             while self.children.len() < self.options.jobs && self.may_start() {
                 let Some(index) = queue.pop_front() else { break };
                 self.begin(index, pass)?;
@@ -170,10 +170,12 @@ impl<'a> RunPool<'a> {
                 return self.leave();
             }
             self.worker.state.running = self.running_ids();
-            self.worker.beat(has_changed)?;
+            let pause = self.worker.beat(has_changed)?;
             self.painter.paint(self.plan, &self.results.results, &self.worker.state)?;
-            self.cancel.wait_for_wake(Some(BEAT_INTERVAL));
+            self.cancel.wait_for_wake(Some(pause));
+            has_changed = false;
             for child in self.reap() {
+                has_changed = true;
                 let index = child.index;
                 if self.finish(child)? {
                     queue.push_back(index);

@@ -3,7 +3,7 @@
 use super::result_reader::{ResultReader, read_sweep};
 use super::shared_limits::read_host_grants;
 use super::status_painter::replacing_text;
-use super::worker_files::read_workers;
+use super::worker_files::{has_worker_ended, read_workers};
 use crate::failure::CommandFailure;
 use crate::run_preparation;
 use clap::{Args, ValueEnum};
@@ -85,6 +85,7 @@ pub fn summarize(
     own_worker: Option<&WorkerState>,
 ) -> Result<SweepSummary, CommandFailure> {
     let mut workers = read_workers(dir)?;
+    workers.iter_mut().for_each(|worker| worker.has_ended = has_worker_ended(worker));
     if let Some(worker) = own_worker {
         workers.retain(|other| (other.pid, &other.boot) != (worker.pid, &worker.boot));
         workers.push(worker.clone());

@@ -4,7 +4,8 @@ use super::plan_reader::unreadable_file;
 use crate::failure::CommandFailure;
 use delta_base::durable::{self, SharedLineFile};
 use delta_base::time;
-use delta_run::ownership;
+use delta_run::event::ProcessInfo;
+use delta_run::ownership::{self, OwnerStatus};
 use delta_sweep::layout::SweepDir;
 use delta_sweep::worker_state::{WorkerState, host_file_name};
 use std::io;
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// The interval at which a process rewrites its file.
 pub const BEAT_INTERVAL: Duration = Duration::from_secs(10);
+/// The same when it works on other runs than the file says.
+const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The beginning of the names of files in `dir` for the processes of this kernel and mount.
 pub fn host_file_stem(dir: &Path) -> Result<String, CommandFailure> {
@@ -43,7 +46,9 @@ impl LineWriter {
 pub struct BeatFile {
     path: PathBuf,
     pub state: WorkerState,
+    /// `None` until it says what the process works on.
     written_at: Option<Instant>,
+    is_outdated: bool,
 }
 
 impl BeatFile {
@@ -58,20 +63,25 @@ impl BeatFile {
             boot,
             pid: process.pid,
             started_ms: process.start_time_unix,
+            pid_namespace: ownership::pid_namespace(),
             jobs,
             ..WorkerState::default()
         };
-        let mut file = Self { path: dir.workers().join(name), state, written_at: None };
+        let path = dir.workers().join(name);
+        let mut file = Self { path, state, written_at: None, is_outdated: false };
         file.write()?;
+        file.written_at = None;
         Ok(file)
     }
 
-    /// Rewrites the file if it is time to.
-    pub fn beat(&mut self, has_changed: bool) -> Result<(), CommandFailure> {
-        let interval = if has_changed { Duration::from_secs(1) } else { BEAT_INTERVAL };
-        match self.written_at {
-            Some(at) if at.elapsed() < interval => Ok(()),
-            _ => self.write(),
+    /// Rewrites the file if it is time to; returns after how long it is again. `has_changed` says that the process works on
+    /// other runs than before.
+    pub fn beat(&mut self, has_changed: bool) -> Result<Duration, CommandFailure> {
+        self.is_outdated |= has_changed;
+        let interval = if self.is_outdated { CHANGE_INTERVAL } else { BEAT_INTERVAL };
+        match self.written_at.map(|at| interval.saturating_sub(at.elapsed())) {
+            Some(rest) if !rest.is_zero() => Ok(rest),
+            _ => self.write().map(|()| BEAT_INTERVAL),
         }
     }
 
@@ -85,6 +95,7 @@ impl BeatFile {
         self.state.beat += 1;
         self.state.at = time::current_time().to_string();
         self.written_at = Some(Instant::now());
+        self.is_outdated = false;
         let mut text = delta_base::json::to_json(&self.state);
         text.push('\n');
         Ok(durable::replace_private_unsynced(&self.path, text.as_bytes())?)
@@ -109,4 +120,17 @@ pub fn read_workers(dir: &SweepDir) -> Result<Vec<WorkerState>, CommandFailure> 
         .iter()
         .filter_map(|entry| durable::read_small_no_follow(&path.join(&entry.name)).ok());
     Ok(texts.filter_map(|text| serde_json::from_slice(&text).ok()).collect())
+}
+
+/// Whether this host can see that the process has ended.
+pub fn has_worker_ended(worker: &WorkerState) -> bool {
+    let is_visible = ownership::boot_id().is_some_and(|boot| boot == worker.boot)
+        && worker.pid_namespace == ownership::pid_namespace();
+    let process = ProcessInfo {
+        pid: worker.pid,
+        hostname: worker.host.clone(),
+        start_time_unix: worker.started_ms,
+        process_name: String::new(),
+    };
+    is_visible && ownership::owner_status(&process) == OwnerStatus::Dead
 }

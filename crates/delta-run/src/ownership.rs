@@ -571,7 +571,7 @@ pub(crate) fn hostname() -> String {
 }
 
 /// The PID namespace of this process: within it and a boot, a process id means one process at a time.
-pub(crate) fn pid_namespace() -> String {
+pub fn pid_namespace() -> String {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     link.to_string_lossy().into_owned()
 }

@@ -98,7 +98,7 @@ impl SweepSummary {
         now: Timestamp,
     ) -> Self {
         let (live, silent): (Vec<_>, Vec<_>) =
-            workers.iter().partition(|worker| !worker.is_silent(now));
+            workers.iter().partition(|worker| !worker.has_ended && !worker.is_silent(now));
         let ids = |workers: &[&WorkerState]| -> HashSet<String> {
             workers.iter().flat_map(|worker| worker.running.iter().cloned()).collect()
         };

@@ -18,6 +18,8 @@ pub struct WorkerState {
     pub pid: u32,
     /// When it was started, in milliseconds since the Unix epoch.
     pub started_ms: i64,
+    /// The PID namespace in which it has its id.
+    pub pid_namespace: String,
     /// How many runs it works on at a time, at most.
     pub jobs: usize,
     /// How often it has written its file.
@@ -30,6 +32,9 @@ pub struct WorkerState {
     pub throttled_ms: u64,
     /// USD that its runs have cost.
     pub spent_usd: f64,
+    /// Whether the reader has seen that it has ended.
+    #[serde(skip)]
+    pub has_ended: bool,
 }
 
 impl WorkerState {
