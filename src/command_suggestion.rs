@@ -110,6 +110,12 @@ const ANSWER_TIP: &str = "`answer` takes the text without `-m`: `delta answer RU
 const PROMPT_TIP: &str =
     "the task is an argument: `delta run \"TASK\"`; stdout gets only its result";
 
+/// The commands for one run, which find a run of a sweep too.
+const SWEEP_RUN_COMMANDS: [&str; 11] = [
+    "answer", "approve", "continue", "deny", "diff", "export", "fork", "replay", "rm", "show",
+    "unpack",
+];
+
 /// The commands that drive a run.
 const DRIVING_COMMANDS: [&str; 6] = ["run", "continue", "approve", "deny", "answer", "fork"];
 
@@ -267,10 +273,14 @@ fn advice_for(word: &str) -> Option<String> {
 /// Adds what to type to the error for an unknown command, and removes what cannot be typed.
 fn with_command_tip(mut error: clap::Error) -> clap::Error {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-    let word = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) if usage.contains("delta <COMMAND>") => word.clone(),
+    let unknown = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => word.clone(),
         _ => String::new(),
     };
+    if usage.contains("delta sweep <COMMAND>") && SWEEP_RUN_COMMANDS.contains(&&*unknown) {
+        return with_tip(error, format!("use `delta {unknown} ID -w SWEEP`"));
+    }
+    let word = if usage.contains("delta <COMMAND>") { unknown } else { String::new() };
     let find_alias = |word: &str| COMMAND_ALIASES.iter().find(|(alias, _)| *alias == word);
     if let Some((_, typed)) = find_alias(&word) {
         return with_tip(error, format!("use `{typed}`"));

@@ -6,6 +6,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_sweep::layout::{SweepDir, plan_number};
 use delta_sweep::plan_file::SweepPlan;
 use std::io;
+use std::path::{Path, PathBuf};
 
 /// The plans of a sweep; an empty plan if there is none, or no such directory.
 ///
@@ -76,10 +77,32 @@ fn existing_plan(dir: &SweepDir, plan: SweepPlan) -> Result<SweepPlan, CommandFa
     if plan.headers.is_empty() {
         let path = shell_quote_path(&dir.root);
         let message = format!("{} has no plan", dir.root.display());
-        let hint = format!("`delta sweep plan sweep.yaml -d {path}` makes one");
+        let hint = match sweeps_inside(&dir.root).as_slice() {
+            [] => format!("`delta sweep plan sweep.yaml -d {path}` makes one"),
+            [sweep] => {
+                format!("the sweep is in `{sweep}`: name it, as in `delta sweep run {sweep}`")
+            }
+            sweeps => format!(
+                "sweeps are in `{}`: name one, as in `delta sweep run {}`",
+                sweeps.join("`, `"),
+                sweeps[0]
+            ),
+        };
         return Err(CommandFailure::config(message, hint));
     }
     Ok(plan)
+}
+
+/// The directories inside that have a plan, as a command here can name them.
+fn sweeps_inside(root: &Path) -> Vec<String> {
+    let names = durable::read_dir_no_follow(root).unwrap_or_default();
+    let paths = names.into_iter().map(|entry| root.join(entry.name));
+    let mut sweeps: Vec<PathBuf> =
+        paths.filter(|path| SweepDir::new(path).plan_file(1).is_file()).collect();
+    sweeps.sort_unstable();
+    let current = std::env::current_dir().unwrap_or_default();
+    let shortest = sweeps.iter().map(|path| path.strip_prefix(&current).unwrap_or(path));
+    shortest.map(|path| shell_quote_path(path.strip_prefix(".").unwrap_or(path))).collect()
 }
 
 pub fn unreadable_file(path: std::path::PathBuf, source: io::Error) -> CommandFailure {
