@@ -74,6 +74,7 @@ mod operator_key;
 mod price_source;
 mod question_form;
 mod process_change;
+mod read_threads;
 mod process_environment;
 mod restore_point;
 mod replay;

@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 mod collect_command;
 mod compare_command;
+mod continued_runs;
 mod gc_command;
 mod grade_command;
+mod grader_program;
 mod input_reader;
 mod list_command;
 mod pack_command;
@@ -26,9 +28,13 @@ mod source_copies;
 mod status_command;
 mod status_painter;
 mod submit_command;
+mod sweep_keys;
 mod sweep_scores;
 mod view_command;
 mod worker_files;
+
+/// The help of `--only`.
+const ONLY_HELP: &str = "Only these runs: `KEY=PATTERN[,PATTERN]...`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME; all conditions hold, each for one of its patterns, in which `*` matches any text";
 
 pub use packed_runs::{
     SweepPacks, extract_to_read, find_absent_run, is_sweep, remove_extracted_runs,

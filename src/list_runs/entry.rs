@@ -1,6 +1,7 @@
 //! A run as a list shows it.
 
 use crate::failure::CommandFailure;
+use crate::read_threads::map_on_threads;
 use clap::ValueEnum;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::time::Timestamp;
@@ -11,14 +12,8 @@ use delta_run::surviving_call::SurvivingCall;
 use delta_run::workspace::{Workspace, WorkspaceError};
 use serde::{Serialize, Serializer};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::SystemTime;
 
-/// The most threads that read runs. Most of the time they wait for the disk, which answers many requests at once.
-const MAX_THREADS: usize = 64;
-/// A thread is worth its start from this number of runs or workspaces on.
-const MIN_ITEMS_PER_THREAD: usize = 16;
 /// The most characters of a task or a reason in a list.
 pub const MAX_TASK_CHARS: usize = 60;
 /// The most characters of an error in a list.
@@ -257,31 +252,6 @@ pub fn read_all_runs(workspaces: &[Workspace]) -> (Vec<RunListEntry>, Vec<Worksp
 
 fn read_locations(locations: &[RunLocation<'_>]) -> Vec<RunListEntry> {
     map_on_threads(locations, |location| RunListEntry::read(location.workspace, &location.dir))
-}
-
-/// Reads something for each item on several threads, which wait for the disk at the same time. The results have the order
-/// of the items.
-fn map_on_threads<T: Sync, R: Send>(items: &[T], read: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let thread_count = (items.len() / MIN_ITEMS_PER_THREAD).clamp(1, MAX_THREADS);
-    let next = AtomicUsize::new(0);
-    let read_rest = || {
-        let mut results = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            match items.get(index) {
-                Some(item) => results.push((index, read(item))),
-                None => return results,
-            }
-        }
-    };
-    let mut results = thread::scope(|scope| {
-        let others: Vec<_> = (1..thread_count).map(|_| scope.spawn(read_rest)).collect();
-        let mut results = read_rest();
-        results.extend(others.into_iter().flat_map(|other| other.join().unwrap_or_default()));
-        results
-    });
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Sorts runs by the time of their last event, newest first; at the same time the greater id is first.

@@ -1,5 +1,7 @@
 //! `delta sweep collect`: the results of a sweep, as a table and as files for other programs.
 
+use super::ONLY_HELP;
+use super::continued_runs::refresh_results;
 use super::run_standing::{RunWorkState, look_at_run};
 use super::sweep_scores::SweepScores;
 use crate::failure::CommandFailure;
@@ -35,8 +37,7 @@ pub struct CollectArgs {
     /// JSON lines
     #[arg(short, long, value_name = "FILE", value_parser = parse_output)]
     output: Option<PathBuf>,
-    /// Only these runs: `KEY=PATTERN`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME
-    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
 }
 
@@ -64,7 +65,9 @@ pub fn collect_command(args: &CollectArgs) -> Result<ExitCode, CommandFailure> {
     if let Some(only) = &args.only {
         scores.plan.runs.retain(|run| only.selects(run));
     }
-    look_up_missing_lines(&dir, &scores.plan, &mut scores.results);
+    let SweepScores { plan, results, .. } = &mut scores;
+    refresh_results(&dir, plan, plan.runs.iter(), results);
+    look_up_missing_lines(&dir, plan, results);
     match &args.output {
         None => {
             let grader = scores.grader(args.grader.as_deref())?;

@@ -1,18 +1,20 @@
 //! `delta sweep compare`: the scores of agents, models or parameters, and which differences the sweep shows.
 
+use super::ONLY_HELP;
 use super::sweep_scores::SweepScores;
 use crate::failure::CommandFailure;
 use clap::{Args, ValueEnum};
 use delta_base::json::to_json;
 use delta_base::shell_quote::shell_quote_path;
+use delta_base::suggest;
 use delta_program::stdio;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::pair_table::{PairedRow, compare_values};
-use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::score_table::{ScoreRow, ScoredRun, has_several_values, score_rows};
 use delta_sweep::score_text::{pairs_text, rows_text};
 use delta_sweep::selection::RunSelection;
 use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -26,14 +28,14 @@ pub struct CompareArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// What to compare: agent, model, group or param.NAME [default: the first of which there are several]
+    /// What to compare: model, agent, repeat or param.NAME; input and group print rows alone [default: the first of model, agent
+    /// and parameters that has several values]
     #[arg(long, value_name = "KEY")]
     by: Option<String>,
     /// The grader whose scores count [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
-    /// Only these runs: `KEY=PATTERN`, separated by spaces
-    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
     /// Output format
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
@@ -64,7 +66,7 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
     let runs = scores.scored_runs(grader, args.only.as_ref());
     let key = match &args.by {
         Some(key) => key.clone(),
-        None => default_key(&scores.plan, &runs)?,
+        None => default_key(&runs)?,
     };
     check_compared_key(&key, &runs)?;
     let seed = scores.seed();
@@ -109,24 +111,43 @@ fn next_step(rows: &[ScoreRow], dir: &str) -> Option<String> {
     }
 }
 
+/// The keys that a run of the sweep has a value of, and by which it can be compared.
+fn comparable_keys(runs: &[ScoredRun<'_>]) -> Vec<String> {
+    let params: BTreeSet<&String> =
+        runs.iter().flat_map(|scored| scored.run.params.keys()).collect();
+    let keys = ["model", "agent"].map(str::to_owned).into_iter();
+    let keys = keys.chain(params.into_iter().map(|name| format!("param.{name}")));
+    let keys = keys.chain(["repeat", "group"].map(str::to_owned));
+    keys.filter(|key| has_value(runs, key)).collect()
+}
+
+fn has_value(runs: &[ScoredRun<'_>], key: &str) -> bool {
+    runs.iter().any(|scored| scored.field(key).is_some())
+}
+
 /// The first of models, agents and parameters of which the sweep has several.
-fn default_key(plan: &SweepPlan, runs: &[ScoredRun<'_>]) -> Result<String, CommandFailure> {
-    let params = plan.runs.first().into_iter().flat_map(|run| run.params.keys());
-    let keys = ["model", "agent"].map(str::to_owned);
-    let keys = keys.into_iter().chain(params.map(|name| format!("param.{name}")));
-    match keys.into_iter().find(|key| has_several_values(runs, key)) {
-        Some(key) => Ok(key),
-        None => Err(CommandFailure::config(
-            "the sweep has one model, one agent and no parameter with several values".to_owned(),
-            "`--by group` or `--by agent` prints one row a value".to_owned(),
-        )),
+fn default_key(runs: &[ScoredRun<'_>]) -> Result<String, CommandFailure> {
+    let keys = comparable_keys(runs);
+    let mut compared = keys.iter().filter(|key| !matches!(key.as_str(), "repeat" | "group"));
+    if let Some(key) = compared.find(|key| has_several_values(runs, key)) {
+        return Ok(key.clone());
     }
+    let options: Vec<String> = keys.iter().map(|key| format!("`--by {key}`")).collect();
+    let hint = format!("{} prints one row a value", options.join(" or "));
+    let message = "the sweep has one model, one agent and no parameter with several values";
+    Err(CommandFailure::config(message, Some(hint).filter(|_| !options.is_empty())))
 }
 
 fn check_compared_key(key: &str, runs: &[ScoredRun<'_>]) -> Result<(), CommandFailure> {
-    if runs.is_empty() || runs.iter().any(|scored| scored.field(key).is_some()) {
+    if runs.is_empty() || has_value(runs, key) {
         return Ok(());
     }
-    let hint = "write agent, model, input, group, repeat or param.NAME".to_owned();
+    let keys = comparable_keys(runs);
+    let param = format!("param.{key}");
+    let hint = if keys.contains(&param) {
+        format!("did you mean `{param}`?")
+    } else {
+        suggest::did_you_mean(key, keys.iter().map(String::as_str))
+    };
     Err(CommandFailure::config(format!("no run has `{key}`"), hint))
 }

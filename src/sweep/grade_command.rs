@@ -1,17 +1,22 @@
 //! `delta sweep grade`: the scores of settled runs.
 
+use super::ONLY_HELP;
+use super::continued_runs::record_continued_runs;
+use super::grader_program::find_changed_program;
 use super::input_reader::InputReader;
 use super::packed_runs::SweepPacks;
 use super::plan_reader::read_existing_plans;
 use super::run_grader::{GradedRun, RunGrader};
 use super::shared_limits::SharedLimits;
+use super::sweep_keys::planned_key_names;
 use super::sweep_scores::{SweepScores, can_be_graded, grade_key};
 use super::worker_files::{self, LineWriter};
 use crate::failure::CommandFailure;
-use crate::{pluralize, run_preparation};
+use crate::{pluralize, process_environment, run_preparation};
 use clap::Args;
 use delta_base::durable::{self, FileLock};
 use delta_base::id::RunId;
+use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_program::stdio;
@@ -20,6 +25,7 @@ use delta_sweep::grader::{GraderKind, PlannedGrader};
 use delta_sweep::input::SweepInput;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
+use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::selection::RunSelection;
 use std::collections::BTreeSet;
@@ -51,8 +57,7 @@ pub struct GradeArgs {
     /// Grade at most N runs at a time [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Only these runs: `KEY=PATTERN`, separated by spaces
-    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
     /// Grade again what graders left ungraded
     #[arg(long)]
@@ -60,6 +65,24 @@ pub struct GradeArgs {
     /// Read variables for agents that judge from FILE; can be given several times
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     env_file: Vec<PathBuf>,
+}
+
+impl GradeArgs {
+    fn selects(&self, run: &PlannedRun) -> bool {
+        self.only.as_ref().is_none_or(|only| only.selects(run))
+    }
+
+    /// The command that grades again what is ungraded.
+    fn retry_command(&self) -> String {
+        let mut command = format!("delta sweep grade {}", shell_quote_path(&self.dir));
+        if let Some(name) = &self.grader {
+            command.push_str(&format!(" --grader {}", shell_quote(name)));
+        }
+        if let Some(only) = &self.only {
+            command.push_str(&format!(" --only {}", shell_quote(&only.to_string())));
+        }
+        command + " --retry-ungraded"
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -79,7 +102,9 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     let Some(_lock) = wait_for_lock(&dir, &cancel)? else {
         return Err(CommandFailure::interrupted("interrupted before anything was graded"));
     };
-    let scores = SweepScores::read(&dir)?;
+    let mut scores = SweepScores::read(&dir)?;
+    let SweepScores { plan, results, .. } = &mut scores;
+    record_continued_runs(&dir, plan, plan.runs.iter().filter(|run| args.selects(run)), results)?;
     let graders: Vec<&PlannedGrader> = match &args.grader {
         Some(name) => scores.grader(Some(name))?.into_iter().collect(),
         None => scores.graders().iter().collect(),
@@ -88,7 +113,9 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
         let hint = "add `grade` to sweep.yaml and plan again; without it, COMPLETED counts as 1";
         return Err(CommandFailure::config("the sweep has no grader".to_owned(), hint.to_owned()));
     }
-    let tasks = find_tasks(args, &dir, &scores, &graders)?;
+    let GradeWork { tasks, ungraded } = find_work(args, &dir, &scores, &graders)?;
+    graders.iter().for_each(|grader| note_changed_program(&dir, grader));
+    let key_names = find_key_names(&dir, &scores.plan, &tasks)?;
     // Judges are runs of the sweep: within its budget, at its rate.
     let has_judge = graders.iter().any(|grader| matches!(grader.kind, GraderKind::Agent { .. }));
     let shared = match scores.plan.settings().filter(|_| has_judge && !tasks.is_empty()) {
@@ -96,18 +123,33 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
         None => None,
     };
     let variables = shared.as_ref().map(SharedLimits::variables).unwrap_or_default();
-    let counts = GradeCounts::new(&graders);
-    let counts = grade_all(args, &dir, &tasks, counts, &variables, &cancel)?;
+    let counts = GradeCounts::new(&graders, &ungraded);
+    let setup = GraderSetup { key_names: &key_names, shared_variables: &variables };
+    let counts = grade_all(args, &dir, &tasks, counts, setup, &cancel)?;
     if let Some(shared) = &shared {
         shared.give_back()?;
     }
     stdio::print_text(&counts.to_text());
+    if counts.ungraded > 0 {
+        stdio::print_text(&format!("next: {}\n", args.retry_command()));
+    }
     let planned: usize = tasks.iter().map(|task| task.graders.len()).sum();
-    if counts.done() < planned {
-        let left = pluralize(planned - counts.done(), "grade");
+    if counts.done < planned {
+        let left = pluralize(planned - counts.done, "grade");
         return Err(CommandFailure::interrupted(format!("interrupted; {left} left")));
     }
     Ok(if counts.ungraded == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tells that a grader is not what the author has now.
+fn note_changed_program(dir: &SweepDir, grader: &PlannedGrader) {
+    if let Some(path) = find_changed_program(dir, grader) {
+        stdio::print_error_line(&format!(
+            "Note: {} differs from the copy that grader `{}` was planned with; `delta sweep plan` takes it over",
+            path.display(),
+            grader.name
+        ));
+    }
 }
 
 /// The lock of the command that grades here; `None` if the wait for another one was cancelled. Without it, two commands would
@@ -140,32 +182,54 @@ struct GradeTask<'a> {
     input: SweepInput,
 }
 
+/// What a command has to grade, and what it leaves.
+struct GradeWork<'a> {
+    tasks: Vec<GradeTask<'a>>,
+    /// What graders left ungraded before, and is not graded again.
+    ungraded: Vec<&'a GradeLine>,
+}
+
 /// What is settled, says something about the agent, and has no score yet.
-fn find_tasks<'a>(
+fn find_work<'a>(
     args: &GradeArgs,
     dir: &SweepDir,
     scores: &'a SweepScores,
     graders: &[&'a PlannedGrader],
-) -> Result<Vec<GradeTask<'a>>, CommandFailure> {
+) -> Result<GradeWork<'a>, CommandFailure> {
     let mut inputs = InputReader::new(dir);
-    let mut tasks = Vec::new();
-    for run in &scores.plan.runs {
-        let Some(line) = scores.results.lines.get(&run.id) else { continue };
-        let is_selected = args.only.as_ref().is_none_or(|only| only.selects(run));
-        if !can_be_graded(line) || !is_selected {
-            continue;
+    let mut work = GradeWork { tasks: Vec::new(), ungraded: Vec::new() };
+    for run in scores.plan.runs.iter().filter(|run| args.selects(run)) {
+        let line = scores.results.lines.get(&run.id);
+        let Some(line) = line.filter(|line| can_be_graded(line)) else { continue };
+        let mut missing = Vec::new();
+        for grader in graders {
+            match scores.grade(line, grader) {
+                Some(grade) if grade.score.is_some() => {}
+                Some(grade) if !args.retry_ungraded => work.ungraded.push(grade),
+                _ => missing.push(*grader),
+            }
         }
-        let graders = graders.iter().copied().filter(|grader| {
-            let known = scores.grade(line, grader);
-            known.is_none_or(|grade| grade.score.is_none() && args.retry_ungraded)
-        });
-        let graders: Vec<&PlannedGrader> = graders.collect();
-        if !graders.is_empty() {
+        if !missing.is_empty() {
             let input = inputs.input_of(&scores.plan, run)?;
-            tasks.push(GradeTask { run, line, graders, input });
+            work.tasks.push(GradeTask { run, line, graders: missing, input });
         }
     }
-    Ok(tasks)
+    Ok(work)
+}
+
+/// The variables that the commands among the graders do not get.
+fn find_key_names(
+    dir: &SweepDir,
+    plan: &SweepPlan,
+    tasks: &[GradeTask<'_>],
+) -> Result<Vec<String>, CommandFailure> {
+    let mut graders = tasks.iter().flat_map(|task| &task.graders);
+    if !graders.any(|grader| matches!(grader.kind, GraderKind::Command { .. })) {
+        return Ok(Vec::new());
+    }
+    let names = planned_key_names(dir, plan)?;
+    process_environment::overwrite_keys(&names);
+    Ok(names)
 }
 
 /// How many runs a grader gave a score.
@@ -195,6 +259,9 @@ struct GradeCounts {
     graders: Vec<(String, GraderCounts)>,
     /// The runs with a score, each once.
     graded: BTreeSet<RunId>,
+    /// The grades of this command.
+    done: usize,
+    /// How often a run has no score, also by an earlier command.
     ungraded: usize,
     /// The first reasons.
     reasons: Vec<String>,
@@ -204,18 +271,26 @@ struct GradeCounts {
 const MAX_REASONS: usize = 5;
 
 impl GradeCounts {
-    fn new(graders: &[&PlannedGrader]) -> Self {
+    /// Counts for graders, with what is ungraded before they begin.
+    fn new(graders: &[&PlannedGrader], ungraded: &[&GradeLine]) -> Self {
         let names = graders.iter().map(|grader| (grader.name.clone(), GraderCounts::default()));
-        Self { graders: names.collect(), ..Self::default() }
+        let mut counts = Self { graders: names.collect(), ..Self::default() };
+        ungraded.iter().for_each(|line| counts.add_ungraded(line));
+        counts
     }
 
-    fn done(&self) -> usize {
-        self.graders.iter().map(|(_, counts)| counts.graded).sum::<usize>() + self.ungraded
+    fn add_ungraded(&mut self, line: &GradeLine) {
+        self.ungraded += 1;
+        if self.reasons.len() < MAX_REASONS {
+            let reason = line.ungraded.as_deref().unwrap_or_default();
+            self.reasons.push(format!("{} by {}: {reason}", line.id, line.grader));
+        }
     }
 
     fn add(&mut self, line: &GradeLine) {
-        match (&line.score, &line.ungraded) {
-            (Some(_), _) => {
+        self.done += 1;
+        match line.score {
+            Some(_) => {
                 self.graded.insert(line.id.clone());
                 let mut counts = self.graders.iter_mut();
                 if let Some((_, counts)) = counts.find(|(name, _)| *name == line.grader) {
@@ -223,26 +298,25 @@ impl GradeCounts {
                     counts.passed += usize::from(line.pass == Some(true));
                 }
             }
-            (None, reason) => {
-                self.ungraded += 1;
-                if self.reasons.len() < MAX_REASONS {
-                    let reason = reason.as_deref().unwrap_or_default();
-                    self.reasons.push(format!("{} by {}: {reason}", line.id, line.grader));
-                }
-            }
+            None => self.add_ungraded(line),
         }
     }
 
-    fn to_text(&self) -> String {
-        if self.done() == 0 {
-            return "nothing to grade: every settled run has its grades\n".to_owned();
-        }
+    fn graded_text(&self) -> String {
         let runs = self.graded.len();
         let passed = self.graders.iter().filter(|(_, counts)| counts.graded > 0);
         let passed = passed.map(|(name, counts)| counts.to_text(name, runs));
         let passed = passed.collect::<Vec<_>>().join(", ");
         let separator = if passed.is_empty() { "" } else { ": " };
-        let mut text = format!("graded {}{separator}{passed}", pluralize(runs, "run"));
+        format!("graded {}{separator}{passed}", pluralize(runs, "run"))
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = match (self.done, self.ungraded) {
+            (0, 0) => "nothing to grade: every settled run has its grades".to_owned(),
+            (0, _) => "nothing new to grade".to_owned(),
+            _ => self.graded_text(),
+        };
         if self.ungraded > 0 {
             text.push_str(&format!("; {} ungraded:", self.ungraded));
         }
@@ -258,13 +332,20 @@ impl GradeCounts {
     }
 }
 
+/// What graders are started with besides their runs.
+#[derive(Clone, Copy)]
+struct GraderSetup<'a> {
+    key_names: &'a [String],
+    shared_variables: &'a [(OsString, OsString)],
+}
+
 /// What the threads that grade share.
 struct GradeQueue<'a> {
     tasks: &'a [GradeTask<'a>],
     dir: &'a SweepDir,
     program: &'a Path,
     env_files: &'a [PathBuf],
-    shared_variables: &'a [(OsString, OsString)],
+    setup: GraderSetup<'a>,
     next: AtomicUsize,
     busy: AtomicUsize,
     /// Woken after each grade.
@@ -277,7 +358,7 @@ fn grade_all(
     dir: &SweepDir,
     tasks: &[GradeTask<'_>],
     counts: GradeCounts,
-    shared_variables: &[(OsString, OsString)],
+    setup: GraderSetup<'_>,
     cancel: &CancelToken,
 ) -> Result<GradeCounts, CommandFailure> {
     if tasks.is_empty() {
@@ -302,7 +383,7 @@ fn grade_all(
         dir,
         program: &program,
         env_files: &env_files,
-        shared_variables,
+        setup,
         next: AtomicUsize::new(0),
         busy: AtomicUsize::new(jobs),
         cancel,
@@ -359,7 +440,8 @@ impl GradeQueue<'_> {
             grader,
             program: self.program,
             env_files: self.env_files,
-            shared_variables: self.shared_variables,
+            key_names: self.setup.key_names,
+            shared_variables: self.setup.shared_variables,
         };
         let graded = GradedRun { run: task.run, line: task.line, input: &task.input };
         let Some(grade) = run_grader.grade(graded, token) else { return false };

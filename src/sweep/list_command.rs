@@ -1,5 +1,6 @@
 //! `delta sweep list`: the ids of runs, for other programs.
 
+use super::ONLY_HELP;
 use super::result_reader::{ResultReader, read_sweep};
 use crate::failure::CommandFailure;
 use clap::Args;
@@ -29,8 +30,7 @@ pub struct ListSweepArgs {
     /// Only runs that wait for a person
     #[arg(long)]
     waiting: bool,
-    /// Only these runs: `KEY=PATTERN`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME
-    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
 }
 

@@ -3,6 +3,8 @@
 //! A pack is written, synced and named, then read back and compared with each directory, and only then is the directory
 //! removed. So after a crash at any point each run is in its directory or in a pack.
 
+use super::ONLY_HELP;
+use super::continued_runs::record_continued_runs;
 use super::packed_runs::{SweepPacks, member_name};
 use super::plan_reader::read_existing_plans;
 use super::result_reader::ResultReader;
@@ -20,6 +22,7 @@ use delta_run::journal;
 use delta_run::ownership::Ownership;
 use delta_run::workspace::{self, Workspace};
 use delta_sweep::layout::{SweepDir, shard_name};
+use delta_sweep::plan::PlannedRun;
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::selection::RunSelection;
 use delta_sweep::zip_archive::ZipWriter;
@@ -46,8 +49,7 @@ pub struct PackSweepArgs {
     /// Which runs keep their workspace in the pack; others keep only records
     #[arg(long, value_enum, value_name = "RUNS", default_value_t = KeptWorkspaces::All)]
     keep: KeptWorkspaces,
-    /// Only these runs: `KEY=PATTERN`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME
-    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
 }
 
@@ -89,11 +91,11 @@ pub fn pack_sweep_command(args: &PackSweepArgs) -> Result<ExitCode, CommandFailu
         return Err(CommandFailure::config(message, "pack without `--runs-dir`".to_owned()));
     }
     let cancel = run_preparation::install_cancel()?;
-    let results = ResultReader::open(&dir)?.results;
+    let mut results = ResultReader::open(&dir)?.results;
+    let is_selected = |run: &&PlannedRun| args.only.as_ref().is_none_or(|only| only.selects(run));
+    record_continued_runs(&dir, &plan, plan.runs.iter().filter(is_selected), &mut results)?;
     let mut shards: BTreeMap<&str, Vec<&ResultLine>> = BTreeMap::new();
-    for run in
-        plan.runs.iter().filter(|run| args.only.as_ref().is_none_or(|only| only.selects(run)))
-    {
+    for run in plan.runs.iter().filter(is_selected) {
         let line = results.lines.get(&run.id).filter(|line| line.settled);
         line.into_iter().for_each(|line| shards.entry(shard_name(&run.id)).or_default().push(line));
     }

@@ -2,6 +2,8 @@
 
 use super::plan_reader::read_plans;
 use super::plan_sources::PlanSources;
+use super::result_reader::{ResultReader, read_sweep};
+use super::sweep_scores::lacks_grades;
 use crate::failure::CommandFailure;
 use crate::pluralize;
 use clap::Args;
@@ -55,8 +57,7 @@ pub fn plan_command(args: &PlanArgs) -> Result<ExitCode, CommandFailure> {
         .map_err(plan_failure)?;
         let report = PlanReport::new(&dir, &plan, &new, &sources.header);
         if args.dry_run || report.is_unchanged() {
-            stdio::print_text(&report.to_text(args.dry_run));
-            return Ok(ExitCode::SUCCESS);
+            return print_plan_report(&report, &dir, args.dry_run);
         }
         let header = PlanHeader { runs: new.len() as u64, ..sources.header.clone() };
         let number = plan.headers.len() + 1;
@@ -67,11 +68,37 @@ pub fn plan_command(args: &PlanArgs) -> Result<ExitCode, CommandFailure> {
         }
         sources.write_copies(&dir)?;
         if write_plan(&dir.plan_file(number), text.as_bytes())? {
-            stdio::print_text(&report.to_text(false));
-            return Ok(ExitCode::SUCCESS);
+            return print_plan_report(&report, &dir, false);
         }
         // Another command has planned meanwhile: what is new is found again.
     }
+}
+
+/// Prints what a command has planned and what is next; returns the exit code.
+fn print_plan_report(
+    report: &PlanReport,
+    dir: &SweepDir,
+    is_dry: bool,
+) -> Result<ExitCode, CommandFailure> {
+    let mut text = report.to_text(is_dry);
+    let next = if is_dry { None } else { next_command(dir, report.new)? };
+    if let Some(command) = next {
+        text.push_str(&format!("next: delta sweep {command} {}\n", shell_quote_path(&dir.root)));
+    }
+    stdio::print_text(&text);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The command for what is left of a sweep with so many new runs, if anything is.
+fn next_command(dir: &SweepDir, new: u64) -> Result<Option<&'static str>, CommandFailure> {
+    if new > 0 {
+        return Ok(Some("run"));
+    }
+    let (plan, ResultReader { results, .. }) = read_sweep(dir)?;
+    if !plan.runs.iter().all(|run| results.is_settled(&run.id)) {
+        return Ok(Some("run"));
+    }
+    Ok(lacks_grades(dir, &plan, &results)?.then_some("grade"))
 }
 
 pub fn plan_failure(error: PlanError) -> CommandFailure {
@@ -152,9 +179,6 @@ impl PlanReport {
                 "{} of earlier plans are not in the file any more; they stay planned\n",
                 runs(self.others)
             ));
-        }
-        if !is_dry {
-            text.push_str(&format!("next: delta sweep run {dir}\n"));
         }
         text
     }

@@ -1,5 +1,7 @@
 //! `delta sweep run` and `delta sweep task`: work on the runs of a sweep.
 
+use super::ONLY_HELP;
+use super::continued_runs::record_continued_runs;
 use super::plan_reader::read_plan_of_run;
 use super::result_reader::{ResultReader, read_sweep};
 use super::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
@@ -44,8 +46,7 @@ pub struct RunSweepArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// Only these runs: `KEY=PATTERN`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME
-    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
     #[command(flatten)]
     pool: PoolArgs,
@@ -277,7 +278,8 @@ fn work_on_one_run(
 ) -> Result<ExitCode, CommandFailure> {
     let plan = read_plan_of_run(&dir, id)?;
     let needs_median = args.until.is_some() && args.per_run.is_none();
-    let results = ResultReader::open_for(&dir, (!needs_median).then_some(id))?;
+    let mut results = ResultReader::open_for(&dir, (!needs_median).then_some(id))?;
+    record_continued_runs(&dir, &plan, plan.runs.iter(), &mut results.results)?;
     let command = format!("delta sweep task {} {id}", shell_quote_path(&dir.root));
     let share = TaskShare::ALL;
     let runs = SelectedRuns { dir, plan, indexes: vec![0], share, command };
@@ -306,16 +308,19 @@ fn print_run_status(line: &ResultLine, quiet: bool) {
 fn work_on<'a>(
     runs: &'a SelectedRuns,
     settings: &PlanHeader,
-    results: ResultReader,
+    mut results: ResultReader,
     call_interval_ms: u64,
     options: PoolOptions,
     cancel: CancelToken,
 ) -> Result<RunPool<'a>, CommandFailure> {
     let SelectedRuns { dir, plan, indexes, share, .. } = runs;
+    let is_in_share = |index: &usize| share.contains(plan.runs[*index].n);
+    let own_runs = indexes.iter().filter(|index| is_in_share(index));
+    let own_runs = own_runs.map(|index| &plan.runs[*index]);
+    record_continued_runs(dir, plan, own_runs, &mut results.results)?;
     let shared = SharedLimits::open(dir, settings, Some(call_interval_ms), &cancel)?;
     let retry = settings.retry.clone();
     let mut pool = RunPool::new(dir, plan, results, retry, options, shared, cancel)?;
-    let is_in_share = |index: &usize| share.contains(plan.runs[*index].n);
     pool.work(indexes.iter().copied().filter(is_in_share).collect(), PoolPass::Unowned)?;
     let mut rest = pool.take_deferred();
     if *share != TaskShare::ALL {

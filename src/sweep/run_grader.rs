@@ -42,6 +42,8 @@ pub struct RunGrader<'a> {
     pub program: &'a Path,
     /// Files of variables for agents that judge.
     pub env_files: &'a [PathBuf],
+    /// The variables that hold keys, which no command gets.
+    pub key_names: &'a [String],
     /// The variables with which agents that judge find the budget and the rate of the sweep.
     pub shared_variables: &'a [(OsString, OsString)],
 }
@@ -116,7 +118,7 @@ impl RunGrader<'_> {
         timeout_ms: u64,
         cancel: &CancelToken,
     ) -> Option<Result<Grade, String>> {
-        let mut env = process_environment::variables_without_keys(&[]);
+        let mut env = process_environment::variables_without_keys(self.key_names);
         let run_dir = self.run_dir(graded);
         let journal = run_dir.join(journal::JOURNAL_FILE);
         let mut set = |name: &str, value: OsString| drop(env.insert(OsString::from(name), value));

@@ -1,5 +1,6 @@
 //! `delta sweep view`: a sweep as an HTML page.
 
+use super::ONLY_HELP;
 use super::packed_runs::{extract_to_read, remove_extracted_runs};
 use super::sweep_scores::SweepScores;
 use crate::failure::CommandFailure;
@@ -34,8 +35,7 @@ pub struct SweepViewArgs {
     /// The grader whose scores count [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
-    /// Only these runs: `KEY=PATTERN`, separated by spaces
-    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse)]
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
     /// Write a page for each of these runs too, in a directory next to the file
     #[arg(long, value_enum, default_value_t = RunPages::None)]

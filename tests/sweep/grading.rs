@@ -118,6 +118,82 @@ fn c_26_3_a_grader_that_is_killed_leaves_its_run_ungraded() {
 }
 
 #[test]
+fn what_a_grader_left_ungraded_stays_reported_until_it_is_graded() {
+    let sandbox = completed_sweep("[ \"$1\" = i0 ] && ! [ -e \"$2/go\" ] && exit 2; exit 0");
+    let id = super::planned(&sandbox).into_iter().find(|id| id.starts_with("i0.")).unwrap();
+    let reason = format!("  {id} by g: the grader exited with 2: it printed nothing\n");
+    let next = |more: &str| format!("next: delta sweep grade s{more} --retry-ungraded\n");
+    let first = sweep(&sandbox, &["grade", "s"]).expect_code(1).stdout;
+    let graded = "graded 5 runs: g 5 passed; 1 ungraded:\n";
+    assert_eq!(first, format!("{graded}{reason}{}", next("")));
+    let second = sweep(&sandbox, &["grade", "s"]).expect_code(1).stdout;
+    assert_eq!(second, format!("nothing new to grade; 1 ungraded:\n{reason}{}", next("")));
+    let chosen = ["grade", "s", "--grader", "g", "--only", "input=i0 repeat=1"];
+    let third = sweep(&sandbox, &chosen).expect_code(1).stdout;
+    assert!(third.ends_with(&next(" --grader g --only 'input=i0 repeat=1'")), "{third}");
+    sweep(&sandbox, &["grade", "s", "--only", "input=i1"]).expect_code(0);
+    sandbox.write("go", "");
+    let last = sweep(&sandbox, &["grade", "s", "--retry-ungraded"]).expect_code(0).stdout;
+    assert_eq!(last, "graded 1 run: g 1 passed\n");
+    let nothing = "nothing to grade: every settled run has its grades\n";
+    assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
+}
+
+/// A grader starts what is in a workspace, which an LLM has written.
+#[test]
+fn c_15_3_a_grader_gets_no_key_of_the_sweep() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent("model: a\n  api_key_env: AGENT_SECRET", "");
+    sandbox.write("good.yaml", "turns:\n  - say: done\n");
+    for file in ["system_prompt.md", "context.yaml"] {
+        sandbox.write(&format!("other/{file}"), sandbox.read(&format!("agent/{file}")));
+    }
+    sandbox.write("other/agent.yaml", "name: other\nllm: {model: a, api_key_env: OTHER_SECRET}\n");
+    sandbox.write_program("grade.sh", "#!/bin/sh\nenv > \"$1\"\n");
+    let more = format!(
+        "models: ['script:good.yaml', {{id: set, model: 'script:good.yaml', llm: {{api_key_env: '${{param.who}}_SECRET'}}}}]\n\
+         params: {{who: [ONE, TWO]}}\n\
+         grade: [{{name: g, command: [./grade.sh, '{}']}}]\n",
+        sandbox.path("variables").display()
+    );
+    super::write_sweep(&sandbox, 1, 1, &more);
+    let text = sandbox.read("sweep.yaml");
+    sandbox.write("sweep.yaml", text.replace("[agent]", "[agent, other]"));
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s", "--only", "agent=agent"]).expect_code(0);
+    let secrets = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "FOO_API_KEY", "LISTED_SECRET"];
+    let secrets = secrets.into_iter().chain(["DELTA_API_KEY", "DELTA_API_KEY_FILE"]);
+    let secrets = secrets.chain(["AGENT_SECRET", "OTHER_SECRET", "ONE_SECRET", "TWO_SECRET"]);
+    let mut grade = sandbox.delta(["sweep", "grade", "s"]).env("DELTA_KEY_NAMES", "LISTED_SECRET");
+    for name in secrets.chain(["PLAIN"]) {
+        grade = grade.env(name, format!("value-of-{name}"));
+    }
+    grade.output().expect_code(0);
+    let variables = sandbox.read("variables");
+    let passed = variables.lines().filter(|line| line.contains("value-of-"));
+    assert_eq!(passed.collect::<Vec<_>>(), ["PLAIN=value-of-PLAIN"], "{variables}");
+    assert!(!variables.contains("SECRET"), "{variables}");
+}
+
+#[test]
+fn an_edited_grader_is_noted_and_planned_again_it_grades() {
+    let sandbox = completed_sweep("exit 0");
+    let plan = || sweep(&sandbox, &["plan"]).expect_code(0).stdout;
+    assert!(plan().ends_with("nothing new\nnext: delta sweep grade s\n"), "{}", plan());
+    let grade = || sweep(&sandbox, &["grade", "s"]).expect_code(0);
+    assert_eq!(grade().stderr, "");
+    assert!(plan().ends_with("nothing new\n"), "{}", plan());
+    sandbox.write_program("grade.sh", "#!/bin/sh\nexit 1\n");
+    let edited = grade();
+    assert!(edited.stdout.starts_with("nothing to grade"), "{edited:?}");
+    let note = "Note: ./grade.sh differs from the copy that grader `g` was planned with; `delta sweep plan` takes it over\n";
+    assert_eq!(edited.stderr, note);
+    assert!(plan().ends_with("nothing new\nnext: delta sweep grade s\n"), "{}", plan());
+    let again = grade();
+    assert_eq!((&*again.stdout, &*again.stderr), ("graded 6 runs: g 0 passed\n", ""));
+}
+
+#[test]
 fn graders_of_one_run_follow_each_other() {
     let sandbox = completed_sweep("true");
     let lock = "mkdir lock && sleep 0.01 && rmdir lock";
@@ -187,6 +263,23 @@ fn inputs_are_not_compared_with_each_other() {
         "{}",
         ran.stderr
     );
+}
+
+#[test]
+fn a_comparison_by_what_no_run_has_names_what_runs_have() {
+    let sandbox = completed_sweep("exit 0");
+    let compare = |arguments: &[&str]| {
+        let ran = sweep(&sandbox, &[&["compare", "s"], arguments].concat()).expect_code(126);
+        ran.stderr.lines().find(|line| line.starts_with("help: ")).unwrap().to_owned()
+    };
+    let rows = "help: `--by model` or `--by agent` or `--by repeat` prints one row a value";
+    assert_eq!(compare(&[]), rows);
+    let known = "help: known here: `model`, `agent`, `repeat`";
+    assert_eq!(compare(&["--by", "group"]), known);
+    super::write_sweep(&sandbox, 6, 1, "params: {temp: [0.1, 0.9]}\n");
+    sweep(&sandbox, &["plan", "-d", "t"]).expect_code(0);
+    let ran = sweep(&sandbox, &["compare", "t", "--by", "temp"]).expect_code(126);
+    assert!(ran.stderr.ends_with("help: did you mean `param.temp`?\n"), "{}", ran.stderr);
 }
 
 #[test]

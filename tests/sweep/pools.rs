@@ -4,6 +4,7 @@ use super::{DELTA, acting_sandbox, effects, planned, result_lines, status, sweep
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::{Duration, Instant};
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, ScriptedServer};
 use test_support::wait::until;
@@ -151,7 +152,63 @@ fn only_selects_runs_by_what_they_are() {
     assert_eq!(effects(&sandbox).len(), 2);
     sweep(&sandbox, &["run", "s", "--only", "input=nothing"]).expect_code(126);
     sweep(&sandbox, &["run", "s", "--only", "modle=x"]).expect_code(2);
+    let comma = sweep(&sandbox, &["list", "s", "--only", "input=i0,nonsense=1"]).expect_code(2);
+    let reason =
+        "`nonsense=1` after a comma is a pattern of `input`; separate conditions by a space";
+    assert!(comma.stderr.contains(reason), "{}", comma.stderr);
     sweep(&sandbox, &["run", "nowhere"]).expect_code(126);
+}
+
+#[test]
+fn a_status_shows_at_once_what_runs_and_what_was_killed() {
+    let sandbox = Sandbox::new(DELTA);
+    let started = sandbox.path("started").display().to_string();
+    let tool = format!("  - {{name: act, shell: 'touch {started}; exec sleep 1000'}}");
+    sandbox.agent("provider: script\n  model: script.yaml", &tool);
+    sandbox.write("agent/script.yaml", "turns: [{call: [{tool: act, args: {}}]}, {say: done}]\n");
+    write_sweep(&sandbox, 1, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let mut pool = sandbox.delta(["sweep", "run", "s"]).spawn();
+    until("the tool", || sandbox.path("started").exists().then_some(()));
+    let begin = Instant::now();
+    until("the status", || (running_or_silent(&sandbox) == (1, 0)).then_some(()));
+    assert!(begin.elapsed() < Duration::from_secs(5), "the file of the pool is written every 10 s");
+    pool.kill().unwrap();
+    pool.wait().unwrap();
+    assert_eq!(running_or_silent(&sandbox), (0, 1));
+    let text = sweep(&sandbox, &["status", "s"]).stdout;
+    assert!(text.contains("no sign of life 1") && !text.contains("ETA"), "{text}");
+}
+
+fn running_or_silent(sandbox: &Sandbox) -> (u64, u64) {
+    let status = status(sandbox);
+    (status["running"].as_u64().unwrap(), status["silent"].as_u64().unwrap())
+}
+
+#[test]
+fn a_command_without_a_sweep_names_the_one_inside() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 1, 1, "");
+    let missing = |arguments: &[&str]| sweep(&sandbox, arguments).expect_code(126).stderr;
+    assert!(missing(&["run"]).contains("`delta sweep plan sweep.yaml -d "));
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let one = "help: the sweep is in `s`: name it, as in `delta sweep run s`\n";
+    for command in ["run", "status", "pack", "grade", "list"] {
+        let error = missing(&[command]);
+        assert!(error.ends_with(one), "{command}: {error}");
+    }
+    sweep(&sandbox, &["plan", "-d", "t u"]).expect_code(0);
+    let several = "help: sweeps are in `s`, `'t u'`: name one, as in `delta sweep run s`\n";
+    assert!(missing(&["run", "."]).ends_with(several), "{}", missing(&["run", "."]));
+}
+
+#[test]
+fn a_command_for_one_run_is_not_one_of_the_sweep() {
+    let sandbox = Sandbox::new(DELTA);
+    let tip = |word: &str| sweep(&sandbox, &[word]).expect_code(2).stderr;
+    assert!(tip("unpack").contains("tip: use `delta unpack ID -w SWEEP`\n"), "{}", tip("unpack"));
+    assert!(tip("show").contains("tip: use `delta show ID -w SWEEP`\n"), "{}", tip("show"));
+    assert!(tip("collct").contains("'collect'"), "{}", tip("collct"));
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn c_26_3_a_grader_that_fails_leaves_runs_ungraded_and_says_why() {
     assert_eq!(table["rows"][0]["missing"]["ungraded"], 6, "{table}");
     assert_eq!(table["comparisons"][0]["shown"], false);
     // What is ungraded stays so until it is asked for again.
-    sweep(&sandbox, &["grade", "s"]).expect_code(0);
+    sweep(&sandbox, &["grade", "s"]).expect_code(1);
     sweep(&sandbox, &["grade", "s", "--retry-ungraded"]).expect_code(1);
 }
 

@@ -24,7 +24,7 @@ impl RunSelection {
     /// Parses conditions `KEY=PATTERN,...`, separated by spaces. In a pattern `*` matches any text.
     ///
     /// # Errors
-    /// A word is not a condition, or its key is unknown.
+    /// A word is not a condition, its key is unknown, or one of its patterns looks like a condition.
     pub fn parse(text: &str) -> Result<Self, String> {
         let example = "such as `model=local input=a*,b*`";
         let mut conditions = Vec::new();
@@ -37,7 +37,12 @@ impl RunSelection {
                 let help = suggest::did_you_mean(key, KEYS);
                 return Err(format!("unknown key `{key}`; {help}, or `param.NAME`"));
             }
-            let patterns = patterns.split(',').map(str::to_owned).collect();
+            let patterns: Vec<String> = patterns.split(',').map(str::to_owned).collect();
+            if let Some(condition) = patterns.iter().skip(1).find(|it| looks_like_condition(it)) {
+                return Err(format!(
+                    "`{condition}` after a comma is a pattern of `{key}`; separate conditions by a space"
+                ));
+            }
             conditions.push(Condition { key: key.to_owned(), patterns });
         }
         if conditions.is_empty() {
@@ -100,6 +105,13 @@ impl fmt::Display for RunSelection {
         }
         Ok(())
     }
+}
+
+/// Whether a pattern begins as a condition does, with a name and `=`.
+fn looks_like_condition(pattern: &str) -> bool {
+    let name = pattern.split_once('=').map_or("", |(name, _)| name);
+    name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
 /// The value of a key of `--only` for a run; `None` if the run has no such group or parameter.
@@ -198,6 +210,11 @@ mod tests {
         assert!(RunSelection::parse("modle=local").unwrap_err().contains("model"));
         for text in ["", "model", "model=", "=x", "param.=x"] {
             assert!(RunSelection::parse(text).is_err(), "{text}");
+        }
+        assert!(RunSelection::parse("param.filter=a=b,*c=d").is_ok());
+        for text in ["param.temp=0.9,input=docs", "model=a,b,nonsense=1", "model=a,param.x=1"] {
+            let error = RunSelection::parse(text).unwrap_err();
+            assert!(error.ends_with("separate conditions by a space"), "{error}");
         }
     }
 

@@ -1,0 +1,24 @@
+//! The programs of graders: as they are now, and as they were planned.
+
+use super::source_copies::read_with_hash;
+use delta_sweep::grader::{GraderKind, PlannedGrader};
+use delta_sweep::layout::SweepDir;
+use std::path::{Path, PathBuf};
+
+/// The program of the grader, if it differs from its copy. A plan has no path of its sweep.yaml, so the program is looked for in
+/// the current directory and next to the directory of the sweep; if it is in neither, nothing is known.
+pub fn find_changed_program(dir: &SweepDir, grader: &PlannedGrader) -> Option<PathBuf> {
+    let GraderKind::Command { argv, file: Some(planned), .. } = &grader.kind else { return None };
+    let program = argv.first()?;
+    let bases = [Some(Path::new("")), dir.root.parent()];
+    let paths = bases.into_iter().flatten().map(|base| base.join(program));
+    let mut changed = None;
+    for path in paths {
+        match read_with_hash(&path) {
+            Ok((_, hash)) if hash == *planned => return None,
+            Ok(_) if changed.is_none() => changed = Some(path),
+            _ => {}
+        }
+    }
+    changed
+}
