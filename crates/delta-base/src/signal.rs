@@ -36,6 +36,9 @@ pub const MAX_CHILD_GROUPS: usize = 64;
 /// group, and when a terminal closes, the kernel and the shell each send one.
 const BURST_MILLIS: u64 = 100;
 
+/// The time between two looks at a clock that is paused.
+const PAUSE_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Reports whether the user or the system has requested cancellation. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct CancelToken {
@@ -57,6 +60,28 @@ impl Drop for ExitDelay {
     }
 }
 
+/// Stops the clock of a time limit: see [`CancelToken::pause_clock`].
+#[derive(Debug)]
+pub struct ClockPause {
+    state: Arc<CancelState>,
+    began: Instant,
+}
+
+impl ClockPause {
+    /// How long the pause has lasted.
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+impl Drop for ClockPause {
+    fn drop(&mut self) {
+        let nanos = u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.state.paused_nanos.fetch_add(nanos, Ordering::SeqCst);
+        self.state.is_clock_paused.store(false, Ordering::SeqCst);
+    }
+}
+
 #[derive(Debug)]
 struct CancelState {
     created_at: Instant,
@@ -68,6 +93,10 @@ struct CancelState {
     requested_for_now_at: AtomicU64,
     /// Whether a time limit was set.
     has_deadline: AtomicBool,
+    /// Whether the clock of [`CancelToken::expire_after_work`] is paused.
+    is_clock_paused: AtomicBool,
+    /// How long its earlier pauses lasted, in nanoseconds.
+    paused_nanos: AtomicU64,
     /// The process groups that a second signal kills; 0 for none.
     child_groups: [AtomicI32; MAX_CHILD_GROUPS],
     /// How many [`ExitDelay`]s there are.
@@ -110,6 +139,8 @@ impl CancelToken {
             expired_at: AtomicU64::new(0),
             requested_for_now_at: AtomicU64::new(0),
             has_deadline: AtomicBool::new(false),
+            is_clock_paused: AtomicBool::new(false),
+            paused_nanos: AtomicU64::new(0),
             child_groups: [const { AtomicI32::new(0) }; MAX_CHILD_GROUPS],
             exit_delays: AtomicU32::new(0),
             must_exit: AtomicBool::new(false),
@@ -193,9 +224,22 @@ impl CancelToken {
     /// # Errors
     /// The thread that waits could not be started.
     pub fn expire_after(&self, duration: Duration) -> io::Result<()> {
+        self.start_deadline(duration, false)
+    }
+
+    /// As [`CancelToken::expire_after`], without the time of [`CancelToken::pause_clock`].
+    ///
+    /// # Errors
+    /// The thread that waits could not be started.
+    pub fn expire_after_work(&self, duration: Duration) -> io::Result<()> {
+        self.start_deadline(duration, true)
+    }
+
+    fn start_deadline(&self, duration: Duration, is_pausable: bool) -> io::Result<()> {
         let state = Arc::clone(&self.state);
         state.has_deadline.store(true, Ordering::SeqCst);
         let start = Instant::now();
+        let paused_before = state.paused_time();
         if duration.is_zero() {
             state.expire();
             return Ok(());
@@ -203,17 +247,28 @@ impl CancelToken {
         std::thread::Builder::new()
             .name("deadline".to_owned())
             .spawn(move || {
-                while let Some(rest) =
-                    duration.checked_sub(start.elapsed()).filter(|rest| !rest.is_zero())
-                {
-                    std::thread::park_timeout(rest);
+                loop {
+                    // Read before the time of earlier pauses, which a pause adds to before it ends.
+                    let is_paused = is_pausable && state.is_clock_paused.load(Ordering::SeqCst);
+                    let paused = state.paused_time().saturating_sub(paused_before);
+                    let limit = if is_pausable { duration + paused } else { duration };
+                    let rest = limit.saturating_sub(start.elapsed());
+                    if rest.is_zero() && !is_paused {
+                        return state.expire();
+                    }
+                    std::thread::park_timeout(if is_paused { PAUSE_POLL_INTERVAL } else { rest });
                 }
-                state.expire();
             })
             .map(drop)
     }
 
-    /// Whether [`CancelToken::expire_after`] was called, so that no wait is endless.
+    /// Stops the clock of [`CancelToken::expire_after_work`] until the guard is dropped. There is one pause at a time.
+    pub fn pause_clock(&self) -> ClockPause {
+        self.state.is_clock_paused.store(true, Ordering::SeqCst);
+        ClockPause { state: Arc::clone(&self.state), began: Instant::now() }
+    }
+
+    /// Whether a time limit was set, so that no wait is endless.
     pub fn has_deadline(&self) -> bool {
         self.state.has_deadline.load(Ordering::SeqCst)
     }
@@ -324,6 +379,10 @@ impl CancelState {
         self.requested_at.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst).err()
     }
 
+    fn paused_time(&self) -> Duration {
+        Duration::from_nanos(self.paused_nanos.load(Ordering::SeqCst))
+    }
+
     fn expire(&self) {
         let now = self.elapsed_millis();
         // Stored first, so that a reader that sees the request also sees its reason.
@@ -403,6 +462,22 @@ mod tests {
         assert!(token.wait(Duration::from_millis(5)));
         token.expire_after(Duration::ZERO).unwrap();
         assert!(token.is_requested());
+    }
+
+    #[test]
+    fn a_pause_does_not_count_against_a_limit_of_work() {
+        let cancel = CancelToken::manual().unwrap();
+        let pause = cancel.pause_clock();
+        cancel.expire_after_work(Duration::from_millis(20)).unwrap();
+        assert!(!cancel.wait(Duration::from_millis(150)));
+        assert!(pause.elapsed() >= Duration::from_millis(150));
+        drop(pause);
+        assert!(cancel.wait(Duration::from_secs(60)));
+        assert!(cancel.is_expired());
+        let fixed = CancelToken::manual().unwrap();
+        let _pause = fixed.pause_clock();
+        fixed.expire_after(Duration::from_millis(5)).unwrap();
+        assert!(fixed.wait(Duration::from_secs(60)), "a limit of time goes on");
     }
 
     #[test]
