@@ -2,6 +2,7 @@
 
 use super::failure::CommandFailure;
 use super::process_environment;
+use super::sweep::SweepShare;
 use clap::Args;
 use delta_agent::agent::Agent;
 use delta_base::id::RunId;
@@ -15,7 +16,8 @@ use delta_run::call_rate::{CallRate, RATE_VARIABLE};
 use delta_run::ledger::{self, Budget, Ledger};
 use delta_run::limits::{BudgetAmount, DEFAULT_ANSWER_TOKENS, LedgerHead, Limits, Usd};
 use delta_run::ownership::Ownership;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The largest limit of tokens, which every reader of JSON can represent.
@@ -181,6 +183,35 @@ pub struct OwnedRun<'a> {
     pub ownership: &'a Ownership,
 }
 
+/// What limits a run from outside.
+pub struct OuterLimits {
+    /// Of the sweep and of the runs around it, innermost first.
+    ledgers: Vec<Ledger>,
+    /// The directory of the rate of calls.
+    rate_dir: Option<PathBuf>,
+}
+
+impl OuterLimits {
+    /// What the runs around the run and a sweep limit, and the rate that the environment names.
+    pub fn new(enclosing: Vec<Ledger>, share: Option<&SweepShare>) -> Self {
+        let ledgers = share.and_then(SweepShare::ledger).cloned().into_iter().chain(enclosing);
+        let named = process_environment::variable(RATE_VARIABLE).map(PathBuf::from);
+        let rate_dir = named.or_else(|| Some(share?.rate_dir()?.to_owned()));
+        Self { ledgers: ledgers.collect(), rate_dir }
+    }
+
+    /// Nothing, for answers that are recorded.
+    pub fn none() -> Self {
+        Self { ledgers: Vec::new(), rate_dir: None }
+    }
+}
+
+/// The budget of a run that this process drives, and what it shares with the processes of a sweep.
+pub struct RunBudget {
+    pub budget: Budget,
+    pub share: Option<SweepShare>,
+}
+
 /// A budget, with notes on it for the user.
 pub struct OpenedBudget {
     pub budget: Budget,
@@ -196,11 +227,12 @@ pub fn open_budget(
     run: &OwnedRun<'_>,
     limits: Limits,
     agent: &Agent,
-    enclosing: Vec<Ledger>,
+    outer: OuterLimits,
     spent: BudgetAmount,
     cancel: &CancelToken,
 ) -> Result<OpenedBudget, CommandFailure> {
     let OwnedRun { id, dir, ownership } = *run;
+    let OuterLimits { ledgers: enclosing, rate_dir } = outer;
     let earlier = Ledger::read_account(dir)?.map(|ledger| ledger.head.given);
     let operator_limits = limits.or(earlier.unwrap_or_default());
     let limits = operator_limits.or(agent.limits);
@@ -221,19 +253,30 @@ pub fn open_budget(
     };
     let is_patient = process_environment::variable(COMMAND_MARK.0).is_none();
     // A call inside of a call would wait for the slot of the outer one.
-    let rate = process_environment::variable(RATE_VARIABLE).filter(|_| is_patient);
-    let rate = rate.map(|dir| CallRate::new(Path::new(&dir)));
+    let rate = rate_dir.filter(|_| is_patient).map(|dir| CallRate::new(&dir));
     let budget = Budget::new(id.as_str(), ledger, enclosing, is_patient).with_rate(rate);
-    if let Some(deadline) = budget.deadline() {
-        let remaining = deadline.saturating_sub(time::current_time().as_millis());
-        let remaining = Duration::from_millis(u64::try_from(remaining).unwrap_or(0));
-        cancel.expire_after(remaining).map_err(|error| {
-            let message = format!("could not set the timer of `--max-duration`: {error}");
-            CommandFailure::config(message, None)
-        })?;
-    }
+    start_clocks(&budget, cancel).map_err(|error| {
+        let message = format!("could not set the timer of `--max-duration`: {error}");
+        CommandFailure::config(message, None)
+    })?;
     let notes = answer_length_note(agent, &budget).into_iter().collect();
     Ok(OpenedBudget { budget, notes })
+}
+
+/// Starts the clocks of the time limits. A wait for the rate of calls delays the run's own one alone.
+fn start_clocks(budget: &Budget, cancel: &CancelToken) -> io::Result<()> {
+    if let Some(deadline) = budget.own_deadline() {
+        cancel.expire_after_work(time_until(deadline))?;
+    }
+    if let Some(deadline) = budget.outer_deadline() {
+        cancel.expire_after(time_until(deadline))?;
+    }
+    Ok(())
+}
+
+fn time_until(unix_ms: i64) -> Duration {
+    let rest = unix_ms.saturating_sub(time::current_time().as_millis());
+    Duration::from_millis(u64::try_from(rest).unwrap_or(0))
 }
 
 fn unix_ms_after(millis: u64) -> i64 {

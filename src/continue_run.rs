@@ -428,7 +428,7 @@ impl ClaimedRun {
             operator_state::print_unsealed_note(options, &missing.reason());
         }
         let owned = OwnedRun { id: &self.id, dir: &self.dir, ownership: &self.ownership };
-        let budget = agent.open_budget(&owned, options, self.folded.spent, &cancel)?;
+        let budget = agent.open_budget(&owned, workspace, options, self.folded.spent, &cancel)?;
         // Inner runs write the budget.
         let sandbox = agent.prepare_sandbox(&self.dir, workspace)?;
         let observer = run_observer::open_run_observer(options, &self.dir, self.state(), &cancel)?;

@@ -292,7 +292,7 @@ fn start_run(
     let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;
     let observer = run_observer::open_run_observer(options, &dir, &RunState::default(), &cancel)?;
     let owned = OwnedRun { id: &id, dir: &dir, ownership: &ownership };
-    let budget = agent.open_budget(&owned, options, BudgetAmount::default(), &cancel)?;
+    let budget = agent.open_budget(&owned, workspace, options, BudgetAmount::default(), &cancel)?;
     let secrets = agent.secrets.clone();
     let sealer = operator_state::new_sealer(&id, options)?;
     let mut run = Run::create(id, &dir, ownership, secrets, time::current_time, observer, sealer)?;

@@ -1,12 +1,13 @@
 //! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
 
-use super::budget::{self, OwnedRun};
+use super::budget::{self, OuterLimits, OwnedRun, RunBudget};
 use super::failure::CommandFailure;
 use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
 use super::next_steps;
 use super::run_observer::{prints_pieces, shows_live_output};
 use super::run_options::{EnvFileOptions, RunOptions};
 use super::sandbox_preparation::changeable_agent_note;
+use super::sweep::SweepShare;
 use super::{mcp_server_spec, operator_config, operator_key, operator_state, price_source, skill};
 use super::{process_environment, restore_point, sandbox_preparation};
 use delta_agent::agent::Agent;
@@ -361,20 +362,22 @@ impl PreparedAgent {
         }
     }
 
-    /// The budget of a run: the limits of this command line, of an earlier process or of the agent, and what the
-    /// enclosing runs have left. `spent` is the cost of the run's answers so far.
+    /// The budget of a run in `workspace`: the limits of this command line, of an earlier process or of the agent, and what
+    /// the enclosing runs and the sweep have left. `spent` is the cost of the run's answers so far.
     pub fn open_budget(
         &self,
         run: &OwnedRun<'_>,
+        workspace: &Workspace,
         options: &RunOptions,
         spent: BudgetAmount,
         cancel: &CancelToken,
-    ) -> Result<Budget, CommandFailure> {
+    ) -> Result<RunBudget, CommandFailure> {
+        let share = SweepShare::open(run.id, workspace, &self.enclosing_ledgers, cancel)?;
+        let outer = OuterLimits::new(self.enclosing_ledgers.clone(), share.as_ref());
         let limits = options.limits.limits();
-        let enclosing = self.enclosing_ledgers.clone();
-        let opened = budget::open_budget(run, limits, &self.agent, enclosing, spent, cancel)?;
+        let opened = budget::open_budget(run, limits, &self.agent, outer, spent, cancel)?;
         options.print_notes(&opened.notes);
-        Ok(opened.budget)
+        Ok(RunBudget { budget: opened.budget, share })
     }
 
     /// Drives a run, whose ENGINE_START has been committed, until it ends or stops.
@@ -384,11 +387,13 @@ impl PreparedAgent {
         workspace: &Workspace,
         options: &RunOptions,
         sandbox: Option<Arc<RunSandbox>>,
-        budget: Budget,
+        budget: RunBudget,
         cancel: CancelToken,
     ) -> Result<RunResult, CommandFailure> {
+        let RunBudget { budget, share } = budget;
         let environment = self
             .environment(run.id.as_str(), &run.dir, workspace, budget.ledger_path())
+            .with_call_rate(share.as_ref().and_then(SweepShare::rate_dir))
             .with_inner_seal(derive_inner_seal(sandbox.as_deref(), run))
             .with_sandbox(sandbox);
         if !process::shows_own_processes() {
@@ -406,7 +411,8 @@ impl PreparedAgent {
         let snapshots = self.open_snapshots(run, options)?;
         let servers = self.mcp_servers(&environment)?;
         let cleanup = cancel.clone();
-        Engine::new(&self.agent, environment, provider, cancel, human, time::current_time, budget)
+        let clock = time::current_time;
+        let driven = Engine::new(&self.agent, environment, provider, cancel, human, clock, budget)
             .with_mcp_servers(servers)
             .with_parallel_calls(self.bounds.max_parallel())
             .with_surviving_calls(
@@ -415,7 +421,14 @@ impl PreparedAgent {
             .with_snapshots(snapshots)
             .with_disk_limit(self.bounds.disk)
             .with_live_output(shows_live_output(options) || prints_pieces(options))
-            .drive(run)?;
+            .drive(run);
+        if let Some(problem) = share.and_then(|share| share.give_back().err()) {
+            run.notify(RunNotice::Warning(&format!(
+                "could not give back what is left of the sweep's budget: {}",
+                problem.message()
+            )));
+        }
+        driven?;
         if let Some(anchor) = &options.anchor {
             anchor.append_head(run, &cleanup);
         }

@@ -21,6 +21,7 @@ mod run_archive;
 mod run_command;
 mod run_grader;
 mod run_pool;
+mod run_share;
 mod run_standing;
 mod run_starter;
 mod shared_limits;
@@ -39,6 +40,7 @@ const ONLY_HELP: &str = "Only these runs: `KEY=PATTERN[,PATTERN]...`, separated 
 pub use packed_runs::{
     SweepPacks, extract_to_read, find_absent_run, is_sweep, remove_extracted_runs,
 };
+pub use run_share::SweepShare;
 
 /// Plan and run many runs: agents, models and parameters on inputs
 ///

@@ -3,7 +3,7 @@
 use super::workspace_files::{FilesComparison, ReplayFiles};
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
 use crate::agent_choice;
-use crate::budget::OwnedRun;
+use crate::budget::{OuterLimits, OwnedRun, open_budget};
 use crate::failure::CommandFailure;
 use crate::operator_state;
 use crate::run::{self, NewRun};
@@ -16,6 +16,7 @@ use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::tool::has_staged_tool;
 use delta_base::id::RunId;
+use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_llm::llm::{Provider, WireForm};
 
@@ -27,6 +28,7 @@ use delta_run::approval::{ApprovalDecision, ApprovalSource, OperatorApproval};
 use delta_run::event::{EngineStart, Event, HumanQuestion, Payload, ReplayOf, RunStatus};
 use delta_run::image_file::{self, ImageFile};
 use delta_run::journal;
+use delta_run::ledger::Budget;
 use delta_run::limits::BudgetAmount;
 use delta_run::record::{self, ContextBlock};
 use delta_run::run::Run;
@@ -173,7 +175,7 @@ pub(super) fn replay_tools(
         }
         run.commit()?;
         let owned = OwnedRun { id: &id, dir: &dir, ownership: run.ownership() };
-        let budget = agent.open_budget(&owned, &options, BudgetAmount::default(), &cancel)?;
+        let budget = open_recorded_budget(&owned, &agent, &options, &cancel)?;
         let provider = recorded_provider(recordings.clone(), &different_requests);
         let human = recorded_human(&original.events);
         let sandbox = sandbox.clone();
@@ -190,6 +192,19 @@ pub(super) fn replay_tools(
         .events;
     let replayed = ReplayedRun { id, dir, events };
     Ok(compare_replay(original, &replayed, &different_requests.borrow(), files))
+}
+
+/// The budget of a run whose answers are recorded: nothing outside of it limits them.
+fn open_recorded_budget(
+    run: &OwnedRun<'_>,
+    agent: &PreparedAgent,
+    options: &RunOptions,
+    cancel: &CancelToken,
+) -> Result<Budget, CommandFailure> {
+    let limits = options.limits.limits();
+    let outer = OuterLimits::none();
+    let opened = open_budget(run, limits, &agent.agent, outer, BudgetAmount::default(), cancel)?;
+    Ok(opened.budget)
 }
 
 /// The new run that repeats the original one.

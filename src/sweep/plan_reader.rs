@@ -2,8 +2,10 @@
 
 use crate::failure::CommandFailure;
 use delta_base::durable::{self, FileError};
+use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_sweep::layout::{SweepDir, plan_number};
+use delta_sweep::plan::PlanHeader;
 use delta_sweep::plan_file::SweepPlan;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,18 @@ pub fn read_plan_of_run(dir: &SweepDir, id: &str) -> Result<SweepPlan, CommandFa
         ));
     }
     Ok(plan)
+}
+
+/// The settings of a sweep, if a plan of it has the run.
+///
+/// # Errors
+/// The errors of [`read_existing_plans`].
+pub fn read_planned_settings(
+    dir: &SweepDir,
+    id: &RunId,
+) -> Result<Option<PlanHeader>, CommandFailure> {
+    let mut plan = read_plans_by(dir, |plan, text| plan.add_run_of_plan(text, id.as_str()))?;
+    Ok(plan.headers.pop().filter(|_| !plan.runs.is_empty()))
 }
 
 fn read_plans_by(

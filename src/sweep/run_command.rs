@@ -19,6 +19,7 @@ use delta_base::time::{self, Timestamp};
 use delta_program::number_argument::{parse_number_in, parse_time_in};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
+use delta_run::ledger::amount_of_refused_call;
 use delta_sweep::host_grant::describe_used_budget;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlanHeader;
@@ -356,9 +357,13 @@ fn report_problems(
             stdio::print_error_line(&format!("... and {} more", unresolved.len() - MAX_REASONS));
         }
     }
-    if pool.is_out_of_budget {
+    if let Some(refusal) = &pool.budget_refusal {
         let grants = read_host_grants(dir)?;
-        stdio::print_error_line(&describe_used_budget(&settings.budget, &grants));
+        let next_call = amount_of_refused_call(refusal);
+        stdio::print_error_line(&describe_used_budget(&settings.budget, &grants, next_call));
+        stdio::print_error_line(
+            "help: raise `budget` in sweep.yaml, plan the sweep again, and start it again",
+        );
     }
     for reason in pool.broken_reasons() {
         stdio::print_error_line(&format!("error: {reason}"));

@@ -98,8 +98,8 @@ pub struct RunPool<'a> {
     starter: RunStarter,
     shared: SharedLimits,
     painter: StatusPainter,
-    /// Whether the budget of the sweep does not allow more calls.
-    pub is_out_of_budget: bool,
+    /// Why the budget of the sweep does not allow a call, in the words of the last run that it stopped.
+    pub budget_refusal: Option<String>,
     cancel: CancelToken,
     children: Vec<PoolChild>,
     /// Runs that another process works on, for the last pass.
@@ -135,7 +135,7 @@ impl<'a> RunPool<'a> {
             starter: RunStarter::new(dir, &policy, &options.env_files, shared.variables())?,
             shared,
             painter: StatusPainter::new(dir, options.quiet),
-            is_out_of_budget: false,
+            budget_refusal: None,
             children: Vec::new(),
             deferred: VecDeque::new(),
             deaths: HashMap::new(),
@@ -255,7 +255,7 @@ impl<'a> RunPool<'a> {
     }
 
     fn start(&mut self, index: usize) -> Result<(), CommandFailure> {
-        if self.is_out_of_budget {
+        if self.budget_refusal.is_some() {
             return Ok(());
         }
         let process = self.starter.start(self.plan, self.run(index))?;
@@ -288,11 +288,14 @@ impl<'a> RunPool<'a> {
                 self.worker.state.spent_usd += left.line.cost_usd.unwrap_or(0.0);
                 self.record(&left.line)?;
                 self.report_failure(&left.line);
-                let kind = left.line.error.as_ref().map(|error| error.kind.as_str());
+                let refusal = left.line.error.as_ref();
+                let refusal = refusal.filter(|error| error.kind == SHARED_BUDGET_ERROR);
                 match (left.remaining, left.line.status) {
                     (Remaining::Work, RunStatus::Failed) => return Ok(true),
                     (Remaining::Nothing, _) => {}
-                    _ if kind == Some(SHARED_BUDGET_ERROR) => self.is_out_of_budget = true,
+                    _ if refusal.is_some() => {
+                        self.budget_refusal = refusal.map(|error| error.message.clone());
+                    }
                     // INTERRUPTED by a signal to the child alone: its sender wants it stopped.
                     _ => self.keep_left(index, &left),
                 }

@@ -38,8 +38,33 @@ impl SharedLimits {
         interval_ms: Option<u64>,
         cancel: &CancelToken,
     ) -> Result<Self, CommandFailure> {
+        let parent = process_environment::variable(BUDGET_VARIABLE);
+        Self::open_below(parent, dir, settings, interval_ms, cancel)
+    }
+
+    /// As [`SharedLimits::open`], for a process that is none of the sweep's own: the budgets around those stay around them.
+    pub fn open_beside(
+        dir: &SweepDir,
+        settings: &PlanHeader,
+        cancel: &CancelToken,
+    ) -> Result<Self, CommandFailure> {
+        let parent = process_environment::variable(BUDGET_VARIABLE);
+        let parent = parent.or_else(|| {
+            let known = Ledger::open(&own_host_ledger(dir).ok()?).ok()?.head.above?;
+            Ledger::open_chain(Path::new(&known)).is_ok().then_some(known)
+        });
+        Self::open_below(parent, dir, settings, None, cancel)
+    }
+
+    fn open_below(
+        parent: Option<String>,
+        dir: &SweepDir,
+        settings: &PlanHeader,
+        interval_ms: Option<u64>,
+        cancel: &CancelToken,
+    ) -> Result<Self, CommandFailure> {
         let holder = host_file_stem(&dir.root)?;
-        let rate = dir.rate().join(&holder);
+        let rate = host_rate(dir, &holder);
         let concurrent = settings.rate.concurrent;
         let interval_ms = interval_ms.unwrap_or_else(|| CallRate::new(&rate).interval_ms());
         CallRate::create(&rate, RateSettings { concurrent, interval_ms }, cancel)?;
@@ -58,7 +83,7 @@ impl SharedLimits {
                 limits: Limits::default(),
                 given: Limits::default(),
                 deadline_unix: None,
-                above: process_environment::variable(BUDGET_VARIABLE),
+                above: parent,
                 grants: Some(Box::new(source)),
             };
             ledger::open_shared_ledger(&path, head, cancel)?;
@@ -76,6 +101,16 @@ impl SharedLimits {
         variables
     }
 
+    /// The ledger of this host; `None` if the sweep has no budget.
+    pub fn ledger_path(&self) -> Option<&Path> {
+        self.ledger.as_deref()
+    }
+
+    /// The directory of the rate of this host.
+    pub fn rate_dir(&self) -> &Path {
+        &self.rate
+    }
+
     /// Gives back what the runs of this host have not used of the budget.
     pub fn give_back(&self) -> Result<(), CommandFailure> {
         if let Some(ledger) = &self.ledger {
@@ -91,6 +126,20 @@ fn total_limits(budget: &SweepBudget) -> Limits {
         max_tokens: budget.max_tokens,
         max_duration_ms: None,
     }
+}
+
+/// The ledger of this host, whether it exists or not.
+pub fn own_host_ledger(dir: &SweepDir) -> Result<PathBuf, CommandFailure> {
+    Ok(host_ledger(dir, &host_file_stem(&dir.root)?))
+}
+
+/// The directory of the rate of this host, whether it exists or not.
+pub fn own_host_rate(dir: &SweepDir) -> Result<PathBuf, CommandFailure> {
+    Ok(host_rate(dir, &host_file_stem(&dir.root)?))
+}
+
+fn host_rate(dir: &SweepDir, holder: &str) -> PathBuf {
+    dir.rate().join(holder)
 }
 
 fn host_ledger(dir: &SweepDir, holder: &str) -> PathBuf {

@@ -3,6 +3,7 @@
 use super::plan_reader::unreadable_file;
 use crate::failure::CommandFailure;
 use delta_base::durable::{self, SharedLineFile};
+use delta_base::id::RunId;
 use delta_base::time;
 use delta_run::event::ProcessInfo;
 use delta_run::ownership::{self, OwnerStatus};
@@ -10,6 +11,8 @@ use delta_sweep::layout::SweepDir;
 use delta_sweep::worker_state::{WorkerState, host_file_name};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The interval at which a process rewrites its file.
@@ -105,6 +108,41 @@ impl BeatFile {
 impl Drop for BeatFile {
     fn drop(&mut self) {
         self.remove();
+    }
+}
+
+/// Rewrites the file of this process in time, until it is dropped: for a process that waits for something else.
+pub struct BeatThread {
+    /// Ends the thread when it is dropped.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BeatThread {
+    /// Creates the file of a process that works on one run.
+    pub fn start(dir: &SweepDir, run: &RunId) -> Result<Self, CommandFailure> {
+        let mut file = BeatFile::create(dir, 1)?;
+        file.state.running = vec![run.to_string()];
+        file.write()?;
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("beat".to_owned()).spawn(move || {
+            while stopped.recv_timeout(BEAT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                // A disk that is full for a while costs a sign of life, and no run.
+                let _ = file.beat(true);
+            }
+        });
+        let thread = thread.map_err(|error| {
+            CommandFailure::config(format!("could not start a thread: {error}"), None)
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for BeatThread {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // The file is removed when this returns.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 

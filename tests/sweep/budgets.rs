@@ -76,8 +76,16 @@ fn c_26_8_a_used_budget_interrupts_runs_and_more_of_it_continues_them() {
     sweep(&sandbox, &["plan"]).expect_code(0);
     let ran = sweep(&sandbox, &["run", "s", "--jobs", "2"]).expect_code(3);
     let spent = used(&sandbox);
-    let message = format!("the sweep's budget of 3500 tokens is used: {spent} tokens spent\n");
-    assert!(ran.stderr.contains(&message), "{}", ran.stderr);
+    // The figures add up to the budget, and the next call may take more than is left.
+    let left = 3500 - spent;
+    let begin = format!(
+        "the sweep's budget of 3500 tokens does not allow another call: {spent} tokens spent, {left} tokens left, and the next call may take "
+    );
+    let line = ran.stderr.lines().find(|line| line.starts_with(&begin)).expect(&ran.stderr);
+    let amount = line[begin.len()..].strip_suffix(" tokens").unwrap();
+    assert!(amount.parse::<u64>().unwrap() > left, "{line}");
+    let help = "help: raise `budget` in sweep.yaml, plan the sweep again, and start it again\n";
+    assert!(ran.stderr.ends_with(help), "{}", ran.stderr);
     // What is left does not suffice for a call, which could take its request in bytes and an answer.
     assert!(spent <= 3500 && spent > 1000, "{spent}");
     let interrupted: Vec<Value> =

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may")]
 
 mod budgets;
+mod by_hand;
 mod continued;
 mod grading;
 mod packs;

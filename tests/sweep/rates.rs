@@ -4,6 +4,7 @@ use super::{DELTA, result_lines, sweep, write_sweep};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -86,4 +87,23 @@ fn c_26_9_a_share_of_a_rate_spaces_calls() {
     assert!(began.elapsed().as_millis() >= 400);
     assert_eq!(server.requests().len(), 5);
     assert_eq!(rate_state(&sandbox)["settings"]["interval_ms"], 100);
+}
+
+#[test]
+fn c_26_9_a_wait_for_a_slot_is_no_time_of_the_run() {
+    // Two writes with a pause between them; six answers take longer than the limit of one run.
+    let server = ScriptedServer::start(|_: &RecordedRequest| {
+        Answer::text("done").in_pieces(100).every(Duration::from_millis(100))
+    });
+    let sandbox = asking(&server);
+    write_sweep(&sandbox, 6, 1, "rate: {concurrent: 1}\nrun: {max_duration: 2s}\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s", "--jobs", "6", "-q"]).expect_code(0);
+    let lines = result_lines(&sandbox);
+    assert!(lines.iter().all(|line| line["status"] == "COMPLETED"), "{lines:?}");
+    let sum = |key: &str| lines.iter().filter_map(|line| line[key].as_u64()).sum::<u64>();
+    let work = sum("duration_ms") - sum("throttled_ms");
+    // Each run but the first waits for all before it.
+    assert!(sum("throttled_ms") > work, "{lines:?}");
+    assert!(lines.iter().any(|line| line["duration_ms"].as_u64() > Some(2000)), "{lines:?}");
 }

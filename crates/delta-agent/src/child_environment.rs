@@ -8,6 +8,7 @@ use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_NAMES_VARIABLE, KEY_SOURC
 use delta_base::redact::Secrets;
 use delta_process::{Background, CallLimits, Containment, EnvVars, LaunchContext, RunProcesses};
 use delta_run::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE, Nesting};
+use delta_run::call_rate::RATE_VARIABLE;
 use delta_run::ledger;
 use delta_run::workspace::{self, RUNS_DIR_VARIABLE};
 use delta_shell::{EngineVariable, EngineVars};
@@ -119,6 +120,16 @@ impl ChildEnvironment {
         for (name, value) in [(DEPTH_VARIABLE, depth), (MAX_DEPTH_VARIABLE, max_depth)] {
             self.default_env.set(name, value.to_string());
             self.run_vars.insert(name.into(), value.to_string().into());
+        }
+        self
+    }
+
+    /// Makes the runs that the children start call the LLM at the rate in `dir`, if there is one.
+    #[must_use]
+    pub fn with_call_rate(mut self, dir: Option<&Path>) -> Self {
+        if let Some(dir) = dir {
+            self.default_env.set(RATE_VARIABLE, dir);
+            self.run_vars.insert(RATE_VARIABLE.into(), dir.into());
         }
         self
     }

@@ -68,7 +68,7 @@ pub struct Engine<'a> {
     reported_cuts: Vec<String>,
     /// The usage of answers that no event has recorded yet.
     unrecorded_usage: RefCell<Vec<Option<Usage>>>,
-    /// The time that the endpoint throttled the calls since the last THOUGHT.
+    /// The time that the endpoint throttled the calls since the last THOUGHT, and that they waited for the rate.
     unrecorded_throttling: Cell<Duration>,
     /// The call that the time limit ended while the endpoint throttled it.
     throttled_call: Option<ThrottledCall>,

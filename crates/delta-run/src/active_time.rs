@@ -77,7 +77,8 @@ impl ActiveTime {
         }
     }
 
-    /// The part of it for which the endpoint of the LLM refused requests because there were too many, in milliseconds.
+    /// The part of it for which the endpoint of the LLM refused requests because there were too many, or calls waited for the
+    /// rate of a sweep, in milliseconds.
     pub fn throttled_millis(&self) -> u64 {
         self.throttled_ms
     }

@@ -194,6 +194,9 @@ impl CallRate {
         })?;
         let Some(wait) = wait else { return Ok(false) };
         if !wait.is_zero() {
+            if !had_to_wait {
+                on_wait();
+            }
             let began = Instant::now();
             while let Some(rest) = wait.checked_sub(began.elapsed()).filter(|rest| !rest.is_zero())
             {

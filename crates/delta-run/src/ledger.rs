@@ -8,7 +8,7 @@ mod shared_ledger;
 #[cfg(test)]
 mod tests;
 
-pub use shared_ledger::{open_shared_ledger, return_grants};
+pub use shared_ledger::{amount_of_refused_call, open_shared_ledger, return_grants};
 
 use crate::call_rate::CallRate;
 use crate::lease_files::LeaseFiles;
@@ -284,6 +284,16 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Opens the ledger at `path` without its parents.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, has no limits or is damaged.
+    pub fn open(path: &Path) -> LedgerResult<Self> {
+        let contents = read_ledger(path)?;
+        let head = contents.account.ok_or_else(|| missing_limits(path))?.head;
+        Ok(Self { path: path.to_owned(), head, was_nearly_used: false })
+    }
+
     /// Opens the ledger at `path` and its parents, innermost first.
     ///
     /// # Errors
@@ -295,10 +305,9 @@ impl Ledger {
             if chain.len() == MAX_CHAIN_LENGTH {
                 return Err(LedgerError::Cycle(path));
             }
-            let contents = read_ledger(&path)?;
-            let head = contents.account.ok_or_else(|| missing_limits(&path))?.head;
-            next = head.above.as_ref().map(PathBuf::from);
-            chain.push(Self { path, head, was_nearly_used: false });
+            let ledger = Self::open(&path)?;
+            next = ledger.head.above.as_ref().map(PathBuf::from);
+            chain.push(ledger);
         }
         Ok(chain)
     }
@@ -364,6 +373,8 @@ pub struct Budget {
     run_id: String,
     /// Innermost first. Every process locks them in this order, so that they cannot deadlock.
     ledgers: Vec<Ledger>,
+    /// Whether the first one is the run's own.
+    has_own_ledger: bool,
     /// Whether a call waits for the reservations of other calls.
     waits_for_calls: bool,
     /// The numbers of the current call, one per ledger.
@@ -381,9 +392,11 @@ impl Budget {
         parents: Vec<Ledger>,
         waits_for_calls: bool,
     ) -> Self {
+        let has_own_ledger = run_ledger.is_some();
         let ledgers = run_ledger.into_iter().chain(parents).collect();
         let run_id = run_id.to_owned();
-        Self { run_id, ledgers, waits_for_calls, reserved_calls: Vec::new(), rate: None }
+        let reserved_calls = Vec::new();
+        Self { run_id, ledgers, has_own_ledger, waits_for_calls, reserved_calls, rate: None }
     }
 
     /// Limits the rate of calls, if there is a rate.
@@ -414,14 +427,38 @@ impl Budget {
         self.ledgers.first().map(|ledger| ledger.path.as_path())
     }
 
-    /// The deadline of this process, in milliseconds since the Unix epoch.
-    pub fn deadline(&self) -> Option<i64> {
-        self.earliest_deadline().and_then(|ledger| ledger.head.deadline_unix)
-    }
-
     fn earliest_deadline(&self) -> Option<&Ledger> {
         let ledgers = self.ledgers.iter().filter(|ledger| ledger.head.deadline_unix.is_some());
         ledgers.min_by_key(|ledger| ledger.head.deadline_unix)
+    }
+
+    /// The deadline of the run's own limit, which [`Budget::delay_deadline`] delays.
+    pub fn own_deadline(&self) -> Option<i64> {
+        self.own_ledger()?.head.deadline_unix
+    }
+
+    /// The earliest deadline of the runs around this one, which nothing delays.
+    pub fn outer_deadline(&self) -> Option<i64> {
+        let outer = self.ledgers.iter().skip(usize::from(self.has_own_ledger));
+        outer.filter_map(|ledger| ledger.head.deadline_unix).min()
+    }
+
+    fn own_ledger(&self) -> Option<&Ledger> {
+        self.ledgers.first().filter(|_| self.has_own_ledger)
+    }
+
+    /// Delays the deadline of the run's own limit, also for child runs that start later.
+    ///
+    /// # Errors
+    /// The ledger cannot be used.
+    pub fn delay_deadline(&mut self, time: Duration, cancel: &CancelToken) -> LedgerResult<()> {
+        let Some(deadline) = self.own_deadline() else { return Ok(()) };
+        let Some(ledger) = self.ledgers.first_mut() else { return Ok(()) };
+        let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        ledger.head.deadline_unix = Some(deadline.saturating_add(millis));
+        let head = LedgerEntry::Limits(Box::new(ledger.head.clone()));
+        ledger.lock(&cancel.for_cleanup())?.append_entry(head)?;
+        Ok(())
     }
 
     /// The error for a run whose deadline has passed.
@@ -479,8 +516,14 @@ impl Budget {
             match locked.admission(bound, &self.run_suffix(ledger))? {
                 Admission::Now => {}
                 Admission::Later(_) if self.waits_for_calls => is_admitted = false,
-                Admission::Later(_) | Admission::Never(_) if ledger.head.grants.is_some() => {
-                    let message = locked.describe_shared_refusal(bound)?;
+                Admission::Later(_) if ledger.head.grants.is_some() => {
+                    let committed = locked.account.committed();
+                    let message = locked.describe_shared_refusal(bound, committed)?;
+                    return Err(LedgerError::SharedLimitReached(message));
+                }
+                Admission::Never(_) if ledger.head.grants.is_some() => {
+                    // It does not fit even if the calls under way use nothing.
+                    let message = locked.describe_shared_refusal(bound, locked.account.used)?;
                     return Err(LedgerError::SharedLimitReached(message));
                 }
                 Admission::Later(refusal) | Admission::Never(refusal) => {
@@ -526,6 +569,7 @@ impl Budget {
             let state = &locked.account;
             if state.head.grants.is_some() {
                 // What a host has is not the whole budget.
+                locked.take_overrun()?;
                 continue;
             }
             let note = state.head.limits.describe_nearly_used(state.used, &budget);

@@ -203,6 +203,12 @@ impl Limits {
         }
     }
 
+    /// Whether this amount is within the limits.
+    pub fn allow(&self, amount: BudgetAmount) -> bool {
+        self.max_tokens.is_none_or(|limit| amount.tokens <= limit)
+            && self.max_cost.is_none_or(|limit| amount.cost_usd <= limit)
+    }
+
     /// Whether nothing is limited.
     pub fn are_none(&self) -> bool {
         *self == Self::default()

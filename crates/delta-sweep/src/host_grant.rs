@@ -1,6 +1,7 @@
 //! What the hosts of a sweep have of its budget.
 
 use crate::sweep_file::SweepBudget;
+use delta_run::limits::Usd;
 use serde::Serialize;
 
 /// What a host has of the budget.
@@ -55,20 +56,38 @@ pub fn held_texts(budget: &SweepBudget, grants: &[HostGrant], only_silent: bool)
     texts.collect()
 }
 
-/// Why no call of the sweep is made any more.
-pub fn describe_used_budget(budget: &SweepBudget, grants: &[HostGrant]) -> String {
+/// Why no call of the sweep is made any more: what was spent, what is left, and what the next call may take.
+pub fn describe_used_budget(
+    budget: &SweepBudget,
+    grants: &[HostGrant],
+    next_call: Option<&str>,
+) -> String {
     let usd: f64 = grants.iter().map(|grant| grant.used_usd).sum();
     let tokens: u64 = grants.iter().map(|grant| grant.used_tokens).sum();
-    let (limits, spent): (Vec<String>, Vec<String>) = [
-        budget.max_cost.map(|limit| (format!("{limit} USD"), format!("{usd:.2} USD"))),
-        budget.max_tokens.map(|limit| (format!("{limit} tokens"), format!("{tokens} tokens"))),
-    ]
-    .into_iter()
-    .flatten()
-    .unzip();
+    let granted_usd: f64 = grants.iter().map(|grant| grant.unused_usd).sum();
+    let granted_tokens: u64 = grants.iter().map(|grant| grant.unused_tokens).sum();
+    let mut limits = Vec::new();
+    let mut spent = Vec::new();
+    let mut left = Vec::new();
+    if let Some(limit) = budget.max_cost {
+        limits.push(format!("{limit} USD"));
+        spent.push(format!("{usd:.2} USD"));
+        left.push(format!("{} USD", Usd::new(limit - usd - granted_usd)));
+    }
+    if let Some(limit) = budget.max_tokens {
+        limits.push(format!("{limit} tokens"));
+        spent.push(format!("{tokens} tokens"));
+        left.push(format!("{} tokens", limit.saturating_sub(tokens + granted_tokens)));
+    }
     let mut parts = vec![format!("{} spent", spent.join(" and "))];
     parts.extend(held_texts(budget, grants, false));
-    format!("the sweep's budget of {} is used: {}", limits.join(" and "), parts.join(", "))
+    parts.push(format!("{} left", left.join(" and ")));
+    parts.extend(next_call.map(|amount| format!("and the next call may take {amount}")));
+    format!(
+        "the sweep's budget of {} does not allow another call: {}",
+        limits.join(" and "),
+        parts.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -89,8 +108,8 @@ mod tests {
             [grant("n-1-5f2a-801", 100.0, 0.0, false), grant("n2-77aa-801", 96.4, 3.6, true)];
         let budget = SweepBudget { max_cost: Some(200.0), max_tokens: None };
         assert_eq!(
-            describe_used_budget(&budget, &grants),
-            "the sweep's budget of 200 USD is used: 196.40 USD spent, 3.60 USD granted to n2, which is silent"
+            describe_used_budget(&budget, &grants, Some("0.3 USD")),
+            "the sweep's budget of 200 USD does not allow another call: 196.40 USD spent, 3.60 USD granted to n2, which is silent, 0 USD left, and the next call may take 0.3 USD"
         );
         assert!(grants[0].is_of("n-1") && !grants[0].is_of("n"));
     }

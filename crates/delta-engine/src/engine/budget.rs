@@ -34,12 +34,22 @@ impl AnswerLength {
 }
 
 impl Engine<'_> {
-    /// Waits until the rate of this host allows a call.
+    /// Waits until the rate of this host allows a call. The run does not cause the wait: it counts as throttled, and not against
+    /// the time limit.
     pub(super) fn begin_rated_call(&mut self, run: &mut Run) -> Result<(), EngineError> {
         let Some(rate) = self.budget.rate_mut() else { return Ok(()) };
+        let pause = self.cancel.pause_clock();
+        let mut has_waited = false;
         let began = rate.begin_call(&self.cancel, &mut || {
+            has_waited = true;
             run.notify(RunNotice::Warning("waiting for the rate of calls of this host"));
         });
+        let waited = pause.elapsed();
+        drop(pause);
+        if has_waited {
+            self.unrecorded_throttling.set(self.unrecorded_throttling.get() + waited);
+            self.budget.delay_deadline(waited, &self.cancel).map_err(EngineError::Limit)?;
+        }
         match began {
             Ok(true) => Ok(()),
             Ok(false) => Err(EngineError::Cancelled),

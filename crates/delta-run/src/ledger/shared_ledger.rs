@@ -5,7 +5,7 @@
 use super::{
     LedgerContents, LedgerEntry, LedgerError, LedgerResult, LockedLedger, ledger_line, lock_ledger,
 };
-use crate::budget_grant::{BudgetGrant, GrantFiles, GrantSource, limits_of_holder};
+use crate::budget_grant::{BudgetGrant, GrantBook, GrantFiles, GrantSource, limits_of_holder};
 use crate::limits::{BudgetAmount, CallUpperBound, LedgerHead};
 use delta_base::durable;
 use delta_base::signal::CancelToken;
@@ -13,6 +13,9 @@ use std::path::Path;
 
 /// From so many lines on they are replaced by their sum: reading them takes a fraction of a millisecond.
 const MAX_LINES: usize = 256;
+
+/// The words of a refusal before the amount that the call could take.
+const NEXT_CALL: &str = ", and the call could take ";
 
 /// Opens or creates the ledger at `path` of a holder of grants. Runs get its path in DELTA_BUDGET.
 ///
@@ -71,8 +74,34 @@ pub(super) fn shorten(path: &Path, contents: LedgerContents) -> LedgerResult<Led
 impl LockedLedger {
     /// Asks for a grant with which a call that may use `bound` fits, if there is enough left of the budget.
     pub(super) fn request_grant(&mut self, bound: BudgetAmount) -> LedgerResult<()> {
-        let Some(source) = self.account.head.grants.clone() else { return Ok(()) };
         let needed = self.account.committed().saturating_add(bound);
+        self.extend_grants(needed, |book, source, missing| {
+            book.next_amount(source.total, &source.holder, missing)
+        })
+    }
+
+    /// Takes what calls have used beyond the grants, as far as it is left: other holders must not get it.
+    pub(super) fn take_overrun(&mut self) -> LedgerResult<()> {
+        let committed = self.account.committed();
+        if self.account.head.limits.allow(committed) {
+            return Ok(());
+        }
+        self.extend_grants(committed, |book, source, missing| {
+            let left = book.left_of(source.total);
+            Some(BudgetAmount {
+                tokens: missing.tokens.min(left.tokens),
+                cost_usd: missing.cost_usd.min(left.cost_usd),
+            })
+        })
+    }
+
+    /// Adds the grant that `choose` finds for what the holder lacks of `needed`.
+    fn extend_grants(
+        &mut self,
+        needed: BudgetAmount,
+        choose: impl Fn(&GrantBook, &GrantSource, BudgetAmount) -> Option<BudgetAmount>,
+    ) -> LedgerResult<()> {
+        let Some(source) = self.account.head.grants.clone() else { return Ok(()) };
         let book = GrantFiles::new(Path::new(&source.dir)).add_next(|book| {
             let missing = needed.saturating_sub(book.held_by(&source.holder));
             let missing = BudgetAmount {
@@ -82,7 +111,7 @@ impl LockedLedger {
             if missing.is_zero() {
                 return None;
             }
-            let amount = book.next_amount(source.total, &source.holder, missing)?;
+            let amount = choose(book, &source, missing).filter(|amount| !amount.is_zero())?;
             Some(BudgetGrant::new(&source.holder, amount, false))
         })?;
         self.set_limits(&source, book.held_by(&source.holder))
@@ -98,11 +127,15 @@ impl LockedLedger {
         self.append_entry(LedgerEntry::Limits(Box::new(head))).map(|_| ())
     }
 
-    /// Why the whole budget does not allow a call.
-    pub(super) fn describe_shared_refusal(&self, bound: CallUpperBound) -> LedgerResult<String> {
+    /// Why the whole budget does not allow a call, where the calls of this host count as `spent`.
+    pub(super) fn describe_shared_refusal(
+        &self,
+        bound: CallUpperBound,
+        spent: BudgetAmount,
+    ) -> LedgerResult<String> {
         let Some(source) = &self.account.head.grants else { return Ok(String::new()) };
         let book = GrantFiles::new(Path::new(&source.dir)).read()?;
-        let free = book.held_by(&source.holder).saturating_sub(self.account.committed());
+        let free = book.held_by(&source.holder).saturating_sub(spent);
         let left = book.left_of(source.total).saturating_add(free);
         let amount = bound.amount();
         let (limit, left, could) = match (source.total.max_cost, source.total.max_tokens) {
@@ -114,13 +147,18 @@ impl LockedLedger {
             (_, limit) => (
                 format!("{} tokens", limit.unwrap_or_default()),
                 left.tokens.to_string(),
-                amount.tokens.to_string(),
+                format!("{} tokens", amount.tokens),
             ),
         };
         Ok(format!(
-            "the budget of the sweep, {limit}, does not allow another call: {left} are left, and the call could take {could}"
+            "the budget of the sweep, {limit}, does not allow another call: {left} are left{NEXT_CALL}{could}"
         ))
     }
+}
+
+/// The amount that the refused call could take, in the message of a run whose call the budget of its sweep did not allow.
+pub fn amount_of_refused_call(message: &str) -> Option<&str> {
+    message.split_once(NEXT_CALL).map(|(_, amount)| amount)
 }
 
 impl LedgerError {

@@ -169,3 +169,26 @@ fn c_26_8_a_call_whose_process_died_counts_as_what_it_may_have_used() {
     let account = Ledger::read_account_at(&path).unwrap().unwrap();
     assert_eq!((account.used.tokens, account.open_calls.len()), (300, 0));
 }
+
+#[test]
+fn c_26_8_what_a_call_used_beyond_its_reservation_is_granted_to_no_other_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let cancel = CancelToken::manual().unwrap();
+    let worst = CallUpperBound { input_tokens: 300, output_tokens: 0, cost: Default::default() };
+    let budget_of = |host: &str| {
+        let path = dir.path().join(format!("{host}.jsonl"));
+        open_shared_ledger(&path, shared_head(dir.path(), host, 1000), &cancel).unwrap();
+        Budget::new(host, None, Ledger::open_chain(&path).unwrap(), true)
+    };
+    let mut first = budget_of("h");
+    first.reserve(worst, &cancel, &mut || {}).unwrap();
+    let amount = BudgetAmount { tokens: 900, ..BudgetAmount::default() };
+    first.settle(amount, &cancel).unwrap();
+    let refusal = budget_of("g").reserve(worst, &cancel, &mut || {}).unwrap_err().to_string();
+    assert!(refusal.contains("100 are left"), "{refusal}");
+    first.reserve(CallUpperBound { input_tokens: 100, ..worst }, &cancel, &mut || {}).unwrap();
+    // More than the whole budget.
+    first.settle(amount, &cancel).unwrap();
+    let refusal = first.reserve(worst, &cancel, &mut || {}).unwrap_err().to_string();
+    assert!(refusal.contains(" 0 are left"), "{refusal}");
+}
