@@ -244,6 +244,7 @@ fn continue_located_run(
     claimed.enter_stage(workspace, &options.env_files)?;
     let agent = load_run_agent(resume.agent.as_deref(), &claimed.start, options)?;
     let agent = PreparedAgent::new(agent, Some(&workspace.root), options)?;
+    let agent = agent.named_by(Some(&run.workspace_argument));
     let cancel = run_preparation::install_cancel()?;
     store_images(&claimed.dir, images)?;
     claimed.resume(workspace, &agent, options, payload, cancel)

@@ -168,7 +168,8 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
             }
         },
         None => PreparedAgent::new(agent, choice.path(), &args.options)?,
-    };
+    }
+    .named_by(choice.path());
     if args.stage || has_staged_tool(&agent.agent.tools) {
         stage::check_can_stage(choice.path())?;
     }

@@ -136,6 +136,8 @@ pub struct PreparedAgent {
     /// Created early, so that a wrong address or proxy is reported before anything is written.
     endpoint: Option<EndpointProvider>,
     layers: EnvLayers,
+    /// The workspace as the user named it: symlinks on the way to it may hide its sweep.
+    named_workspace: Option<PathBuf>,
 }
 
 /// What answers instead of the agent's LLM and of the person at the terminal.
@@ -223,9 +225,8 @@ impl PreparedAgent {
         enclosing_ledgers: Vec<Ledger>,
         prices: PricePolicy,
     ) -> Result<Self, CommandFailure> {
-        let skill_notes =
-            skill::offer_project_skills(&mut agent, workspace, options.project_skills)?;
-        options.print_notes(&skill_notes);
+        let is_allowed = options.project_skills;
+        options.print_notes(&skill::offer_project_skills(&mut agent, workspace, is_allowed)?);
         options.approvals.check(&agent)?;
         let sandbox_policy = options.sandbox.policy()?;
         let calls_llm = prices != PricePolicy::Free;
@@ -284,7 +285,15 @@ impl PreparedAgent {
             nesting,
             endpoint,
             layers,
+            named_workspace: None,
         })
+    }
+
+    /// Sets the workspace as the user named it.
+    #[must_use]
+    pub fn named_by(mut self, workspace: Option<&Path>) -> Self {
+        self.named_workspace = workspace.map(Path::to_owned);
+        self
     }
 
     /// Prepares the sandboxes of the run in `run_dir`; `None` if nothing has one.
@@ -372,7 +381,8 @@ impl PreparedAgent {
         spent: BudgetAmount,
         cancel: &CancelToken,
     ) -> Result<RunBudget, CommandFailure> {
-        let share = SweepShare::open(run.id, workspace, &self.enclosing_ledgers, cancel)?;
+        let places = self.named_workspace.iter().chain([&workspace.root]);
+        let share = SweepShare::open(run.id, places, &self.enclosing_ledgers, cancel)?;
         let outer = OuterLimits::new(self.enclosing_ledgers.clone(), share.as_ref());
         let limits = options.limits.limits();
         let opened = budget::open_budget(run, limits, &self.agent, outer, spent, cancel)?;

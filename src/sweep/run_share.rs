@@ -16,10 +16,9 @@ use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
 use delta_run::call_rate::RATE_VARIABLE;
 use delta_run::ledger::Ledger;
-use delta_run::workspace::Workspace;
 use delta_sweep::layout::SweepDir;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a run shares with a sweep whose processes have not started it.
 pub struct SweepShare {
@@ -31,18 +30,19 @@ pub struct SweepShare {
 }
 
 impl SweepShare {
-    /// Opens what the run `id` in `workspace` shares. `None` if it is not of a sweep, or a process of the sweep has given it
+    /// Opens what the run `id` shares, whose workspace has these paths. `None` if it is not of a sweep, or a process of the sweep has given it
     /// its limits: then they are among the `enclosing` ledgers.
     ///
     /// # Errors
     /// The limits of the sweep are unknown, or cannot be kept.
-    pub fn open(
+    pub fn open<'a>(
         id: &RunId,
-        workspace: &Workspace,
+        workspaces: impl IntoIterator<Item = &'a PathBuf>,
         enclosing: &[Ledger],
         cancel: &CancelToken,
     ) -> Result<Option<Self>, CommandFailure> {
-        let Some((dir, planned_id)) = sweep_of_workspace(&workspace.root) else { return Ok(None) };
+        let known = workspaces.into_iter().find_map(|path| sweep_of_workspace(path));
+        let Some((dir, planned_id)) = known else { return Ok(None) };
         if planned_id != *id || has_limits_of(&dir, enclosing)? {
             return Ok(None);
         }
