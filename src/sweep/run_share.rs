@@ -30,8 +30,8 @@ pub struct SweepShare {
 }
 
 impl SweepShare {
-    /// Opens what the run `id` shares, whose workspace has these paths. `None` if it is not of a sweep, or a process of the sweep has given it
-    /// its limits: then they are among the `enclosing` ledgers.
+    /// Opens what the run `id` shares, whose workspace has these paths. `None` if it is not of a sweep, or a process of the
+    /// sweep has given it its limits: then they are among the `enclosing` ledgers.
     ///
     /// # Errors
     /// The limits of the sweep are unknown, or cannot be kept.

@@ -477,7 +477,7 @@ mod tests {
         let fixed = CancelToken::manual().unwrap();
         let _pause = fixed.pause_clock();
         fixed.expire_after(Duration::from_millis(5)).unwrap();
-        assert!(fixed.wait(Duration::from_secs(60)), "a limit of time goes on");
+        assert!(fixed.wait(Duration::from_secs(60)), "a pause does not delay a fixed limit");
     }
 
     #[test]

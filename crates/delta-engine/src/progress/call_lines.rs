@@ -66,8 +66,8 @@ impl ProgressPrinter {
                 });
                 let pairs = args.map(|(name, value)| {
                     // As an approval shows them: what a call did is what was approved.
-                    let text = escape_terminal_controls(&value_text(value));
-                    let text = redact_answers(&self.sensitive_answers, text);
+                    let text = redact_answers(&self.sensitive_answers, value_text(value));
+                    let text = escape_terminal_controls(&text);
                     let value = match value {
                         Json::String(_) => format_argument_value(&text, MAX_VALUE_WIDTH),
                         _ => truncate_to_line(&text, MAX_VALUE_WIDTH),
