@@ -146,8 +146,8 @@ fn c_13_3_a_run_whose_journal_was_emptied_is_not_begun_again() {
 /// Replaces the first sector of the last line with zeros, as far as it belongs to the line.
 fn lose_sector(lines: &mut [String]) {
     let (last, before) = lines.split_last_mut().unwrap();
-    let begin: usize = before.iter().map(|line| line.len() + 1).sum();
-    let lost = (512 - begin % 512).min(last.len());
+    let begin: usize = before.iter().map(String::len).sum();
+    let lost = (512 - begin % 512).min(last.len() - "\n".len());
     last.replace_range(..lost, &"\0".repeat(lost));
 }
 
