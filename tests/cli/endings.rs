@@ -130,7 +130,8 @@ fn c_25_6_at_a_terminal_the_error_is_told_once_and_the_command_comes_last() {
 fn screen_of(turns: &str, more: &[&str]) -> (i32, String) {
     let sandbox = scripted(turns);
     let command = sandbox.run_command("hi", more).env("NO_COLOR", "1");
-    let (code, lines) = command.wholly_at_terminal_of(80, 40).end_with_screen();
+    // So wide that the path of a temporary directory fits into a line.
+    let (code, lines) = command.wholly_at_terminal_of(240, 40).end_with_screen();
     (code, normal(&sandbox, &lines.join("\n")))
 }
 
