@@ -88,6 +88,16 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema {
     allows_other_keys: false,
 };
 
+/// Refuses a file of the name that authors write in place of config.yaml: what the operator demands would not count.
+fn check_misname(path: &Path) -> Result<(), CommandFailure> {
+    let misname = path.with_extension("yml");
+    if misname.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let message = format!("delta does not read {}", misname.display());
+    Err(CommandFailure::config(message, format!("rename it to {}", path.display())))
+}
+
 /// A value and where it comes from.
 #[derive(Debug, Clone)]
 pub struct OperatorSetting<T> {
@@ -146,6 +156,7 @@ impl OperatorConfig {
                     || error.kind() == io::ErrorKind::PermissionDenied
                         && is_of_other_user(&path) =>
             {
+                check_misname(&path)?;
                 config.path = Some(path);
                 return Ok(config);
             }
@@ -192,6 +203,10 @@ impl OperatorConfig {
                 }
                 None => fields.texts("approve"),
             };
+            if value.iter().any(|tool| tool == "ask") && node.scalar().is_none() {
+                let message = "a list has the names of tools, and `ask` is not one";
+                doc.report(node, message, Some("write `approve: ask` for all tools".to_owned()));
+            }
             Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
         });
         self.api_key_commands = fields.non_null("api_key_command").and_then(|node| {

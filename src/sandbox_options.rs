@@ -206,13 +206,14 @@ fn parse_policy(path: &Path, content: String) -> Result<PolicyFile, CommandFailu
     let doc = YamlDocument::parse(name.clone(), content)?;
     let source = PolicySource { file: name, sha256 };
     let mut file = PolicyFile { source, profile: None, required: Vec::new() };
-    if !doc.root.is_null()
-        && let Some(fields) = doc.fields(&doc.root, &POLICY_MAPPING)
-    {
+    if doc.root.is_null() {
+        let help = "write `write: [\"${CWD}\"]`, the sandbox `workspace`, or remove the file";
+        doc.report(&doc.root, "the file is empty: it would limit nothing", Some(help.to_owned()));
+    } else if let Some(fields) = doc.fields(&doc.root, &POLICY_MAPPING) {
         file.required = read_required(&doc, fields);
         let keys = ProfileKeys::from_fields(&doc, fields);
-        // A file that only requires limits nothing.
-        if keys != ProfileKeys::default() {
+        // The machine's file may only require; then each agent, or the operator, says what is limited.
+        if keys != ProfileKeys::default() || path != Path::new(MACHINE_POLICY) {
             file.profile = Some(DeclaredProfile::workspace().with_keys(&keys));
         }
     }

@@ -171,6 +171,56 @@ fn c_21_1_mistakes_have_a_position_and_a_remedy() {
     );
 }
 
+/// A value that was commented out or forgotten must not switch a rule or a limit off.
+#[test]
+fn c_21_1_a_key_without_a_value_is_an_error() {
+    let sandbox = noting("[{match: , do: allow}]", &[]);
+    let ran = sandbox.run("go", &["-q"]).expect_code(126);
+    assert!(ran.stderr.starts_with("error: `match` has no value\n"), "{}", ran.stderr);
+    let tools = TOOLS.replace("APPROVE", "");
+    for (more, key) in [
+        ("", "approve"),
+        ("defaults: {approve: }\n", "approve"),
+        ("sandbox:\n", "sandbox"),
+        ("max_iterations:\n", "max_iterations"),
+        ("limits:\n  max_cost:\n  # 0.5\n", "max_cost"),
+        ("mcp:\n", "mcp"),
+    ] {
+        let tools = if more.is_empty() { &tools } else { &TOOLS.replace("APPROVE", "ask") };
+        sandbox.agent("provider: script\n  model: script.yaml", &format!("{tools}{more}"));
+        let ran = sandbox.run("go", &["-q"]).expect_code(126);
+        let text = format!("error: `{key}` has no value\n");
+        assert!(ran.stderr.starts_with(&text), "{more}: {}", ran.stderr);
+        let help = format!("help: write a value, or leave out `{key}`\n");
+        assert!(ran.stderr.contains(&help), "{more}: {}", ran.stderr);
+    }
+}
+
+/// What the operator demands must not be missed by its spelling.
+#[test]
+fn c_21_1_the_operators_file_is_read_or_refused() {
+    let sandbox = noting("never", &["a"]);
+    let config = "home/.config/delta/config.yaml";
+    for (text, error) in [
+        ("approve: [ask]\n", "error: a list has the names of tools, and `ask` is not one\n"),
+        ("approve:\n", "error: `approve` has no value\n"),
+        ("sandbox:\n", "error: `sandbox` has no value\n"),
+    ] {
+        sandbox.write(config, text);
+        let ran = sandbox.run("go", &["-q"]).expect_code(126);
+        assert!(ran.stderr.starts_with(error), "{}", ran.stderr);
+    }
+    std::fs::remove_file(sandbox.path(config)).unwrap();
+    let misname = "home/.config/delta/config.yml";
+    sandbox.write(misname, "approve: ask\n");
+    let ran = sandbox.run("go", &["-q"]).expect_code(126);
+    let error = format!("error: delta does not read {}\n", sandbox.path(misname).display());
+    assert!(ran.stderr.starts_with(&error), "{}", ran.stderr);
+    assert!(notes(&sandbox).is_empty());
+    std::fs::rename(sandbox.path(misname), sandbox.path(config)).unwrap();
+    sandbox.run("go", &["-q"]).expect_code(101);
+}
+
 #[test]
 fn c_21_1_the_operator_tightens_and_a_rule_still_denies() {
     for option in ["ask", "note=ask"] {

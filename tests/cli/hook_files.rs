@@ -51,10 +51,17 @@ fn c_9_1_hooks_stand_at_the_root_or_under_lifecycle_hooks() {
         assert_eq!(fired(&sandbox), ["on_iteration_start", "on_run_end"]);
         assert_eq!(sandbox.read("work/.delta/r/agent/hooks.yaml"), text);
     }
-    for nothing in ["", "# on_run_end: {command: [x]}\n", "lifecycle_hooks:\n"] {
+}
+
+/// What was commented out or cut off would be no gate, and nobody would notice.
+#[test]
+fn c_9_4_a_file_without_hooks_is_an_error() {
+    for nothing in ["", "# on_run_end: {command: [x]}\n", "lifecycle_hooks:\n", "{}\n", "null\n"] {
         let sandbox = with_hooks(nothing);
-        sandbox.run("go", &[]).expect_code(0);
-        assert_eq!(fired(&sandbox), Vec::<String>::new());
+        let ran = sandbox.run("go", &["-q"]).expect_code(126);
+        let begin = "error: hooks.yaml has no hooks: the run would have no gates\n";
+        assert!(ran.stderr.starts_with(begin), "{}", ran.stderr);
+        assert!(ran.stderr.contains("or remove the file"), "{}", ran.stderr);
     }
 }
 

@@ -196,6 +196,36 @@ fn c_22_4_tests_of_an_agent_have_the_sandbox_of_the_operator() {
     }
 }
 
+/// A policy of which the keys were lost or commented out limited nothing.
+#[test]
+fn c_22_4_a_policy_without_keys_is_an_error_or_the_workspace() {
+    let sandbox = two_tools();
+    if !has_namespaces(&sandbox) {
+        return;
+    }
+    let exec = |policy: &str| {
+        sandbox.write("policy.yaml", policy);
+        let command = ["sandbox", "exec", "--sandbox", "./policy.yaml", "-w", "work", "--"];
+        sandbox.delta(command.iter().copied().chain(["touch", "../escaped"])).output()
+    };
+    for empty in ["", "# write: []\n", "null\n"] {
+        let ran = exec(empty).expect_code(126);
+        let begin = "error: the file is empty: it would limit nothing\n";
+        assert!(ran.stderr.starts_with(begin), "{}", ran.stderr);
+    }
+    for key in ["write", "require", "home", "limits"] {
+        let ran = exec(&format!("{key}:\n")).expect_code(126);
+        let begin = format!("error: `{key}` has no value\n");
+        assert!(ran.stderr.starts_with(&begin), "{}", ran.stderr);
+    }
+    for policy in ["require: []\n", "require: [files]\n", "{}\n"] {
+        exec(policy);
+        assert!(!sandbox.path("escaped").exists(), "{policy}");
+    }
+    exec("write: ['..']\n").expect_code(0);
+    assert!(sandbox.path("escaped").exists());
+}
+
 #[test]
 fn c_22_4_a_policy_that_only_requires_is_recorded() {
     let sandbox = two_tools();
@@ -206,7 +236,8 @@ fn c_22_4_a_policy_that_only_requires_is_recorded() {
     sandbox.run("go", &["--sandbox", "./policy.yaml"]).expect_code(0);
     let record = &sandbox.events("ENGINE_START")[0]["config"]["sandbox"];
     assert!(record["policy"][0]["file"].as_str().unwrap().ends_with("/policy.yaml"), "{record}");
-    assert_eq!(record["tools"], serde_json::json!({"look": "p1"}));
+    // It limits the tool with `sandbox: off` too, as `workspace` does.
+    assert_eq!(record["tools"], serde_json::json!({"look": "p1", "free": "p2"}));
 }
 
 #[test]

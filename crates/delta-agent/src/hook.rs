@@ -234,7 +234,17 @@ impl AgentHooks {
 
     /// Reads hooks.yaml. Problems are added to the report of `doc`, deprecations to `warnings`.
     pub fn read_file(doc: &YamlDocument, warnings: &mut Vec<String>) -> Self {
-        let Some((_, section)) = doc.root.entry(HOOKS_SECTION) else {
+        let section = doc.root.entry(HOOKS_SECTION).map(|(_, section)| section);
+        if [Some(&doc.root), section].into_iter().flatten().any(is_empty_mapping) {
+            let help = "write the hooks, such as `pre_tool_execution: {command: [PROGRAM]}`, or remove the file";
+            doc.report(
+                section.unwrap_or(&doc.root),
+                format!("{HOOKS_FILE} has no hooks: the run would have no gates"),
+                Some(help.to_owned()),
+            );
+            return Self::default();
+        }
+        let Some(section) = section else {
             return Self::read(doc, &doc.root, HOOKS_FILE, warnings);
         };
         for (key, _) in doc.root.entries() {
@@ -290,6 +300,11 @@ impl AgentHooks {
         }
         hooks
     }
+}
+
+fn is_empty_mapping(node: &YamlNode) -> bool {
+    node.is_null()
+        || node.scalar().is_none() && node.entries().is_empty() && node.items().is_empty()
 }
 
 impl HookConfig {

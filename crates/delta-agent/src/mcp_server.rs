@@ -17,7 +17,7 @@ use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode};
 use serde_json::Value as Json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -331,7 +331,25 @@ impl AgentMcpServer {
                 Err(problem) => problems.push(problem),
             }
         }
+        problems.extend(self.check_rules(&tools));
         if problems.is_empty() { Ok(tools) } else { Err(problems) }
+    }
+
+    /// The parameters in its `approve` that none of its tools has: a rule with one would never apply.
+    fn check_rules(&self, tools: &[Tool]) -> Vec<Diagnostic> {
+        let parameters = tools.iter().flat_map(|tool| &tool.parameters);
+        let names: BTreeSet<&str> = parameters.map(|parameter| parameter.name.as_str()).collect();
+        let matched = self.approve.iter().flat_map(ApprovalPolicy::matched_parameters);
+        let unknown = matched.filter(|name| !names.contains(name));
+        unknown.map(|name| self.unknown_parameter(name, &names)).collect()
+    }
+
+    fn unknown_parameter(&self, name: &str, names: &BTreeSet<&str>) -> Diagnostic {
+        let message = format!(
+            "unknown parameter `{name}` in `match` of the MCP server `{}`: none of its tools has it",
+            self.name
+        );
+        self.diagnostic(message, Some(suggest::did_you_mean(name, names.iter().copied())))
     }
 
     /// Why the agent in `home` could not be loaded with this lock, as far as the server's tools are the reason.

@@ -138,6 +138,15 @@ impl ApprovalPolicy {
         rules.into_iter().collect::<Option<_>>().map(Self::Rules)
     }
 
+    /// The parameters whose values its rules look at.
+    pub fn matched_parameters(&self) -> impl Iterator<Item = &str> {
+        let rules = match self {
+            Self::Rules(rules) => &rules[..],
+            Self::Never | Self::Ask => &[],
+        };
+        rules.iter().flat_map(|rule| &rule.patterns).map(|(name, _)| name.as_str())
+    }
+
     /// What the policy says about a call of a tool with these parameters.
     pub fn verdict(
         &self,

@@ -137,10 +137,8 @@ impl ToolExpansion<'_> {
             self.tool.syntax.key(),
             quote_yaml(&self.tool.template)
         );
-        let listed = item.entry("parameters").filter(|(_, node)| !node.is_null());
-        let has_list = listed.is_some()
-            || listed_parameters(self.tool).next().is_none()
-            || self.fill_null_parameters(item);
+        let listed = item.entry("parameters");
+        let has_list = listed.is_some() || listed_parameters(self.tool).next().is_none();
         let indent = " ".repeat(key.column - 1);
         let is_flow = is_flow_node(self.text, item);
         let lead = if is_flow { ", ".to_owned() } else { format!("\n{indent}") };
@@ -161,22 +159,6 @@ impl ToolExpansion<'_> {
         if let Some((_, node)) = listed {
             self.edit_parameters(node);
         }
-    }
-
-    /// Fills in the list of a null `parameters:`. Returns false if there is no such key.
-    fn fill_null_parameters(&mut self, item: &YamlNode) -> bool {
-        let Some((key, node)) = item.entry("parameters") else { return false };
-        if node.span.is_empty() && !is_flow_node(self.text, item) {
-            let blocks = self.block_list(&" ".repeat(key.column - 1));
-            self.insert_after_line(key.span.end, blocks);
-        } else {
-            let colon = self.text[key.span.end..]
-                .find(':')
-                .map_or(key.span.end, |at| key.span.end + at + 1);
-            self.edits
-                .push((colon..node.span.end.max(colon), format!(" [{}]", self.inline_list())));
-        }
-        true
     }
 
     fn inline_list(&self) -> String {
@@ -444,10 +426,10 @@ mod tests {
     #[test]
     fn c_2_9_comments_stay_wherever_they_stand() {
         check(
-            "tools:\r\n- exec: # a\r\n    # b\r\n    p ${x}\r\n  # c\r\n  name: t # d\r\n  parameters: # e\r\n",
+            "tools:\r\n- exec: # a\r\n    # b\r\n    p ${x}\r\n  # c\r\n  name: t # d\r\n",
             "tools:\r\n- command: # a\r\n    # b\r\n    [\"p\"]\r\n  \
-             __meta: {syntax: exec, original_template: \"p ${x}\"}\r\n  # c\r\n  name: t # d\r\n  \
-             parameters: # e\r\n    - name: x\r\n      type: string\r\n      inject_as: argument\r\n      position: 0\r\n",
+             parameters:\r\n    - name: x\r\n      type: string\r\n      inject_as: argument\r\n      position: 0\r\n  \
+             __meta: {syntax: exec, original_template: \"p ${x}\"}\r\n  # c\r\n  name: t # d\r\n",
         );
         check(
             "tools:\n- name: t\n  shell: !!str | # a\n\n    p ${x}\n  parameters: [{name: x,}, ]\n",

@@ -95,7 +95,11 @@ impl Matcher {
         label: &str,
         mapping: &'static MappingSchema,
     ) -> Option<Self> {
-        if let Some(text) = node.scalar().filter(|_| !node.is_null()) {
+        if node.is_null() {
+            // The mapping around it has reported it.
+            return None;
+        }
+        if let Some(text) = node.scalar() {
             return Some(Self { equals: Some(Json::from(text)), ..Self::default() });
         }
         if !node.items().is_empty() {

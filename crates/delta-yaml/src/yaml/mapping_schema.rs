@@ -157,8 +157,8 @@ fn is_plain_command(text: &str) -> bool {
 }
 
 impl YamlDocument {
-    /// The entries of the mapping `node`. Reports unknown keys, and values whose shape the schema alone can reject; the
-    /// reader checks the rest.
+    /// The entries of the mapping `node`. Reports unknown keys, keys without a value, and values whose shape the schema alone
+    /// can reject; the reader checks the rest.
     pub fn fields<'a>(
         &'a self,
         node: &'a YamlNode,
@@ -196,6 +196,13 @@ impl YamlDocument {
                 }
                 Some(known) if !value.is_null() => {
                     self.check_shape(value, &known.shape, &format!("`{name}`"));
+                }
+                // The value was forgotten or commented out; without it a rule or a limit would be off.
+                Some(KeySchema { required: false, shape, .. })
+                    if !matches!(shape, ValueShape::Any | ValueShape::Refused) =>
+                {
+                    let help = format!("write a value, or leave out `{name}`");
+                    self.report(key, format!("`{name}` has no value"), Some(help));
                 }
                 Some(_) => {}
                 None if schema.allows_other_keys || name.starts_with("x-") || name == "<<" => {}
