@@ -135,7 +135,10 @@ pub fn acknowledged(ran: &Ran) -> String {
 /// Checks that the run has every event that was acknowledged, and no file that is half written.
 pub fn check_files(sandbox: &Sandbox, acknowledged: &str) {
     let journal = sandbox.read("work/.delta/r/journal.jsonl");
-    assert!(journal.contains(acknowledged), "acknowledged events are lost");
+    assert!(
+        journal.contains(acknowledged),
+        "acknowledged events are lost:\n{acknowledged}\n\nthe journal:\n{journal}"
+    );
     let left = sandbox.files("work/.delta/r");
     assert!(!left.iter().any(|name| name.ends_with(".tmp")), "{left:?}");
 }
@@ -408,4 +411,25 @@ fn c_13_6_a_disk_that_turns_read_only_stops_the_run_and_loses_nothing() {
 fn c_13_6_a_lack_of_descriptors_stops_the_run_and_loses_nothing() {
     sweep("emfile", Victim::Run);
     sweep("emfile", Victim::Continue);
+}
+
+/// The metadata is written once a second. If that failed, the stream of events lacked what the journal had.
+#[test]
+fn c_12_1_a_stream_has_every_event_of_the_journal_whatever_fails() {
+    let make = || {
+        let tools = "  - {name: slow, shell: sleep 1.05; echo done}\n";
+        let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: slow}]\n- say: done\n");
+        let run = sandbox.run_command("go", &["--format", "jsonl"]);
+        (sandbox, run)
+    };
+    let (sandbox, run) = make();
+    let count = operations(&sandbox, run);
+    each((count / 2..=count).collect(), |number| {
+        let (sandbox, run) = make();
+        let ran = run.env("DELTA_FAILPOINT", format!("eio:{number}")).output();
+        check_fault("eio", 0, &ran);
+        let shown = acknowledged(&ran);
+        let journal = sandbox.read("work/.delta/r/journal.jsonl");
+        assert!(journal.starts_with(&shown), "{number}: {shown}\n\nthe journal:\n{journal}");
+    });
 }

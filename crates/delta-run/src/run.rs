@@ -435,7 +435,7 @@ impl Run {
     /// Makes all recorded events durable, updates the metadata and notifies the observer.
     ///
     /// # Errors
-    /// None of the events is acknowledged, and the run must stop.
+    /// The run must stop. None of the events is acknowledged, unless it is the metadata that could not be written.
     pub fn commit(&mut self) -> Result<(), FileError> {
         let events = self.commit_journal()?;
         self.show_durable(&events)
@@ -461,17 +461,19 @@ impl Run {
         if events.is_empty() {
             return Ok(());
         }
-        if let Err(error) = self.refresh_metadata() {
-            // The journal already says that the run has ended, and the metadata can be rebuilt from it.
-            if self.state.status == Some(RunStatus::Running) {
-                return Err(error);
-            }
-            self.notify(RunNotice::Warning(&error.to_string()));
-        }
+        let refreshed = self.refresh_metadata();
+        // The journal has the events, whether the metadata could be written or not.
         for event in events {
             (self.observer)(RunNotice::EventDurable(event, &self.state));
         }
-        Ok(())
+        match refreshed {
+            Err(error) if self.state.status != Some(RunStatus::Running) => {
+                // The journal already says that the run has ended, and the metadata can be rebuilt from it.
+                self.notify(RunNotice::Warning(&error.to_string()));
+                Ok(())
+            }
+            refreshed => refreshed,
+        }
     }
 
     /// Makes all recorded events durable, as [`Run::commit`] does, and takes the turn for what begins next: the start of a
