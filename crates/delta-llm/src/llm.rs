@@ -269,11 +269,16 @@ impl Usage {
         usage.or_else(|| Self::parse(field("x_groq")?.get("usage")?, model))
     }
 
-    /// Parses the `usage` of a Chat Completions response of `model`; `None` if it is not an object.
+    /// Parses the `usage` of a Chat Completions response of `model`; `None` if it has no tokens, or counts that are none.
     pub fn parse(usage: &Value, model: &str) -> Option<Self> {
         let usage = usage.as_object()?;
-        let count = |name: &str| usage.get(name).and_then(Value::as_u64);
-        let detail = |group: &str, name: &str| usage.get(group)?.get(name)?.as_u64();
+        let count = |name: &str| usage.get(name).and_then(parse_token_count);
+        let detail = |group: &str, name: &str| parse_token_count(usage.get(group)?.get(name)?);
+        let totals = ["prompt_tokens", "input_tokens", "completion_tokens", "output_tokens"];
+        let totals = totals.iter().filter_map(|name| usage.get(*name));
+        if !are_token_counts(totals) {
+            return None;
+        }
         let input = |name: &str| detail("prompt_tokens_details", name);
         // OpenAI and OpenRouter; LiteLLM has the other two.
         let written = input("cache_write_tokens")
@@ -313,6 +318,27 @@ impl Usage {
         self.reasoning_tokens = add_counts(self.reasoning_tokens, other.reasoning_tokens);
         self.cost_usd = self.cost_usd.zip(other.cost_usd).map(|(one, other)| one + other);
     }
+}
+
+/// A count of tokens, which some gateways write with a decimal point or as a text.
+pub(crate) fn parse_token_count(count: &Value) -> Option<u64> {
+    /// Above it, a float is no exact whole number.
+    const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+    let whole = |number: f64| {
+        let is_count = number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(&number);
+        is_count.then_some(number as u64)
+    };
+    count
+        .as_u64()
+        .or_else(|| count.as_f64().and_then(whole))
+        .or_else(|| count.as_str()?.trim().parse().ok())
+}
+
+/// Whether a response reports its tokens: a count is there, and all that are there can be read. Tokens that are not reported
+/// are estimated, so that limits hold.
+pub(crate) fn are_token_counts<'a>(totals: impl Iterator<Item = &'a Value>) -> bool {
+    let mut totals = totals.filter(|count| !count.is_null()).peekable();
+    totals.peek().is_some() && totals.all(|count| parse_token_count(count).is_some())
 }
 
 /// A cost in USD, which some gateways write as a text.
@@ -554,6 +580,28 @@ mod tests {
             "completion_tokens_details": {"reasoning_tokens": null},
         });
         assert_eq!(counts(nulls), (1, (0, None), 2, None));
+    }
+
+    /// What cannot be read was taken for 0 tokens, so no limit was ever reached.
+    #[test]
+    fn c_12_8_counts_that_are_none_are_not_reported() {
+        let read = |usage: Value| {
+            Usage::parse(&usage, "m").map(|usage| (usage.input_tokens, usage.output_tokens))
+        };
+        for (input, output) in
+            [(json!(7), json!(5)), (json!(7.0), json!("5")), (json!("7"), json!(5.0))]
+        {
+            let usage = json!({"prompt_tokens": input, "completion_tokens": output});
+            assert_eq!(read(usage), Some((7, 5)));
+        }
+        assert_eq!(read(json!({"prompt_tokens": 7, "completion_tokens": null})), Some((7, 0)));
+        for none in [json!(-1), json!(1.5), json!("many"), json!(1e300), json!([1])] {
+            assert_eq!(read(json!({"prompt_tokens": none})), None);
+            assert_eq!(read(json!({"prompt_tokens": 7, "completion_tokens": none})), None);
+        }
+        for usage in [json!({}), json!(null), json!({"prompt_tokens": null}), json!({"cost": 1})] {
+            assert_eq!(read(usage), None);
+        }
     }
 
     #[test]

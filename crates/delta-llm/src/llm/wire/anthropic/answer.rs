@@ -3,7 +3,7 @@
 use super::super::super::endpoint_provider::{AttemptError, CONTEXT_LENGTH_HINT};
 use super::super::super::reply_assembler::StreamError;
 use super::super::super::wire_form::WireForm;
-use super::super::super::{Reply, ToolCall};
+use super::super::super::{Reply, ToolCall, are_token_counts, parse_token_count};
 use super::super::neutral_response::NeutralUsage;
 use super::super::{DecodeContext, EventAssembler, NativeParts, NeutralAnswer};
 use serde_json::{Map, Value};
@@ -230,11 +230,12 @@ fn refusal_text(details: &Value) -> Option<String> {
 }
 
 fn read_message_usage(usage: &Value) -> Option<NeutralUsage> {
-    let count = |name: &str| usage[name].as_u64();
+    let count = |name: &str| parse_token_count(&usage[name]);
+    let totals = ["input_tokens", "output_tokens"].iter().filter_map(|name| usage.get(*name));
     let cached = count("cache_read_input_tokens").unwrap_or(0);
     let cache_write = count("cache_creation_input_tokens");
     let fresh = count("input_tokens").unwrap_or(0);
-    usage.is_object().then(|| NeutralUsage {
+    are_token_counts(totals).then(|| NeutralUsage {
         input: fresh.saturating_add(cached).saturating_add(cache_write.unwrap_or(0)),
         cached,
         cache_write,

@@ -3,7 +3,7 @@
 use super::super::super::endpoint_provider::AttemptError;
 use super::super::super::reply_assembler::StreamError;
 use super::super::super::wire_form::WireForm;
-use super::super::super::{Reply, ToolCall};
+use super::super::super::{Reply, ToolCall, are_token_counts, parse_token_count};
 use super::super::neutral_response::NeutralUsage;
 use super::super::{EventAssembler, NativeParts, NeutralAnswer};
 use super::neutral_tool_name;
@@ -167,7 +167,11 @@ fn neutral_finish_reason(candidate: &Value, has_calls: bool) -> Result<String, A
 /// The tokens of a response. A count of zero may be absent.
 fn read_usage_metadata(usage: &Value) -> Option<NeutralUsage> {
     let usage = usage.as_object()?;
-    let count = |name: &str| usage.get(name).and_then(Value::as_u64);
+    let count = |name: &str| usage.get(name).and_then(parse_token_count);
+    let totals = ["promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"];
+    if !are_token_counts(totals.iter().filter_map(|name| usage.get(*name))) {
+        return None;
+    }
     let reasoning = count("thoughtsTokenCount");
     let sum = |one: Option<u64>, other: Option<u64>| {
         one.unwrap_or_default().saturating_add(other.unwrap_or_default())

@@ -1,6 +1,6 @@
 //! The items of an answer.
 
-use super::super::super::ToolCall;
+use super::super::super::{ToolCall, are_token_counts, parse_token_count};
 use super::super::NeutralCall;
 use super::super::neutral_response::NeutralUsage;
 use super::request::wire_call_id;
@@ -138,17 +138,13 @@ fn read_call_item(item: &Value) -> ToolCall {
 
 /// The tokens of a response; `None` if it counts none.
 pub fn reported_usage(usage: &Value) -> Option<NeutralUsage> {
-    let count = |path: &str| usage.pointer(path).and_then(Value::as_u64);
-    let input = count("/input_tokens");
-    let output = count("/output_tokens");
-    if input.is_none() && output.is_none() {
-        return None;
-    }
-    Some(NeutralUsage {
-        input: input.unwrap_or(0),
+    let count = |path: &str| usage.pointer(path).and_then(parse_token_count);
+    let totals = ["input_tokens", "output_tokens"].iter().filter_map(|name| usage.get(*name));
+    are_token_counts(totals).then(|| NeutralUsage {
+        input: count("/input_tokens").unwrap_or(0),
         cached: count("/input_tokens_details/cached_tokens").unwrap_or(0),
         cache_write: count("/input_tokens_details/cache_write_tokens"),
-        output: output.unwrap_or(0),
+        output: count("/output_tokens").unwrap_or(0),
         reasoning: count("/output_tokens_details/reasoning_tokens"),
         cost: usage.get("cost").and_then(Value::as_f64),
     })
