@@ -365,6 +365,18 @@ fn c_20_3_a_command_of_the_agent_gets_no_key_of_the_operator_that_it_does_not_na
     assert_eq!(ran.expect_code(0).stdout, "key: [redacted]\n");
 }
 
+/// It was sent to the library for HTTP, which failed again and again with words about a response.
+#[test]
+fn c_7_2_a_key_that_no_header_can_have_is_a_mistake_of_the_configuration() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent("model: m\n  base_url: http://127.0.0.1:1/v1", "");
+    for key in ["sk-ключ", "sk-ü", "sk-a\nb", "sk-\u{7f}"] {
+        let ran = sandbox.run_command("hi", &["-q"]).env("DELTA_API_KEY", key).output();
+        let error = "error: the API key has a character that an HTTP header cannot contain\n";
+        ran.expect(126, "", error);
+    }
+}
+
 #[test]
 fn c_7_10_a_command_that_fails_says_why() {
     let answer = "echo '{\"choices\":[]}'";

@@ -6,7 +6,7 @@ use super::wire_form::{AuthScheme, WireForm};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
 use std::fmt;
-use ureq::http::Uri;
+use ureq::http::{HeaderValue, Uri};
 
 /// The variables for the addresses of all forms.
 pub const ADDRESS_VARIABLES: [&str; 4] =
@@ -67,14 +67,23 @@ impl ApiKey {
         Self { value, secrets }
     }
 
-    /// The value of the header that contains the key.
-    pub fn header_value(&self, auth: AuthScheme) -> String {
-        match auth {
+    /// The value of the header that contains the key, which no log prints.
+    ///
+    /// # Errors
+    /// A character of the key is not in ASCII, or a control character: no key of an endpoint has one.
+    pub fn header_value(&self, auth: AuthScheme) -> Result<HeaderValue, String> {
+        let text = match auth {
             AuthScheme::Bearer => format!("Bearer {}", self.value),
             AuthScheme::XApiKey | AuthScheme::XGoogApiKey | AuthScheme::ApiKey => {
                 self.value.clone()
             }
-        }
+        };
+        let value = HeaderValue::from_str(&text).ok().filter(|value| value.to_str().is_ok());
+        let mut value = value.ok_or_else(|| {
+            "the API key has a character that an HTTP header cannot contain".to_owned()
+        })?;
+        value.set_sensitive(true);
+        Ok(value)
     }
 
     /// Redacts the key in messages of the endpoint.

@@ -454,11 +454,8 @@ fn request_headers(endpoint: &Endpoint, codec: &dyn WireCodec) -> Result<HeaderM
         headers.insert(name, value);
     }
     if let Some(key) = &endpoint.api_key {
-        let mut value = HeaderValue::from_str(&key.header_value(endpoint.auth)).map_err(|_| {
-            "the API key has a character that an HTTP header cannot contain".to_owned()
-        })?;
-        value.set_sensitive(true);
-        headers.insert(HeaderName::from_static(endpoint.auth.header_name()), value);
+        let name = HeaderName::from_static(endpoint.auth.header_name());
+        headers.insert(name, key.header_value(endpoint.auth)?);
     }
     Ok(headers)
 }
