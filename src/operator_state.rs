@@ -98,6 +98,14 @@ pub fn own_trust_store() -> Result<TrustStore, String> {
 /// the caller's.
 pub fn own_state_dir() -> Result<PathBuf, MissingKey> {
     let dir = find_state_dir().map_err(MissingKey::Nowhere)?;
+    // A system says by a HOME that does not exist that the user has none.
+    if let Some(home) = process_environment::path_variable("HOME")
+        && dir.starts_with(&home)
+        && !home.is_dir()
+    {
+        let reason = format!("HOME is {}, which is not a directory", home.display());
+        return Err(MissingKey::Nowhere(reason));
+    }
     let existing = dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
     if !existing.metadata().is_ok_and(|metadata| durable::is_own_or_roots(&metadata)) {
         let reason = format!("{} belongs to another user", existing.display());

@@ -168,12 +168,30 @@ fn c_11_10_directories_that_cannot_be_used_are_found() {
     let (status, finding, _) = check(&ran, "state");
     assert_eq!(status, "warn");
     assert!(finding.contains("not an absolute path"), "{finding}");
+    // Such a HOME says that the user has none, and root could create it.
+    for home in [sandbox.path("none"), "/proc/none".into()] {
+        let ran = doctor(&sandbox).env("HOME", &home).output().expect_code(0);
+        let (status, finding, _) = check(&ran, "state");
+        assert_eq!(status, "warn");
+        let reason = format!("HOME is {}, which is not a directory", home.display());
+        assert!(finding.contains(&reason), "{finding}");
+    }
     // Nothing can be created in /proc, whoever asks.
     let ran =
         sandbox.delta(["doctor", "-w", "/proc/sys", "--format", "json"]).output().expect_code(1);
     let (status, finding, _) = check(&ran, "workspace");
     assert_eq!(status, "fail", "{finding}");
     assert!(finding.contains("/proc/sys on "), "{finding}");
+}
+
+#[test]
+fn c_11_10_a_run_creates_no_home() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
+    sandbox.unverified("no key seals its run");
+    let run = sandbox.run_command("hi", &[]).env("HOME", sandbox.path("none"));
+    let ran = run.output().expect_code(0);
+    assert!(ran.stderr.contains("which is not a directory"), "{}", ran.stderr);
+    assert!(!sandbox.path("none").exists());
 }
 
 #[test]
