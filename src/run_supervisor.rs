@@ -16,7 +16,7 @@ use delta_base::random;
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
 use delta_engine::run_result::ContinueCommand;
-use delta_process::{WorkerCommand, WorkerFile, WorkerProcess};
+use delta_process::{WorkerCommand, WorkerErrors, WorkerFile, WorkerProcess};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::journal::{JournalError, JournalFold};
@@ -243,7 +243,7 @@ impl RunSupervisor {
             input: message.unwrap_or_default().as_bytes(),
             files: &files,
             outlives_server: self.outlives_server,
-            prints_errors: true,
+            errors: WorkerErrors::Inherited,
         })?;
         let has_message = message.is_some();
         self.workers.insert(run.clone(), RunWorker { process, output: Vec::new(), has_message });

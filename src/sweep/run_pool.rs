@@ -13,9 +13,12 @@ use super::worker_files::{BEAT_INTERVAL, BeatFile, LineWriter};
 use crate::failure::CommandFailure;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
-use delta_process::WorkerProcess;
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_base::time;
+use delta_process::{WorkerErrors, WorkerProcess};
 use delta_program::stdio;
 use delta_run::event::{RunStatus, SHARED_BUDGET_ERROR};
+use delta_run::ownership;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
@@ -66,6 +69,8 @@ struct EndedChild {
     index: usize,
     /// What it reported, unless it printed the result of a run that did not FAIL.
     failure: Option<StartFailure>,
+    /// Its last error on stderr.
+    last_error: Option<String>,
 }
 
 /// Why a child could not begin or continue its run, which the run's directory cannot say.
@@ -258,7 +263,10 @@ impl<'a> RunPool<'a> {
         if self.budget_refusal.is_some() {
             return Ok(());
         }
-        let process = self.starter.start(self.plan, self.run(index))?;
+        // Each file in memory is an open one more, and there may be thousands of children.
+        let is_last = self.deaths.get(&index).copied().unwrap_or(0) + 1 >= self.policy.attempts;
+        let errors = if is_last { WorkerErrors::Memory } else { WorkerErrors::Lost };
+        let process = self.starter.start(self.plan, self.run(index), errors)?;
         self.children.push(PoolChild { index, process });
         Ok(())
     }
@@ -271,8 +279,12 @@ impl<'a> RunPool<'a> {
             if !matches!(self.children[position].process.has_ended(), Ok(false)) {
                 let PoolChild { index, mut process } = self.children.swap_remove(position);
                 let output = process.read_output().unwrap_or_default();
-                ended_children
-                    .push(EndedChild { index, failure: StartFailure::from_output(&output) });
+                let errors = process.read_errors().unwrap_or_default();
+                ended_children.push(EndedChild {
+                    index,
+                    failure: StartFailure::from_output(&output),
+                    last_error: find_last_error(&errors),
+                });
             }
         }
         ended_children
@@ -280,7 +292,7 @@ impl<'a> RunPool<'a> {
 
     /// Records what became of the run of a child; returns whether it is to be tried again.
     fn finish(&mut self, child: EndedChild) -> Result<bool, CommandFailure> {
-        let EndedChild { index, failure } = child;
+        let EndedChild { index, failure, last_error } = child;
         let run = self.run(index);
         match (look_at_run(self.dir, run, &self.policy, true), failure) {
             (RunWorkState::Left(left), _) => {
@@ -308,17 +320,42 @@ impl<'a> RunPool<'a> {
             (RunWorkState::Absent | RunWorkState::Died, Some(failure)) => {
                 self.set_unresolved(index, failure.text);
             }
-            (RunWorkState::Absent | RunWorkState::Died, None) => {
+            (state @ (RunWorkState::Absent | RunWorkState::Died), None) => {
                 let deaths = self.deaths.entry(index).or_default();
                 *deaths += 1;
-                if *deaths < self.policy.attempts {
+                let deaths = *deaths;
+                if deaths < self.policy.attempts {
                     return Ok(true);
                 }
-                let reason = format!("its process died {deaths} times");
+                let times = if deaths == 1 { "once".to_owned() } else { format!("{deaths} times") };
+                let mut reason = format!("its process died {times}");
+                if let Some(error) = last_error {
+                    reason.push_str(&format!(": {error}"));
+                }
+                if matches!(state, RunWorkState::Absent) {
+                    self.record_unbegun(run, deaths, &reason)?;
+                }
                 self.set_unresolved(index, reason);
             }
         }
         Ok(false)
+    }
+
+    /// Writes the line of a run that has no records, for `status` and `collect`.
+    fn record_unbegun(
+        &mut self,
+        run: &PlannedRun,
+        deaths: u32,
+        reason: &str,
+    ) -> Result<(), CommandFailure> {
+        let known = self.results.results.lines.get(&run.id);
+        // A line with more attempts counts: the reason may be another one now.
+        let before =
+            known.filter(|known| known.is_of_unbegun_run()).map_or(0, |known| known.attempts);
+        let mut line = ResultLine::for_unbegun_run(run, before + deaths, reason);
+        line.host = ownership::current_process().hostname;
+        line.ended_at = time::current_time().to_string();
+        self.record(&line)
     }
 
     /// Writes the line of a run, unless another process has.
@@ -412,6 +449,13 @@ impl<'a> RunPool<'a> {
     pub fn unresolved_runs(&self) -> impl Iterator<Item = (&'a PlannedRun, &str)> {
         self.unresolved.iter().map(|(index, reason)| (&self.plan.runs[*index], reason.as_str()))
     }
+}
+
+/// The last line of stderr that is an error, or else the last line.
+fn find_last_error(text: &str) -> Option<String> {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let error = lines.clone().rfind(|line| line.starts_with("error: "));
+    error.or_else(|| lines.next_back()).map(strip_terminal_controls)
 }
 
 /// The directory of a sweep as an absolute path, which children get.

@@ -9,7 +9,7 @@ use super::source_copies;
 use crate::failure::CommandFailure;
 use crate::process_environment;
 use delta_base::durable;
-use delta_process::{WorkerCommand, WorkerProcess};
+use delta_process::{WorkerCommand, WorkerErrors, WorkerProcess};
 use delta_run::fork::copy_workspace;
 use delta_run::workspace;
 use delta_sweep::layout::SweepDir;
@@ -62,11 +62,12 @@ impl RunStarter {
         Ok(Self { dir: dir.clone(), program, options, variables, inputs: InputReader::new(dir) })
     }
 
-    /// Starts or continues the run, or waits for the process that works on it.
+    /// Starts or continues the run, or waits for the process that works on it, whose standard error goes to `errors`.
     pub fn start(
         &mut self,
         plan: &SweepPlan,
         run: &PlannedRun,
+        errors: WorkerErrors,
     ) -> Result<WorkerProcess, CommandFailure> {
         let definition = self.define(plan, run)?;
         // The run makes the names in this directory durable, and knows nothing of what is above it.
@@ -106,7 +107,7 @@ impl RunStarter {
             input: if is_blank { b"" } else { definition.task.as_bytes() },
             files: &[],
             outlives_server: false,
-            prints_errors: false,
+            errors,
         };
         WorkerProcess::start(&command).map_err(|error| {
             CommandFailure::config(

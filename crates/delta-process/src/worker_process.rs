@@ -29,8 +29,19 @@ pub struct WorkerCommand<'a> {
     pub files: &'a [WorkerFile],
     /// Whether it keeps working when the server has ended. Otherwise it gets SIGTERM then.
     pub outlives_server: bool,
-    /// Whether its standard error is the one of this process, and not lost.
-    pub prints_errors: bool,
+    /// Where its standard error goes.
+    pub errors: WorkerErrors,
+}
+
+/// Where the standard error of a worker goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerErrors {
+    /// To the one of this process.
+    Inherited,
+    /// Into memory, for [`WorkerProcess::read_errors`]: one more open file.
+    Memory,
+    /// Nowhere.
+    Lost,
 }
 
 /// A file in memory that a worker reads.
@@ -64,6 +75,7 @@ impl WorkerFile {
 pub struct WorkerProcess {
     child: Child,
     output: File,
+    errors: Option<File>,
     read_bytes: u64,
     is_interrupted: bool,
 }
@@ -83,9 +95,15 @@ impl WorkerProcess {
         let mut process = Command::new(command.program);
         process.args(command.arguments).env_clear().envs(command.env);
         process.stdin(Stdio::from(input)).stdout(Stdio::from(output.try_clone()?));
-        if !command.prints_errors {
-            process.stderr(Stdio::null());
-        }
+        let errors = match command.errors {
+            WorkerErrors::Memory => Some(create_memory_file()?),
+            WorkerErrors::Inherited | WorkerErrors::Lost => None,
+        };
+        match &errors {
+            Some(file) => process.stderr(Stdio::from(file.try_clone()?)),
+            None if command.errors == WorkerErrors::Lost => process.stderr(Stdio::null()),
+            None => process.stderr(Stdio::inherit()),
+        };
         let outlives_server = command.outlives_server;
         let server = std::process::id();
         let files: Vec<RawFd> = command.files.iter().map(|file| file.0.as_raw_fd()).collect();
@@ -106,7 +124,7 @@ impl WorkerProcess {
                 Ok(())
             })
         };
-        Ok(Self { child: process.spawn()?, output, read_bytes: 0, is_interrupted: false })
+        Ok(Self { child: process.spawn()?, output, errors, read_bytes: 0, is_interrupted: false })
     }
 
     /// Whether the worker has ended. Call this after SIGCHLD.
@@ -128,6 +146,21 @@ impl WorkerProcess {
         self.output.read_exact_at(&mut output, self.read_bytes)?;
         self.read_bytes += length;
         Ok(output)
+    }
+
+    /// The end of what the worker has printed to its standard error, if that goes into memory.
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub fn read_errors(&self) -> io::Result<String> {
+        /// The most bytes that are read: an error is at the end.
+        const MAX_BYTES: u64 = 16 << 10;
+        let Some(errors) = &self.errors else { return Ok(String::new()) };
+        let length = errors.metadata()?.len();
+        let start = length.saturating_sub(MAX_BYTES);
+        let mut bytes = vec![0; usize::try_from(length - start).unwrap_or(0)];
+        errors.read_exact_at(&mut bytes, start)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Interrupts the worker, once: a second signal would end it before it has left its work in order.
@@ -187,7 +220,7 @@ mod tests {
             input,
             files: &[],
             outlives_server,
-            prints_errors: true,
+            errors: WorkerErrors::Inherited,
         };
         WorkerProcess::start(&command).unwrap()
     }

@@ -18,6 +18,8 @@ use std::collections::HashMap;
 pub const MAX_RESULT_BYTES: usize = 4096;
 /// From so many bytes on, two threads parse the lines of a file.
 const MIN_PARALLEL_BYTES: usize = 4 << 20;
+/// The error of a run whose processes died before it began: nothing but its line knows of it.
+pub const START_ERROR: &str = "start";
 /// The most bytes of an error message in a line.
 const MAX_ERROR_BYTES: usize = 1024;
 
@@ -131,6 +133,20 @@ impl ResultLine {
             host: String::new(),
             ended_at: String::new(),
         }
+    }
+
+    /// The line of a run whose processes died before it began, so often and for this reason.
+    pub fn for_unbegun_run(run: &PlannedRun, deaths: u32, reason: &str) -> Self {
+        Self {
+            error: Some(ResultError::new(START_ERROR, reason)),
+            attempts: deaths,
+            ..Self::for_run(run, RunStatus::Failed)
+        }
+    }
+
+    /// Whether it is a line of [`ResultLine::for_unbegun_run`]: only a process that begins the run gives it an epoch.
+    pub fn is_of_unbegun_run(&self) -> bool {
+        self.epoch == 0 && self.error.as_ref().is_some_and(|error| error.kind == START_ERROR)
     }
 
     /// Sets the result, cut to what a line has room for.

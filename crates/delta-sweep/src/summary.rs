@@ -3,7 +3,7 @@
 use crate::host_grant::{HostGrant, held_texts};
 use crate::layout::SweepDir;
 use crate::plan_file::SweepPlan;
-use crate::result_line::{ResultLine, SweepResults};
+use crate::result_line::{ResultLine, START_ERROR, SweepResults};
 use crate::sweep_file::SweepBudget;
 use crate::worker_state::WorkerState;
 use delta_base::id::RunId;
@@ -202,7 +202,11 @@ impl SweepSummary {
             let id = &group.example;
             let workspace = SweepDir::new(dir).workspace(id);
             text.push_str(&clip_to_width(&line, width));
-            text.push_str(&format!("\n      delta show {id} -w {}\n", workspace.display()));
+            text.push_str(&if group.kind == START_ERROR {
+                format!("\n      {id}\n")
+            } else {
+                format!("\n      delta show {id} -w {}\n", workspace.display())
+            });
         }
         if self.failures.len() > MAX_SHOWN_FAILURES {
             text.push_str(&format!(
