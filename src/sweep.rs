@@ -18,6 +18,7 @@ mod plan_reader;
 mod plan_sources;
 mod result_reader;
 mod run_archive;
+mod run_choice;
 mod run_command;
 mod run_grader;
 mod run_pool;

@@ -2,6 +2,7 @@
 
 use super::ONLY_HELP;
 use super::continued_runs::refresh_results;
+use super::run_choice::choose_runs;
 use super::run_standing::{RunWorkState, look_at_run};
 use super::sweep_scores::SweepScores;
 use crate::failure::CommandFailure;
@@ -63,6 +64,7 @@ pub fn collect_command(args: &CollectArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
     let mut scores = SweepScores::read(&dir)?;
     if let Some(only) = &args.only {
+        choose_runs(&scores.plan.runs, Some(only))?;
         scores.plan.runs.retain(|run| only.selects(run));
     }
     let SweepScores { plan, results, .. } = &mut scores;
@@ -71,10 +73,9 @@ pub fn collect_command(args: &CollectArgs) -> Result<ExitCode, CommandFailure> {
     match &args.output {
         None => {
             let grader = scores.grader(args.grader.as_deref())?;
-            let runs = scores.scored_runs(grader, None);
+            let runs = scores.scored_runs(grader, None)?;
             let rows = score_rows(&runs, &distinguishing_keys(&runs), scores.seed());
-            let score_name = grader.map_or("completed", |grader| grader.name.as_str());
-            stdio::print_text(&rows_text(&rows, score_name));
+            stdio::print_text(&rows_text(&rows, grader.map(|grader| grader.name.as_str())));
             scores.print_other_graders(args.grader.as_deref());
         }
         Some(path) => write_results(&scores, path)?,
@@ -97,8 +98,8 @@ fn distinguishing_keys(runs: &[ScoredRun<'_>]) -> Vec<String> {
 /// Adds the lines of runs whose worker died between the end of the run and its line.
 fn look_up_missing_lines(dir: &SweepDir, plan: &SweepPlan, results: &mut SweepResults) {
     let Some(settings) = plan.settings() else { return };
-    let missing: Vec<&PlannedRun> =
-        plan.runs.iter().filter(|run| !results.lines.contains_key(&run.id)).collect();
+    let mut missing: Vec<&PlannedRun> = plan.runs.iter().collect();
+    missing.retain(|run| results.lines.get(&run.id).is_none_or(ResultLine::is_of_unbegun_run));
     for run in missing {
         if let RunWorkState::Left(left) = look_at_run(dir, run, &settings.retry, false) {
             results.add(left.line.clone());

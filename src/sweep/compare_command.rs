@@ -63,7 +63,7 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
     let scores = SweepScores::read(&dir)?;
     let grader = scores.grader(args.grader.as_deref())?;
-    let runs = scores.scored_runs(grader, args.only.as_ref());
+    let runs = scores.scored_runs(grader, args.only.as_ref())?;
     let key = match &args.by {
         Some(key) => key.clone(),
         None => default_key(&runs)?,
@@ -84,8 +84,7 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
         stdio::print_text(&(to_json(&table) + "\n"));
         return Ok(ExitCode::SUCCESS);
     }
-    let score_name = grader.map_or("completed", |grader| grader.name.as_str());
-    let mut text = rows_text(&rows, score_name);
+    let mut text = rows_text(&rows, grader.map(|grader| grader.name.as_str()));
     if !pairs.is_empty() {
         text.push('\n');
         text.push_str(&pairs_text(pairs));
@@ -117,7 +116,7 @@ fn comparable_keys(runs: &[ScoredRun<'_>]) -> Vec<String> {
         runs.iter().flat_map(|scored| scored.run.params.keys()).collect();
     let keys = ["model", "agent"].map(str::to_owned).into_iter();
     let keys = keys.chain(params.into_iter().map(|name| format!("param.{name}")));
-    let keys = keys.chain(["repeat", "group"].map(str::to_owned));
+    let keys = keys.chain(["repeat", "input", "group"].map(str::to_owned));
     keys.filter(|key| has_value(runs, key)).collect()
 }
 
@@ -128,7 +127,8 @@ fn has_value(runs: &[ScoredRun<'_>], key: &str) -> bool {
 /// The first of models, agents and parameters of which the sweep has several.
 fn default_key(runs: &[ScoredRun<'_>]) -> Result<String, CommandFailure> {
     let keys = comparable_keys(runs);
-    let mut compared = keys.iter().filter(|key| !matches!(key.as_str(), "repeat" | "group"));
+    let mut compared =
+        keys.iter().filter(|key| !matches!(key.as_str(), "repeat" | "input" | "group"));
     if let Some(key) = compared.find(|key| has_several_values(runs, key)) {
         return Ok(key.clone());
     }

@@ -6,6 +6,7 @@ use super::grader_program::find_changed_program;
 use super::input_reader::InputReader;
 use super::packed_runs::SweepPacks;
 use super::plan_reader::read_existing_plans;
+use super::run_choice::choose_runs;
 use super::run_grader::{GradedRun, RunGrader};
 use super::shared_limits::SharedLimits;
 use super::sweep_keys::planned_key_names;
@@ -104,7 +105,8 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     };
     let mut scores = SweepScores::read(&dir)?;
     let SweepScores { plan, results, .. } = &mut scores;
-    record_continued_runs(&dir, plan, plan.runs.iter().filter(|run| args.selects(run)), results)?;
+    let selected = choose_runs(&plan.runs, args.only.as_ref())?;
+    record_continued_runs(&dir, plan, selected.into_iter(), results)?;
     let graders: Vec<&PlannedGrader> = match &args.grader {
         Some(name) => scores.grader(Some(name))?.into_iter().collect(),
         None => scores.graders().iter().collect(),

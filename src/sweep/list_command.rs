@@ -2,6 +2,7 @@
 
 use super::ONLY_HELP;
 use super::result_reader::{ResultReader, read_sweep};
+use super::run_choice::choose_runs;
 use crate::failure::CommandFailure;
 use clap::Args;
 use delta_program::stdio;
@@ -60,18 +61,12 @@ pub fn list_command(args: &ListSweepArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
     let (plan, ResultReader { results, .. }) = read_sweep(&dir)?;
     let mut text = String::new();
-    for run in &plan.runs {
-        let is_selected = args.only.as_ref().is_none_or(|only| only.selects(run));
-        if is_selected && args.lists(results.lines.get(&run.id)) {
+    for run in choose_runs(&plan.runs, args.only.as_ref())? {
+        if args.lists(results.lines.get(&run.id)) {
             text.push_str(run.id.as_str());
             text.push('\n');
         }
     }
     stdio::print_text(&text);
-    let only = args.only.as_ref();
-    if let Some(only) = only.filter(|only| !plan.runs.iter().any(|run| only.selects(run))) {
-        let choices = only.describe_choices(&plan.runs);
-        stdio::print_error_line(&format!("no run matches; {choices}"));
-    }
     Ok(ExitCode::SUCCESS)
 }

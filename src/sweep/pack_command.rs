@@ -9,6 +9,7 @@ use super::packed_runs::{SweepPacks, member_name};
 use super::plan_reader::read_existing_plans;
 use super::result_reader::ResultReader;
 use super::run_archive::archive_workspace;
+use super::run_choice::choose_runs;
 use super::run_pool::absolute_dir;
 use super::source_copies::draft_path;
 use crate::failure::CommandFailure;
@@ -22,7 +23,6 @@ use delta_run::journal;
 use delta_run::ownership::Ownership;
 use delta_run::workspace::{self, Workspace};
 use delta_sweep::layout::{SweepDir, shard_name};
-use delta_sweep::plan::PlannedRun;
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::selection::RunSelection;
 use delta_sweep::zip_archive::ZipWriter;
@@ -92,10 +92,10 @@ pub fn pack_sweep_command(args: &PackSweepArgs) -> Result<ExitCode, CommandFailu
     }
     let cancel = run_preparation::install_cancel()?;
     let mut results = ResultReader::open(&dir)?.results;
-    let is_selected = |run: &&PlannedRun| args.only.as_ref().is_none_or(|only| only.selects(run));
-    record_continued_runs(&dir, &plan, plan.runs.iter().filter(is_selected), &mut results)?;
+    let selected = choose_runs(&plan.runs, args.only.as_ref())?;
+    record_continued_runs(&dir, &plan, selected.iter().copied(), &mut results)?;
     let mut shards: BTreeMap<&str, Vec<&ResultLine>> = BTreeMap::new();
-    for run in plan.runs.iter().filter(is_selected) {
+    for run in selected {
         let line = results.lines.get(&run.id).filter(|line| line.settled);
         line.into_iter().for_each(|line| shards.entry(shard_name(&run.id)).or_default().push(line));
     }

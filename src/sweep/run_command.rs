@@ -4,6 +4,7 @@ use super::ONLY_HELP;
 use super::continued_runs::record_continued_runs;
 use super::plan_reader::read_plan_of_run;
 use super::result_reader::{ResultReader, read_sweep};
+use super::run_choice::choose_runs;
 use super::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
 use super::shared_limits::{SharedLimits, read_host_grants};
 use super::status_command;
@@ -212,14 +213,10 @@ pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure
     let dir = absolute_dir(&args.dir)?;
     let (plan, results) = read_sweep(&dir)?;
     let only = args.only.as_ref();
+    choose_runs(&plan.runs, only)?;
     let indexes: Vec<usize> = (0..plan.runs.len())
         .filter(|index| only.is_none_or(|only| only.selects(&plan.runs[*index])))
         .collect();
-    if indexes.is_empty() {
-        let choices = only.map(|only| only.describe_choices(&plan.runs)).unwrap_or_default();
-        let message = "no run of the sweep is selected";
-        return Err(CommandFailure::config(message, format!("`--only` chooses by {choices}")));
-    }
     let mut command = format!("delta sweep run {}", shell_quote_path(&args.dir));
     if let Some(only) = only {
         command.push_str(&format!(" --only {}", shell_quote(&only.to_string())));

@@ -2,6 +2,7 @@
 
 use super::plan_reader::unreadable_file;
 use super::result_reader::{ResultReader, read_sweep};
+use super::run_choice::choose_runs;
 use crate::failure::CommandFailure;
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote;
@@ -69,24 +70,23 @@ impl SweepScores {
     }
 
     /// The selected runs, in the order of the plan, with the scores of a grader.
+    ///
+    /// # Errors
+    /// None is selected.
     pub fn scored_runs(
         &self,
         grader: Option<&PlannedGrader>,
         only: Option<&RunSelection>,
-    ) -> Vec<ScoredRun<'_>> {
+    ) -> Result<Vec<ScoredRun<'_>>, CommandFailure> {
         let hash = grader.map(PlannedGrader::hash);
-        self.plan
-            .runs
-            .iter()
-            .filter(|run| only.is_none_or(|only| only.selects(run)))
-            .map(|run| {
-                let line = self.results.lines.get(&run.id);
-                let grade = grader.zip(hash.as_deref()).map(|(grader, hash)| {
-                    line.and_then(|line| self.grades.get(&grade_key(line, grader, hash)))
-                });
-                ScoredRun::new(&self.plan, run, line, grade)
-            })
-            .collect()
+        let scored = choose_runs(&self.plan.runs, only)?.into_iter().map(|run| {
+            let line = self.results.lines.get(&run.id);
+            let grade = grader.zip(hash.as_deref()).map(|(grader, hash)| {
+                line.and_then(|line| self.grades.get(&grade_key(line, grader, hash)))
+            });
+            ScoredRun::new(&self.plan, run, line, grade)
+        });
+        Ok(scored.collect())
     }
 
     /// The grade of a result by a grader.

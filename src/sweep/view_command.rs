@@ -76,7 +76,7 @@ pub fn view_sweep_command(args: &SweepViewArgs) -> Result<ExitCode, CommandFailu
     let dir = SweepDir::new(root);
     let scores = SweepScores::read(&dir)?;
     let grader = scores.grader(args.grader.as_deref())?;
-    let runs = scores.scored_runs(grader, args.only.as_ref());
+    let runs = scores.scored_runs(grader, args.only.as_ref())?;
     let name = scores.plan.settings().map_or("sweep", |settings| settings.name.as_str());
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.html")));
     check_page_file(&file, args.output.is_some(), SWEEP_PAGE_MARK)?;

@@ -10,22 +10,25 @@ use delta_statistics::comparison::Comparison;
 /// The widest that a name is printed, in columns.
 const MAX_NAME_WIDTH: usize = 30;
 
-/// A line or two for each row, with a header, in which the score has the name `score_name`. Columns without values are left
+/// The name of the score of a sweep without graders.
+const UNGRADED_NAME: &str = "completed";
+
+/// A line or two for each row, with a header, in which the score has the name of its grader. Columns without values are left
 /// out.
-pub fn rows_text(rows: &[ScoreRow], score_name: &str) -> String {
+pub fn rows_text(rows: &[ScoreRow], grader: Option<&str>) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let mut header: Vec<String> = first.key.iter().map(|(key, _)| key_name(key)).collect();
     let key_columns = header.len();
     let pass_count = common_pass_count(rows);
     let pass_name = pass_count.map_or_else(String::new, |k| format!("pass@{k}, ^{k}"));
-    header.extend([score_name, "runs", &pass_name].map(str::to_owned));
+    header.extend([grader.unwrap_or(UNGRADED_NAME), "runs", &pass_name].map(str::to_owned));
     header.extend(["USD a run", "tokens", "time p50, p90"].map(str::to_owned));
     let mut table = vec![header];
     for row in rows {
         let mut cells: Vec<String> = row.key.iter().map(|(_, value)| clip(value)).collect();
         cells.extend([
             row.score.map_or_else(|| "-".to_owned(), number_text),
-            coverage(row),
+            coverage(row, grader.is_some()),
             row.pass
                 .iter()
                 .find(|chance| Some(chance.k) == pass_count)
@@ -92,9 +95,10 @@ fn number_text(number: NumberWithInterval) -> String {
     }
 }
 
-/// `47 of 50 graded, 3 llm`; several reasons have a line of their own.
-fn coverage(row: &ScoreRow) -> String {
-    let text = format!("{} of {} graded", row.graded, row.planned);
+/// `47 of 50 graded, 3 llm`, or `47 of 50 counted` without a grader; several reasons have a line of their own.
+fn coverage(row: &ScoreRow, has_grader: bool) -> String {
+    let word = if has_grader { "graded" } else { "counted" };
+    let text = format!("{} of {} {word}", row.graded, row.planned);
     if row.missing.len() == 1 { format!("{text}, {}", missing_text(row)) } else { text }
 }
 
@@ -269,8 +273,10 @@ mod tests {
 
     #[test]
     fn c_26_3_every_row_says_how_many_runs_it_rests_on() {
-        let text =
-            rows_text(&[row("good", 50, &[]), row("poor\u{1b}[2J", 47, &[("llm", 3)])], "score");
+        let text = rows_text(
+            &[row("good", 50, &[]), row("poor\u{1b}[2J", 47, &[("llm", 3)])],
+            Some("score"),
+        );
         let expected = "\
 model  score              runs
 good   0.62 [0.51, 0.72]  50 of 50 graded
@@ -278,13 +284,13 @@ poor   0.62 [0.51, 0.72]  47 of 50 graded, 3 llm
        incomplete: 0.58 if all missing runs score 0, 0.64 if 1
 ";
         assert_eq!(text, expected);
-        let text = rows_text(&[row("m", 44, &[("llm", 3), ("not run", 3)])], "score");
+        let text = rows_text(&[row("m", 44, &[("llm", 3), ("not run", 3)])], Some("score"));
         assert!(text.contains("44 of 50 graded\n       missing: 3 llm, 3 not run\n"), "{text}");
         let none = ScoreRow { score: None, missing: BTreeMap::new(), ..row("m", 0, &[]) };
         assert_eq!(
-            rows_text(&[none], "score"),
+            rows_text(&[none], Some("score")),
             "model  score  runs\nm      -      0 of 50 graded\n"
         );
-        assert_eq!(rows_text(&[], "score"), "");
+        assert_eq!(rows_text(&[], None), "");
     }
 }

@@ -1,0 +1,22 @@
+//! `--only`: which runs a command works on. One that selects nothing is a mistake in every command.
+
+use crate::failure::CommandFailure;
+use delta_sweep::plan::PlannedRun;
+use delta_sweep::selection::RunSelection;
+
+/// The selected runs, in the order of the plan; all without a selection.
+///
+/// # Errors
+/// The selection selects none of the runs.
+pub fn choose_runs<'a>(
+    runs: &'a [PlannedRun],
+    only: Option<&RunSelection>,
+) -> Result<Vec<&'a PlannedRun>, CommandFailure> {
+    let Some(only) = only else { return Ok(runs.iter().collect()) };
+    let selected: Vec<&PlannedRun> = runs.iter().filter(|run| only.selects(run)).collect();
+    if selected.is_empty() && !runs.is_empty() {
+        let hint = format!("`--only` chooses by {}", only.describe_choices(runs));
+        return Err(CommandFailure::config("no run of the sweep is selected", hint));
+    }
+    Ok(selected)
+}
