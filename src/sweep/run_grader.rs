@@ -14,7 +14,7 @@ use delta_run::journal;
 use delta_run::record::describe_process_end;
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
-use delta_sweep::grade::Grade;
+use delta_sweep::grade::{Grade, parse_grade_text};
 use delta_sweep::grader::{GraderKind, PlannedGrader};
 use delta_sweep::input::SweepInput;
 use delta_sweep::layout::SweepDir;
@@ -214,8 +214,8 @@ fn judgement(output: &GraderOutput) -> Result<Grade, String> {
         format!("the judge did not run: {}", last.unwrap_or("it printed nothing").trim())
     })?;
     match result.get("result") {
-        Some(Json::String(text)) => serde_json::from_str(text)
-            .map_err(|_| "the result of the judge is not a JSON object".to_owned())
+        Some(Json::String(text)) => parse_grade_text(text)
+            .map_err(|error| format!("the result of the judge is not a JSON object: {error}"))
             .and_then(|value| Grade::from_json(&value)),
         Some(value) => Grade::from_json(value),
         None => {

@@ -6,6 +6,7 @@
 use crate::result_line::cut_text;
 use delta_base::checksum::{LineChecksum, append_checksum, check_line_checksum};
 use delta_base::id::RunId;
+use delta_base::suggest::nearest_names;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
@@ -47,6 +48,7 @@ impl Grade {
             Some(Json::Bool(pass)) => *pass,
             Some(other) => return Err(format!("expected `pass` true or false, found {other}")),
         };
+        check_misspelled_pass(value)?;
         let why = value.get("why").and_then(Json::as_str).map(str::to_owned);
         Ok(Self { score, pass, why })
     }
@@ -70,12 +72,39 @@ impl Grade {
             });
         };
         match last.filter(|line| line.starts_with('{')) {
-            Some(line) => serde_json::from_str(line)
-                .map_err(|error| error.to_string())
+            Some(line) => parse_grade_text(line)
                 .and_then(|value| Self::from_json(&value))
                 .map_err(|error| format!("the last line of the grader is not a grade: {error}")),
             None => Ok(Self::passed(code == 0, last.map(str::to_owned))),
         }
+    }
+}
+
+/// Reads the JSON of a grade.
+///
+/// # Errors
+/// It is not JSON: some programs print a NaN or an infinity as if it were.
+pub fn parse_grade_text(text: &str) -> Result<Json, String> {
+    serde_json::from_str(text).map_err(|error| {
+        let words = text.split(|c: char| !c.is_ascii_alphabetic());
+        match words.into_iter().find(|word| matches!(*word, "NaN" | "nan" | "Infinity" | "inf")) {
+            Some(word) => format!("a score is a finite number from 0 to 1, and `{word}` is none"),
+            None => error.to_string(),
+        }
+    })
+}
+
+/// Refuses a member that means `pass` and has a name close to it: `{"score": 1, "pas": false}` would count as
+/// passed. Other members are details of the grader.
+fn check_misspelled_pass(value: &Json) -> Result<(), String> {
+    if value.get("pass").is_some() {
+        return Ok(());
+    }
+    let members = value.as_object().into_iter().flatten();
+    let flags = members.filter(|(_, value)| value.is_boolean()).map(|(name, _)| name);
+    match flags.into_iter().find(|name| !nearest_names(name, ["pass"]).is_empty()) {
+        Some(name) => Err(format!("unknown member `{name}`: did you mean `pass`?")),
+        None => Ok(()),
     }
 }
 
@@ -235,6 +264,8 @@ mod tests {
             (0, "{\"score\": 1"),
             (0, "{\"points\": 1}"),
             (0, "{\"score\": 1, \"pass\": 1}"),
+            (0, "{\"score\": 1, \"pas\": false}"),
+            (0, "{\"score\": 1, \"passed\": false}"),
         ] {
             assert!(graded(code, stdout).is_err(), "{code} {stdout}");
         }
