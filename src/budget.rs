@@ -158,6 +158,16 @@ pub fn check_limits(
         (None, Some(ledger)) => format!("the cost limit of the parent run {}", ledger.head.run_id),
         (None, None) => return Ok(()),
     };
+    Err(missing_price_failure(agent, &limit, "`--max-tokens 500k`", missing_price))
+}
+
+/// The price of an agent's LLM is unknown, and `limit` requires it. `token_limit` is what limits without a price.
+pub fn missing_price_failure(
+    agent: &Agent,
+    limit: &str,
+    token_limit: &str,
+    missing_price: Option<&str>,
+) -> CommandFailure {
     let mut message = format!("{limit} requires the price of {}", agent.llm.model);
     if let Some(reason) = missing_price {
         message.push_str(&format!(", which is not in {reason}"));
@@ -168,11 +178,11 @@ pub fn check_limits(
         Some(_) => {
             let model = &agent.llm.model;
             format!(
-                "limit the tokens: `--max-tokens 500k`; or write the price into the agent: `llm: {{model: {model}, pricing: {{input: 2.5, output: 10}}}}` in agent.yaml, in USD per million tokens; or name a price file in DELTA_PRICES"
+                "limit the tokens: {token_limit}; or write the price into the agent: `llm: {{model: {model}, pricing: {{input: 2.5, output: 10}}}}` in agent.yaml, in USD per million tokens; or name a price file in DELTA_PRICES"
             )
         }
     };
-    Err(CommandFailure::config(message, hint))
+    CommandFailure::config(message, hint)
 }
 
 /// A run that this process owns.

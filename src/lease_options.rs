@@ -69,15 +69,11 @@ impl LeaseOptions {
     /// The value of a variable is none of the possible ones.
     pub fn apply(&self) -> Result<(), CommandFailure> {
         let kind = match self.lease {
-            None => read_lease_variable(LEASE_VARIABLE, "auto, flock or turns", |text| {
-                LeaseKindArgument::from_str(text, false)
-            })?,
+            None => operator_variable(LEASE_VARIABLE).map(|text| parse_lease(&text)).transpose()?,
             option => option,
         };
         let ttl = match self.lease_ttl {
-            None => read_lease_variable(TTL_VARIABLE, "a time from 500ms to 1h", |text| {
-                parse_time_in(MIN_TTL..=MAX_TTL)(text)
-            })?,
+            None => operator_variable(TTL_VARIABLE).map(|text| parse_ttl(&text)).transpose()?,
             option => option,
         };
         let mut arguments = Vec::new();
@@ -98,20 +94,33 @@ impl LeaseOptions {
     }
 }
 
-/// The value of a variable; `None` if it is not set, or empty.
-fn read_lease_variable<T>(
-    name: &str,
-    expected: &str,
-    parse: impl FnOnce(&str) -> Result<T, String>,
-) -> Result<Option<T>, CommandFailure> {
-    let Some(text) = process_environment::variable(name).filter(|text| !text.is_empty()) else {
-        return Ok(None);
-    };
-    match parse(&text) {
-        Ok(value) => Ok(Some(value)),
-        Err(_) => {
-            let message = format!("{name}: expected {expected}, found `{text}`");
-            Err(CommandFailure::config(message, None))
-        }
+/// Checks a variable as a process reads it that gets it: other variables are right.
+///
+/// # Errors
+/// Its value is none of the possible ones.
+pub fn check_lease_variable(name: &str, value: &str) -> Result<(), CommandFailure> {
+    match name {
+        LEASE_VARIABLE if !value.is_empty() => parse_lease(value).map(|_| ()),
+        TTL_VARIABLE if !value.is_empty() => parse_ttl(value).map(|_| ()),
+        _ => Ok(()),
     }
+}
+
+fn parse_lease(text: &str) -> Result<LeaseKindArgument, CommandFailure> {
+    LeaseKindArgument::from_str(text, false)
+        .map_err(|_| unexpected_value(LEASE_VARIABLE, "auto, flock or turns", text))
+}
+
+fn parse_ttl(text: &str) -> Result<u64, CommandFailure> {
+    parse_time_in(MIN_TTL..=MAX_TTL)(text)
+        .map_err(|_| unexpected_value(TTL_VARIABLE, "a time from 500ms to 1h", text))
+}
+
+fn unexpected_value(name: &str, expected: &str, text: &str) -> CommandFailure {
+    CommandFailure::config(format!("{name}: expected {expected}, found `{text}`"), None)
+}
+
+/// The value of a variable; `None` if it is not set, or empty.
+fn operator_variable(name: &str) -> Option<String> {
+    process_environment::variable(name).filter(|text| !text.is_empty())
 }

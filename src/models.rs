@@ -92,7 +92,7 @@ fn model_config(choice: &ModelChoice) -> Result<LlmConfig, CommandFailure> {
 }
 
 /// The values of a variable in the environment of this process, and the operator's key outside of it.
-fn operator_settings(name: &str, key: Option<&EnvSetting>) -> Vec<EnvSetting> {
+pub fn operator_settings(name: &str, key: Option<&EnvSetting>) -> Vec<EnvSetting> {
     let value = process_environment::variable(name);
     let setting =
         value.map(|value| EnvSetting { name: name.to_owned(), value, origin: EnvOrigin::Process });

@@ -13,6 +13,7 @@ mod input_reader;
 mod list_command;
 mod pack_command;
 mod packed_runs;
+mod plan_checks;
 mod plan_command;
 mod plan_reader;
 mod plan_sources;

@@ -1,5 +1,6 @@
 //! `delta sweep plan`: checks a sweep.yaml, copies what it refers to, and writes the plan.
 
+use super::plan_checks;
 use super::plan_reader::read_plans;
 use super::plan_sources::PlanSources;
 use super::result_reader::{ResultReader, read_sweep};
@@ -55,6 +56,7 @@ pub fn plan_command(args: &PlanArgs) -> Result<ExitCode, CommandFailure> {
             known.contains(id)
         })
         .map_err(plan_failure)?;
+        plan_checks::check_run_settings(&sources, new.settings.list())?;
         let report = PlanReport::new(&dir, &plan, &new, &sources.header);
         if args.dry_run || report.is_unchanged() {
             return print_plan_report(&report, &dir, args.dry_run);

@@ -1,6 +1,6 @@
 //! What a plan is made of: sweep.yaml, and the agents, inputs and files of models that it names.
 
-use super::plan_command::plan_failure;
+use super::plan_checks;
 use super::plan_reader::unreadable_file;
 use super::run_grader;
 use super::source_copies::{self, SourceCopies};
@@ -10,13 +10,13 @@ use delta_agent::agent::Agent;
 use delta_author::lint::find_misspelled_llm_keys;
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote_path;
-use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
+use delta_llm::llm::ModelChoice;
 use delta_program::stdio;
 use delta_sweep::canonical_json::content_hash;
 use delta_sweep::grader::{GraderKind, PlannedGrader};
 use delta_sweep::input::{InputSet, SweepInput};
 use delta_sweep::layout::SweepDir;
-use delta_sweep::plan::{PlanError, PlanHeader, PlannedModel, RunChoice};
+use delta_sweep::plan::{PlanHeader, PlannedModel};
 use delta_sweep::sweep_file::{AgentEntry, InputSource, ModelEntry, SweepFile};
 use delta_yaml::yaml::YamlDocument;
 use serde_json::{Map, Value as Json};
@@ -33,6 +33,7 @@ pub struct PlanSources {
     pub file: SweepFile,
     pub header: PlanHeader,
     pub inputs: InputSet,
+    pub source_dirs: SourceDirs,
     copies: SourceCopies,
     /// The contents of the files that models name, by their hashes.
     model_files: FilesByHash,
@@ -42,12 +43,19 @@ pub struct PlanSources {
     programs: FilesByHash,
 }
 
-/// An agent of the file, as it was found.
-struct FoundAgent {
-    id: String,
-    home: PathBuf,
+/// Where a plan is made from.
+pub struct SourceDirs {
+    /// The directory of sweep.yaml.
+    pub base: PathBuf,
+    pub agents: Vec<SourceAgent>,
+}
+
+/// An agent of the file.
+pub struct SourceAgent {
+    pub id: String,
+    pub home: PathBuf,
     /// A directory with what is copied of it.
-    copy: PathBuf,
+    pub copy: PathBuf,
 }
 
 impl PlanSources {
@@ -75,61 +83,23 @@ impl PlanSources {
             let home = find_agent(entry, base)?;
             let (tree, copy) = copies.add_agent(&home)?;
             trees.insert(entry.id.clone(), tree);
-            agents.push(FoundAgent { id: entry.id.clone(), home, copy });
+            agents.push(SourceAgent { id: entry.id.clone(), home, copy });
         }
         let hash = content_hash(inputs.text().as_bytes());
         let (graders, programs) = copy_graders(&file, base, &mut copies)?;
         let header = PlanHeader::new(&file, trees, &model_hashes, hash, graders);
-        let sources = Self { file, header, inputs, copies, model_files, input_trees, programs };
-        agents.iter().try_for_each(|agent| sources.check_agent(agent, base))?;
-        Ok(sources)
-    }
-
-    /// Checks that an agent and its copy load with every model.
-    fn check_agent(&self, agent: &FoundAgent, base: &Path) -> Result<(), CommandFailure> {
-        let input = self.inputs.get(0).map_err(changed_inputs_failure)?;
-        let params: Map<String, Json> = self
-            .file
-            .params
-            .iter()
-            .filter_map(|param| Some((param.name.clone(), param.values.first()?.clone())))
-            .collect();
-        for entry in &self.file.models {
-            let choice =
-                RunChoice { agent: &agent.id, model: &entry.id, params: &params, repeat: 1 };
-            let definition = self.header.define_run(choice, &input).map_err(|error| {
-                let message = format!("input `{}`: {}", input.id, error.message);
-                plan_failure(PlanError { message, help: error.help })
-            })?;
-            let path = model_file(entry, base);
-            let option = definition.model.option(|_| path.clone().unwrap_or_default(), &agent.home);
-            let option =
-                option.map(|text| ModelChoice::parse(&text)).transpose().map_err(|message| {
-                    CommandFailure::config(format!("model `{}`: {message}", entry.id), None)
-                })?;
-            let settings = llm_options(&definition.llm);
-            let settings =
-                settings.iter().map(|text| LlmSetting::parse(text)).collect::<Result<Vec<_>, _>>();
-            let settings = settings
-                .map_err(|message| CommandFailure::config(format!("`llm`: {message}"), None))?;
-            let models = ModelSelection { settings, ..operator_config::model_selection(option)? };
-            let import_path = run_preparation::read_import_path();
-            Agent::load(&agent.home, &models, &import_path)?;
-            Agent::load(&agent.copy, &models, &import_path).map_err(|report| {
-                let message = format!(
-                    "agent `{}` does not load from a copy of its directory alone:\n{report}",
-                    agent.id
-                );
-                let help =
-                    "move what it imports into its directory, or into one of DELTA_IMPORT_PATH";
-                CommandFailure::config(message, help.to_owned())
-            })?;
-        }
-        Ok(())
+        let base = base.to_owned();
+        let source_dirs = SourceDirs { base, agents };
+        Ok(Self { file, header, inputs, source_dirs, copies, model_files, input_trees, programs })
     }
 
     /// Makes the copies that the plan refers to. Durable before the plan is.
     pub fn write_copies(&mut self, dir: &SweepDir) -> Result<(), CommandFailure> {
+        if let Some(parent) = dir.root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            durable::ensure_shared_dir(parent)?;
+        }
+        // Tasks and results are in files that each process writes with the usual mode.
+        durable::ensure_private_dir(&dir.root)?;
         durable::ensure_shared_dir(&dir.agents())?;
         durable::ensure_shared_dir(&dir.inputs())?;
         let judges = self.header.grade.iter().filter_map(|grader| grader.judge_tree());
@@ -198,7 +168,7 @@ fn find_agent(entry: &AgentEntry, base: &Path) -> Result<PathBuf, CommandFailure
 }
 
 /// The file that a model names, relative to sweep.yaml. One that is not there may be in the agent directory.
-fn model_file(model: &ModelEntry, base: &Path) -> Option<PathBuf> {
+pub fn model_file(model: &ModelEntry, base: &Path) -> Option<PathBuf> {
     let planned = PlannedModel { model: model.model.clone(), ..PlannedModel::default() };
     let path = base.join(planned.file_name()?);
     path.is_file().then_some(path)
@@ -333,7 +303,8 @@ fn copy_graders(
                     CommandFailure::config(format!("grader `{}`: {message}", entry.name), None)
                 })?;
                 let models = operator_config::model_selection(choice)?;
-                Agent::load(&copy, &models, &run_preparation::read_import_path())?;
+                let judge = Agent::load(&copy, &models, &run_preparation::read_import_path())?;
+                plan_checks::check_judge_price(judge, &file.budget)?;
                 *agent = tree;
             }
         }

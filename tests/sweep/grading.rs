@@ -227,8 +227,8 @@ fn c_26_3_a_comparison_with_missing_runs_has_both_ends() {
     sweep(&sandbox, &["run", "s"]).expect_code(0);
     let table = sweep(&sandbox, &["compare", "s"]).expect_code(0).stdout;
     let expected = "\
-good   1.00 [0.48, 1.00]  6 of 6 graded
-flaky  1.00 [0.01, 1.00]  2 of 6 graded, 4 llm
+good   1.00 [0.48, 1.00]  6 of 6 counted
+flaky  1.00 [0.01, 1.00]  2 of 6 counted, 4 llm
        incomplete: 0.33 if all missing runs score 0, 1.00 if 1
 
 good - flaky  +0.00  2 of 6 pairs  p = 1.0000 (McNemar)  no difference shown
@@ -272,11 +272,16 @@ fn a_comparison_by_what_no_run_has_names_what_runs_have() {
         let ran = sweep(&sandbox, &[&["compare", "s"], arguments].concat()).expect_code(126);
         ran.stderr.lines().find(|line| line.starts_with("help: ")).unwrap().to_owned()
     };
-    let rows = "help: `--by model` or `--by agent` or `--by repeat` prints one row a value";
+    let rows = "help: `--by model` or `--by agent` or `--by repeat` or `--by input` prints one row a value";
     assert_eq!(compare(&[]), rows);
-    let known = "help: known here: `model`, `agent`, `repeat`";
+    let known = "help: known here: `model`, `agent`, `repeat`, `input`";
     assert_eq!(compare(&["--by", "group"]), known);
-    super::write_sweep(&sandbox, 6, 1, "params: {temp: [0.1, 0.9]}\n");
+    super::write_sweep(
+        &sandbox,
+        6,
+        1,
+        "params: {temp: [0.1, 0.9]}\nllm: {temperature: '${param.temp}'}\n",
+    );
     sweep(&sandbox, &["plan", "-d", "t"]).expect_code(0);
     let ran = sweep(&sandbox, &["compare", "t", "--by", "temp"]).expect_code(126);
     assert!(ran.stderr.ends_with("help: did you mean `param.temp`?\n"), "{}", ran.stderr);

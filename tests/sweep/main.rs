@@ -6,6 +6,7 @@ mod by_hand;
 mod continued;
 mod grading;
 mod packs;
+mod plan_checks;
 mod plans;
 mod pools;
 mod rates;

@@ -28,7 +28,7 @@ fn inputs_and_grades_have_more_than_64_mib() {
 #[test]
 fn c_26_2_the_same_file_is_the_same_plan() {
     let sandbox = acting_sandbox();
-    write_sweep(&sandbox, 3, 2, "params: {style: [short, long]}\n");
+    write_sweep(&sandbox, 3, 2, "params: {style: [short, long]}\nenv: {STYLE: '${param.style}'}\n");
     let text = sweep(&sandbox, &["plan"]).expect_code(0).stdout;
     assert_eq!(text, "planned 12 runs in s\nnext: delta sweep run s\n");
     let plan = sandbox.read("s/plan.jsonl");

@@ -20,7 +20,7 @@ fn is_valid(schema: &Validator, text: &str) -> bool {
 const WHOLE: &str = "\
 name: s
 agents: [{id: a, path: agent}]
-models: ['script:m.yaml', {id: m, model: 'openai:m', llm: {temperature: 0.5}, env: {A: b}}]
+models: ['script:m.yaml', {id: m, model: 'openai:m', llm: {temperature: 0.5, pricing: {input: 1, output: 2}}, env: {A: b}}]
 inputs: [{id: one, task: x, files: {f: text}, group: g, other: [1]}]
 task: '${input.task} ${param.style}'
 env: {B: '${repeat}'}

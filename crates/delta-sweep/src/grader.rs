@@ -171,8 +171,8 @@ fn read_grader<'a>(
     }
     let mut is_right = true;
     let mut check = |text: &str| {
-        if let Err(error) = check_text_placeholders(text, params.clone()) {
-            doc.report(node, error.message, Some(error.help));
+        for error in check_text_placeholders(text, params.clone()) {
+            doc.report_in(node, &error.placeholder, error.message, Some(error.help));
             is_right = false;
         }
     };

@@ -12,6 +12,8 @@ use std::path::{Component, Path};
 pub const TREE_KEY: &str = "tree";
 /// The most errors of one file that are reported.
 const MAX_ERRORS: usize = 20;
+/// What some editors write at the start of a file.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// An input.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +42,9 @@ impl SweepInput {
             None | Some(Json::Null) => Ok(None),
             Some(Json::String(text)) if !text.trim().is_empty() => Ok(Some(text.clone())),
             Some(Json::Number(number)) if key != "from" => Ok(Some(number.to_string())),
+            Some(Json::String(_)) => {
+                Err((format!("`{key}` is empty"), format!("write `\"{key}\": \"...\"`")))
+            }
             Some(_) => {
                 Err((format!("`{key}` must be a string"), format!("write `\"{key}\": \"...\"`")))
             }
@@ -120,6 +125,10 @@ impl InputSet {
     /// # Errors
     /// Every line that is not an input, and every id that occurs twice.
     pub fn parse(name: &str, text: String) -> Result<Self, DiagnosticReport> {
+        let text = match text.strip_prefix(BYTE_ORDER_MARK) {
+            Some(rest) => rest.to_owned(),
+            None => text,
+        };
         let mut report = DiagnosticReport::default();
         let lines = find_lines(&text);
         let mut numbers: HashMap<String, usize> = HashMap::with_capacity(lines.len());

@@ -18,6 +18,7 @@ pub mod plan;
 pub mod plan_file;
 pub mod result_line;
 pub mod retry_policy;
+pub mod run_settings;
 pub mod score_table;
 pub mod score_text;
 pub mod selection;

@@ -43,8 +43,8 @@ enum Piece<'a> {
 /// A placeholder is of another form, or has no value.
 pub fn substitute(text: &str, values: PlaceholderValues<'_>) -> Result<String, PlaceholderError> {
     let mut result = String::with_capacity(text.len());
-    for piece in split_text(text)? {
-        match piece {
+    for piece in split_text(text) {
+        match piece? {
             Piece::Text(text) => result.push_str(text),
             Piece::Placeholder(name) => match find_value(name, values)? {
                 Json::String(value) => result.push_str(&value),
@@ -65,8 +65,8 @@ pub fn substitute_json(
     values: PlaceholderValues<'_>,
 ) -> Result<Json, PlaceholderError> {
     match value {
-        Json::String(text) => match split_text(text)?.as_slice() {
-            [Piece::Placeholder(name)] => find_value(name, values),
+        Json::String(text) => match split_text(text).as_slice() {
+            [Ok(Piece::Placeholder(name))] => find_value(name, values),
             _ => substitute(text, values).map(Json::String),
         },
         Json::Array(items) => items.iter().map(|item| substitute_json(item, values)).collect(),
@@ -79,69 +79,86 @@ pub fn substitute_json(
     }
 }
 
-/// Checks the placeholders of a text as far as that is possible without an input: their form, and their parameters.
-///
-/// # Errors
-/// The first one that no input can make right.
+/// Checks the placeholders of a text as far as that is possible without an input: their form, and their parameters. Returns
+/// all that no input can make right.
 pub fn check_text_placeholders<'a>(
     text: &str,
     params: impl Iterator<Item = &'a str> + Clone,
-) -> Result<(), PlaceholderError> {
-    for piece in split_text(text)? {
-        if let Piece::Placeholder(placeholder) = piece
-            && let Some(name) = placeholder.strip_prefix("param.")
-            && !params.clone().any(|param| param == name)
-        {
-            let help = match delta_base::suggest::nearest_names(name, params).first() {
-                Some(near) => format!("did you mean `${{param.{near}}}`?"),
-                None => format!("add `{name}` to `params`"),
-            };
-            return Err(placeholder_error(
-                placeholder,
-                format!("unknown parameter `{name}`"),
-                help,
-            ));
+) -> Vec<PlaceholderError> {
+    let mut errors = Vec::new();
+    for piece in split_text(text) {
+        match piece {
+            Err(error) => errors.push(error),
+            Ok(Piece::Placeholder(placeholder)) => {
+                errors.extend(check_parameter(placeholder, params.clone()));
+            }
+            Ok(Piece::Text(_)) => {}
         }
     }
-    Ok(())
+    errors
 }
 
-fn split_text(text: &str) -> Result<Vec<Piece<'_>>, PlaceholderError> {
+/// The parameters that the placeholders of a text name.
+pub fn used_parameters(text: &str) -> impl Iterator<Item = &str> {
+    split_text(text).into_iter().filter_map(|piece| match piece {
+        Ok(Piece::Placeholder(placeholder)) => placeholder.strip_prefix("param."),
+        _ => None,
+    })
+}
+
+/// Why a placeholder names no parameter of the sweep, if it should.
+fn check_parameter<'a>(
+    placeholder: &str,
+    params: impl Iterator<Item = &'a str> + Clone,
+) -> Option<PlaceholderError> {
+    let name = placeholder.strip_prefix("param.")?;
+    if params.clone().any(|param| param == name) {
+        return None;
+    }
+    let help = match delta_base::suggest::nearest_names(name, params).first() {
+        Some(near) => format!("did you mean `${{param.{near}}}`?"),
+        None => format!("add `{name}` to `params`"),
+    };
+    Some(placeholder_error(placeholder, format!("unknown parameter `{name}`"), help))
+}
+
+/// The pieces of a text, and an error for each piece that is neither text nor a placeholder.
+fn split_text(text: &str) -> Vec<Result<Piece<'_>, PlaceholderError>> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         if at > 0 && rest.as_bytes()[at - 1] == b'$' {
             // The text up to `$` without it, then `${`.
-            pieces.push(Piece::Text(&rest[..at - 1]));
-            pieces.push(Piece::Text(&rest[at..at + 2]));
+            pieces.push(Ok(Piece::Text(&rest[..at - 1])));
+            pieces.push(Ok(Piece::Text(&rest[at..at + 2])));
             rest = &rest[at + 2..];
             continue;
         }
-        pieces.push(Piece::Text(&rest[..at]));
+        pieces.push(Ok(Piece::Text(&rest[..at])));
         let inner = &rest[at + 2..];
         let Some(end) = inner.find('}') else {
             let start: String = inner.chars().take(20).collect();
-            return Err(placeholder_error(
-                &start,
-                "expected `}` after `${`".to_owned(),
-                FORMS.to_owned(),
-            ));
+            let message = "expected `}` after `${`".to_owned();
+            pieces.push(Err(placeholder_error(&start, message, FORMS.to_owned())));
+            rest = "";
+            break;
         };
         let name = &inner[..end];
         let is_known = name == "repeat"
             || ["input.", "param."]
                 .iter()
                 .any(|prefix| name.strip_prefix(prefix).is_some_and(|name| !name.is_empty()));
-        if !is_known {
+        pieces.push(if is_known {
+            Ok(Piece::Placeholder(name))
+        } else {
             let message = format!("unknown placeholder `${{{name}}}`");
-            return Err(placeholder_error(name, message, FORMS.to_owned()));
-        }
-        pieces.push(Piece::Placeholder(name));
+            Err(placeholder_error(name, message, FORMS.to_owned()))
+        });
         rest = &inner[end + 1..];
     }
-    pieces.push(Piece::Text(rest));
-    pieces.retain(|piece| !matches!(piece, Piece::Text("")));
-    Ok(pieces)
+    pieces.push(Ok(Piece::Text(rest)));
+    pieces.retain(|piece| !matches!(piece, Ok(Piece::Text(""))));
+    pieces
 }
 
 fn find_value(name: &str, values: PlaceholderValues<'_>) -> Result<Json, PlaceholderError> {

@@ -8,6 +8,7 @@ use crate::input::{InputSet, SweepInput};
 use crate::layout::HASH_DIGITS;
 use crate::placeholder::{PlaceholderError, PlaceholderValues, substitute, substitute_json};
 use crate::retry_policy::RetryPolicy;
+use crate::run_settings::DistinctSettings;
 use crate::sweep_file::{RunLimits, SweepBudget, SweepFile, SweepRate};
 use delta_base::id::RunId;
 use serde::{Deserialize, Serialize};
@@ -344,6 +345,8 @@ pub struct NewRuns<'a> {
     limits: Arc<RunLimits>,
     /// How many runs of the file are planned already.
     pub known: u64,
+    /// The settings of all runs of the file, planned already or not.
+    pub settings: DistinctSettings,
     /// Which entries of `exclude` leave out a run.
     used_exclusions: Vec<bool>,
 }
@@ -364,7 +367,9 @@ impl<'a> NewRuns<'a> {
         let grid = parameter_grid(file);
         let used_exclusions = vec![false; file.exclude.len()];
         let runs = Vec::new();
-        let mut new = Self { file, inputs, grid, runs, limits, known: 0, used_exclusions };
+        let settings = DistinctSettings::default();
+        let mut new =
+            Self { file, inputs, grid, runs, limits, known: 0, settings, used_exclusions };
         let mut runs_by_hash = HashMap::new();
         for repeat in 1..=file.repeats {
             for index in 0..inputs.len() {
@@ -402,11 +407,8 @@ impl<'a> NewRuns<'a> {
                     if self.is_excluded(choice, input) {
                         continue;
                     }
-                    let definition =
-                        header.define_run(choice, input).map_err(|error| PlanError {
-                            message: format!("input `{}`: {}", input.id, error.message),
-                            help: error.help,
-                        })?;
+                    let definition = define_checked_run(header, choice, input)?;
+                    self.settings.add(choice, &input.id, &definition);
                     let hash = definition.hash(&params, &self.limits, repeat);
                     let id = run_id(&input.id, &hash).map_err(changed_input)?;
                     let run = PlanEntry {
@@ -478,7 +480,7 @@ impl<'a> NewRuns<'a> {
                 "leave one out, or let them differ in a parameter of `params`".to_owned()
             } else {
                 format!(
-                    "leave one out, or let the ids of the inputs differ in their first {MAX_INPUT_CHARS} characters"
+                    "leave one out, or let the inputs differ: in their tasks or files, or in the letters a-z and A-Z, digits, `.`, `_` and `-` among the first {MAX_INPUT_CHARS} characters of their ids, for each other character becomes `-`"
                 )
             },
         }
@@ -520,6 +522,24 @@ impl<'a> NewRuns<'a> {
             })
         })
     }
+}
+
+/// What a run is, if it can begin.
+fn define_checked_run(
+    header: &PlanHeader,
+    choice: RunChoice<'_>,
+    input: &SweepInput,
+) -> Result<RunDefinition, PlanError> {
+    let definition = header.define_run(choice, input).map_err(|error| PlanError {
+        message: format!("input `{}`: {}", input.id, error.message),
+        help: error.help,
+    })?;
+    if definition.task.trim().is_empty() {
+        let help = "write what the agent has to do, into `task` of the input or of sweep.yaml";
+        let message = format!("input `{}`: its task is empty", input.id);
+        return Err(PlanError { message, help: help.to_owned() });
+    }
+    Ok(definition)
 }
 
 /// Every combination of the values of the parameters; the last parameter varies first.
@@ -597,7 +617,7 @@ mod tests {
             "env: {A: b}\n",
             "llm: {seed: 1}\n",
             "files: {f: x}\n",
-            "params: {p: [1]}\n",
+            "params: {p: [1]}\nenv: {P: \"${param.p}\"}\n",
         ] {
             assert!(
                 ids(&plan(&format!("{text}{more}"), &[("a", "tree")])).is_disjoint(&first),
@@ -612,7 +632,7 @@ mod tests {
         fn c_26_2_a_plan_is_a_function_of_its_inputs(
             agents in prop::collection::btree_set("[a-d]", 1..4),
             models in prop::collection::btree_set("[m-p]", 1..3),
-            inputs in prop::collection::btree_map("[a-z0-9]{1,3}", "[ -~]{0,9}", 1..6),
+            inputs in prop::collection::btree_map("[a-z0-9]{1,3}", "[!-~][ -~]{0,8}", 1..6),
             values in prop::collection::btree_set(0..9_u8, 1..3),
             repeats in 1..3_u32,
             seed in any::<u64>(),
@@ -628,7 +648,7 @@ mod tests {
                 let task = |text: &str| serde_json::to_string(text).unwrap();
                 let inputs = order(inputs.iter().map(|(id, text)| format!("{{\"id\": \"{id}\", \"task\": {}}}", task(text))).collect());
                 let values = order(values.iter().map(ToString::to_string).collect());
-                format!("name: s\nagents: [{agents}]\nmodels: [{models}]\ninputs: [{inputs}]\nparams: {{p: [{values}]}}\nrepeats: {repeats}\n")
+                format!("name: s\nagents: [{agents}]\nmodels: [{models}]\ninputs: [{inputs}]\nparams: {{p: [{values}]}}\nenv: {{P: \"${{param.p}}\"}}\nrepeats: {repeats}\n")
             };
             let trees: Vec<(&str, String)> = agents.iter().map(|id| (id.as_str(), format!("{id}{seed}"))).collect();
             let trees: Vec<(&str, &str)> = trees.iter().map(|(id, tree)| (*id, tree.as_str())).collect();

@@ -2,13 +2,17 @@
 
 use crate::grader::{GraderEntry, read_graders};
 use crate::input::{InputSet, SweepInput, check_workspace_path};
-use crate::placeholder::check_text_placeholders;
+use crate::placeholder::{check_text_placeholders, used_parameters};
 use crate::retry_policy::RetryPolicy;
 use crate::sweep_schema::{
     AGENT_MAPPING, BUDGET_MAPPING, DIRS_MAPPING, INPUT_MAPPING, MODEL_MAPPING, RATE_MAPPING,
     RETRY_MAPPING, RUN_MAPPING, SWEEP_MAPPING,
 };
 use delta_base::api_key_names::is_key_name;
+use delta_run::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE};
+use delta_run::call_rate::RATE_VARIABLE;
+use delta_run::ledger::BUDGET_VARIABLE;
+use delta_run::workspace::RUNS_DIR_VARIABLE;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode, YamlValue};
 use serde::{Deserialize, Serialize};
@@ -135,6 +139,23 @@ pub struct SweepFile {
     pub grade: Vec<GraderEntry>,
 }
 
+/// The variables that the runs of a sweep must have in common, or that delta sets for its children, each with what to do instead.
+const OWN_VARIABLES: [(&str, &str); 10] = [
+    (
+        RUNS_DIR_VARIABLE,
+        "the records of each run are in its workspace, where the sweep finds them; remove it",
+    ),
+    (BUDGET_VARIABLE, "write `budget: {max_cost: 2}`"),
+    (RATE_VARIABLE, "write `rate: {concurrent: 8}`"),
+    ("DELTA_STATE_DIR", "set it for `delta sweep run`, which checks the seals of the runs too"),
+    ("DELTA_SEAL_KEY_FILE", "set it for `delta sweep run`, which checks the seals of the runs too"),
+    (DEPTH_VARIABLE, "delta counts the levels of runs; remove it"),
+    (MAX_DEPTH_VARIABLE, "write `limits: {depth: N}` into agent.yaml"),
+    ("DELTA_INNER_SEAL", "delta sets it in sandboxes; remove it"),
+    ("DELTA_MCP_HOLDER", "delta sets it for `delta mcp call`; remove it"),
+    ("DELTA_MCP_CALL_ID", "delta sets it for `delta mcp call`; remove it"),
+];
+
 /// The name of the models of a sweep that names none.
 const OWN_MODEL_ID: &str = "own";
 
@@ -180,6 +201,10 @@ impl SweepFile {
                 .flat_map(YamlNode::entries)
                 .for_each(|(_, value)| check(value));
         }
+        for entry in fields.list("models") {
+            ["llm", "env"].iter().filter_map(|key| entry.get(key)).for_each(check);
+        }
+        report_unused_params(doc, fields, &params);
         let file = Self {
             name: name?,
             task: fields.text("task")?.to_owned(),
@@ -362,7 +387,7 @@ fn check_text<'a>(
     params: impl Iterator<Item = &'a str> + Clone,
 ) {
     if let Some(text) = node.scalar() {
-        if let Err(error) = check_text_placeholders(text, params) {
+        for error in check_text_placeholders(text, params) {
             doc.report_in(node, &error.placeholder, error.message, Some(error.help));
         }
         return;
@@ -385,9 +410,54 @@ fn read_params(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<SweepParame
                 Some(format!("write `{name}: [one, two]`")),
             );
         }
+        let repeated =
+            json.iter().enumerate().find(|(index, value)| json[..*index].contains(value));
+        if let Some((_, value)) = repeated {
+            doc.report(
+                values,
+                format!("the value {value} of `{name}` occurs twice, and makes each run twice"),
+                Some("remove one; `repeats: 2` runs everything twice".to_owned()),
+            );
+        }
         params.push(SweepParameter { name: name.to_owned(), values: json });
     }
     params
+}
+
+/// The keys of sweep.yaml whose texts may have placeholders.
+const TEXT_KEYS: [&str; 6] = ["task", "env", "files", "llm", "models", "grade"];
+
+/// Reports parameters that nothing uses: their values would make runs that are the same.
+fn report_unused_params(doc: &YamlDocument, fields: MappingFields<'_>, params: &[SweepParameter]) {
+    let mut used = HashSet::new();
+    for node in TEXT_KEYS.iter().filter_map(|key| fields.non_null(key)) {
+        add_used_params(node, &mut used);
+    }
+    let entries = fields.non_null("params").map(YamlNode::entries).unwrap_or_default();
+    for (param, (key, _)) in params.iter().zip(entries) {
+        let SweepParameter { name, values } = param;
+        if used.contains(name.as_str()) {
+            continue;
+        }
+        let example = if values.iter().all(Json::is_number) {
+            format!("llm: {{{name}: \"${{param.{name}}}\"}}")
+        } else {
+            format!("task: \"${{input.task}} ${{param.{name}}}\"")
+        };
+        doc.report(
+            key,
+            format!("nothing uses the parameter `{name}`, so its values change no run"),
+            Some(format!(
+                "write `${{param.{name}}}` into `task`, `env`, `files` or `llm`, for example `{example}`"
+            )),
+        );
+    }
+}
+
+fn add_used_params<'a>(node: &'a YamlNode, used: &mut HashSet<&'a str>) {
+    used.extend(node.scalar().into_iter().flat_map(used_parameters));
+    let children = node.items().iter().chain(node.entries().iter().map(|(_, value)| value));
+    children.for_each(|child| add_used_params(child, used));
 }
 
 fn read_exclusions(
@@ -449,6 +519,9 @@ fn read_env(doc: &YamlDocument, node: Option<&YamlNode>) -> BTreeMap<String, Str
                 "set {name} in the environment of `delta sweep run`; `llm: {{api_key_env: NAME}}` names another variable for one model"
             );
             doc.report(key, "a key would be written into the plan", Some(help));
+        } else if let Some((_, help)) = OWN_VARIABLES.iter().find(|(known, _)| *known == name) {
+            let message = format!("`{name}` is not for single runs: the sweep or delta sets it");
+            doc.report(key, message, Some((*help).to_owned()));
         }
         doc.expect_text(value, &format!("`{name}`"));
     }

@@ -194,7 +194,7 @@ pub(crate) static RUN_MAPPING: MappingSchema = MappingSchema {
     keys: &[
         KeySchema::optional(
             "max_iterations",
-            ValueShape::Integer(1..1 << 32),
+            ValueShape::Integer(1..1 << 31),
             "As `--max-iterations`.",
         ),
         KeySchema::optional("max_duration", TIME_SHAPE, "As `--max-duration`, such as `30m`."),

@@ -44,7 +44,7 @@ fn hostile_sweep() -> Sandbox {
         "sweep.yaml",
         format!(
             "name: {name}\nagents: [agent]\nmodels: [{{id: good, model: 'script:good.yaml'}}, {{id: {style}, model: 'script:poor.yaml'}}]\n\
-             inputs: inputs.jsonl\nparams: {{style: [{style}]}}\ngrade: [{{name: g, command: [./grade.sh]}}]\n"
+             inputs: inputs.jsonl\nparams: {{style: [{style}]}}\nenv: {{STYLE: '${{param.style}}'}}\ngrade: [{{name: g, command: [./grade.sh]}}]\n"
         ),
     );
     let sweep = |args: &[&str]| {

@@ -18,14 +18,14 @@ pub struct SharedLineFile {
 }
 
 impl SharedLineFile {
-    /// Opens the file, and creates it when missing.
+    /// Opens the file, and creates it private when missing.
     ///
     /// # Errors
     /// It cannot be opened.
     pub fn open(path: &Path) -> FileResult<Self> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
         let file = check_failpoint()
-            .and_then(|()| beneath::open(path, flags, 0o644))
+            .and_then(|()| beneath::open(path, flags, 0o600))
             .map_err(file_error("open", path))?;
         Ok(Self { file, path: path.to_owned() })
     }

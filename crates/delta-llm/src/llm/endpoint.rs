@@ -247,6 +247,18 @@ impl Endpoint {
         Self::resolve_with_keys(config, keys, env, trusts_host)
     }
 
+    /// The address that agent.yaml and the environment select, without a key for it.
+    ///
+    /// # Errors
+    /// It is not the URL of an endpoint.
+    pub fn resolve_address(
+        config: &LlmConfig,
+        env: EnvLookup<'_>,
+    ) -> Result<String, EndpointError> {
+        let form = config.wire_form().unwrap_or(WireForm::OpenAi);
+        Ok(EndpointAddress::resolve(config, form, env)?.url)
+    }
+
     /// As [`Endpoint::resolve`], with the key that `llm.api_key_command` printed and no other.
     pub fn resolve_with_command_key(
         config: &LlmConfig,
