@@ -322,20 +322,20 @@ impl Usage {
 
 /// A count of tokens, which some gateways write with a decimal point or as a text.
 pub(crate) fn parse_token_count(count: &Value) -> Option<u64> {
-    /// Above it, a float is no exact whole number.
-    const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
-    let whole = |number: f64| {
-        let is_count = number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(&number);
-        is_count.then_some(number as u64)
-    };
-    count
-        .as_u64()
-        .or_else(|| count.as_f64().and_then(whole))
-        .or_else(|| count.as_str()?.trim().parse().ok())
+    let number = count.as_u64().or_else(|| exact_count(count.as_f64()?));
+    number.or_else(|| count.as_str()?.trim().parse().ok())
 }
 
-/// Whether a response reports its tokens: a count is there, and all that are there can be read. Tokens that are not reported
-/// are estimated, so that limits hold.
+/// The whole number that a float is.
+fn exact_count(number: f64) -> Option<u64> {
+    /// Above it, floats skip whole numbers.
+    const MAX: f64 = 9_007_199_254_740_992.0;
+    let is_count = number.fract() == 0.0 && (0.0..=MAX).contains(&number);
+    is_count.then_some(number as u64)
+}
+
+/// Whether a response reports its tokens: it has a count, and every count can be read. Tokens that are not reported are
+/// estimated, so that limits hold.
 pub(crate) fn are_token_counts<'a>(totals: impl Iterator<Item = &'a Value>) -> bool {
     let mut totals = totals.filter(|count| !count.is_null()).peekable();
     totals.peek().is_some() && totals.all(|count| parse_token_count(count).is_some())
