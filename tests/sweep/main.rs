@@ -13,6 +13,7 @@ mod rates;
 mod results;
 mod schema;
 mod scores;
+mod sub_agents;
 mod submit;
 
 use serde_json::Value;

@@ -152,13 +152,17 @@ impl EngineError {
         )
     }
 
+    fn is_shared_limit(&self) -> bool {
+        matches!(self, Self::Limit(limit) if limit.is_shared_limit())
+    }
+
     fn details(&self) -> ErrorDetails {
         let kind = match self {
             Self::Cancelled | Self::Replaced(_) => "interrupted",
             Self::EndedByHook => ENDED_BY_HOOK,
             Self::File(_) | Self::Snapshot(_) => "io",
             Self::Context(_) => "context",
-            Self::Limit(error) if error.is_shared_limit() => SHARED_BUDGET_ERROR,
+            Self::Limit(_) if self.is_shared_limit() => SHARED_BUDGET_ERROR,
             Self::Limit(_) | Self::DiskLimit { .. } => "limit",
             Self::Llm { .. } | Self::Throttled { .. } => LLM_ERROR,
             Self::Answer { kind, .. } => kind,
@@ -293,10 +297,10 @@ impl<'a> Engine<'a> {
                 return Err(replaced.into());
             }
             Err(error) => {
+                let error = self.refusal_behind(run, error);
                 self.record_failure(run, &error);
                 // The run has done nothing wrong, and continues when the budget allows it.
-                let is_interrupted =
-                    matches!(&error, EngineError::Limit(limit) if limit.is_shared_limit());
+                let is_interrupted = error.is_shared_limit();
                 if let EngineError::File(error)
                 | EngineError::Snapshot(SnapshotError::File(error)) = error
                 {
@@ -335,6 +339,15 @@ impl<'a> Engine<'a> {
             Err(ActError::File(error)) => Err(cause.unwrap_or(error).into()),
             Err(replaced @ ActError::Replaced(_)) => Err(replaced),
         }
+    }
+
+    /// The reason of a failure of a hook or of the context: a run that it started may have been stopped by the budget of the
+    /// sweep.
+    fn refusal_behind(&self, run: &Run, error: EngineError) -> EngineError {
+        if !matches!(error, EngineError::Hook { .. } | EngineError::Context(_)) {
+            return error;
+        }
+        self.check_started_runs(run).err().unwrap_or(error)
     }
 
     /// Records an error that ends the run.
@@ -450,7 +463,12 @@ impl<'a> Engine<'a> {
                 }
                 RunStep::Reply { call, response } => self.record_answer(run, &call, response)?,
                 RunStep::EndStagedCall(call) => self.end_staged_call(run, &call)?,
-                RunStep::End(ending) => return Ok(ending),
+                RunStep::End(ending) => {
+                    if matches!(ending, RunEnding::OutOfIterations { .. }) {
+                        self.check_started_runs(run)?;
+                    }
+                    return Ok(ending);
+                }
             }
         }
     }

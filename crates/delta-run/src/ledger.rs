@@ -416,6 +416,11 @@ impl Budget {
         self.ledgers.is_empty()
     }
 
+    /// Whether a ledger is a part of a budget that several hosts share.
+    pub fn is_shared(&self) -> bool {
+        self.ledgers.iter().any(|ledger| ledger.head.grants.is_some())
+    }
+
     /// Whether cost or tokens are limited, and not only the time.
     pub fn limits_calls(&self) -> bool {
         let mut limits = self.ledgers.iter().map(|ledger| &ledger.head.limits);

@@ -1,13 +1,18 @@
 //! Parent and child runs: a `delta run` that a tool or a hook starts is a child of the run that started it.
 //!
-//! This is information for users only. Nothing that a run does depends on it, and an error here fails no run.
+//! This is information for users, and an error here fails no run. What a run does depends on it in one case: if the budget
+//! of a sweep has stopped a child run, it stops the parent too.
 
-use crate::event::{EngineStart, Event, JournalHead, ParentRun, Payload, StartedRun, UsageSummary};
+use crate::event::{
+    EngineStart, Event, JournalHead, ParentRun, Payload, RunStatus, SHARED_BUDGET_ERROR,
+    StartedRun, UsageSummary,
+};
 use crate::journal;
 use crate::run_summary;
 use crate::state::RunState;
 use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
+use delta_base::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read};
@@ -166,6 +171,29 @@ pub fn locate_child_runs(run_dir: &Path) -> Vec<(ChildRunEntry, PathBuf)> {
         Some((child, dir))
     });
     located.collect()
+}
+
+/// A run that the budget of its sweep has stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedChildRun {
+    /// Its id.
+    pub run_id: RunId,
+    /// Its error, which has the amounts.
+    pub message: String,
+}
+
+/// Finds a child of the run in `run_dir` that the budget of the sweep has stopped since `started_at`, and that nothing has
+/// continued.
+pub fn find_refused_child(run_dir: &Path, started_at: Timestamp) -> Option<RefusedChildRun> {
+    locate_child_runs(run_dir).into_iter().find_map(|(child, dir)| {
+        let summary = run_summary::summarize_run(&dir).ok()??;
+        if summary.status != RunStatus::Interrupted || summary.updated_at < started_at {
+            return None;
+        }
+        let (message, details) = journal::summarize_run_journal(&dir).ok()?.error?;
+        let is_refused = details.kind == SHARED_BUDGET_ERROR;
+        is_refused.then_some(RefusedChildRun { run_id: child.run_id, message })
+    })
 }
 
 /// What a run and all runs below it have used.

@@ -10,6 +10,7 @@ use delta_run::limits::{
     self, BudgetAmount, CallUpperBound, DEFAULT_ANSWER_TOKENS, Usd, estimate_answer_tokens,
 };
 use delta_run::run::{Run, RunNotice};
+use delta_run::run_tree;
 use delta_run::state::RunEnding;
 use serde::Deserialize;
 
@@ -75,11 +76,26 @@ impl Engine<'_> {
         run.notify(RunNotice::Warning(&text));
     }
 
+    /// Refuses another call if the budget of a sweep has stopped a run that this process started: what this run made of its
+    /// failure would be a result of the budget, and not of the agent.
+    pub(super) fn check_started_runs(&self, run: &Run) -> Result<(), EngineError> {
+        if !self.budget.is_shared() {
+            return Ok(());
+        }
+        let Some(started_at) = run.state().started_at else { return Ok(()) };
+        let Some(child) = run_tree::find_refused_child(&run.dir, started_at) else {
+            return Ok(());
+        };
+        let message = format!("in run {}: {}", child.run_id, child.message);
+        Err(EngineError::Limit(LedgerError::SharedLimitReached(message)))
+    }
+
     /// Reserves the upper bound of a call in every budget of the run.
     pub(super) fn reserve_budget(&mut self, run: &mut Run, body: &str) -> Result<(), EngineError> {
         if self.budget.is_unlimited() {
             return Ok(());
         }
+        self.check_started_runs(run)?;
         let last = self.last_measured.as_ref().map(|(body, tokens)| (body.as_str(), *tokens));
         let input_tokens = limits::max_request_tokens(body, last)
             .saturating_add(run.state().conversation.image_tokens(body));
