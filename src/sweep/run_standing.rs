@@ -3,11 +3,12 @@
 use super::packed_runs::{extract_to_read, remove_extracted_runs};
 use crate::continue_run;
 use delta_base::id::RunId;
-use delta_engine::run_result::{RunResult, UsageTotal};
+use delta_engine::run_result::RunResult;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::{self, OwnerStatus, Ownership};
 use delta_run::run;
+use delta_run::run_tree::RunTreeTotal;
 use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::Workspace;
 use delta_sweep::layout::SweepDir;
@@ -137,8 +138,9 @@ fn left_run(
     }
     let Some(result) = RunResult::from_state(state) else { return RunWorkState::Absent };
     let mut line = ResultLine::for_run(run, result.status);
-    let UsageTotal { total_cost_usd, input_tokens, output_tokens, cached_input_tokens, .. } =
-        result.metrics.usage;
+    // The runs below it are a part of what the run costs.
+    let tree = RunTreeTotal::collect(run_dir, state);
+    let usage = tree.map_or_else(|| state.usage_summary(), |tree| tree.usage);
     line.error = result.error.map(|error| ResultError::new(error.kind, &error.message));
     line.epoch = state.start.as_ref().map_or(0, |start| start.epoch);
     line.host =
@@ -146,8 +148,12 @@ fn left_run(
     line.iterations = result.metrics.iterations;
     line.duration_ms = result.metrics.total_duration_ms;
     line.throttled_ms = result.metrics.throttled_ms;
-    line.usage = ResultUsage { input_tokens, cached_input_tokens, output_tokens };
-    line.cost_usd = total_cost_usd;
+    line.usage = ResultUsage {
+        input_tokens: usage.input_tokens,
+        cached_input_tokens: usage.cached_input_tokens,
+        output_tokens: usage.output_tokens,
+    };
+    line.cost_usd = usage.cost_usd;
     line.ended_at = result.metrics.end_time.to_string();
     result.result.iter().for_each(|value| line.set_result(value));
     let kind = line.error.as_ref().map(|error| error.kind.clone());

@@ -90,9 +90,8 @@ pub fn summarize(
         workers.retain(|other| (other.pid, &other.boot) != (worker.pid, &worker.boot));
         workers.push(worker.clone());
     }
-    let mut summary = SweepSummary::new(plan, results, &workers, time::current_time());
-    summary.grants = read_host_grants(dir)?;
-    Ok(summary)
+    let summary = SweepSummary::new(plan, results, &workers, time::current_time());
+    Ok(summary.with_grants(read_host_grants(dir)?))
 }
 
 /// The status as text, for the end of `run`.

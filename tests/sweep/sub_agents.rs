@@ -97,3 +97,31 @@ fn c_26_8_the_failure_of_a_hook_that_the_budget_stops_is_no_result() {
     assert_eq!((&line["status"], &line["settled"]), (&"INTERRUPTED".into(), &false.into()));
     assert_eq!(line["error"]["type"], "budget", "{line}");
 }
+
+#[test]
+fn the_cost_of_a_run_has_its_sub_agents_and_the_budget_has_the_judges() {
+    let sandbox = nested_sandbox(&["top", "mid", "kid"]);
+    sandbox.write("judge/agent.yaml", "name: judge\nllm: {provider: script, model: script.yaml, max_tokens: 10, pricing: {input: 2, output: 10}}\nfinish: {schema: {type: object}}\n");
+    for file in ["system_prompt.md", "context.yaml"] {
+        sandbox.write(&format!("judge/{file}"), sandbox.read(&format!("kid/{file}")));
+    }
+    let usage = "usage: {input_tokens: 100, output_tokens: 10}";
+    let turn = format!("turns: [{{call: [{{tool: finish, args: {{score: 1}}}}], {usage}}}]\n");
+    sandbox.write("judge/script.yaml", turn);
+    plan(&sandbox, "budget: {max_cost: 1}\ngrade: [{name: j, agent: judge}]\n");
+    let ran = sweep(&sandbox, &["run", "s"]).expect_code(0);
+    // Two calls each of `top` and `mid` for 0.0003 USD, and one of `kid` for 0.01.
+    let line = line_of(&sandbox, "a");
+    assert_eq!(line["cost_usd"], 0.0112, "{line}");
+    assert_eq!(
+        (&line["usage"]["input_tokens"], &line["usage"]["output_tokens"]),
+        (&2900.into(), &540.into())
+    );
+    assert!(ran.stdout.contains("\n0.034 of 1 USD\n"), "{}", ran.stdout);
+    sweep(&sandbox, &["grade", "s"]).expect_code(0);
+    let status = status(&sandbox);
+    assert_eq!((&status["cost_usd"], &status["used_usd"]), (&0.0336.into(), &0.0345.into()));
+    assert!(sweep(&sandbox, &["status", "s"]).stdout.contains("0.035 of 1 USD"));
+    let table = sweep(&sandbox, &["collect", "s"]).expect_code(0).stdout;
+    assert!(table.contains("0.0112"), "{table}");
+}

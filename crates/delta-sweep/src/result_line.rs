@@ -61,9 +61,9 @@ pub struct ResultLine {
     /// The part of it for which the endpoint refused requests because there were too many.
     #[serde(default)]
     pub throttled_ms: u64,
-    /// Tokens.
+    /// Tokens of the run and of all runs below it.
     pub usage: ResultUsage,
-    /// USD, null where the cost of a call is unknown.
+    /// USD of the run and of all runs below it, null where the cost of a call is unknown.
     pub cost_usd: Option<f64>,
     /// The result of a COMPLETED run: a text or an object. A longer one is cut to a text.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,6 @@
 //! How far a sweep is: what `delta sweep status` prints.
 
-use crate::host_grant::{HostGrant, held_texts};
+use crate::host_grant::{BudgetUse, HostGrant, UsdDigits, held_texts};
 use crate::layout::SweepDir;
 use crate::plan_file::SweepPlan;
 use crate::result_line::{ResultLine, START_ERROR, SweepResults};
@@ -10,7 +10,7 @@ use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::text_width::{clip_to_width, display_width};
 use delta_base::time::{Timestamp, format_duration};
-use delta_run::event::RunStatus;
+use delta_run::event::{RunStatus, round_usd};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -53,9 +53,15 @@ pub struct SweepSummary {
     /// nothing is worked on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_ms: Option<u64>,
-    /// USD of all runs with a line; absent where no cost is known.
+    /// USD of all runs with a line, with the runs below them; absent where no cost is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
+    /// USD of the budget that calls have used, or may have used, the ones of judges too; absent without a limit of cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used_usd: Option<f64>,
+    /// The same in tokens; absent without a limit of tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used_tokens: Option<u64>,
     /// What hosts have of the budget.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<HostGrant>,
@@ -141,6 +147,16 @@ impl SweepSummary {
         summary
     }
 
+    /// Adds what the hosts have of the budget, and have used of it.
+    #[must_use]
+    pub fn with_grants(mut self, grants: Vec<HostGrant>) -> Self {
+        let used = BudgetUse::sum(&grants);
+        self.used_usd = self.max_cost.map(|_| used.usd);
+        self.used_tokens = self.max_tokens.map(|_| used.tokens);
+        self.grants = grants;
+        self
+    }
+
     fn empty(plan: &SweepPlan, damaged_lines: u64) -> Self {
         let settings = plan.settings();
         Self {
@@ -158,6 +174,8 @@ impl SweepSummary {
             run_ms: None,
             eta_ms: None,
             cost_usd: None,
+            used_usd: None,
+            used_tokens: None,
             grants: Vec::new(),
             max_cost: settings.and_then(|settings| settings.budget.max_cost),
             max_tokens: settings.and_then(|settings| settings.budget.max_tokens),
@@ -173,7 +191,7 @@ impl SweepSummary {
         self.duration_ms += line.duration_ms;
         self.throttled_ms += line.throttled_ms;
         if let Some(cost) = line.cost_usd {
-            *self.cost_usd.get_or_insert(0.0) += cost;
+            self.cost_usd = Some(round_usd(self.cost_usd.unwrap_or_default() + cost));
         }
         match line.status {
             RunStatus::Completed => self.completed += 1,
@@ -261,16 +279,14 @@ impl SweepSummary {
     }
 
     fn cost_pieces(&self) -> Vec<String> {
-        let mut pieces = Vec::new();
-        match (self.cost_usd, self.max_cost) {
-            (None, None) => {}
-            (Some(0.0), None) => {}
-            (cost, None) => pieces.push(format!("{:.2} USD", cost.unwrap_or(0.0))),
-            (cost, Some(limit)) => {
-                pieces.push(format!("{:.2} of {limit} USD", cost.unwrap_or(0.0)))
-            }
-        }
         let budget = SweepBudget { max_cost: self.max_cost, max_tokens: self.max_tokens };
+        let used = BudgetUse {
+            usd: self.used_usd.unwrap_or_default(),
+            tokens: self.used_tokens.unwrap_or_default(),
+        };
+        let mut pieces = used.texts(&budget);
+        let cost = self.cost_usd.filter(|cost| self.max_cost.is_none() && *cost > 0.0);
+        pieces.extend(cost.map(|cost| UsdDigits::for_amounts(&[cost]).text(cost)));
         pieces.extend(held_texts(&budget, &self.grants, true));
         let percent = (self.throttled_ms * 100).checked_div(self.duration_ms).unwrap_or(0);
         if percent > 0 {
