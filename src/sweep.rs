@@ -7,6 +7,7 @@ mod collect_command;
 mod compare_command;
 mod continued_runs;
 mod gc_command;
+mod graded_inputs;
 mod grade_command;
 mod grader_program;
 mod input_reader;

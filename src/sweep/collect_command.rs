@@ -8,8 +8,10 @@ use super::sweep_scores::SweepScores;
 use crate::failure::CommandFailure;
 use clap::Args;
 use delta_base::durable::DraftFile;
+use delta_base::id::RunId;
 use delta_program::stdio;
 use delta_sweep::csv::to_csv;
+use delta_sweep::grade::GradeLine;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
@@ -17,7 +19,7 @@ use delta_sweep::result_line::{ResultLine, SweepResults};
 use delta_sweep::score_table::{ScoredRun, score_rows};
 use delta_sweep::score_text::rows_text;
 use delta_sweep::selection::RunSelection;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -108,10 +110,17 @@ fn look_up_missing_lines(dir: &SweepDir, plan: &SweepPlan, results: &mut SweepRe
 }
 
 fn write_results(scores: &SweepScores, path: &Path) -> Result<(), CommandFailure> {
-    let lines = scores.plan.runs.iter().filter_map(|run| scores.results.lines.get(&run.id));
     let graders = scores.graders();
-    let grades_of =
-        |line: &ResultLine| graders.iter().map(|grader| scores.grade(line, grader)).collect();
+    let mut lines = Vec::new();
+    let mut grades: HashMap<&RunId, Vec<Option<&GradeLine>>> = HashMap::new();
+    for run in &scores.plan.runs {
+        let Some(line) = scores.results.lines.get(&run.id) else { continue };
+        let run_grades = graders.iter().map(|grader| scores.grade(run, line, grader));
+        grades.insert(&run.id, run_grades.collect::<Result<_, _>>()?);
+        lines.push(line);
+    }
+    let lines = lines.into_iter();
+    let grades_of = |line: &ResultLine| grades.get(&line.id).cloned().unwrap_or_default();
     let is_csv = path.extension().is_some_and(|extension| extension == "csv");
     let text = if is_csv {
         let names: Vec<&str> = graders.iter().map(|grader| grader.name.as_str()).collect();

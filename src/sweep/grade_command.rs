@@ -2,15 +2,15 @@
 
 use super::ONLY_HELP;
 use super::continued_runs::record_continued_runs;
-use super::grader_program::find_changed_program;
-use super::input_reader::InputReader;
+use super::graded_inputs::GradeTarget;
+use super::grader_program::{find_changed_argument, find_changed_program};
 use super::packed_runs::SweepPacks;
 use super::plan_reader::read_existing_plans;
 use super::run_choice::choose_runs;
 use super::run_grader::{GradedRun, RunGrader};
 use super::shared_limits::SharedLimits;
 use super::sweep_keys::planned_key_names;
-use super::sweep_scores::{SweepScores, can_be_graded, grade_key};
+use super::sweep_scores::{SweepScores, can_be_graded};
 use super::worker_files::{self, LineWriter};
 use crate::failure::CommandFailure;
 use crate::{pluralize, process_environment, run_preparation};
@@ -63,6 +63,9 @@ pub struct GradeArgs {
     /// Grade again what graders left ungraded
     #[arg(long)]
     retry_ungraded: bool,
+    /// Grade again what has a score too; the new grades count
+    #[arg(long, conflicts_with = "retry_ungraded")]
+    regrade: bool,
     /// Read variables for agents that judge from FILE; can be given several times
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     env_file: Vec<PathBuf>,
@@ -91,6 +94,7 @@ Examples:
   delta sweep grade DIR
   delta sweep grade DIR --grader judge --jobs 4 --env-file keys.env
   delta sweep grade DIR --retry-ungraded
+  delta sweep grade DIR --grader judge --only 'model=local' --regrade
 
 Exit codes: 0 every settled run has a score, 1 a run is ungraded or a file could not be written, 2 usage error, 126 there is no plan, or it has no grader, 130 interrupted";
 
@@ -115,8 +119,10 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
         let hint = "add `grade` to sweep.yaml and plan again; without it, COMPLETED counts as 1";
         return Err(CommandFailure::config("the sweep has no grader".to_owned(), hint.to_owned()));
     }
-    let GradeWork { tasks, ungraded } = find_work(args, &dir, &scores, &graders)?;
+    let GradeWork { tasks, ungraded } = find_work(args, &scores, &graders)?;
     graders.iter().for_each(|grader| note_changed_program(&dir, grader));
+    let orders = tasks.iter().flat_map(|task| &task.grades);
+    orders.map(|order| order.grader).try_for_each(refuse_changed_argument)?;
     let key_names = find_key_names(&dir, &scores.plan, &tasks)?;
     // Judges are runs of the sweep: within its budget, at its rate.
     let has_judge = graders.iter().any(|grader| matches!(grader.kind, GraderKind::Agent { .. }));
@@ -135,7 +141,7 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     if counts.ungraded > 0 {
         stdio::print_text(&format!("next: {}\n", args.retry_command()));
     }
-    let planned: usize = tasks.iter().map(|task| task.graders.len()).sum();
+    let planned: usize = tasks.iter().map(|task| task.grades.len()).sum();
     if counts.done < planned {
         let left = pluralize(planned - counts.done, "grade");
         return Err(CommandFailure::interrupted(format!("interrupted; {left} left")));
@@ -152,6 +158,15 @@ fn note_changed_program(dir: &SweepDir, grader: &PlannedGrader) {
             grader.name
         ));
     }
+}
+
+/// Refuses to grade with a file that is not the one that the hash of the grader is of.
+fn refuse_changed_argument(grader: &PlannedGrader) -> Result<(), CommandFailure> {
+    let Some(path) = find_changed_argument(grader) else { return Ok(()) };
+    let message =
+        format!("grader `{}`: {} has changed since it was planned", grader.name, path.display());
+    let help = "plan the sweep again: the grader is another one, and grades all runs".to_owned();
+    Err(CommandFailure::config(message, help))
 }
 
 /// The lock of the command that grades here; `None` if the wait for another one was cancelled. Without it, two commands would
@@ -180,8 +195,16 @@ fn wait_for_lock(dir: &SweepDir, cancel: &CancelToken) -> Result<Option<FileLock
 struct GradeTask<'a> {
     run: &'a PlannedRun,
     line: &'a ResultLine,
-    graders: Vec<&'a PlannedGrader>,
+    grades: Vec<GradeOrder<'a>>,
     input: SweepInput,
+}
+
+/// A grade to make.
+struct GradeOrder<'a> {
+    grader: &'a PlannedGrader,
+    target: GradeTarget,
+    /// How often a person has asked for it again.
+    regrade: u32,
 }
 
 /// What a command has to grade, and what it leaves.
@@ -194,26 +217,33 @@ struct GradeWork<'a> {
 /// What is settled, says something about the agent, and has no score yet.
 fn find_work<'a>(
     args: &GradeArgs,
-    dir: &SweepDir,
     scores: &'a SweepScores,
     graders: &[&'a PlannedGrader],
 ) -> Result<GradeWork<'a>, CommandFailure> {
-    let mut inputs = InputReader::new(dir);
+    let mut inputs = scores.inputs.borrow_mut();
     let mut work = GradeWork { tasks: Vec::new(), ungraded: Vec::new() };
     for run in scores.plan.runs.iter().filter(|run| args.selects(run)) {
         let line = scores.results.lines.get(&run.id);
         let Some(line) = line.filter(|line| can_be_graded(line)) else { continue };
-        let mut missing = Vec::new();
+        let mut grades = Vec::new();
         for grader in graders {
-            match scores.grade(line, grader) {
-                Some(grade) if grade.score.is_some() => {}
-                Some(grade) if !args.retry_ungraded => work.ungraded.push(grade),
-                _ => missing.push(*grader),
+            let target = inputs.grade_target(&scores.plan, run, line, grader)?;
+            let known = target.find(&scores.grades);
+            let mut regrade = known.map_or(0, |grade| grade.regrade);
+            match known {
+                Some(_) if args.regrade => regrade += 1,
+                Some(grade) if grade.score.is_some() => continue,
+                Some(grade) if !args.retry_ungraded => {
+                    work.ungraded.push(grade);
+                    continue;
+                }
+                _ => {}
             }
+            grades.push(GradeOrder { grader, target, regrade });
         }
-        if !missing.is_empty() {
+        if !grades.is_empty() {
             let input = inputs.input_of(&scores.plan, run)?;
-            work.tasks.push(GradeTask { run, line, graders: missing, input });
+            work.tasks.push(GradeTask { run, line, grades, input });
         }
     }
     Ok(work)
@@ -225,8 +255,8 @@ fn find_key_names(
     plan: &SweepPlan,
     tasks: &[GradeTask<'_>],
 ) -> Result<Vec<String>, CommandFailure> {
-    let mut graders = tasks.iter().flat_map(|task| &task.graders);
-    if !graders.any(|grader| matches!(grader.kind, GraderKind::Command { .. })) {
+    let mut grades = tasks.iter().flat_map(|task| &task.grades);
+    if !grades.any(|order| matches!(order.grader.kind, GraderKind::Command { .. })) {
         return Ok(Vec::new());
     }
     let names = planned_key_names(dir, plan)?;
@@ -418,7 +448,7 @@ impl GradeQueue<'_> {
                 written.2 = Some(failure);
                 break;
             }
-            if !task.graders.iter().all(|grader| self.grade(task, grader, token)) {
+            if !task.grades.iter().all(|order| self.grade(task, order, token)) {
                 break;
             }
         }
@@ -436,19 +466,25 @@ impl GradeQueue<'_> {
     }
 
     /// Grades a run and writes its grade; false if that was cancelled or could not be written.
-    fn grade(&self, task: &GradeTask<'_>, grader: &PlannedGrader, token: &CancelToken) -> bool {
+    fn grade(&self, task: &GradeTask<'_>, order: &GradeOrder<'_>, token: &CancelToken) -> bool {
         let run_grader = RunGrader {
             dir: self.dir,
-            grader,
+            grader: order.grader,
             program: self.program,
             env_files: self.env_files,
             key_names: self.setup.key_names,
             shared_variables: self.setup.shared_variables,
         };
-        let graded = GradedRun { run: task.run, line: task.line, input: &task.input };
+        let graded = GradedRun {
+            run: task.run,
+            line: task.line,
+            input: &task.input,
+            target: &order.target,
+            regrade: order.regrade,
+        };
         let Some(grade) = run_grader.grade(graded, token) else { return false };
-        let key = grade_key(task.line, grader, &grader.hash());
-        let line = GradeLine::new(&key, grade, time::current_time().to_string());
+        let line = GradeLine::new(&order.target.key, grade, time::current_time().to_string());
+        let line = GradeLine { regrade: order.regrade, ..line };
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         match written.0.append(&line.to_line()) {
             Ok(()) => written.1.add(&line),

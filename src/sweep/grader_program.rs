@@ -1,4 +1,4 @@
-//! The programs of graders: as they are now, and as they were planned.
+//! The programs and argument files of graders: as they are now, and as they were planned.
 
 use super::source_copies::read_with_hash;
 use delta_sweep::grader::{GraderKind, PlannedGrader};
@@ -21,4 +21,14 @@ pub fn find_changed_program(dir: &SweepDir, grader: &PlannedGrader) -> Option<Pa
         }
     }
     changed
+}
+
+/// A file that an argument of the grader names, if it is another one than when the grader was planned.
+pub fn find_changed_argument(grader: &PlannedGrader) -> Option<PathBuf> {
+    let GraderKind::Command { argument_files, .. } = &grader.kind else { return None };
+    let mut files = argument_files.iter();
+    let (path, _) = files.find(|(path, planned)| {
+        read_with_hash(Path::new(path)).is_ok_and(|(_, hash)| hash != **planned)
+    })?;
+    Some(PathBuf::from(path))
 }

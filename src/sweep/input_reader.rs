@@ -27,13 +27,22 @@ impl InputReader {
         Self { dir: dir.clone(), sets: HashMap::new() }
     }
 
-    /// The input of a run.
+    /// The input of a run, as its plan has it.
     pub fn input_of(
         &mut self,
         plan: &SweepPlan,
         run: &PlannedRun,
     ) -> Result<SweepInput, CommandFailure> {
         let hash = plan.header_of(run).map_or("", |header| header.inputs.as_str());
+        let input = self.input_in(hash, &run.input)?;
+        input.ok_or_else(|| {
+            let reason = format!("there is no input `{}`", run.input);
+            changed_lines_failure(&self.dir.input_lines(hash), &reason)
+        })
+    }
+
+    /// The input `id` among the inputs with this hash; `None` if they do not have it.
+    pub fn input_in(&mut self, hash: &str, id: &str) -> Result<Option<SweepInput>, CommandFailure> {
         let path = self.dir.input_lines(hash);
         if !self.sets.contains_key(hash) {
             let set = read_planned_inputs(&self.dir, hash)?;
@@ -41,11 +50,9 @@ impl InputReader {
                 set.index_by_id().map_err(|reason| changed_lines_failure(&path, &reason))?;
             self.sets.insert(hash.to_owned(), IndexedInputs { set, indexes });
         }
-        let id = &*run.input;
-        let missing = || changed_lines_failure(&path, &format!("there is no input `{id}`"));
-        let IndexedInputs { set, indexes } = self.sets.get(hash).ok_or_else(missing)?;
-        let index = *indexes.get(id).ok_or_else(missing)?;
-        set.get(index).map_err(|reason| changed_lines_failure(&path, &reason))
+        let inputs = self.sets.get(hash);
+        let input = inputs.and_then(|inputs| Some(inputs.set.get(*inputs.indexes.get(id)?)));
+        input.transpose().map_err(|reason| changed_lines_failure(&path, &reason))
     }
 }
 

@@ -286,7 +286,13 @@ fn copy_graders(
             GraderKind::Expect(expect) => {
                 run_grader::read_expectation(&entry.name, expect)?;
             }
-            GraderKind::Command { file, .. } => {
+            GraderKind::Command { file, argument_files, .. } => {
+                for argument in entry.absolute_arguments() {
+                    // What is not a readable file is known by its name.
+                    if let Ok((_, hash)) = source_copies::read_with_hash(Path::new(argument)) {
+                        argument_files.insert(argument.to_owned(), hash);
+                    }
+                }
                 if let Some(path) = entry.program_path() {
                     let path = base.join(path);
                     check_grader_program(&entry.name, &path)?;

@@ -1,10 +1,10 @@
 //! Grades one run: by a command, an expectation, or an agent that judges.
 
+use super::graded_inputs::GradeTarget;
 use super::run_archive::is_workspace_removed;
 use crate::process_environment;
 use delta_agent::agent::env_layers::EnvMap;
 use delta_author::agent_test::expectation::{Expectation, TestOutcome};
-use delta_base::id::RunId;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_engine::run_result::RunResult;
@@ -14,7 +14,8 @@ use delta_run::journal;
 use delta_run::record::describe_process_end;
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
-use delta_sweep::grade::{Grade, parse_grade_text};
+use delta_sweep::canonical_json::content_hash;
+use delta_sweep::grade::{Grade, GradeKey, parse_grade_text};
 use delta_sweep::grader::{GraderKind, PlannedGrader};
 use delta_sweep::input::SweepInput;
 use delta_sweep::layout::SweepDir;
@@ -53,7 +54,11 @@ pub struct RunGrader<'a> {
 pub struct GradedRun<'a> {
     pub run: &'a PlannedRun,
     pub line: &'a ResultLine,
+    /// As the graders get it.
     pub input: &'a SweepInput,
+    pub target: &'a GradeTarget,
+    /// How often a person has asked for the grade again.
+    pub regrade: u32,
 }
 
 impl RunGrader<'_> {
@@ -68,7 +73,7 @@ impl RunGrader<'_> {
         }
         match &self.grader.kind {
             GraderKind::Expect(expect) => Some(self.check(graded, expect)),
-            GraderKind::Command { argv, timeout_ms, file } => {
+            GraderKind::Command { argv, timeout_ms, file, .. } => {
                 match self.command_argv(graded, argv, file.as_deref()) {
                     Ok(argv) => self.run_command(graded, &argv, *timeout_ms, cancel),
                     Err(reason) => Some(Err(reason)),
@@ -171,8 +176,7 @@ impl RunGrader<'_> {
         model: Option<&str>,
         cancel: &CancelToken,
     ) -> Option<Result<Grade, String>> {
-        let id =
-            judge_id(&graded.run.id, &self.grader.name, &self.grader.hash(), graded.line.epoch);
+        let id = judge_id(graded);
         let agent = self.dir.agent(agent);
         let mut argv = vec![self.program.to_string_lossy().into_owned()];
         argv.extend(
@@ -201,10 +205,21 @@ impl RunGrader<'_> {
     }
 }
 
-/// The id of the run of a judge. Another grader, or another result, is judged by another run.
-fn judge_id(run: &RunId, grader: &str, hash: &str, epoch: u32) -> String {
-    let end = format!(".{grader}.{}.{epoch}", &hash[..hash.len().min(8)]);
-    let start: String = run.as_str().chars().take(127_usize.saturating_sub(end.len())).collect();
+/// The id of the run of a judge. Another grader, another result and another input are judged by another run, and so is what a
+/// person wants to have judged again.
+fn judge_id(graded: GradedRun<'_>) -> String {
+    let GradeKey { id, grader, hash, epoch, source } = &graded.target.key;
+    let hash = match source {
+        Some(source) if !graded.target.is_planned_input => {
+            content_hash(format!("{hash} {source}").as_bytes())
+        }
+        _ => hash.clone(),
+    };
+    let mut end = format!(".{grader}.{}.{epoch}", &hash[..hash.len().min(8)]);
+    if graded.regrade > 0 {
+        end.push_str(&format!(".{}", graded.regrade));
+    }
+    let start: String = id.as_str().chars().take(127_usize.saturating_sub(end.len())).collect();
     start + &end
 }
 

@@ -1,5 +1,6 @@
 //! The runs of a sweep with their scores.
 
+use super::graded_inputs::GradedInputs;
 use super::plan_reader::unreadable_file;
 use super::result_reader::{ResultReader, read_sweep};
 use super::run_choice::choose_runs;
@@ -9,14 +10,16 @@ use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
 use delta_program::stdio;
 use delta_sweep::canonical_json::content_hash;
-use delta_sweep::grade::{GradeKey, GradeLine, SweepGrades};
+use delta_sweep::grade::{GradeLine, SweepGrades};
 use delta_sweep::grader::PlannedGrader;
 use delta_sweep::layout::SweepDir;
+use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::{ResultLine, SweepResults};
 use delta_sweep::retry_policy::is_infrastructure_error;
 use delta_sweep::score_table::ScoredRun;
 use delta_sweep::selection::RunSelection;
+use std::cell::RefCell;
 use std::io;
 
 /// The plans, results and grades of a sweep.
@@ -24,13 +27,15 @@ pub struct SweepScores {
     pub plan: SweepPlan,
     pub results: SweepResults,
     pub grades: SweepGrades,
+    pub inputs: RefCell<GradedInputs>,
 }
 
 impl SweepScores {
     /// Reads everything.
     pub fn read(dir: &SweepDir) -> Result<Self, CommandFailure> {
         let (plan, ResultReader { results, .. }) = read_sweep(dir)?;
-        Ok(Self { plan, results, grades: read_grades(dir)? })
+        let inputs = RefCell::new(GradedInputs::new(dir));
+        Ok(Self { plan, results, grades: read_grades(dir)?, inputs })
     }
 
     /// The graders of the newest plan.
@@ -78,20 +83,27 @@ impl SweepScores {
         grader: Option<&PlannedGrader>,
         only: Option<&RunSelection>,
     ) -> Result<Vec<ScoredRun<'_>>, CommandFailure> {
-        let hash = grader.map(PlannedGrader::hash);
         let scored = choose_runs(&self.plan.runs, only)?.into_iter().map(|run| {
             let line = self.results.lines.get(&run.id);
-            let grade = grader.zip(hash.as_deref()).map(|(grader, hash)| {
-                line.and_then(|line| self.grades.get(&grade_key(line, grader, hash)))
-            });
-            ScoredRun::new(&self.plan, run, line, grade)
+            let grade = match (grader, line) {
+                (None, _) => None,
+                (Some(_), None) => Some(None),
+                (Some(grader), Some(line)) => Some(self.grade(run, line, grader)?),
+            };
+            Ok(ScoredRun::new(&self.plan, run, line, grade))
         });
-        Ok(scored.collect())
+        scored.collect()
     }
 
     /// The grade of a result by a grader.
-    pub fn grade(&self, line: &ResultLine, grader: &PlannedGrader) -> Option<&GradeLine> {
-        self.grades.get(&grade_key(line, grader, &grader.hash()))
+    pub fn grade(
+        &self,
+        run: &PlannedRun,
+        line: &ResultLine,
+        grader: &PlannedGrader,
+    ) -> Result<Option<&GradeLine>, CommandFailure> {
+        let target = self.inputs.borrow_mut().grade_target(&self.plan, run, line, grader)?;
+        Ok(target.find(&self.grades))
     }
 
     /// The seed of resamples: the same for the same plan.
@@ -112,12 +124,17 @@ pub fn lacks_grades(
         return Ok(false);
     }
     let grades = read_grades(dir)?;
-    let hashes: Vec<String> = graders.iter().map(PlannedGrader::hash).collect();
-    let lines = plan.runs.iter().filter_map(|run| results.lines.get(&run.id));
-    Ok(lines.filter(|line| can_be_graded(line)).any(|line| {
-        let mut graders = graders.iter().zip(&hashes);
-        graders.any(|(grader, hash)| grades.get(&grade_key(line, grader, hash)).is_none())
-    }))
+    let mut inputs = GradedInputs::new(dir);
+    for run in &plan.runs {
+        let line = results.lines.get(&run.id);
+        let Some(line) = line.filter(|line| can_be_graded(line)) else { continue };
+        for grader in graders {
+            if inputs.grade_target(plan, run, line, grader)?.find(&grades).is_none() {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a result is settled, and says something about the agent.
@@ -125,16 +142,6 @@ pub fn can_be_graded(line: &ResultLine) -> bool {
     let says_nothing =
         line.error.as_ref().is_some_and(|error| is_infrastructure_error(&error.kind));
     line.settled && !says_nothing
-}
-
-/// Which result of a run a grader graded.
-pub fn grade_key(line: &ResultLine, grader: &PlannedGrader, hash: &str) -> GradeKey {
-    GradeKey {
-        id: line.id.clone(),
-        grader: grader.name.clone(),
-        hash: hash.to_owned(),
-        epoch: line.epoch,
-    }
 }
 
 fn read_grades(dir: &SweepDir) -> Result<SweepGrades, CommandFailure> {

@@ -305,3 +305,108 @@ fn one_input_shows_nothing_however_often_it_is_repeated() {
     assert!(table.contains("+1.00  1 pair  "), "{table}");
     assert!(table.contains("no difference shown"), "{table}");
 }
+
+/// The grades of `a_corrected_answer...`, by grader: how many runs each of them passes.
+fn passed(sandbox: &Sandbox, grader: &str) -> u64 {
+    let text = sweep(sandbox, &["collect", "s", "-o", "-"]).stdout;
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["grades"][grader]["pass"] == true).count() as u64
+}
+
+#[test]
+fn a_corrected_answer_of_an_input_grades_its_runs_again_and_runs_nothing() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent("provider: script\n  model: script.yaml", "");
+    sandbox.write("agent/script.yaml", "turns:\n  - say: done\n");
+    sandbox.write_program("grade.sh", "#!/bin/sh\ngrep -q '\"answer\":\"done\"'\n");
+    sandbox.write(
+        "sweep.yaml",
+        "name: s\nagents: [agent]\ninputs: inputs.jsonl\ngrade:\n  - {name: expect, expect: {result: '${input.answer}'}}\n  - {name: command, command: [./grade.sh]}\n",
+    );
+    let write_inputs = |second: &str| {
+        let first = "{\"id\": \"a\", \"task\": \"t\", \"answer\": \"done\"}";
+        sandbox.write("inputs.jsonl", format!("{first}\n{second}\n"));
+        sweep(&sandbox, &["plan"]).expect_code(0).stdout
+    };
+    write_inputs("{\"id\": \"b\", \"task\": \"t\", \"answer\": \"wrong\"}");
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    let graded = sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout;
+    assert_eq!(graded, "graded 2 runs: expect 1 passed, command 1 passed\n");
+    let planned = write_inputs("{\"id\": \"b\", \"task\": \"t\", \"answer\": \"done\"}");
+    assert!(planned.ends_with("nothing new\nnext: delta sweep grade s\n"), "{planned}");
+    // The old grade does not count any more.
+    assert_eq!((passed(&sandbox, "expect"), passed(&sandbox, "command")), (1, 1));
+    let graded = sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout;
+    assert_eq!(graded, "graded 1 run: expect 1 passed, command 1 passed\n");
+    assert_eq!((passed(&sandbox, "expect"), passed(&sandbox, "command")), (2, 2));
+    let nothing = "nothing to grade: every settled run has its grades\n";
+    assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
+    // Another task is another run; the one before keeps its input and its grade.
+    write_inputs("{\"id\": \"b\", \"task\": \"another\", \"answer\": \"wrong\"}");
+    assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
+    assert_eq!(passed(&sandbox, "expect"), 2);
+}
+
+#[test]
+fn grades_of_an_earlier_version_count_until_the_input_changes() {
+    let sandbox = completed_sweep("exit 0");
+    sweep(&sandbox, &["grade", "s"]).expect_code(0);
+    let file = sandbox.files("s/grades").into_iter().find(|file| file.ends_with(".jsonl")).unwrap();
+    let path = format!("s/grades/{file}");
+    let lines = grade_lines(&sandbox).into_iter().map(|mut line| {
+        let members = line.as_object_mut().unwrap();
+        members.remove("source").unwrap();
+        members.remove("crc").unwrap();
+        delta_base::checksum::append_checksum(format!("{line}\n"))
+    });
+    let text: String = lines.collect();
+    sandbox.write(&path, text);
+    let nothing = "nothing to grade: every settled run has its grades\n";
+    assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
+    let inputs = sandbox.read("inputs.jsonl").replacen("\"t0\"}", "\"t0\", \"answer\": 1}", 1);
+    sandbox.write("inputs.jsonl", inputs);
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let graded = sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout;
+    assert_eq!(graded, "graded 1 run: g 1 passed\n");
+}
+
+#[test]
+fn a_file_that_an_argument_names_is_a_part_of_its_grader() {
+    let sandbox = completed_sweep("exit 0");
+    let script = sandbox.path("gg.sh").display().to_string();
+    sandbox.write("gg.sh", "exit 0\n");
+    let command = format!("grade: [{{name: g, command: [sh, '{script}']}}]\n");
+    super::write_sweep(&sandbox, 6, 1, &command);
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    assert_eq!(
+        sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout,
+        "graded 6 runs: g 6 passed\n"
+    );
+    sandbox.write("gg.sh", "exit 1\n");
+    let nothing = "nothing to grade: every settled run has its grades\n";
+    assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
+    // Its grades would be another grader's.
+    let refused = sweep(&sandbox, &["grade", "s", "--regrade"]).expect_code(126).stderr;
+    assert!(refused.contains("gg.sh has changed since it was planned"), "{refused}");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    assert_eq!(
+        sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout,
+        "graded 6 runs: g 0 passed\n"
+    );
+}
+
+#[test]
+fn a_regrade_counts_over_the_grades_before() {
+    let sandbox = completed_sweep("[ -e \"$2/go\" ] || exit 1; exit 0");
+    assert_eq!(
+        sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout,
+        "graded 6 runs: g 0 passed\n"
+    );
+    sandbox.write("go", "");
+    let one = ["grade", "s", "--regrade", "--only", "input=i0"];
+    assert_eq!(sweep(&sandbox, &one).expect_code(0).stdout, "graded 1 run: g 1 passed\n");
+    assert_eq!(passed(&sandbox, "g"), 1);
+    let all = sweep(&sandbox, &["grade", "s", "--regrade"]).expect_code(0).stdout;
+    assert_eq!(all, "graded 6 runs: g 6 passed\n");
+    assert_eq!(passed(&sandbox, "g"), 6);
+}

@@ -9,6 +9,7 @@ use delta_base::id::RunId;
 use delta_base::suggest::nearest_names;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// The most bytes of a reason in a line.
@@ -112,6 +113,10 @@ fn last_line(text: &str) -> Option<&str> {
     text.lines().map(str::trim).rfind(|line| !line.is_empty())
 }
 
+fn is_first(regrade: &u32) -> bool {
+    *regrade == 0
+}
+
 /// A line of `grades/`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GradeLine {
@@ -123,6 +128,13 @@ pub struct GradeLine {
     pub hash: String,
     /// The process whose result was graded: a run that was continued is graded again.
     pub epoch: u32,
+    /// What the grader got of the input, as [`crate::grade_source::grade_source`]. Lines of earlier versions have none: their
+    /// graders got the input as it was when the run was planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// How often a person had asked for the grade again.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub regrade: u32,
     /// From 0 to 1, absent if the run is ungraded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
@@ -147,6 +159,8 @@ impl GradeLine {
             grader: key.grader.clone(),
             hash: key.hash.clone(),
             epoch: key.epoch,
+            source: key.source.clone(),
+            regrade: 0,
             score: None,
             pass: None,
             why: None,
@@ -191,7 +205,14 @@ impl GradeLine {
             grader: self.grader.clone(),
             hash: self.hash.clone(),
             epoch: self.epoch,
+            source: self.source.clone(),
         }
+    }
+
+    /// Which of two lines of a result counts, the smallest: the last regrade, and of it a score before "ungraded", and of
+    /// two scores the first, on every machine.
+    fn rank(&self) -> impl Ord {
+        (Reverse(self.regrade), self.score.is_none(), self.at.clone())
     }
 }
 
@@ -206,6 +227,8 @@ pub struct GradeKey {
     pub hash: String,
     /// The process whose result it is.
     pub epoch: u32,
+    /// What the grader got of the input; `None` in lines of earlier versions.
+    pub source: Option<String>,
 }
 
 /// All grades of a sweep.
@@ -224,20 +247,23 @@ impl SweepGrades {
         );
     }
 
-    /// Adds a line. A score is kept over "ungraded"; of two scores the first, on every machine.
+    /// Adds a line, unless the known one of its result counts more.
     pub fn add(&mut self, line: GradeLine) {
-        let rank = |line: &GradeLine| (line.score.is_none(), line.at.clone());
         match self.lines.get(&line.key()) {
-            Some(known) if rank(known) <= rank(&line) => {}
+            Some(known) if known.rank() <= line.rank() => {}
             _ => {
                 self.lines.insert(line.key(), line);
             }
         }
     }
 
-    /// The grade of a result.
-    pub fn get(&self, key: &GradeKey) -> Option<&GradeLine> {
-        self.lines.get(key)
+    /// The grade of a result. With `is_planned_input`, the grader gets the input as it was when the run was planned, as the
+    /// graders of lines without a source did.
+    pub fn get(&self, key: &GradeKey, is_planned_input: bool) -> Option<&GradeLine> {
+        let earlier = is_planned_input.then(|| GradeKey { source: None, ..key.clone() });
+        let earlier = earlier.and_then(|key| self.lines.get(&key));
+        let lines = self.lines.get(key).into_iter().chain(earlier);
+        lines.min_by_key(|line| line.rank())
     }
 }
 
@@ -275,7 +301,8 @@ mod tests {
     #[test]
     fn a_grade_is_kept_over_a_failure_of_the_grader() {
         let id = RunId::parse("a.00").unwrap();
-        let key = GradeKey { id, grader: "g".to_owned(), hash: "h".to_owned(), epoch: 1 };
+        let key =
+            GradeKey { id, grader: "g".to_owned(), hash: "h".to_owned(), epoch: 1, source: None };
         let line = |grade, at: &str| GradeLine::new(&key, grade, at.to_owned());
         let lines = [
             line(Err("no disk".to_owned()), "1"),
@@ -287,11 +314,28 @@ mod tests {
             for index in order {
                 grades.add_file(lines[index].to_line().as_bytes());
             }
-            assert_eq!(grades.get(&key).unwrap().score, Some(1.0), "{order:?}");
+            assert_eq!(grades.get(&key, false).unwrap().score, Some(1.0), "{order:?}");
             let torn = lines[1].to_line();
             grades.add_file(&torn.as_bytes()[..torn.len() - 2]);
             let later = GradeKey { epoch: 2, ..key.clone() };
-            assert!(grades.get(&later).is_none(), "a continued run is graded again");
+            assert!(grades.get(&later, true).is_none(), "a continued run is graded again");
         }
+    }
+
+    #[test]
+    fn a_line_without_a_source_counts_for_the_planned_input_and_a_regrade_over_all() {
+        let id = RunId::parse("a.00").unwrap();
+        let old =
+            GradeKey { id, grader: "g".to_owned(), hash: "h".to_owned(), epoch: 1, source: None };
+        let new = GradeKey { source: Some("s".to_owned()), ..old.clone() };
+        let mut grades = SweepGrades::default();
+        grades.add(GradeLine::new(&old, Ok(Grade::passed(true, None)), "1".to_owned()));
+        assert!(grades.get(&new, false).is_none());
+        assert_eq!(grades.get(&new, true).unwrap().score, Some(1.0));
+        let again = GradeLine::new(&new, Err("no disk".to_owned()), "2".to_owned());
+        grades.add(GradeLine { regrade: 1, ..again });
+        assert_eq!(grades.get(&new, true).unwrap().score, None);
+        let text = grades.get(&new, true).unwrap().to_line();
+        assert_eq!(GradeLine::parse(text.as_bytes()).unwrap().regrade, 1);
     }
 }

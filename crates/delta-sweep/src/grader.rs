@@ -8,6 +8,7 @@ use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// How long a command may take by default, in milliseconds: 10 minutes.
@@ -68,6 +69,9 @@ pub enum GraderKind {
         /// In a plan, the hash of the copy of the program; absent for one that is found in PATH.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file: Option<String>,
+        /// In a plan, the hashes of the files that arguments name by an absolute path. They are not copied.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        argument_files: BTreeMap<String, String>,
     },
     /// What the run must have done, with placeholders.
     Expect(Json),
@@ -118,6 +122,15 @@ impl PlannedGrader {
 }
 
 impl GraderEntry {
+    /// The absolute paths among the arguments of a command. Relative ones are relative to the workspace of the run.
+    pub fn absolute_arguments(&self) -> impl Iterator<Item = &str> {
+        let arguments = match &self.kind {
+            GraderKind::Command { argv, .. } => argv.get(1..).unwrap_or_default(),
+            _ => &[],
+        };
+        arguments.iter().map(String::as_str).filter(|argument| argument.starts_with('/'))
+    }
+
     /// The file that a plan copies: the program of a command, if it is a path.
     pub fn program_path(&self) -> Option<&Path> {
         let GraderKind::Command { argv, .. } = &self.kind else { return None };
@@ -197,7 +210,7 @@ fn read_grader<'a>(
             Some(node) => read_time(doc, node, "timeout")?,
             None => DEFAULT_TIMEOUT_MS,
         };
-        GraderKind::Command { argv, timeout_ms, file: None }
+        GraderKind::Command { argv, timeout_ms, file: None, argument_files: BTreeMap::new() }
     };
     is_right.then_some(GraderEntry { name, kind })
 }
@@ -222,6 +235,7 @@ mod tests {
             argv: vec!["./g".to_owned(), argument.to_owned()],
             timeout_ms: 1,
             file: Some(file.to_owned()),
+            argument_files: BTreeMap::new(),
         };
         let hash = grader("a", command("1", "x"));
         assert_eq!(hash, grader("b", command("1", "x")));

@@ -59,17 +59,25 @@ impl UsdDigits {
 
     /// Cents, or as many digits as the smallest of the amounts needs for two that count.
     pub fn for_amounts(amounts: &[f64]) -> Self {
-        let has_two = |digits: &usize| {
-            let scale = Self(*digits).scale();
-            amounts.iter().all(|amount| *amount < 1e-9 || amount * scale > 9.999)
-        };
-        Self((Self::MIN..Self::MAX).find(has_two).unwrap_or(Self::MAX))
+        let mut digits = Self(Self::MIN);
+        while digits.0 < Self::MAX && amounts.iter().any(|amount| digits.cuts(*amount)) {
+            digits.0 += 1;
+        }
+        digits
     }
 
     /// More digits, so that the two amounts do not look the same.
     fn telling_apart(self, one: f64, other: f64) -> Self {
-        let is_apart = |digits: &usize| Self(*digits).text(one) != Self(*digits).text(other);
-        Self((self.0..Self::MAX).find(is_apart).unwrap_or(Self::MAX))
+        let mut digits = self;
+        while digits.0 < Self::MAX && digits.text(one) == digits.text(other) {
+            digits.0 += 1;
+        }
+        digits
+    }
+
+    /// Whether fewer than two digits of the amount would count.
+    fn cuts(self, amount: f64) -> bool {
+        amount > 1e-9 && amount * self.scale() < 9.999
     }
 
     fn scale(self) -> f64 {
@@ -212,7 +220,7 @@ mod tests {
             is_silent: false,
         };
         let budget = SweepBudget { max_cost: Some(0.01), max_tokens: None };
-        let line = |next| describe_used_budget(&budget, &[grant.clone()], Some(next));
+        let line = |next| describe_used_budget(&budget, std::slice::from_ref(&grant), Some(next));
         let begin = "the sweep's budget of 0.01 USD does not allow another call: ";
         let figures = "0.0084 USD spent, 0.0016 USD left, and the next call may take 0.0300 USD";
         assert_eq!(line("0.03 USD"), format!("{begin}{figures}"));

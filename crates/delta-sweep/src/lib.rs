@@ -7,6 +7,7 @@
 pub mod canonical_json;
 pub mod csv;
 pub mod grade;
+pub mod grade_source;
 pub mod grader;
 pub mod host_grant;
 pub mod input;

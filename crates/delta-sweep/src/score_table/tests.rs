@@ -36,7 +36,13 @@ fn failed(run: &PlannedRun, error: &str, settled: bool) -> ResultLine {
 }
 
 fn grade(run: &PlannedRun, grade: Result<Grade, String>) -> GradeLine {
-    let key = GradeKey { id: run.id.clone(), grader: "g".into(), hash: "h".into(), epoch: 1 };
+    let key = GradeKey {
+        id: run.id.clone(),
+        grader: "g".into(),
+        hash: "h".into(),
+        epoch: 1,
+        source: None,
+    };
     GradeLine::new(&key, grade, String::new())
 }
 
