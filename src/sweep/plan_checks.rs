@@ -12,6 +12,7 @@ use delta_sweep::plan::PlannedModel;
 use delta_sweep::run_settings::RunSettings;
 use delta_sweep::sweep_file::{ModelEntry, SweepBudget};
 use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 
 /// What limits tokens in a sweep.yaml.
 const TOKEN_LIMIT: &str = "`max_tokens: 500k`";
@@ -36,6 +37,9 @@ pub fn check_run_settings(
         let model = sources.file.models.iter().find(|model| model.id == set.model);
         let Some((source, model)) = agent.zip(model) else { continue };
         let models = select_model(sources, source, model, set)?;
+        if !loaded.contains(&(&set.agent, &set.model)) {
+            refuse_unnamed_agent_model(source, &models)?;
+        }
         let agent = Agent::load(&source.home, &models, &run_preparation::read_import_path());
         let agent = agent.map_err(|report| refused_settings(set, report.to_string()))?;
         if loaded.insert((&set.agent, &set.model)) {
@@ -80,6 +84,58 @@ fn refused_settings(set: &RunSettings, reason: String) -> CommandFailure {
     }
     let run = set.describe_run();
     CommandFailure::config(format!("a run cannot begin, {run}:\n{reason}"), None)
+}
+
+/// Refuses an agent without a model if sweep.yaml names none for it.
+fn refuse_unnamed_agent_model(
+    agent: &SourceAgent,
+    models: &ModelSelection,
+) -> Result<(), CommandFailure> {
+    let model = example_model(models);
+    let help = format!("a sweep names its models: write `models: [\"{model}\"]`");
+    refuse_operator_model(&format!("agent `{}`", agent.id), &agent.home, models, help)
+}
+
+/// Refuses an agent that judges if neither it nor sweep.yaml names its model.
+///
+/// # Errors
+/// Only the operator's settings name one.
+pub fn refuse_unnamed_judge_model(
+    grader: &str,
+    home: &Path,
+    models: &ModelSelection,
+) -> Result<(), CommandFailure> {
+    let help = format!("write `model: \"{}\"` for it", example_model(models));
+    refuse_operator_model(&format!("grader `{grader}`"), home, models, help)
+}
+
+/// A model as sweep.yaml names it: the operator's own choice, if there is one.
+fn example_model(models: &ModelSelection) -> String {
+    models.default.as_ref().map_or_else(|| "openai:gpt-4o".to_owned(), ToString::to_string)
+}
+
+/// Refuses an agent whose model neither it nor the sweep names: each process would take the one that its operator has set, and
+/// one row of a table would be of several models.
+fn refuse_operator_model(
+    label: &str,
+    home: &Path,
+    models: &ModelSelection,
+    help: String,
+) -> Result<(), CommandFailure> {
+    if models.option.is_some() {
+        return Ok(());
+    }
+    let import_path = run_preparation::read_import_path();
+    let without = ModelSelection { default: None, ..models.clone() };
+    let with_any =
+        ModelSelection { settings: models.settings.clone(), ..ModelSelection::without_llm() };
+    if Agent::load(home, &without, &import_path).is_ok()
+        || Agent::load(home, &with_any, &import_path).is_err()
+    {
+        return Ok(());
+    }
+    let message = format!("{label} has no `llm`, and sweep.yaml does not name its model");
+    Err(CommandFailure::config(message, help))
 }
 
 fn load_copy(agent: &SourceAgent, models: &ModelSelection) -> Result<(), CommandFailure> {

@@ -309,6 +309,7 @@ fn copy_graders(
                     CommandFailure::config(format!("grader `{}`: {message}", entry.name), None)
                 })?;
                 let models = operator_config::model_selection(choice)?;
+                plan_checks::refuse_unnamed_judge_model(&entry.name, &copy, &models)?;
                 let judge = Agent::load(&copy, &models, &run_preparation::read_import_path())?;
                 plan_checks::check_judge_price(judge, &file.budget)?;
                 *agent = tree;

@@ -236,3 +236,23 @@ params: {style: [short]}
     assert!(result.contains("case one") && result.contains("style short"), "{result}");
     assert!(result.ends_with("(do one ${x} short)"), "{result}");
 }
+
+/// Each process would take the model that its operator has set.
+#[test]
+fn an_agent_without_a_model_needs_one_in_the_sweep() {
+    let sandbox = acting_sandbox();
+    sandbox.write("agent/agent.yaml", "name: agent\n");
+    let plan = |more: &str| {
+        write_sweep(&sandbox, 1, 1, more);
+        sandbox.delta(["sweep", "plan"]).env("DELTA_MODEL", "openai:m-1").output()
+    };
+    let refused = plan("").expect_code(126).stderr;
+    let error = "error: agent `agent` has no `llm`, and sweep.yaml does not name its model\nhelp: a sweep names its models: write `models: [\"openai:m-1\"]`\n";
+    assert_eq!(refused, error);
+    plan("models: [\"openai:m-1\"]\n").expect_code(0);
+    let judge = "models: [\"openai:m-1\"]\ngrade: [{name: j, agent: agent}]\n";
+    let refused = plan(judge).expect_code(126).stderr;
+    assert!(refused.contains("grader `j` has no `llm`"), "{refused}");
+    assert!(refused.contains("help: write `model: \"openai:m-1\"` for it"), "{refused}");
+    plan(&judge.replace("agent: agent", "agent: agent, model: openai:m-1")).expect_code(0);
+}
