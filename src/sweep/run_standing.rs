@@ -4,6 +4,7 @@ use super::packed_runs::{extract_to_read, remove_extracted_runs};
 use crate::continue_run;
 use delta_base::id::RunId;
 use delta_engine::run_result::RunResult;
+use delta_llm::llm::WireForm;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::{self, OwnerStatus, Ownership};
@@ -154,6 +155,7 @@ fn left_run(
         output_tokens: usage.output_tokens,
     };
     line.cost_usd = usage.cost_usd;
+    line.answered_by = answering_models(state);
     line.ended_at = result.metrics.end_time.to_string();
     result.result.iter().for_each(|value| line.set_result(value));
     let kind = line.error.as_ref().map(|error| error.kind.clone());
@@ -173,6 +175,20 @@ fn left_run(
         HumanRequest::Approval(_) => ReplyKind::Approve,
     });
     RunWorkState::Left(Box::new(LeftRun { line, remaining, reply }))
+}
+
+/// The models that an endpoint says have answered, if they are not the one that was asked.
+fn answering_models(state: &RunState) -> Vec<String> {
+    let llm = state.start.as_ref().and_then(|start| start.config.llm.as_ref());
+    let Some(llm) = llm.filter(|llm| llm.provider.as_deref().is_some_and(is_endpoint)) else {
+        return Vec::new();
+    };
+    let models = state.usage.iter().map(|usage| usage.model.clone());
+    models.filter(|model| llm.model.as_ref() != Some(model)).collect()
+}
+
+fn is_endpoint(provider: &str) -> bool {
+    WireForm::parse(provider).is_some()
 }
 
 /// How often the run FAILED with an error that is tried again.

@@ -1,7 +1,10 @@
 //! Result lines, `status`, `collect` and `gc`.
 
-use super::{acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
+use super::{DELTA, acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
+use serde_json::{Value, json};
 use std::fs;
+use test_support::sandbox::Sandbox;
+use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
 #[test]
 fn c_26_2_lines_that_were_torn_or_lost_are_found_again() {
@@ -250,4 +253,24 @@ fn gc_removes_copies_of_inputs_that_no_plan_names() {
     fs::remove_file(sandbox.path(&format!("s/inputs/{}", lines.unwrap()))).unwrap();
     let refused = sweep(&sandbox, &["gc", "s", "--yes"]).expect_code(1);
     assert!(refused.stderr.contains("could not read"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_result_line_names_the_model_that_answered_in_place_of_another() {
+    let server = ScriptedServer::start(|request: &RecordedRequest| {
+        let model = if request.body.to_string().contains("t0") { "test-model" } else { "m-2026" };
+        let choice = json!({"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "done"}});
+        let body = json!({"object": "chat.completion", "model": model, "choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}});
+        Answer::raw(200, body.to_string())
+    });
+    let sandbox = Sandbox::new(DELTA);
+    let llm = format!("model: test-model\n  stream: false\n  base_url: {}", server.url());
+    sandbox.agent(&llm, "");
+    write_sweep(&sandbox, 2, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    for line in result_lines(&sandbox) {
+        let others = if line["input"] == "i0" { Value::Null } else { json!(["m-2026"]) };
+        assert_eq!(line["answered_by"], others, "{line}");
+    }
 }

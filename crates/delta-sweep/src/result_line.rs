@@ -65,6 +65,9 @@ pub struct ResultLine {
     pub usage: ResultUsage,
     /// USD of the run and of all runs below it, null where the cost of a call is unknown.
     pub cost_usd: Option<f64>,
+    /// The models that the endpoint says have answered the run, if they are others than the one that was asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answered_by: Vec<String>,
     /// The result of a COMPLETED run: a text or an object. A longer one is cut to a text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<RawValue>>,
@@ -128,6 +131,7 @@ impl ResultLine {
             throttled_ms: 0,
             usage: ResultUsage::default(),
             cost_usd: None,
+            answered_by: Vec::new(),
             result: None,
             result_cut: false,
             host: String::new(),
