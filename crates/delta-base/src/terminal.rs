@@ -1,7 +1,8 @@
 //! The terminal: detection, size, raw mode, and prompts to the user.
 
-use crate::signal::CancelToken;
+use crate::signal::{CancelToken, to_timespec};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::getpgrp;
 use rustix::termios::{
     LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetpgrp,
@@ -11,6 +12,10 @@ use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How long a process whose terminal was closed waits for its SIGHUP.
+const HANG_UP_SIGNAL_WAIT: Duration = Duration::from_secs(1);
 
 /// Whether the user can answer a prompt on stdin: stdin and stderr are terminals.
 pub fn can_prompt() -> bool {
@@ -121,13 +126,27 @@ pub fn stderr_size() -> StderrSize {
 /// # Errors
 /// The input ended (silence is never an answer), or cancellation was requested while waiting.
 pub fn prompt_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
-    write_prompt(prompt)?;
-    let answer = read_answer_line(cancel);
-    if answer.is_err() {
-        // The next message starts on a new line.
-        write_prompt("\n")?;
+    let answer = write_prompt(prompt).and_then(|()| read_answer_line(cancel));
+    let Err(error) = answer else { return answer };
+    // The next message starts on a new line. Where the terminal is gone, there is none.
+    let _ = write_prompt("\n");
+    let is_closed = error.raw_os_error() == Some(Errno::IO.raw_os_error())
+        || error.kind() == io::ErrorKind::UnexpectedEof && is_hung_up(KeyboardSource::find());
+    Err(if is_closed { hang_up_error(cancel) } else { error })
+}
+
+fn is_hung_up(keyboard: KeyboardSource) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(keyboard.fd(), PollFlags::IN)];
+    let is_polled = poll(&mut fds, Some(&to_timespec(Duration::ZERO))).is_ok();
+    is_polled && fds[0].revents().contains(PollFlags::HUP)
+}
+
+/// The error of a terminal that was closed. The kernel reports it to a read before the SIGHUP arrives.
+fn hang_up_error(cancel: &CancelToken) -> io::Error {
+    if cancel.wait(HANG_UP_SIGNAL_WAIT) {
+        return io::Error::new(io::ErrorKind::Interrupted, "interrupted");
     }
-    answer
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the terminal was closed")
 }
 
 fn read_answer_line(cancel: &CancelToken) -> io::Result<String> {

@@ -2,12 +2,13 @@
 
 use crate::running::Running;
 use crate::sandbox::{Delta, Ran};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::num::NonZero;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -26,6 +27,8 @@ pub struct Terminal {
     keyboard: File,
     screen: Arc<(Mutex<Screen>, Condvar)>,
     reader: JoinHandle<()>,
+    /// The reader stops when this is closed.
+    reading: PipeWriter,
     result: JoinHandle<Vec<u8>>,
 }
 
@@ -114,11 +117,12 @@ impl Delta {
         let emulator = vt100::Parser::new(not_zero(lines), not_zero(columns), 0);
         let screen = Screen { shown: Vec::new(), seen: 0, emulator, ended: false };
         let screen = Arc::new((Mutex::new(screen), Condvar::new()));
+        let (stop, reading) = std::io::pipe().expect("a pipe");
         let reader = std::thread::spawn({
             let (source, screen) = (keyboard.try_clone().expect("a clone"), Arc::clone(&screen));
-            move || read(source, &screen)
+            move || read(source, &stop, &screen)
         });
-        Terminal { child, keyboard, screen, reader, result }
+        Terminal { child, keyboard, screen, reader, reading, result }
     }
 }
 
@@ -127,10 +131,15 @@ fn resize(master: impl AsFd, columns: u16, rows: u16) {
     tcsetwinsize(master, size).expect("a size");
 }
 
-fn read(mut source: File, screen: &(Mutex<Screen>, Condvar)) {
+fn read(mut source: File, stop: &PipeReader, screen: &(Mutex<Screen>, Condvar)) {
     let mut buffer = [0; 4096];
     let mut failed = false;
     loop {
+        let mut fds = [PollFd::new(&source, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        let _ = poll(&mut fds, None);
+        if !fds[1].revents().is_empty() {
+            break;
+        }
         match source.read(&mut buffer) {
             Ok(count @ 1..) => {
                 failed = false;
@@ -188,6 +197,15 @@ impl Terminal {
             assert!(!wait.timed_out(), "the screen is another:\n{lines}");
             screen = next;
         }
+    }
+
+    /// Closes the terminal, as a terminal window does, and waits for the program's end; its exit code.
+    pub fn hang_up(self) -> i32 {
+        let Self { mut child, keyboard, reader, reading, .. } = self;
+        drop(reading);
+        reader.join().expect("its screen");
+        drop(keyboard);
+        child.wait().expect("the program ends").code().unwrap_or(-1)
     }
 
     /// The lines on the screen after the program's end, without the blank ones at its end; its exit code is the first value.

@@ -178,6 +178,21 @@ fn c_21_2_an_interrupt_keeps_the_question() {
     assert_eq!(sandbox.events("APPROVAL_REQUEST").len(), 1);
 }
 
+/// The end of the terminal was taken for a failure of the run, and the question was lost.
+#[test]
+fn c_13_5_a_terminal_that_is_closed_keeps_the_question() {
+    let sandbox = noting("ask", &["a"]);
+    let mut terminal = interactive(&sandbox).at_terminal();
+    terminal.expect(KEYS);
+    assert_eq!(terminal.hang_up(), 130);
+    assert_eq!(sandbox.metadata()["status"], "INTERRUPTED");
+    assert!(sandbox.events("ERROR").is_empty());
+    let ran = resume(&sandbox, &[]).expect_code(101);
+    assert!(ran.stderr.contains("? approve note\n"), "{}", ran.stderr);
+    resume(&sandbox, &["-m", "y"]).expect_code(0);
+    assert_eq!(notes(&sandbox), ["a"]);
+}
+
 #[test]
 fn c_21_2_where_a_person_can_be_asked_the_hint_names_the_option_that_asks() {
     let sandbox = noting("ask", &["a"]);
