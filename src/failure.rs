@@ -217,6 +217,15 @@ impl CommandFailure {
         Self::new(FailureKind::Unanswered, format!("{problem}: {error}"), Some(hint.to_owned()))
     }
 
+    /// Reports of an active run that `command` cannot change it, in place of a process that continues it.
+    pub fn of_active_run_for(self, command: &str, hint: String) -> Self {
+        let message = self.message.replace("\nCannot continue ", &format!("\nCannot {command} "));
+        if message == self.message {
+            return self;
+        }
+        Self { message, hint: Some(hint), ..self }
+    }
+
     /// Replaces the hint, if there is a new one.
     pub fn with_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint.or(self.hint);
@@ -264,9 +273,19 @@ impl CommandFailure {
             FailureKind::Interrupted => RunStatus::Interrupted,
             _ => RunStatus::Failed,
         };
-        let kind = self.kind.name().to_owned();
-        let error = RunErrorInfo { kind, message: self.message, details: self.hint };
+        let error = self.to_error_info();
         RunResult::without_run(self.run_id.or(run_id), status, error, time::current_time())
+    }
+
+    /// The failure as the error of a result.
+    pub fn to_error_info(&self) -> RunErrorInfo {
+        let kind = self.kind.name().to_owned();
+        RunErrorInfo { kind, message: self.message.clone(), details: self.hint.clone() }
+    }
+
+    /// Whether an operation on a file failed for a reason that may pass, such as a full disk.
+    pub fn is_io(&self) -> bool {
+        self.kind == FailureKind::Io
     }
 }
 

@@ -54,6 +54,7 @@ mod lease_options;
 mod lint;
 mod list_runs;
 mod llm_endpoint;
+mod lost_journal;
 mod manual_page;
 mod live_view;
 mod mcp;

@@ -7,6 +7,7 @@ use delta_base::terminal;
 use delta_engine::run_result::{ContinueCommand, RunResult, open_request_hint};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
+use delta_run::journal;
 use delta_run::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
 use std::path::Path;
@@ -61,6 +62,11 @@ pub fn print_next_steps(
                 Some(hint) => stdio::print_error_line(&hint),
                 None => print_continue_command(&next),
             }
+        }
+        (Some(RunStatus::Failed), _) if !journal::journal_path(run_dir).exists() => {
+            let dir = run_dir.display();
+            let note = format!("Note: nothing is left to continue: the journal in {dir} is gone");
+            stdio::print_error_line(&note);
         }
         (Some(RunStatus::Failed), _) if !options.quiet => {
             print_continue_command(&ContinueCommand::for_failed_run(state).with_agent(agent));

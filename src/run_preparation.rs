@@ -3,6 +3,7 @@
 use super::budget::{self, OuterLimits, OwnedRun, RunBudget};
 use super::failure::CommandFailure;
 use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
+use super::lost_journal;
 use super::next_steps;
 use super::run_observer::{prints_pieces, shows_live_output};
 use super::run_options::{EnvFileOptions, RunOptions};
@@ -438,7 +439,9 @@ impl PreparedAgent {
                 problem.message()
             )));
         }
-        driven?;
+        if let Err(error) = driven {
+            return lost_journal::end_unrecorded_run(run, error, options);
+        }
         if let Some(anchor) = &options.anchor {
             anchor.append_head(run, &cleanup);
         }

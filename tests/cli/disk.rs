@@ -26,6 +26,13 @@ fn c_13_6_a_full_disk_stops_the_run_before_anything_else_is_started() {
         (&ran.json()["status"], &ran.json()["error"]["type"]),
         (&json!("FAILED"), &json!("io"))
     );
+    // What the journal has.
+    let result = ran.json();
+    assert_eq!(result["metrics"]["iterations"], 1);
+    assert_eq!(result["metadata"]["agent_name"], "test-agent");
+    let work = sandbox.path("work").canonicalize().unwrap();
+    assert_eq!(result["metadata"]["workspace_path"], json!(work));
+    assert!(ran.stderr.contains("delta continue --run-id r -w "), "{}", ran.stderr);
     let message = ran.json()["error"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("journal.jsonl") && message.contains("File too large"), "{message}");
     assert_eq!(ran.stderr.matches(&message).count(), 1, "{}", ran.stderr);

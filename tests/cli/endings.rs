@@ -276,3 +276,14 @@ fn c_25_10_a_run_begins_with_a_warning_for_each_missing_program() {
     let quiet = ["run", "--agent", "agent", "-w", "work", "-q", "-m", "hi"];
     assert_eq!(sandbox.delta(quiet).output().expect_code(0).stderr, "");
 }
+
+/// A command was printed that continued nothing.
+#[test]
+fn c_13_6_a_run_whose_directory_is_gone_names_no_command_that_continues_it() {
+    let tools = "  - name: wipe\n    shell: rm -rf .delta\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: wipe}]\n- say: done\n");
+    sandbox.unverified("its journal is gone");
+    let ran = sandbox.run("go", &[]).expect_code(1);
+    assert!(ran.stderr.contains("nothing is left to continue: the journal "), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("delta continue"), "{}", ran.stderr);
+}
