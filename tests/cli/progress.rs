@@ -211,3 +211,16 @@ fn c_15_5_the_line_of_a_call_shows_what_was_approved() {
     let ran = sandbox.run("task", &[]).expect_code(0);
     assert!(ran.stderr.contains(r#"→ t text="rm\u{1b}[8m -rf\u{d}ok""#), "{}", ran.stderr);
 }
+
+/// The note about the bytes was among the folded lines, and `-v` was said to show all.
+#[test]
+fn c_25_4_what_an_observation_leaves_out_is_printed_and_not_promised() {
+    let tools = "  - name: big\n    shell: seq 100000\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: big}]\n- say: done\n");
+    let ran = sandbox.run("go", &[]).expect_code(0);
+    let note = "bytes left out; the whole lies in .delta/r/io/tool_executions/";
+    assert!(ran.stderr.contains(" more lines, -v shows them\n"), "{}", ran.stderr);
+    let whole = ran.stderr.replace("\n  │ ", " ");
+    assert!(whole.contains(note) && whole.contains(" ...]"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("shows all"), "{}", ran.stderr);
+}

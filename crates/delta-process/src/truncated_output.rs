@@ -6,6 +6,11 @@ use crate::{MAX_SPOOL_BYTES, OutputCapture};
 /// its wording is a format.
 pub const OUTPUT_FILE_PREFIX: &str = "the whole lies in ";
 
+/// Whether a line looks like the note of [`append_truncated`].
+pub fn is_truncation_note(line: &str) -> bool {
+    line.starts_with("[... ") && line.contains(" bytes left out; ") && line.ends_with(" ...]")
+}
+
 /// Appends a stream to `text`, with a note in place of the bytes between its head and tail; returns true when there are
 /// such bytes. The note names the stream's file in `directory`, or `record` when the stream has no file.
 pub fn append_truncated(

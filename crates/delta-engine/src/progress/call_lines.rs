@@ -10,6 +10,7 @@ use delta_base::terminal_text::{
 use delta_base::text_width::{
     clip_to_width, display_width, expand_tabs, last_overwrite, wrap_words,
 };
+use delta_process::truncated_output::is_truncation_note;
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::image_file::text_with_images;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL, PendingCall, RunState};
@@ -112,15 +113,15 @@ impl ProgressPrinter {
             text_with_images(&result.observation_content, &result.images)
         };
         let failed = result.exit_code != Some(0);
-        // delta wrote what a call without an exit code ends with, which is a sentence.
-        self.print_result_lines(&text, failed, result.exit_code.is_none());
+        self.print_result_lines(&text, failed, result);
         if is_one_of_several && !self.to_stdout && state.has_started_calls() {
             self.start_live(LiveStatus::Activity("running"));
         }
     }
 
-    /// Prints the first and the last lines of a result, or all with `-v`. `wraps` continues a long line on the next one.
-    fn print_result_lines(&mut self, text: &str, failed: bool, wraps: bool) {
+    /// Prints the first and the last lines of a result, or all with `-v`, and what delta has noted about bytes that it left
+    /// out. A sentence of delta's own continues on the next line.
+    fn print_result_lines(&mut self, text: &str, failed: bool, result: &ActionResult) {
         let style = if failed { WARN } else { DIM };
         let last_texts: Vec<&str> = text.split('\n').map(last_overwrite).collect();
         let text = self.sanitize(&last_texts.join("\n"));
@@ -135,16 +136,22 @@ impl ProgressPrinter {
             _ if self.verbosity == Verbosity::Verbose => 0,
             count => count,
         };
+        let folded = RESULT_HEAD_LINES..RESULT_HEAD_LINES + left_out;
         for (index, line) in lines.iter().enumerate() {
             if left_out > 0 && index == RESULT_HEAD_LINES {
-                let note = format!("… {left_out} more lines, -v shows all");
+                // They are lines of what the LLM got.
+                let all = if result.truncated { "them" } else { "all" };
+                let note = format!("… {left_out} more lines, -v shows {all}");
                 self.print_line(&format!("{style}  │ {note}{style:#}"));
             }
-            if (RESULT_HEAD_LINES..RESULT_HEAD_LINES + left_out).contains(&index) {
+            let is_note = result.truncated && is_truncation_note(line);
+            if folded.contains(&index) && !is_note {
                 continue;
             }
             let line = expand_tabs(line.trim_end());
             let gap = if line.is_empty() { "" } else { " " };
+            // delta wrote what a call without an exit code ends with, which is a sentence.
+            let wraps = result.exit_code.is_none() || is_note;
             let is_sentence = wraps && line.len() <= MAX_SENTENCE_BYTES;
             let rows = if is_sentence { wrap_words(&line, room) } else { vec![&*line] };
             for row in rows {
