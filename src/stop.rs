@@ -104,7 +104,7 @@ fn stop_runs(args: &StopArgs) -> Result<ExitCode, CommandFailure> {
             }
             ProcessWait::TimedOut => {
                 has_timed_out = true;
-                stdio::print_error_line(&run.describe_timeout());
+                stdio::print_error_line(&run.describe_timeout(args.force));
             }
             ProcessWait::Cancelled => return Err(CommandFailure::interrupted("interrupted")),
         }
@@ -335,14 +335,20 @@ impl StoppingRun {
         Ok(ToolsEnd::Ended)
     }
 
-    fn describe_timeout(&self) -> String {
+    fn describe_timeout(&self, is_forced: bool) -> String {
         let id = &self.run.id;
         let process = self.process.as_ref();
         let process = process
             .map_or_else(|| "a process".to_owned(), |process| format!("process {}", process.pid));
-        format!(
-            "error: {process} has not left run {id} in time\n\
-             help: wait longer with --timeout, or end the process at once with --force; `delta continue` cleans up"
-        )
+        let hint = match &self.process {
+            Some(process) if is_forced => format!(
+                "wait longer with --timeout; `kill -CONT {pid}` wakes a process that was stopped, and `kill -KILL {pid}` ends \
+                 it; `delta continue` cleans up",
+                pid = process.pid
+            ),
+            None if is_forced => "wait longer with --timeout".to_owned(),
+            _ => "wait longer with --timeout, or end the process at once with --force; `delta continue` cleans up".to_owned(),
+        };
+        format!("error: {process} has not left run {id} in time\nhelp: {hint}")
     }
 }

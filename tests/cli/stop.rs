@@ -227,3 +227,18 @@ fn c_25_8_a_run_on_another_host_is_an_error() {
     ran.expect(1, "", expected);
     assert!(fs::exists(sandbox.path("work/.delta/r/journal.jsonl")).unwrap());
 }
+
+#[test]
+fn c_25_8_a_stopped_process_is_not_ended_by_force_and_the_hint_says_what_does() {
+    let sandbox = holding("hold");
+    let child = sandbox.run_command("task", &["-q"]).spawn();
+    until_line(&sandbox.path("work/held"));
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::STOP).unwrap();
+    let late = stop(&sandbox, &["r", "--force", "--timeout", "50ms"]).expect_code(124);
+    let hint = format!("`kill -CONT {}` wakes a process that was stopped", child.id());
+    assert!(late.stderr.contains(&hint), "{}", late.stderr);
+    assert!(!late.stderr.contains("--force"), "{}", late.stderr);
+    kill_process(pid, Signal::CONT).unwrap();
+    end(child).expect_code(130);
+}
