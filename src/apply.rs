@@ -108,7 +108,7 @@ fn apply_run(
 ) -> Result<ApplyOutcome, CommandFailure> {
     let selection = PathSelection::parse(&args.paths, &workspace.root)?;
     let cancel = run_preparation::install_cancel()?;
-    let mut claimed = ClaimedRun::claim(id, workspace, args.force)?;
+    let mut claimed = ClaimedRun::claim_for("apply", id, workspace, args.force)?;
     stage::require_stage(&claimed.state().stage, id)?;
     stage::check_no_active_run(workspace, id)?;
     if !args.dry_run {

@@ -51,6 +51,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Once;
 
+mod active_run;
 mod claimed_stage;
 mod ensured_run;
 mod journal_failure;

@@ -115,7 +115,7 @@ fn rollback_run(
     workspace: &Workspace,
 ) -> Result<RollbackOutcome, CommandFailure> {
     let cancel = run_preparation::install_cancel()?;
-    let mut claimed = ClaimedRun::claim(id, workspace, args.force)?;
+    let mut claimed = ClaimedRun::claim_for("roll back", id, workspace, args.force)?;
     let tree = args.to.resolve(claimed.state(), id)?.ok_or_else(|| {
         let message = "`now` is the current state of the workspace";
         CommandFailure::not_found(message, "name an iteration or a snapshot id")

@@ -270,7 +270,13 @@ fn c_16_3_a_run_at_work_is_left_alone() {
     let child = sandbox.delta(["continue", "r", "-w", "work", "-m", "on"]).spawn();
     until_line(&sandbox.path("work/held"));
     let active = format!("error: Run r is still active (PID {}).\n", child.id());
-    assert!(rollback(&sandbox, "0", &[]).expect_code(1).stderr.starts_with(&active));
+    let refused = rollback(&sandbox, "0", &[]).expect_code(1).stderr;
+    assert!(refused.starts_with(&active), "{refused}");
+    assert!(
+        refused.contains("\nCannot roll back while original process is running.\n"),
+        "{refused}"
+    );
+    assert!(refused.contains("help: stop it with `delta stop r -w "), "{refused}");
     // Nor does another run of the workspace go back under its feet.
     let other = [
         "run",
