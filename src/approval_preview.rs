@@ -5,6 +5,7 @@ use super::run_supervisor::ServedRun;
 use delta_agent::agent::Agent;
 use delta_agent::approval_prompt::ApprovalPrompt;
 use delta_agent::file_preview::preview_file_change;
+use delta_engine::run_result::call_diff_command;
 use delta_llm::llm::ModelChoice;
 use delta_run::state::{HumanRequest, RunState};
 use std::path::Path;
@@ -14,7 +15,7 @@ use std::path::Path;
 pub fn pending_preview(state: &RunState, run_dir: &Path, workspace: &Path) -> Option<String> {
     let HumanRequest::Approval(request) = state.human_request()? else { return None };
     if let Some(stage) = &request.stage {
-        return Some(stage.described_diff());
+        return Some(stage.described_changes(&call_diff_command(state.start.as_ref())));
     }
     // Its files are in the stage, and not in the workspace.
     if state.stage.is_some() {

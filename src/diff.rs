@@ -12,6 +12,7 @@ use std::process::ExitCode;
 mod diff_painter;
 mod runs;
 mod staged;
+mod staged_call;
 mod workspace;
 
 /// The exit code of a failure: 1 means that something differs.
@@ -19,7 +20,8 @@ const EXIT_TROUBLE: u8 = 2;
 
 /// Compare the workspace of a run at two iterations, or two runs
 ///
-/// With a staged run alone, prints what `delta apply` would change in the workspace. With N and M, prints a unified diff of the workspace between the ends of two iterations, which `git apply` and
+/// With a staged run alone, prints what `delta apply` would change in the workspace. With a run that asks whether the changes
+/// of a call are applied, prints these changes. With N and M, prints a unified diff of the workspace between the ends of two iterations, which `git apply` and
 /// `patch -p1` accept; 0 is the state before the run, `now` the current files. With another run, shows where the two runs
 /// diverge and what each did from there. The exit code is 0 if nothing differs, 1 if something does, 2 on failure.
 #[derive(Debug, Args)]
@@ -37,6 +39,9 @@ pub struct DiffArgs {
     /// Workspace of the runs named by id
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
+    /// Print what the call that waits for approval has changed [default in a run without `--stage`]
+    #[arg(long, conflicts_with_all = ["other", "to"])]
+    call: bool,
     /// Print the number of changed lines of each file
     #[arg(long, conflicts_with = "name_only")]
     stat: bool,

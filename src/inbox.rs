@@ -20,7 +20,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
 use delta_base::terminal_text::{escape_terminal_controls, strip_terminal_controls};
 use delta_base::time::{self, Timestamp};
-use delta_engine::run_result::ContinueCommand;
+use delta_engine::run_result::{ContinueCommand, call_diff_command};
 use delta_program::stdio;
 use delta_run::event::{ProcessInfo, RunStatus};
 use delta_run::journal;
@@ -32,6 +32,8 @@ use std::process::ExitCode;
 
 /// The number of lines of a question, a command line or a diff in the list.
 const MAX_QUESTION_LINES: usize = 12;
+/// The number of changes of a staged call in the list.
+const MAX_CHANGE_LINES: usize = 100;
 
 /// List what waits for an answer or an approval
 ///
@@ -168,7 +170,7 @@ impl WaitingRun {
             task_summary: &self.entry.task_summary,
             waiting_since: self.entry.last_updated,
             interaction,
-            preview: self.staged_diff(),
+            preview: self.staged_changes(),
             terminal_process: self.asking.as_ref().map(|process| process.pid),
             needs_agent: self.hint.agent.is_some(),
             // Whether to load an agent that only the journal names is for a person to decide.
@@ -243,10 +245,11 @@ impl WaitingRun {
             }
             None => String::new(),
         };
-        push_lines(&mut text, "?", &question);
-        if let Some(diff) = self.staged_diff() {
-            push_lines(&mut text, " ", &diff);
+        let more = push_lines(&mut text, "?", &question);
+        if more > 0 {
+            text.push_str(&format!("    … {more} more lines\n"));
         }
+        self.push_staged_changes(&mut text);
         self.answer_lines().iter().for_each(|line| text.push_str(&format!("  {line}\n")));
         text
     }
@@ -256,24 +259,41 @@ impl WaitingRun {
     }
 
     /// What a staged call has changed, which is what the question is about.
-    fn staged_diff(&self) -> Option<String> {
+    fn staged_changes(&self) -> Option<String> {
         let HumanRequest::Approval(request) = self.state.human_request()? else { return None };
-        let diff = request.stage.as_ref()?.described_diff();
-        Some(redact_answers(&self.state.sensitive_answers, diff))
+        let changes = request.stage.as_ref()?.described_changes(&self.diff_command());
+        Some(redact_answers(&self.state.sensitive_answers, changes))
+    }
+
+    /// Appends what a staged call has changed: all paths, and the beginning of the diff.
+    fn push_staged_changes(&self, text: &mut String) {
+        let Some(HumanRequest::Approval(request)) = self.state.human_request() else { return };
+        let Some(stage) = &request.stage else { return };
+        let diff_command = self.diff_command();
+        for line in stage.change_lines(MAX_CHANGE_LINES, &diff_command) {
+            let line = redact_answers(&self.state.sensitive_answers, line);
+            text.push_str(&format!("    {}\n", escape_terminal_controls(&line)));
+        }
+        let diff = stage.described_diff(&diff_command);
+        let more = push_lines(text, " ", &redact_answers(&self.state.sensitive_answers, diff));
+        if more > 0 {
+            text.push_str(&format!("    … `{diff_command}` prints the whole diff\n"));
+        }
+    }
+
+    fn diff_command(&self) -> String {
+        call_diff_command(self.state.start.as_ref())
     }
 }
 
-/// Appends the first lines of `lines`, the first one with `mark`.
-fn push_lines(text: &mut String, mark: &str, lines: &str) {
+/// Appends the first lines of `lines`, the first one with `mark`. Returns the number of the others.
+fn push_lines(text: &mut String, mark: &str, lines: &str) -> usize {
     let lines = escape_terminal_controls(lines);
     for (index, line) in lines.lines().take(MAX_QUESTION_LINES).enumerate() {
         let mark = if index == 0 { mark } else { " " };
         text.push_str(&format!("  {mark} {line}\n"));
     }
-    let more = lines.lines().count().saturating_sub(MAX_QUESTION_LINES);
-    if more > 0 {
-        text.push_str(&format!("    … {more} more lines\n"));
-    }
+    lines.lines().count().saturating_sub(MAX_QUESTION_LINES)
 }
 
 /// Asks about each run, and continues it with the answer.
@@ -285,12 +305,16 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
     stdio::print_error_line(&format!(
         "{waiting} for you. An answered run continues at once; a skipped one waits as before."
     ));
+    let mut unasked_count = 0;
     for (run, number) in runs.iter().zip(1..) {
         let count = runs.len();
         stdio::print_error_line(&format!("\n[{number}/{count}] {}", run.heading()));
         stdio::print_error_line(&format!("task: \"{}\"", run.entry.task_summary));
         let is_staged = run.state.stage.is_some();
-        if is_staged || run.asking.is_some() {
+        // The answer would be refused once it is typed.
+        let needs_agent = run.hint.agent.is_some() && run.asking.is_none();
+        if is_staged || run.asking.is_some() || needs_agent {
+            unasked_count += usize::from(needs_agent);
             // This process could not leave the stage for the next run.
             let reason = if is_staged { "the run is staged; " } else { "" };
             stdio::print_error_line(&format!("{reason}not answered here:"));
@@ -328,6 +352,11 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
         if exit.is_requested() {
             return Ok(());
         }
+    }
+    if unasked_count > 0 {
+        let runs = super::pluralize(unasked_count, "run");
+        let message = format!("{runs} can only be answered with `--agent`");
+        return Err(CommandFailure::conflict(message, "the lines above have the commands"));
     }
     Ok(())
 }

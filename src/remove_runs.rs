@@ -21,6 +21,7 @@ use delta_run::event::RunStatus;
 use delta_run::journal;
 use delta_run::ownership::{ClaimPatience, Ownership, OwnershipError};
 use delta_run::run_removal;
+use delta_run::state::HumanRequest;
 use delta_run::workspace::Workspace;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -256,7 +257,7 @@ fn confirm_removal(args: &RemoveArgs, runs: &[RunListEntry]) -> Result<bool, Com
         return Ok(true);
     }
     let count = super::pluralize(runs.len(), "run");
-    let staged_count = runs.iter().filter(|run| run.staged).count();
+    let staged_count = runs.iter().filter(|run| run.staged || asks_to_apply(run)).count();
     let lost = match staged_count {
         0 => String::new(),
         count => format!(", and the staged changes of {}", super::pluralize(count, "run")),
@@ -286,6 +287,18 @@ fn confirm_removal(args: &RemoveArgs, runs: &[RunListEntry]) -> Result<bool, Com
         },
     )?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Whether the run asks whether the changes of a call are applied: with the run, they would be lost.
+fn asks_to_apply(run: &RunListEntry) -> bool {
+    if matches!(run.status, RunListStatus::Completed | RunListStatus::Damaged) {
+        return false;
+    }
+    let state = journal::fold_run_journal(&run.dir());
+    state.is_ok_and(|state| match state.human_request() {
+        Some(HumanRequest::Approval(request)) => request.stage.is_some(),
+        _ => false,
+    })
 }
 
 /// Removes a run unless a process works on it or has changed it since it was selected. Returns why it was not removed.

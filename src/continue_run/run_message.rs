@@ -128,11 +128,16 @@ impl<'a> AnsweredRequest<'a> {
         let hint = match state.human_request() {
             _ if state.has_unused_answer() => ANSWERED_HINT.to_owned(),
             None => "`delta show` shows where it is".to_owned(),
-            Some(_) => {
+            Some(request) => {
                 let next = ContinueCommand::from_state(state).naming_request(state);
-                format!(
-                    "`delta show` shows what it waits for now; to answer that: {next} -m ANSWER"
-                )
+                let answer = match request {
+                    HumanRequest::Question(_) => format!("{next} -m ANSWER"),
+                    HumanRequest::Approval(_) => {
+                        let [approve, deny] = ["approve", "deny"].map(|name| next.to_reply(name));
+                        format!("{approve}, or {deny} -m REASON")
+                    }
+                };
+                format!("`delta show` shows what it waits for now; to answer that: {answer}")
             }
         };
         Err(CommandFailure::nothing_found(message, hint))

@@ -1,7 +1,7 @@
 //! `delta diff RUN`: what a staged run would change in the workspace.
 
 use super::workspace::{print_diff, render_changes};
-use super::{DiffArgs, RunDiffFormat};
+use super::{DiffArgs, RunDiffFormat, staged_call};
 use crate::failure::CommandFailure;
 use crate::restore_point::{self, ChangeCount};
 use crate::run_argument::LocatedRun;
@@ -21,6 +21,16 @@ pub fn diff_stage(args: &DiffArgs) -> ExitCode {
 fn render_stage(args: &DiffArgs) -> Result<String, CommandFailure> {
     let LocatedRun { id, dir, workspace, .. } = args.run.find(&args.work_dir)?;
     let state = continue_run::fold_journal(&id, &dir)?;
+    if args.call || state.stage.is_none() {
+        if let Some(call) = staged_call::pending_call(&state) {
+            return staged_call::render_call(args, &id, &dir, &state, call);
+        }
+        if args.call {
+            let message =
+                format!("run {id} does not ask whether the changes of a call are applied");
+            return Err(CommandFailure::not_found(message, "`delta show` shows where it is"));
+        }
+    }
     let stage = stage::require_stage(&state.stage, &id).map_err(|failure| {
         let hint =
             format!("`delta diff {id} 0` compares the workspace with its state before the run");
@@ -46,7 +56,8 @@ fn render_stage(args: &DiffArgs) -> Result<String, CommandFailure> {
     Ok(text)
 }
 
-fn stage_json(
+/// Staged changes as JSON; nothing if there are none.
+pub fn stage_json(
     id: &RunId,
     changes: &[SnapshotChange],
     conflicts: &[Vec<u8>],

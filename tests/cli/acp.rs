@@ -238,7 +238,7 @@ fn c_32_8_the_editor_shows_what_a_staged_call_has_changed() {
         let text = &asked["params"]["toolCall"]["content"][0]["content"]["text"];
         let text = text.as_str().unwrap();
         assert!(text.starts_with("Apply the changes of do: sh -c "), "{text}");
-        assert!(text.contains("\n\n````diff\ndiff --git a/f b/f\n"), "{text}");
+        assert!(text.contains("\n\n````diff\nchanged file: f\ndiff --git a/f b/f\n"), "{text}");
         assert!(text.ends_with("\n one\n+two\n+```\n````"), "{text}");
         // The call is announced once.
         let updates: Vec<&str> = editor

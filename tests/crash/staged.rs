@@ -302,7 +302,7 @@ fn sweep_of_call(mode: &str, answer: Option<&str>, options: &[&str]) {
             command(&sandbox, "apply").output().expect_code(0);
         }
         let observation = &sandbox.observations()[0];
-        let is_unknown = observation.contains("whether it took effect is unknown");
+        let is_unknown = observation.contains("whether it took effect");
         assert!(answer.is_none() || !is_unknown, "{fault}: {observation}");
         let is_old = is_unknown || answer.is_some_and(|answer| answer != "yes");
         assert_eq!(files(&sandbox), if is_old { old.clone() } else { new.clone() }, "{fault}");

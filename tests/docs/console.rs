@@ -178,11 +178,12 @@ fn run(script: &str, dir: &Path, home: &Path) -> String {
 
 /// `text` with everything replaced that differs from run to run, and without blanks at the ends of lines.
 pub fn normalised(text: &str) -> String {
-    const PATTERNS: [(&str, &str); 17] = [
+    const PATTERNS: [(&str, &str); 18] = [
         (r"\b\d{8}_\d{6}_[0-9a-f]{6}\b", "RUN_ID"),
         (r"\d{8}T\d{9}Z", "STAMP"),
         (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIMESTAMP"),
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "UUID"),
+        (r"(--request-id|the answer to) [0-9a-f]{8}\b", "$1 REQUEST"),
         (r"\b[0-9a-f]{64}\b", "SHA256"),
         (r"\bsess_[0-9a-f]{8}\b", "SESSION"),
         (

@@ -191,6 +191,7 @@ impl Simulated {
                         command_sha256: String::new(),
                         rule: None,
                         stage: None,
+                        named_by: None,
                     })));
                 }
                 self.request(call, Some(vec!["true".to_owned()]));
@@ -204,6 +205,7 @@ impl Simulated {
                     prompt: "?".to_owned(),
                     input_type: InputType::Text,
                     sensitive: false,
+                    named_by: None,
                 }));
             }
             "finish" => {
@@ -444,6 +446,7 @@ fn payload() -> impl Strategy<Value = Payload> {
                     prompt,
                     input_type: InputType::Password,
                     sensitive,
+                    named_by: None,
                 })
             }
         ),
@@ -464,6 +467,7 @@ fn payload() -> impl Strategy<Value = Payload> {
                     argv,
                     rule,
                     stage: None,
+                    named_by: None,
                 }))
             }),
         (any::<u32>(), text(), any::<[bool; 2]>(), prop::option::of(text())).prop_map(

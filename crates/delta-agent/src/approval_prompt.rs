@@ -132,7 +132,7 @@ impl ApprovalPrompt<'_> {
             };
             lines.push(format!("{name:name_width$}  {value}"));
         }
-        let command = self.visible(&short_command_line(self.request, self.agent_home));
+        let command = self.visible_text(&short_command_line(self.request, self.agent_home));
         let (command, is_command_cut) = cut_command(&command);
         is_cut |= is_command_cut;
         for (index, line) in command.lines().enumerate() {
@@ -160,12 +160,12 @@ impl ApprovalPrompt<'_> {
 
     /// The whole command line.
     pub fn command_text(&self) -> String {
-        format!("$ {}", self.visible(&command_line(self.request)))
+        format!("$ {}", self.visible_text(&command_line(self.request)))
     }
 
     /// The change of the file, safe for a terminal.
     pub fn preview_text(&self) -> Option<String> {
-        self.preview.map(|preview| self.visible(preview))
+        self.preview.map(|preview| self.visible_text(preview))
     }
 
     fn arguments(&self) -> Vec<VisibleArgument> {
@@ -179,13 +179,14 @@ impl ApprovalPrompt<'_> {
 
     fn visible_argument(&self, name: &str, value: &Json) -> VisibleArgument {
         VisibleArgument {
-            name: self.visible(name),
-            text: self.visible(&value_text(value)),
+            name: self.visible_text(name),
+            text: self.visible_text(&value_text(value)),
             is_string: value.is_string(),
         }
     }
 
-    fn visible(&self, text: &str) -> String {
+    /// A text about the call, safe for a terminal and without sensitive answers.
+    pub fn visible_text(&self, text: &str) -> String {
         redact_answers(self.hidden, escape_terminal_controls(text))
     }
 }
@@ -237,6 +238,7 @@ mod tests {
             command_sha256: String::new(),
             rule: None,
             stage: None,
+            named_by: None,
         };
         let prompt =
             ApprovalPrompt { request: &request, preview: None, hidden: &[], agent_home: "" };

@@ -7,6 +7,7 @@ use crate::approval_prompt::{ApprovalAnswer, ApprovalPrompt, approval_question};
 use crate::tool;
 use delta_base::durable::{self, FileError};
 use delta_base::time::Timestamp;
+use delta_run::approval::RequestNaming;
 use delta_run::event::{HumanQuestion, InputType};
 use delta_run::state::{ASK_HUMAN_TOOL, HumanRequest, PendingCall, RunState};
 use serde::{Deserialize, Serialize};
@@ -85,6 +86,7 @@ pub fn parse_question(call: &PendingCall) -> Result<HumanQuestion, String> {
         prompt: arguments.prompt,
         input_type,
         sensitive: arguments.sensitive.unwrap_or(false) || input_type == InputType::Password,
+        named_by: Some(RequestNaming::Chain),
     })
 }
 
@@ -176,12 +178,17 @@ pub fn write_interaction_request(
 /// cannot be read.
 ///
 /// # Errors
-/// Why the answer cannot be the operator's: the file is older than the question or belongs to
-/// another user.
+/// Why the answer cannot be the operator's: the file is not a regular one, is empty, is older than the question, or belongs
+/// to another user.
 pub fn read_interaction_response(run_dir: &Path) -> Result<Option<String>, &'static str> {
     let dir = run_dir.join("interaction");
-    let Ok((file, response)) = open_with_metadata(&dir.join("response.txt")) else {
-        return Ok(None);
+    let path = dir.join("response.txt");
+    let Ok((file, response)) = open_with_metadata(&path) else {
+        return match durable::metadata_no_follow(&path) {
+            Ok(metadata) if metadata.is_symlink() => Err("it is a symlink"),
+            Ok(metadata) if !metadata.is_file() => Err("it is not a regular file"),
+            _ => Ok(None),
+        };
     };
     let Ok((_, request)) = open_with_metadata(&dir.join("request.json")) else {
         // The question has not been shown yet.
@@ -199,6 +206,9 @@ pub fn read_interaction_response(run_dir: &Path) -> Result<Option<String>, &'sta
     let mut bytes = Vec::new();
     if file.take(durable::MAX_REGULAR_BYTES).read_to_end(&mut bytes).is_err() {
         return Ok(None);
+    }
+    if bytes.is_empty() {
+        return Err("it is empty, as when its writer has only opened it");
     }
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Ok(Some(text.strip_suffix("\r\n").or(text.strip_suffix('\n')).unwrap_or(&text).to_owned()))

@@ -3,7 +3,7 @@
 //! Terminal controls are stripped from the text of LLMs and tools. Nothing here can fail a run:
 //! errors of a closed stderr are ignored.
 
-use crate::run_result::UsageTotal;
+use crate::run_result::{UsageTotal, call_diff_command};
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
@@ -95,6 +95,8 @@ pub struct ProgressPrinter {
     agent_home: String,
     /// The command that shows all of the run.
     show_command: String,
+    /// What prints the changes of a staged call.
+    diff_command: String,
     /// Whether the user is asked at this terminal.
     asks_here: bool,
     /// The sandboxes of the last ENGINE_START; only for `show`.
@@ -137,6 +139,7 @@ impl ProgressPrinter {
             sensitive_calls: HashSet::new(),
             agent_home: String::new(),
             show_command: String::new(),
+            diff_command: String::new(),
             asks_here: false,
             sandbox: None,
             sensitive_answers: Vec::new(),
@@ -382,7 +385,7 @@ impl ProgressPrinter {
             }
             Payload::HumanInputRequest(question) => self.show_question(question),
             Payload::ApprovalRequest(request) => self.show_approval_request(request),
-            Payload::ApprovalDecision(decision) => self.show_approval_decision(decision),
+            Payload::ApprovalDecision(decision) => self.show_approval_decision(decision, state),
             Payload::Error { error_message, error_details } => {
                 self.show_error(error_message, error_details.hint.as_deref());
             }
@@ -456,6 +459,7 @@ impl ProgressPrinter {
         self.agent_home.clone_from(&start.agent_home);
         let work_dir = shell_quote_path(Path::new(&start.work_dir));
         self.show_command = format!("delta show {} -w {work_dir} -v", start.run_id);
+        self.diff_command = call_diff_command(Some(start));
         let model = strip_terminal_controls(start.config.model().unwrap_or_default());
         let name = strip_terminal_controls(&start.agent_name);
         let work_dir = strip_terminal_controls(&start.work_dir);

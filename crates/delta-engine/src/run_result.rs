@@ -5,7 +5,7 @@ use delta_base::quantity::format_count;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::time::Timestamp;
 use delta_llm::llm::ModelChoice;
-use delta_run::event::{RunStatus, SHARED_BUDGET_ERROR, round_usd};
+use delta_run::event::{EngineStart, RunStatus, SHARED_BUDGET_ERROR, round_usd};
 use delta_run::run::RunMetadata;
 use delta_run::run_tree::RunTreeTotal;
 use delta_run::state::{HumanRequest, RunState};
@@ -326,6 +326,14 @@ pub fn open_request_hint(state: &RunState, next: &ContinueCommand) -> Option<Str
     Some(format!("The agent still waits for your {reply}:{commands}\n  {next}"))
 }
 
+/// The command that prints the changes of a staged call about which a run asks.
+pub fn call_diff_command(start: Option<&EngineStart>) -> String {
+    let diff = ContinueCommand::from_start(start).to_reply("diff").to_string();
+    // Alone, it prints what the whole run has staged.
+    let is_staged = start.is_some_and(|start| start.config.stage.is_some());
+    if is_staged { diff + " --call" } else { diff }
+}
+
 /// How many characters of the id of a question name it on a command line, at least.
 pub const SHORT_REQUEST_ID: usize = 8;
 
@@ -349,7 +357,10 @@ pub struct ContinueCommand {
 impl ContinueCommand {
     /// Continues the run in its workspace. The next process keeps the model that the journal records.
     pub fn from_state(state: &RunState) -> Self {
-        let start = state.start.as_ref();
+        Self::from_start(state.start.as_ref())
+    }
+
+    fn from_start(start: Option<&EngineStart>) -> Self {
         Self {
             run_id: start.map_or_else(|| "RUN".to_owned(), |start| start.run_id.to_string()),
             work_dir: start.map_or_else(|| ".".into(), |start| PathBuf::from(&start.work_dir)),

@@ -34,6 +34,17 @@ pub struct ApprovalRequest {
     /// What the call has changed, if the question is whether that is applied to the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<Box<CallStage>>,
+    /// How the id of this request is made; absent in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named_by: Option<RequestNaming>,
+}
+
+/// How the `request_id` of what a run asks is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RequestNaming {
+    /// From what is asked, and the chain of the journal up to it.
+    Chain,
 }
 
 /// The staged changes of a call that has ended.
@@ -45,6 +56,15 @@ pub struct CallStage {
     pub tree: SnapshotId,
     /// The changes as a unified diff; a long one is cut.
     pub diff: String,
+    /// The changes in a line each: kind, mode and path. Empty in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
+    /// The number of changes that have no line in `changes`.
+    #[serde(default, skip_serializing_if = "is_no_change")]
+    pub more_changes: usize,
+    /// The SHA-256 of all changes; absent in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes_sha256: Option<String>,
     /// The changed paths that no snapshot contains, which cannot be applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
@@ -53,13 +73,43 @@ pub struct CallStage {
 }
 
 impl CallStage {
-    /// The diff, and the paths that cannot be applied.
-    pub fn described_diff(&self) -> String {
-        let left_out = self.left_out.iter();
-        let notes =
-            left_out.map(|path| format!("Not applied, because no snapshot contains it: {path}\n"));
-        self.diff.clone() + &notes.collect::<String>()
+    /// The changes in at most `limit` lines. `diff_command` is what prints them whole.
+    pub fn change_lines(&self, limit: usize, diff_command: &str) -> Vec<String> {
+        let mut lines: Vec<String> = self.changes.iter().take(limit).cloned().collect();
+        let more = self.changes.len() - lines.len() + self.more_changes;
+        if more > 0 {
+            lines.push(format!("… {more} more changes; `{diff_command} --name-only` lists all"));
+        }
+        lines
     }
+
+    /// The diff, a note if it is cut, and the paths that cannot be applied.
+    pub fn described_diff(&self, diff_command: &str) -> String {
+        let mut text = self.diff.clone();
+        if self.has_cut_diff() {
+            text.push_str(&format!("… `{diff_command}` prints the whole diff\n"));
+        }
+        for path in &self.left_out {
+            text.push_str(&format!("Not applied, because no snapshot contains it: {path}\n"));
+        }
+        text
+    }
+
+    /// All that the journal has of the changes: a line for each, and the diff.
+    pub fn described_changes(&self, diff_command: &str) -> String {
+        let lines = self.change_lines(usize::MAX, diff_command).into_iter();
+        let lines: String = lines.map(|line| line + "\n").collect();
+        lines + &self.described_diff(diff_command)
+    }
+
+    /// Whether the journal has only the beginning of the diff. No line of a diff starts like this one.
+    pub fn has_cut_diff(&self) -> bool {
+        self.diff.lines().next_back().is_some_and(|line| line.starts_with("… cut in "))
+    }
+}
+
+fn is_no_change(count: &usize) -> bool {
+    *count == 0
 }
 
 /// The decision on an [`ApprovalRequest`].

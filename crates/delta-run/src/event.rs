@@ -3,7 +3,7 @@
 //! Reading ignores unknown fields, so that an older delta reads a newer journal as far as it knows the events. Writing is
 //! exact.
 
-use crate::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
+use crate::approval::{ApprovalDecision, ApprovalRequest, CallApproval, RequestNaming};
 use crate::chain::{ChainValue, JournalEdit};
 use crate::image_file::ImageFile;
 use delta_base::id::{RunId, SnapshotId};
@@ -526,6 +526,9 @@ pub struct HumanQuestion {
     pub input_type: InputType,
     /// Whether the answer is hidden on the screen.
     pub sensitive: bool,
+    /// How the id of this request is made; absent in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named_by: Option<RequestNaming>,
 }
 
 /// The kind of answer that a question expects.

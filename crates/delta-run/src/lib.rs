@@ -14,6 +14,7 @@ pub mod snapshot_timeline;
 pub mod stage;
 mod answer_calls;
 pub mod approval;
+mod request_event;
 pub mod state;
 pub mod history;
 pub mod ownership;

@@ -93,6 +93,11 @@ impl StageDir {
         self.path().join("work")
     }
 
+    /// Whether the layers exist, with or without changes.
+    pub fn has_layers(&self) -> bool {
+        durable::is_dir_no_follow(&self.upper())
+    }
+
     /// Whether the run changed something.
     pub fn has_changes(&self) -> bool {
         durable::read_dir_no_follow(&self.upper()).is_ok_and(|entries| !entries.is_empty())

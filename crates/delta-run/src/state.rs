@@ -13,10 +13,11 @@ use crate::event::{
     ActionResult, EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd, HumanQuestion, LLM_ERROR,
     Payload, RunFork, RunStatus, SandboxRecord, Thought, UsageSummary,
 };
+use crate::request_event::RequestEvent;
 use crate::snapshot_timeline::SnapshotTimeline;
 use crate::stage::StageState;
 use crate::token_estimate::TokenRatio;
-use delta_base::id::{RunId, text_uuid};
+use delta_base::id::RunId;
 use delta_base::time::Timestamp;
 use delta_llm::llm::{CallArguments, Usage};
 use serde_json::Value as Json;
@@ -171,8 +172,8 @@ pub struct RunState {
     pub ratio: TokenRatio,
     /// The number of oldest iterations that the last request left out because they did not fit.
     pub left_out: usize,
-    /// The number of the event that asked a person last.
-    last_request_seq: u64,
+    /// The event that asked a person last.
+    last_request: RequestEvent,
     /// The approvals of the last answer's calls.
     approvals: ApprovalLog,
     /// Whether the last answer was cut off at its token limit.
@@ -280,7 +281,7 @@ impl RunState {
             Payload::HumanInputRequest(question) => {
                 let phase = CallPhase::AwaitingReply(question.clone());
                 self.calls.set_phase(&question.call_id, Some(phase));
-                self.last_request_seq = event.seq;
+                self.last_request = RequestEvent::new(event);
             }
             Payload::HumanInputReceived { call_id, response, .. } => {
                 if self.question().is_some_and(|question| question.sensitive) {
@@ -290,7 +291,7 @@ impl RunState {
             }
             Payload::ApprovalRequest(request) => {
                 self.apply_approval_request(request);
-                self.last_request_seq = event.seq;
+                self.last_request = RequestEvent::new(event);
             }
             Payload::ApprovalDecision(decision) => {
                 self.apply_approval_decision(decision, event.timestamp)
@@ -589,12 +590,12 @@ impl RunState {
         })
     }
 
-    /// The id of what the run waits for, a UUID. It is the same as long as the run waits for that, and no other question of
-    /// any run has it.
+    /// The id of what the run waits for, a UUID. It is the same as long as the run waits for that. No other question of any
+    /// run has it, not even of another run with the same id.
     pub fn request_id(&self) -> Option<String> {
-        self.human_request()?;
+        let request = self.human_request()?;
         let run_id = &self.start.as_ref()?.run_id;
-        Some(text_uuid(&format!("{run_id} {}", self.last_request_seq)))
+        Some(self.last_request.request_id(run_id, self.created_at, request))
     }
 
     /// Whether a person has answered what the run asked last, and the answer has had no effect yet.

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod change_summary;
 mod exclude_patterns;
 mod file_index;
 mod object_store;
@@ -11,6 +12,7 @@ mod tree;
 mod unified_diff;
 mod workspace_walk;
 
+pub use change_summary::{ChangeList, hash_changes, list_changes_within};
 pub use delta_base::durable::FileError;
 pub use delta_base::id::SnapshotId;
 pub use delta_base::redact::Secrets;

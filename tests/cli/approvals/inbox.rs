@@ -293,3 +293,18 @@ fn c_21_4_view_shows_the_change_of_a_file() {
     terminal.end().expect_code(0);
     assert_eq!(sandbox.read("work/f"), "b\n");
 }
+
+/// The answer was asked for, and refused once it was typed.
+#[test]
+fn c_21_4_a_run_that_could_not_be_continued_is_not_asked_about() {
+    let sandbox = noting("ask", &["a"]);
+    sandbox.run("go", &[]).expect_code(101);
+    let foreign = ["run", "--agent", "agent", "-w", "work", "--run-id", "f", "-q", "go"];
+    sandbox.delta(foreign).env("HOME", "/proc/nohome").output().expect_code(101);
+    let mut terminal = sandbox.delta(["inbox", "-i"]).at_terminal();
+    terminal.expect("[1/2] r").expect("q quit> ").type_in("s\n").expect("[2/2] f");
+    terminal.expect("not answered here:").expect("no seal of yours").expect("delta approve f -w ");
+    terminal.expect("error: 1 run can only be answered with `--agent`");
+    let ran = terminal.end().expect_code(1);
+    assert_eq!(ran.stderr.matches("q quit> ").count(), 1, "{}", ran.stderr);
+}

@@ -71,7 +71,9 @@ fn c_21_2_an_answer_that_names_its_question_answers_no_other() {
         let ran = sandbox.delta(named).output().expect_code(1);
         let refused = format!("error: run r does not wait for the answer to {first}\n");
         assert!(ran.stderr.starts_with(&refused), "{}", ran.stderr);
-        assert!(ran.stderr.contains(&second[..8]), "{}", ran.stderr);
+        let named = format!("--request-id {}", &second[..8]);
+        assert!(ran.stderr.contains("to answer that: delta approve r -w "), "{}", ran.stderr);
+        assert_eq!(ran.stderr.matches(&named).count(), 2, "{}", ran.stderr);
     }
     assert_eq!((notes(&sandbox), open()), (vec!["a".to_owned()], second.clone()));
     for wrong in ["", "1234567", "yes please", &format!("{second}0")] {
@@ -82,6 +84,76 @@ fn c_21_2_an_answer_that_names_its_question_answers_no_other() {
     let named = ["approve", "r", "-w", "work", "--request-id", &second.to_uppercase()];
     sandbox.delta(named).output().expect_code(0);
     assert_eq!(notes(&sandbox), ["a", "b"]);
+}
+
+/// The id was made of the run's id and the number of the event, so a command for one run approved calls of another.
+#[test]
+fn c_21_2_an_answer_is_for_this_run_and_not_for_a_later_one_of_the_same_name() {
+    let sandbox = noting("ask", &["harmless"]);
+    let ran = sandbox.run("go", &[]).expect_code(101);
+    let approve = ran.stderr.lines().find(|line| line.contains("delta approve")).unwrap();
+    let elsewhere = ["run", "--agent", "agent", "-w", "other", "--run-id", "r", "-q", "go"];
+    sandbox.delta(elsewhere).output().expect_code(101);
+    let ids = ["work", "other"].map(|workspace| {
+        let request = sandbox.read(&format!("{workspace}/.delta/r/interaction/request.json"));
+        serde_json::from_str::<Value>(&request).unwrap()["request_id"].clone()
+    });
+    assert_ne!(ids[0], ids[1], "the same question in another workspace");
+
+    sandbox.delta(["rm", "r", "-w", "work", "--yes"]).output().expect_code(0);
+    let turns = sandbox.read("agent/script.yaml").replace("harmless", "DANGEROUS");
+    sandbox.write("agent/script.yaml", turns);
+    sandbox.run("go", &[]).expect_code(101);
+    let ran = paste(&sandbox, approve, &[]).expect_code(1);
+    assert!(ran.stderr.contains("does not wait for the answer to"), "{}", ran.stderr);
+    assert!(notes(&sandbox).is_empty());
+}
+
+#[test]
+fn c_21_2_the_id_of_a_question_is_the_same_in_every_process() {
+    let sandbox = noting("ask", &["a"]);
+    sandbox.run("go", &[]).expect_code(101);
+    let open = || {
+        let request = sandbox.read("work/.delta/r/interaction/request.json");
+        serde_json::from_str::<Value>(&request).unwrap()["request_id"].clone()
+    };
+    let first = open();
+    // As if its process had been killed while it waited.
+    let journal = sandbox.read("work/.delta/r/journal.jsonl");
+    let end = journal.trim_end().rfind('\n').unwrap() + 1;
+    assert!(journal[end..].contains("ENGINE_END"));
+    sandbox.write("work/.delta/r/journal.jsonl", &journal[..end]);
+    std::fs::remove_file(sandbox.path("work/.delta/r/metadata.json")).unwrap();
+    resume(&sandbox, &[]).expect_code(101);
+    assert_eq!(open(), first);
+    let inbox = sandbox.delta(["inbox", "work", "--json"]).output().json();
+    assert_eq!(inbox[0]["request_id"], first);
+}
+
+/// An earlier version made the id of the run's id and the number of the event, and has printed it.
+#[test]
+fn c_21_2_a_question_of_an_earlier_version_keeps_its_id() {
+    let sandbox = noting("ask", &["a"]);
+    sandbox.unverified("its journal is that of an earlier version");
+    sandbox.run("go", &[]).expect_code(101);
+    let mut seq = 0;
+    let lines: Vec<String> = sandbox
+        .journal()
+        .iter()
+        .map(|event| {
+            let mut event = event.clone();
+            let fields = event.as_object_mut().unwrap();
+            fields.remove("chain");
+            if fields.remove("named_by").is_some() {
+                seq = fields["seq"].as_u64().unwrap();
+            }
+            event.to_string() + "\n"
+        })
+        .collect();
+    sandbox.write("work/.delta/r/journal.jsonl", lines.concat());
+    let printed = delta_base::id::text_uuid(&format!("r {seq}"));
+    let inbox = sandbox.delta(["inbox", "work", "--json"]).output().json();
+    assert_eq!(inbox[0]["request_id"], printed);
 }
 
 /// The process can die between an approval and the start of the call. Another approval is not for the next call.

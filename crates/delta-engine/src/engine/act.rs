@@ -29,6 +29,8 @@ const DEAD_CALL_TAIL_BYTES: u64 = 4096;
 pub const FINISHED_OBSERVATION: &str = "[the run is finished]";
 /// The start of the observation of a call whose engine died.
 pub const INTERRUPTED_CALL_PREFIX: &str = "[the engine stopped during this call";
+/// What became of the changes of a call with `stage: ask` whose engine died; `.delta` is not staged.
+const DISCARDED_CHANGES: &str = "; what it changed in the workspace was thrown away";
 /// The start of the observation of a call whose holder died while the engine waited for it.
 pub(super) const LOST_HOLDER_PREFIX: &str =
     "[the process that held this call ended without its result";
@@ -134,10 +136,22 @@ impl<'a> Engine<'a> {
         {
             return self.run_calls(run, call, invocation);
         }
-        if tool.is_some_and(|tool| tool.is_staged) {
-            StageDir::for_call(&run.dir).clear()?;
+        let layers = StageDir::for_call(&run.dir);
+        // They exist before the command starts, and until its changes are in a durable question.
+        let was_staged = tool.is_some_and(|tool| tool.is_staged) && layers.has_layers();
+        if !was_staged {
+            return self.record_unknown_outcome(
+                run,
+                call,
+                tool,
+                execution,
+                lost,
+                INTERRUPTED_CALL_PREFIX,
+            );
         }
-        self.record_unknown_outcome(run, call, tool, execution, lost, INTERRUPTED_CALL_PREFIX)
+        layers.clear()?;
+        let prefix = format!("{INTERRUPTED_CALL_PREFIX}{DISCARDED_CHANGES}");
+        self.record_unknown_outcome(run, call, tool, execution, lost, &prefix)
     }
 
     /// Records that the outcome of a call is unknown, for the reason `prefix`, with what its command had printed.
@@ -150,8 +164,10 @@ impl<'a> Engine<'a> {
         lost: Option<SurvivingCall>,
         prefix: &str,
     ) -> Result<(), EngineError> {
-        let mut text =
-            format!("{prefix}; whether it took effect is unknown, and it was not run again]");
+        let where_else = if prefix.ends_with(DISCARDED_CHANGES) { " outside of it" } else { "" };
+        let mut text = format!(
+            "{prefix}; whether it took effect{where_else} is unknown, and it was not run again]"
+        );
         for (stream, heading) in
             [("stdout", "printed until then"), ("stderr", "printed to stderr until then")]
         {

@@ -6,11 +6,12 @@
 use super::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
 use super::execute::{ApprovedCall, DecidedCall};
 use super::{Engine, EngineError};
+use crate::run_result::call_diff_command;
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human;
 use delta_agent::file_preview::preview_file_change;
 use delta_agent::tool::{Tool, invocation::ToolInvocation};
-use delta_run::approval::{ApprovalRequest, ApprovalSource, CallApproval};
+use delta_run::approval::{ApprovalRequest, ApprovalSource, CallApproval, RequestNaming};
 use delta_run::event::Payload;
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::PendingCall;
@@ -63,6 +64,7 @@ impl<'a> Engine<'a> {
                     call_id: call.id,
                     rule,
                     stage: None,
+                    named_by: Some(RequestNaming::Chain),
                 })));
             }
             ApprovalPlan::Deny(reason) => {
@@ -101,7 +103,9 @@ impl<'a> Engine<'a> {
         let preview = preview.map(|preview| {
             preview_file_change(preview, &request.tool_args, &self.environment.vars().cwd)
         });
-        let preview = request.stage.as_ref().map(|stage| stage.described_diff()).or(preview);
+        let diff_command = call_diff_command(run.state().start.as_ref());
+        let changes = request.stage.as_ref().map(|stage| stage.described_changes(&diff_command));
+        let preview = changes.or(preview);
         let hidden = run.state().sensitive_answers.clone();
         let agent_home = self.agent.home.to_string_lossy();
         let prompt = ApprovalPrompt {

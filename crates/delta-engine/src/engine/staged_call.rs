@@ -14,19 +14,25 @@ use delta_base::id::SnapshotId;
 use delta_base::redact::is_redaction_of;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_process::{self as process, SandboxEntry};
-use delta_run::approval::{ApprovalRequest, CallStage};
+use delta_run::approval::{ApprovalRequest, CallStage, RequestNaming};
 use delta_run::event::{ActionResult, Payload};
 use delta_run::run::Run;
 use delta_run::stage::StageDir;
 use delta_run::state::PendingCall;
 use delta_run::workspace::Workspace;
 use delta_sandbox::{NetworkReport, PreparedSandbox, StageLayers, prepare_call_stage};
-use delta_snapshot::{MergeRules, SnapshotStore, StagedTrees, render_changes_within};
+use delta_snapshot::{
+    ChangeList, MergeRules, SnapshotChange, SnapshotError, SnapshotStore, StagedTrees,
+    hash_changes, list_changes_within, render_changes_within,
+};
 use std::cell::RefCell;
 use std::path::Path;
 
 /// The most bytes of a diff in a question.
 const MAX_DIFF_BYTES: usize = 64 * 1024;
+/// The most changes that a question lists, and the most bytes of this list.
+const MAX_CHANGES: usize = 1000;
+const MAX_CHANGE_BYTES: usize = 64 * 1024;
 /// The most paths that an observation names.
 const MAX_LISTED_PATHS: usize = 5;
 
@@ -138,8 +144,17 @@ impl Engine<'_> {
             run.record(Payload::ActionResult(Box::new(result)));
             return Ok(dir.clear()?);
         }
-        let diff = render_changes_within(store, &changes, MAX_DIFF_BYTES)?;
-        let stage = CallStage { base, tree: staged.tree, diff, left_out, result };
+        let ChangeTexts { diff, list, sha256 } = ChangeTexts::render(store, &changes)?;
+        let stage = CallStage {
+            base,
+            tree: staged.tree,
+            diff,
+            changes: list.lines,
+            more_changes: list.more,
+            changes_sha256: Some(sha256),
+            left_out,
+            result,
+        };
         let request = ApprovalRequest {
             iteration: call.iteration,
             call_id: call.id.clone(),
@@ -149,6 +164,7 @@ impl Engine<'_> {
             command_sha256: tool.command_sha256(invocation, self.environment.vars()),
             rule: None,
             stage: Some(Box::new(stage)),
+            named_by: Some(RequestNaming::Chain),
         };
         // From then on only the store has the changes.
         store.sync()?;
@@ -190,8 +206,8 @@ impl Engine<'_> {
     fn is_stage_as_shown(&mut self, stage: &CallStage) -> Result<bool, EngineError> {
         let Some(store) = self.snapshot_store.get_mut() else { return Ok(true) };
         let changes = store.diff(stage.base, stage.tree)?.changes;
-        let diff = render_changes_within(store, &changes, MAX_DIFF_BYTES)?;
-        Ok(is_redaction_of(&stage.diff, &diff))
+        let texts = ChangeTexts::render(store, &changes)?;
+        Ok(texts.are_shown_in(stage))
     }
 
     /// Merges the changes of a call into the workspace. Returns the paths that were changed otherwise since.
@@ -208,6 +224,40 @@ impl Engine<'_> {
         let current = store.take(&root, run.secrets(), Some(&self.cancel))?.tree;
         let conflicts = merge_call(store, StagedTrees { base, staged, current }, &root)?;
         Ok(conflicts.iter().map(|path| path_text(path)).collect())
+    }
+}
+
+/// What a question has of the changes of a call.
+struct ChangeTexts {
+    /// The diff, maybe cut.
+    diff: String,
+    list: ChangeList,
+    /// The hash of all changes, whether the texts have room for them or not.
+    sha256: String,
+}
+
+impl ChangeTexts {
+    fn render(store: &SnapshotStore, changes: &[SnapshotChange]) -> Result<Self, SnapshotError> {
+        Ok(Self {
+            diff: render_changes_within(store, changes, MAX_DIFF_BYTES)?,
+            list: list_changes_within(store, changes, MAX_CHANGES, MAX_CHANGE_BYTES)?,
+            sha256: hash_changes(changes),
+        })
+    }
+
+    /// Whether `stage` shows these changes. In a run of an earlier version it has only the diff.
+    fn are_shown_in(&self, stage: &CallStage) -> bool {
+        let Some(sha256) = &stage.changes_sha256 else {
+            return is_redaction_of(&stage.diff, &self.diff);
+        };
+        let has_lines = stage.changes.len() == self.list.lines.len()
+            && stage.more_changes == self.list.more
+            && stage
+                .changes
+                .iter()
+                .zip(&self.list.lines)
+                .all(|(one, two)| is_redaction_of(one, two));
+        *sha256 == self.sha256 && has_lines && is_redaction_of(&stage.diff, &self.diff)
     }
 }
 

@@ -6,8 +6,11 @@ use delta_agent::approval_prompt::{ApprovalPrompt, approval_verb};
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::HumanQuestion;
+use delta_run::state::RunState;
 
-/// The number of lines printed of the changes of a call.
+/// The number of changes of a call that are listed before its diff.
+const MAX_CHANGE_LINES: usize = 100;
+/// The number of lines printed of the diff of a call.
 const MAX_DIFF_LINES: usize = 40;
 
 impl ProgressPrinter {
@@ -34,14 +37,16 @@ impl ProgressPrinter {
         // Only in a run at a terminal, where `v` can show the whole command line.
         let is_short = self.is_terminal && !self.to_stdout;
         let agent_home = if is_short { self.agent_home.clone() } else { String::new() };
-        let changes = request.stage.as_ref().map(|stage| stage.described_diff());
+        let diff_command = self.diff_command.clone();
+        let stage = request.stage.as_ref();
+        let changes = stage.map(|stage| stage.described_diff(&diff_command));
         let prompt = ApprovalPrompt {
             request,
             preview: changes.as_deref(),
             hidden: &hidden,
             agent_home: &agent_home,
         };
-        let tool = truncate_to_line(&strip_terminal_controls(&request.tool_name), 64);
+        let tool = short_tool_name(&request.tool_name);
         self.print_line("");
         let verb = approval_verb(request);
         self.write_line(&format!("{WARN}?{WARN:#} {verb} {BOLD}{tool}{BOLD:#}"));
@@ -58,19 +63,29 @@ impl ProgressPrinter {
         for line in lines {
             self.write_line(&format!("    {line}"));
         }
+        let change_limit = if is_whole { usize::MAX } else { MAX_CHANGE_LINES };
         let line_limit = if is_whole { usize::MAX } else { MAX_DIFF_LINES };
+        let summary = stage.map(|stage| stage.change_lines(change_limit, &diff_command));
+        for line in summary.iter().flatten() {
+            self.write_line(&format!("    {}", prompt.visible_text(line)));
+        }
         for line in changes.lines().take(line_limit) {
             let style = diff_line_style(line);
             self.write_line(&format!("    {style}{line}{style:#}"));
         }
         let left_out = changes.lines().count().saturating_sub(line_limit);
         if left_out > 0 {
-            self.write_line(&format!("    … {left_out} more lines; {all} shows all of them"));
+            let note = if stage.is_some_and(|stage| stage.has_cut_diff()) {
+                format!("… `{diff_command}` prints the whole diff")
+            } else {
+                format!("… {left_out} more lines; {all} shows all of them")
+            };
+            self.write_line(&format!("    {note}"));
         }
     }
 
     /// Prints a decision, except one that was just made at this terminal.
-    pub(super) fn show_approval_decision(&mut self, decision: &ApprovalDecision) {
+    pub(super) fn show_approval_decision(&mut self, decision: &ApprovalDecision, state: &RunState) {
         if decision.by == ApprovalSource::Terminal && !self.to_stdout {
             return;
         }
@@ -81,7 +96,18 @@ impl ProgressPrinter {
             ApprovalSource::Rule => "by a rule",
             ApprovalSource::Flag => "by --approve-all",
         };
+        let approval = state.asked_approval(&decision.call_id);
+        let staged =
+            approval.map(|approval| &approval.request).filter(|request| request.stage.is_some());
+        // The line of the call is above the question, which another process may have printed.
+        let subject = staged.map_or_else(String::new, |request| {
+            format!("the changes of {}: ", short_tool_name(&request.tool_name))
+        });
         let scope = if decision.for_tool { ", and every later call of the tool" } else { "" };
-        self.print_line(&format!("{DIM}  {verb} {by}{scope}{DIM:#}"));
+        self.print_line(&format!("{DIM}  {subject}{verb} {by}{scope}{DIM:#}"));
     }
+}
+
+fn short_tool_name(name: &str) -> String {
+    truncate_to_line(&strip_terminal_controls(name), 64)
 }

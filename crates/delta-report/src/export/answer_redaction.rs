@@ -80,6 +80,7 @@ impl SensitiveAnswers {
                 request.argv.iter_mut().for_each(|word| self.redact_text(word));
                 if let Some(stage) = &mut request.stage {
                     self.redact_text(&mut stage.diff);
+                    stage.changes.iter_mut().for_each(|line| self.redact_text(line));
                     self.redact_text(&mut stage.result.observation_content);
                 }
             }
