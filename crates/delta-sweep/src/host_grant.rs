@@ -91,7 +91,8 @@ impl UsdDigits {
 
     /// `0.0315 USD`.
     pub fn text(self, amount: f64) -> String {
-        format!("{amount:.*} USD", self.0)
+        // The number is rounded first: its decimal text alone would be rounded by its binary fraction.
+        format!("{:.*} USD", self.0, self.round(amount))
     }
 }
 
@@ -115,7 +116,7 @@ impl BudgetUse {
     pub fn texts(self, budget: &SweepBudget) -> Vec<String> {
         let usd = budget.max_cost.map(|limit| {
             let digits = UsdDigits::for_amounts(&[self.usd, limit - self.usd]);
-            format!("{:.*} of {limit} USD", digits.0, self.usd)
+            format!("{:.*} of {limit} USD", digits.0, digits.round(self.usd))
         });
         let tokens = budget.max_tokens.map(|limit| format!("{} of {limit} tokens", self.tokens));
         usd.into_iter().chain(tokens).collect()
@@ -224,6 +225,10 @@ mod tests {
         let begin = "the sweep's budget of 0.01 USD does not allow another call: ";
         let figures = "0.0084 USD spent, 0.0016 USD left, and the next call may take 0.0300 USD";
         assert_eq!(line("0.03 USD"), format!("{begin}{figures}"));
+        let half = HostGrant { used_usd: 0.0215, ..grant.clone() };
+        let larger = SweepBudget { max_cost: Some(0.05), max_tokens: None };
+        let line_of_half = describe_used_budget(&larger, &[half], Some("0.032 USD"));
+        assert!(line_of_half.contains("0.022 USD spent, 0.028 USD left, "), "{line_of_half}");
         assert!(line("0.00162 USD").contains("0.00840 USD spent, 0.00160 USD left, "));
         let used = BudgetUse { usd: 0.0984, tokens: 7 };
         let budget = SweepBudget { max_cost: Some(0.1), max_tokens: Some(9) };
