@@ -89,12 +89,7 @@ fn property_schema(key: &'static KeySchema, definitions: &mut Map<String, Json>)
             DefaultValue::Boolean(boolean) => json!(boolean),
         };
     }
-    if key.required {
-        property["allOf"] = json!([value]);
-    } else {
-        // An optional key without a value counts as missing.
-        property["anyOf"] = json!([value, {"type": "null"}]);
-    }
+    property["allOf"] = json!([value]);
     property
 }
 
