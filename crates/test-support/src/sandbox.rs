@@ -36,8 +36,13 @@ impl Sandbox {
     /// A sandbox for `program`, usually `env!("CARGO_BIN_EXE_delta")`. The agent has a system prompt and a context.yaml,
     /// and no agent.yaml yet.
     pub fn new(program: &str) -> Self {
+        Self::new_below(&std::env::temp_dir(), program)
+    }
+
+    /// The same in a new directory below `parent`.
+    pub fn new_below(parent: &Path, program: &str) -> Self {
         let sandbox = Self {
-            dir: tempfile::tempdir().expect("a temporary directory"),
+            dir: tempfile::tempdir_in(parent).expect("a temporary directory"),
             program: program.into(),
             verified: Cell::new(true),
         };
@@ -51,9 +56,14 @@ impl Sandbox {
     /// (YAML likewise).
     pub fn scripted(program: &str, tools: &str, turns: &str) -> Self {
         let sandbox = Self::new(program);
-        sandbox.agent("provider: script\n  model: script.yaml", tools);
-        sandbox.write("agent/script.yaml", format!("turns:\n{turns}\n"));
+        sandbox.script(tools, turns);
         sandbox
+    }
+
+    /// Writes the agent of [`Sandbox::scripted`].
+    pub fn script(&self, tools: &str, turns: &str) {
+        self.agent("provider: script\n  model: script.yaml", tools);
+        self.write("agent/script.yaml", format!("turns:\n{turns}\n"));
     }
 
     /// The same sandbox on a machine that refuses namespaces to the program; `None` if this one cannot play it.
