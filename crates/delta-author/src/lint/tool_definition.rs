@@ -165,8 +165,33 @@ fn check_unfilled_arguments(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) 
         // A script has its own `${...}`.
         let is_script = previous.starts_with('-') && previous.ends_with(['c', 'e']);
         previous = item.scalar().unwrap_or_default();
-        if !is_script {
+        if is_script {
+            check_plain_script(subject, item, linter);
+        } else {
             check_plain_text(subject.doc, item, linter);
+        }
+    }
+}
+
+/// Reports the first `${name}` in a script of `command:` that is a parameter and no variable that the script may set.
+fn check_plain_script(subject: &ToolSubject<'_>, node: &YamlNode, linter: &mut Linter<'_>) {
+    let Some(script) = node.scalar() else { return };
+    let names = subject.parameter_items().iter().filter_map(|item| item.get("name")?.scalar());
+    for name in names {
+        let fragment = format!("${{{name}}}");
+        let rest = script.replace(&fragment, "").replace(&format!("${name}"), "");
+        let mut words = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let may_be_set = words.any(|word| word == name)
+            || subject.tool.env.iter().any(|(variable, _)| variable == name);
+        if script.contains(&fragment) && !may_be_set {
+            let message = format!("delta does not replace `{fragment}` in a plain string");
+            let help = format!(
+                "write `shell: SCRIPT` instead of `command:`: there `{fragment}` is the parameter, safe from injection"
+            );
+            return linter.warn(
+                "not-filled",
+                subject.doc.diagnostic_at_fragment(node, &fragment, message, help),
+            );
         }
     }
 }
