@@ -380,6 +380,15 @@ fn c_22_4_a_link_in_the_workspace_shows_the_llm_nothing_outside() {
     };
     let (ran, sent) = run_with("", "docs/guide.md");
     assert!(ran.code == 0 && sent.contains("the guide"), "{}", ran.stderr);
+    // The workspace that delta makes is in the agent directory.
+    let sandbox = sandbox(&source(", on_missing: skip"));
+    sandbox.write("outside/key", "the secret\n");
+    sandbox.write("agent/workspaces/W001/file", "");
+    let link = sandbox.path("agent/workspaces/W001/DELTA.md");
+    std::os::unix::fs::symlink("../../../outside/key", link).unwrap();
+    let args = ["run", "--agent", "agent", "-w", "agent/workspaces/W001", "-m", "go"];
+    let ran = sandbox.delta(args).output().expect_code(1);
+    assert!(ran.stderr.contains("a symlink that leads out of the workspace"), "{}", ran.stderr);
     for skip in ["", ", on_missing: skip"] {
         let (ran, _) = run_with(skip, "../outside/key");
         let reason = "it is a symlink that leads out of the workspace";

@@ -373,12 +373,14 @@ fn stage_label(index: usize, stage: &PipelineStage) -> String {
 }
 
 /// Reads the file of a source. A file of the workspace is not believed to be one: a symlink in it may lead to a file that
-/// the LLM must not see.
+/// the LLM must not see. The workspace may be in the agent directory, and the agent and run directories in the workspace: the
+/// innermost of them has the file.
 fn read_source_file(path: &Path, vars: &EngineVars) -> io::Result<Vec<u8>> {
-    let is_ours = [&vars.run_dir, &vars.agent_home]
+    let innermost = [&vars.run_dir, &vars.agent_home, &vars.cwd]
         .into_iter()
-        .any(|dir| !dir.as_os_str().is_empty() && path.starts_with(dir));
-    if is_ours || path == vars.cwd || !path.starts_with(&vars.cwd) {
+        .filter(|dir| !dir.as_os_str().is_empty() && path.starts_with(dir))
+        .max_by_key(|dir| dir.components().count());
+    if innermost != Some(&vars.cwd) || path == vars.cwd {
         return durable::read_regular(path);
     }
     let root = vars.cwd.canonicalize()?;
