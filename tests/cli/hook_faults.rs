@@ -188,6 +188,44 @@ fn c_9_4_ignore_does_not_take_an_answer_for_consent_that_it_does_not_understand(
 }
 
 #[test]
+fn c_9_4_ignore_does_not_take_an_answer_with_other_text_around_it_for_consent() {
+    for output in [
+        "{\"decision\":\"deny\"}\\ndone\\n",
+        "{}\\n{\"decision\":\"deny\"}\\n",
+        "checking\\n{\"decision\": \"deny\"}\\n",
+        "verdict: {\"decision\":\"deny\"}\\n",
+        "\\357\\273\\277{\"decision\":\"deny\"}",
+        "[{\"decision\":\"deny\"}]",
+        "{\"decision\":\"deny\"",
+        "\\377{\"decision\":\"deny\"}",
+    ] {
+        let script = sh(&format!("printf '{output}'"));
+        let sandbox = guarded(&hook("pre_tool_execution", ", on_failure: ignore"), &script);
+        let ran = sandbox.run("go", &[]).expect_code(0);
+        assert!(!has_run(&sandbox), "{output}");
+        assert!(ran.stderr.contains("! call denied"), "{output}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn c_9_4_a_replacement_after_other_text_is_a_failure_and_the_output_stays_secret() {
+    let replacement = "{\"observation\": \"RED\"}";
+    for (output, is_answer) in [
+        (format!("start\\n{replacement}\\n"), true),
+        (format!("start\\n  {replacement}"), true),
+        (format!("\\357\\273\\277{replacement}"), true),
+        ("start\\n{\\n\"observation\":\\n".to_owned(), true),
+        (format!("looked at {replacement}\\n"), false),
+        ("start\\n{\"level\": \"info\"}\\n".to_owned(), false),
+    ] {
+        let hooks = hook("post_tool_execution", ", on_failure: fail");
+        let sandbox = guarded(&hooks, &sh(&format!("printf '{output}'")));
+        let ran = sandbox.run("go", &[]).expect_code(i32::from(is_answer));
+        assert_eq!(ran.stderr.contains("is not one JSON object"), is_answer, "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn c_9_4_consent_is_silence_or_a_clear_yes() {
     for script in [
         "exit 0",

@@ -302,9 +302,13 @@ impl AgentHooks {
     }
 }
 
+/// Whether the node has no hooks: nothing, or only notes.
 fn is_empty_mapping(node: &YamlNode) -> bool {
+    let mut names = node.entries().iter().map(|(key, _)| key.scalar().unwrap_or_default());
     node.is_null()
-        || node.scalar().is_none() && node.entries().is_empty() && node.items().is_empty()
+        || node.scalar().is_none()
+            && node.items().is_empty()
+            && names.all(|name| name.starts_with("x-"))
 }
 
 impl HookConfig {

@@ -23,8 +23,8 @@ use serde_json::{Map, Value as Json};
 pub struct HookFailure {
     /// Completes the sentence "the hook ...".
     pub reason: String,
-    /// Whether it printed a JSON object that is not a valid answer. `on_failure: ignore` covers
-    /// hooks that fail; a misunderstood answer is never taken for consent.
+    /// Whether it printed an answer that is not understood: a JSON object that is none, or text with an answer in it.
+    /// `on_failure: ignore` covers hooks that fail; a misunderstood answer is never taken for consent.
     pub invalid_answer: bool,
 }
 
@@ -292,16 +292,20 @@ fn parse_successful_answer<T: DeserializeOwned>(
 }
 
 /// The answer on standard output. Blank output gives none; for a hook that is not a gate, neither
-/// does text that does not begin like an object.
+/// does text in which no answer begins.
 fn parse_hook_stdout<T: DeserializeOwned>(
     hook: HookPoint,
     stdout: &OutputCapture,
 ) -> Result<Option<T>, HookFailure> {
-    let failed = |reason: String| Err(HookFailure { reason, invalid_answer: false });
     let start = stdout.whole.as_deref().unwrap_or(&stdout.head).trim_ascii_start();
-    if start.is_empty() && stdout.whole.is_some() || !hook.is_gate() && !start.starts_with(b"{") {
+    if start.is_empty() && stdout.whole.is_some() {
         return Ok(None);
     }
+    let invalid_answer = contains_answer(hook, start);
+    if !hook.is_gate() && !start.starts_with(b"{") && !invalid_answer {
+        return Ok(None);
+    }
+    let failed = |reason: String| Err(HookFailure { reason, invalid_answer });
     let Some(bytes) = &stdout.whole else {
         return failed("printed more than an answer may be (64 MiB)".to_owned());
     };
@@ -316,15 +320,37 @@ fn parse_hook_stdout<T: DeserializeOwned>(
     }
     let text = json_repair::replace_lone_surrogates(text);
     serde_json::from_str(&text).map(Some).map_err(|error| {
-        let invalid_answer = serde_json::from_str::<IgnoredAny>(&text).is_ok();
-        let problem = if invalid_answer {
+        let is_object = serde_json::from_str::<IgnoredAny>(&text).is_ok();
+        let problem = if is_object {
             format!("an object that is no answer ({})", error_text::describe_json_error(&error))
         } else {
             format!("invalid JSON ({error})")
         };
         let output = terminal_text::truncate_to_line(text.trim(), 200);
+        let invalid_answer = is_object || invalid_answer;
         HookFailure { reason: format!("printed {problem}: {output}"), invalid_answer }
     })
+}
+
+/// Whether an answer of this hook seems to be in the output, complete or not: an object with one of its keys, which begins
+/// a line where other text is allowed.
+fn contains_answer(hook: HookPoint, output: &[u8]) -> bool {
+    let keys: &[&str] = match hook {
+        HookPoint::PreToolExecution => &["decision", "arguments", "end"],
+        HookPoint::PreLlmRequest => &["request", "messages", "end"],
+        HookPoint::PostLlmResponse => &["response", "end"],
+        HookPoint::PostToolExecution => &["observation", "end"],
+        _ => return false,
+    };
+    let text = String::from_utf8_lossy(output);
+    let blanks = ['\u{feff}', ' ', '\t'];
+    let lines = text.split_inclusive('\n').map(|line| line.trim_start_matches(blanks));
+    let object: String = if hook.is_gate() {
+        text.split_inclusive('{').skip(1).collect()
+    } else {
+        lines.skip_while(|line| !line.starts_with('{')).collect()
+    };
+    keys.iter().any(|key| object.contains(&format!("\"{key}\"")))
 }
 
 /// Checks that a strict endpoint would accept the conversation: each call has one result, directly
