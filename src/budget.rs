@@ -222,6 +222,15 @@ pub struct RunBudget {
     pub share: Option<SweepShare>,
 }
 
+/// What earlier processes of a run used, and what limits options gave to them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PastUse {
+    /// The cost of the answers so far.
+    pub spent: BudgetAmount,
+    /// The limits, as the journal has them.
+    pub given_limits: Option<Limits>,
+}
+
 /// A budget, with notes on it for the user.
 pub struct OpenedBudget {
     pub budget: Budget,
@@ -238,12 +247,16 @@ pub fn open_budget(
     limits: Limits,
     agent: &Agent,
     outer: OuterLimits,
-    spent: BudgetAmount,
+    past: PastUse,
     cancel: &CancelToken,
 ) -> Result<OpenedBudget, CommandFailure> {
     let OwnedRun { id, dir, ownership } = *run;
     let OuterLimits { ledgers: enclosing, rate_dir } = outer;
-    let earlier = Ledger::read_account(dir)?.map(|ledger| ledger.head.given);
+    // The ledger can be lost. Only journals of earlier versions lack these limits.
+    let earlier = match past.given_limits {
+        Some(limits) => Some(limits),
+        None => Ledger::read_account(dir)?.map(|ledger| ledger.head.given),
+    };
     let operator_limits = limits.or(earlier.unwrap_or_default());
     let limits = operator_limits.or(agent.limits);
     check_limits(agent, limits, &enclosing, None)?;
@@ -259,7 +272,7 @@ pub fn open_budget(
             above: parent,
             grants: None,
         };
-        Some(Ledger::open_for_owner(dir, ownership, head, spent, cancel)?)
+        Some(Ledger::open_for_owner(dir, ownership, head, past.spent, cancel)?)
     };
     let is_patient = process_environment::variable(COMMAND_MARK.0).is_none();
     // A call inside of a call would wait for the slot of the outer one.

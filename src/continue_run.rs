@@ -5,7 +5,7 @@
 
 use super::agent_choice;
 use super::attached_images::{AttachOptions, attach_images};
-use super::budget::OwnedRun;
+use super::budget::{OwnedRun, PastUse};
 use super::completion_candidates;
 use super::failure::CommandFailure;
 use super::message_input;
@@ -430,7 +430,9 @@ impl ClaimedRun {
             operator_state::print_unsealed_note(options, &missing.reason());
         }
         let owned = OwnedRun { id: &self.id, dir: &self.dir, ownership: &self.ownership };
-        let budget = agent.open_budget(&owned, workspace, options, self.folded.spent, &cancel)?;
+        let given_limits = self.start.config.limits;
+        let past = PastUse { spent: self.folded.spent, given_limits };
+        let budget = agent.open_budget(&owned, workspace, options, past, &cancel)?;
         // Inner runs write the budget.
         let sandbox = agent.prepare_sandbox(&self.dir, workspace)?;
         let observer = run_observer::open_run_observer(options, &self.dir, self.state(), &cancel)?;
@@ -448,16 +450,12 @@ impl ClaimedRun {
         approve.renew = !is_own_and_unchanged;
         start.config.approve = approve.recorded();
         start.config.stage = stage;
-        process_change::warn_about_lost_hooks(&mut run, &last_start, &start);
+        start.config.limits = budget.budget.given_limits();
+        process_change::report_lost_hooks(&mut run, &last_start, &start, options);
         if matches!(&payload, Some(Payload::ApprovalDecision(decision)) if decision.approved) {
             process_change::warn_about_moved_call(&mut run, &last_start, &start);
         }
-        // Also with `-q`: another model is another price and other answers.
-        if !options.silent {
-            process_change::llm_change_note(&last_start, &start)
-                .iter()
-                .for_each(|note| stdio::print_error_line(note));
-        }
+        process_change::report_llm_change(&last_start, &start, options);
         run.record(Payload::EngineStart(Box::new(start)));
         if let Some(payload) = payload {
             run.record(payload);

@@ -1,11 +1,20 @@
 //! What differs between the last process of a run and the one that continues it, as far as its operator should know.
 
+use crate::run_options::RunOptions;
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_program::stdio;
 use delta_run::event::EngineStart;
 use delta_run::run::{Run, RunNotice};
 
-/// A note, if this process calls another LLM than the last one did.
-pub fn llm_change_note(before: &EngineStart, now: &EngineStart) -> Vec<String> {
+/// Reports that this process calls another LLM than the last one did, with `-q` too: another model has another price and
+/// other answers.
+pub fn report_llm_change(before: &EngineStart, now: &EngineStart, options: &RunOptions) {
+    if !options.silent {
+        llm_change_note(before, now).iter().for_each(|note| stdio::print_error_line(note));
+    }
+}
+
+fn llm_change_note(before: &EngineStart, now: &EngineStart) -> Vec<String> {
     let provider_and_model = |start: &EngineStart| {
         let provider = strip_terminal_controls(start.config.provider()?);
         Some((provider, strip_terminal_controls(start.config.model()?)))
@@ -28,14 +37,25 @@ pub fn llm_change_note(before: &EngineStart, now: &EngineStart) -> Vec<String> {
     )]
 }
 
-/// Warns about hooks that the agent no longer has: a hook may be a gate, and its absence is easy to miss.
-pub fn warn_about_lost_hooks(run: &mut Run, before: &EngineStart, now: &EngineStart) {
+/// Warns about hooks that the agent no longer has, with `-q` too: a hook may be a gate, and its absence is easy to miss.
+pub fn report_lost_hooks(
+    run: &mut Run,
+    before: &EngineStart,
+    now: &EngineStart,
+    options: &RunOptions,
+) {
     let current: Vec<&String> = now.config.hooks.iter().flatten().collect();
     for hook in before.config.hooks.iter().flatten().filter(|hook| !current.contains(hook)) {
-        let home = &now.agent_home;
-        run.notify(RunNotice::Warning(&format!(
-            "the run had the hook {hook} until now; the agent in {home} has no such hook"
-        )));
+        let warning = format!(
+            "the run had the hook {} until now; the agent in {} has no such hook",
+            strip_terminal_controls(hook),
+            strip_terminal_controls(&now.agent_home)
+        );
+        if options.quiet && !options.silent {
+            stdio::print_error_line(&format!("! {warning}"));
+        } else {
+            run.notify(RunNotice::Warning(&warning));
+        }
     }
 }
 

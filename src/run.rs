@@ -2,7 +2,7 @@
 
 use super::agent_choice::{self, ChosenAgent};
 use super::attached_images::AttachOptions;
-use super::budget::OwnedRun;
+use super::budget::{OwnedRun, PastUse};
 use super::completion_candidates;
 use super::continue_run::{self, EnsuredTask, RetriedError};
 use super::failure::CommandFailure;
@@ -29,7 +29,6 @@ use delta_base::time;
 use delta_engine::run_result::RunResult;
 use delta_run::event::{ParentRun, Payload};
 use delta_run::image_file::NewImage;
-use delta_run::limits::BudgetAmount;
 use delta_run::ownership::Ownership;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_tree;
@@ -293,7 +292,7 @@ fn start_run(
     let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;
     let observer = run_observer::open_run_observer(options, &dir, &RunState::default(), &cancel)?;
     let owned = OwnedRun { id: &id, dir: &dir, ownership: &ownership };
-    let budget = agent.open_budget(&owned, workspace, options, BudgetAmount::default(), &cancel)?;
+    let budget = agent.open_budget(&owned, workspace, options, PastUse::default(), &cancel)?;
     let secrets = agent.secrets.clone();
     let sealer = operator_state::new_sealer(&id, options)?;
     let mut run = Run::create(id, &dir, ownership, secrets, time::current_time, observer, sealer)?;
@@ -302,6 +301,7 @@ fn start_run(
     })?;
     let mut start = agent.engine_start(&run, workspace, options, agent_copy, sandbox.as_deref());
     start.config.stage = stage;
+    start.config.limits = budget.budget.given_limits();
     start.parent = parent_run();
     let parent = start.parent.clone();
     run.record(Payload::EngineStart(Box::new(start)));

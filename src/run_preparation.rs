@@ -1,6 +1,6 @@
 //! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
 
-use super::budget::{self, OuterLimits, OwnedRun, RunBudget};
+use super::budget::{self, OuterLimits, OwnedRun, PastUse, RunBudget};
 use super::failure::CommandFailure;
 use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
 use super::lost_journal;
@@ -39,7 +39,7 @@ use delta_run::agent_copy;
 use delta_run::bounds::{Nesting, RunBounds};
 use delta_run::event::{AgentCopy, EngineStart, RunStage, RunStatus};
 use delta_run::ledger::{Budget, Ledger};
-use delta_run::limits::{BudgetAmount, Limits};
+use delta_run::limits::Limits;
 use delta_run::ownership;
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::RunState;
@@ -373,20 +373,20 @@ impl PreparedAgent {
     }
 
     /// The budget of a run in `workspace`: the limits of this command line, of an earlier process or of the agent, and what
-    /// the enclosing runs and the sweep have left. `spent` is the cost of the run's answers so far.
+    /// the enclosing runs and the sweep have left.
     pub fn open_budget(
         &self,
         run: &OwnedRun<'_>,
         workspace: &Workspace,
         options: &RunOptions,
-        spent: BudgetAmount,
+        past: PastUse,
         cancel: &CancelToken,
     ) -> Result<RunBudget, CommandFailure> {
         let places = self.named_workspace.iter().chain([&workspace.root]);
         let share = SweepShare::open(run.id, places, &self.enclosing_ledgers, cancel)?;
         let outer = OuterLimits::new(self.enclosing_ledgers.clone(), share.as_ref());
         let limits = options.limits.limits();
-        let opened = budget::open_budget(run, limits, &self.agent, outer, spent, cancel)?;
+        let opened = budget::open_budget(run, limits, &self.agent, outer, past, cancel)?;
         options.print_notes(&opened.notes);
         Ok(RunBudget { budget: opened.budget, share })
     }

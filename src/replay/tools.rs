@@ -3,7 +3,7 @@
 use super::workspace_files::{FilesComparison, ReplayFiles};
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
 use crate::agent_choice;
-use crate::budget::{OuterLimits, OwnedRun, open_budget};
+use crate::budget::{OuterLimits, OwnedRun, PastUse, open_budget};
 use crate::failure::CommandFailure;
 use crate::operator_state;
 use crate::run::{self, NewRun};
@@ -29,7 +29,6 @@ use delta_run::event::{EngineStart, Event, HumanQuestion, Payload, ReplayOf, Run
 use delta_run::image_file::{self, ImageFile};
 use delta_run::journal;
 use delta_run::ledger::Budget;
-use delta_run::limits::BudgetAmount;
 use delta_run::record::{self, ContextBlock};
 use delta_run::run::Run;
 use delta_run::state::RunState;
@@ -203,7 +202,7 @@ fn open_recorded_budget(
 ) -> Result<Budget, CommandFailure> {
     let limits = options.limits.limits();
     let outer = OuterLimits::none();
-    let opened = open_budget(run, limits, &agent.agent, outer, BudgetAmount::default(), cancel)?;
+    let opened = open_budget(run, limits, &agent.agent, outer, PastUse::default(), cancel)?;
     Ok(opened.budget)
 }
 

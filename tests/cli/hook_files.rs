@@ -56,7 +56,15 @@ fn c_9_1_hooks_stand_at_the_root_or_under_lifecycle_hooks() {
 /// What was commented out or cut off would be no gate, and nobody would notice.
 #[test]
 fn c_9_4_a_file_without_hooks_is_an_error() {
-    for nothing in ["", "# on_run_end: {command: [x]}\n", "lifecycle_hooks:\n", "{}\n", "null\n"] {
+    for nothing in [
+        "",
+        "# on_run_end: {command: [x]}\n",
+        "lifecycle_hooks:\n",
+        "{}\n",
+        "null\n",
+        "x-note: {on_run_end: {command: [x]}}\n",
+        "lifecycle_hooks: {x-note: 1}\n",
+    ] {
         let sandbox = with_hooks(nothing);
         let ran = sandbox.run("go", &["-q"]).expect_code(126);
         let begin = "error: hooks.yaml has no hooks: the run would have no gates\n";
@@ -306,17 +314,21 @@ fn c_2_2_the_engines_variables_reach_hooks_and_generators_as_one_word_each() {
 fn c_9_4_continue_says_which_hooks_the_run_has_no_more() {
     let sandbox =
         with_hooks("pre_tool_exec: {command: ['true']}\non_run_end: {command: ['true']}\n");
-    sandbox.write("agent/script.yaml", "turns: [{say: 1}, {say: 2}, {say: 3}, {say: 4}]\n");
+    sandbox
+        .write("agent/script.yaml", "turns: [{say: 1}, {say: 2}, {say: 3}, {say: 4}, {say: 5}]\n");
     sandbox.run("go", &[]).expect_code(0);
-    let warnings = || {
+    let warnings = |more: &[&str]| {
         let args = ["continue", "-w", "work", "--run-id", "r", "-m", "more"];
+        let args = args.iter().chain(more).copied();
         let ran = sandbox.delta(args).output().normal(&sandbox).expect_code(0);
         let found = ran.stderr.lines().filter(|line| line.starts_with("! "));
         found.map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(warnings(), Vec::<String>::new());
+    assert_eq!(warnings(&[]), Vec::<String>::new());
     sandbox.write("agent/hooks.yaml", "on_run_end: {command: ['true']}\n");
     let lost = "! the run had the hook pre_tool_execution until now; the agent in DIR/agent has no such hook";
-    assert_eq!(warnings(), [lost]);
-    assert_eq!(warnings(), Vec::<String>::new());
+    assert_eq!(warnings(&[]), [lost]);
+    assert_eq!(warnings(&[]), Vec::<String>::new());
+    std::fs::remove_file(sandbox.path("agent/hooks.yaml")).unwrap();
+    assert_eq!(warnings(&["-q"]), [lost.replace("pre_tool_execution", "on_run_end")]);
 }

@@ -182,6 +182,46 @@ fn c_12_8_a_run_that_had_no_limit_counts_from_its_journal() {
 }
 
 #[test]
+fn c_12_8_limits_of_options_hold_without_the_ledger() {
+    for damage in ["rm budget.jsonl", ": > budget.jsonl", "echo nothing > budget.jsonl"] {
+        let answers = vec![echo().usage(2600, 20), Answer::text("done").usage(2700, 10)];
+        let (server, sandbox) = served(answers, "", "");
+        let ran = sandbox.run("hello", &["--max-tokens", "3000", "--format", "json"]);
+        assert!(limit(ran).contains("2620 are used"));
+        let damage = format!("cd work/.delta/r && {damage}");
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", &damage]).current_dir(sandbox.path(""));
+        assert!(shell.status().unwrap().success());
+        let message = limit(again(&sandbox, &[]));
+        assert!(message.starts_with("the limit of 3000 tokens"), "{damage}: {message}");
+        assert!(message.contains("2620 are used, 380 are left"), "{damage}: {message}");
+        assert_eq!(server.requests().len(), 1);
+        assert_eq!(
+            sandbox.events("ENGINE_START")[1]["config"]["limits"],
+            json!({"max_tokens": 3000})
+        );
+        // A fork is another run: what options said to this one does not count for it.
+        let fork = ["fork", "r", "-w", "work", "-m", "go on", "--format", "json"];
+        sandbox.delta(fork).output().expect_code(0);
+    }
+}
+
+#[test]
+fn c_12_8_a_later_process_knows_the_tokens_of_the_request_before_and_another_model_does_not() {
+    for (model, is_known) in [("m", true), ("other", false)] {
+        let answers = vec![Answer::text("one").usage(300, 20), Answer::text("two").usage(350, 10)];
+        let (server, sandbox) = served(answers, "", "");
+        sandbox.run("hello", &[]).expect_code(0);
+        again(&sandbox, &["--max-tokens", "9000", "--model", model]).expect_code(0);
+        let bytes: Vec<usize> =
+            server.requests().iter().map(|request| request.bytes.len()).collect();
+        let reserved = &ledger(&sandbox).into_iter().find(|line| line["type"] == "reserve");
+        let bound = if is_known { 300 + bytes[1] - bytes[0] } else { bytes[1] };
+        assert_eq!(reserved.as_ref().unwrap()["tokens"], bound + 50, "{model}");
+    }
+}
+
+#[test]
 fn c_12_8_time_that_is_over_ends_what_runs() {
     let answers = || vec![Answer::call("sleep", json!({})), Answer::text("done")];
     let (_server, sandbox) = served(answers(), "", "limits: {max_duration_ms: 300}\n");

@@ -430,6 +430,7 @@ impl<'a> Engine<'a> {
     }
 
     fn run_steps(&mut self, run: &mut Run) -> Result<RunEnding, EngineError> {
+        self.restore_measure(run);
         loop {
             if self.cancel.is_requested() {
                 return Ok(RunEnding::Interrupted);

@@ -14,6 +14,7 @@ use crate::call_rate::CallRate;
 use crate::lease_files::LeaseFiles;
 use crate::limits::{
     Admission, BudgetAccount, BudgetAmount, CallUpperBound, LedgerEntry, LedgerHead, LimitRefusal,
+    Limits,
 };
 use crate::ownership::{self, OwnerStatus, Ownership};
 use delta_base::durable::{self, AppendFile, FileError, FileLock};
@@ -435,6 +436,11 @@ impl Budget {
     fn earliest_deadline(&self) -> Option<&Ledger> {
         let ledgers = self.ledgers.iter().filter(|ledger| ledger.head.deadline_unix.is_some());
         ledgers.min_by_key(|ledger| ledger.head.deadline_unix)
+    }
+
+    /// The limits that options gave to this process of the run or an earlier one.
+    pub fn given_limits(&self) -> Option<Limits> {
+        self.own_ledger().map(|ledger| ledger.head.given).filter(|limits| !limits.are_none())
     }
 
     /// The deadline of the run's own limit, which [`Budget::delay_deadline`] delays.

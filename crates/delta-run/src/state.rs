@@ -429,6 +429,7 @@ impl RunState {
             start.run_id.clone_from(&fork.run_id);
             start.work_dir.clone_from(&fork.work_dir);
             start.workspace_id.clone_from(&fork.workspace_id);
+            start.config.limits = None;
         }
         self.usage.clear();
         self.unmetered = false;

@@ -9,6 +9,7 @@ use delta_run::ledger::{LedgerError, MAX_DURATION_OPTION};
 use delta_run::limits::{
     self, BudgetAmount, CallUpperBound, DEFAULT_ANSWER_TOKENS, Usd, estimate_answer_tokens,
 };
+use delta_run::record;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_tree;
 use delta_run::state::RunEnding;
@@ -88,6 +89,20 @@ impl Engine<'_> {
         };
         let message = format!("in run {}: {}", child.run_id, child.message);
         Err(EngineError::Limit(LedgerError::SharedLimitReached(message)))
+    }
+
+    /// Takes the tokens that an endpoint reported for the last answered request of earlier processes: without them each byte
+    /// of the conversation could be a token.
+    pub(super) fn restore_measure(&mut self, run: &Run) {
+        let last = run.state().last_invocation.as_deref().filter(|_| !self.budget.is_unlimited());
+        let Some(last) = last else { return };
+        // Another model counts other tokens.
+        let usage = match record::read_recorded_usage(&run.dir, last) {
+            Ok((model, usage)) if model == self.agent.llm.model => usage,
+            _ => None,
+        };
+        let reported = usage.map(|usage| usage.input_tokens).filter(|tokens| *tokens > 0);
+        self.last_measured = record::read_request(&run.dir, last).ok().zip(reported);
     }
 
     /// Reserves the upper bound of a call in every budget of the run.

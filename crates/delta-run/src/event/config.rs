@@ -5,6 +5,7 @@
 
 use super::sandbox_record::SandboxRecord;
 use crate::approval::OperatorApproval;
+use crate::limits::Limits;
 use delta_base::id::SnapshotId;
 use delta_llm::llm::Pricing;
 use delta_llm::llm::WireForm;
@@ -52,6 +53,9 @@ pub struct RunConfig {
     /// The stage in which the process works, if the run is staged.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub stage: Option<RunStage>,
+    /// The limits that options gave to this process or an earlier one, which hold for the later ones too.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
     /// The keys that this version does not know.
     #[serde(flatten)]
     pub unknown: Map<String, Json>,
@@ -240,8 +244,9 @@ mod tests {
             let stage = staged.then(|| RunStage { base: SnapshotId::from_content(b"base") });
             let unknown = later.map(|value| ("later".to_owned(), Json::from(value))).into_iter().collect();
             let sandbox = None;
+            let limits = later.map(|value| Limits { max_tokens: u64::try_from(value).ok(), ..Limits::default() });
             let config =
-                RunConfig { llm, tools, builtins, hooks, mcp, kept, approve, sandbox, replay, stage, task_template: None, run_dir: None, unknown };
+                RunConfig { llm, tools, builtins, hooks, mcp, kept, approve, sandbox, replay, stage, task_template: None, run_dir: None, limits, unknown };
             let text = written(&config);
             prop_assert_eq!(written(&read(&text)), text.clone());
             prop_assert_eq!(read(&text), config);

@@ -4,7 +4,7 @@ use super::{
     ContextBlock, HashedRequest, LlmCallRecord, MessagesReference, RequestBody, RequestMessages,
     read_record_bytes,
 };
-use delta_llm::llm::WireExchange;
+use delta_llm::llm::{Usage, WireExchange};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -95,6 +95,20 @@ pub fn read_context_blocks(
     let record: LlmCallRecord<'_> =
         serde_json::from_str(&text).map_err(|error| unreadable_record(name, error))?;
     Ok(record.context.map(Cow::into_owned))
+}
+
+/// Reads the model that the record `name` asked, and the tokens of its answer, if they are known.
+///
+/// # Errors
+/// The record is missing or was not written by delta.
+pub fn read_recorded_usage(
+    run_dir: &Path,
+    name: &str,
+) -> Result<(String, Option<Usage>), RecordError> {
+    let text = read_record_file(run_dir, name)?;
+    let record: LlmCallRecord<'_> =
+        serde_json::from_str(&text).map_err(|error| unreadable_record(name, error))?;
+    Ok((record.model.into_owned(), record.usage.map(Cow::into_owned)))
 }
 
 /// Reads how the request of the record `name` was sent, with the run and the model of the record; `None` if it was sent as it
