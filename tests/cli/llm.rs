@@ -262,6 +262,9 @@ fn c_7_8_what_is_withheld_or_cut_off_is_no_success() {
         ),
         (Answer::text("The first half").finish_reason(Some("length")), "length", "max_tokens"),
         (Answer::calls(vec![]).finish_reason(Some("length")), "length", "max_tokens"),
+        (Answer::text("Half").finish_reason(Some("model_length")), "length", "model_length"),
+        (Answer::text("Half").finish_reason(Some("MAX_TOKENS")), "length", "MAX_TOKENS"),
+        (Answer::text("Half").finish_reason(Some("cancelled")), "llm", "`cancelled`"),
     ];
     for (answer, kind, words) in cases {
         let (server, sandbox, ran) = asked(vec![answer], "", &["--format", "json"]);
@@ -270,6 +273,51 @@ fn c_7_8_what_is_withheld_or_cut_off_is_no_success() {
         assert!(found == kind && message.contains(words), "{kind}: {found}: {message}");
         assert_eq!((server.requests().len(), sandbox.events("THOUGHT").len()), (1, 0), "{kind}");
         assert!(sandbox.events("ERROR")[0]["error_details"]["invocation"].is_string());
+    }
+}
+
+#[test]
+fn c_7_8_no_call_of_an_answer_that_was_withheld_is_run() {
+    let call =
+        json!({"id": "c", "type": "function", "function": {"name": "wipe", "arguments": "{}"}});
+    let message = json!({"role": "assistant", "content": null, "refusal": "I will not", "tool_calls": [call]});
+    let refusal = json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]});
+    let wipe = |reason: &str| Answer::call("wipe", json!({})).finish_reason(Some(reason));
+    let cases = [
+        (wipe("content_filter"), "content_filter"),
+        (wipe("refusal"), "refusal"),
+        (Answer::raw(200, refusal.to_string()), "refusal"),
+        (wipe("cancelled"), "llm"),
+    ];
+    for (answer, kind) in cases {
+        let server = ScriptedServer::start(vec![answer]);
+        let tools = "  - name: wipe\n    shell: echo gone >> wiped\n";
+        let sandbox = Sandbox::asking(DELTA, &server.url(), tools);
+        let ran = sandbox.run("hello", &["--format", "json"]).expect_code(1);
+        assert_eq!(error_of(&ran).0, kind);
+        assert!(!sandbox.path("work/wiped").exists(), "{kind}");
+    }
+}
+
+#[test]
+fn c_7_8_an_answer_that_the_endpoint_broke_off_is_asked_for_again() {
+    for reason in ["error", "abort", "insufficient_system_resource"] {
+        let answers = vec![Answer::text("Half").finish_reason(Some(reason)), Answer::text("whole")];
+        let (server, _sandbox, ran) = asked(answers, "", &["--format", "raw"]);
+        assert_eq!(ran.expect_code(0).stdout, "whole\n", "{reason}");
+        assert_eq!(server.requests().len(), 2, "{reason}");
+    }
+}
+
+#[test]
+fn c_7_8_an_unknown_end_of_an_answer_is_named() {
+    for (reason, is_known) in [("weird", false), ("eos_token", true), ("STOP", true)] {
+        let answers = vec![Answer::text("whole").finish_reason(Some(reason))];
+        let (_server, _sandbox, ran) = asked(answers, "", &["--format", "raw"]);
+        let ran = ran.expect_code(0);
+        let warning =
+            "! the finish_reason `weird` of the answer is unknown; the answer counts as complete\n";
+        assert_eq!((&*ran.stdout, ran.stderr.contains(warning)), ("whole\n", !is_known));
     }
 }
 

@@ -44,6 +44,7 @@ pub mod call_plan;
 pub mod approval_plan;
 mod approve;
 mod think;
+mod reply_rejection;
 
 pub use act::{FINISHED_OBSERVATION, INTERRUPTED_CALL_PREFIX};
 pub use hooks::{SHOWN_STDERR_BYTES, denied_observation, withheld_observation};

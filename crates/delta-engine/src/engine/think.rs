@@ -1,6 +1,7 @@
 //! Thinking: one answer of the LLM, from the context to the THOUGHT event.
 
 use super::hooks::{HookEffect, HookInput};
+use super::reply_rejection::{EMPTY_RESPONSE, reply_rejection, unknown_end_warning};
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::agent::Agent;
 use delta_agent::context::agents_md::AGENTS_MD_TYPE;
@@ -105,8 +106,8 @@ impl Engine<'_> {
             let invocation = Box::new(invocation);
             return Err(EngineError::Answer { kind, message, invocation });
         }
-        if let Some(warning) = self.unparsed_call_warning(&reply) {
-            run.notify(RunNotice::Warning(&warning));
+        for warning in [self.unparsed_call_warning(&reply), unknown_end_warning(&reply)] {
+            warning.iter().for_each(|warning| run.notify(RunNotice::Warning(warning)));
         }
         let has_calls = !reply.tool_calls.is_empty();
         let reminder =
@@ -578,36 +579,4 @@ const FINISH_REMINDER: &str = "[Your answer has no call, and this run ends only 
 /// Whether an answer does not end the run although it has no calls: the agent requires a call of `finish`.
 pub fn needs_reminder(agent: &Agent, state: &RunState, has_calls: bool) -> bool {
     agent.requires_finish && !has_calls && !state.is_ended_by_hook()
-}
-
-/// The error type of an empty reply, which is worth another attempt.
-const EMPTY_RESPONSE: &str = "empty_response";
-
-/// Why a reply cannot be used, as error type and message. A withheld or truncated text does not
-/// count as an answer: it would make an unfinished task look successful.
-fn reply_rejection(reply: &Reply) -> Option<(&'static str, String)> {
-    if !reply.tool_calls.is_empty() {
-        return None;
-    }
-    let text = reply.content.as_deref().map(str::trim).filter(|text| !text.is_empty());
-    let refused = |words: &str| ("refusal", format!("the model refused: {words}"));
-    Some(match (&reply.refusal, reply.finish_reason.as_deref(), text) {
-        (Some(refusal), ..) => refused(refusal),
-        (None, Some("refusal"), Some(text)) => refused(text),
-        (None, Some("refusal"), None) => ("refusal", "the model refused to answer".to_owned()),
-        (None, Some("content_filter"), text) => {
-            let action = if text.is_some() { "cut off" } else { "withheld" };
-            ("content_filter", format!("the endpoint's content filter {action} the answer"))
-        }
-        (None, Some("length"), Some(_)) => (
-            "length",
-            "the answer was cut off at the token limit (finish_reason `length`); raise `llm.max_tokens`".to_owned(),
-        ),
-        (None, Some("length"), None) => (
-            "length",
-            "the token limit was reached before any answer (finish_reason `length`); raise `llm.max_tokens`".to_owned(),
-        ),
-        (None, _, None) => (EMPTY_RESPONSE, "the LLM answered twice with neither text nor tool calls".to_owned()),
-        (None, _, Some(_)) => return None,
-    })
 }

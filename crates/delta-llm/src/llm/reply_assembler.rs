@@ -180,9 +180,7 @@ impl ReplyAssembler {
         let reason = member(choice, "finish_reason").and_then(Chunk::as_str);
         if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
             self.finish_reason = Some(reason.to_owned());
-            if reason == "error"
-                && let Some(error) = chat::choice_error(&choice.into())
-            {
+            if let Some(error) = chat::choice_error(&choice.into()) {
                 return Err(StreamError::Reported(error));
             }
         }

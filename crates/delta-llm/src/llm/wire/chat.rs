@@ -111,14 +111,22 @@ impl WireCodec for ChatCodec {
     }
 }
 
-/// The error of a choice that OpenRouter ends with one, as the body of an error response.
+/// Endings of an answer that the endpoint broke off: of OpenRouter, vLLM and DeepSeek.
+const FAILED_ENDINGS: [&str; 3] = ["error", "abort", "insufficient_system_resource"];
+
+/// The error of a choice that the endpoint ended with one, as the body of an error response.
 pub fn choice_error(choice: &Value) -> Option<Value> {
     let error = choice.get("error").filter(|error| !error.is_null());
-    let is_failed = choice.get("finish_reason").is_some_and(|reason| reason == "error");
-    (is_failed || error.is_some()).then(|| match error {
-        Some(error) => json!({"error": error}),
-        None => json!({"error": {"message": "the answer ended with finish_reason `error`"}}),
-    })
+    let ending = choice.get("finish_reason").and_then(Value::as_str);
+    let failed = ending.filter(|ending| FAILED_ENDINGS.contains(ending));
+    match (error, failed) {
+        (Some(error), _) => Some(json!({"error": error})),
+        (None, Some(ending)) => {
+            let message = format!("the answer ended with finish_reason `{ending}`");
+            Some(json!({"error": {"message": message}}))
+        }
+        (None, None) => None,
+    }
 }
 
 /// Parts of the messages with which endpoints reject a field that they do not know.

@@ -130,10 +130,11 @@ impl WireCodec for ResponsesCodec {
 }
 
 /// Why the response is incomplete, in the words of Chat Completions.
-fn incomplete_reason(response: &Value) -> &str {
+fn incomplete_reason(response: &Value) -> &'static str {
     match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
         None | Some("max_output_tokens") => "length",
-        Some(reason) => reason,
+        Some("content_filter") => "content_filter",
+        Some(_) => "incomplete",
     }
 }
 
