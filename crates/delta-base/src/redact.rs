@@ -129,7 +129,17 @@ impl Secrets {
                 text = Cow::Owned(text.replace(&*form, REDACTED));
             }
         }
-        text
+        if self.is_empty() || !has_invisible(text.as_bytes()) {
+            return text;
+        }
+        let mut stream = self.stream_redactor();
+        let mut redacted = stream.push(text.as_bytes()).into_owned();
+        let has_found_secret = stream.has_found_secret();
+        redacted.extend(stream.finish());
+        match String::from_utf8(redacted) {
+            Ok(redacted) if has_found_secret => Cow::Owned(redacted),
+            _ => text,
+        }
     }
 
     /// Whether `text` contains a secret, so that [`Secrets::redact`] would change it.
@@ -168,6 +178,86 @@ pub struct StreamRedactor {
     replacement: &'static str,
 }
 
+/// How a secret matches the start of a text.
+enum SecretMatch {
+    /// It is the first so many bytes.
+    Whole(usize),
+    /// All of the text is a beginning of it.
+    Begun,
+    None,
+}
+
+/// Matches a secret at the start of a text. Inside of it there may be what a display leaves out, such as the colors of
+/// `grep --color`: without them the secret would be whole.
+fn match_secret(text: &[u8], secret: &[u8]) -> SecretMatch {
+    let mut at = 0;
+    for (index, byte) in secret.iter().enumerate() {
+        while index > 0 {
+            match invisible_length(&text[at..]) {
+                Invisible::Nothing => break,
+                Invisible::Bytes(length) => at += length,
+                Invisible::Begun => return SecretMatch::Begun,
+            }
+        }
+        match text.get(at) {
+            Some(next) if next == byte => at += 1,
+            Some(_) => return SecretMatch::None,
+            None => return SecretMatch::Begun,
+        }
+    }
+    SecretMatch::Whole(at)
+}
+
+/// What a display leaves out at the start of a text.
+enum Invisible {
+    Nothing,
+    Bytes(usize),
+    /// All of the text is a beginning of it.
+    Begun,
+}
+
+/// The most bytes of a string for the terminal, such as the address of a link, that may be in a secret.
+const MAX_STRING_BYTES: usize = 4096;
+
+/// How much at the start of a text `terminal_text::strip_terminal_controls` removes.
+fn invisible_length(text: &[u8]) -> Invisible {
+    match text {
+        [0x1b, b'[', rest @ ..] => {
+            let middle = rest.iter().take_while(|byte| (b' '..=b'?').contains(byte)).count();
+            match rest.get(middle) {
+                Some(b'@'..=b'~') => Invisible::Bytes(middle + 3),
+                Some(_) => Invisible::Bytes(middle + 2),
+                None => Invisible::Begun,
+            }
+        }
+        [0x1b, b']' | b'P' | b'X' | b'^' | b'_', rest @ ..] => {
+            let rest = &rest[..rest.len().min(MAX_STRING_BYTES)];
+            let end = rest.iter().position(|byte| matches!(byte, 0x07 | 0x1b | b'\n'));
+            match end.map(|end| &rest[end..]) {
+                Some([0x07, ..]) => Invisible::Bytes(2 + end.unwrap_or(0) + 1),
+                Some([0x1b, b'\\', ..]) => Invisible::Bytes(2 + end.unwrap_or(0) + 2),
+                Some([0x1b]) => Invisible::Begun,
+                None if rest.len() < MAX_STRING_BYTES => Invisible::Begun,
+                _ => Invisible::Bytes(2),
+            }
+        }
+        [0x1b, b' '..=b'~', ..] => Invisible::Bytes(2),
+        [0x1b] | [0xc2] | [0xe2] | [0xe2, 0x80 | 0x81] => Invisible::Begun,
+        [0xc2, 0x80..=0x9f, ..] => Invisible::Bytes(2),
+        [0xe2, 0x80, 0xaa..=0xae, ..] | [0xe2, 0x81, 0xa6..=0xa9, ..] => Invisible::Bytes(3),
+        [b'\n' | b'\t', ..] => Invisible::Nothing,
+        [0..=0x1f | 0x7f, ..] => Invisible::Bytes(1),
+        _ => Invisible::Nothing,
+    }
+}
+
+/// Whether a display leaves out something of a text. Pieces of JSON never are: it escapes controls.
+fn has_invisible(text: &[u8]) -> bool {
+    memchr::memchr3(0x1b, b'\r', 0x08, text).is_some()
+        || memchr::memchr_iter(0xe2, text)
+            .any(|at| matches!(invisible_length(&text[at..]), Invisible::Bytes(_)))
+}
+
 impl fmt::Debug for StreamRedactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamRedactor").finish_non_exhaustive()
@@ -200,15 +290,20 @@ impl StreamRedactor {
             out.extend_from_slice(&self.pending[at..at + skipped]);
             at += skipped;
             let rest = &self.pending[at..];
+            let mut may_follow = false;
             for secret in self.patterns.iter().map(Finder::needle) {
-                if rest.starts_with(secret) {
-                    out.extend_from_slice(self.replacement.as_bytes());
-                    self.has_found_secret = true;
-                    at += secret.len();
-                    continue 'next;
+                match match_secret(rest, secret) {
+                    SecretMatch::Whole(length) => {
+                        out.extend_from_slice(self.replacement.as_bytes());
+                        self.has_found_secret = true;
+                        at += length;
+                        continue 'next;
+                    }
+                    SecretMatch::Begun => may_follow = true,
+                    SecretMatch::None => {}
                 }
             }
-            if self.patterns.iter().any(|pattern| pattern.needle().starts_with(rest)) {
+            if may_follow {
                 self.pending.drain(..at);
                 return Cow::Owned(out);
             }
@@ -280,6 +375,31 @@ mod tests {
                 text, "1 sk-abc [redacted] sk-[redacted][redacted] sk-ab",
                 "pieces of {size}"
             );
+        }
+    }
+
+    #[test]
+    fn c_15_3_a_secret_that_a_display_puts_together_is_redacted() {
+        let secrets = Secrets::new(["sk-abcdef22".to_owned()]);
+        for (text, redacted) in [
+            ("K=sk-\x1b[01;31m\x1b[Kabc\x1b[m\x1b[Kdef22\n", "K=[redacted]\n"),
+            ("sk-abc\x1b]8;;http://x\x1b\\def22!", "[redacted]!"),
+            ("sk-abc\x1b]0;title\x07def22!", "[redacted]!"),
+            ("sk-\r\0abc\x08def22!", "[redacted]!"),
+            ("sk-abc\u{202e}def\u{9b}22 \u{201c}x\u{201d}", "[redacted] \u{201c}x\u{201d}"),
+            ("sk-abc\ndef22 \x1b[1m", "sk-abc\ndef22 \x1b[1m"),
+            ("\x1b[1msk-abcdef\x1b[m", "\x1b[1msk-abcdef\x1b[m"),
+        ] {
+            assert_eq!(secrets.redact(text), redacted);
+            for size in 1..text.len() {
+                let mut stream = secrets.stream_redactor();
+                let mut out = Vec::new();
+                for piece in text.as_bytes().chunks(size) {
+                    out.extend_from_slice(&stream.push(piece));
+                }
+                out.extend(stream.finish());
+                assert_eq!(String::from_utf8(out).unwrap(), redacted, "pieces of {size}");
+            }
         }
     }
 
