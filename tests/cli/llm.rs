@@ -517,7 +517,10 @@ fn c_1_2_an_address_or_a_proxy_that_is_none_leaves_nothing_behind() {
     ] {
         let sandbox = Sandbox::new(DELTA);
         sandbox.agent("model: m", "");
-        let variables = [("DELTA_BASE_URL", "http://localhost:1/v1"), (name, value)];
+        // A proxy is for other hosts than this one.
+        let address = "http://llm.invalid/v1";
+        let key = ("DELTA_API_KEY", "sk-0123456789");
+        let variables = [("DELTA_BASE_URL", address), key, (name, value)];
         let mut command = sandbox.run_command("task", &[]);
         for (name, value) in variables {
             command = command.env(name, value);
@@ -541,6 +544,24 @@ fn c_7_6_a_proxy_is_used() {
     ran.output().expect_code(1);
     let target = proxied.requests()[0].target.clone();
     assert!(target.contains("llm.invalid"), "{target}");
+}
+
+/// The proxy would ask itself, and see the key without encryption.
+#[test]
+fn c_7_6_no_proxy_gets_what_is_for_this_machine() {
+    let proxy = ScriptedServer::start(|_: &RecordedRequest| Answer::text("from the proxy"));
+    let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("from here"));
+    for host in ["127.0.0.1", "localhost"] {
+        let url = server.url().replace("127.0.0.1", host);
+        let sandbox = Sandbox::asking(DELTA, &url, "");
+        let mut run = sandbox.run_command("hello", &["--format", "raw"]);
+        for variable in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
+            run = run.env(variable, proxy.url().replace("/v1", ""));
+        }
+        let ran = run.env("DELTA_API_KEY", "sk-0123456789").output().expect_code(0);
+        assert_eq!(ran.stdout, "from here\n");
+    }
+    assert_eq!(proxy.requests().len(), 0);
 }
 
 #[test]

@@ -441,8 +441,12 @@ pub fn is_loopback_host(host: &str) -> bool {
         || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The proxy for an address, unless `NO_PROXY` exempts its host.
+/// The proxy for an address, unless `NO_PROXY` exempts its host, or it is this machine: the proxy would ask itself, and get a
+/// key that any agent may send to this machine.
 pub fn find_proxy(scheme: &str, host: &str, env: EnvLookup<'_>) -> Option<String> {
+    if is_loopback_host(host) {
+        return None;
+    }
     // A proxy sees the requests, and without encryption the key: only the operator chooses it.
     let operator_value = |name: &str| {
         let setting = env(name).into_iter().find(|setting| setting.origin == EnvOrigin::Process)?;
@@ -677,6 +681,9 @@ mod tests {
         assert_eq!(proxy("http://a.example/v1", "b.example, other").as_deref(), Some("http://p"));
         for exempt in ["*", "a.example", ".example", "x,example", "*.example"] {
             assert_eq!(proxy("https://a.example/v1", exempt), None, "{exempt}");
+        }
+        for loopback in ["http://localhost:11434/v1", "http://127.0.0.1/v1", "https://[::1]/v1"] {
+            assert_eq!(proxy(loopback, ""), None, "{loopback}");
         }
     }
 
