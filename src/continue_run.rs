@@ -452,6 +452,7 @@ impl ClaimedRun {
         start.config.stage = stage;
         start.config.limits = budget.budget.given_limits();
         process_change::report_lost_hooks(&mut run, &last_start, &start, options);
+        process_change::report_lost_sandbox(&mut run, &last_start, &start, options);
         if matches!(&payload, Some(Payload::ApprovalDecision(decision)) if decision.approved) {
             process_change::warn_about_moved_call(&mut run, &last_start, &start);
         }

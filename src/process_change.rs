@@ -51,11 +51,34 @@ pub fn report_lost_hooks(
             strip_terminal_controls(hook),
             strip_terminal_controls(&now.agent_home)
         );
-        if options.quiet && !options.silent {
-            stdio::print_error_line(&format!("! {warning}"));
-        } else {
-            run.notify(RunNotice::Warning(&warning));
-        }
+        report_loss(run, &warning, options);
+    }
+}
+
+/// Warns, with `-q` too, if this process has not the sandbox that the operator chose for the last one.
+pub fn report_lost_sandbox(
+    run: &mut Run,
+    before: &EngineStart,
+    now: &EngineStart,
+    options: &RunOptions,
+) {
+    if let Some(sandbox) = before.config.chosen_sandbox()
+        && now.config.chosen_sandbox().is_none()
+    {
+        let sandbox = strip_terminal_controls(sandbox);
+        let warning = format!(
+            "the last process had the sandbox {sandbox}; this one has no sandbox of the operator: `--sandbox` chooses one"
+        );
+        report_loss(run, &warning, options);
+    }
+}
+
+/// A warning that `-q` does not hide.
+fn report_loss(run: &mut Run, warning: &str, options: &RunOptions) {
+    if options.quiet && !options.silent {
+        stdio::print_error_line(&format!("! {warning}"));
+    } else {
+        run.notify(RunNotice::Warning(warning));
     }
 }
 

@@ -10,7 +10,7 @@ use delta_agent::run_sandbox::OperatorPolicy;
 use delta_base::durable;
 use delta_base::hex::sha256_hex;
 use delta_base::suggest;
-use delta_run::event::PolicySource;
+use delta_run::event::{MACHINE_POLICY, PolicySource};
 use delta_sandbox::{
     DeclaredProfile, Guarantee, OFF_PROFILE, POLICY_MAPPING, ProfileKeys, READER_PROFILE,
     WORKSPACE_PROFILE,
@@ -25,7 +25,6 @@ use std::path::{Path, PathBuf};
 /// The variable in place of `--sandbox`.
 pub const SANDBOX_VARIABLE: &str = "DELTA_SANDBOX";
 /// The policy of the machine.
-const MACHINE_POLICY: &str = "/etc/delta/sandbox.yaml";
 /// Every guarantee, in `--sandbox-without`.
 const EVERY_GUARANTEE: &str = "all";
 

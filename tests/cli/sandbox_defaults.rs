@@ -256,3 +256,22 @@ fn c_22_4_a_preview_has_the_descriptions_of_sandboxes() {
         assert!(previewed.contains("Sandbox: writes only in /tmp; HOME is read-only"));
     }
 }
+
+#[test]
+fn c_22_4_the_commands_that_continue_a_run_name_the_sandbox_of_the_operator() {
+    let turns = "- call: [{tool: sh, args: {script: 'echo 1 >> log'}}]\n- say: '${last}'\n";
+    let reader = ["--sandbox", "reader", "--sandbox-without", "sockets"];
+    for (more, is_lost) in [(&[][..], true), (&reader, false)] {
+        let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+        let run = [&reader[..], &["--approve", "ask", "--no-interactive"]].concat();
+        let ran = sandbox.run("go", &run).expect_code(101);
+        let (_, command) = ran.stderr.split_once("delta approve r ").unwrap();
+        assert!(command.lines().next().unwrap().contains(" --sandbox reader"), "{command}");
+        let args = ["approve", "r", "-w", "work", "-q", "--format", "raw"];
+        let ran = sandbox.delta(args.iter().chain(more).copied()).output().expect_code(0);
+        let warning =
+            "! the last process had the sandbox reader; this one has no sandbox of the operator";
+        assert_eq!(ran.stderr.contains(warning), is_lost, "{}", ran.stderr);
+        assert_eq!(ran.stdout.contains("[no output]"), is_lost, "{}", ran.stdout);
+    }
+}

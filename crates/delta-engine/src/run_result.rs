@@ -344,6 +344,8 @@ pub struct ContinueCommand {
     run_id: String,
     work_dir: PathBuf,
     model: Option<String>,
+    /// The sandbox of the operator, which the next process would not have without the option.
+    sandbox: Option<String>,
     message: Option<String>,
     /// An option with its value, such as `--max-cost 0.52`.
     limit_option: Option<String>,
@@ -365,6 +367,7 @@ impl ContinueCommand {
             run_id: start.map_or_else(|| "RUN".to_owned(), |start| start.run_id.to_string()),
             work_dir: start.map_or_else(|| ".".into(), |start| PathBuf::from(&start.work_dir)),
             model: None,
+            sandbox: start.and_then(|start| start.config.chosen_sandbox()).map(str::to_owned),
             message: None,
             limit_option: None,
             agent: None,
@@ -460,6 +463,7 @@ impl ContinueCommand {
         }
         self.request_id.iter().try_for_each(|id| write!(f, " --request-id {id}"))?;
         self.model.iter().try_for_each(|model| write!(f, " --model {}", shell_quote(model)))?;
+        self.sandbox.iter().try_for_each(|name| write!(f, " --sandbox {}", shell_quote(name)))?;
         // From a journal, which could contain anything.
         let words = self.limit_option.iter().flat_map(|option| option.split(' '));
         words.into_iter().try_for_each(|word| write!(f, " {}", shell_quote(word)))?;

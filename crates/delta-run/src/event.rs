@@ -23,7 +23,8 @@ pub use config::{AgentCopy, LlmSummary, ReplayOf, RunConfig, RunStage};
 pub(crate) use journal_line::parse_envelope;
 pub use process_info::{JournalHead, LeaseKind, ParentRun, ProcessInfo, StartedRun};
 pub use sandbox_record::{
-    CallSandbox, HostTrafficRecord, NO_SANDBOX, PolicySource, ProfileRecord, SandboxRecord,
+    CallSandbox, HostTrafficRecord, MACHINE_POLICY, NO_SANDBOX, PolicySource, ProfileRecord,
+    SandboxRecord,
 };
 pub use usage_summary::{UsageSummary, round_usd};
 

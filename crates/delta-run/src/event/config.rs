@@ -118,6 +118,11 @@ pub struct ReplayOf {
 }
 
 impl RunConfig {
+    /// The name or file of the operator's sandbox, if one was chosen with `--sandbox` or a setting.
+    pub fn chosen_sandbox(&self) -> Option<&str> {
+        self.sandbox.as_ref()?.chosen_sandbox()
+    }
+
     /// The name of the model, if it was recorded.
     pub fn model(&self) -> Option<&str> {
         self.llm.as_ref()?.model.as_deref()

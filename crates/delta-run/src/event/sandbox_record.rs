@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 /// The name in ACTION_REQUEST of no sandbox.
 pub const NO_SANDBOX: &str = "off";
 
+/// The profile of the machine, which no option changes.
+pub const MACHINE_POLICY: &str = "/etc/delta/sandbox.yaml";
+
 /// The sandboxes of one process of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SandboxRecord {
@@ -73,6 +76,12 @@ pub struct ProfileRecord {
 }
 
 impl SandboxRecord {
+    /// The name or file of the operator's sandbox, if it was chosen for this process.
+    pub fn chosen_sandbox(&self) -> Option<&str> {
+        let names = self.policy.iter().map(|source| source.file.as_str());
+        names.rev().find(|name| *name != MACHINE_POLICY)
+    }
+
     /// The name of the profile of a tool, or [`NO_SANDBOX`].
     pub fn profile_of_tool(&self, tool: &str) -> &str {
         self.tools.get(tool).map_or(NO_SANDBOX, String::as_str)
