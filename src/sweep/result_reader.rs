@@ -3,9 +3,11 @@
 use super::plan_reader::{read_existing_plans, unreadable_file};
 use crate::failure::CommandFailure;
 use delta_base::durable;
+use delta_run::event::RunStatus;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::SweepResults;
+use delta_sweep::retry_policy::Remaining;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
@@ -31,8 +33,25 @@ pub fn read_sweep(dir: &SweepDir) -> Result<(SweepPlan, ResultReader), CommandFa
         let reading = scope.spawn(|| ResultReader::open(dir));
         let plan = read_existing_plans(dir);
         let results = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok((plan?, results?))
+        let plan = plan?;
+        let mut results = results?;
+        reopen_failed_runs(dir, &plan, &mut results.results);
+        Ok((plan, results))
     })
+}
+
+/// Unsettles runs that the newest plan tries more often than the plan with which they were settled. A packed run stays as it
+/// is: it has no directory in which it could be continued.
+fn reopen_failed_runs(dir: &SweepDir, plan: &SweepPlan, results: &mut SweepResults) {
+    let Some(settings) = plan.settings() else { return };
+    let settled = results.lines.values_mut().filter(|line| line.settled);
+    for line in settled.filter(|line| line.status == RunStatus::Failed) {
+        let kind = line.error.as_ref().map(|error| error.kind.as_str());
+        let remaining = settings.retry.remaining(line.status, kind, line.attempts);
+        if remaining == Remaining::Work && dir.workspace(&line.id).is_dir() {
+            line.settled = false;
+        }
+    }
 }
 
 impl ResultReader {

@@ -362,6 +362,17 @@ fn report_problems(
             "help: raise `budget` in sweep.yaml, plan the sweep again, and start it again",
         );
     }
+    let lines = pool.results.results.lines.values();
+    let runs_failed = match lines.filter(|line| line.failed_outside_of_agent()).count() {
+        0 => None,
+        1 => Some("1 run".to_owned()),
+        count => Some(format!("{count} runs")),
+    };
+    if let Some(runs_failed) = runs_failed {
+        stdio::print_error_line(&format!(
+            "help: {runs_failed} FAILED because of the endpoint, a disk or a source; to try again, raise `retry.attempts` in sweep.yaml, plan the sweep again, and start it again"
+        ));
+    }
     for reason in pool.broken_reasons() {
         stdio::print_error_line(&format!("error: {reason}"));
     }

@@ -242,7 +242,15 @@ fn a_run_that_waits_for_a_person_is_reported_and_left() {
 #[test]
 fn c_26_3_an_endpoint_that_fails_is_tried_again_and_is_never_a_result() {
     let broken = || Answer::error(500, "broken", None).header("retry-after-ms", "0");
-    let answers = vec![broken(), broken(), Answer::text("done"), broken(), broken()];
+    let answers = vec![
+        broken(),
+        broken(),
+        Answer::text("done"),
+        broken(),
+        broken(),
+        broken(),
+        Answer::text("done"),
+    ];
     let server = ScriptedServer::start(answers);
     let sandbox = Sandbox::new(super::DELTA);
     sandbox
@@ -257,6 +265,8 @@ fn c_26_3_an_endpoint_that_fails_is_tried_again_and_is_never_a_result() {
     sweep(&sandbox, &["plan"]).expect_code(0);
     let ran = sweep(&sandbox, &["run", "s", "--jobs", "1"]).expect_code(0);
     assert!(ran.stderr.contains("FAILED, llm"), "{}", ran.stderr);
+    let help = "help: 1 run FAILED because of the endpoint, a disk or a source; to try again, raise `retry.attempts`";
+    assert!(ran.stderr.contains(help), "{}", ran.stderr);
     sweep(&sandbox, &["run", "s", "--strict"]).expect_code(1);
     assert_eq!(server.requests().len(), 5);
     let last = result_lines(&sandbox).pop().unwrap();
@@ -264,6 +274,16 @@ fn c_26_3_an_endpoint_that_fails_is_tried_again_and_is_never_a_result() {
     let table = sweep(&sandbox, &["collect", "s"]).expect_code(0).stdout;
     assert!(table.contains("1.00") && table.contains("1 of 2 counted, 1 llm"), "{table}");
     assert!(table.contains("incomplete: 0.50 if all missing runs score 0, 1.00 if 1"), "{table}");
+    // With more attempts in the next plan it is not settled any more, and is continued.
+    write_sweep(&sandbox, 2, 1, "retry: {attempts: 4}\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["status", "s"]).expect_code(3);
+    let ran = sweep(&sandbox, &["run", "s", "--jobs", "1"]).expect_code(0);
+    assert!(!ran.stderr.contains("help:"), "{}", ran.stderr);
+    assert_eq!(server.requests().len(), 7);
+    let last = result_lines(&sandbox).pop().unwrap();
+    assert_eq!((last["status"].as_str(), last["epoch"].as_u64()), (Some("COMPLETED"), Some(4)));
+    sweep(&sandbox, &["status", "s"]).expect_code(0);
 }
 
 #[test]

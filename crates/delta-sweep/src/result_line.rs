@@ -6,6 +6,7 @@
 use crate::grade::GradeLine;
 use crate::plan::PlannedRun;
 use crate::plan_file::lines_with_id;
+use crate::retry_policy::is_infrastructure_error;
 use delta_base::checksum::{LineChecksum, append_checksum, check_line_checksum};
 use delta_base::id::RunId;
 use delta_run::event::RunStatus;
@@ -110,6 +111,14 @@ pub struct ResultUsage {
 }
 
 impl ResultLine {
+    /// Whether the run is settled because it FAILED as often as the plan allows, with errors that are not its agent's.
+    pub fn failed_outside_of_agent(&self) -> bool {
+        let kind = self.error.as_ref().map(|error| error.kind.as_str());
+        self.settled
+            && self.status == RunStatus::Failed
+            && kind.is_some_and(is_infrastructure_error)
+    }
+
     /// A line with the fields of the plan, for a run that has done nothing yet.
     pub fn for_run(run: &PlannedRun, status: RunStatus) -> Self {
         Self {
