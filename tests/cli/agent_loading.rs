@@ -104,6 +104,7 @@ error: `on_missing` must be `skip` or `error`
    |
  4 |     on_missing: ignore
    |                 ^^^^^^
+  = help: write `skip`
 
 error: `on_run_ned` is not a hook
   --> DIR/agent/hooks.yaml:1:1
@@ -132,7 +133,8 @@ fn c_1_1_no_directory_no_agent() {
         .output()
         .expect_code(126);
     assert!(preview.stderr.contains("did you mean `agent`?"), "{}", preview.stderr);
-    run("agent/agent.yaml").expect(126, "", "error: expected an agent directory, found a file\n  --> agent/agent.yaml\n  = help: name the directory that contains agent.yaml\n");
+    run("agent/agent.yaml").expect(126, "", "error: expected an agent directory, found a file\n  --> agent/agent.yaml\n  = help: write `--agent agent`\n");
+    run("agent/context.yaml").expect(126, "", "error: expected an agent directory, found a file\n  --> agent/context.yaml\n  = help: name the directory that contains agent.yaml\n");
     run("home").expect(
         126,
         "",
@@ -298,10 +300,15 @@ fn c_1_3_invalid_yaml_is_an_error() {
         &(at("2:1", "duplicate key `name` in this mapping", "name: u", "^^^^")
             + "  = help: keep one of them\n"),
     );
-    check("", &at("1:1", "agent.yaml must be a mapping (`key: value`), not empty", "", "^"));
+    check(
+        "",
+        &(at("1:1", "agent.yaml must be a mapping (`key: value`), not empty", "", "^")
+            + "  = help: begin with `name: my-agent`; `delta init` writes an agent that works\n"),
+    );
     check(
         "- a\n",
-        &at("1:1", "agent.yaml must be a mapping (`key: value`), not a list", "- a", "^^^"),
+        &(at("1:1", "agent.yaml must be a mapping (`key: value`), not a list", "- a", "^^^")
+            + "  = help: begin with `name: my-agent`; `delta init` writes an agent that works\n"),
     );
     check(
         format!("{GOOD}---\nname: u\n"),

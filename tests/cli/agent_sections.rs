@@ -64,19 +64,23 @@ fn c_1_5_the_llm_section_is_checked() {
     );
     check("model: m, temperature: |-0.1|", "`temperature` must be a number from 0 to 2", "");
     check("model: m, temperature: |2.01|", "`temperature` must be a number from 0 to 2", "");
-    check("model: m, temperature: |'1'|", "`temperature` must be a number from 0 to 2", "");
+    check(
+        "model: m, temperature: |'1'|",
+        "`temperature` must be a number from 0 to 2",
+        "write `1`, without quotes",
+    );
     check(
         "model: m, max_tokens: |0|",
         "`max_tokens` must be a whole number from 1 to 1099511627775",
-        "",
+        "write a whole number, or one such as `2k` or `1.5M`",
     );
     check(
         "model: m, timeout_ms: |1.5|",
         "`timeout_ms` must be a whole number from 1 to 1099511627775",
-        "",
+        "write milliseconds, or a time with its unit, such as `30s`",
     );
     check("model: m, max_retries: |-1|", "`max_retries` must be a whole number from 0 to 100", "");
-    check("model: m, stream: |yes|", "`stream` must be `true` or `false`", "");
+    check("model: m, stream: |yes|", "`stream` must be `true` or `false`", "write `true`");
     check("model: m, |messages|: []", "`messages` is set by the engine", "remove the key");
     check(
         "model: m, base_url: |localhost|",
@@ -214,6 +218,7 @@ error: `delay_ms` must be a whole number from 0 to 4294967295
    |
  7 | - delay_ms: soon
    |             ^^^^
+  = help: write milliseconds, or a time with its unit, such as `30s`
 "
     );
 }
@@ -276,12 +281,19 @@ fn c_8_1_context_yaml_is_checked() {
             "  - {type: journal, max_iterations: 0}",
             1,
             "`max_iterations` must be a whole number from 1 to 4294967295",
-            "",
+            "leave it out for the whole conversation",
         ),
     );
     check_context(
         "sources: x\n",
-        &at(1, 10, "sources: x", 1, "`sources` must be a list, not a string", ""),
+        &at(
+            1,
+            10,
+            "sources: x",
+            1,
+            "`sources` must be a list, not a string",
+            "write `sources: [{type: file, path: x}, {type: journal}]`",
+        ),
     );
 }
 
@@ -376,10 +388,10 @@ fn c_1_3_what_belongs_elsewhere_is_sent_there() {
     check("hooks: {}", &unknown("hooks"), 5, 1, "hooks belong in hooks.yaml, next to this file");
     check("temperature: 0", &unknown("temperature"), 11, 1, "it belongs under `llm:`");
     let list = "`imports` must be a list, not a string";
-    check("imports: x.yaml", list, 6, 10, "write `[\"x.yaml\"]`");
+    check("imports: x.yaml", list, 6, 10, "write `imports: [\"x.yaml\"]`");
     let types = "`type` must be `string`, `integer`, `number`, `boolean`, `array` or `object`";
     let tool = "tools: [{name: t, exec: 'echo ${n}', parameters: [{name: n, type: int}]}]";
-    check(tool, types, 3, 67, "did you mean `integer`?");
+    check(tool, types, 3, 67, "write `integer`");
     let lost = "Parameter 'n' not found in template";
     let tool = "tools: [{name: t, shell: 'cd ${d}; head -n $n', parameters: [{name: n}]}]";
     check(tool, lost, 1, 69, "write `${n}`: `$n` is a shell variable");

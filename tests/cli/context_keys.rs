@@ -35,11 +35,11 @@ sources:
     assert_eq!(
         refused(context),
         [
-            "1:19 `total_max_tokens` must be a whole number from 1 to 1099511627775",
+            "1:19 `total_max_tokens` must be a whole number from 1 to 1099511627775 (write a whole number, or one such as `2k` or `1.5M`)",
             "2:22 `command` names no program (write `[PROGRAM, ARG, ...]`)",
-            "2:38 `timeout_ms` must be a whole number from 1 to 4294967295",
-            "4:33 `max_tokens` must be a whole number from 1 to 1099511627775",
-            "5:39 `max_tokens` must be a whole number from 1 to 1099511627775",
+            "2:38 `timeout_ms` must be a whole number from 1 to 4294967295 (write milliseconds, or a time with its unit, such as `30s`)",
+            "4:33 `max_tokens` must be a whole number from 1 to 1099511627775 (write a whole number, or one such as `2k` or `1.5M`)",
+            "5:39 `max_tokens` must be a whole number from 1 to 1099511627775 (write a whole number, or one such as `2k` or `1.5M`)",
         ]
     );
 }
@@ -98,11 +98,11 @@ fn c_8_4_pipelines_are_checked() {
         [
             "2:6 a `pipeline` source has no `stages` (write `stages: [{generator: [PROGRAM], output: '${RUN_DIR}/result.md'}]`)",
             "3:30 `stages` is empty (write `stages: [{generator: [PROGRAM], output: '${RUN_DIR}/result.md'}]`)",
-            "4:43 `generator` must be a list, not a string (write `[\"x\"]`)",
+            "4:43 `generator` must be a list, not a string (write `generator: [\"x\"]`)",
             "5:43 `generator` names no program (write `[PROGRAM, ARG, ...]`)",
             "5:60 a stage has no `output` (write `output: '${RUN_DIR}/result.md'`)",
             "5:78 a stage has no `generator` (write `generator: [PROGRAM, ARG]`)",
-            "6:71 `timeout_ms` must be a whole number from 1 to 4294967295",
+            "6:71 `timeout_ms` must be a whole number from 1 to 4294967295 (no value means `no limit`: write a long time, such as `24h`, or omit `timeout_ms` for 30000)",
             "6:74 unknown key `on_missing` in a stage (known here: `id`, `generator`, `output`, `timeout_ms`, `pass_env`)",
             "6:94 unknown key `output_path` in a `pipeline` source (known here: `type`, `id`, `heading`, `stages`, `on_missing`, `max_tokens`, `condition`, `cache`)",
         ]

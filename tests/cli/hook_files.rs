@@ -211,6 +211,7 @@ error: `timeout_ms` must be a whole number from 1 to 4294967295
    |
  2 | on_error: {command: tidy up --all, timeout_ms: 0}
    |                                                ^
+  = help: no value means `no limit`: write a long time, such as `24h`, or omit `timeout_ms` for 30000
 
 error: `command` must be a list, not a string
   --> DIR/agent/hooks.yaml:3:23

@@ -131,7 +131,7 @@ fn c_24_2_every_mistake_of_the_author_is_an_error() {
     let errors = refused(&sandbox);
     for message in [
         "the skill has no front matter\n  --> DIR/agent/skills/a-none/SKILL.md\n",
-        "the skill has no front matter\n  --> DIR/agent/skills/b-open/SKILL.md\n",
+        "the front matter of the skill is not closed\n  --> DIR/agent/skills/b-open/SKILL.md\n  = help: write a line `---` after its last key\n",
         "  --> DIR/agent/skills/c-yaml/SKILL.md:2:",
         "the skill `other` is in the directory `d-other`\n  --> DIR/agent/skills/d-other/SKILL.md:2:7\n",
         "`E_upper` is not the name of a skill\n",

@@ -2,7 +2,7 @@
 
 use crate::context::{ContextManifest, DEFAULT_MANIFEST, SYSTEM_PROMPT_FILE};
 use crate::hook::{self, AgentHooks};
-use crate::mcp_server::{AgentMcpServer, MCP_KEY, MCP_SHAPE};
+use crate::mcp_server::AgentMcpServer;
 use crate::skill::Skill;
 use crate::tool::{self, Tool};
 use delta_base::durable::read_regular_text as read_text;
@@ -10,24 +10,23 @@ use delta_llm::llm::{self, LlmConfig};
 use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
 use delta_run::bounds::RunBounds;
 use delta_run::event::{LlmSummary, RunConfig, SandboxRecord};
-use delta_run::limits::{LIMITS_MAPPING, Limits};
+use delta_run::limits::Limits;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
-use delta_sandbox::SANDBOX_SHAPE;
 use delta_snapshot::ExcludePatterns;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
-use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
-use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
+use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};
 use misnamed_files::misnamed_file_help;
 use model_prices::without_prices_of_another_model;
 use serde_json::Value as Json;
 use skill_settings::SkillSettings;
-use snapshot_settings::{SNAPSHOTS_SCHEMA, read_snapshot_excludes};
+use snapshot_settings::read_snapshot_excludes;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use tool_defaults::{DEFAULTS_MAPPING, apply_tool_defaults};
+use tool_defaults::apply_tool_defaults;
 use tool_imports::{ImportPath, ToolImporter};
 
+mod agent_mapping;
 mod dotenv;
 mod finish_tool;
 pub mod tool_imports;
@@ -41,6 +40,7 @@ mod mcp_section;
 mod snapshot_settings;
 mod tool_defaults;
 
+pub use agent_mapping::AGENT_MAPPING;
 use finish_tool::FinishSettings;
 pub use finish_tool::FinishTool;
 pub use mcp_section::load_mcp_servers;
@@ -51,104 +51,8 @@ const MAIN_FILE: &str = "agent.yaml";
 /// The file that says what the LLM sees.
 const CONTEXT_FILE: &str = "context.yaml";
 
-/// The keys of agent.yaml.
-pub static AGENT_MAPPING: MappingSchema = MappingSchema {
-    label: "agent.yaml",
-    description: "An agent: its identity, its LLM and its tools.",
-    keys: &[
-        KeySchema::required("name", ValueShape::Text, "Its name."),
-        KeySchema::optional("version", ValueShape::Text, "The version, for humans only."),
-        KeySchema::optional("description", ValueShape::Text, "The purpose, for humans only."),
-        KeySchema::optional(
-            "llm",
-            ValueShape::Mapping(&llm::config::LLM_MAPPING),
-            "The LLM; the operator's default model without it.",
-        ),
-        KeySchema::with_default(
-            "system_prompt",
-            ValueShape::Text,
-            DefaultValue::Text(SYSTEM_PROMPT_FILE),
-            "The file with the system prompt, relative to the agent directory.",
-        ),
-        KeySchema::optional(
-            "imports",
-            ValueShape::List(&ValueShape::Text),
-            "Files whose `tools:` and `mcp:` are added, relative to this file.",
-        ),
-        KeySchema::optional(
-            "tools",
-            ValueShape::List(&ValueShape::Mapping(&tool::TOOL_MAPPING)),
-            "The commands that the LLM may call.",
-        ),
-        KeySchema::optional(MCP_KEY, MCP_SHAPE, "The MCP servers whose tools the LLM may call."),
-        KeySchema::optional(
-            "skills",
-            ValueShape::List(&ValueShape::Text),
-            "Directories of Agent Skills, relative to the agent directory, or below `${CWD}` where the operator allows that.",
-        ),
-        KeySchema::optional(
-            "defaults",
-            ValueShape::Mapping(&DEFAULTS_MAPPING),
-            "The settings of all tools that do not have their own.",
-        ),
-        KeySchema::optional(
-            "sandbox",
-            SANDBOX_SHAPE,
-            "What tools and generators may do: `workspace`, `reader`, `off` (the default), a name in `sandboxes`, or a map of keys over `workspace`.",
-        ),
-        KeySchema::optional(
-            "sandboxes",
-            ValueShape::MapOf(&ValueShape::Mapping(&delta_sandbox::PROFILE_MAPPING)),
-            "Sandboxes by name, each a map of keys over `workspace`.",
-        ),
-        KeySchema::optional(
-            "env_file",
-            ValueShape::List(&ValueShape::Text),
-            "The variables that tools get from a trusted `.env` outside of the agent directory.",
-        ),
-        KeySchema::with_default(
-            "max_iterations",
-            ValueShape::Integer(1..1 << 31),
-            DefaultValue::Integer(30),
-            "The number of LLM answers one process may request.",
-        ),
-        KeySchema::optional("limits", ValueShape::Mapping(&LIMITS_MAPPING), "The limits of a run."),
-        KeySchema::with_default(
-            "finish",
-            ValueShape::OneOf(&[
-                ValueShape::Boolean,
-                ValueShape::Mapping(&finish_tool::FINISH_MAPPING),
-            ]),
-            DefaultValue::Boolean(true),
-            "Whether the LLM is offered the tool `finish`, the schema of its arguments, and whether only a call ends the run.",
-        ),
-        KeySchema::with_default(
-            "ask_human",
-            ValueShape::Boolean,
-            DefaultValue::Boolean(true),
-            "Whether the LLM is offered the tool `ask_human`.",
-        ),
-        KeySchema::with_default(
-            "snapshots",
-            ValueShape::OneOf(&[ValueShape::Boolean, ValueShape::Mapping(&SNAPSHOTS_SCHEMA)]),
-            DefaultValue::Boolean(false),
-            "Whether a run takes a snapshot of its workspace at each iteration, and what it leaves out.",
-        ),
-        KeySchema::optional(
-            hook::HOOKS_SECTION,
-            ValueShape::Mapping(&hook::HOOKS_MAPPING),
-            "Deprecated: write hooks.yaml.",
-        ),
-        KeySchema::misplaced("hooks", "hooks belong in hooks.yaml, next to this file"),
-        KeySchema::misplaced("sources", "sources belong in context.yaml, next to this file"),
-        KeySchema::misplaced("model", "it belongs under `llm:`"),
-        KeySchema::misplaced("provider", "it belongs under `llm:`"),
-        KeySchema::misplaced("base_url", "it belongs under `llm:`"),
-        KeySchema::misplaced("temperature", "it belongs under `llm:`"),
-    ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+/// The help for a main file that is empty, or no mapping.
+const ROOT_HELP: &str = "begin with `name: my-agent`; `delta init` writes an agent that works";
 
 /// An agent whose files were loaded and checked.
 #[derive(Debug)]
@@ -370,21 +274,31 @@ fn find_agent_home(home: &Path, report: &mut DiagnosticReport) -> Option<PathBuf
     let (message, help) = match home.canonicalize() {
         Ok(path) if path.to_str().is_none() => (
             "could not open the agent directory: its path is not UTF-8".to_owned(),
-            "name an agent directory with `--agent DIR`",
+            "name an agent directory with `--agent DIR`".to_owned(),
         ),
         Ok(path) if path.is_dir() => return Some(path),
-        Ok(_) => (
-            "expected an agent directory, found a file".to_owned(),
-            "name the directory that contains agent.yaml",
-        ),
+        Ok(_) => {
+            ("expected an agent directory, found a file".to_owned(), agent_directory_help(home))
+        }
         Err(error) => (
             format!("could not open the agent directory: {error}"),
-            "name an agent directory with `--agent DIR`",
+            "name an agent directory with `--agent DIR`".to_owned(),
         ),
     };
     let file = home.display().to_string();
-    report.push(Diagnostic::for_file(file, message, Some(help.to_owned())));
+    report.push(Diagnostic::for_file(file, message, Some(help)));
     None
+}
+
+/// The help for a file in place of the agent directory: the directory of the main file.
+fn agent_directory_help(file: &Path) -> String {
+    let dir = file.parent().map(|dir| if dir == Path::new("") { Path::new(".") } else { dir });
+    match dir {
+        Some(dir) if file.ends_with(MAIN_FILE) => {
+            format!("write `--agent {}`", delta_base::shell_quote::shell_quote_path(dir))
+        }
+        _ => "name the directory that contains agent.yaml".to_owned(),
+    }
 }
 
 /// The contents of agent.yaml.
@@ -465,6 +379,7 @@ impl AgentLoader<'_> {
         models: &ModelSelection,
         imports: &mut ToolImporter<'_>,
     ) -> Option<AgentSettings> {
+        doc.expect_mapping_or(&doc.root, file, || ROOT_HELP.to_owned())?;
         let fields = doc.fields_labelled(file, &doc.root, &AGENT_MAPPING)?;
         let name_node = fields.require("name", "my-agent");
         let name = name_node

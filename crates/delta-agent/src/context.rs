@@ -6,13 +6,15 @@
 
 use crate::skill::Skill;
 use agents_md::AgentsMdSource;
+use context_mapping::{GENERATOR_MAPPING, SKIP, SOURCE_KINDS, STAGE_MAPPING};
 use delta_llm::llm::Message;
 use delta_run::conversation::render_task_template;
 use delta_shell::{
     EngineVars, find_unknown_variable, find_unknown_variables, unknown_variable_help,
 };
-use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
-use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode, YamlValue};
+use delta_yaml::yaml::{
+    MappingFields, YamlDocument, YamlNode, YamlValue, is_plain_command, quote_yaml,
+};
 use generator_cache::GeneratorCache;
 use source_condition::SourceCondition;
 use std::path::{Path, PathBuf};
@@ -23,10 +25,12 @@ pub mod agents_md;
 mod context_builder;
 pub mod generator_cache;
 mod source_condition;
+mod context_mapping;
 mod context_program;
 mod context_rebuild;
 
 pub use context_builder::{ContextInputs, RequestContext};
+pub use context_mapping::CONTEXT_MAPPING;
 pub use context_rebuild::{RebuiltMessages, RecordedBlock, SystemPromptCopy};
 pub use token_budget::TokenCounter;
 
@@ -55,209 +59,6 @@ pub const GENERATOR_MARK: (&str, &str) = ("DELTA_GENERATOR", "1");
 
 /// The maximum delay of the clock that stamps files.
 const FILE_CLOCK_RESOLUTION: Duration = Duration::from_millis(20);
-
-/// The keys of context.yaml.
-pub static CONTEXT_MAPPING: MappingSchema = MappingSchema {
-    label: "context.yaml",
-    description: "The sources of what the LLM sees, in order.",
-    keys: &[
-        KeySchema::required(
-            "sources",
-            ValueShape::List(&ValueShape::Tagged { by: "type", kinds: &SOURCE_KINDS }),
-            "The sources of the messages, in order.",
-        ),
-        KeySchema::optional(
-            "total_max_tokens",
-            TOKEN_COUNT,
-            "The maximum number of tokens of all messages; the journal gets what the other sources leave.",
-        ),
-        KeySchema::optional(
-            "tokenizer",
-            ValueShape::Mapping(&GENERATOR_MAPPING),
-            "A command that counts tokens: a text on stdin, a number on stdout. Default: an estimate.",
-        ),
-    ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
-
-static SOURCE_KINDS: [(&str, &MappingSchema); 5] = [
-    ("file", &FILE_MAPPING),
-    (agents_md::AGENTS_MD_TYPE, &agents_md::AGENTS_MD_MAPPING),
-    ("computed_file", &COMPUTED_FILE_MAPPING),
-    ("pipeline", &PIPELINE_MAPPING),
-    ("journal", &JOURNAL_MAPPING),
-];
-
-const TOKEN_COUNT: ValueShape = ValueShape::TokenCount(1..1 << 40);
-const MILLISECONDS: ValueShape = ValueShape::Milliseconds(1..1 << 32);
-const TYPE_KEY: KeySchema = KeySchema::required("type", ValueShape::Text, "The kind of source.");
-const ID_KEY: KeySchema =
-    KeySchema::optional("id", ValueShape::Text, "The name in the heading that the LLM sees.");
-const HEADING_KEY: KeySchema = KeySchema::with_default(
-    "heading",
-    ValueShape::OneOf(&[ValueShape::Boolean, ValueShape::Text]),
-    DefaultValue::Boolean(true),
-    "The first line of the message: `true` for `# Context Block: ID`, `false` for none, or its text.",
-);
-const SKIP: &str = "skip";
-const ON_MISSING_KEY: KeySchema = KeySchema::with_default(
-    "on_missing",
-    ValueShape::Choice(&[SKIP, "error"]),
-    DefaultValue::Text("error"),
-    "What happens when the file does not exist.",
-);
-const MAX_TOKENS_KEY: KeySchema = KeySchema::optional(
-    "max_tokens",
-    TOKEN_COUNT,
-    "The maximum number of tokens of this source; the rest is left out, with a note for the LLM.",
-);
-const CONDITION_KEY: KeySchema = KeySchema::optional(
-    "condition",
-    ValueShape::Tagged { by: "when", kinds: &source_condition::CONDITION_KINDS },
-    "When the source is part of the context.",
-);
-const CACHE_KEY: KeySchema = KeySchema::optional(
-    "cache",
-    ValueShape::Tagged { by: "strategy", kinds: &generator_cache::CACHE_KINDS },
-    "When the previous output is reused.",
-);
-
-static FILE_MAPPING: MappingSchema = MappingSchema {
-    label: "a `file` source",
-    description: "A file, as one system message.",
-    keys: &[
-        TYPE_KEY,
-        ID_KEY,
-        HEADING_KEY,
-        KeySchema::required(
-            "path",
-            ValueShape::Text,
-            "The file; `${AGENT_HOME}`, `${CWD}` and `${RUN_DIR}` are replaced.",
-        ),
-        ON_MISSING_KEY,
-        MAX_TOKENS_KEY,
-        CONDITION_KEY,
-    ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
-
-static COMPUTED_FILE_MAPPING: MappingSchema = MappingSchema {
-    label: "a `computed_file` source",
-    description: "A file that a command writes before each request, as one system message.",
-    keys: &[
-        TYPE_KEY,
-        ID_KEY,
-        HEADING_KEY,
-        KeySchema::required(
-            "generator",
-            ValueShape::Mapping(&GENERATOR_MAPPING),
-            "The command that writes the file.",
-        ),
-        KeySchema::required(
-            "output_path",
-            ValueShape::Text,
-            "The file, preferably in `${RUN_DIR}`, where no other run writes.",
-        ),
-        ON_MISSING_KEY,
-        MAX_TOKENS_KEY,
-        CONDITION_KEY,
-        CACHE_KEY,
-    ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
-
-static PIPELINE_MAPPING: MappingSchema = MappingSchema {
-    label: "a `pipeline` source",
-    description: "Commands that run in order; the file that the last one writes, as one system message.",
-    keys: &[
-        TYPE_KEY,
-        ID_KEY,
-        HEADING_KEY,
-        KeySchema::required(
-            "stages",
-            ValueShape::List(&ValueShape::Mapping(&STAGE_MAPPING)),
-            "The commands, in order.",
-        ),
-        ON_MISSING_KEY,
-        MAX_TOKENS_KEY,
-        CONDITION_KEY,
-        CACHE_KEY,
-    ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
-
-static STAGE_MAPPING: MappingSchema = MappingSchema {
-    label: "a stage",
-    description: "A command of a pipeline, and the file that it writes.",
-    keys: &[
-        KeySchema::optional("id", ValueShape::Text, "The name in messages."),
-        KeySchema::required(
-            "generator",
-            ValueShape::List(&ValueShape::Text),
-            "The program and its arguments.",
-        ),
-        KeySchema::required("output", ValueShape::Text, "The file, preferably in `${RUN_DIR}`."),
-        TIMEOUT_KEY,
-        PASS_ENV_KEY,
-    ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
-
-static JOURNAL_MAPPING: MappingSchema = MappingSchema {
-    label: "a `journal` source",
-    description: "The conversation as chat messages.",
-    keys: &[
-        TYPE_KEY,
-        ID_KEY,
-        KeySchema::optional(
-            "max_iterations",
-            ValueShape::Integer(1..1 << 32),
-            "Only the last N iterations, the messages that they work on, and the first message.",
-        ),
-        KeySchema::optional(
-            "template",
-            ValueShape::Text,
-            "What the LLM sees in place of the first message; `${message}` is the message.",
-        ),
-        MAX_TOKENS_KEY,
-        CONDITION_KEY,
-    ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
-
-const TIMEOUT_KEY: KeySchema = KeySchema::with_default(
-    "timeout_ms",
-    MILLISECONDS,
-    DefaultValue::Integer(30_000),
-    "The timeout in milliseconds.",
-);
-const PASS_ENV_KEY: KeySchema = KeySchema::optional(
-    "pass_env",
-    ValueShape::List(&ValueShape::Text),
-    "The names of key variables that it receives nevertheless.",
-);
-
-static GENERATOR_MAPPING: MappingSchema = MappingSchema {
-    label: "a generator",
-    description: "A command that writes a file for the context, or counts tokens.",
-    keys: &[
-        KeySchema::required(
-            "command",
-            ValueShape::List(&ValueShape::Text),
-            "The program and its arguments.",
-        ),
-        TIMEOUT_KEY,
-        PASS_ENV_KEY,
-    ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
 
 /// The contents of context.yaml.
 #[derive(Debug, Clone)]
@@ -403,11 +204,19 @@ impl ContextManifest {
 
     /// Reads context.yaml; problems are added to the report of `doc`.
     pub fn read(doc: &YamlDocument) -> Option<Self> {
+        doc.expect_mapping_or(&doc.root, "context.yaml", || {
+            if doc.root.items().is_empty() {
+                format!("write this content:\n{DEFAULT_MANIFEST}").trim_end().to_owned()
+            } else {
+                "write a line `sources:` before the list".to_owned()
+            }
+        })?;
         let fields = doc.fields(&doc.root, &CONTEXT_MAPPING)?;
         let node = fields.require("sources", "[{type: journal}]")?;
         let items = doc.expect_list(node, "`sources`")?;
         if items.is_empty() {
-            doc.report(node, "`sources` is empty, so the LLM would see nothing", None);
+            let help = format!("write this content:\n{DEFAULT_MANIFEST}").trim_end().to_owned();
+            doc.report(node, "`sources` is empty, so the LLM would see nothing", help);
         }
         let tokenizer =
             fields.non_null("tokenizer").and_then(|node| ContextProgram::read(doc, node));
@@ -425,6 +234,11 @@ impl ContextManifest {
 
 impl ContextSource {
     fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+        doc.expect_mapping_or(node, "a source", || match node.scalar() {
+            Some("journal") => "write `{type: journal}`".to_owned(),
+            Some(path) => format!("write `{{type: file, path: {}}}`", quote_yaml(path)),
+            None => "write `{type: file, path: FILE}`".to_owned(),
+        })?;
         let (name, mapping) = doc.tagged_mapping(node, "a source", "type", &SOURCE_KINDS)?;
         let fields = doc.fields(node, mapping)?;
         let condition = match name {
@@ -595,6 +409,13 @@ impl PipelineStage {
 
 impl ContextProgram {
     fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+        doc.expect_mapping_or(node, "a generator", || match node.scalar() {
+            Some(line) if is_plain_command(line) => {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                format!("write `{{command: [{}]}}`", words.join(", "))
+            }
+            _ => "write `{command: [PROGRAM, ARG]}`".to_owned(),
+        })?;
         let fields = doc.fields(node, &GENERATOR_MAPPING)?;
         let command_node = fields.require("command", "[PROGRAM, ARG]")?;
         Self::from_fields(doc, fields, command_node, "command")

@@ -95,7 +95,8 @@ static HOOK_MAPPING: MappingSchema = MappingSchema {
             "on_failure",
             ValueShape::Choice(&["fail", "ignore"]),
             "What happens when it fails. Default: `fail` for a gate, which then denies, and `ignore` for other hooks.",
-        ),
+        )
+        .with_help(failure_help),
         KeySchema::optional(
             "pass_env",
             ValueShape::List(&ValueShape::Text),
@@ -106,10 +107,57 @@ static HOOK_MAPPING: MappingSchema = MappingSchema {
             SANDBOX_SHAPE,
             "What its processes may do, as in a tool. Default: everything.",
         ),
+        KeySchema::misplaced("exec", HOOK_COMMAND),
+        KeySchema::misplaced("shell", "write `command: [sh, -c, SCRIPT]`"),
+        KeySchema::misplaced("match", EVERY_CALL),
+        KeySchema::misplaced("matcher", EVERY_CALL),
+        KeySchema::misplaced("tool", EVERY_CALL),
+        KeySchema::misplaced("tools", EVERY_CALL),
+        KeySchema::misplaced(
+            "do",
+            "the command decides: it prints `{\"decision\": \"deny\", \"reason\": \"...\"}`, or nothing",
+        ),
     ],
     exactly_one_of: &[],
     allows_other_keys: false,
 };
+
+const HOOK_COMMAND: &str = "write `command: [PROGRAM, ARG]`";
+const EVERY_CALL: &str =
+    "a hook runs for every call; its command finds the name of the tool in TOOL_NAME";
+
+/// What a gate does with a call, in place of what its failure means.
+fn failure_help(node: &YamlNode) -> Option<String> {
+    let word = match node.scalar()? {
+        "deny" | "block" | "stop" | "abort" | "error" => "fail",
+        "warn" | "continue" | "skip" | "allow" => "ignore",
+        _ => return None,
+    };
+    Some(format!("write `{word}`"))
+}
+
+/// The names of hooks in other programs.
+const HOOK_ALIASES: [(&str, HookPoint); 8] = [
+    ("PreToolUse", HookPoint::PreToolExecution),
+    ("PostToolUse", HookPoint::PostToolExecution),
+    ("pre_tool_use", HookPoint::PreToolExecution),
+    ("post_tool_use", HookPoint::PostToolExecution),
+    ("Stop", HookPoint::OnRunEnd),
+    ("SessionEnd", HookPoint::OnRunEnd),
+    ("on_end", HookPoint::OnRunEnd),
+    ("on_finish", HookPoint::OnRunEnd),
+];
+
+/// What to write in place of a key that is not a hook.
+fn unknown_hook_help(name: &str) -> String {
+    if let Some((_, hook)) = HOOK_ALIASES.iter().find(|(alias, _)| *alias == name) {
+        return format!("the hook is `{}`", hook.name());
+    }
+    if name == "hooks" {
+        return format!("write the hooks at the root of the file, or under `{HOOKS_SECTION}`");
+    }
+    suggest::did_you_mean(name, HookPoint::ALL.map(HookPoint::name))
+}
 
 /// A point of a run at which a hook runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -280,8 +328,7 @@ impl AgentHooks {
                 continue;
             }
             let Some(hook) = HookPoint::from_name(name) else {
-                let help = suggest::did_you_mean(name, HookPoint::ALL.map(HookPoint::name));
-                doc.report(key, format!("`{name}` is not a hook"), Some(help));
+                doc.report(key, format!("`{name}` is not a hook"), Some(unknown_hook_help(name)));
                 continue;
             };
             if hook.old_name() == Some(name) {
@@ -320,7 +367,12 @@ impl HookConfig {
             return None;
         }
         let fields = doc.fields_labelled(&label, node, &HOOK_MAPPING)?;
-        let command = fields.require("command", "[PROGRAM, ARG]");
+        // The schema reports `exec` and `shell`, with what to write.
+        let names_other_key = node.get("exec").or(node.get("shell")).is_some();
+        let command = match fields.non_null("command") {
+            None if names_other_key => None,
+            _ => fields.require("command", "[PROGRAM, ARG]"),
+        };
         let command = command.and_then(|node| read_hook_command(doc, node));
         Some(Self {
             command: command?,
@@ -345,7 +397,7 @@ fn read_on_failure(
         (Some(_), Some("ignore")) => Some(HookFailurePolicy::Ignore),
         // A key without a value is an unfinished edit, and a gate must not guess.
         (Some(node), _) => {
-            doc.report(node, "`on_failure` must be `fail` or `ignore`", None);
+            doc.report(node, "`on_failure` must be `fail` or `ignore`", failure_help(node));
             None
         }
     }

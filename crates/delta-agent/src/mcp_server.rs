@@ -15,7 +15,7 @@ use delta_sandbox::{SANDBOX_SHAPE, SandboxSetting};
 use delta_shell::EngineVars;
 use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
-use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode};
+use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode, YamlValue};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -44,7 +44,8 @@ pub static MCP_SERVER_MAPPING: MappingSchema = MappingSchema {
             "tools",
             ValueShape::List(&ValueShape::Text),
             "The server's names of the tools that the LLM may call; all that are locked without it.",
-        ),
+        )
+        .with_help(tool_names_help),
         KeySchema::optional(
             "rename",
             ValueShape::TextMap,
@@ -64,12 +65,14 @@ pub static MCP_SERVER_MAPPING: MappingSchema = MappingSchema {
             "idempotent",
             ValueShape::List(&ValueShape::Text),
             "The server's names of the tools whose call may simply run again if the engine did not survive it.",
-        ),
+        )
+        .with_help(tool_names_help),
         KeySchema::optional(
             "parallel",
             ValueShape::List(&ValueShape::Text),
             "The server's names of the tools whose calls have no effect on other calls and may run at the same time.",
-        ),
+        )
+        .with_help(tool_names_help),
         KeySchema::optional(
             "token_env",
             ValueShape::Text,
@@ -108,10 +111,26 @@ pub static MCP_SERVER_MAPPING: MappingSchema = MappingSchema {
             DefaultValue::Integer(32_768),
             "The number of bytes of a result that the LLM sees; the run directory keeps all of it.",
         ),
+        KeySchema::misplaced("args", "write the arguments after the program: `command: [PROGRAM, ARG]`"),
+        KeySchema::misplaced("type", TRANSPORT),
+        KeySchema::misplaced("transport", TRANSPORT),
+        KeySchema::misplaced("timeout", "write `timeout_ms: 30s`, or `start_timeout_ms` for its start"),
+        KeySchema::misplaced("name", "the key before the server is its name"),
     ],
     exactly_one_of: &["command", "url"],
     allows_other_keys: false,
 };
+
+const TRANSPORT: &str = "leave it out: a server has `command` or `url`";
+
+/// A word in place of the names of tools.
+fn tool_names_help(node: &YamlNode) -> Option<String> {
+    Some(match node.scalar()? {
+        "all" | "*" => "leave it out for all tools, or list the names of some".to_owned(),
+        "true" | "false" => "list the names of the tools, as in `[read_file]`".to_owned(),
+        name => format!("list the names of the tools, as in `[{name}]`"),
+    })
+}
 
 /// A server in agent.yaml, and what is locked of it.
 #[derive(Debug, Clone)]
@@ -170,9 +189,13 @@ impl AgentMcpServer {
         let command = fields.texts("command");
         let url = fields.text("url").map(str::to_owned);
         if url.is_none() && command.first().is_none_or(String::is_empty) {
-            let at = fields.non_null("command").unwrap_or(node);
-            let help = "write `command: [PROGRAM, ARG, ...]` or `url: https://...`".to_owned();
-            doc.report(at, format!("the server `{name}` has no program"), Some(help));
+            let command = fields.non_null("command");
+            // Anything but a list is already reported.
+            if command.is_none_or(|command| matches!(command.value, YamlValue::Sequence(_))) {
+                let help = "write `command: [PROGRAM, ARG, ...]` or `url: https://...`".to_owned();
+                let at = command.unwrap_or(node);
+                doc.report(at, format!("the server `{name}` has no program"), Some(help));
+            }
             return None;
         }
         let (misplaced, needs) = match url {

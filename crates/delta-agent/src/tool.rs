@@ -29,6 +29,7 @@ mod tool_mapping;
 pub mod approval;
 pub mod value_schema;
 mod media_type;
+mod wrong_values;
 
 pub use approval::{ApprovalPolicy, ToolPreview};
 use lasting_calls::{check_survive, read_is_staged};
@@ -132,6 +133,15 @@ pub enum ToolOutput {
 }
 
 impl ToolOutput {
+    fn read(fields: MappingFields<'_>) -> Self {
+        match fields.text("output") {
+            Some("json") => Self::Json,
+            Some("image") => Self::Image,
+            Some("file") => Self::File,
+            _ => Self::Text,
+        }
+    }
+
     /// Whether it is text as it is printed.
     pub fn is_text(self) -> bool {
         matches!(self, Self::Text | Self::Json)
@@ -275,6 +285,7 @@ impl Tool {
 
     /// Reads one tool; problems are added to the report of `doc`.
     pub fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+        doc.expect_mapping_or(node, "a tool", || wrong_values::tool_help(node))?;
         let fields = doc.fields(node, &TOOL_MAPPING)?;
         let name = read_tool_name(doc, fields);
         let description = fields.text("description");
@@ -288,12 +299,7 @@ impl Tool {
         let idempotent = fields.boolean("idempotent");
         let parallel = fields.boolean("parallel");
         let background = read_background(fields);
-        let output = match fields.text("output") {
-            Some("json") => ToolOutput::Json,
-            Some("image") => ToolOutput::Image,
-            Some("file") => ToolOutput::File,
-            _ => ToolOutput::Text,
-        };
+        let output = ToolOutput::read(fields);
 
         let (syntax, template) = syntax?;
         let mut layout = TemplateLayout::parse(doc, syntax, template)?;

@@ -8,7 +8,9 @@ use delta_base::suggest;
 use delta_shell::{find_unknown_variable, is_identifier, unknown_variable_help};
 use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
-use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode, quote_yaml};
+use delta_yaml::yaml::{
+    MappingFields, MappingSchema, YamlDocument, YamlNode, YamlValue, quote_yaml,
+};
 use std::collections::BTreeMap;
 
 /// No sandbox.
@@ -28,7 +30,7 @@ pub const SANDBOX_SHAPE: ValueShape =
 pub static PROFILE_MAPPING: MappingSchema = MappingSchema {
     label: "a sandbox",
     description: "What the processes of a tool may do; a missing key is the one of the profile below it.",
-    keys: &PROFILE_KEYS,
+    keys: &PROFILE_KEYS_WITH_HELP,
     exactly_one_of: &[],
     allows_other_keys: false,
 };
@@ -38,7 +40,8 @@ const PROFILE_KEYS: [KeySchema; 10] = [
         "write",
         ValueShape::List(&ValueShape::Text),
         "The files and directories that can be changed: paths in the workspace, absolute or with `~`, and `git` for the git directory of the workspace. A path that ends in `?` may be missing. Default: `[\"${CWD}\", git]`.",
-    ),
+    )
+    .with_help(write_help),
     KeySchema::optional(
         "read",
         ValueShape::OneOf(&[ValueShape::Choice(&["all"]), ValueShape::List(&ValueShape::Text)]),
@@ -47,7 +50,7 @@ const PROFILE_KEYS: [KeySchema; 10] = [
     KeySchema::optional(
         "hide",
         ValueShape::List(&ValueShape::Text),
-        "Paths that cannot be read, besides the usual ones that hold keys, tokens and cookies.",
+        "Paths that cannot be read, besides the usual ones that hold keys, tokens and cookies. A path that ends in `?` may be missing.",
     ),
     KeySchema::optional(
         "show",
@@ -91,6 +94,37 @@ const PROFILE_KEYS: [KeySchema; 10] = [
         "Whether the tool starts runs of delta in the workspace. Default: false.",
     ),
 ];
+
+/// Keys of other programs, and other words for the ones of a profile.
+const FOREIGN_KEYS: [KeySchema; 5] = [
+    KeySchema::misplaced("network", "the key is `net`"),
+    KeySchema::misplaced("allow_network", "write `net: all`, or list hosts in `net`"),
+    KeySchema::misplaced("deny", "the key is `hide`"),
+    KeySchema::misplaced("writable", "the key is `write`"),
+    KeySchema::misplaced("profile", "write the name in place of the mapping: `sandbox: reader`"),
+];
+
+const PROFILE_KEYS_WITH_HELP: [KeySchema; 15] = {
+    let [write, read, hide, show, home, net, env, sockets, limits, runs] = PROFILE_KEYS;
+    let [network, allow_network, deny, writable, profile] = FOREIGN_KEYS;
+    [
+        write,
+        read,
+        hide,
+        show,
+        home,
+        net,
+        env,
+        sockets,
+        limits,
+        runs,
+        network,
+        allow_network,
+        deny,
+        writable,
+        profile,
+    ]
+};
 
 static SANDBOX_LIMITS_MAPPING: MappingSchema = MappingSchema {
     label: "`limits` of a sandbox",
@@ -331,22 +365,28 @@ impl SandboxSetting {
                 doc.report(node, "`sandbox` is empty", Some(SETTING_HELP.to_owned()));
                 None
             }
-            Some(OFF_PROFILE | "false" | "no" | "none") => {
-                if node.scalar() != Some(OFF_PROFILE) {
-                    let message = "`sandbox` must be the name of a profile, `off` or a map";
-                    doc.report(node, message, Some("write `sandbox: off`".to_owned()));
-                }
+            Some(OFF_PROFILE) => Some(Self::Off),
+            Some("false" | "no" | "none") => {
+                let help = "write `sandbox: off`";
+                doc.report(node, SETTING_MESSAGE, Some(help.to_owned()));
                 Some(Self::Off)
+            }
+            Some("true" | "yes" | "on" | "default") => {
+                let help = "write `sandbox: workspace`";
+                doc.report(node, SETTING_MESSAGE, Some(help.to_owned()));
+                None
             }
             Some(name) => {
                 let position = doc.diagnostic_at(node, String::new(), None);
                 Some(Self::Name(name.to_owned(), Box::new(position)))
             }
+            None if matches!(node.value, YamlValue::Mapping(_)) && node.entries().is_empty() => {
+                let help = "write `sandbox: workspace`, which has the default of every key";
+                doc.report(node, "the mapping under `sandbox` is empty", Some(help.to_owned()));
+                None
+            }
             None if node.entries().is_empty() => {
-                let message = format!(
-                    "`sandbox` must be the name of a profile, `off` or a map, not {}",
-                    node.kind()
-                );
+                let message = format!("{SETTING_MESSAGE}, not {}", node.kind());
                 doc.report(node, message, Some(SETTING_HELP.to_owned()));
                 None
             }
@@ -378,8 +418,12 @@ impl SandboxSetting {
     }
 }
 
+const SETTING_MESSAGE: &str = "`sandbox` must be the name of a profile, `off` or a mapping";
 const SETTING_HELP: &str =
-    "write `sandbox: workspace`, `sandbox: off`, or a map such as `{net: [crates.io]}`";
+    "write `sandbox: workspace`, `sandbox: off`, or a mapping such as `{net: [crates.io]}`";
+
+/// The help for a profile that is not a mapping.
+const SANDBOX_HELP: &str = "write its keys, such as `{net: [crates.io]}`";
 
 /// The profiles in `sandboxes:` of an agent, and the ones of delta.
 #[derive(Debug, Clone, Default)]
@@ -400,6 +444,12 @@ impl NamedProfiles {
                 let message = format!("`{name}` is not the name of a sandbox");
                 let help = "use letters, digits, `_` and `-`";
                 doc.report(key, message, Some(help.to_owned()));
+            } else if doc
+                .expect_mapping_or(value, "a sandbox", || SANDBOX_HELP.to_owned())
+                .is_none()
+            {
+                // Otherwise the places that name the sandbox would be errors too.
+                named.profiles.insert(name.to_owned(), DeclaredProfile::workspace());
             } else if let Some(keys) = ProfileKeys::read(doc, value) {
                 let profile = DeclaredProfile::workspace().with_keys(&keys);
                 named.profiles.insert(name.to_owned(), profile);
@@ -464,6 +514,19 @@ impl ProfileKeys {
     }
 }
 
+/// A word in place of the paths of `write`.
+fn write_help(node: &YamlNode) -> Option<String> {
+    match node.scalar()? {
+        "none" | "false" | "no" | "off" => Some("write `write: []`".to_owned()),
+        "workspace" | "true" | "yes" | "on" => Some(
+            "leave it out, for the workspace and its git directory, or write `write: [\"${CWD}\"]`"
+                .to_owned(),
+        ),
+        "all" | "*" => Some("write `write: [/]`, or `sandbox: off` for no sandbox".to_owned()),
+        _ => None,
+    }
+}
+
 /// The word, if the value is one of `words`; reports any other scalar. A list has no word.
 fn word_or_list<'a>(
     doc: &YamlDocument,
@@ -478,11 +541,19 @@ fn word_or_list<'a>(
     if !words.contains(&text) {
         let names: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
         let message = format!("`{key}` must be {} or a list, not `{text}`", names.join(", "));
-        doc.report(
-            node,
-            message,
-            Some(format!("write `{key}: [{text}]` or `{key}: {}`", words[0])),
-        );
+        let all_or_none = match text {
+            "true" | "yes" | "on" | "any" | "*" | "full" => {
+                words.iter().find(|word| **word == "all")
+            }
+            "false" | "no" | "off" => words.iter().find(|word| **word == "none"),
+            _ => None,
+        };
+        let help = match all_or_none {
+            Some(word) => format!("write `{key}: {word}`"),
+            None if text == "none" => format!("write `{key}: []`"),
+            None => format!("write `{key}: [{text}]` or `{key}: {}`", words[0]),
+        };
+        doc.report(node, message, Some(help));
     }
     Some(words.iter().copied().find(|word| *word == text).unwrap_or(words[0]))
 }

@@ -12,9 +12,11 @@ use std::ops::Range;
 
 mod compose;
 mod syntax_hint;
+mod value_help;
 pub mod mapping_schema;
 
 pub use mapping_schema::{MappingFields, MappingSchema};
+pub use value_help::is_plain_command;
 
 /// More than anyone reads.
 const MAX_DIAGNOSTICS: usize = 100;
@@ -171,7 +173,15 @@ impl YamlDocument {
     pub fn drain_diagnostics(&self, report: &mut DiagnosticReport) {
         let mut diagnostics = self.diagnostics.take();
         diagnostics.sort_by_key(|d| (d.file != self.name, d.line, d.column));
-        diagnostics.dedup();
+        // A reader reports again what the schema has reported, often with less help.
+        diagnostics.dedup_by(|next, first| {
+            let is_same = (&next.file, next.line, next.column, &next.message)
+                == (&first.file, first.line, first.column, &first.message);
+            if is_same && first.help.is_none() {
+                first.help = next.help.take();
+            }
+            is_same
+        });
         report.diagnostics.append(&mut diagnostics);
     }
 
@@ -303,7 +313,22 @@ impl YamlDocument {
     ) -> Option<&'a [(YamlNode, YamlNode)]> {
         if !matches!(node.value, YamlValue::Mapping(_)) {
             let message = format!("{label} must be a mapping (`key: value`), not {}", node.kind());
-            self.report(node, message, None);
+            self.report(node, message, value_help::mapping_help(node, label));
+            return None;
+        }
+        Some(node.entries())
+    }
+
+    /// Like [`YamlDocument::expect_mapping`], for a place where authors write something else: `help` says what it becomes.
+    pub fn expect_mapping_or<'a>(
+        &self,
+        node: &'a YamlNode,
+        label: &str,
+        help: impl FnOnce() -> String,
+    ) -> Option<&'a [(YamlNode, YamlNode)]> {
+        if !matches!(node.value, YamlValue::Mapping(_)) {
+            let message = format!("{label} must be a mapping (`key: value`), not {}", node.kind());
+            self.report(node, message, Some(help()));
             return None;
         }
         Some(node.entries())
@@ -342,7 +367,8 @@ impl YamlDocument {
             YamlValue::Scalar { text, is_plain: true } if text == "true" => Some(true),
             YamlValue::Scalar { text, is_plain: true } if text == "false" => Some(false),
             _ => {
-                self.report(node, format!("{label} must be `true` or `false`"), None);
+                let message = format!("{label} must be `true` or `false`");
+                self.report(node, message, value_help::boolean_help(node));
                 None
             }
         }
@@ -350,6 +376,17 @@ impl YamlDocument {
 
     /// A whole number in `range`; reports any other node.
     pub fn expect_integer(&self, node: &YamlNode, label: &str, range: Range<u64>) -> Option<u64> {
+        self.expect_amount(node, label, range, None)
+    }
+
+    /// Like [`YamlDocument::expect_integer`]; `help` is for a value that no number can be read from.
+    fn expect_amount(
+        &self,
+        node: &YamlNode,
+        label: &str,
+        range: Range<u64>,
+        help: Option<&str>,
+    ) -> Option<u64> {
         let number = node
             .plain_number()
             .and_then(|number| number.as_u64())
@@ -357,7 +394,8 @@ impl YamlDocument {
         if number.is_none() {
             let max = range.end - 1;
             let message = format!("{label} must be a whole number from {} to {max}", range.start);
-            self.report(node, message, None);
+            let help = value_help::integer_help(node).or(help.map(str::to_owned));
+            self.report(node, message, help);
         }
         number
     }
@@ -374,7 +412,8 @@ impl YamlDocument {
     /// The items of a list; reports any other node.
     pub fn expect_list<'a>(&self, node: &'a YamlNode, label: &str) -> Option<&'a [YamlNode]> {
         if !matches!(node.value, YamlValue::Sequence(_)) {
-            self.report(node, format!("{label} must be a list, not {}", node.kind()), None);
+            let message = format!("{label} must be a list, not {}", node.kind());
+            self.report(node, message, value_help::single_item_help(node, label));
             return None;
         }
         Some(node.items())

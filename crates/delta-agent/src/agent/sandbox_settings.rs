@@ -1,6 +1,6 @@
 //! `sandbox:` and `sandboxes:` of agent.yaml: the profile of each tool and of the generators, as written.
 
-use super::DEFAULTS_MAPPING;
+use super::tool_defaults::DEFAULTS_MAPPING;
 use crate::hook::AgentHooks;
 use crate::tool::Tool;
 use delta_sandbox::{DeclaredProfile, NamedProfiles, SandboxSetting};

@@ -3,8 +3,7 @@
 //! The author of these files is not the author of the agent. None of them can fail a run, and none can lead to a file
 //! that it is not: a symlink counts only within the repository, and above the workspace only files of the user.
 
-use super::{CONDITION_KEY, MAX_TOKENS_KEY, TYPE_KEY};
-use super::{HEADING_KEY, ID_KEY};
+use super::context_mapping::{CONDITION_KEY, HEADING_KEY, ID_KEY, MAX_TOKENS_KEY, TYPE_KEY};
 use delta_base::durable;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};

@@ -53,8 +53,17 @@ impl SkillFile {
     ) -> Option<Self> {
         let path = dir.join(file).display().to_string();
         let Some((front_matter, body)) = split_front_matter(text) else {
-            let help = "begin the file with a line `---`, `name:` and `description:`, and another line `---`";
-            let message = "the skill has no front matter";
+            let (message, help) = if begins_front_matter(text) {
+                (
+                    "the front matter of the skill is not closed",
+                    "write a line `---` after its last key",
+                )
+            } else {
+                (
+                    "the skill has no front matter",
+                    "begin the file with a line `---`, `name:` and `description:`, and another line `---`",
+                )
+            };
             report.push(Diagnostic::for_file(path, message, Some(help.to_owned())));
             return None;
         };
@@ -121,6 +130,12 @@ pub(super) fn is_skill_name(name: &str) -> bool {
         && name.split('-').all(|word| {
             !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() && !c.is_uppercase())
         })
+}
+
+/// Whether the first line of a skill is the one before the front matter.
+fn begins_front_matter(text: &str) -> bool {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    text.lines().next().is_some_and(|line| line.trim_end() == FENCE)
 }
 
 /// The front matter with its first fence, so that its lines have the numbers of the file, and the text after it.

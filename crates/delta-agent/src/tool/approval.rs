@@ -7,7 +7,7 @@ use super::{ParameterType, Tool, ToolParameter, names_parameter};
 use delta_base::hex::sha256_hex;
 use delta_shell::EngineVars;
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
-use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
+use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode, quote_yaml};
 use regex::Regex;
 use serde_json::json;
 
@@ -28,17 +28,39 @@ static RULE_MAPPING: MappingSchema = MappingSchema {
             "match",
             ValueShape::TextMap,
             "Parameters, each with a regular expression that matches somewhere in its value. Without it, every call matches.",
-        ),
+        )
+        .with_help(match_help),
         KeySchema::required(
             "do",
             ValueShape::Choice(&["allow", "ask", "deny"]),
             "`allow` starts the call, `ask` asks a person, `deny` never starts it.",
-        ),
+        )
+        .with_help(action_help),
         KeySchema::optional("reason", ValueShape::Text, "With `deny`: the reason, for the LLM."),
     ],
     exactly_one_of: &[],
     allows_other_keys: false,
 };
+
+/// A pattern without the parameter that it is for.
+fn match_help(node: &YamlNode) -> Option<String> {
+    let pattern = node.scalar().or_else(|| node.items().first()?.scalar())?;
+    Some(format!(
+        "name the parameter whose value must match: `match: {{PARAMETER: {}}}`",
+        quote_yaml(pattern)
+    ))
+}
+
+/// Another word for what happens to a call.
+fn action_help(node: &YamlNode) -> Option<String> {
+    let word = match node.scalar()? {
+        "yes" | "true" | "approve" | "never" | "accept" => "allow",
+        "no" | "false" | "reject" | "block" | "refuse" => "deny",
+        "prompt" | "confirm" | "always" => "ask",
+        _ => return None,
+    };
+    Some(format!("write `{word}`"))
+}
 
 /// The keys of `preview:`.
 pub(super) static PREVIEW_MAPPING: MappingSchema = MappingSchema {
@@ -116,8 +138,10 @@ impl ApprovalPolicy {
             Some("never") => return Some(Self::Never),
             Some("ask") => return Some(Self::Ask),
             Some(other) => {
-                let help = match other {
-                    "allow" | "false" | "no" => "write `never`",
+                let help = match other.to_ascii_lowercase().as_str() {
+                    "allow" | "false" | "no" | "off" | "none" | "auto" => "write `never`",
+                    "true" | "yes" | "on" | "always" | "required" => "write `ask`",
+                    "deny" => "write the rule `[{do: deny}]`",
                     _ => "write `never`, `ask`, or a list of rules such as `[{do: ask}]`",
                 };
                 let message =
@@ -175,6 +199,13 @@ impl ApprovalRule {
         node: &YamlNode,
         check_parameter: &mut dyn FnMut(&str) -> Result<(), String>,
     ) -> Option<Self> {
+        doc.expect_mapping_or(node, "a rule of `approve`", || match node.scalar() {
+            Some("ask" | "never") => {
+                format!("write `approve: {}`", node.scalar().unwrap_or_default())
+            }
+            Some(action @ ("allow" | "deny")) => format!("write the rule `{{do: {action}}}`"),
+            _ => "write a rule such as `{match: {PARAMETER: PATTERN}, do: ask}`".to_owned(),
+        })?;
         let fields = doc.fields(node, &RULE_MAPPING)?;
         let mut patterns = Vec::new();
         if let Some(node) = fields.non_null("match") {

@@ -24,7 +24,8 @@ pub static PARAMETER_MAPPING: MappingSchema = MappingSchema {
             ValueShape::Choice(&["string", "integer", "number", "boolean", "array", "object"]),
             DefaultValue::Text("string"),
             "The type of its values; `array` is a list of strings, unless `items` says otherwise.",
-        ),
+        )
+        .with_help(super::wrong_values::type_help),
         KeySchema::optional("description", ValueShape::Text, "The description for the LLM."),
         KeySchema::optional(
             "items",
@@ -323,6 +324,9 @@ fn read_parameter(
     template: &str,
     inferred: &[ToolParameter],
 ) -> Option<ToolParameter> {
+    doc.expect_mapping_or(node, "a parameter", || {
+        format!("write `{{name: {}}}`", node.scalar().unwrap_or("file"))
+    })?;
     let fields = doc.fields(node, &PARAMETER_MAPPING)?;
     let name_node = fields.require("name", "file")?;
     let name = read_parameter_name(doc, name_node)?;

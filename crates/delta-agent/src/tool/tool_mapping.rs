@@ -2,6 +2,7 @@
 
 use super::approval::{APPROVE_SHAPE, PREVIEW_MAPPING};
 use super::parameter::PARAMETER_MAPPING;
+use super::wrong_values;
 use delta_sandbox::SANDBOX_SHAPE;
 use delta_yaml::yaml::MappingSchema;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
@@ -25,12 +26,14 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             "exec",
             ValueShape::Text,
             "A program and its arguments, started without a shell. `${name}` is a parameter, always a single argument.",
-        ),
+        )
+        .with_help(wrong_values::one_line_help),
         KeySchema::optional(
             "shell",
             ValueShape::Text,
             "A script for `sh`. `${name}` is a parameter, whose value is always one literal string; `$name` is a shell variable.",
-        ),
+        )
+        .with_help(wrong_values::script_help),
         KeySchema::optional(
             "command",
             ValueShape::List(&ValueShape::OneOf(&[
@@ -38,7 +41,8 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
                 ValueShape::Mapping(&COMMAND_ELEMENT_MAPPING),
             ])),
             "The complete form: a program and its arguments, one element each.",
-        ),
+        )
+        .with_help(wrong_values::command_help),
         KeySchema::optional(
             "stdin",
             PARAMETER_NAME_SHAPE,
@@ -48,7 +52,8 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             "parameters",
             ValueShape::List(&ValueShape::Mapping(&PARAMETER_MAPPING)),
             "The descriptions of the parameters.",
-        ),
+        )
+        .with_help(wrong_values::parameters_help),
         KeySchema::optional(
             "schema",
             ValueShape::Any,
@@ -65,7 +70,8 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             ValueShape::Integer(1..(16 << 20) + 1),
             DefaultValue::Integer(32_768),
             "The number of bytes of each output stream that the LLM sees; the run directory keeps all of it.",
-        ),
+        )
+        .with_help(wrong_values::byte_count_help),
         KeySchema::optional(
             "env",
             ValueShape::TextMap,
@@ -75,7 +81,8 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             "pass_env",
             ValueShape::List(&ValueShape::Text),
             "The names of key variables that it receives nevertheless.",
-        ),
+        )
+        .with_help(wrong_values::names_help),
         KeySchema::with_default(
             "idempotent",
             ValueShape::Boolean,
@@ -99,13 +106,15 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             ValueShape::Choice(&["end", "run", "keep"]),
             DefaultValue::Text("end"),
             "What becomes of processes that a call leaves running: they `end` with the call, `run` until the engine leaves the run, or `keep` running.",
-        ),
+        )
+        .with_help(wrong_values::background_help),
         KeySchema::with_default(
             "output",
             ValueShape::Choice(&["text", "json", "image", "file"]),
             DefaultValue::Text("text"),
             "What the tool prints on standard output: `text`; `json`, which the LLM sees without its blanks; the bytes of one `image` (PNG, JPEG, GIF or WebP), which the LLM sees; or data for a `file`, of which the LLM sees the name.",
-        ),
+        )
+        .with_help(wrong_values::output_help),
         KeySchema::with_default(
             "ends_run",
             ValueShape::OneOf(&[ValueShape::Boolean, ValueShape::Mapping(&ENDS_RUN_MAPPING)]),
@@ -133,10 +142,26 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             "What its processes may do: `workspace`, `reader`, `off`, a name in `sandboxes` of agent.yaml, or a map of keys over the sandbox of the agent.",
         ),
         KeySchema::optional("__meta", ValueShape::Any, "Written by `delta tool expand`; ignored."),
+        KeySchema::misplaced("type", "leave it out: a tool has no other type"),
+        KeySchema::misplaced(
+            "function",
+            "write its `name`, `description` and `parameters` next to the `exec:` of the tool",
+        ),
+        KeySchema::misplaced("args", "write the arguments after the program: `exec: PROGRAM ARG`"),
+        KeySchema::misplaced("cmd", COMMAND_KEYS),
+        KeySchema::misplaced("run", COMMAND_KEYS),
+        KeySchema::misplaced("script", COMMAND_KEYS),
+        KeySchema::misplaced("net", IN_SANDBOX),
+        KeySchema::misplaced("network", IN_SANDBOX),
+        KeySchema::misplaced("write", IN_SANDBOX),
+        KeySchema::misplaced("hide", IN_SANDBOX),
     ],
     exactly_one_of: &["exec", "shell", "command"],
     allows_other_keys: false,
 };
+
+const COMMAND_KEYS: &str = "write `exec: PROGRAM ARG`, or `shell:` for a script";
+const IN_SANDBOX: &str = "it belongs under `sandbox:`, as in `sandbox: {net: all}`";
 
 /// The keys of `ends_run`.
 pub(super) static ENDS_RUN_MAPPING: MappingSchema = MappingSchema {

@@ -145,6 +145,10 @@ pub static LLM_MAPPING: MappingSchema = MappingSchema {
             ValueShape::TokenCount(1..1 << 40),
             "Copied into the request.",
         ),
+        KeySchema::misplaced("api_key", API_KEY_HELP),
+        KeySchema::misplaced("apikey", API_KEY_HELP),
+        KeySchema::misplaced("apiKey", API_KEY_HELP),
+        KeySchema::misplaced("api-key", API_KEY_HELP),
         KeySchema::misplaced("max_cost", "it belongs under `limits:`, next to `llm:`"),
         KeySchema::misplaced("max_duration_ms", "it belongs under `limits:`, next to `llm:`"),
         KeySchema::misplaced("max_iterations", "it belongs next to `llm:`"),
@@ -169,6 +173,9 @@ static CACHE_MAPPING: MappingSchema = MappingSchema {
     exactly_one_of: &[],
     allows_other_keys: false,
 };
+
+/// The help for a key in place of the name of its variable. It would go into the request, and so into the records.
+const API_KEY_HELP: &str = "put the key into DELTA_API_KEY, or name its variable, such as `api_key_env: MY_KEY`; in this file, every run would record it";
 
 /// Keys of [`LLM_MAPPING`] that are copied into the request body too.
 const BODY_KEYS: [&str; 2] = ["temperature", "max_tokens"];

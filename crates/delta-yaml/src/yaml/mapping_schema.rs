@@ -1,6 +1,6 @@
 //! Schemas of mappings: the single source for reading, diagnostics and the JSON Schemas for editors.
 
-use super::{YamlDocument, YamlNode};
+use super::{YamlDocument, YamlNode, value_help};
 use delta_base::quantity::{parse_count, parse_time_ms};
 use delta_base::suggest;
 use std::ops::Range;
@@ -33,7 +33,12 @@ pub struct KeySchema {
     pub required: bool,
     /// The value of a missing key.
     pub default: Option<DefaultValue>,
+    /// What to write in place of a value of the wrong kind; `None` for a value that may be right.
+    pub wrong_value_help: Option<WrongValueHelp>,
 }
+
+/// The help for a value, if it is one that authors write by mistake.
+pub type WrongValueHelp = fn(&YamlNode) -> Option<String>;
 
 /// The value of a missing key.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +102,7 @@ impl KeySchema {
         shape: ValueShape,
         description: &'static str,
     ) -> Self {
-        Self { name, description, shape, required: true, default: None }
+        Self { name, description, shape, required: true, default: None, wrong_value_help: None }
     }
 
     /// An optional key.
@@ -106,7 +111,7 @@ impl KeySchema {
         shape: ValueShape,
         description: &'static str,
     ) -> Self {
-        Self { name, description, shape, required: false, default: None }
+        Self { name, description, shape, required: false, default: None, wrong_value_help: None }
     }
 
     /// An optional key with a default value.
@@ -116,7 +121,20 @@ impl KeySchema {
         default: DefaultValue,
         description: &'static str,
     ) -> Self {
-        Self { name, description, shape, required: false, default: Some(default) }
+        Self {
+            name,
+            description,
+            shape,
+            required: false,
+            default: Some(default),
+            wrong_value_help: None,
+        }
+    }
+
+    /// The key, with help for values that authors write by mistake.
+    #[must_use]
+    pub const fn with_help(self, help: WrongValueHelp) -> Self {
+        Self { wrong_value_help: Some(help), ..self }
     }
 
     /// A key that users often write here, but that belongs elsewhere; `description` is the help of the message.
@@ -151,9 +169,56 @@ fn means_no_limit(value: &YamlNode) -> bool {
     value.scalar().is_some_and(|text| WORDS.contains(&text.to_ascii_lowercase().as_str()))
 }
 
-/// Whether a text has nothing but words that a list in YAML can have without quotes.
-fn is_plain_command(text: &str) -> bool {
-    text.chars().all(|c| c.is_ascii_alphanumeric() || " -_./=@+".contains(c))
+/// The help for a time in milliseconds.
+const TIME_HELP: &str = "write milliseconds, or a time with its unit, such as `30s`";
+/// The help for a count of tokens.
+const COUNT_HELP: &str = "write a whole number, or one such as `2k` or `1.5M`";
+
+/// What a value of this shape must be, for messages; `None` if it may be of several kinds.
+fn expected_kind(shape: &ValueShape) -> Option<&'static str> {
+    match shape {
+        ValueShape::Text | ValueShape::Pattern(_) => Some("a string"),
+        ValueShape::List(_) => Some("a list"),
+        ValueShape::Mapping(_)
+        | ValueShape::Tagged { .. }
+        | ValueShape::TextMap
+        | ValueShape::MapOf(_) => Some("a mapping (`key: value`)"),
+        _ => None,
+    }
+}
+
+/// The help for a value that is meant as no limit, of a key that has a default.
+fn no_limit_help(value: &YamlNode, known: &KeySchema) -> Option<String> {
+    let Some(DefaultValue::Integer(default)) = known.default else { return None };
+    let name = known.name;
+    let largest = match &known.shape {
+        ValueShape::Integer(range) if range.start > 0 => {
+            format!("the largest number, {}", range.end - 1)
+        }
+        ValueShape::Milliseconds(range) if range.start > 0 => {
+            "a long time, such as `24h`".to_owned()
+        }
+        _ => return None,
+    };
+    means_no_limit(value).then(|| {
+        format!("no value means `no limit`: write {largest}, or omit `{name}` for {default}")
+    })
+}
+
+/// The help for a key that the mapping `node` cannot have: a similar one.
+fn unknown_key_help(name: &str, node: &YamlNode, schema: &'static MappingSchema) -> String {
+    let help = suggest::did_you_mean(name, schema.key_names());
+    let nearest = suggest::nearest_names(name, schema.key_names());
+    let [similar] = nearest.as_slice() else { return help };
+    if let Some((key, _)) = node.entry(similar) {
+        return format!("remove it: `{similar}` is on line {}", key.line);
+    }
+    match schema.key(similar) {
+        Some(KeySchema { shape: ValueShape::Milliseconds(_), .. }) => {
+            format!("did you mean `{similar}`? it takes milliseconds, or a time such as `30s`")
+        }
+        _ => help,
+    }
 }
 
 impl YamlDocument {
@@ -181,22 +246,7 @@ impl YamlDocument {
                     let message = format!("unknown key `{name}` in {label}");
                     self.report(key, message, Some((*description).to_owned()));
                 }
-                Some(KeySchema {
-                    shape: ValueShape::Integer(range),
-                    default: Some(DefaultValue::Integer(default)),
-                    ..
-                }) if range.start > 0 && means_no_limit(value) => {
-                    let max = range.end - 1;
-                    let message =
-                        format!("`{name}` must be a whole number from {} to {max}", range.start);
-                    let help = format!(
-                        "no value means `no limit`: write the largest number, {max}, or omit `{name}` for {default}"
-                    );
-                    self.report(value, message, Some(help));
-                }
-                Some(known) if !value.is_null() => {
-                    self.check_shape(value, &known.shape, &format!("`{name}`"));
-                }
+                Some(known) if !value.is_null() => self.check_value(value, known),
                 // The value was forgotten or commented out; without it a rule or a limit would be off.
                 Some(KeySchema { required: false, shape, .. })
                     if !matches!(shape, ValueShape::Any | ValueShape::Refused) =>
@@ -207,7 +257,7 @@ impl YamlDocument {
                 Some(_) => {}
                 None if schema.allows_other_keys || name.starts_with("x-") || name == "<<" => {}
                 None => {
-                    let help = suggest::did_you_mean(name, schema.key_names());
+                    let help = unknown_key_help(name, node, schema);
                     self.report(key, format!("unknown key `{name}` in {label}"), Some(help));
                 }
             }
@@ -236,6 +286,29 @@ impl YamlDocument {
         kind.copied()
     }
 
+    /// Reports a value that the schema of its key can reject.
+    fn check_value(&self, value: &YamlNode, known: &KeySchema) {
+        let name = known.name;
+        let help = known.wrong_value_help.and_then(|help| help(value));
+        if let ValueShape::Choice(choices) = &known.shape {
+            self.check_choice(value, choices, &format!("`{name}`"), help);
+            return;
+        }
+        let Some(help) = help.or_else(|| no_limit_help(value, known)) else {
+            self.check_shape(value, &known.shape, &format!("`{name}`"));
+            return;
+        };
+        let message = match (&known.shape, expected_kind(&known.shape)) {
+            (ValueShape::Integer(range) | ValueShape::Milliseconds(range), _) => {
+                let max = range.end - 1;
+                format!("`{name}` must be a whole number from {} to {max}", range.start)
+            }
+            (_, Some(expected)) => format!("`{name}` must be {expected}, not {}", value.kind()),
+            (_, None) => format!("`{name}` cannot have this value"),
+        };
+        self.report(value, message, Some(help));
+    }
+
     fn check_shape(&self, node: &YamlNode, shape: &ValueShape, label: &str) {
         match shape {
             ValueShape::Text | ValueShape::Pattern(_) => {
@@ -250,27 +323,20 @@ impl YamlDocument {
             ValueShape::Milliseconds(range) => {
                 let value = node.scalar().and_then(parse_time_ms);
                 if !value.is_some_and(|value| range.contains(&value)) {
-                    self.expect_integer(node, label, range.clone());
+                    self.expect_amount(node, label, range.clone(), Some(TIME_HELP));
                 }
             }
             ValueShape::TokenCount(range) => {
                 let value = node.scalar().and_then(parse_count);
                 if !value.is_some_and(|value| range.contains(&value)) {
-                    self.expect_integer(node, label, range.clone());
+                    self.expect_amount(node, label, range.clone(), Some(COUNT_HELP));
                 }
             }
             ValueShape::Number(min, max) => self.check_number(node, *min, *max, label),
-            ValueShape::Choice(choices) => self.check_choice(node, choices, label),
-            ValueShape::List(ValueShape::Text) if node.scalar().is_some() => {
+            ValueShape::Choice(choices) => self.check_choice(node, choices, label, None),
+            ValueShape::List(ValueShape::Text | ValueShape::Any) if node.scalar().is_some() => {
                 let message = format!("{label} must be a list, not {}", node.kind());
-                let list = match node.scalar() {
-                    Some(text) if label == "`command`" && is_plain_command(text) => {
-                        text.split_whitespace().collect::<Vec<_>>().join(", ")
-                    }
-                    _ => super::to_flow_yaml(node),
-                };
-                let help = format!("write `[{list}]`");
-                self.report(node, message, Some(help));
+                self.report(node, message, value_help::text_list_help(node, label));
             }
             ValueShape::List(item_shape) => {
                 for item in self.expect_list(node, label).unwrap_or_default() {
@@ -296,21 +362,31 @@ impl YamlDocument {
             } else {
                 format!("from {min} to {max}")
             };
-            self.report(node, format!("{label} must be a number {range}"), None);
+            let message = format!("{label} must be a number {range}");
+            self.report(node, message, value_help::number_help(node));
         }
     }
 
-    fn check_choice(&self, node: &YamlNode, choices: &[&str], label: &str) {
+    /// Reports a value that is none of `choices`, with `help` if its key has one for the value.
+    fn check_choice(&self, node: &YamlNode, choices: &[&str], label: &str, help: Option<String>) {
         let value = node.scalar().unwrap_or_default();
         if node.scalar().is_some() && choices.contains(&value) {
             return;
         }
         let names: Vec<_> = choices.iter().map(|choice| format!("`{choice}`")).collect();
-        let (last, others) =
-            names.split_last().map_or(("", &[][..]), |(last, others)| (last, others));
+        let names = match names.as_slice() {
+            [others @ .., last] if !others.is_empty() => {
+                format!("{} or {last}", others.join(", "))
+            }
+            names => names.concat(),
+        };
         let has_suggestion = !suggest::nearest_names(value, choices.iter().copied()).is_empty();
-        let help = has_suggestion.then(|| suggest::did_you_mean(value, choices.iter().copied()));
-        self.report(node, format!("{label} must be {} or {last}", others.join(", ")), help);
+        let help = match choices {
+            _ if help.is_some() => help,
+            [only] => Some(format!("write `{only}`, or leave out {label}")),
+            _ => has_suggestion.then(|| suggest::did_you_mean(value, choices.iter().copied())),
+        };
+        self.report(node, format!("{label} must be {names}"), help);
     }
 }
 
