@@ -170,7 +170,7 @@ fn c_11_6_sessions_are_completed() {
     for command in ["exec", "end"] {
         assert_eq!(offered(&[command, "s"]), [&*last, &*first]);
     }
-    assert_eq!(offered(&["exec", &first, "--t"]), ["--timeout-ms"]);
+    assert_eq!(offered(&["exec", &first, "--t"]), ["--timeout"]);
     assert_eq!(offered(&["completions", "z"]), ["zsh"]);
     assert_eq!(offered(&["man", "cl"]), ["cleanup"]);
 }

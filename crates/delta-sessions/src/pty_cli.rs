@@ -14,7 +14,7 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_program::completions::{self, CliProgram, CompletionsArgs};
 use delta_program::man::{self, ManArgs};
-use delta_program::number_argument::{parse_number_in, parse_time_in};
+use delta_program::number_argument::{parse_millis_in, parse_number_in, parse_time_in};
 use delta_program::stdio;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -144,6 +144,9 @@ struct PtyReadArgs {
     /// Timeout, such as 500ms, 30s or 10m [default: 1s, with --wait 10s, with --follow none]
     #[arg(long, value_name = "TIME", value_parser = parse_time_in(0..=u64::MAX))]
     timeout: Option<u64>,
+    /// The same in milliseconds
+    #[arg(long, value_name = "MS", hide = true, conflicts_with = "timeout", value_parser = parse_millis_in(0..=u64::MAX))]
+    timeout_ms: Option<u64>,
     /// Wait until this text appears in unread output, or with --screen on the screen
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     wait: Option<String>,
@@ -281,7 +284,7 @@ fn read_query(args: PtyReadArgs) -> ReadQuery {
         OutputForm::Text
     };
     let default_timeout = if args.wait.is_some() { 10_000 } else { 1000 };
-    let timeout_ms = args.timeout.unwrap_or(default_timeout);
+    let timeout_ms = args.timeout.or(args.timeout_ms).unwrap_or(default_timeout);
     ReadQuery { form, lines: args.lines, wait: args.wait, regex: args.regex, timeout_ms }
 }
 
@@ -306,7 +309,7 @@ fn attach_terminal(sessions: &PtySessions, id: &str) -> PtyResult<Option<String>
 }
 
 fn follow_output(sessions: &PtySessions, args: &PtyReadArgs) -> PtyResult<Option<String>> {
-    let timeout = args.timeout.map(Duration::from_millis);
+    let timeout = args.timeout.or(args.timeout_ms).map(Duration::from_millis);
     let mut incomplete = Vec::new();
     sessions.follow(&parse_pty_session_id(&args.id)?, args.raw, args.lines, timeout, |output| {
         if args.raw {

@@ -11,7 +11,7 @@ use delta_base::id::SessionId;
 use delta_base::signal::CancelToken;
 use delta_program::completions::{self, CliProgram, CompletionsArgs};
 use delta_program::man::{self, ManArgs};
-use delta_program::number_argument::parse_millis_in;
+use delta_program::number_argument::{parse_millis_in, parse_time_in};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
@@ -26,6 +26,9 @@ struct SessionsCli {
     #[command(subcommand)]
     command: SessionsCliCommand,
 }
+
+/// The timeout of `exec` without an option.
+const DEFAULT_TIMEOUT_MS: u64 = 120_000;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,9 +93,12 @@ struct SessionExecArgs {
     /// Text of the command [default: read from stdin]
     #[arg(value_name = "COMMAND", allow_hyphen_values = true)]
     text: Option<OsString>,
-    /// Timeout in milliseconds, or with a unit, such as 90s or 10m; after it the session keeps its previous state
-    #[arg(long, value_name = "MS", default_value_t = 120_000, value_parser = parse_millis_in(0..=u64::MAX))]
-    timeout_ms: u64,
+    /// Timeout, such as 90s or 10m, after which the session keeps its previous state [default: 2m]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_in(0..=u64::MAX))]
+    timeout: Option<u64>,
+    /// The same in milliseconds
+    #[arg(long, value_name = "MS", hide = true, conflicts_with = "timeout", value_parser = parse_millis_in(0..=u64::MAX))]
+    timeout_ms: Option<u64>,
 }
 
 /// End a session
@@ -138,7 +144,8 @@ fn run_session_command(command: SessionCommand) -> SessionResult<String> {
                 Some(text) => text.into_vec(),
                 None => read_stdin()?.ok_or(SessionError::MissingCommand)?,
             };
-            let timeout = Duration::from_millis(args.timeout_ms);
+            let timeout = args.timeout.or(args.timeout_ms).unwrap_or(DEFAULT_TIMEOUT_MS);
+            let timeout = Duration::from_millis(timeout);
             report_json(&sessions.exec(&id, &text, timeout, &cancel)?)
         }
         SessionCommand::End(args) => {

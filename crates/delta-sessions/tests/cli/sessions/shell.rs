@@ -86,7 +86,7 @@ fn c_14_2_a_timeout_ends_all_processes_of_the_command() {
     let mut expected = answer("started\n", 124);
     expected["timed_out"] = json!(true);
     expected["note"] = json!("timed out after 1500 ms; the session keeps its previous state");
-    assert_eq!(session.exec_with(text, &["--timeout-ms", "1500"]), expected);
+    assert_eq!(session.exec_with(text, &["--timeout", "1500ms"]), expected);
     for file in ["stray", "child"] {
         let pid = session.sandbox.read(&format!("work/{file}"));
         let stat =

@@ -18,7 +18,7 @@ fn c_14_5_output_is_reported_once() {
     assert_eq!(fixture.report(&["status", &id])["unread_bytes"], 8);
     assert_eq!(fixture.report(&["read", &id])["output"], "two\ntwo\n");
     // The raw form does not report it again either.
-    assert_eq!(fixture.report(&["read", &id, "--raw", "--timeout", "0ms"]), nothing);
+    assert_eq!(fixture.report(&["read", &id, "--raw", "--timeout-ms", "0"]), nothing);
 }
 
 #[test]
