@@ -163,6 +163,8 @@ pub fn format_age(millis: u64) -> String {
 
 /// Formats USD with as many digits as matter.
 fn format_usd(amount: f64) -> String {
+    // The sum of no amounts is a negative zero, which has a sign as text.
+    let amount = amount + 0.0;
     if amount >= 100.0 { format!("{amount:.2}") } else { format!("{amount:.4}") }
 }
 

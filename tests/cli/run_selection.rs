@@ -92,11 +92,20 @@ fn c_25_7_filters_select_and_name_what_is_valid() {
             "yesterday",
             "such as 90s, 12h or 2d, a moment such as 2026-11-21T12:30:00Z, or a day",
         ),
-        ("-n", "0", "expected a whole number from 1 to"),
+        ("-n", "0", "expected a whole number of at least 1"),
     ] {
         let refused = list(&sandbox, &["-r", option, value]).expect_code(2);
         assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     }
+}
+
+#[test]
+fn c_25_5_no_run_has_cost_nothing_without_a_sign() {
+    let sandbox = Sandbox::new(DELTA);
+    let listed = list(&sandbox, &["--cost"]).expect_code(0);
+    assert!(!listed.stdout.contains('-'), "{}", listed.stdout);
+    let listed = list(&sandbox, &["-r", "--cost"]).expect_code(0);
+    assert!(!listed.stdout.contains("-0"), "{}", listed.stdout);
 }
 
 #[test]

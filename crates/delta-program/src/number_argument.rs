@@ -13,7 +13,12 @@ where
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| {
-            format!("expected a whole number from {} to {}", range.start(), range.end())
+            let max = range.end().to_string();
+            if max == u64::MAX.to_string() {
+                format!("expected a whole number of at least {}", range.start())
+            } else {
+                format!("expected a whole number from {} to {max}", range.start())
+            }
         })
     }
 }

@@ -70,5 +70,6 @@ impl UsageSummary {
 
 /// Removes the noise of binary fractions.
 pub fn round_usd(amount: f64) -> f64 {
-    (amount * 1e12).round() / 1e12
+    // The sum of no amounts is a negative zero, which has a sign as text.
+    (amount * 1e12).round() / 1e12 + 0.0
 }
