@@ -82,7 +82,7 @@ const COMMAND_ALIASES: [(&str, &str); 70] = [
 ];
 
 /// Arguments of other programs, with the command of delta before them and the tip; an empty command is any that runs.
-const ARGUMENT_TIPS: [(&str, &str, &str); 21] = [
+const ARGUMENT_TIPS: [(&str, &str, &str); 24] = [
     ("--run-id", "approve", RUN_TIP),
     ("--run-id", "deny", RUN_TIP),
     ("--run-id", "answer", RUN_TIP),
@@ -104,6 +104,9 @@ const ARGUMENT_TIPS: [(&str, &str, &str); 21] = [
     ("--print", "run", PROMPT_TIP),
     ("--prompt", "run", PROMPT_TIP),
     ("--task", "run", PROMPT_TIP),
+    ("--agent", "tool", "the agent directory is an argument, as in `delta tool lint DIR`"),
+    ("--agent", "test", "the agent directory is an argument: `delta test DIR`"),
+    ("--format", "export", "use `--to FORMAT`"),
 ];
 const RUN_TIP: &str = "the run is an argument, as in `delta approve RUN`";
 const ANSWER_TIP: &str = "`answer` takes the text without `-m`: `delta answer RUN TEXT`";
@@ -205,8 +208,44 @@ fn with_argument_tip(error: clap::Error, command: &str, arguments: &[OsString]) 
     if let Some((_, _, tip)) = tip {
         return with_tip(error, (*tip).to_owned());
     }
+    let takes_agent = ["sandbox", "skill"].contains(&command);
+    if takes_agent && !argument.starts_with('-') {
+        let dir = shell_quote(argument);
+        return with_tip(error, format!("write `--agent {dir}`"));
+    }
+    if let Some(tip) = other_command_tip(argument, arguments) {
+        return with_tip(error, tip);
+    }
     let argument = argument.clone();
     with_dash_tip(error, &argument, arguments)
+}
+
+/// The commands that have the unknown option, if the named command has none that is written almost like it.
+fn other_command_tip(argument: &str, arguments: &[OsString]) -> Option<String> {
+    let name = argument.strip_prefix("--")?.split('=').next()?;
+    let named = named_command(arguments);
+    if visible_options(&named).any(|option| option.starts_with(name) || name.starts_with(option)) {
+        return None;
+    }
+    let mut delta = crate::DeltaCli::command();
+    delta.build();
+    let commands = delta.get_subcommands().filter(|command| !command.is_hide_set());
+    let with_option =
+        commands.filter(|command| visible_options(command).any(|option| option == name));
+    let commands: Vec<String> =
+        with_option.map(|command| format!("`delta {}`", command.get_name())).collect();
+    let names = match commands.as_slice() {
+        [] => return None,
+        [one] => one.clone(),
+        [first, second] => format!("{first} and {second}"),
+        [first, second, ..] => format!("{first}, {second} and others"),
+    };
+    Some(format!("`--{name}` is an option of {names}"))
+}
+
+/// The names of the options that the help of a command lists.
+fn visible_options(command: &clap::Command) -> impl Iterator<Item = &str> {
+    command.get_arguments().filter(|option| !option.is_hide_set()).filter_map(clap::Arg::get_long)
 }
 
 /// Replaces clap's tip for an argument with a dash, `-- -x`, where that is neither a value of the option before it nor a text.

@@ -135,6 +135,11 @@ impl CommandFailure {
         self.hint.as_deref()
     }
 
+    /// Whether the run, or a part of it that was named, does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.kind == FailureKind::NotFound
+    }
+
     /// Whether another process has taken over the run of this one.
     pub fn is_replaced(&self) -> bool {
         self.kind == FailureKind::Replaced

@@ -63,7 +63,7 @@ pub struct ForkArgs {
     #[arg(long, value_name = "ID", value_parser = super::parse_run_id)]
     run_id: Option<RunId>,
     /// Continue with this message; `-` reads it from stdin
-    #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(short, long, value_name = "TEXT", value_parser = parse_message)]
     message: Option<String>,
     /// Continue with this agent [default: RUN's agent]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
@@ -73,6 +73,15 @@ pub struct ForkArgs {
     go_on: bool,
     #[command(flatten)]
     options: RunOptions,
+}
+
+/// Parses a message.
+fn parse_message(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        Err("the message is empty".to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 const EXAMPLES: &str = "\

@@ -57,7 +57,8 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema {
             "color",
             ValueShape::Choice(&COLOR_NAMES),
             "Whether delta prints colors: `auto`, at a terminal only; NO_COLOR and CLICOLOR_FORCE override it.",
-        ),
+        )
+        .with_help(color_help),
         KeySchema::optional(
             "api_key_command",
             ValueShape::OneOf(&[ValueShape::Text, ValueShape::TextMap]),
@@ -83,10 +84,28 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema {
             ValueShape::Text,
             "A file with the prices of models, in the form of LiteLLM's model_prices_and_context_window.json; its path is absolute, or relative to the directory of this file. DELTA_PRICES overrides it.",
         ),
+        KeySchema::misplaced(
+            "api_key",
+            "set DELTA_API_KEY, or write a command that prints the key: `api_key_command: pass show llm`",
+        ),
+        KeySchema::misplaced("base_url", "set DELTA_BASE_URL, or write `llm: {base_url: URL}` in agent.yaml"),
+        KeySchema::misplaced("provider", MODEL_HELP),
+        KeySchema::misplaced("llm", MODEL_HELP),
     ],
     exactly_one_of: &[],
     allows_other_keys: false,
 };
+
+const MODEL_HELP: &str = "write `model: NAME` or `model: PROVIDER:NAME`";
+
+/// A boolean in place of when colors are printed.
+fn color_help(node: &YamlNode) -> Option<String> {
+    match node.scalar()? {
+        "true" | "yes" | "on" => Some("write `always`".to_owned()),
+        "false" | "no" | "off" | "none" => Some("write `never`".to_owned()),
+        _ => None,
+    }
+}
 
 /// Refuses a file of the name that authors write in place of config.yaml: what the operator demands would not count.
 fn check_misname(path: &Path) -> Result<(), CommandFailure> {
@@ -250,6 +269,7 @@ fn read_key_commands(doc: &YamlDocument, node: &YamlNode) -> Option<BTreeMap<Str
         }
         return Some(BTreeMap::from([(WireForm::OpenAi.name().to_owned(), command.to_owned())]));
     }
+    doc.expect_mapping_or(node, "`api_key_command`", || HELP.to_owned())?;
     let mut commands = BTreeMap::new();
     for (key, value) in node.entries() {
         let name = key.scalar().unwrap_or_default();

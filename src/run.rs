@@ -98,7 +98,7 @@ Examples:
 
 /// Parses a task.
 pub fn parse_task(text: &str) -> Result<String, String> {
-    if text.is_empty() { Err("the task is empty".to_owned()) } else { Ok(text.to_owned()) }
+    if text.trim().is_empty() { Err("the task is empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 impl RunArgs {

@@ -158,10 +158,14 @@ fn read_chosen_policy(
         Err(error) if error.kind() == io::ErrorKind::NotFound && !text.contains(['/', '.']) => {
             let names = [WORKSPACE_PROFILE, READER_PROFILE, OFF_PROFILE];
             let message = format!("{origin}: there is no sandbox `{text}`");
-            let help = format!(
-                "name a file by its path, such as ./{text}.yaml; {}",
-                suggest::did_you_mean(text, names)
-            );
+            let help = match text {
+                "none" | "false" | "no" => "write `off`".to_owned(),
+                "true" | "yes" | "on" => "write `workspace`".to_owned(),
+                _ => format!(
+                    "name a file by its path, such as ./{text}.yaml; {}",
+                    suggest::did_you_mean(text, names)
+                ),
+            };
             Err(CommandFailure::config(message, help))
         }
         Err(error) => {

@@ -146,7 +146,14 @@ fn trust_run(target: &Path, args: &TrustArgs) -> Result<String, CommandFailure> 
         Some(Ok(name)) if !target.exists() => name,
         _ => RunArgument::Dir(target.to_owned()),
     };
-    let run = argument.find(&args.work_dir)?;
+    let run = argument.find(&args.work_dir).map_err(|failure| {
+        if target.exists() || !failure.is_not_found() {
+            return failure;
+        }
+        let message = format!("there is no file, directory or run {}", target.display());
+        let hint = "name a file of variables, a directory with one in .env, or a run of the workspace `-w DIR`";
+        CommandFailure::not_found(message, hint)
+    })?;
     if let Err(missing) = operator_state::seal_key() {
         let message = format!("there is no key to seal the run with: {}", missing.reason());
         let hint = "set DELTA_STATE_DIR to a directory of yours".to_owned();

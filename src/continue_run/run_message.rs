@@ -174,7 +174,7 @@ impl ClaimedRun {
                 ),
                 hint: "pass the task with -m/--message".to_owned(),
             }),
-            (_, Some(content)) if content.is_empty() => Err(MissingMessage {
+            (_, Some(content)) if content.trim().is_empty() => Err(MissingMessage {
                 message: "the message is empty".to_owned(),
                 hint: "write a message after -m, or omit -m".to_owned(),
             }),

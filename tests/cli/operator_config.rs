@@ -73,6 +73,10 @@ fn c_23_4_a_mistake_in_the_operators_model_is_reported_where_it_is() {
         ("model: ''\n", "`model` is empty"),
         ("modl: x\n", "unknown key `modl`"),
         ("color: blue\n", "color"),
+        ("color: yes\n", "help: write `always`"),
+        ("api_key: sk-1\n", "set DELTA_API_KEY, or write a command that prints the key"),
+        ("llm: {model: x}\n", "write `model: NAME` or `model: PROVIDER:NAME`"),
+        ("api_key_command: [pass, show]\n", "write `api_key_command: pass show llm`"),
         ("- model\n", "must be a mapping"),
         ("model: [\n", "config.yaml:"),
     ] {

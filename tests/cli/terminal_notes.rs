@@ -52,6 +52,20 @@ fn usage_errors_name_what_to_type() {
     for (args, expected) in [
         (&["run", ""][..], "the task is empty"),
         (&["run", "-m", ""], "the task is empty"),
+        (&["run", "-m", " \n\t"], "the task is empty"),
+        (&["fork", "r", "-m", " "], "the message is empty"),
+        (&["run", "--since", "3d", "x"], "`--since` is an option of `delta list-runs`"),
+        (&["run", "--older-than", "3d", "x"], "`--older-than` is an option of `delta rm`"),
+        (
+            &["list-runs", "--message", "x"],
+            "is an option of `delta run`, `delta continue` and others",
+        ),
+        (&["list-runs", "--statu", "x"], "a similar argument exists: '--status'"),
+        (&["tool", "lint", "--agent", "."], "the agent directory is an argument"),
+        (&["test", "--agent", "."], "the agent directory is an argument: `delta test DIR`"),
+        (&["sandbox", "check", "my agent"], "write `--agent 'my agent'`"),
+        (&["skill", "list", "."], "write `--agent .`"),
+        (&["export", "--format", "otlp"], "use `--to FORMAT`"),
         (&["answer", "last", "-m", "yes"], "`answer` takes the text without `-m`"),
         (&["schema"], "the possible values are agent, context, hooks, script, test"),
     ] {

@@ -172,6 +172,9 @@ pub fn read_skill(roots: &[PathBuf], name: &str) -> Result<String, String> {
     if !skill_file::is_skill_name(name) {
         return Err(format!("`{name}` is not the name of a skill"));
     }
+    if roots.is_empty() {
+        return Err(format!("there is no skill `{name}`: the agent has no directory of skills"));
+    }
     let mut dirs = roots.iter().map(|root| root.join(name));
     let skill = dirs.find_map(|dir| Some((find_skill_file(&dir)?, dir)));
     let Some((file, dir)) = skill else {
