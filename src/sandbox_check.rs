@@ -6,11 +6,12 @@ use super::sandbox_options::SandboxOptions;
 use super::{sandbox_command, sandbox_preparation};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use delta_agent::run_sandbox::RunSandbox;
+use delta_agent::agent::Agent;
+use delta_agent::run_sandbox::{RunSandbox, SandboxSetup};
 use delta_engine::progress::{describe_profile_record, push_wrapped};
 use delta_program::stdio;
 use delta_run::event::NO_SANDBOX;
-use delta_sandbox::{SandboxMachine, probe};
+use delta_sandbox::{MissingHidden, SandboxMachine, probe};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -47,6 +48,7 @@ fn check_sandboxes(args: &SandboxCheckArgs) -> Result<(), CommandFailure> {
     let vars = sandbox_command::workspace_vars(&agent.home, &args.work_dir)?;
     let setup = sandbox_preparation::sandbox_setup(vars, args.sandbox.policy()?)?;
     stdio::print_text(&describe_machine(&probe(&setup.program)));
+    let missing = find_missing_hidden(&agent, &setup);
     let prepared =
         RunSandbox::prepare(&agent, setup).map_err(sandbox_preparation::report_failure)?;
     let mut text = String::new();
@@ -71,8 +73,30 @@ fn check_sandboxes(args: &SandboxCheckArgs) -> Result<(), CommandFailure> {
         push_wrapped(&mut text, "\n", &free.join(", "));
         text.push_str(&format!("  by: {NO_SANDBOX}\n"));
     }
+    if !missing.is_empty() {
+        text.push('\n');
+    }
+    for entry in missing {
+        let problem = format!("`{}` does not exist; {}", entry.text, entry.help());
+        push_wrapped(&mut text, "nothing to hide: ", &problem);
+    }
     stdio::print_text(&text);
     Ok(())
+}
+
+/// The entries of `hide` that hide nothing, of the agent's profiles and the operator's, each once.
+fn find_missing_hidden(agent: &Agent, setup: &SandboxSetup) -> Vec<MissingHidden> {
+    let tools = agent.tools.iter().filter_map(|tool| tool.profile.as_ref());
+    let hooks = agent.hooks.all().filter_map(|(_, config)| config.profile.as_ref());
+    let others = agent.sandbox.profile.iter().chain(&agent.sandbox.llm);
+    let profiles = tools.chain(hooks).chain(others).chain(&setup.policy.profiles);
+    let mut missing: Vec<MissingHidden> = Vec::new();
+    for text in profiles.flat_map(|profile| &profile.hide) {
+        if missing.iter().all(|entry| entry.text != *text) {
+            missing.extend(MissingHidden::find(text, &setup.vars, setup.home.as_deref()));
+        }
+    }
+    missing
 }
 
 fn describe_machine(machine: &SandboxMachine) -> String {

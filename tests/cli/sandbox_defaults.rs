@@ -84,6 +84,38 @@ fn has_namespaces(sandbox: &Sandbox) -> bool {
 }
 
 #[test]
+fn c_22_4_a_check_names_what_hides_nothing() {
+    let tools =
+        "  - {name: look, shell: 'cat ${file}', sandbox: {hide: [secrts, ~/.ssh, gone, later?]}}\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- say: done\n");
+    sandbox.write("work/secrets", "the key\n");
+    sandbox.write("home/.ssh/id", "the key\n");
+    if !has_namespaces(&sandbox) {
+        return;
+    }
+    let check = ["sandbox", "check", "--agent", "agent", "-w", "work"];
+    let checked = sandbox.delta(check).output().expect_code(0);
+    let expected = "
+nothing to hide: `secrts` does not exist; did you mean `secrets`? write
+    `secrts?` where it may be missing
+nothing to hide: `gone` does not exist; write `gone?` where it may be
+    missing
+";
+    assert!(checked.stdout.ends_with(expected), "{}", checked.stdout);
+}
+
+#[test]
+fn c_22_4_a_word_for_no_sandbox_gets_the_right_one() {
+    let sandbox = two_tools();
+    for (word, right) in [("none", "off"), ("true", "workspace")] {
+        let check = ["sandbox", "check", "--agent", "agent", "--sandbox", word];
+        let ran = sandbox.delta(check).output().expect_code(126);
+        let help = format!("help: write `{right}`\n");
+        assert!(ran.stderr.ends_with(&help), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn c_22_4_a_command_can_look_around_in_a_sandbox() {
     let sandbox = two_tools();
     if !has_namespaces(&sandbox) {

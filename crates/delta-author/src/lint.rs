@@ -84,7 +84,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 50] = [
+pub const LINT_RULES: [&str; 51] = [
     "load",
     "outdated",
     "option-injection",
@@ -109,6 +109,7 @@ pub const LINT_RULES: [&str; 50] = [
     "no-key",
     "lost-session",
     "no-sandbox",
+    "missing-hidden",
     "timeout",
     "parallel",
     "json-output",
@@ -193,6 +194,7 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
         linter.lint_llm(main);
         linter.with_allowances(main, &main.root, |linter| {
             check_main_file(main, agent.as_ref(), linter);
+            sandbox_use::check_hidden_entries(main, linter);
         });
         for doc in std::iter::once(main).chain(&load_imported_documents(&home, main)) {
             linter.lint_tools(doc);

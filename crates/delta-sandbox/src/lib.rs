@@ -26,6 +26,7 @@ mod other_system;
 mod plan;
 mod prepared;
 mod profile;
+mod hidden_entry;
 mod resolution;
 mod sandbox_text;
 mod scratch;
@@ -45,6 +46,7 @@ pub use declaration::{
 pub use env_filter::{EnvFilter, is_sensitive_name};
 pub use git_directory::{GitDirectory, find_git_directory};
 pub use helper::{HELPER_COMMAND, run_helper};
+pub use hidden_entry::MissingHidden;
 pub use host_text::{DEFAULT_PORT, parse_host_rule};
 pub use machine::{NamespaceRefusal, SandboxMachine, probe};
 pub use mount_table::file_system_type;

@@ -228,6 +228,18 @@ fn absent_paths(git: &GitDirectory, profile: &SandboxProfile) -> Vec<PathBuf> {
     sorted(absent.cloned().collect())
 }
 
+/// The absolute path of a text of a profile, which need not exist.
+pub(crate) fn absolute_profile_path(text: &str, vars: &EngineVars, home: Option<&Path>) -> PathBuf {
+    let text = text.strip_suffix('?').unwrap_or(text);
+    let text = vars.expand_text(text);
+    let home = home.unwrap_or(Path::new("/"));
+    let path = match text.strip_prefix('~') {
+        Some(rest) => home.join(rest.trim_start_matches('/')),
+        None => vars.cwd.join(&text),
+    };
+    clean_path(&path)
+}
+
 struct ProfileResolver<'a> {
     places: &'a SandboxPlaces<'a>,
     problems: Vec<ResolutionProblem>,
@@ -240,14 +252,7 @@ impl ProfileResolver<'_> {
 
     /// The absolute path of a text, which need not exist.
     fn absolute_path(&self, text: &str) -> PathBuf {
-        let text = text.strip_suffix('?').unwrap_or(text);
-        let text = self.places.vars.expand_text(text);
-        let home = self.places.home.unwrap_or(Path::new("/"));
-        let path = match text.strip_prefix('~') {
-            Some(rest) => home.join(rest.trim_start_matches('/')),
-            None => self.places.vars.cwd.join(&text),
-        };
-        clean_path(&path)
+        absolute_profile_path(text, self.places.vars, self.places.home)
     }
 
     /// The path of a text without symlinks, if it exists; below the workspace a symlink is a problem, for a tool can make

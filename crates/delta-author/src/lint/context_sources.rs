@@ -5,6 +5,7 @@ use super::{LintLevel, Linter, program_location};
 use delta_agent::context::agents_md::AGENTS_MD_TYPE;
 use delta_agent::context::generator_cache::{leading_variable, matches_a_file};
 use delta_agent::context::with_txt_fallback;
+use delta_base::suggest;
 use delta_shell::{
     EngineVariable, EngineVars, StringPart, find_unknown_variable, parse_plain_string,
 };
@@ -223,7 +224,12 @@ fn check_source_file(doc: &YamlDocument, source: &YamlNode, linter: &mut Linter<
         }
         Some(path) => {
             let message = format!("{} does not exist: every run will fail", path.display());
-            let help = "create it, or write `on_missing: skip`".to_owned();
+            let help = match similar_file_name(&path) {
+                Some(name) => format!(
+                    "did you mean `{name}`? otherwise create it, or write `on_missing: skip`"
+                ),
+                None => "create it, or write `on_missing: skip`".to_owned(),
+            };
             linter.warn("missing-file", doc.diagnostic_at(node, message, help));
         }
         None if !is_optional && text.contains("${CWD}") => {
@@ -234,6 +240,17 @@ fn check_source_file(doc: &YamlDocument, source: &YamlNode, linter: &mut Linter<
         }
         None => {}
     }
+}
+
+/// The name in the directory of a missing file that is most similar to its name.
+fn similar_file_name(path: &Path) -> Option<String> {
+    let entries = fs::read_dir(path.parent()?).ok()?.filter_map(Result::ok);
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    let name = path.file_name()?.to_str()?;
+    let nearest = suggest::nearest_names(name, names.iter().map(String::as_str));
+    nearest.first().map(|name| (*name).to_owned())
 }
 
 /// Reports patterns of `invalidate_on` that match no file: a change of the files that they were meant for would go
@@ -265,7 +282,7 @@ fn check_cache_patterns(doc: &YamlDocument, source: &YamlNode, linter: &mut Lint
     }
 }
 
-fn possible_workspaces(home: &Path) -> impl Iterator<Item = PathBuf> {
+pub(super) fn possible_workspaces(home: &Path) -> impl Iterator<Item = PathBuf> {
     let agent_workspaces = fs::read_dir(home.join("workspaces")).into_iter().flatten().flatten();
     iter::once(PathBuf::from("."))
         .chain(iter::once(home.to_owned()))

@@ -13,8 +13,8 @@ use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 
 const RULE: &str = "llm-key";
-/// The keys under which authors write the API key itself.
-const KEY_NAMES: [&str; 6] = ["api_key", "apikey", "api-key", "apiKey", "key", "secret"];
+/// The keys under which authors write the API key itself, besides the ones that the loader refuses.
+const KEY_NAMES: [&str; 2] = ["key", "secret"];
 
 pub(super) fn check_llm(doc: &YamlDocument, llm: &YamlNode, linter: &mut Linter<'_>) {
     context_sources::check_command(doc, llm, linter);

@@ -1,8 +1,12 @@
-//! The rule for shell tools without a sandbox.
+//! The rules for shell tools without a sandbox, and for entries of `hide` that hide nothing.
 
+use super::context_sources::possible_workspaces;
 use super::{Linter, ToolSubject};
 use delta_agent::tool::ToolSyntax;
+use delta_sandbox::MissingHidden;
+use delta_shell::{EngineVars, find_unknown_variable};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
+use std::path::PathBuf;
 
 /// Whether the agent says for all of its tools whether they have a sandbox.
 pub(super) fn has_default_sandbox(main: &YamlDocument) -> bool {
@@ -22,4 +26,53 @@ pub(super) fn check_sandbox_use(subject: &ToolSubject<'_>, linter: &mut Linter<'
     linter.warn("no-sandbox", subject.diagnostic_at_key("shell", message, help));
     // The other tools can still lack one if this tool allows it.
     linter.expects_sandbox = linter.findings.len() == count;
+}
+
+/// Reports the entries of `hide` that do not exist, in the sandboxes of agent.yaml.
+pub(super) fn check_hidden_entries(main: &YamlDocument, linter: &mut Linter<'_>) {
+    let root = &main.root;
+    check_sandbox_entries(main, root.get("sandbox"), linter);
+    check_sandbox_entries(main, root.get("defaults").and_then(|node| node.get("sandbox")), linter);
+    for (_, node) in root.get("sandboxes").map(YamlNode::entries).unwrap_or_default() {
+        check_sandbox_entries(main, Some(node), linter);
+    }
+    let servers = root.get("mcp").map(YamlNode::entries).unwrap_or_default();
+    let tools = root.get("tools").map(YamlNode::items).unwrap_or_default();
+    for node in tools.iter().chain(servers.iter().map(|(_, server)| server)) {
+        linter.with_allowances(main, node, |linter| {
+            check_sandbox_entries(main, node.get("sandbox"), linter);
+        });
+    }
+}
+
+fn check_sandbox_entries(main: &YamlDocument, sandbox: Option<&YamlNode>, linter: &mut Linter<'_>) {
+    let hide = sandbox.and_then(|sandbox| sandbox.get("hide"));
+    for node in hide.map(YamlNode::items).unwrap_or_default() {
+        check_hidden_entry(main, node, linter);
+    }
+}
+
+fn check_hidden_entry(main: &YamlDocument, node: &YamlNode, linter: &mut Linter<'_>) {
+    let Some(text) = node.scalar() else { return };
+    // The loader reports unknown variables, and the files of a run do not exist yet.
+    if find_unknown_variable(text).is_some() || text.starts_with("${RUN_DIR}") {
+        return;
+    }
+    let home = linter.launch.env.get("HOME").map(PathBuf::from);
+    let mut entries: Vec<Option<MissingHidden>> = Vec::new();
+    for cwd in possible_workspaces(linter.home) {
+        let vars = EngineVars { agent_home: linter.home.to_owned(), cwd, run_dir: PathBuf::new() };
+        entries.push(MissingHidden::find(text, &vars, home.as_deref()));
+    }
+    if entries.iter().any(Option::is_none) {
+        return;
+    }
+    let is_in_workspace = !text.starts_with(['/', '~']) && !text.starts_with("${AGENT_HOME}");
+    // Which workspace a run has is unknown here; only a misspelled name is worth a warning.
+    if is_in_workspace {
+        entries.retain(|entry| entry.as_ref().is_some_and(|entry| entry.similar.is_some()));
+    }
+    let Some(entry) = entries.into_iter().flatten().next() else { return };
+    let message = format!("`{text}` does not exist, so there is nothing to hide");
+    linter.warn("missing-hidden", main.diagnostic_at(node, message, entry.help()));
 }
