@@ -144,6 +144,23 @@ fn c_19_4_a_part_that_is_refused_is_an_error() {
     assert!(wrong.stderr.contains("expected a URL such as"), "{}", wrong.stderr);
 }
 
+/// A proxy that asks for a login answers everything with 200.
+#[test]
+fn c_19_4_a_page_accepts_no_spans() {
+    let (sandbox, _server) = eventful();
+    let page = |kind: &str| {
+        Answer::raw(200, "<!DOCTYPE html><html>log in</html>").header("Content-Type", kind)
+    };
+    for kind in ["text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml"] {
+        let collector = ScriptedServer::for_anything(vec![page(kind)]);
+        let url = format!("http://127.0.0.1:{}", collector.port());
+        let sent = export(&sandbox, "otlp", &["--endpoint", &url]).expect_code(1);
+        let reason = "the endpoint answered 200 OK: a page in HTML, so it is not a collector";
+        assert!(sent.stderr.contains(reason), "{}", sent.stderr);
+        assert!(!sent.stderr.contains("sent 8 spans"), "{}", sent.stderr);
+    }
+}
+
 #[test]
 fn c_19_4_headers_are_sent_and_never_shown() {
     let (sandbox, _server) = eventful();

@@ -146,7 +146,7 @@ impl OtlpCollector {
         let mut failures = 0;
         loop {
             let (reason, retry) = match post_batch(&mut self.client, &body, cancel) {
-                Ok(response) if response.head.status.is_success() => return Ok(response),
+                Ok(response) if response.is_acceptance() => return Ok(response),
                 Ok(response) => rejection_reason(&response),
                 Err(HttpError::Cancelled) => return Err(CollectorError::Cancelled),
                 Err(error) => (self.client.describe_error(&error), error.retry_decision()),
@@ -243,9 +243,24 @@ struct CollectorResponse {
 }
 
 impl CollectorResponse {
+    fn media_type(&self) -> String {
+        let value = self.head.header_text("content-type").unwrap_or_default();
+        value.trim().to_ascii_lowercase()
+    }
+
     fn is_protobuf(&self) -> bool {
-        let media_type = self.head.header_text("content-type").unwrap_or_default();
-        media_type.trim().to_ascii_lowercase().starts_with(OtlpProtocol::Protobuf.media_type())
+        self.media_type().starts_with(OtlpProtocol::Protobuf.media_type())
+    }
+
+    /// Whether a web server answered, such as a proxy with its login.
+    fn is_page(&self) -> bool {
+        let media_type = self.media_type();
+        ["text/html", "application/xhtml"].iter().any(|page| media_type.starts_with(page))
+    }
+
+    /// Whether a collector has taken the batch, or a part of it.
+    fn is_acceptance(&self) -> bool {
+        self.head.status.is_success() && !self.is_page()
     }
 
     /// The number of rejected spans, and the endpoint's message about them.
@@ -329,6 +344,9 @@ fn rejection_reason(response: &CollectorResponse) -> (String, RetryDecision) {
     }
     let message = match head.header_text("location") {
         Some(location) if head.status.is_redirection() => format!("it redirects to {location}"),
+        _ if response.is_page() => {
+            "a page in HTML, so it is not a collector; correct the address".to_owned()
+        }
         _ => response.error_message(),
     };
     if !message.is_empty() {
