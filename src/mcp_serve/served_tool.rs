@@ -66,12 +66,12 @@ impl ServeSettings {
             },
             {
                 "name": self.tool_name("wait"),
-                "description": format!("Waits until a run of {name} ends, and returns its result or how it is."),
+                "description": format!("Waits until a run of {name} ends, and returns its result or how it is. Continues it if its process has died."),
                 "inputSchema": object(json!({
                     "run_id": run_id,
                     "wait_ms": {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_MS, "description": "The longest wait, in milliseconds"},
                 }), &["run_id"]),
-                "annotations": {"readOnlyHint": true},
+                "annotations": {"destructiveHint": false, "idempotentHint": true},
             },
             {
                 "name": self.tool_name("answer"),
