@@ -113,6 +113,40 @@ pub fn open_run_store(dir: &Path, state: &RunState) -> Result<SnapshotStore, Com
     Ok(open_store_excluding(dir, state, exclude)?)
 }
 
+/// Checks that the store of a run still has the snapshot `tree` of `point`: a person may have deleted the run's snapshots,
+/// and the run has taken others since then.
+pub fn check_is_stored(
+    store: &SnapshotStore,
+    state: &RunState,
+    point: &RestorePoint,
+    tree: Option<SnapshotId>,
+) -> Result<(), CommandFailure> {
+    if tree.is_none_or(|tree| store.contains(tree)) {
+        return Ok(());
+    }
+    let message = format!("the snapshot of {point} was deleted");
+    let first_stored = (0..=state.iterations).find(|iteration| {
+        state.timeline.at_end_of(*iteration).is_some_and(|snapshot| store.contains(snapshot.tree))
+    });
+    let hint = match first_stored {
+        Some(iteration) => format!("the first state that the run still has is {iteration}"),
+        None => "the run has no other snapshots".to_owned(),
+    };
+    Err(CommandFailure::not_found(message, hint))
+}
+
+/// Opens the snapshots of a run, which must still have the snapshot `tree` of `point`.
+pub fn open_store_with(
+    dir: &Path,
+    state: &RunState,
+    point: &RestorePoint,
+    tree: SnapshotId,
+) -> Result<SnapshotStore, CommandFailure> {
+    let store = open_run_store(dir, state)?;
+    check_is_stored(&store, state, point, Some(tree))?;
+    Ok(store)
+}
+
 /// Opens the snapshots of a run with new exclude patterns. Files that the last snapshot left out because they contain a key
 /// stay out, even if this process does not know the key.
 pub fn open_store_excluding(

@@ -140,7 +140,7 @@ fn rollback_run(
         &workspace.root,
         &args.env_files,
     )?;
-    let mut store = restore_point::open_run_store(&claimed.dir, claimed.state())?;
+    let mut store = restore_point::open_store_with(&claimed.dir, claimed.state(), &args.to, tree)?;
     if claimed.is_own_and_unchanged() {
         store.keep_special_bits();
     }

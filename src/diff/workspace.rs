@@ -8,8 +8,8 @@ use crate::run_argument::LocatedRun;
 use crate::{continue_run, run_preparation, stage};
 use delta_program::stdio;
 use delta_snapshot::{
-    RenderedChange, SnapshotChange, SnapshotError, SnapshotStore, is_implied_directory,
-    quote_git_path, render_change,
+    EntryKind, RenderedChange, SnapshotChange, SnapshotError, SnapshotStore, TreeEntry,
+    is_implied_directory, quote_git_path, render_change,
 };
 use std::process::ExitCode;
 
@@ -48,6 +48,9 @@ fn render_workspace_diff(
     let state = continue_run::fold_journal(&id, &dir)?;
     let trees = [from.resolve(&state, &id)?, to.resolve(&state, &id)?];
     let mut store = restore_point::open_run_store(&dir, &state)?;
+    for (point, tree) in [from, to].into_iter().zip(trees) {
+        restore_point::check_is_stored(&store, &state, point, tree)?;
+    }
     let mut now = None;
     if trees.contains(&None) {
         let cancel = run_preparation::install_cancel()?;
@@ -62,7 +65,7 @@ fn render_workspace_diff(
         });
     }
     let [Some(from), Some(to)] = trees.map(|tree| tree.or(now)) else { return Ok(String::new()) };
-    Ok(render_changes(args, &store, &store.diff(from, to)?.changes)?)
+    Ok(render_changes(args, &store, &store.compare(from, to)?.changes)?)
 }
 
 /// The changes in the form that the options ask for; empty if there is none.
@@ -85,7 +88,7 @@ pub fn render_changes(
         total.added += rendered.added;
         total.removed += rendered.removed;
         if args.stat {
-            text.push_str(&stat_line(&rendered, &quote_git_path("", &change.path)));
+            text.push_str(&stat_line(change, &rendered));
         } else {
             text.push_str(&rendered.text);
         }
@@ -102,9 +105,28 @@ struct LineCount {
     removed: usize,
 }
 
-fn stat_line(rendered: &RenderedChange, path: &str) -> String {
-    if !rendered.is_text {
-        return format!("{path} | not text\n");
+fn stat_line(change: &SnapshotChange, rendered: &RenderedChange) -> String {
+    let directory_mode = |entry: &Option<TreeEntry>| {
+        let directory = entry.as_ref().filter(|entry| entry.kind == EntryKind::Directory);
+        directory.map(|entry| entry.mode)
+    };
+    let is_file = |entry: &Option<TreeEntry>| {
+        entry.as_ref().is_some_and(|entry| entry.kind != EntryKind::Directory)
+    };
+    let mut parts = match (directory_mode(&change.before), directory_mode(&change.after)) {
+        (None, None) => Vec::new(),
+        (None, Some(mode)) => vec![format!("new directory, mode {mode:04o}")],
+        (Some(_), None) => vec!["deleted directory".to_owned()],
+        (Some(before), Some(after)) => {
+            vec![format!("directory, mode {before:04o}, now {after:04o}")]
+        }
+    };
+    if is_file(&change.before) || is_file(&change.after) {
+        parts.push(if rendered.is_text {
+            format!("+{} -{}", rendered.added, rendered.removed)
+        } else {
+            "not text".to_owned()
+        });
     }
-    format!("{path} | +{} -{}\n", rendered.added, rendered.removed)
+    format!("{} | {}\n", quote_git_path("", &change.path), parts.join(", "))
 }

@@ -443,7 +443,7 @@ Deleted directory src/deep\n\
 diff --git \"a/untracked\\nname\" \"b/untracked\\nname\"\nnew file mode 100644\n--- /dev/null\n+++ \"b/untracked\\nname\"\n@@ -0,0 +1 @@\n+new\n";
     assert_eq!(ran, Ran { code: 1, stdout: expected.to_owned(), stderr: String::new() });
     let stat = command(&sandbox, "diff", &["0", "1", "--stat"]);
-    let expected = "empty | not text\nlink | +1 -0\nsrc/a | +1 -0\nsrc/b | +1 -0\nsrc/deep | not text\n3 added, 0 removed\n";
+    let expected = "empty | new directory, mode 0755\nlink | +1 -0\nsrc/a | +1 -0\nsrc/b | +1 -0\nsrc/deep | new directory, mode 0755\n3 added, 0 removed\n";
     assert_eq!(stat, Ran { code: 1, stdout: expected.to_owned(), stderr: String::new() });
     let equal = command(&sandbox, "diff", &["1", "2"]);
     assert_eq!(equal, Ran { code: 0, stdout: String::new(), stderr: String::new() });

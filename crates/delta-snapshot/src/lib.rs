@@ -34,6 +34,7 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use tree::OmittedContent;
 use workspace_walk::{DirectoryCache, WorkspaceWalk};
 
 /// The directory of runs, omitted from snapshots at any depth.
@@ -215,13 +216,28 @@ impl SnapshotStore {
         durable::sync_file_system(&self.dir)
     }
 
-    /// Compares two snapshots.
+    /// What a restore from one snapshot to the other changes. A directory stays in which a path is that the first one omits.
     pub fn diff(
         &self,
         before: SnapshotId,
         after: SnapshotId,
     ) -> Result<SnapshotDiff, SnapshotError> {
-        tree::diff_trees(&self.objects, before, after)
+        tree::diff_trees(&self.objects, before, after, OmittedContent::Stays)
+    }
+
+    /// What differs between two states of a workspace. A directory that the second one does not have is deleted, whatever
+    /// was in it.
+    pub fn compare(
+        &self,
+        before: SnapshotId,
+        after: SnapshotId,
+    ) -> Result<SnapshotDiff, SnapshotError> {
+        tree::diff_trees(&self.objects, before, after, OmittedContent::IsGone)
+    }
+
+    /// Whether the store has a snapshot, and not only the run its id: the snapshots of a run can be deleted.
+    pub fn contains(&self, tree: SnapshotId) -> bool {
+        self.objects.has_file(tree)
     }
 
     /// Reads the content of a file, or the target of a symlink.

@@ -214,6 +214,11 @@ impl ObjectStore {
         Ok(())
     }
 
+    /// Whether there is a file of the object, intact or not.
+    pub fn has_file(&self, id: SnapshotId) -> bool {
+        durable::metadata_no_follow(&self.path(id)).is_ok()
+    }
+
     /// Reads an object and checks its content; an error is the reason as a line of [`SnapshotError::Damaged`].
     pub fn read(&self, id: SnapshotId) -> Result<Vec<u8>, String> {
         let path = self.path(id);

@@ -328,13 +328,24 @@ pub(super) fn pair_entries<'a>(
     pairs
 }
 
+/// What happens to a directory that only the first tree has and that contains an omitted path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OmittedContent {
+    /// It is not there in the second state, so it is deleted.
+    IsGone,
+    /// It stays in a restore, which deletes no omitted path.
+    Stays,
+}
+
 /// Compares two trees. Paths that either of them omits count as equal.
 pub(super) fn diff_trees(
     objects: &ObjectStore,
     before: SnapshotId,
     after: SnapshotId,
+    omitted_content: OmittedContent,
 ) -> Result<SnapshotDiff, SnapshotError> {
-    let mut comparison = TreeComparison { objects, diff: SnapshotDiff::default() };
+    let diff = SnapshotDiff::default();
+    let mut comparison = TreeComparison { objects, diff, omitted_content };
     if before != after {
         let before = read_tree(objects, before)?;
         let after = read_tree(objects, after)?;
@@ -346,6 +357,7 @@ pub(super) fn diff_trees(
 struct TreeComparison<'a> {
     objects: &'a ObjectStore,
     diff: SnapshotDiff,
+    omitted_content: OmittedContent,
 }
 
 impl TreeComparison<'_> {
@@ -390,8 +402,8 @@ impl TreeComparison<'_> {
             &before_entries.unwrap_or_default(),
             &after_entries.unwrap_or_default(),
         )?;
-        if after.is_none() && self.diff.omitted.len() > omitted_count {
-            // The directory stays, because it contains an omitted path.
+        let has_omitted_path = self.diff.omitted.len() > omitted_count;
+        if after.is_none() && has_omitted_path && self.omitted_content == OmittedContent::Stays {
             self.diff.changes.remove(change_index);
         }
         Ok(())

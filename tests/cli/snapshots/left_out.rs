@@ -71,3 +71,31 @@ fn c_16_3_a_run_at_work_below_is_left_alone() {
     rollback(&sandbox, "0", &[]).expect_code(0);
     assert!(!sandbox.path("work/below/held").exists());
 }
+
+#[test]
+fn c_16_4_a_deleted_directory_that_held_an_excluded_file_is_a_difference() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&["mkdir -p logs d; touch logs/a.log"]));
+    let yaml = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/agent.yaml", format!("{yaml}snapshots: {{exclude: ['*.log']}}\n"));
+    sandbox.run("go", &[]).expect_code(0);
+    fs::remove_dir_all(sandbox.path("work/logs")).unwrap();
+    command(&sandbox, "diff", &["1", "now"]).expect(1, "Deleted directory logs\n", "");
+    command(&sandbox, "diff", &["now", "1"]).expect(1, "New directory logs, mode 0755\n", "");
+    // A rollback deletes no path that is in no snapshot, nor the directory around it.
+    fs::create_dir(sandbox.path("work/logs")).unwrap();
+    sandbox.write("work/logs/b.log", "");
+    let ran = rollback(&sandbox, "0", &[]).expect_code(0);
+    assert!(ran.stdout.contains("0 changed, 0 created, 1 deleted"), "{}", ran.stdout);
+    assert!(sandbox.path("work/logs/b.log").exists());
+}
+
+#[test]
+fn c_16_4_stat_says_what_happened_to_a_directory() {
+    let scripts = ["mkdir -m 755 d e; touch f; chmod 600 f", "rmdir d; chmod 700 e; chmod 644 f"];
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&scripts));
+    sandbox.run("go", &["--snapshots"]).expect_code(0);
+    let first = "d | new directory, mode 0755\ne | new directory, mode 0755\nf | +0 -0\n0 added, 0 removed\n";
+    command(&sandbox, "diff", &["0", "1", "--stat"]).expect(1, first, "");
+    let second = "d | deleted directory\ne | directory, mode 0755, now 0700\nf | +0 -0\n0 added, 0 removed\n";
+    command(&sandbox, "diff", &["1", "2", "--stat"]).expect(1, second, "");
+}

@@ -91,7 +91,7 @@ impl ExportedRun {
             return None;
         }
         let store = SnapshotStore::open(&self.dir, ExcludePatterns::default()).ok()?;
-        Some(store.diff(before, after).ok()?.changes)
+        Some(store.compare(before, after).ok()?.changes)
     }
 
     /// The last ENGINE_START.

@@ -59,7 +59,7 @@ impl PageSnapshots {
         capacity: &mut PageCapacity,
     ) -> Option<PageChanges> {
         let before = self.last.replace(now)?;
-        let diff = match self.store.diff(before, now) {
+        let diff = match self.store.compare(before, now) {
             Ok(diff) => diff,
             Err(error) => {
                 let missing = Some(error.to_string());
