@@ -204,6 +204,9 @@ pub struct Reply {
     pub sent_body: Option<Arc<String>>,
     /// The exchange in the form of the endpoint, where that is another one.
     pub wire: Option<Box<WireExchange>>,
+    /// In a recorded reply, the indices of the tool calls whose arguments contained a key: the recording has them redacted,
+    /// and they were not run.
+    pub redacted_calls: Vec<usize>,
 }
 
 impl Reply {

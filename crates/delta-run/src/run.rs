@@ -251,6 +251,9 @@ fn mark_calls_with_secrets(thought: &mut Thought, secrets: &Secrets) {
             }
         }
     }
+    // A recorded answer has marks already.
+    thought.redacted_calls.sort_unstable();
+    thought.redacted_calls.dedup();
 }
 
 fn redact_json(value: &mut Value, secrets: &Secrets) {

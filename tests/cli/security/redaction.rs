@@ -53,3 +53,24 @@ fn c_15_3_a_call_whose_arguments_contain_a_key_is_not_run() {
         assert_eq!(sandbox.events("THOUGHT")[1].get("redacted_calls"), None);
     }
 }
+
+/// The tool ran when the cassette was played, with `[redacted]` in the place of the key, and no `strict` test could pass.
+#[test]
+fn c_17_5_a_call_with_a_key_is_not_run_from_a_cassette_either() {
+    let arguments = json!({"text": format!("a {KEY} b")});
+    let server = ScriptedServer::start(vec![
+        Answer::calls(vec![("t", json!({"text": "harmless"})), ("t", arguments)]),
+        Answer::text("done"),
+    ]);
+    let tools = "  - {name: t, exec: 'tee -a -- seen', stdin: text}\n";
+    let sandbox = Sandbox::asking(DELTA, &server.url(), tools);
+    let test = "task: go\nllm: {cassette: cassettes/t.jsonl, strict: true}\nexpect: {result: done, files: {seen: harmless}}\n";
+    sandbox.write("agent/tests/t.yaml", test);
+    let record = sandbox.delta(["test", "agent", "--record"]).env("DELTA_API_KEY", KEY);
+    record.output().expect_code(0);
+    drop(server);
+    let cassette = sandbox.read("agent/tests/cassettes/t.jsonl");
+    assert!(cassette.contains("\"redacted_calls\":[1]"), "{cassette}");
+    let ran = sandbox.delta(["test", "agent"]).output();
+    assert!(ran.code == 0 && !ran.stdout.contains("note:"), "{}", ran.stdout);
+}

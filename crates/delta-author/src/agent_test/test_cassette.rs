@@ -28,7 +28,7 @@ pub fn record_cassette(
 ) -> Result<usize, String> {
     let not_recorded = |reason: String| format!("was not recorded: {reason}");
     let mut answers: Vec<CassetteAnswer> = Vec::new();
-    for name in invocations(events) {
+    for (name, redacted_calls) in recorded_invocations(events) {
         let recording = record::read_recording(run_dir, name)
             .map_err(|error| not_recorded(error.to_string()))?;
         let reply = recording
@@ -39,6 +39,7 @@ pub fn record_cassette(
             iteration: u32::try_from(answers.len() + 1).unwrap_or(u32::MAX),
             request_sha256: request_sha256.unwrap_or(recording.request_sha256),
             response: reply.response.to_value(),
+            redacted_calls: redacted_calls.to_vec(),
         });
     }
     if answers.is_empty() {
@@ -126,13 +127,22 @@ impl CassetteComparison {
     }
 }
 
-/// The names of the records of the LLM calls that are in the journal, in their order.
-fn invocations(events: &[Event]) -> impl Iterator<Item = &str> {
+/// The names of the records of the LLM calls that are in the journal, in their order, with the indices of the tool calls
+/// that were not run because of a key.
+fn recorded_invocations(events: &[Event]) -> impl Iterator<Item = (&str, &[usize])> {
     events.iter().filter_map(|event| match &event.payload {
-        Payload::Thought(thought) => thought.invocation.as_deref(),
-        Payload::Error { error_details, .. } => error_details.invocation.as_deref(),
+        Payload::Thought(thought) => {
+            Some((thought.invocation.as_deref()?, thought.redacted_calls.as_slice()))
+        }
+        Payload::Error { error_details, .. } => {
+            Some((error_details.invocation.as_deref()?, [].as_slice()))
+        }
         _ => None,
     })
+}
+
+fn invocations(events: &[Event]) -> impl Iterator<Item = &str> {
+    recorded_invocations(events).map(|(name, _)| name)
 }
 
 /// The hash of a request without the paths of this machine.

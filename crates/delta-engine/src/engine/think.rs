@@ -118,7 +118,7 @@ impl Engine<'_> {
             iteration,
             content: reply.content.unwrap_or_default(),
             tool_calls: reply.tool_calls,
-            redacted_calls: Vec::new(),
+            redacted_calls: reply.redacted_calls,
             reminder,
             reasoning: reply.reasoning.filter(|_| self.agent.llm.echo_reasoning),
             native: reply.native.filter(|native| !contains_secret(run, native)),

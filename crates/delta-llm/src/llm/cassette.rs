@@ -3,8 +3,8 @@
 //! Each line is JSON: the first line is the header, every other line a response. The provider ignores the hashes of the
 //! requests; the program that replays the cassette compares them.
 
-use super::parse_reply;
 use super::recorded_provider::RecordedCall;
+use super::{Reply, parse_reply};
 use delta_base::error_text;
 use delta_base::terminal_text;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
@@ -59,6 +59,9 @@ pub struct CassetteAnswer {
     pub request_sha256: String,
     /// The response body as received.
     pub response: Json,
+    /// The indices of the tool calls that were not run, because their arguments contained a key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redacted_calls: Vec<usize>,
 }
 
 impl Cassette {
@@ -105,7 +108,8 @@ impl Cassette {
     pub(super) fn recorded_calls(&self) -> Vec<RecordedCall> {
         let calls = self.answers.iter().map(|answer| RecordedCall {
             request_sha256: answer.request_sha256.clone(),
-            result: parse_reply(&answer.response, &self.header.model),
+            result: parse_reply(&answer.response, &self.header.model)
+                .map(|reply| Reply { redacted_calls: answer.redacted_calls.clone(), ..reply }),
         });
         calls.collect()
     }
@@ -151,7 +155,12 @@ mod tests {
     #[test]
     fn c_17_5_a_cassette_reads_back_as_it_was_written() {
         let response = json!({"choices": [{"message": {"content": "hello\n"}}], "z": 1, "a": 2});
-        let answer = CassetteAnswer { iteration: 1, request_sha256: "00ff".to_owned(), response };
+        let answer = CassetteAnswer {
+            iteration: 1,
+            request_sha256: "00ff".to_owned(),
+            response,
+            redacted_calls: Vec::new(),
+        };
         let cassette =
             Cassette { header: CassetteHeader::new("a", "openai", "m"), answers: vec![answer] };
         let text = cassette.to_text();

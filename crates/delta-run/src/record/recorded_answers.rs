@@ -18,7 +18,13 @@ use std::path::Path;
 pub fn read_recordings(run_dir: &Path, events: &[Event]) -> Result<Vec<RecordedCall>, RecordError> {
     let recordings = events.iter().filter_map(|event| match &event.payload {
         Payload::Thought(thought) => {
-            thought.invocation.as_deref().map(|name| read_recording(run_dir, name))
+            let recording = read_recording(run_dir, thought.invocation.as_deref()?);
+            Some(recording.map(|mut recording| {
+                if let Ok(reply) = &mut recording.result {
+                    reply.redacted_calls.clone_from(&thought.redacted_calls);
+                }
+                recording
+            }))
         }
         // The recorded answer can be a refusal, which the engine reported as an error.
         Payload::Error { error_details, error_message } => {
