@@ -9,7 +9,7 @@ use crate::context::merge_objects;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::id::RunId;
-use delta_base::terminal_text::strip_terminal_controls;
+use delta_base::terminal_text::{escape_to_line, strip_terminal_controls};
 use delta_llm::llm::ModelChoice;
 use delta_program::stdio;
 use delta_report::replay::{self, ReplayDifference, ReplayReport};
@@ -129,7 +129,7 @@ fn replay_run(args: &ReplayArgs) -> Result<ReplayOutcome, CommandFailure> {
     let LocatedRun { id, dir, .. } = args.run.find_readable(&args.work_dir)?;
     match args.mode {
         ReplayMode::Verify => verify_run(id, &dir),
-        ReplayMode::Tools => tools::replay_tools(args, &OriginalRun::read(id, dir)?),
+        ReplayMode::Tools => tools::replay_tools(args, OriginalRun::read(id, dir)?),
         ReplayMode::Model => model::replay_model(args, &OriginalRun::read(id, dir)?),
     }
 }
@@ -239,9 +239,13 @@ impl ReplayOutcome {
         let mut lines = vec![self.heading.clone()];
         let width = "recorded".len().max(self.other_label.len()) + 1;
         for (index, difference) in self.differences.iter().take(MAX_SHOWN_DIFFERENCES).enumerate() {
-            let escape_newlines = |text: &str| text.replace('\n', "\\n");
-            let recorded = escape_newlines(&difference.recorded);
-            let expected = escape_newlines(&difference.expected);
+            let mut recorded = escape_to_line(&difference.recorded);
+            let mut expected = escape_to_line(&difference.expected);
+            if recorded == expected && difference.recorded != difference.expected {
+                // One of them has an escape as text.
+                recorded = escape_to_line(&difference.recorded.replace('\\', "\\\\"));
+                expected = escape_to_line(&difference.expected.replace('\\', "\\\\"));
+            }
             let word = if index == 0 { "first" } else { "then" };
             lines.push(format!("{word}: {}", difference.location()));
             lines.push(format!("  {:width$} {recorded}", "recorded:"));

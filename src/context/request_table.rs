@@ -1,5 +1,6 @@
 //! Requests and their differences as text.
 
+use delta_base::terminal_text::escape_to_line;
 use delta_llm::llm::Usage;
 use delta_report::request_breakdown::{
     CacheBreak, InputCost, PartSize, RequestBlock, RequestDiff, RequestSummary,
@@ -138,8 +139,8 @@ fn render_cache_break(cache_break: &CacheBreak, names: [&str; 2]) -> String {
         }
     };
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let before = format!("  {:width$}  {}\n", names[0], cache_break.before);
-    let after = format!("  {:width$}  {}\n", names[1], cache_break.after);
+    let [before, after] = [(names[0], &cache_break.before), (names[1], &cache_break.after)]
+        .map(|(name, text)| format!("  {name:width$}  {}\n", escape_to_line(text)));
     format!("\nthe prompt cache breaks {location}:\n{before}{after}")
 }
 

@@ -9,7 +9,9 @@ use crate::run_argument::{LocatedRun, RunArgument};
 use delta_agent::tool::value_text;
 use delta_base::redact::redact_answers;
 use delta_base::terminal;
-use delta_base::terminal_text::{format_argument_value, strip_terminal_controls, truncate_to_line};
+use delta_base::terminal_text::{
+    escape_terminal_controls, format_argument_value, strip_terminal_controls, truncate_to_line,
+};
 use delta_base::text_diff::LineDiff;
 use delta_base::time::format_duration;
 use delta_engine::run_result::{RunResult, UsageTotal};
@@ -113,9 +115,9 @@ impl ComparedRun {
         line
     }
 
-    /// The text without terminal controls and without sensitive answers.
+    /// The text with escapes for terminal controls, in which the runs may differ, and without sensitive answers.
     fn displayable(&self, text: &str) -> String {
-        redact_answers(&self.state.sensitive_answers, strip_terminal_controls(text))
+        redact_answers(&self.state.sensitive_answers, escape_terminal_controls(text))
     }
 
     /// One line for each step except empty answers.
@@ -226,7 +228,7 @@ fn render_parting_diff(a: &ComparedRun, b: &ComparedRun, divergence: &RunDiverge
         return String::new();
     }
     let step_text = |side: &ComparedRun, step: &DiffStep| {
-        let mut text = side.displayable(&step.text);
+        let mut text = side.displayable(&step.comparable);
         if !text.ends_with('\n') {
             text.push('\n');
         }

@@ -22,8 +22,9 @@ use delta_llm::llm::{Provider, WireForm};
 
 use delta_llm::llm::recorded_provider::{RecordedCall, RecordedProvider, RequestComparison};
 use delta_program::stdio;
-use delta_report::replay::{self, ReplayDifference};
+use delta_report::replay::{self, ReplayDifference, TurnComparison};
 use delta_report::request_breakdown::RequestBreakdown;
+use delta_report::run_names::RunNames;
 use delta_run::approval::{ApprovalDecision, ApprovalSource, OperatorApproval};
 use delta_run::event::{EngineStart, Event, HumanQuestion, Payload, ReplayOf, RunStatus};
 use delta_run::image_file::{self, ImageFile};
@@ -43,12 +44,16 @@ use std::rc::Rc;
 
 /// The part of the recording that one ENGINE_START repeats: the answers with the same settings up to the next message.
 struct ReplayPart {
-    /// `None` if the part begins only because the settings changed.
-    message: Option<String>,
-    /// The images of the message.
-    images: Vec<ImageFile>,
+    /// The messages before the first answer. Several if a process left the run before it had an answer; none if the part
+    /// begins only because the settings changed.
+    messages: Vec<ReplayMessage>,
     settings: ReplayedSettings,
     answer_count: u32,
+}
+
+struct ReplayMessage {
+    content: String,
+    images: Vec<ImageFile>,
 }
 
 /// The settings of a process that change the requests to its LLM, or its calls.
@@ -123,21 +128,20 @@ fn create_replay_run(
     Ok((workspace, new_run))
 }
 
-/// Replays `original` with its tools.
+/// Replays `original` with its tools, up to the first rollback.
 pub(super) fn replay_tools(
     args: &ReplayArgs,
-    original: &OriginalRun,
+    mut original: OriginalRun,
 ) -> Result<ReplayOutcome, CommandFailure> {
+    let not_repeated = cut_at_rollback(&mut original.events);
+    let original = &original;
     let recordings = record::read_recordings(&original.dir, &original.events)
         .map_err(|error| CommandFailure::damaged(error.to_string(), None))?;
     let mut options = RunOptions::new(None, None);
     options.silent = !args.verbose;
     options.env_files = args.env_files.clone();
     options.sandbox = args.sandbox.clone();
-    let mut agent = agent_choice::load_priced_agent(&original.agent_home(args)?, &options)?;
-    if let Some(pricing) = original.start.config.file_prices() {
-        agent.llm.set_prices(pricing.clone());
-    }
+    let agent = load_agent_with_recorded_prices(args, original, &options)?;
     let streams = agent.llm.stream;
     let cancel = run_preparation::install_cancel()?;
     let mut agent = PreparedAgent::without_llm(agent, args.into.as_deref(), &options)?;
@@ -168,9 +172,9 @@ pub(super) fn replay_tools(
         let work_dir = original.start.work_dir.clone();
         start.config.replay = Some(ReplayOf { run_id: original.id.to_string(), work_dir });
         run.record(Payload::EngineStart(Box::new(start)));
-        if let Some(content) = part.message {
-            image_file::copy_images(&original.dir, &dir, &part.images)?;
-            run.record(Payload::UserMessage { content, images: part.images });
+        for ReplayMessage { content, images } in part.messages {
+            image_file::copy_images(&original.dir, &dir, &images)?;
+            run.record(Payload::UserMessage { content, images });
         }
         run.commit()?;
         let owned = OwnedRun { id: &id, dir: &dir, ownership: run.ownership() };
@@ -185,12 +189,44 @@ pub(super) fn replay_tools(
         }
     }
     drop(run);
-    let files = files.compare(&workspace, &agent.secrets)?;
-    let events = journal::read_run_journal(&dir)
-        .map_err(|error| CommandFailure::damaged(error.to_string(), None))?
-        .events;
-    let replayed = ReplayedRun { id, dir, events };
-    Ok(compare_replay(original, &replayed, &different_requests.borrow(), files))
+    let replayed = ReplayedRun::read(id, dir)?;
+    let names = [&original.events, &replayed.events].map(|events| RunNames::from_events(events));
+    let files = files.compare(&workspace, &agent.secrets, &names)?;
+    let mut outcome =
+        compare_replay(original, &replayed, &names, &different_requests.borrow(), files);
+    outcome.not_checked.extend(not_repeated);
+    Ok(outcome)
+}
+
+/// Removes the first rollback or discard and all later events, and returns what is not repeated; `None` if there is none.
+/// Only a person knows why the files were changed, and a replay does not change the files that its tools left.
+fn cut_at_rollback(events: &mut Vec<Event>) -> Option<String> {
+    let (index, action) = events.iter().enumerate().find_map(|(index, event)| {
+        let action = match &event.payload {
+            Payload::Rollback { to: Some(iteration), .. } => {
+                format!("rollback to iteration {iteration}")
+            }
+            Payload::Rollback { tree, .. } => format!("rollback to snapshot {tree}"),
+            Payload::Discard { .. } => "discard of the staged changes".to_owned(),
+            _ => return None,
+        };
+        Some((index, action))
+    })?;
+    events.truncate(index);
+    Some(format!("what follows the {action}: a replay does not repeat it"))
+}
+
+/// The agent, with the prices that the run had: a file of prices may have changed.
+fn load_agent_with_recorded_prices(
+    args: &ReplayArgs,
+    original: &OriginalRun,
+    options: &RunOptions,
+) -> Result<Agent, CommandFailure> {
+    let mut agent = agent_choice::load_priced_agent(&original.agent_home(args)?, options)?;
+    if let Some(pricing) = original.start.config.file_prices() {
+        agent.llm.set_prices(pricing.clone());
+    }
+    Ok(agent)
 }
 
 /// The budget of a run whose answers are recorded: nothing outside of it limits them.
@@ -211,6 +247,14 @@ struct ReplayedRun {
     id: RunId,
     dir: PathBuf,
     events: Vec<Event>,
+}
+
+impl ReplayedRun {
+    fn read(id: RunId, dir: PathBuf) -> Result<Self, CommandFailure> {
+        let journal = journal::read_run_journal(&dir)
+            .map_err(|error| CommandFailure::damaged(error.to_string(), None))?;
+        Ok(Self { id, dir, events: journal.events })
+    }
 }
 
 /// A provider of the recorded answers, which adds the indices of requests that differ to `different_requests`.
@@ -269,10 +313,18 @@ fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
                 false
             }
             Payload::UserMessage { content, images } => {
-                let message = Some(content.clone());
-                let images = images.clone();
+                let message = ReplayMessage { content: content.clone(), images: images.clone() };
                 let settings = settings.clone();
-                parts.push(ReplayPart { message, images, settings, answer_count: 0 });
+                match parts.last_mut().filter(|part| part.answer_count == 0) {
+                    Some(part) => {
+                        part.messages.push(message);
+                        part.settings = settings;
+                    }
+                    None => {
+                        let messages = vec![message];
+                        parts.push(ReplayPart { messages, settings, answer_count: 0 });
+                    }
+                }
                 false
             }
             Payload::Thought(_) => true,
@@ -290,12 +342,7 @@ fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
             }
             Some(_) => {
                 let settings = settings.clone();
-                parts.push(ReplayPart {
-                    message: None,
-                    images: Vec::new(),
-                    settings,
-                    answer_count: 1,
-                });
+                parts.push(ReplayPart { messages: Vec::new(), settings, answer_count: 1 });
             }
             None => {}
         }
@@ -307,26 +354,30 @@ fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
 fn compare_replay(
     original: &OriginalRun,
     replayed: &ReplayedRun,
+    names: &[RunNames; 2],
     different_requests: &[usize],
     files: FilesComparison,
 ) -> ReplayOutcome {
     let id = original.id.clone();
-    let original_turns = replay::collect_turns(&original.events);
-    let turns = replay::collect_turns(&replayed.events);
+    let original_turns = replay::collect_turns(&original.events, &names[0]);
+    let turns = replay::collect_turns(&replayed.events, &names[1]);
     let original_state = RunState::from_events(&original.events);
     let state = RunState::from_events(&replayed.events);
-    let mut differences = replay::compare_turns(&original_turns, &turns);
+    let TurnComparison { mut differences, mut not_checked, first_unchecked } =
+        replay::compare_turns(&original_turns, &turns);
+    not_checked.extend(files.not_checked);
     differences.extend(compare_endings(&original_state, &state));
     differences.extend(files.differences);
     let mut notes =
         vec![format!("the tools ran in {}, as run {}", work_dir_of(&state), replayed.id)];
     let requests: Vec<(usize, ReplayDifference)> = different_requests
         .iter()
-        .filter_map(|index| Some((index + 1, compare_request(original, replayed, *index)?)))
+        .filter_map(|index| Some((index + 1, compare_request(original, replayed, names, *index)?)))
         .collect();
     let numbers: Vec<usize> = requests.iter().map(|(number, _)| *number).collect();
     // After a different observation every request differs, too.
-    let first = differences.first().and_then(|difference| difference.iteration);
+    let first = differences.iter().find_map(|difference| difference.iteration);
+    let first = first.into_iter().chain(first_unchecked).min();
     if let Some((_, request)) = requests.into_iter().next()
         && first.is_none_or(|first| request.iteration.is_some_and(|at| at <= first))
     {
@@ -352,7 +403,7 @@ fn compare_replay(
         id,
         heading,
         differences,
-        not_checked: files.not_checked.into_iter().collect(),
+        not_checked,
         notes,
         other_label: "now",
         extra_json: json!({"replayed_as": replayed_as, "requests_that_differ": numbers}),
@@ -381,16 +432,16 @@ fn work_dir_of(state: &RunState) -> String {
     state.start.as_ref().map_or(String::new(), |start| start.work_dir.clone())
 }
 
-/// The first difference between two requests with the same index. `None` if they differ only in the paths of the files that
-/// hold truncated output.
+/// The first difference between two requests with the same index. `None` if they differ only in the names of the runs.
 fn compare_request(
     original: &OriginalRun,
     replayed: &ReplayedRun,
+    names: &[RunNames; 2],
     index: usize,
 ) -> Option<ReplayDifference> {
     const SUBJECT: &str = "the request";
-    let before = RequestText::read(&original.dir, &original.events, index)?;
-    let after = RequestText::read(&replayed.dir, &replayed.events, index)?;
+    let before = RequestText::read(&original.dir, &original.events, &names[0], index)?;
+    let after = RequestText::read(&replayed.dir, &replayed.events, &names[1], index)?;
     let old = RequestBreakdown::parse(&before.text, &before.blocks, TokenRatio::default()).ok()?;
     let new = RequestBreakdown::parse(&after.text, &after.blocks, TokenRatio::default()).ok()?;
     replay::request_difference(before.iteration, SUBJECT, &old, &new).or_else(|| {
@@ -407,14 +458,14 @@ struct RequestText {
 
 impl RequestText {
     /// Reads the request with this index in the order in which the run sent its requests.
-    fn read(run_dir: &Path, events: &[Event], index: usize) -> Option<Self> {
+    fn read(run_dir: &Path, events: &[Event], names: &RunNames, index: usize) -> Option<Self> {
         let mut sent = events.iter().filter_map(|event| match &event.payload {
             Payload::Thought(thought) => Some((thought.iteration, thought.invocation.as_ref()?)),
             Payload::Error { error_details, .. } => Some((0, error_details.invocation.as_ref()?)),
             _ => None,
         });
         let (iteration, name) = sent.nth(index)?;
-        let text = replay::without_output_path(&record::read_request(run_dir, name).ok()?);
+        let text = names.replace_in(&record::read_request(run_dir, name).ok()?).into_owned();
         let blocks = record::read_context_blocks(run_dir, name).ok().flatten().unwrap_or_default();
         Some(Self { iteration, text, blocks })
     }

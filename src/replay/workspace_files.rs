@@ -7,7 +7,8 @@ use delta_base::durable;
 use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_report::replay::ReplayDifference;
+use delta_report::replay::{self, ReplayDifference};
+use delta_report::run_names::RunNames;
 use delta_run::event::{Event, Payload};
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
@@ -65,6 +66,12 @@ impl ReplayFiles {
             return Ok(files);
         };
         let source = restore_point::open_run_store(&original.dir, &state)?;
+        if !source.contains(first) {
+            files.beginning_note = format!(
+                "Note: {dir} is empty: the snapshot of the initial files of run {id} was deleted"
+            );
+            return Ok(files);
+        }
         let mut store = restore_point::open_run_store(run_dir, &state)?;
         store.copy_tree_from(&source, first)?;
         store.restore(first, &workspace.root, secrets, None)?;
@@ -77,21 +84,22 @@ impl ReplayFiles {
         Ok(files)
     }
 
-    /// Compares the files with the final files of the run.
+    /// Compares the files with the final files of the run. `names` has the names of the run, then of the replay.
     pub fn compare(
         self,
         workspace: &Workspace,
         secrets: &Secrets,
+        names: &[RunNames; 2],
     ) -> Result<FilesComparison, SnapshotError> {
         let Some((mut store, last)) = self.snapshots else {
             return Ok(FilesComparison { differences: Vec::new(), not_checked: self.not_checked });
         };
         let now = store.take(&workspace.root, secrets, None)?.tree;
-        let changes = store.diff(last, now)?.changes;
+        let changes = store.compare(last, now)?.changes;
         let mut differences = Vec::new();
         for (index, change) in changes.iter().enumerate() {
             if !delta_snapshot::is_implied_directory(change, changes.get(index + 1)) {
-                differences.push(file_difference(&store, change)?);
+                differences.extend(file_difference(&store, change, names)?);
             }
         }
         Ok(FilesComparison { differences, not_checked: None })
@@ -107,21 +115,26 @@ fn is_empty_workspace(workspace: &Workspace) -> bool {
 fn why_not_comparable(events: &[Event], state: &RunState) -> Option<String> {
     let has_other_changes = events.iter().any(|event| match &event.payload {
         Payload::Snapshot(snapshot) => snapshot.found,
-        Payload::Rollback { .. } | Payload::Discard { .. } => true,
         Payload::Fork(fork) => fork.tree.is_none(),
         _ => false,
     });
     if has_other_changes {
         return Some("the final files: not only the tools changed the files of the run".to_owned());
     }
+    if replay::has_interrupted_call(events) {
+        let reason = "the final files: the engine died or was stopped during a call";
+        return Some(reason.to_owned());
+    }
     let has_final_snapshot = state.timeline.is_closed(state.iterations);
     (!has_final_snapshot).then(|| "the final files: the run has no snapshot of them".to_owned())
 }
 
+/// The difference of a changed path; `None` if only the names of the runs differ in a file.
 fn file_difference(
     store: &SnapshotStore,
     change: &SnapshotChange,
-) -> Result<ReplayDifference, SnapshotError> {
+    names: &[RunNames; 2],
+) -> Result<Option<ReplayDifference>, SnapshotError> {
     let path = strip_terminal_controls(&String::from_utf8_lossy(&change.path));
     let subject = format!("the file {path}");
     if let (Some(before), Some(after)) = (&change.before, &change.after)
@@ -129,24 +142,27 @@ fn file_difference(
             .iter()
             .all(|entry| entry.kind == EntryKind::File && entry.length <= MAX_COMPARED_BYTES)
     {
+        let modes = [before.mode, after.mode];
         let before = store.read_content(before.id)?;
         let after = store.read_content(after.id)?;
+        let texts = [String::from_utf8_lossy(&before), String::from_utf8_lossy(&after)];
         let difference = ReplayDifference::between(
             None,
             subject.clone(),
-            &String::from_utf8_lossy(&before),
-            &String::from_utf8_lossy(&after),
+            &names[0].replace_in(&texts[0]),
+            &names[1].replace_in(&texts[1]),
         );
-        if let Some(difference) = difference {
+        let is_same_text = difference.is_none() && texts[0] != texts[1];
+        if difference.is_some() || is_same_text && modes[0] == modes[1] {
             return Ok(difference);
         }
     }
-    Ok(ReplayDifference::new(
+    Ok(Some(ReplayDifference::new(
         None,
         subject,
         describe_entry(change.before.as_ref()),
         describe_entry(change.after.as_ref()),
-    ))
+    )))
 }
 
 fn describe_entry(entry: Option<&TreeEntry>) -> String {

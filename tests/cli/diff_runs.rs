@@ -155,3 +155,44 @@ fn c_16_8_what_cannot_be_compared_leaves_with_2() {
     let wrong = sandbox.delta(["diff", "r", "new/.delta", "-w", "work"]).output();
     wrong.normal(&sandbox).expect(2, "", expected);
 }
+
+/// `delta diff` of run `r` and a second run `s` of the same agent in the same workspace.
+fn diff_again(sandbox: &Sandbox) -> Ran {
+    sandbox.run("task", &[]).expect_code(0);
+    let again = ["run", "--agent", "agent", "-w", "work", "--run-id", "s", "-m", "task"];
+    sandbox.delta(again).output().expect_code(0);
+    sandbox.delta(["diff", "r", "s", "-w", "work"]).output()
+}
+
+#[test]
+fn c_16_8_the_paths_and_times_of_outputs_do_not_count() {
+    let tools =
+        "  - {name: sh, exec: 'sh -c ${c}'}\n  - {name: made, exec: 'sh -c ${c}', output: file}\n";
+    for (tool, script) in [("sh", "seq 30000"), ("sh", "printf 'a\\0b'"), ("made", "echo kept")] {
+        let call = json!({"c": script});
+        let turns = format!(
+            "- call: [{{tool: {tool}, args: {call}}}]\n\
+             - call: [{{tool: sh, args: {{c: 'echo \"${{last}}\"'}}}}]\n- say: 'done ${{last}}'\n"
+        );
+        let sandbox = Sandbox::scripted(DELTA, tools, &turns);
+        let ran = diff_again(&sandbox).expect_code(0);
+        assert!(ran.stdout.ends_with("\nno differences\n"), "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn c_16_8_texts_that_differ_in_control_characters_are_shown_with_escapes() {
+    for (character, escape) in [("\u{1b}[1m", "\\u{1b}[1m"), ("\u{202e}", "\\u{202e}")] {
+        let tools = "  - {name: look, shell: 'cat text; rm text'}\n";
+        let turns = "- call: [{tool: look}]\n- say: seen\n";
+        let sandbox = Sandbox::scripted(DELTA, tools, turns);
+        sandbox.write("work/text", format!("a{character}b\n"));
+        sandbox.run("task", &[]).expect_code(0);
+        sandbox.write("work/text", "ab\n");
+        let again = ["run", "--agent", "agent", "-w", "work", "--run-id", "s", "-m", "task"];
+        sandbox.delta(again).output().expect_code(0);
+        let ran = sandbox.delta(["diff", "r", "s", "-w", "work"]).output().expect_code(1);
+        let expected = format!("@@ -1 +1 @@\n-a{escape}b\n+ab\n");
+        assert!(ran.stdout.contains(&expected), "{}", ran.stdout);
+    }
+}

@@ -78,6 +78,7 @@ mod progress;
 mod records;
 mod remove_runs;
 mod replay;
+mod replayed_tools;
 mod resume;
 mod run_loop;
 mod run_names;

@@ -352,7 +352,7 @@ fn c_16_11_tools_that_do_the_same_are_equal_and_others_are_named() {
     let expected = format!(
         "the tools of run r did not do the same: 1 difference\n\
          first: iteration 1, the observation of call call_1 (note), byte 4\n  \
-           recorded: one\\n\n  now:      one\\none\n{ran_in}\
+           recorded: one\\n\n  now:      one\\none\\n\n{ran_in}\
          requests that differ: 2\n"
     );
     assert_eq!((ran.code, ran.stdout), (3, expected));
@@ -455,7 +455,7 @@ fn c_16_11_tools_begin_with_the_files_of_the_first_snapshot() {
     sandbox.write("agent/agent.yaml", sandbox.read("agent/agent.yaml").replace(tools, &other));
     let ran = replay(&sandbox, &["--mode", "tools", "--into", "again"]).normal(&sandbox);
     let expected = "the tools of run r did not do the same: 2 differences\n\
-        first: the file ledger, byte 9\n  recorded: zero\\none\\n\n  now:      zero\\none\\ntwo\n\
+        first: the file ledger, byte 9\n  recorded: zero\\none\\n\n  now:      zero\\none\\ntwo\\n\n\
         then: the file new\n  recorded: missing\n  now:      a file of 0 bytes, mode 644\n\
         the tools ran in DIR/again, as run ID\n";
     assert_eq!((ran.code, ran.stdout.as_str()), (3, expected), "{}", ran.stderr);

@@ -50,6 +50,12 @@ pub fn escape_terminal_controls(text: &str) -> String {
     escape_controls(text, |out, c| out.extend(c.escape_unicode()))
 }
 
+/// The text on one line in which nothing is left out: line ends and tabs are `\n` and `\t`, and every other character that
+/// controls a terminal or misleads a reader is an escape as in Rust.
+pub fn escape_to_line(text: &str) -> String {
+    escape_terminal_controls(text).replace('\n', "\\n").replace('\t', "\\t")
+}
+
 fn escape_controls(text: &str, push_escape: impl Fn(&mut String, char)) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();

@@ -5,5 +5,6 @@ pub mod journal_chain;
 pub mod replay;
 pub mod request_breakdown;
 pub mod run_diff;
+pub mod run_names;
 pub mod verify;
 pub mod view;

@@ -20,8 +20,8 @@ mod verifier;
 pub use request_checks::request_difference;
 pub use request_rebuild::{RebuildInput, RebuiltRequest, loaded_system_prompt, rebuild_request};
 pub use turn::{
-    ReplayTurn, ToolCallOutcome, collect_turns, compare_turns, tool_call_difference,
-    without_output_path,
+    ReplayTurn, ToolCallOutcome, TurnComparison, collect_turns, compare_turns,
+    has_interrupted_call, tool_call_difference,
 };
 
 /// What the verification of a run found.

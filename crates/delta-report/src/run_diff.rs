@@ -1,8 +1,9 @@
 //! Compares two runs step by step: what is the same, the first difference, and what each run did from there on.
 //!
-//! Compared are user messages, answers of the LLM, tool calls, observations and the final status. Ids, times, hooks
-//! and processes are not.
+//! Compared are user messages, answers of the LLM, tool calls, observations and the final status. Ids, times, hooks,
+//! processes and the paths of runs and workspaces are not.
 
+use crate::run_names::RunNames;
 use delta_run::active_time::ActiveTime;
 use delta_run::event::{Event, Payload, RunStatus};
 use delta_run::history::{EventRef, Iteration, RunHistory};
@@ -26,7 +27,10 @@ pub struct DiffStep {
     pub exit_code: Option<i32>,
     /// The message, answer, observation or status; the arguments of a call as JSON.
     pub text: String,
-    /// The parsed arguments of a call, whose order is not compared.
+    /// The text without the names of its run, which is compared.
+    #[serde(skip)]
+    pub comparable: String,
+    /// The parsed arguments of a call without the names of its run, whose order is not compared.
     #[serde(skip)]
     arguments: Option<Json>,
 }
@@ -50,13 +54,32 @@ pub enum DiffStepKind {
 impl DiffStep {
     fn new(iteration: u32, kind: DiffStepKind, text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { iteration, what: kind, tool: None, exit_code: None, text, arguments: None }
+        Self {
+            iteration,
+            what: kind,
+            tool: None,
+            exit_code: None,
+            comparable: text.clone(),
+            text,
+            arguments: None,
+        }
+    }
+
+    /// The step with the same words in place of the names of its run.
+    fn without_names(self, names: &RunNames) -> Self {
+        let comparable = names.replace_in(&self.text).into_owned();
+        let arguments = match self.arguments {
+            Some(Json::String(_)) => Some(Json::String(comparable.clone())),
+            Some(arguments) => Some(serde_json::from_str(&comparable).unwrap_or(arguments)),
+            None => None,
+        };
+        Self { comparable, arguments, ..self }
     }
 
     fn is_same(&self, other: &Self) -> bool {
         let same_text = match (&self.arguments, &other.arguments) {
-            (Some(one), Some(other)) => one == other,
-            _ => self.text == other.text,
+            (Some(mine), Some(theirs)) => mine == theirs || self.text == other.text,
+            _ => self.text == other.text || self.comparable == other.comparable,
         };
         self.what == other.what
             && self.iteration == other.iteration
@@ -120,7 +143,8 @@ fn diff_steps(events: &[Event]) -> Vec<DiffStep> {
     steps.extend(user_message_steps(&history.trailing_events, next));
     let status = RunState::from_events(events).status.unwrap_or(RunStatus::Interrupted);
     steps.push(DiffStep::new(next, DiffStepKind::Status, status.to_string()));
-    steps
+    let names = RunNames::from_events(events);
+    steps.into_iter().map(|step| step.without_names(&names)).collect()
 }
 
 fn push_iteration_steps(iteration: &Iteration<'_>, steps: &mut Vec<DiffStep>) {

@@ -17,6 +17,9 @@ use std::slice;
 /// How many command lines of background processes are shown.
 const MAX_SHOWN_COMMANDS: usize = 10;
 
+/// Begins the line of an observation that says that the engine ended the command, because it was stopped itself.
+pub const INTERRUPTED_PREFIX: &str = "[interrupted: ";
+
 /// The result of a call as the LLM sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observation {
@@ -82,10 +85,10 @@ pub fn render_observation(
         ProcessEnd::Killed(signal) => Some(format!("[killed by {}]", signal_name(*signal))),
         ProcessEnd::TimedOut => Some(format!("[timed out after {timeout_ms} ms]")),
         ProcessEnd::Cancelled => {
-            Some("[interrupted: a person or the system stopped the engine]".to_owned())
+            Some(format!("{INTERRUPTED_PREFIX}a person or the system stopped the engine]"))
         }
         ProcessEnd::OutOfTime => {
-            Some("[interrupted: the time limit of the run is over]".to_owned())
+            Some(format!("{INTERRUPTED_PREFIX}the time limit of the run is over]"))
         }
         ProcessEnd::NotStarted { code, reason } => {
             Some(format!("The tool could not be started: {reason}.\n[exit code: {code}]"))

@@ -1,10 +1,11 @@
 //! Compares the tool calls of a run and of its replay, turn by turn.
 
 use super::ReplayDifference;
+use crate::run_names::RunNames;
+use delta_agent::tool::observation::INTERRUPTED_PREFIX;
 use delta_llm::llm::ToolCall;
-use delta_process::truncated_output::OUTPUT_FILE_PREFIX;
 use delta_run::conversation::Conversation;
-use delta_run::event::{Event, Payload};
+use delta_run::event::{ActionResult, Event, Payload};
 use delta_run::image_file::text_with_images;
 use serde_json::Value as Json;
 
@@ -24,34 +25,59 @@ pub struct ToolCallOutcome {
     pub id: String,
     /// The name of the tool.
     pub tool: String,
-    /// The observation; `None` without a result.
+    /// The observation without the names of its run; `None` without a result.
     pub observation: Option<String>,
     /// The exit code; `None` without a result or when no command was started.
     pub exit_code: Option<i32>,
+    /// Whether its command was started.
+    is_started: bool,
+    /// Whether its engine died before it had the result, or ended the command because it was stopped.
+    is_interrupted: bool,
 }
 
-/// The turns in a journal.
-pub fn collect_turns(events: &[Event]) -> Vec<ReplayTurn> {
+impl ToolCallOutcome {
+    fn new(id: String, tool: &str) -> Self {
+        Self {
+            id,
+            tool: tool.to_owned(),
+            observation: None,
+            exit_code: None,
+            is_started: false,
+            is_interrupted: false,
+        }
+    }
+}
+
+/// The turns in a journal, without the names of its run.
+pub fn collect_turns(events: &[Event], names: &RunNames) -> Vec<ReplayTurn> {
     let mut turns: Vec<ReplayTurn> = Vec::new();
     let mut conversation = Conversation::default();
     for event in events {
+        let calls = turns.last_mut().into_iter().flat_map(|turn| &mut turn.calls);
         match &event.payload {
             Payload::Thought(thought) => {
                 let ids = conversation.push_thought(thought).into_iter();
-                let calls = ids.zip(&thought.tool_calls).map(|(id, call)| ToolCallOutcome {
-                    id,
-                    tool: call.function.name.clone(),
-                    observation: None,
-                    exit_code: None,
-                });
+                let calls = ids
+                    .zip(&thought.tool_calls)
+                    .map(|(id, call)| ToolCallOutcome::new(id, &call.function.name));
                 turns.push(ReplayTurn { iteration: thought.iteration, calls: calls.collect() });
             }
+            Payload::ActionRequest(request) => {
+                for call in calls.filter(|call| call.id == request.call_id) {
+                    call.is_started = request.argv.is_some();
+                }
+            }
+            Payload::EngineStart(_) => {
+                for call in calls.filter(|call| call.is_started && call.observation.is_none()) {
+                    call.is_interrupted = true;
+                }
+            }
             Payload::ActionResult(result) => {
-                let calls = turns.last_mut().into_iter().flat_map(|turn| &mut turn.calls);
                 for call in calls.filter(|call| call.id == result.call_id) {
                     let text = text_with_images(&result.observation_content, &result.images);
-                    call.observation = Some(text.into_owned());
+                    call.observation = Some(names.replace_in(&text).into_owned());
                     call.exit_code = result.exit_code;
+                    call.is_interrupted |= is_interrupted_result(result);
                 }
             }
             _ => {}
@@ -60,51 +86,73 @@ pub fn collect_turns(events: &[Event]) -> Vec<ReplayTurn> {
     turns
 }
 
+/// Whether the engine ended the command, because it was stopped itself.
+fn is_interrupted_result(result: &ActionResult) -> bool {
+    let mut lines = result.observation_content.lines();
+    result.exit_code.is_none() && lines.any(|line| line.starts_with(INTERRUPTED_PREFIX))
+}
+
+/// Whether the effect of a call on the files is not what its tool does: its engine died or was stopped before it ended.
+pub fn has_interrupted_call(events: &[Event]) -> bool {
+    let turns = collect_turns(events, &RunNames::default());
+    turns.iter().flat_map(|turn| &turn.calls).any(|call| call.is_interrupted)
+}
+
+/// The comparison of the calls in a run and in its replay.
+#[derive(Debug, Default)]
+pub struct TurnComparison {
+    /// The differences.
+    pub differences: Vec<ReplayDifference>,
+    /// The calls whose results are not comparable, and why.
+    pub not_checked: Vec<String>,
+    /// The iteration of the first one of them.
+    pub first_unchecked: Option<u32>,
+}
+
 /// Compares the observations and exit codes of a run and of its replay, which has the same answers.
-pub fn compare_turns(recorded: &[ReplayTurn], replayed: &[ReplayTurn]) -> Vec<ReplayDifference> {
-    let mut differences = Vec::new();
+pub fn compare_turns(recorded: &[ReplayTurn], replayed: &[ReplayTurn]) -> TurnComparison {
+    let mut comparison = TurnComparison::default();
     for (index, turn) in recorded.iter().enumerate() {
-        let at = Some(turn.iteration);
         let Some(other) = replayed.get(index) else {
+            let at = Some(turn.iteration);
             let difference = ReplayDifference::new(at, "the answer", "an answer", "no LLM call");
-            differences.push(difference);
+            comparison.differences.push(difference);
             break;
         };
         for (call, other) in turn.calls.iter().zip(&other.calls) {
-            let name = format!("call {} ({})", call.id, call.tool);
-            differences.extend(ReplayDifference::between(
-                at,
-                format!("the observation of {name}"),
-                &comparable_observation(call),
-                &comparable_observation(other),
-            ));
-            let code = |code: Option<i32>| code.map_or("none".to_owned(), |code| code.to_string());
-            if call.exit_code != other.exit_code {
-                let subject = format!("the exit code of {name}");
-                let recorded = code(call.exit_code);
-                let replayed = code(other.exit_code);
-                differences.push(ReplayDifference::new(at, subject, recorded, replayed));
-            }
+            comparison.add_call(turn.iteration, call, other);
         }
     }
-    differences
+    comparison
 }
 
-fn comparable_observation(call: &ToolCallOutcome) -> String {
-    call.observation.as_deref().map_or("none".to_owned(), without_output_path)
-}
-
-/// Removes the paths of output files from observations: they differ from run to run.
-pub fn without_output_path(text: &str) -> String {
-    let prefix = format!("{OUTPUT_FILE_PREFIX}.delta/");
-    let mut parts = text.split(&prefix);
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        out.push_str(OUTPUT_FILE_PREFIX);
-        out.push_str("FILE");
-        out.push_str(part.find(' ').map_or("", |end| &part[end..]));
+impl TurnComparison {
+    fn add_call(&mut self, iteration: u32, call: &ToolCallOutcome, other: &ToolCallOutcome) {
+        let name = format!("call {} ({})", call.id, call.tool);
+        let mut differences = Vec::new();
+        differences.extend(ReplayDifference::between(
+            Some(iteration),
+            format!("the observation of {name}"),
+            call.observation.as_deref().unwrap_or("none"),
+            other.observation.as_deref().unwrap_or("none"),
+        ));
+        if call.exit_code != other.exit_code {
+            let [recorded, replayed] = [call, other].map(|call| match call.exit_code {
+                Some(code) => code.to_string(),
+                None => "none".to_owned(),
+            });
+            let subject = format!("the exit code of {name}");
+            let difference = ReplayDifference::new(Some(iteration), subject, recorded, replayed);
+            differences.push(difference);
+        }
+        if !call.is_interrupted {
+            self.differences.append(&mut differences);
+        } else if !differences.is_empty() {
+            let reason = "the engine died or was stopped before it ended";
+            self.not_checked.push(format!("iteration {iteration}, the result of {name}: {reason}"));
+            self.first_unchecked.get_or_insert(iteration);
+        }
     }
-    out
 }
 
 /// The first difference of the calls in two answers: tool, arguments or number. The texts of the answers are not

@@ -3,7 +3,6 @@
 use super::{
     MESSAGES_MEMBER, PartSize, RequestBlock, RequestBreakdown, TOOLS_MEMBER, substring_offset,
 };
-use delta_base::terminal_text::truncate_to_line;
 use delta_llm::llm::{CacheUse, Pricing, TokenPrices};
 use delta_run::image_file::image_tokens;
 use delta_run::token_estimate::TokenRatio;
@@ -259,13 +258,15 @@ pub(crate) fn common_prefix_len(a: &str, b: &str) -> usize {
     a.floor_char_boundary(same).min(b.floor_char_boundary(same))
 }
 
-/// The text around the byte `at`, on one line.
+/// The text around the byte `at`, with its line ends and control characters, in which it may differ.
 pub(crate) fn excerpt_around(text: &str, at: usize) -> String {
     let (before, after) = text.split_at(at.min(text.len()));
     let lead: Vec<char> = before.chars().rev().take(EXCERPT_CHARS.0).collect();
     let lead: String = lead.into_iter().rev().collect();
-    let ellipsis = if lead.len() < before.len() { "…" } else { "" };
-    format!("{ellipsis}{lead}{}", truncate_to_line(after, EXCERPT_CHARS.1))
+    let rest: String = after.chars().take(EXCERPT_CHARS.1).collect();
+    let before_ellipsis = if lead.len() < before.len() { "…" } else { "" };
+    let after_ellipsis = if rest.len() < after.len() { "…" } else { "" };
+    format!("{before_ellipsis}{lead}{rest}{after_ellipsis}")
 }
 
 fn changed_settings(earlier: &RequestBreakdown<'_>, later: &RequestBreakdown<'_>) -> Vec<String> {
