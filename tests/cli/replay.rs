@@ -540,3 +540,26 @@ fn c_16_12_the_first_call_that_differs_ends_it() {
     let expected = "first: iteration 1, call 1\n  recorded: note {\"text\":\"one\"}\n  now:      no call: it ends the run\n";
     assert!(ran.code == 3 && ran.stdout.contains(expected), "{}", ran.stdout);
 }
+
+/// They were only "not checked", and the run agreed.
+#[test]
+fn c_16_10_an_emptied_record_or_output_file_is_found() {
+    let sandbox = whole();
+    sandbox.unverified("its records are emptied");
+    let names = sandbox.files("work/.delta/r/io");
+    for (name, expected) in [
+        ("invocations/", "bytes with SHA-256 "),
+        ("_much.json", "bytes with SHA-256 "),
+        ("_much.stdout", "108894 bytes"),
+    ] {
+        let file = names.iter().find(|file| file.contains(name)).unwrap();
+        let path = format!("work/.delta/r/io/{file}");
+        let before = fs::read(sandbox.path(&path)).unwrap();
+        sandbox.write(&path, "");
+        let ran = replay(&sandbox, &[]).expect_code(3);
+        let line = format!("io/{file}\n  recorded: an empty file\n  expected: {expected}");
+        assert!(ran.stdout.contains(&line), "{name}: {}", ran.stdout);
+        sandbox.write(&path, before);
+    }
+    replay(&sandbox, &[]).expect_code(0);
+}

@@ -42,7 +42,9 @@ impl<'a> IoFiles<'a> {
         iteration: Option<u32>,
         report: &mut ReplayReport,
     ) -> Option<String> {
-        let bytes = self.read_bytes(name, report)?;
+        let hash = self.hashes.get(name);
+        let expected = hash.map(|(hash, _)| format!("bytes with SHA-256 {hash}"));
+        let bytes = self.read_bytes(name, expected, report)?;
         if !self.checked.insert(name.to_owned()) {
             return String::from_utf8(bytes).ok();
         }
@@ -121,7 +123,7 @@ impl<'a> IoFiles<'a> {
         report: &mut ReplayReport,
     ) -> Option<OutputCapture> {
         let stream = stream?;
-        let (file, discarded, has_hash) = match stream {
+        let (file, kept_bytes, discarded, has_hash) = match stream {
             RecordedStream::Text(text) => {
                 let bytes = text.clone().into_bytes();
                 return Some(OutputCapture::from_bytes(bytes, keep, None));
@@ -135,13 +137,15 @@ impl<'a> IoFiles<'a> {
                     ..OutputCapture::default()
                 });
             }
-            RecordedStream::File { file, discarded, crc, sha256, .. } => {
-                (file, *discarded, crc.is_some() || sha256.is_some())
+            RecordedStream::File { file, bytes, discarded, crc, sha256 } => {
+                let kept_bytes = bytes.saturating_sub(*discarded);
+                (file, kept_bytes, *discarded, crc.is_some() || sha256.is_some())
             }
         };
         let dir = record.rsplit_once('/').map_or("", |(dir, _)| dir);
         let name = format!("{dir}/{file}");
-        let bytes = self.read_bytes(&name, report)?;
+        let expected = (kept_bytes > 0).then(|| format!("{kept_bytes} bytes"));
+        let bytes = self.read_bytes(&name, expected, report)?;
         if self.checked.insert(name.clone()) {
             report.checked.files += 1;
             match stream.find_other_hash(&bytes) {
@@ -159,8 +163,14 @@ impl<'a> IoFiles<'a> {
         Some(OutputCapture::from_bytes(bytes, keep, Some(PathBuf::from(&name))))
     }
 
-    /// Reads a file of io/. A missing or empty file is not a difference: a power failure can cause it.
-    fn read_bytes(&self, name: &str, report: &mut ReplayReport) -> Option<Vec<u8>> {
+    /// Reads a file of io/. A missing file is not a difference, because a power failure can cause it. An empty one is, if its
+    /// content was recorded, which `expected` describes.
+    fn read_bytes(
+        &self,
+        name: &str,
+        expected: Option<String>,
+        report: &mut ReplayReport,
+    ) -> Option<Vec<u8>> {
         let bytes = if name.starts_with("io/") {
             record::read_record_bytes(self.run_dir, name)
         } else {
@@ -168,7 +178,10 @@ impl<'a> IoFiles<'a> {
         };
         match bytes {
             Ok(bytes) if !bytes.is_empty() => return Some(bytes),
-            Ok(_) => report.add_not_checked(format!("{name}: empty")),
+            Ok(_) => match expected {
+                Some(expected) => report.add_mismatch(None, name, "an empty file", expected),
+                None => report.add_not_checked(format!("{name}: empty")),
+            },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 report.add_not_checked(format!("{name}: missing"));
             }
