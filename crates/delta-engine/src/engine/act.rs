@@ -29,11 +29,32 @@ const DEAD_CALL_TAIL_BYTES: u64 = 4096;
 pub const FINISHED_OBSERVATION: &str = "[the run is finished]";
 /// The start of the observation of a call whose engine died.
 pub const INTERRUPTED_CALL_PREFIX: &str = "[the engine stopped during this call";
-/// What became of the changes of a call with `stage: ask` whose engine died; `.delta` is not staged.
-const DISCARDED_CHANGES: &str = "; what it changed in the workspace was thrown away";
 /// The start of the observation of a call whose holder died while the engine waited for it.
 pub(super) const LOST_HOLDER_PREFIX: &str =
     "[the process that held this call ended without its result";
+
+/// What became of the changes that a call with an unknown outcome made in the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LostCallChanges {
+    /// They are in the workspace, if there are any.
+    InWorkspace,
+    /// They were in the layers of a call with `stage: ask`, and are discarded. `.delta` is not staged.
+    Discarded,
+}
+
+/// What is known of a call whose outcome is unknown.
+pub(super) struct UnknownOutcome<'a> {
+    /// The tool, unless the agent has it no more.
+    pub(super) tool: Option<&'a Tool>,
+    /// The record of the call.
+    pub(super) execution: Option<&'a str>,
+    /// The call, if its command could outlive the engine.
+    pub(super) surviving: Option<SurvivingCall>,
+    /// Why the outcome is unknown: the start of the observation.
+    pub(super) reason: &'static str,
+    /// What became of its changes.
+    pub(super) changes: LostCallChanges,
+}
 
 impl<'a> Engine<'a> {
     pub(super) fn act(&mut self, run: &mut Run, call: &PendingCall) -> Result<(), EngineError> {
@@ -139,34 +160,33 @@ impl<'a> Engine<'a> {
         let layers = StageDir::for_call(&run.dir);
         // They exist before the command starts, and until its changes are in a durable question.
         let was_staged = tool.is_some_and(|tool| tool.is_staged) && layers.has_layers();
-        if !was_staged {
-            return self.record_unknown_outcome(
-                run,
-                call,
-                tool,
-                execution,
-                lost,
-                INTERRUPTED_CALL_PREFIX,
-            );
-        }
-        layers.clear()?;
-        let prefix = format!("{INTERRUPTED_CALL_PREFIX}{DISCARDED_CHANGES}");
-        self.record_unknown_outcome(run, call, tool, execution, lost, &prefix)
+        let changes = if was_staged {
+            layers.clear()?;
+            LostCallChanges::Discarded
+        } else {
+            LostCallChanges::InWorkspace
+        };
+        let reason = INTERRUPTED_CALL_PREFIX;
+        let unknown = UnknownOutcome { tool, execution, surviving: lost, reason, changes };
+        self.record_unknown_outcome(run, call, unknown)
     }
 
-    /// Records that the outcome of a call is unknown, for the reason `prefix`, with what its command had printed.
+    /// Records that the outcome of a call is unknown, with what its command had printed.
     pub(super) fn record_unknown_outcome(
         &self,
         run: &mut Run,
         call: &PendingCall,
-        tool: Option<&Tool>,
-        execution: Option<&str>,
-        lost: Option<SurvivingCall>,
-        prefix: &str,
+        unknown: UnknownOutcome<'_>,
     ) -> Result<(), EngineError> {
-        let where_else = if prefix.ends_with(DISCARDED_CHANGES) { " outside of it" } else { "" };
+        let UnknownOutcome { tool, execution, surviving, reason, changes } = unknown;
+        let (discarded, elsewhere) = match changes {
+            LostCallChanges::InWorkspace => ("", ""),
+            LostCallChanges::Discarded => {
+                ("; what it changed in the workspace was thrown away", " outside of it")
+            }
+        };
         let mut text = format!(
-            "{prefix}; whether it took effect{where_else} is unknown, and it was not run again]"
+            "{reason}{discarded}; whether it took effect{elsewhere} is unknown, and it was not run again]"
         );
         for (stream, heading) in
             [("stdout", "printed until then"), ("stderr", "printed to stderr until then")]
@@ -177,7 +197,7 @@ impl<'a> Engine<'a> {
             let path = execution.and_then(|name| {
                 Some(run.dir.join(name.strip_suffix("json")?).with_extension(stream))
             });
-            let path = lost.as_ref().map(|call| call.output_path(stream)).or(path);
+            let path = surviving.as_ref().map(|call| call.output_path(stream)).or(path);
             let tail = path.and_then(|path| read_tail(&path, DEAD_CALL_TAIL_BYTES).ok());
             if let Some(tail) = tail.filter(|tail| !tail.is_empty() && !tail.contains(&0)) {
                 text.push_str(&format!("\n[{heading}]\n{}", String::from_utf8_lossy(&tail)));
@@ -192,8 +212,8 @@ impl<'a> Engine<'a> {
             ..CallOutcome::default()
         };
         record_observation(run, call, observation, outcome);
-        if let Some(lost) = lost {
-            self.note_held_result(lost);
+        if let Some(surviving) = surviving {
+            self.note_held_result(surviving);
         }
         hook_result
     }

@@ -1,6 +1,6 @@
 //! The results of calls that run at the same time: recorded in call order, each as soon as all before it are.
 
-use super::act::LOST_HOLDER_PREFIX;
+use super::act::{LOST_HOLDER_PREFIX, LostCallChanges, UnknownOutcome};
 use super::call_sandbox::SandboxOutcome;
 use super::execute::{ApprovedCall, StartingCall, record_unstarted_request, unstarted_request};
 use super::hooks::HookInput;
@@ -261,8 +261,14 @@ impl Engine<'_> {
             self.end_held_call(run, &call.id, held_call.surviving_call());
         }
         let lost = starting.surviving.as_ref().map(|call| call.surviving_call().clone());
-        let execution = Some(&*starting.execution);
-        self.record_unknown_outcome(run, call, Some(tool), execution, lost, LOST_HOLDER_PREFIX)
+        let unknown = UnknownOutcome {
+            tool: Some(tool),
+            execution: Some(&*starting.execution),
+            surviving: lost,
+            reason: LOST_HOLDER_PREFIX,
+            changes: LostCallChanges::InWorkspace,
+        };
+        self.record_unknown_outcome(run, call, unknown)
     }
 
     /// The runs that the call has started, and how far their journals are.
