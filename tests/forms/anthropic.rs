@@ -329,6 +329,43 @@ fn c_23_1_an_answer_that_no_run_can_continue_with_ends_it() {
     }
 }
 
+/// The tokens of such an answer were in no event, and in no limit.
+#[test]
+fn c_23_3_an_answer_that_no_run_can_continue_with_was_paid_for() {
+    let paused = || Answer::text("half").finish_reason(Some("pause_turn")).usage(1000, 50);
+    for llm in ["", "\n  stream: false"] {
+        let server =
+            ScriptedServer::start(vec![paused(), paused(), Answer::text("ok").usage(5, 6)]);
+        let sandbox = agent(&server, &format!("{llm}\n  pricing: {{input: 1000, output: 2000}}"));
+        let ran = sandbox.run("go", &["--format", "json", "--max-tokens", "200k"]).expect_code(1);
+        let used = &ran.json()["metrics"]["usage"];
+        assert_eq!((&used["input_tokens"], &used["output_tokens"]), (&json!(1000), &json!(50)));
+        assert_eq!(used["total_cost_usd"], json!(1.1));
+        let details = &sandbox.events("ERROR")[0]["error_details"];
+        let usage = json!({
+            "model": "test-model", "input_tokens": 1000, "cached_input_tokens": 0,
+            "cache_write_tokens": Value::Null, "output_tokens": 50, "cost_usd": 1.1,
+        });
+        let recorded = &details["discarded_usage"][0];
+        for (name, expected) in usage.as_object().unwrap() {
+            assert_eq!(&recorded[name], expected, "{name}: {recorded}");
+        }
+        let record = &records(&sandbox)[0];
+        assert_eq!(&record["usage"], recorded);
+        assert_eq!(&record["attempts"][0]["usage"], recorded);
+        let end = &sandbox.events("ENGINE_END")[0]["usage"];
+        assert_eq!(end["input_tokens"], json!(1000));
+        // The ledger has what was reported, and not an estimate of the request.
+        let ledger = sandbox.read("work/.delta/r/budget.jsonl");
+        assert!(ledger.contains("1050"), "{ledger}");
+
+        resume(&sandbox, &[]).output().expect_code(1);
+        resume(&sandbox, &[]).output().expect_code(0);
+        let end = sandbox.events("ENGINE_END").pop().unwrap();
+        assert_eq!(end["usage"]["input_tokens"], json!(2005));
+    }
+}
+
 #[test]
 fn c_23_2_a_run_changes_its_provider_and_its_model_and_comes_back() {
     let server = ScriptedServer::start(vec![

@@ -50,6 +50,19 @@ fn resume(sandbox: &Sandbox, more: &[&str]) -> Delta {
     sandbox.delta(fixed.iter().chain(more).copied())
 }
 
+/// The tokens of an answer after which delta asks again were in no event.
+#[test]
+fn c_23_3_an_answer_that_broke_off_and_is_asked_for_again_was_paid_for() {
+    let malformed = Answer::text("x").finish_reason(Some("MALFORMED_RESPONSE")).usage(1000, 50);
+    let (_server, sandbox, ran) =
+        asked(vec![malformed, Answer::text("ok").usage(5, 6)], &["--format", "json"]);
+    let ran = ran.expect_code(0);
+    assert_eq!(ran.json()["metrics"]["usage"]["input_tokens"], json!(1005));
+    let thought = &sandbox.events("THOUGHT")[0];
+    assert_eq!(thought["usage"]["input_tokens"], json!(5));
+    assert_eq!(thought["discarded_usage"][0]["input_tokens"], json!(1000));
+}
+
 #[test]
 fn c_23_1_streamed_or_whole_a_run_is_the_same() {
     for (llm, method, query) in

@@ -368,6 +368,9 @@ pub struct Attempt {
     pub error: String,
     /// The delay before the next attempt; absent after the last.
     pub retry_in_ms: Option<u64>,
+    /// The tokens of an answer that arrived whole and cannot be used, if the endpoint reported them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
 }
 
 impl Attempt {

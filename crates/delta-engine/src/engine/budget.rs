@@ -163,10 +163,13 @@ impl Engine<'_> {
     /// The amount a call consumed: as reported by the endpoint, or else estimated. For an attempt
     /// that broke off nothing is reported, but its request of about `read` tokens was received.
     fn consumed_amount(&self, read: u64, exchange: &LlmExchange) -> BudgetAmount {
-        let statuses = exchange.attempts.iter().filter_map(|attempt| attempt.status);
+        let unreported = exchange.attempts.iter().filter(|attempt| attempt.usage.is_none());
+        let statuses = unreported.filter_map(|attempt| attempt.status);
         let broken = statuses.filter(|status| *status < 300).count() as u64
             + u64::from(matches!(exchange.result, Err(LlmError::Cancelled)));
         let lost = self.usage_amount(&Usage { input_tokens: read * broken, ..Usage::default() });
+        let discarded = exchange.attempts.iter().filter_map(|attempt| attempt.usage.as_ref());
+        let lost = discarded.fold(lost, |sum, usage| sum.saturating_add(self.usage_amount(usage)));
         match &exchange.result {
             Err(_) => lost,
             Ok(reply) => match &reply.usage {

@@ -11,8 +11,8 @@ use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacemen
 use delta_base::redact::{Secrets, StreamRedactor};
 use delta_base::time::Timestamp;
 use delta_llm::llm::{
-    self, Attempt, CallProgress, ImageReader, LlmError, LlmRequest, NativeParts, Reply,
-    ResponseBody, WireForm,
+    self, Attempt, CallProgress, ImageReader, LlmError, LlmRequest, NativeParts, Pricing, Reply,
+    ResponseBody, Usage, WireForm,
 };
 use delta_run::event::{Payload, SandboxRecord, Thought};
 use delta_run::image_file;
@@ -168,9 +168,10 @@ impl Engine<'_> {
         let throttled = self.unrecorded_throttling.get() + exchange.throttled_time();
         self.unrecorded_throttling.set(throttled);
         let settled = self.charge_budget(run, &prepared, &exchange);
-        if let Ok(reply) = &exchange.result {
-            self.unrecorded_usage.get_mut().push(reply.usage.clone());
-        }
+        let discarded = exchange.attempts.iter().filter(|attempt| attempt.usage.is_some());
+        let usages = discarded.map(|attempt| attempt.usage.clone());
+        let answer = exchange.result.as_ref().ok().map(|reply| reply.usage.clone());
+        self.unrecorded_usage.get_mut().extend(usages.chain(answer));
         if matches!(exchange.result, Err(LlmError::Cancelled)) {
             self.throttled_call = exchange.throttled_call();
             return Err(EngineError::Cancelled);
@@ -360,6 +361,7 @@ impl Engine<'_> {
         run.notify(RunNotice::LlmCallStarted);
         let rate = self.budget.rate_mut();
         let cancel = &self.cancel;
+        let pricing = self.agent.llm.pricing.as_ref();
         let result = self.provider.complete(&request, cancel, &mut |progress| match progress {
             CallProgress::AttemptFailed(attempt, next) => {
                 if let Some(rate) = rate.as_mut().filter(|_| attempt.is_throttled()) {
@@ -367,7 +369,9 @@ impl Engine<'_> {
                     let _ = rate.note_throttled(cancel);
                 }
                 run.notify(RunNotice::AttemptFailed(attempt, next));
-                attempts.push(attempt.clone());
+                let mut attempt = attempt.clone();
+                attempt.usage.iter_mut().for_each(|usage| price_usage(pricing, usage));
+                attempts.push(attempt);
                 redactors = new_redactors(run);
             }
             CallProgress::Text(piece) => {
@@ -382,19 +386,11 @@ impl Engine<'_> {
             }
         });
         run.notify(RunNotice::LlmCallEnded);
-        let result = result.map(|reply| self.price_reply(reply));
+        let result = result.map(|mut reply| {
+            reply.usage.iter_mut().for_each(|usage| price_usage(pricing, usage));
+            reply
+        });
         LlmExchange { started_at, duration: timer.elapsed(), attempts, result }
-    }
-
-    /// Sets the cost of the reply. The agent's prices take precedence over the figure of the endpoint, and that figure, a
-    /// bill, over a price file.
-    fn price_reply(&self, mut reply: Reply) -> Reply {
-        if let (Some(usage), Some(pricing)) = (&mut reply.usage, &self.agent.llm.pricing)
-            && !(pricing.is_from_file() && usage.cost_usd.is_some())
-        {
-            usage.cost_usd = Some(pricing.call_cost(usage));
-        }
-        reply
     }
 
     fn record_llm_call(
@@ -410,6 +406,10 @@ impl Engine<'_> {
             _ => (reply.and_then(|reply| reply.status), None),
         };
         let failed = failed.map(ResponseBody::new).unwrap_or_default();
+        let usage = match reply {
+            Some(reply) => reply.usage.as_ref(),
+            None => exchange.attempts.last().and_then(|attempt| attempt.usage.as_ref()),
+        };
         let run_id = run.id.clone();
         let record = LlmCallRecord {
             run_id: run_id.as_str().into(),
@@ -421,7 +421,7 @@ impl Engine<'_> {
             status,
             attempts: (&exchange.attempts).into(),
             context: Some((&prepared.blocks).into()),
-            usage: reply.and_then(|reply| reply.usage.as_ref()).map(Cow::Borrowed),
+            usage: usage.map(Cow::Borrowed),
             error: error.map(|error| Cow::Owned(error.to_string())),
             reasoning: reply.and_then(|reply| reply.reasoning.as_deref()).map(Cow::Borrowed),
             response: Cow::Borrowed(reply.map_or(&failed, |reply| &reply.response)),
@@ -429,6 +429,16 @@ impl Engine<'_> {
         };
         let sent = reply.and_then(|reply| reply.sent_body.as_ref()).map(|sent| sent.as_str());
         Ok(run.records.write_invocation(&record, &mut prepared.body, sent)?)
+    }
+}
+
+/// Sets the cost of an answer. The agent's prices take precedence over the figure of the endpoint, and that figure, a bill,
+/// over a price file.
+fn price_usage(pricing: Option<&Pricing>, usage: &mut Usage) {
+    if let Some(pricing) = pricing
+        && !(pricing.is_from_file() && usage.cost_usd.is_some())
+    {
+        usage.cost_usd = Some(pricing.call_cost(usage));
     }
 }
 

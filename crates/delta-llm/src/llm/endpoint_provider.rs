@@ -22,7 +22,7 @@ use super::{
 };
 use crate::http::retry::RetryDecision;
 use crate::http::{HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead};
-pub use attempt_failure::{AttemptError, CONTEXT_LENGTH_HINT};
+pub use attempt_failure::{AttemptError, CONTEXT_LENGTH_HINT, UnusableAnswer};
 use attempt_failure::{AttemptFailure, AttemptTarget};
 use delta_base::hex::sha256_hex;
 use delta_base::json_repair::replace_lone_surrogates;
@@ -231,17 +231,22 @@ impl EndpointProvider {
             codec: &*self.codec,
             context: DecodeContext { model: &self.model, basis: request.basis.as_deref() },
         };
-        let mut reply = if is_streamed {
-            reader.read_stream(&mut exchange, live)?
+        let mut result = if is_streamed {
+            reader.read_stream(&mut exchange, live)
         } else {
-            reader.read_unstreamed(&mut exchange)?
+            reader.read_unstreamed(&mut exchange)
         };
-        if let Some(usage) = &mut reply.usage {
+        let usage = match &mut result {
+            Ok(reply) => reply.usage.as_mut(),
+            Err(AttemptError::Unusable(answer)) => answer.usage.as_mut(),
+            Err(_) => None,
+        };
+        if let Some(usage) = usage {
             // The header of a stream is sent before the cost is known, so a 0 there has no meaning.
             let cost = cost.filter(|cost| *cost > 0.0 || !is_streamed);
             usage.cost_usd = usage.cost_usd.or(cost);
         }
-        Ok(Reply { status: *status, ..reply })
+        Ok(Reply { status: *status, ..result? })
     }
 
     /// Changes what later requests contain, if that is why the endpoint rejected this one.
@@ -352,6 +357,7 @@ impl Provider for EndpointProvider {
                 status,
                 error: failure.message.clone(),
                 retry_in_ms: delay.map(to_millis),
+                usage: failure.usage.clone(),
             };
             let next = tries.next_number(max_retries);
             observe(CallProgress::AttemptFailed(&attempt, next));

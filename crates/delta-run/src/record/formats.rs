@@ -357,9 +357,10 @@ mod tests {
     prop_compose! {
         fn attempt()(
             started_at in time(), duration_ms in any::<u64>(), status in any::<Option<u16>>(), error in any::<String>(),
-            retry_in_ms in any::<Option<u64>>(),
+            retry_in_ms in any::<Option<u64>>(), tokens in any::<Option<u64>>(),
         ) -> Attempt {
-            Attempt { started_at: started_at.unwrap(), duration_ms, status, error, retry_in_ms }
+            let usage = tokens.map(|output_tokens| Usage { output_tokens, ..Usage::default() });
+            Attempt { started_at: started_at.unwrap(), duration_ms, status, error, retry_in_ms, usage }
         }
     }
 

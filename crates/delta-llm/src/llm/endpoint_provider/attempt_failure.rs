@@ -4,7 +4,7 @@
 use super::super::endpoint::is_loopback_host;
 use super::super::reply_assembler::StreamError;
 use super::super::wire::{RejectionAdvice, WireCodec};
-use super::super::{Endpoint, LlmError};
+use super::super::{Endpoint, LlmError, Usage};
 use super::html_page::describe_html;
 use super::key_refresh::KeyRefresh;
 use super::upstream_error::{describe_upstream, reported_status};
@@ -68,19 +68,27 @@ pub enum AttemptError {
     InvalidResponse(String),
     /// The body is an error of the endpoint.
     Reported(Value),
-    /// The response is valid, but no run can continue with it, and another one would be the same.
-    Unusable {
-        /// What it is.
-        message: String,
-        /// What the user can do about it.
-        hint: Option<String>,
-        /// The body.
-        response: Value,
-    },
+    /// The response is valid, but no run can continue with it.
+    Unusable(Box<UnusableAnswer>),
     /// The body has an encoding that the request did not accept.
     UnsupportedEncoding(String),
     /// The body exceeds the limit.
     TooLarge,
+}
+
+/// A complete answer with which no run can continue. It was paid for.
+#[derive(Debug)]
+pub struct UnusableAnswer {
+    /// What it is.
+    pub message: String,
+    /// What the user can do about it.
+    pub hint: Option<String>,
+    /// The tokens, if the endpoint reported them.
+    pub usage: Option<Usage>,
+    /// Whether another answer may be usable.
+    pub retry: RetryDecision,
+    /// The body.
+    pub response: Value,
 }
 
 impl From<HttpError> for AttemptError {
@@ -117,6 +125,8 @@ pub struct AttemptFailure {
     pub retry: RetryDecision,
     /// Whether nothing listens at an address of this machine.
     pub is_local_refusal: bool,
+    /// The tokens of an answer that arrived whole, if the endpoint reported them.
+    pub usage: Option<Usage>,
     hint: Option<String>,
     response: Option<Value>,
 }
@@ -152,21 +162,19 @@ impl AttemptFailure {
                     "the endpoint's response has the encoding `{encoding}`, but delta accepts only `identity`"
                 ),
                 retry: RetryDecision::Never,
-                is_local_refusal: false,
                 hint: Some(
                     "turn off response compression in the server, or in a proxy in front of it"
                         .to_owned(),
                 ),
-                response: None,
+                ..Self::retryable("")
             },
             AttemptError::TooLarge => Self::retryable("the response is longer than 64 MiB"),
             AttemptError::Reported(body) => describe_reported(body, target),
-            AttemptError::Unusable { message, hint, response } => Self {
-                hint,
-                response: Some(response),
-                retry: RetryDecision::Never,
-                ..Self::retryable(message)
-            },
+            AttemptError::Unusable(answer) => {
+                let UnusableAnswer { message, hint, usage, retry, response } = *answer;
+                let response = Some(response);
+                Self { message, retry, is_local_refusal: false, usage, hint, response }
+            }
         };
         if let Some(key) = &target.endpoint.api_key {
             failure.redact(key.secrets());
@@ -177,7 +185,7 @@ impl AttemptFailure {
     fn retryable(message: impl Into<String>) -> Self {
         let retry = RetryDecision::Backoff;
         let message = message.into();
-        Self { message, retry, is_local_refusal: false, hint: None, response: None }
+        Self { message, retry, is_local_refusal: false, usage: None, hint: None, response: None }
     }
 
     /// The error of the whole call.
@@ -235,6 +243,7 @@ fn describe_http_error(error: &HttpError, target: &AttemptTarget<'_>) -> Attempt
         message: target.client.describe_error(error),
         retry: error.retry_decision(),
         is_local_refusal: matches!(error, HttpError::Connect(error) if is_local_refusal(error, target)),
+        usage: None,
         hint,
         response: None,
     }
@@ -297,6 +306,7 @@ fn describe_rejection(
         message,
         retry: advised_retry.unwrap_or(retry),
         is_local_refusal: false,
+        usage: None,
         hint: hint.or_else(|| rejection_hint(status, body, target)),
         response,
     }

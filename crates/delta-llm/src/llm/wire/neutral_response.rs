@@ -46,6 +46,11 @@ pub struct NeutralUsage {
 }
 
 impl NeutralUsage {
+    /// The usage of a reply of `model`.
+    pub fn into_usage(self, model: &str) -> Option<Usage> {
+        Usage::parse(&self.to_json(), model)
+    }
+
     fn to_json(self) -> Value {
         let mut input_details = json!({"cached_tokens": self.cached});
         if let Some(written) = self.cache_write {

@@ -1,11 +1,12 @@
 //! An answer in the form of Messages, whole or as the events of a stream.
 
-use super::super::super::endpoint_provider::{AttemptError, CONTEXT_LENGTH_HINT};
+use super::super::super::endpoint_provider::{AttemptError, CONTEXT_LENGTH_HINT, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
 use super::super::super::wire_form::WireForm;
 use super::super::super::{Reply, ToolCall, are_token_counts, parse_token_count};
 use super::super::neutral_response::NeutralUsage;
 use super::super::{DecodeContext, EventAssembler, NativeParts, NeutralAnswer};
+use crate::http::retry::RetryDecision;
 use serde_json::{Map, Value};
 
 /// Assembles the events of a stream into the message that the endpoint would have sent whole; only the input of a call
@@ -142,18 +143,28 @@ pub fn decode(mut response: Value, context: &DecodeContext<'_>) -> Result<Reply,
         Some(texts.join(separator)).filter(|text| !text.is_empty())
     };
     let stop_reason = response["stop_reason"].as_str().unwrap_or_default();
-    check_ending(stop_reason, &calls, &response)?;
+    let model = response["model"].as_str().unwrap_or(context.model);
+    let usage = read_message_usage(&response["usage"]);
+    if let Some((message, hint)) = unusable_ending(stop_reason, &calls) {
+        return Err(AttemptError::Unusable(Box::new(UnusableAnswer {
+            message: message.to_owned(),
+            hint: Some(hint.to_owned()),
+            usage: usage.and_then(|usage| usage.into_usage(model)),
+            retry: RetryDecision::Never,
+            response: response.clone(),
+        })));
+    }
     let is_refused = stop_reason == "refusal";
     let answer = NeutralAnswer {
         id: response["id"].as_str().map(str::to_owned),
-        model: response["model"].as_str().unwrap_or(context.model).to_owned(),
+        model: model.to_owned(),
         content: texts("text", "text", ""),
         reasoning: texts("thinking", "thinking", "\n\n"),
         refusal: refusal_text(&response["stop_details"]).filter(|_| is_refused),
         // The model did not finish what it began.
         tool_calls: if is_refused { Vec::new() } else { calls },
         finish_reason: translate_stop_reason(stop_reason).map(str::to_owned),
-        usage: read_message_usage(&response["usage"]),
+        usage,
         native: blocks.iter().any(is_opaque).then(|| NativeParts {
             form: WireForm::Anthropic.name().to_owned(),
             model: context.model.to_owned(),
@@ -187,26 +198,19 @@ fn is_opaque(block: &Value) -> bool {
     block["type"] != "text" && block["type"] != "tool_use"
 }
 
-/// Fails where the answer is none that a run can work with.
-fn check_ending(
-    stop_reason: &str,
-    calls: &[ToolCall],
-    response: &Value,
-) -> Result<(), AttemptError> {
-    let (message, hint) = match stop_reason {
-        "pause_turn" => (
+/// Why no run can continue with an answer, and what to do about it; `None` if one can.
+fn unusable_ending(stop_reason: &str, calls: &[ToolCall]) -> Option<(&'static str, &'static str)> {
+    match stop_reason {
+        "pause_turn" => Some((
             "the model paused in the middle of its turn (stop_reason `pause_turn`), which delta cannot continue",
             "take the endpoint's own tools and servers out of `llm`",
-        ),
-        "model_context_window_exceeded" if calls.is_empty() => (
+        )),
+        "model_context_window_exceeded" if calls.is_empty() => Some((
             "the answer was cut off because it does not fit into the model's context (stop_reason `model_context_window_exceeded`)",
             CONTEXT_LENGTH_HINT,
-        ),
-        _ => return Ok(()),
-    };
-    let hint = Some(hint.to_owned());
-    let response = response.clone();
-    Err(AttemptError::Unusable { message: message.to_owned(), hint, response })
+        )),
+        _ => None,
+    }
 }
 
 fn translate_stop_reason(stop_reason: &str) -> Option<&str> {

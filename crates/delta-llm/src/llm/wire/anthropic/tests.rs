@@ -421,13 +421,17 @@ fn c_23_1_each_reason_to_stop_has_its_neutral_word() {
     for (stop_reason, word) in
         [("pause_turn", "`pause_turn`"), ("model_context_window_exceeded", "context")]
     {
-        let response = json!({"content": [text_block("x")], "stop_reason": stop_reason});
-        let Err(AttemptError::Unusable { message, hint, .. }) =
-            codec_at("x").decode(response, &CONTEXT)
-        else {
+        let usage = json!({"input_tokens": 7, "output_tokens": 2});
+        let response =
+            json!({"content": [text_block("x")], "stop_reason": stop_reason, "usage": usage});
+        let Err(AttemptError::Unusable(answer)) = codec_at("x").decode(response, &CONTEXT) else {
             panic!("{stop_reason} can be used")
         };
-        assert!(message.contains(word) && hint.is_some(), "{message}");
+        assert!(answer.message.contains(word) && answer.hint.is_some(), "{}", answer.message);
+        assert_eq!(
+            answer.usage.map(|usage| (usage.input_tokens, usage.output_tokens)),
+            Some((7, 2))
+        );
     }
     let call = json!({"type": "tool_use", "id": "a", "name": "t", "input": {}});
     assert_eq!(

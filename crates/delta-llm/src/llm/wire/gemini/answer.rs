@@ -1,12 +1,13 @@
 //! A `GenerateContentResponse`, whole or in pieces, as an answer.
 
-use super::super::super::endpoint_provider::AttemptError;
+use super::super::super::endpoint_provider::{AttemptError, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
 use super::super::super::wire_form::WireForm;
 use super::super::super::{Reply, ToolCall, are_token_counts, parse_token_count};
 use super::super::neutral_response::NeutralUsage;
 use super::super::{EventAssembler, NativeParts, NeutralAnswer};
 use super::neutral_tool_name;
+use crate::http::retry::RetryDecision;
 use serde_json::{Map, Value};
 
 /// Reads a response of `model` at `endpoint`.
@@ -41,7 +42,7 @@ pub fn decode_response(
     let no_parts = Vec::new();
     let parts = candidate.pointer("/content/parts").and_then(Value::as_array).unwrap_or(&no_parts);
     read_parts(parts, &mut answer);
-    answer.finish_reason = Some(neutral_finish_reason(candidate, !answer.tool_calls.is_empty())?);
+    answer.finish_reason = Some(neutral_finish_reason(candidate, &answer)?);
     answer.native = (!parts.iter().all(is_plain)).then(|| NativeParts {
         form: WireForm::Gemini.name().to_owned(),
         model: model.to_owned(),
@@ -126,7 +127,20 @@ fn is_plain(part: &Value) -> bool {
 }
 
 /// Why the model stopped, in the words of Chat Completions.
-fn neutral_finish_reason(candidate: &Value, has_calls: bool) -> Result<String, AttemptError> {
+fn neutral_finish_reason(
+    candidate: &Value,
+    answer: &NeutralAnswer,
+) -> Result<String, AttemptError> {
+    let has_calls = !answer.tool_calls.is_empty();
+    let unusable = |message: String, retry: RetryDecision| {
+        Err(AttemptError::Unusable(Box::new(UnusableAnswer {
+            message,
+            hint: None,
+            usage: answer.usage.and_then(|usage| usage.into_usage(&answer.model)),
+            retry,
+            response: candidate.clone(),
+        })))
+    };
     let reason = text_member(candidate, "finishReason").unwrap_or_default();
     let words = text_member(candidate, "finishMessage").map(|text| format!(": {text}"));
     let words = words.unwrap_or_default();
@@ -149,14 +163,12 @@ fn neutral_finish_reason(candidate: &Value, has_calls: bool) -> Result<String, A
             return Err(invalid("the response has no `finishReason`"));
         }
         "MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE" | "UNEXPECTED_TOOL_CALL" | "OTHER" => {
-            return Err(invalid(format!("the model's answer broke off with `{reason}`{words}")));
+            let message = format!("the model's answer broke off with `{reason}`{words}");
+            return unusable(message, RetryDecision::Backoff);
         }
         "CONTINUATION" | "TOO_MANY_TOOL_CALLS" | "MISSING_THOUGHT_SIGNATURE" => {
-            return Err(AttemptError::Unusable {
-                message: format!("the model stopped with `{reason}`{words}"),
-                hint: None,
-                response: candidate.clone(),
-            });
+            let message = format!("the model stopped with `{reason}`{words}");
+            return unusable(message, RetryDecision::Never);
         }
         // A reason that was added later.
         reason => return Ok(reason.to_ascii_lowercase()),

@@ -394,18 +394,27 @@ fn c_23_1_every_reason_to_stop_has_a_meaning() {
     ] {
         assert_eq!(reason(&text, filtered).unwrap(), "content_filter");
     }
-    for failed in
-        ["MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "OTHER", ""]
+    assert!(matches!(reason(&text, ""), Err(AttemptError::InvalidResponse(_))));
+    let unusable = |finish_reason: &str| {
+        let response = json!({
+            "candidates": [{"finishReason": finish_reason, "finishMessage": "its words"}],
+            "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 2},
+        });
+        let Err(AttemptError::Unusable(answer)) = decode(response) else {
+            panic!("{finish_reason} can be used")
+        };
+        let usage = answer.usage.unwrap();
+        assert_eq!((usage.input_tokens, usage.output_tokens), (7, 2), "{finish_reason}");
+        (answer.message, answer.retry)
+    };
+    for failed in ["MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "OTHER"]
     {
-        assert!(matches!(reason(&text, failed), Err(AttemptError::InvalidResponse(_))), "{failed}");
+        let message = format!("the model's answer broke off with `{failed}`: its words");
+        assert_eq!(unusable(failed), (message, RetryDecision::Backoff));
     }
     for fatal in ["CONTINUATION", "TOO_MANY_TOOL_CALLS"] {
-        let response =
-            json!({"candidates": [{"finishReason": fatal, "finishMessage": "its words"}]});
-        let Err(AttemptError::Unusable { message, .. }) = decode(response) else {
-            panic!("{fatal}")
-        };
-        assert_eq!(message, format!("the model stopped with `{fatal}`: its words"));
+        let message = format!("the model stopped with `{fatal}`: its words");
+        assert_eq!(unusable(fatal), (message, RetryDecision::Never));
     }
 }
 
