@@ -142,6 +142,55 @@ fn c_19_1_a_run_gives_the_same_bytes_each_time_and_is_not_changed() {
     );
 }
 
+/// The answers that are discarded were paid for, and were in the totals alone.
+#[test]
+fn c_19_1_the_parts_add_up_to_the_totals_where_an_answer_was_discarded() {
+    let empty = |tokens| Answer::calls(vec![]).usage(tokens, 10);
+    let ends: [(Vec<Answer>, i32); 3] = [
+        (vec![empty(1000), Answer::text("ok").usage(150, 5)], 0),
+        (vec![empty(1000), empty(150).usage(150, 5)], 1),
+        (vec![empty(1000), Answer::error(400, "no", None)], 1),
+    ];
+    for (answers, code) in ends {
+        let server = ScriptedServer::start(answers);
+        let sandbox = Sandbox::new(DELTA);
+        let pricing = "pricing: {input: 1000, output: 2000}";
+        let llm = format!("model: test-model\n  base_url: {}\n  {pricing}", server.url());
+        sandbox.agent(&llm, "");
+        sandbox.run("the task", &[]).expect_code(code);
+        let usage = &sandbox.events("ENGINE_END")[0]["usage"];
+        let total = ["input_tokens", "output_tokens"].map(|name| usage[name].as_u64().unwrap());
+
+        let spans = spans(&export(&sandbox, "otlp", &[]).stdout);
+        let used = |span: &Value| {
+            let attributes = attributes(span);
+            ["gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"]
+                .map(|name| attributes.get(name).map_or(0, |count| count.as_u64().unwrap()))
+        };
+        let add = |one: [u64; 2], other: [u64; 2]| [one[0] + other[0], one[1] + other[1]];
+        let chats = spans.iter().filter(|span| attributes(span)["gen_ai.operation.name"] == "chat");
+        assert_eq!(chats.map(used).fold([0, 0], add), total);
+        assert_eq!(used(&spans[0]), total, "the run");
+        let ids: BTreeSet<&str> =
+            spans.iter().map(|span| span["spanId"].as_str().unwrap()).collect();
+        assert_eq!(ids.len(), spans.len());
+
+        let trajectory = export(&sandbox, "atif", &[]).json();
+        let metrics = &trajectory["final_metrics"];
+        let names = ["total_prompt_tokens", "total_completion_tokens"];
+        assert_eq!(names.map(|name| metrics[name].as_u64().unwrap()), total);
+        let steps = trajectory["steps"].as_array().unwrap();
+        let step = |step: &Value| {
+            ["prompt_tokens", "completion_tokens"]
+                .map(|name| step["metrics"][name].as_u64().unwrap_or(0))
+        };
+        assert_eq!(steps.iter().map(step).fold([0, 0], add), total);
+        let costs = steps.iter().filter_map(|step| step["metrics"]["cost_usd"].as_f64());
+        let (sum, cost) = (costs.sum::<f64>(), metrics["total_cost_usd"].as_f64().unwrap());
+        assert!((sum - cost).abs() < 1e-9, "{sum} {cost}");
+    }
+}
+
 /// Every file of the run with its content.
 fn state(sandbox: &Sandbox) -> Vec<String> {
     let dir = "work/.delta/r";

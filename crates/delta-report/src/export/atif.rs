@@ -1,6 +1,7 @@
 //! Converts a run to a trajectory in the Agent Trajectory Interchange Format (ATIF).
 
 use super::exported_run::{ExportedRun, SystemContext};
+use delta_base::time::Timestamp;
 use delta_engine::run_result::RunResult;
 use delta_llm::llm;
 use delta_run::event::{Payload, Thought};
@@ -172,7 +173,8 @@ impl TrajectorySteps<'_> {
                     let step = self.push("user", at, content);
                     step["message"] = trajectory_content(content, images);
                 }
-                Payload::Error { error_message, .. } => {
+                Payload::Error { error_message, error_details } => {
+                    self.push_discarded(&error_details.discarded_usage, event.timestamp);
                     self.push("system", at, &format!("error: {error_message}"));
                 }
                 _ => {}
@@ -180,8 +182,21 @@ impl TrajectorySteps<'_> {
         }
     }
 
+    /// Appends a step for each answer that was paid for and discarded, so that the steps add up to the totals.
+    fn push_discarded(&mut self, usages: &[Option<llm::Usage>], at: Timestamp) {
+        for usage in usages {
+            let step = self.push("agent", Some(at.to_string()), "");
+            let usage = usage.as_ref();
+            set_field(step, "model_name", usage.map(|usage| usage.model.as_str().into()));
+            set_field(step, "metrics", usage.map(step_metrics));
+            step["llm_call_count"] = 1.into();
+            step["extra"] = json!({"discarded": true});
+        }
+    }
+
     fn push_iteration(&mut self, iteration: &Iteration<'_>) {
         let thought = iteration.thought.value;
+        self.push_discarded(&thought.discarded_usage, iteration.thought.timestamp);
         let reasoning = self.run.reasoning(thought);
         let model = self.model_name(thought);
         let at = Some(iteration.thought.timestamp.to_string());

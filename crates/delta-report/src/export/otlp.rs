@@ -250,6 +250,12 @@ impl<'a> RunSpans<'a> {
     fn add_chat(&mut self, iteration: &Iteration<'_>, previous: Timestamp) {
         let thought = iteration.thought.value;
         let mut span = self.chat_span(&iteration.thought, thought.invocation.as_deref(), previous);
+        self.add_discarded_chats(
+            &iteration.thought,
+            &thought.discarded_usage,
+            previous,
+            span.start,
+        );
         let reason = thought.finish_reason.clone();
         span.attributes.add_texts("gen_ai.response.finish_reasons", reason.into_iter().collect());
         if let Some(usage) = &thought.usage {
@@ -282,17 +288,59 @@ impl<'a> RunSpans<'a> {
         previous: Timestamp,
     ) {
         let details = event.value;
-        let Some(name) = &details.invocation else { return };
+        let discarded = &details.discarded_usage;
+        let Some(name) = &details.invocation else {
+            self.add_discarded_chats(event, discarded, previous, event.timestamp);
+            return;
+        };
         let mut span = self.chat_span(event, Some(name), previous);
         let kind = details.status.map_or_else(|| details.kind.clone(), |code| code.to_string());
         span.attributes.add_text("error.type", Some(kind));
         // An answer that is refused, such as one that was cut off, still costs tokens.
         let usage = self.exported.record(Some(name)).and_then(|record| record.get("usage"));
-        if let Some(usage) = usage.and_then(|usage| Usage::deserialize(usage).ok()) {
-            set_usage_attributes(&mut span.attributes, &usage);
+        let usage = usage.and_then(|usage| Usage::deserialize(usage).ok());
+        if let Some(usage) = &usage {
+            set_usage_attributes(&mut span.attributes, usage);
         }
+        // The answer of this call is the last one that was discarded.
+        let earlier = discarded.len().saturating_sub(usize::from(usage.is_some()));
+        self.add_discarded_chats(event, &discarded[..earlier], previous, span.start);
         span.error = Some(message.to_owned());
         self.spans.push(span);
+    }
+
+    /// The spans of answers that were paid for and discarded before `until`. The journal has their usage alone.
+    fn add_discarded_chats<T>(
+        &mut self,
+        event: &EventRef<T>,
+        usages: &[Option<Usage>],
+        previous: Timestamp,
+        until: Timestamp,
+    ) {
+        for (index, usage) in usages.iter().enumerate() {
+            let model = usage.as_ref().map(|usage| &*usage.model).or_else(|| self.model());
+            let model = model.unwrap_or_default();
+            let mut attributes = SpanAttributes::default();
+            attributes.add_text("gen_ai.operation.name", Some("chat"));
+            attributes.add_text("gen_ai.provider.name", Some(otel_provider_name(self.provider())));
+            attributes.add_text("gen_ai.request.model", self.model());
+            attributes.add_text("gen_ai.conversation.id", Some(&*self.identity.run_id));
+            attributes.add_text("error.type", Some("discarded"));
+            if let Some(usage) = usage {
+                set_usage_attributes(&mut attributes, usage);
+            }
+            self.spans.push(Span {
+                id: span::span_id(&self.identity, &format!("chat {} discarded {index}", event.seq)),
+                parent: Some(self.run_span_id.clone()),
+                name: format!("chat {model}"),
+                kind: SpanKind::Client,
+                start: previous.min(until),
+                end: until,
+                attributes,
+                events: Vec::new(),
+                error: Some("the answer does not count".to_owned()),
+            });
+        }
     }
 
     /// The span of an LLM call as far as its record describes it. Without a record it lasts from the previous event.
