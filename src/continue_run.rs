@@ -3,14 +3,12 @@
 //! This module finds the run, claims it for this process, and decides what the message means. The engine then drives it like
 //! a new run.
 
-use super::agent_choice;
 use super::attached_images::{AttachOptions, attach_images};
 use super::budget::{OwnedRun, PastUse};
 use super::completion_candidates;
 use super::failure::CommandFailure;
 use super::message_input;
 use super::operator_state;
-use super::price_source;
 use super::process_change;
 use super::run_argument::{LocatedRun, RunArgument};
 use super::run_observer;
@@ -20,7 +18,6 @@ use super::sweep;
 use super::terminal_prompt::InboxExit;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
-use delta_agent::agent::Agent;
 use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
 use delta_base::redact::Secrets;
@@ -29,7 +26,6 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time::{self, format_duration};
 use delta_engine::run_result::RunResult;
-use delta_llm::llm::{LlmSetting, ModelChoice};
 use delta_process::{HeldCallMark, RunMark, RunProcessFilter};
 use delta_program::stdio;
 use delta_run::event::{EngineStart, LeaseKind, Payload, RunStatus};
@@ -55,11 +51,13 @@ mod active_run;
 mod claimed_stage;
 mod ensured_run;
 mod journal_failure;
+mod run_agent;
 mod run_message;
 
 use claimed_stage::ClaimedStage;
 pub use ensured_run::{EnsuredTask, RetriedError, ensure_run, sealed_result, settled_result};
 pub use journal_failure::{lost_events_hint, unreadable_journal_failure};
+pub use run_agent::load_run_agent;
 use run_message::AnsweredRequest;
 pub use run_message::{ANSWERED_HINT, MissingMessage};
 
@@ -665,34 +663,4 @@ fn trust_hint(id: &RunId, dir: &Path) -> String {
         "see what it is with `delta show {id} -w {workspace}`; then name the agent with `--agent DIR`,\n\
          or accept the run as it is with `delta trust {id} -w {workspace}`"
     )
-}
-
-/// Loads the agent of a run, from `agent_dir` if it is given.
-pub fn load_run_agent(
-    agent_dir: Option<&Path>,
-    start: &EngineStart,
-    options: &RunOptions,
-) -> Result<Agent, CommandFailure> {
-    let home = agent_dir.unwrap_or_else(|| Path::new(&start.agent_home));
-    if !home.is_dir() && agent_dir.is_none() {
-        let message = format!("the agent is no longer in {}", home.display());
-        let hint = "name its directory with `--agent DIR`".to_owned();
-        return Err(CommandFailure::config(message, hint));
-    }
-    if agent_dir.is_some() {
-        return agent_choice::load_agent(home, options);
-    }
-    // The model of the last process, even if the operator's default is another one now.
-    let model =
-        options.model.clone().or_else(|| ModelChoice::parse_recorded(start.config.model_option()?));
-    // A key that this command sets comes later, and counts.
-    let mut llm = LlmSetting::parse_recorded(start.config.llm_settings());
-    llm.extend_from_slice(&options.llm);
-    let options = RunOptions { model, llm, ..options.clone() };
-    let Some(pricing) = price_source::recorded_file_prices(start)? else {
-        return agent_choice::load_agent(home, &options);
-    };
-    let mut agent = agent_choice::load_priced_agent(home, &options)?;
-    price_source::use_recorded_prices(&mut agent, start, pricing);
-    Ok(agent)
 }

@@ -8,6 +8,7 @@ use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::trust_store::OperatorTrust;
 use delta_base::api_key_names::API_KEY_VARIABLES;
 use delta_base::redact::Secrets;
+use delta_base::url_secrets::url_secrets;
 use delta_llm::llm::endpoint_provider::{EndpointProvider, KeyRefresh};
 use delta_llm::llm::wire::CachePolicy;
 use delta_llm::llm::{Endpoint, LlmConfig, ProviderKind, WireForm};
@@ -41,8 +42,10 @@ impl PreparedEndpoint {
         &self.base_url
     }
 
-    /// The provider. A key that a command printed, now or later, becomes one of `secrets`.
+    /// The provider. A key that a command printed, now or later, becomes one of `secrets`, and so do the secrets of the
+    /// address.
     pub fn into_provider(self, secrets: &Secrets) -> EndpointProvider {
+        secrets.add_all(&url_secrets(&self.base_url));
         match self.key_command {
             Some(command) if self.provider.has_key(&command.key) => {
                 secrets.add(&command.key);

@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use delta_agent::agent::tool_imports::IMPORT_PATH_VARIABLE;
 use delta_agent::trust_store::{TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
 use delta_base::durable;
+use delta_base::url_secrets::mask_url;
 use delta_llm::llm::ModelChoice;
 use delta_llm::llm::ModelSelection;
 use delta_llm::llm::WireForm;
@@ -515,6 +516,7 @@ fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
     };
     let of_variable = |key, variable: &str| {
         let value = process_environment::variable(variable);
+        let value = value.map(|value| if key == "base_url" { mask_url(&value) } else { value });
         let origin = if value.is_some() { variable } else { "" };
         line(key, value, origin)
     };

@@ -26,6 +26,7 @@ use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::time;
+use delta_base::url_secrets::url_secrets;
 use delta_engine::engine::Engine;
 use delta_engine::result_output::{self, OutputFormat};
 use delta_engine::run_result::{ContinueCommand, RunResult};
@@ -256,7 +257,7 @@ impl PreparedAgent {
         } else {
             None
         };
-        let secrets = layers.secrets(&key_names);
+        let secrets = all_secrets(&layers, &key_names, &agent);
         if let Some(prepared) = prepared_endpoint {
             options.print_notes(prepared.note.as_slice());
             endpoint = Some(prepared.into_provider(&secrets));
@@ -626,6 +627,13 @@ pub fn print_run_result(
         RunStatus::WaitingForInput => 101,
         RunStatus::Interrupted => 130,
     })
+}
+
+/// What must never be written: keys, and what is secret in addresses.
+fn all_secrets(layers: &EnvLayers, key_names: &[String], agent: &Agent) -> Secrets {
+    let secrets = layers.secrets(key_names);
+    secrets.add_all(&url_secrets(agent.llm.base_url.as_deref().unwrap_or_default()));
+    secrets
 }
 
 /// The token that signals set. The first call installs the handlers.

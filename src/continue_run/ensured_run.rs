@@ -14,8 +14,10 @@ use crate::run_preparation::PreparedAgent;
 use clap::ValueEnum;
 use delta_agent::agent::Agent;
 use delta_base::id::RunId;
+use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_base::url_secrets::url_secrets;
 use delta_engine::run_result::RunResult;
 use delta_program::stdio;
 use delta_run::event::{EngineStart, LLM_ERROR, RunStatus};
@@ -234,7 +236,11 @@ fn print_other_agent_note(start: &EngineStart, id: &RunId, agent: &Agent, option
 /// Prints a note if the last process of the run had other values of `--llm` than `agent`.
 fn print_other_settings_note(start: &EngineStart, id: &RunId, agent: &Agent, options: &RunOptions) {
     let recorded = start.config.llm_settings();
-    let current: Vec<String> = agent.llm_settings.iter().map(ToString::to_string).collect();
+    // As they are recorded.
+    let secrets = Secrets::new(url_secrets(agent.llm.base_url.as_deref().unwrap_or_default()));
+    let current =
+        agent.llm_settings.iter().map(|setting| secrets.redact_string(setting.to_string()));
+    let current: Vec<String> = current.collect();
     if recorded == current {
         return;
     }

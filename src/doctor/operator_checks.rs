@@ -5,6 +5,7 @@ use super::{CheckStatus, DoctorCheck};
 use crate::failure::CommandFailure;
 use crate::operator_key::{self, KeyCommand};
 use crate::{models, operator_config, process_environment};
+use delta_base::url_secrets::mask_url;
 use delta_llm::llm::WireForm;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use std::path::Path;
@@ -91,7 +92,7 @@ fn describe_endpoint(form: WireForm) -> Result<Option<String>, CommandFailure> {
             (None, Some(variable)) => format!("key in {variable}"),
             (None, None) => "key".to_owned(),
         };
-        return Ok(Some(format!("{name}: {}, {source}", endpoint.base_url)));
+        return Ok(Some(format!("{name}: {}, {source}", mask_url(&endpoint.base_url))));
     }
     let from_environment = KeyCommand::from_environment().filter(|_| form == WireForm::OpenAi);
     let command = match from_environment {

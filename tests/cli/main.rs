@@ -8,6 +8,7 @@
 )]
 
 mod acp;
+mod address_secrets;
 mod agent_choice;
 mod agent_loading;
 mod agent_sections;

@@ -156,7 +156,7 @@ fn c_7_3_a_refused_connection_is_tried_again_and_explained() {
     assert_eq!((outcome.1.len(), outcome.1[0].status, outcome.1[1].retry_in_ms), (2, None, None));
     let (message, hint, _) = failure(outcome);
     let expected = format!(
-        "could not connect to http://127.0.0.1:{port}/v1/chat/completions: Connection refused"
+        "could not connect to http://user:[redacted]@127.0.0.1:{port}/v1/chat/completions: Connection refused"
     );
     assert!(message.starts_with(&expected), "{message}");
     assert!(hint.contains("is the server running?"), "{hint}");

@@ -8,6 +8,7 @@ pub mod json_repair;
 pub mod error_text;
 pub mod suggest;
 pub mod redact;
+pub mod url_secrets;
 pub mod shell_quote;
 pub mod hex;
 pub mod id;

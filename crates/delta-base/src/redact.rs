@@ -89,6 +89,11 @@ impl Secrets {
         }
     }
 
+    /// Adds secrets, for all clones.
+    pub fn add_all(&self, values: &[String]) {
+        values.iter().for_each(|value| self.add(value));
+    }
+
     fn latest(&self) -> &SecretSet {
         let mut latest = &*self.first;
         while let Some(next) = latest.next.get() {

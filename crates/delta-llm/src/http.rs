@@ -6,6 +6,7 @@
 
 use connection::{ExchangeWatch, SocketConnector, StopReason, ThreadResolver};
 use delta_base::signal::CancelToken;
+use delta_base::url_secrets::mask_url;
 pub use error::HttpError;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -158,14 +159,9 @@ impl HttpClient {
         self.headers = headers;
     }
 
-    /// The URL of the requests, without a user and a password.
+    /// The URL of the requests, without a password and without keys in its query.
     pub fn redacted_url(&self) -> String {
-        let url = self.uri.to_string();
-        let authority = self.uri.authority().map(|authority| authority.as_str());
-        match authority.and_then(|authority| authority.rsplit_once('@')) {
-            Some((user, _)) => url.replacen(&format!("{user}@"), "", 1),
-            None => url,
-        }
+        mask_url(&self.uri.to_string())
     }
 
     /// The host of the URL.
@@ -220,15 +216,16 @@ impl HttpClient {
 }
 
 fn parse_http_url(url: &str) -> Result<Uri, String> {
+    let masked = mask_url(url);
     let uri: Uri = url.parse().map_err(|error| {
-        format!("expected a URL such as `https://HOST/...`, found `{url}`: {error}")
+        format!("expected a URL such as `https://HOST/...`, found `{masked}`: {error}")
     })?;
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
     let has_host = uri.host().is_some_and(|host| !host.is_empty());
     if is_http && has_host {
         Ok(uri)
     } else {
-        Err(format!("expected a URL such as `https://HOST/...`, found `{url}`"))
+        Err(format!("expected a URL such as `https://HOST/...`, found `{masked}`"))
     }
 }
 

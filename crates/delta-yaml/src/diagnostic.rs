@@ -3,6 +3,7 @@
 //! Readers do not stop at the first error. They push it to a [`DiagnosticReport`] and continue, so that one run shows the
 //! errors of all files.
 
+use delta_base::url_secrets::blank_url_secrets;
 use std::fmt;
 
 /// One error in a file: its position, message and fix.
@@ -69,7 +70,7 @@ impl Diagnostic {
                 .collect();
             writeln!(f, "  --> {}:{}:{}", self.file, self.line, self.column)?;
             writeln!(f, " {pad} |")?;
-            writeln!(f, " {number} | {}", self.source)?;
+            writeln!(f, " {number} | {}", blank_url_secrets(&self.source))?;
             write!(f, " {pad} | {lead}{}", "^".repeat(self.width.max(1)))?;
         }
         if let Some(help) = &self.help {

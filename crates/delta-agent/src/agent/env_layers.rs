@@ -11,6 +11,7 @@ use crate::trust_store::{TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
 use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_SOURCE_VARIABLES};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote_path;
+use delta_base::url_secrets::url_secrets;
 use delta_llm::llm::endpoint::{ADDRESS_VARIABLES, EnvOrigin, EnvSetting};
 use delta_run::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE};
 use delta_run::call_rate::RATE_VARIABLE;
@@ -259,10 +260,13 @@ impl EnvLayers {
             .collect()
     }
 
-    /// The values to redact: all values of the variables `key_names`, in every layer, used or not.
+    /// The values to redact: all values of the variables `key_names`, and the secrets in addresses, in every layer, used or
+    /// not.
     pub fn secrets(&self, key_names: &[String]) -> Secrets {
         let keys = key_names.iter().flat_map(|name| self.settings(name));
-        Secrets::new(keys.map(|setting| setting.value))
+        let addresses = ADDRESS_VARIABLES.iter().flat_map(|name| self.settings(name));
+        let of_addresses = addresses.flat_map(|setting| url_secrets(&setting.value));
+        Secrets::new(keys.map(|setting| setting.value).chain(of_addresses))
     }
 
     /// One line for each `DELTA_...` and `OPENAI_...` variable, saying which layer it comes from.

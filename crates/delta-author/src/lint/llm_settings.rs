@@ -5,6 +5,7 @@
 use super::{ALLOW_KEY, LintLevel, Linter, context_sources, provider_keys};
 use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
+use delta_base::url_secrets::url_secrets;
 use delta_llm::llm::WireForm;
 use delta_llm::llm::config::LLM_MAPPING;
 use delta_llm::llm::endpoint::host_needing_trust;
@@ -22,6 +23,12 @@ pub(super) fn check_llm(doc: &YamlDocument, llm: &YamlNode, linter: &mut Linter<
     let form = provider.and_then(WireForm::parse).unwrap_or(WireForm::OpenAi);
     for (key, value) in llm.entries() {
         let name = key.scalar().unwrap_or_default();
+        if name == "base_url" && value.scalar().is_some_and(|url| !url_secrets(url).is_empty()) {
+            let message = "the address contains a password or a key";
+            let help = "keys belong into the environment: write it without, and set DELTA_API_KEY, or \
+                        the whole address as DELTA_BASE_URL";
+            linter.warn(RULE, doc.diagnostic_at(value, message, help.to_owned()));
+        }
         if name == "base_url"
             && let Some(host) = value.scalar().and_then(|url| host_needing_trust(form, url))
         {

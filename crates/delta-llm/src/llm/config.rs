@@ -9,6 +9,7 @@ use super::wire::{CacheLifetime, CachePolicy};
 use super::wire_form::{ANTHROPIC_MAX_TOKENS, AuthScheme, GEMINI_LENGTH_KEYS, WireForm};
 use delta_base::suggest;
 use delta_base::terminal_text;
+use delta_base::url_secrets::mask_url;
 use delta_sandbox::SANDBOX_SHAPE;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
@@ -642,7 +643,7 @@ fn check_base_url(doc: &YamlDocument, fields: MappingFields<'_>, base_url: Optio
     let has_scheme = base_url.starts_with("http://") || base_url.starts_with("https://");
     if !has_host || !has_scheme {
         let help = "write it with its scheme, such as `http://localhost:11434/v1`";
-        let excerpt = terminal_text::truncate_to_line(base_url, 80);
+        let excerpt = terminal_text::truncate_to_line(&mask_url(base_url), 80);
         let message = format!("expected the URL of an LLM endpoint, found `{excerpt}`");
         doc.report(node, message, Some(help.to_owned()));
     }

@@ -5,6 +5,7 @@ use super::wire::CachePolicy;
 use super::wire_form::{AuthScheme, WireForm};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
+use delta_base::url_secrets::mask_url;
 use std::fmt;
 use ureq::http::{HeaderValue, Uri};
 
@@ -191,7 +192,7 @@ impl EndpointAddress {
         let uri: Option<Uri> = url.parse().ok();
         let Some((scheme, host)) = uri.as_ref().and_then(http_scheme_and_host) else {
             return Err(EndpointError {
-                message: format!("expected the URL of an LLM endpoint, found `{url}`"),
+                message: format!("expected the URL of an LLM endpoint, found `{}`", mask_url(&url)),
                 help: "write it with its scheme, such as `http://localhost:11434/v1`".to_owned(),
                 needs_key: false,
             });
@@ -413,7 +414,7 @@ fn missing_key_error(config: &LlmConfig, form: WireForm, base_url: &str) -> Endp
     let local_servers = if is_openai { local_servers } else { "" };
     let other_provider = if is_openai { "anthropic:NAME" } else { "openai:NAME" };
     EndpointError {
-        message: format!("no API key for {base_url}"),
+        message: format!("no API key for {}", mask_url(base_url)),
         help: format!(
             "set a key:\n\
              \x20 export {variable}=...{alternative}\n\

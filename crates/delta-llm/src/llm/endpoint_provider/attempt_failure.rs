@@ -14,6 +14,7 @@ use crate::http::{HttpClient, HttpError, ResponseHead};
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_base::redact::Secrets;
 use delta_base::time::{self, Timestamp};
+use delta_base::url_secrets::{mask_url, url_secrets};
 use serde_json::Value;
 use ureq::Error;
 
@@ -178,6 +179,10 @@ impl AttemptFailure {
         };
         if let Some(key) = &target.endpoint.api_key {
             failure.redact(key.secrets());
+        }
+        let of_address = Secrets::new(url_secrets(&target.endpoint.base_url));
+        if !of_address.is_empty() {
+            failure.redact(&of_address);
         }
         failure
     }
@@ -347,7 +352,8 @@ fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option
         402 => "the account has no credit for this request: add some at the provider".to_owned(),
         404 => format!(
             "check `llm.base_url` ({}) and the model name ({})",
-            target.endpoint.base_url, target.model
+            mask_url(&target.endpoint.base_url),
+            target.model
         ),
         400 if is_tls_expected(&lower_body, target) => TLS_EXPECTED_HINT.to_owned(),
         400 | 413 if is_context_length_error(&lower_body) => CONTEXT_LENGTH_HINT.to_owned(),
