@@ -325,10 +325,50 @@ fn c_23_3_a_price_file_that_cannot_be_read_is_an_error_before_anything_is_create
 fn c_23_3_prices_are_of_the_model_that_they_are_written_for() {
     let (_server, sandbox) = asks_once("\n  pricing: {input: 1000, output: 10000}");
     let other = ["--model", "openai:another", "--max-cost", "5"];
+    let note = "Note: `pricing` in agent.yaml is the price of m, and does not count for another;";
     let ran = sandbox.run("hi", &other).expect_code(126);
-    assert!(ran.stderr.contains("pricing"), "{}", ran.stderr);
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("error: `--max-cost` requires the price of another"),
+        "{}",
+        ran.stderr
+    );
     let priced = ["--llm", "pricing={input: 1, output: 1}", "--format", "json"];
     let ran = sandbox.run("hi", &[&other[..], &priced].concat()).expect_code(0);
     let used = &ran.json()["metrics"]["usage"]["model_usage"]["another"];
     assert_eq!(used["cost_usd"], json!(0.00105), "{used}");
+    assert!(!ran.stderr.contains(note), "{}", ran.stderr);
+}
+
+/// The prices of the agent's model were taken for those of any model that `--llm` names.
+#[test]
+fn c_23_3_prices_are_not_of_the_model_that_a_setting_names() {
+    let note = "Note: `pricing` in agent.yaml is the price of m, and does not count for another;";
+    let used = |ran: &Ran, model: &str| {
+        ran.json()["metrics"]["usage"]["model_usage"][model]["cost_usd"].clone()
+    };
+    let pricing = "\n  temperature: 0.5\n  pricing: {input: 1000, output: 10000}";
+    let (server, sandbox) = asks_once(pricing);
+    let another = ["--llm", "model=another", "--format", "json"];
+    let limited = sandbox.run("hi", &[&another[..], &["--max-cost", "5"]].concat());
+    assert!(limited.expect_code(126).stderr.contains(note));
+    let ran = sandbox.run("hi", &another).expect_code(0);
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+    assert_eq!(used(&ran, "another"), Value::Null);
+    let start = &sandbox.events("ENGINE_START")[0]["config"]["llm"];
+    assert_eq!(start["pricing"], Value::Null);
+    assert!(!sandbox.read("work/.delta/r/agent/agent.yaml").contains("pricing"));
+    // The other keys are settings of the agent.
+    assert_eq!(server.requests()[0].body["temperature"], 0.5);
+
+    let priced: [&[&str]; 2] = [
+        &["--llm", "model=m"],
+        &["--llm", "model=another", "--llm", "pricing={input: 1, output: 1}"],
+    ];
+    for more in priced {
+        let (_server, sandbox) = asks_once(pricing);
+        let ran = sandbox.run("hi", &[more, &["--format", "json"]].concat()).expect_code(0);
+        assert!(!ran.stderr.contains(note), "{}", ran.stderr);
+        assert!(ran.json()["metrics"]["usage"]["total_cost_usd"].is_f64(), "{}", ran.stdout);
+    }
 }

@@ -16,7 +16,7 @@ use delta_snapshot::ExcludePatterns;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};
 use misnamed_files::misnamed_file_help;
-use model_prices::without_prices_of_another_model;
+use model_prices::{omitted_prices, without_prices_of_another_model};
 use serde_json::Value as Json;
 use skill_settings::SkillSettings;
 use snapshot_settings::read_snapshot_excludes;
@@ -354,7 +354,8 @@ impl AgentLoader<'_> {
         if !models.settings.is_empty() {
             let names_model = doc.root.get("llm").is_some_and(|llm| !llm.is_null());
             let model = models.for_agent(names_model).map(ModelChoice::model);
-            let text = LlmSetting::apply_all(&models.settings, &doc, model);
+            let omitted = omitted_prices(&models.settings, &doc, &mut self.warnings);
+            let text = LlmSetting::apply_all(&models.settings, &doc, model, omitted);
             // The copy in the run directory has what counts, for every later reader of the run.
             self.replace_main_copy(text.clone());
             doc = match YamlDocument::parse("agent.yaml with --llm", text) {
@@ -390,7 +391,10 @@ impl AgentLoader<'_> {
         let choice = models.for_agent(fields.non_null("llm").is_some());
         let llm = self.read_llm(doc, fields, choice).map(|llm| {
             let is_set = models.settings.iter().any(|setting| setting.key() == "pricing");
-            if is_set { llm } else { without_prices_of_another_model(llm, fields, choice) }
+            if is_set {
+                return llm;
+            }
+            without_prices_of_another_model(llm, fields, choice, &mut self.warnings)
         });
         self.load_system_prompt(doc, fields);
         let mut tools = self.read_tools(doc, fields, imports);

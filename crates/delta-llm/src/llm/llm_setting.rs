@@ -37,19 +37,33 @@ impl LlmSetting {
         &self.key
     }
 
+    /// The value, if it is a text or a number.
+    pub fn text(&self) -> Option<String> {
+        let doc = YamlDocument::parse("--llm", format!("[{}\n]", self.value)).ok()?;
+        doc.root.items().first()?.scalar().map(str::to_owned)
+    }
+
     /// The settings of a journal, as its `Display` wrote them.
     pub fn parse_recorded(texts: &[String]) -> Vec<Self> {
         texts.iter().filter_map(|text| Self::parse(text).ok()).collect()
     }
 
-    /// The text of agent.yaml with `settings` in its `llm`. An agent without `llm` gets one with `model`, if there is any.
-    pub fn apply_all(settings: &[Self], doc: &YamlDocument, model: Option<&str>) -> String {
+    /// The text of agent.yaml with `settings` in its `llm`, and without the key `omitted`. An agent without `llm` gets one
+    /// with `model`, if there is any.
+    pub fn apply_all(
+        settings: &[Self],
+        doc: &YamlDocument,
+        model: Option<&str>,
+        omitted: Option<&str>,
+    ) -> String {
         let text = &doc.text;
         let llm = doc.root.get("llm");
         let mut entries: Vec<(String, String)> = Vec::new();
         for (key, value) in llm.map(YamlNode::entries).unwrap_or_default() {
             let name = key.scalar().unwrap_or_default().to_owned();
-            entries.push((name, yaml::to_flow_yaml(value)));
+            if omitted != Some(name.as_str()) {
+                entries.push((name, yaml::to_flow_yaml(value)));
+            }
         }
         if let (true, Some(model)) = (entries.is_empty(), model) {
             entries.push(("model".to_owned(), yaml::quote_yaml(model)));
@@ -89,7 +103,7 @@ mod tests {
         let doc = YamlDocument::parse("agent.yaml", text).unwrap();
         let settings: Vec<_> =
             settings.iter().map(|text| LlmSetting::parse(text).unwrap()).collect();
-        let text = LlmSetting::apply_all(&settings, &doc, Some("chosen"));
+        let text = LlmSetting::apply_all(&settings, &doc, Some("chosen"), None);
         let doc =
             YamlDocument::parse("agent.yaml", text.clone()).unwrap_or_else(|_| panic!("{text}"));
         doc.to_json(&doc.root).unwrap().to_string()
