@@ -198,7 +198,7 @@ fn list_tools(args: &ListArgs) -> Result<ExitCode, McpCommandError> {
 
 /// Lists the servers of an agent and what is locked of them.
 fn list_locked_tools(args: &ListArgs) -> Result<ExitCode, McpCommandError> {
-    let agent = AgentServers::load(args.server.agent.as_deref(), false)?;
+    let agent = AgentServers::load(args.server.agent.as_deref())?;
     if agent.servers.is_empty() {
         let hint = "name a URL or `-- COMMAND ARG...`, or write `mcp:` in agent.yaml".to_owned();
         let message = format!("the agent in {} has no MCP servers", agent.home.display());

@@ -13,6 +13,7 @@ use delta_mcp::lock_file::{LOCK_FILE, LockFile, LockedServer, LockedTool};
 use delta_mcp::protocol_era::ProtocolEra;
 use delta_mcp::visible_text::has_hidden_text;
 use delta_program::stdio;
+use delta_yaml::diagnostic::Diagnostic;
 use serde_json::Value as Json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,7 +47,7 @@ pub struct LockArgs {
 
 /// Compares and writes; returns the exit code.
 pub fn lock_servers(args: &LockArgs) -> Result<ExitCode, McpCommandError> {
-    let agent = AgentServers::load(args.agent.as_deref(), args.write)?;
+    let agent = AgentServers::load_for_lock(args.agent.as_deref())?;
     let chosen: Vec<&AgentMcpServer> = if args.servers.is_empty() {
         agent.servers.iter().collect()
     } else {
@@ -55,6 +56,14 @@ pub fn lock_servers(args: &LockArgs) -> Result<ExitCode, McpCommandError> {
     if agent.servers.is_empty() {
         let hint = "write `mcp: {NAME: {command: [PROGRAM, ARG, ...]}}` in agent.yaml".to_owned();
         return Err(CommandFailure::config("the agent has no MCP servers", hint).into());
+    }
+    if let Some(Diagnostic { file, message, .. }) = &agent.lock_problem
+        && !args.write
+    {
+        stdio::print_error_line(&format!(
+            "warning: {message}, so all that the servers offer counts as new\n  --> {file}\n\
+             help: restore the file to see what changed since it was accepted, or replace it with `--write`"
+        ));
     }
     let cancel = run_preparation::install_cancel()?;
     let processes = ServerProcesses::watch();

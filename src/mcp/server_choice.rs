@@ -5,13 +5,14 @@ use super::super::run_options::EnvFileOptions;
 use super::super::{agent_choice, mcp_server_spec, process_environment, run_preparation};
 use clap::Args;
 use delta_agent::agent::env_layers::EnvLayers;
-use delta_agent::agent::load_mcp_servers;
+use delta_agent::agent::{LoadedMcpServers, load_mcp_servers};
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::api_key_names::api_key_variables;
 use delta_base::suggest;
 use delta_mcp::lock_file::{LockFile, LockedServer};
 use delta_mcp::server_spec::{ServerSpec, is_base_variable};
 use delta_shell::EngineVars;
+use delta_yaml::diagnostic::Diagnostic;
 use std::path::{Path, PathBuf};
 
 /// The time limits of a server that no agent names.
@@ -43,13 +44,27 @@ pub struct AgentServers {
     pub home: PathBuf,
     pub servers: Vec<AgentMcpServer>,
     pub lock: LockFile,
+    /// Why the lock file cannot be used; it counts as empty then.
+    pub lock_problem: Option<Diagnostic>,
     layers: EnvLayers,
     vars: EngineVars,
 }
 
 impl AgentServers {
     /// Reads the servers of the agent in `named`, or of the default one.
-    pub fn load(named: Option<&Path>, ignores_lock: bool) -> Result<Self, CommandFailure> {
+    ///
+    /// # Errors
+    /// The agent or its lock file cannot be used.
+    pub fn load(named: Option<&Path>) -> Result<Self, CommandFailure> {
+        let mut agent = Self::load_for_lock(named)?;
+        agent.lock_problem.take().map_or(Ok(agent), |problem| Err(problem.into()))
+    }
+
+    /// The same for `delta mcp lock`, which replaces a lock file that cannot be used.
+    ///
+    /// # Errors
+    /// The agent cannot be used.
+    pub fn load_for_lock(named: Option<&Path>) -> Result<Self, CommandFailure> {
         let home = match named {
             Some(path) => agent_choice::find_existing_agent(path)?,
             None => process_environment::path_variable("DELTA_AGENT_HOME")
@@ -57,14 +72,15 @@ impl AgentServers {
         };
         let home = home.canonicalize().unwrap_or(home);
         let import_path = run_preparation::read_import_path();
-        let (servers, lock) = load_mcp_servers(&home, &import_path, ignores_lock)?;
+        let LoadedMcpServers { servers, lock, lock_problem } =
+            load_mcp_servers(&home, &import_path)?;
         let current = std::env::current_dir().unwrap_or_default();
         let trust = run_preparation::read_operator_trust(None);
         let layers =
             run_preparation::read_env_layers(None, &home, &EnvFileOptions::default(), &trust)?;
         let run_dir = process_environment::path_variable("RUN_DIR").unwrap_or_default();
         let vars = EngineVars { agent_home: home.clone(), cwd: current, run_dir };
-        Ok(Self { home, servers, lock, layers, vars })
+        Ok(Self { home, servers, lock, lock_problem, layers, vars })
     }
 
     /// The server called `name`.
@@ -123,7 +139,7 @@ impl ServerArgs {
             }
             None if !self.command.is_empty() => Ok(unnamed(self.command.clone(), None)),
             Some(name) if self.command.is_empty() => {
-                let agent = AgentServers::load(self.agent.as_deref(), false)?;
+                let agent = AgentServers::load(self.agent.as_deref())?;
                 let server = agent.find(name)?;
                 let spec = agent.connectable(server)?;
                 let locked = server.locked.clone();

@@ -38,9 +38,18 @@ fn c_30_5_a_changed_command_or_an_edited_file_is_refused() {
     let ran = server.run();
     assert_eq!(ran.code, 126);
     assert!(ran.stderr.contains("locked with another `command` or `url`"), "{}", ran.stderr);
-    server.sandbox.write(path, "{}");
-    assert_eq!(server.run().code, 126);
-    assert_eq!(lock(&server, &["--write"]).code, 0);
+    for damaged in ["{}", "<<<<<<< HEAD\n", &text[..text.len() / 2]] {
+        server.sandbox.write(path, damaged);
+        let ran = server.run().expect_code(126);
+        assert!(ran.stderr.contains("run `delta mcp lock --agent DIR`"), "{}", ran.stderr);
+        // That command named itself as the remedy.
+        let ran = lock(&server, &[]).expect_code(1);
+        assert!(ran.stderr.starts_with("warning: could not use the lock file: "), "{}", ran.stderr);
+        assert!(ran.stderr.contains("help: restore the file"), "{}", ran.stderr);
+        assert!(ran.stdout.contains("+      \"command\""), "{}", ran.stdout);
+        assert_eq!(server.sandbox.read(path), damaged);
+        assert_eq!(lock(&server, &["--write"]).code, 0);
+    }
     assert_eq!(server.run().code, 0);
 }
 

@@ -43,7 +43,7 @@ mod tool_defaults;
 pub use agent_mapping::AGENT_MAPPING;
 use finish_tool::FinishSettings;
 pub use finish_tool::FinishTool;
-pub use mcp_section::load_mcp_servers;
+pub use mcp_section::{LoadedMcpServers, load_mcp_servers};
 pub use sandbox_settings::AgentSandbox;
 
 /// The main file, and the name of its copy in a run directory.

@@ -101,16 +101,25 @@ fn read_lock_file(home: &Path) -> Result<Option<(String, LockFile)>, Diagnostic>
     }
 }
 
-/// The MCP servers of the agent in `home` and its lock file, without the rest of the agent. A server that is not locked
-/// has no lock. A lock file that cannot be used counts as empty if `ignores_lock`.
+/// The MCP servers of an agent.
+#[derive(Debug)]
+pub struct LoadedMcpServers {
+    /// The servers. One that is not locked has no lock.
+    pub servers: Vec<AgentMcpServer>,
+    /// The lock file; empty if there is none, or one that cannot be used.
+    pub lock: LockFile,
+    /// Why the lock file cannot be used.
+    pub lock_problem: Option<Diagnostic>,
+}
+
+/// Loads the MCP servers of the agent in `home` and its lock file, without the rest of the agent.
 ///
 /// # Errors
-/// The files could not be read, or `mcp:` has mistakes.
+/// agent.yaml could not be read, or `mcp:` has mistakes.
 pub fn load_mcp_servers(
     home: &Path,
     import_path: &ImportPath,
-    ignores_lock: bool,
-) -> Result<(Vec<AgentMcpServer>, LockFile), DiagnosticReport> {
+) -> Result<LoadedMcpServers, DiagnosticReport> {
     let mut report = DiagnosticReport::default();
     let Some(home) = find_agent_home(home, &mut report) else { return Err(report) };
     let name = legacy_names::find_main_file(&home, &mut Vec::new()).unwrap_or("agent.yaml");
@@ -129,13 +138,9 @@ pub fn load_mcp_servers(
     let mut servers = imports.take_servers();
     doc.drain_diagnostics(&mut report);
     imports.finish(&mut report);
-    let lock = match read_lock_file(&home) {
-        Ok(lock) => lock.map(|(_, lock)| lock).unwrap_or_default(),
-        Err(_) if ignores_lock => LockFile::default(),
-        Err(problem) => {
-            report.push(problem);
-            LockFile::default()
-        }
+    let (lock, lock_problem) = match read_lock_file(&home) {
+        Ok(lock) => (lock.map(|(_, lock)| lock).unwrap_or_default(), None),
+        Err(problem) => (LockFile::default(), Some(problem)),
     };
     if !report.is_empty() {
         return Err(report);
@@ -143,5 +148,5 @@ pub fn load_mcp_servers(
     for server in &mut servers {
         let _ = server.set_lock(&lock, &home);
     }
-    Ok((servers, lock))
+    Ok(LoadedMcpServers { servers, lock, lock_problem })
 }
