@@ -1,6 +1,7 @@
 //! Why a command failed: its message, its hint, its error type and its exit code.
 
-use super::continue_run;
+use super::{continue_run, process_environment};
+use delta_agent::child_environment::INNER_SEAL_VARIABLE;
 use delta_agent::context::ContextError;
 use delta_base::durable::{FileError, OtherOwner};
 use delta_base::id::RunId;
@@ -13,7 +14,7 @@ use delta_run::event::RunStatus;
 use delta_run::ledger::LedgerError;
 use delta_run::ownership::{ActError, OwnershipError};
 use delta_run::seal::SealKeyError;
-use delta_run::workspace::{CONTROL_DIR, WorkspaceError};
+use delta_run::workspace::{self, CONTROL_DIR, WorkspaceError};
 use delta_snapshot::SnapshotError;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use std::process::ExitCode;
@@ -318,8 +319,21 @@ impl From<FileError> for CommandFailure {
             PermissionDenied | ReadOnlyFilesystem | InvalidData | IsADirectory
         );
         let kind = if denied { FailureKind::Config } else { FailureKind::Io };
-        Self::new(kind, error.to_string(), None)
+        let is_of_run = error.path.iter().any(|part| part == CONTROL_DIR)
+            || workspace::runs_dir().is_some_and(|dir| error.path.starts_with(dir));
+        Self::new(kind, error.to_string(), inner_run_hint(denied && is_of_run))
     }
+}
+
+/// What lets a tool in a sandbox create the run that it was denied, if this process may be such a tool.
+fn inner_run_hint(is_denied: bool) -> Option<String> {
+    let is_in_run = process_environment::variable("DELTA_RUN_ID").is_some();
+    // A tool that may start runs gets this key, unless the run around it has none.
+    let may_start_runs = process_environment::variable(INNER_SEAL_VARIABLE).is_some();
+    (is_denied && is_in_run && !may_start_runs).then(|| {
+        "a tool in a sandbox starts runs only with `runs: true` in its `sandbox`, and in the operator's profile if there is one"
+            .to_owned()
+    })
 }
 
 impl From<SealKeyError> for CommandFailure {
@@ -388,7 +402,12 @@ impl From<WorkspaceError> for CommandFailure {
         let message = error.to_string();
         match error {
             WorkspaceError::File(error) => error.into(),
-            WorkspaceError::Unusable { .. } => Self::config(message, None),
+            WorkspaceError::Unusable { is_denied, .. } => {
+                let hint = inner_run_hint(is_denied).map(|hint| {
+                    format!("name a workspace that can be written with `-w DIR`;\n{hint}")
+                });
+                Self::config(message, hint)
+            }
             WorkspaceError::Symlink(path) => {
                 let is_run = !path.ends_with(CONTROL_DIR);
                 let hint = format!("`rm {}` removes the symlink only", shell_quote_path(&path));

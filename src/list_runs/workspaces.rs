@@ -27,6 +27,7 @@ pub fn find_below(dirs: &[PathBuf]) -> Result<Vec<Workspace>, CommandFailure> {
                 std::io::ErrorKind::NotFound => "there is no such directory".to_owned(),
                 _ => error.source.to_string(),
             },
+            is_denied: false,
         })?;
     print_unreadable(unreadable.iter().map(ToString::to_string).collect());
     Ok(workspaces)

@@ -127,6 +127,11 @@ fn c_22_4_a_tool_without_runs_starts_none() {
         return;
     }
     assert!(result.contains("Read-only file system"), "{result}");
+    // The author read only that a file system is read-only.
+    assert!(
+        result.contains("help: a tool in a sandbox starts runs only with `runs: true`"),
+        "{result}"
+    );
     assert!(!sandbox.path("work/started").exists() && !sandbox.path("work/.delta/r1").exists());
 }
 

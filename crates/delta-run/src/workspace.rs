@@ -117,6 +117,8 @@ pub enum WorkspaceError {
         path: PathBuf,
         /// The reason.
         reason: String,
+        /// Whether the system refused to create it.
+        is_denied: bool,
     },
     /// A run directory, or the directory of all runs, is a symlink.
     #[error("{} is a symlink; delta does not follow symlinks to its run directories", .0.display())]
@@ -467,7 +469,7 @@ impl Workspace {
 }
 
 fn unusable(path: &Path, reason: impl Into<String>) -> WorkspaceError {
-    WorkspaceError::Unusable { path: path.to_owned(), reason: reason.into() }
+    WorkspaceError::Unusable { path: path.to_owned(), reason: reason.into(), is_denied: false }
 }
 
 /// Rejects runs of a later layout, which an older version could damage. A missing VERSION, as after a crash at the start
@@ -530,7 +532,10 @@ fn ensure_workspace_dir(path: &Path) -> Result<(), WorkspaceError> {
         if path.exists() && !path.is_dir() {
             unusable(path, "it is not a directory")
         } else {
-            unusable(path, error.source.to_string())
+            use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+            let is_denied = matches!(error.source.kind(), PermissionDenied | ReadOnlyFilesystem);
+            let reason = error.source.to_string();
+            WorkspaceError::Unusable { path: path.to_owned(), reason, is_denied }
         }
     })
 }
