@@ -55,7 +55,9 @@ mod run_agent;
 mod run_message;
 
 use claimed_stage::ClaimedStage;
-pub use ensured_run::{EnsuredTask, RetriedError, ensure_run, sealed_result, settled_result};
+pub use ensured_run::{
+    AskedAgent, EnsuredTask, RetriedError, ensure_run, sealed_result, settled_result,
+};
 pub use journal_failure::{lost_events_hint, unreadable_journal_failure};
 pub use run_agent::load_run_agent;
 use run_message::AnsweredRequest;

@@ -4,7 +4,7 @@ use super::agent_choice::{self, ChosenAgent};
 use super::attached_images::AttachOptions;
 use super::budget::{OwnedRun, PastUse};
 use super::completion_candidates;
-use super::continue_run::{self, EnsuredTask, RetriedError};
+use super::continue_run::{self, AskedAgent, EnsuredTask, RetriedError};
 use super::failure::CommandFailure;
 use super::live_view;
 use super::message_input;
@@ -159,11 +159,13 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     if let Some(origin) = &chosen.origin {
         args.options.print_notes(&[format!("Agent: {origin}")]);
     }
+    let asked_agent = AskedAgent::new(&agent);
     let mut agent = match existing {
         Some((id, dir)) => match PreparedAgent::for_existing_run(agent, dir, &args.options) {
             Ok(agent) => agent,
             Err(failure) => {
-                return continue_run::settled_result(id, dir, &args.retry)?.ok_or(failure);
+                let stored = continue_run::settled_result(id, dir, &args.retry, &asked_agent)?;
+                return stored.ok_or(failure);
             }
         },
         None => PreparedAgent::new(agent, choice.path(), &args.options)?,

@@ -322,13 +322,18 @@ impl PreparedAgent {
         epoch: u32,
         before: Option<&EngineStart>,
     ) -> Result<AgentCopy, FileError> {
-        let files: Vec<(&str, String)> = self
-            .agent
-            .source_files
-            .iter()
-            .map(|(name, text)| (*name, self.secrets.redact(text).into_owned()))
-            .collect();
-        agent_copy::copy_agent_files(run_dir, epoch, before, &files)
+        agent_copy::copy_agent_files(run_dir, epoch, before, &self.recorded_files())
+    }
+
+    /// Whether a process copied other files of the agent than this one would.
+    pub fn has_other_files(&self, copy: &AgentCopy) -> bool {
+        agent_copy::is_copy_of_others(copy, &self.recorded_files())
+    }
+
+    /// The agent's files as they are copied into a run directory.
+    fn recorded_files(&self) -> Vec<(&str, String)> {
+        let files = self.agent.source_files.iter();
+        files.map(|(name, text)| (*name, self.secrets.redact(text).into_owned())).collect()
     }
 
     /// The ENGINE_START event of this process.

@@ -26,7 +26,7 @@ use delta_run::ownership::Ownership;
 use delta_run::run;
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// An error of the endpoint, of the disk or of a source, after which the same step can succeed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -135,9 +135,13 @@ pub fn settled_result(
     id: &RunId,
     workspace: &Path,
     retry: &[RetriedError],
+    agent: &AskedAgent,
 ) -> Result<Option<RunResult>, CommandFailure> {
     let Some(dir) = Workspace::open(workspace)?.find_run(id)? else { return Ok(None) };
     let Some(folded) = fold_ended_run(id, &dir, retry) else { return Ok(None) };
+    if let Some(start) = &folded.state.start {
+        print_other_agent_note(start, id, agent);
+    }
     let result = sealed_result(id, &dir, &folded)?;
     result.iter().for_each(print_stored_error);
     Ok(result)
@@ -175,8 +179,12 @@ fn print_notes(
         )]);
     }
     print_other_workspace_note(start, id, workspace, options);
-    print_other_agent_note(start, id, &agent.agent, options);
-    print_other_settings_note(start, id, &agent.agent, options);
+    let is_same = !print_other_agent_note(start, id, &AskedAgent::new(&agent.agent));
+    let has_ended = matches!(state.status, Some(RunStatus::Completed | RunStatus::Failed));
+    let has_same_settings = !print_other_settings_note(start, id, &agent.agent, options);
+    if is_same && has_same_settings && has_ended {
+        print_changed_agent_note(start, id, agent);
+    }
     Ok(())
 }
 
@@ -219,22 +227,51 @@ fn print_other_workspace_note(
     }
 }
 
-/// Prints a note if `agent`, the one of this command, is not the one of the run's last process.
-fn print_other_agent_note(start: &EngineStart, id: &RunId, agent: &Agent, options: &RunOptions) {
+/// The agent of the command line.
+pub struct AskedAgent {
+    home: PathBuf,
+    name: String,
+}
+
+impl AskedAgent {
+    /// The directory and the name of `agent`.
+    pub fn new(agent: &Agent) -> Self {
+        Self { home: agent.home.clone(), name: agent.name.clone() }
+    }
+}
+
+/// Prints a note, whatever the verbosity, if `agent` is not the one of the run's last process; returns whether it is another.
+fn print_other_agent_note(start: &EngineStart, id: &RunId, agent: &AskedAgent) -> bool {
     let home = Path::new(&start.agent_home);
     let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-    if home == agent.home || start.agent_name == agent.name && !home.is_dir() {
-        return;
+    let is_same_home = home == agent.home || !home.is_dir();
+    if is_same_home && start.agent_name == agent.name {
+        return false;
     }
     let name = strip_terminal_controls(&start.agent_name);
     let home = strip_terminal_controls(&start.agent_home);
-    options.print_notes(&[format!(
+    stdio::print_error_line(&format!(
         "Note: run {id} is a run of another agent, {name} in {home}: a stored result is from that agent"
-    )]);
+    ));
+    true
 }
 
-/// Prints a note if the last process of the run had other values of `--llm` than `agent`.
-fn print_other_settings_note(start: &EngineStart, id: &RunId, agent: &Agent, options: &RunOptions) {
+/// Prints a note, whatever the verbosity, if the agent's files differ from the files of the run's last process.
+fn print_changed_agent_note(start: &EngineStart, id: &RunId, agent: &PreparedAgent) {
+    if start.config.kept.as_ref().is_some_and(|copy| agent.has_other_files(copy)) {
+        stdio::print_error_line(&format!(
+            "Note: the agent has changed since run {id}: its stored result is from the agent as it was"
+        ));
+    }
+}
+
+/// Prints a note if the last process of the run had other values of `--llm` than `agent`; returns whether it had.
+fn print_other_settings_note(
+    start: &EngineStart,
+    id: &RunId,
+    agent: &Agent,
+    options: &RunOptions,
+) -> bool {
     let recorded = start.config.llm_settings();
     // As they are recorded.
     let secrets = Secrets::new(url_secrets(agent.llm.base_url.as_deref().unwrap_or_default()));
@@ -242,7 +279,7 @@ fn print_other_settings_note(start: &EngineStart, id: &RunId, agent: &Agent, opt
         agent.llm_settings.iter().map(|setting| secrets.redact_string(setting.to_string()));
     let current: Vec<String> = current.collect();
     if recorded == current {
-        return;
+        return false;
     }
     let list = |settings: &[String]| match settings {
         [] => "none".to_owned(),
@@ -253,6 +290,7 @@ fn print_other_settings_note(start: &EngineStart, id: &RunId, agent: &Agent, opt
         list(recorded),
         list(&current)
     )]);
+    true
 }
 
 /// Prints the error of a run that FAILED earlier, whatever the verbosity: the run itself printed it in another process.

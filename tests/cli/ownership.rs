@@ -384,9 +384,22 @@ fn c_11_2_ensure_in_every_state() {
     }
     let ensure =
         ["run", "--agent", "other", "-w", "work", "--run-id", "r", "-m", "task", "--ensure"];
-    let ran = sandbox.delta(ensure).output().normal(&sandbox).expect_code(0);
     let note = "Note: run r is a run of another agent, test-agent in DIR/agent: a stored result is from that agent\n";
-    assert!(ran.stderr.starts_with(note), "{}", ran.stderr);
+    for more in [&[][..], &["-q"], &["-q", "--model", "openai:gpt-4o"]] {
+        let ran = sandbox.delta(ensure.iter().chain(more).copied()).output();
+        let ran = ran.normal(&sandbox).expect_code(0);
+        assert!(ran.stderr.starts_with(note), "{more:?}: {}", ran.stderr);
+    }
+    assert_eq!(sandbox.run("task", &["--ensure", "-q"]).stderr, "");
+    let yaml = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/system_prompt.md", "Another prompt.\n");
+    let ran = sandbox.run("task", &["--ensure", "-q"]).expect_code(0);
+    let changed =
+        "Note: the agent has changed since run r: its stored result is from the agent as it was\n";
+    assert_eq!(ran.stderr, changed);
+    sandbox.write("agent/agent.yaml", yaml.replace("test-agent", "renamed"));
+    let ran = sandbox.run("task", &["--ensure", "-q"]).normal(&sandbox).expect_code(0);
+    assert_eq!(ran.stderr, note);
     // What is stored needs no key.
     let sandbox = in_state("COMPLETED");
     let stored = sandbox.run("task", &args).expect_code(0).stdout;

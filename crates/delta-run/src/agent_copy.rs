@@ -53,6 +53,15 @@ impl AgentCopy {
     }
 }
 
+/// Whether a copy is of other files than `files`, names and contents. Unknown of runs of earlier versions.
+pub fn is_copy_of_others(copy: &AgentCopy, files: &[(&str, String)]) -> bool {
+    !copy.sha256.is_empty() && copy.sha256 != hash_copied_files(files)
+}
+
+fn hash_copied_files(files: &[(&str, String)]) -> BTreeMap<String, String> {
+    files.iter().map(|(name, text)| ((*name).to_owned(), sha256_hex(text))).collect()
+}
+
 /// Copies `files`, names and contents, into the run directory. Reuses the copy of the process `before`, the last one, if it
 /// has the same files. `epoch` is the number of this process.
 pub fn copy_agent_files(
@@ -61,8 +70,7 @@ pub fn copy_agent_files(
     before: Option<&EngineStart>,
     files: &[(&str, String)],
 ) -> Result<AgentCopy, FileError> {
-    let sha256: BTreeMap<String, String> =
-        files.iter().map(|(name, text)| ((*name).to_owned(), sha256_hex(text))).collect();
+    let sha256 = hash_copied_files(files);
     if let Some(earlier) = before.and_then(|start| start.config.kept.as_ref())
         && earlier.is_plausible()
         && earlier.sha256 == sha256
