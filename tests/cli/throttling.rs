@@ -49,6 +49,26 @@ fn c_7_3_without_a_time_limit_the_number_of_tries_is_the_limit() {
     assert_eq!(server.requests().len(), 2);
 }
 
+/// The message named the limit alone, although the endpoint had failed all the time.
+#[test]
+fn c_7_3_a_time_limit_does_not_hide_the_error_of_the_endpoint() {
+    let failing = Answer::error(500, "broken", None).header("retry-after-ms", "600000");
+    let server = ScriptedServer::start(vec![broken(), failing]);
+    let sandbox = Sandbox::new(DELTA);
+    let llm = format!("model: test-model\n  max_retries: 5\n  base_url: {}", server.url());
+    sandbox.agent(&llm, "");
+    let ran = sandbox.run("hi", &["--max-duration", "1s", "--format", "json"]).expect_code(1);
+    let error = &ran.json()["error"];
+    assert_eq!(error["type"], "limit");
+    let expected = "the time limit of 1.0s has expired; the last error of the LLM: the endpoint answered 500 Internal Server Error: broken (2 tries)";
+    assert_eq!(error["message"], expected);
+    assert!(
+        error["details"].as_str().unwrap().contains("`--max-duration` sets the limit"),
+        "{error}"
+    );
+    assert_eq!(sandbox.events("ERROR")[0]["error_details"]["status"], 500);
+}
+
 #[test]
 fn c_7_3_throttling_does_not_count_as_a_failed_try() {
     let passes = vec![throttled(429, 0), broken(), throttled(429, 0), Answer::text("done")];

@@ -28,7 +28,7 @@ use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use surviving::HeldCommands;
-use think::ThrottledCall;
+use think::FailingCall;
 
 mod act;
 mod execute;
@@ -71,8 +71,8 @@ pub struct Engine<'a> {
     unrecorded_usage: RefCell<Vec<Option<Usage>>>,
     /// The time that the endpoint throttled the calls since the last THOUGHT, and that they waited for the rate.
     unrecorded_throttling: Cell<Duration>,
-    /// The call that the time limit ended while the endpoint throttled it.
-    throttled_call: Option<ThrottledCall>,
+    /// The call that was stopped after an attempt of it had failed.
+    failing_call: Option<FailingCall>,
     /// Whether the observer of the run gets answers and output as they arrive.
     is_live: bool,
     /// Where snapshots of the workspace are stored, if they are taken.
@@ -123,7 +123,10 @@ enum EngineError {
     Llm { error: LlmError, invocation: Box<WrittenRecord> },
     /// The endpoint throttled the call until the time limit of the run.
     #[error("{call}; {limit}")]
-    Throttled { call: ThrottledCall, limit: LedgerError },
+    Throttled { call: FailingCall, limit: LedgerError },
+    /// The attempts of the call failed until the time limit of the run.
+    #[error("{limit}; the last error of the LLM: {call}")]
+    LimitOfFailing { call: FailingCall, limit: LedgerError },
     /// The LLM's reply cannot be used; with the record of the call.
     #[error("{message}")]
     Answer { kind: &'static str, message: String, invocation: Box<WrittenRecord> },
@@ -164,7 +167,7 @@ impl EngineError {
             Self::File(_) | Self::Snapshot(_) => "io",
             Self::Context(_) => "context",
             Self::Limit(_) if self.is_shared_limit() => SHARED_BUDGET_ERROR,
-            Self::Limit(_) | Self::DiskLimit { .. } => "limit",
+            Self::Limit(_) | Self::LimitOfFailing { .. } | Self::DiskLimit { .. } => "limit",
             Self::Llm { .. } | Self::Throttled { .. } => LLM_ERROR,
             Self::Answer { kind, .. } => kind,
             Self::Human(_) => "interaction",
@@ -183,6 +186,10 @@ impl EngineError {
             let option = disk_limit::higher_disk_limit(*used, *limit);
             details.hint = Some(format!("continue with `-m` and `{option}`"));
             details.limit_option = Some(option);
+        }
+        if let Self::LimitOfFailing { call, limit } = self {
+            details.status = call.status;
+            details.hint = budget::limit_hint(limit);
         }
         if let Self::Throttled { call, limit } = self {
             details.status = call.status;
@@ -229,7 +236,7 @@ impl<'a> Engine<'a> {
             reported_cuts: Vec::new(),
             unrecorded_usage: RefCell::default(),
             unrecorded_throttling: Cell::default(),
-            throttled_call: None,
+            failing_call: None,
             is_live: false,
             snapshot_store: RefCell::default(),
             disk_limit: None,

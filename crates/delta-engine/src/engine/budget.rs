@@ -197,8 +197,9 @@ impl Engine<'_> {
             return ending;
         }
         let limit = self.budget.time_limit_error();
-        let error = match self.throttled_call.take() {
-            Some(call) => EngineError::Throttled { call, limit },
+        let error = match self.failing_call.take() {
+            Some(call) if call.is_throttled => EngineError::Throttled { call, limit },
+            Some(call) => EngineError::LimitOfFailing { call, limit },
             None => EngineError::Limit(limit),
         };
         self.record_failure(run, &error);

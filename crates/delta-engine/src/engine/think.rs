@@ -65,27 +65,30 @@ impl LlmExchange {
         lost.min(self.duration)
     }
 
-    /// The call, if it waits for its next attempt because the endpoint throttles it.
-    fn throttled_call(&self) -> Option<ThrottledCall> {
-        let last = self.attempts.last().filter(|attempt| attempt.is_throttled())?;
-        Some(ThrottledCall {
+    /// The call, if an attempt of it has failed.
+    fn failing_call(&self) -> Option<FailingCall> {
+        let last = self.attempts.last()?;
+        Some(FailingCall {
             tries: self.attempts.len(),
             message: last.error.clone(),
             status: last.status,
+            is_throttled: last.is_throttled(),
         })
     }
 }
 
-/// A call that the endpoint throttled until it was given up.
+/// A call whose attempts failed until it was given up.
 #[derive(Debug, Clone)]
-pub(super) struct ThrottledCall {
+pub(super) struct FailingCall {
     tries: usize,
-    /// The last answer.
+    /// The error of the last attempt.
     message: String,
     pub(super) status: Option<u16>,
+    /// Whether the call waited for its next attempt because the endpoint throttled it.
+    pub(super) is_throttled: bool,
 }
 
-impl fmt::Display for ThrottledCall {
+impl fmt::Display for FailingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.tries == 1 { "y" } else { "ies" };
         write!(f, "{} ({} tr{plural})", self.message, self.tries)
@@ -173,7 +176,7 @@ impl Engine<'_> {
         let answer = exchange.result.as_ref().ok().map(|reply| reply.usage.clone());
         self.unrecorded_usage.get_mut().extend(usages.chain(answer));
         if matches!(exchange.result, Err(LlmError::Cancelled)) {
-            self.throttled_call = exchange.throttled_call();
+            self.failing_call = exchange.failing_call();
             return Err(EngineError::Cancelled);
         }
         let invocation = self.record_llm_call(run, &mut prepared, &exchange)?;
