@@ -43,6 +43,26 @@ COMPLETED after 2 iterations, SPAN
     ran.expect(0, "all done\n", expected);
 }
 
+/// It was the time of the last process, after the iterations and tokens of all.
+#[test]
+fn c_25_5_the_last_line_has_the_time_of_all_processes() {
+    let sandbox = scripted(
+        "- say: \"\"\n  call: [{tool: fail, args: {}}]\n- delay_ms: 1100\n  say: one\n- say: two\n",
+    );
+    sandbox.run("hi", &[]).expect_code(0);
+    let next = ["continue", "r", "-w", "work", "-m", "more", "--format", "json"];
+    let ran = sandbox.delta(next).output().expect_code(0);
+    let metrics = ran.json()["metrics"].clone();
+    let time = |name: &str| metrics[name].as_u64().unwrap();
+    let total = time("total_duration_ms");
+    assert!(total > 1100 && time("duration_ms") < 1000, "{metrics}");
+    let expected =
+        format!("COMPLETED after 3 iterations, {}.{}s", total / 1000, total % 1000 / 100);
+    assert_eq!(ran.stderr.lines().last(), Some(&*expected), "{}", ran.stderr);
+    let show = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0);
+    assert_eq!(show.stdout.lines().last(), Some(&*expected), "{}", show.stdout);
+}
+
 #[test]
 fn c_12_5_quiet_and_verbose() {
     let turns = "- say: thinking aloud\n  call: [{tool: fail, args: {}}]\n- say: ok\n";

@@ -423,26 +423,24 @@ impl ProgressPrinter {
                 if state.seq > event.seq + 1 || state.status == Some(RunStatus::Running) {
                     return;
                 }
-                let duration = state.started_at.map(|start| {
-                    let millis = event.timestamp.as_millis() - start.as_millis();
-                    format_duration(u64::try_from(millis).unwrap_or(0))
-                });
+                let duration = format_duration(state.active_time.millis());
                 self.show_end(*status, *final_iteration, &UsageTotal::from_state(state), duration);
             }
         }
     }
 
-    /// Prints the last line of a process of a run: what the run has used so far, and how long the process worked on it.
+    /// Prints the last line of a process of a run: what the run has used so far, and how long its processes worked on it.
     fn show_end(
         &mut self,
         status: RunStatus,
         iterations: u32,
         usage: &UsageTotal,
-        duration: Option<String>,
+        duration: String,
     ) {
         let style = if status == RunStatus::Completed { GOOD } else { WARN };
         let count = if iterations == 1 { "iteration" } else { "iterations" };
-        let totals = [Some(format!("after {iterations} {count}")), usage.describe(), duration];
+        let totals =
+            [Some(format!("after {iterations} {count}")), usage.describe(), Some(duration)];
         let totals: Vec<String> = totals.into_iter().flatten().collect();
         let totals = totals.join(", ");
         let room = self.line_width().saturating_sub(status.to_string().len() + 1);
