@@ -195,9 +195,12 @@ enum SecretMatch {
 /// Matches a secret at the start of a text. Inside of it there may be what a display leaves out, such as the colors of
 /// `grep --color`: without them the secret would be whole.
 fn match_secret(text: &[u8], secret: &[u8]) -> SecretMatch {
-    let mut at = 0;
-    for (index, byte) in secret.iter().enumerate() {
-        while index > 0 {
+    if text.first() != secret.first() {
+        return SecretMatch::None;
+    }
+    let mut at = 1;
+    for byte in &secret[1..] {
+        loop {
             match invisible_length(&text[at..]) {
                 Invisible::Nothing => break,
                 Invisible::Bytes(length) => at += length,
