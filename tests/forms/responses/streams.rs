@@ -181,9 +181,11 @@ fn c_23_1_a_refusal_and_an_incomplete_answer_say_why() {
         let details = json!({"reason": reason});
         whole(&json!({"status": "incomplete", "error": null, "incomplete_details": details, "output": output})).0.unwrap()
     };
-    for (reason, expected) in
-        [("max_output_tokens", "length"), ("content_filter", "content_filter"), ("other", "incomplete")]
-    {
+    for (reason, expected) in [
+        ("max_output_tokens", "length"),
+        ("content_filter", "content_filter"),
+        ("other", "incomplete"),
+    ] {
         let reply = incomplete(json!(reason), json!([thought, message("half")]));
         assert_eq!(reply.finish_reason.as_deref(), Some(expected));
         assert_eq!(reply.content.as_deref(), Some("half"));
