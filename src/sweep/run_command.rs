@@ -363,7 +363,9 @@ fn report_problems(
         );
     }
     let lines = pool.results.results.lines.values();
-    let runs_failed = match lines.filter(|line| line.failed_outside_of_agent()).count() {
+    // A packed run stays as it is.
+    let failed = lines.filter(|line| line.failed_outside_of_agent());
+    let runs_failed = match failed.filter(|line| dir.workspace(&line.id).is_dir()).count() {
         0 => None,
         1 => Some("1 run".to_owned()),
         count => Some(format!("{count} runs")),
