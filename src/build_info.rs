@@ -1,5 +1,6 @@
 //! What was built: `delta --version --json`.
 
+use delta_base::durable::HAS_FAILPOINTS;
 use delta_program::stdio;
 use serde_json::json;
 use std::ffi::OsString;
@@ -9,8 +10,8 @@ use std::process::ExitCode;
 const COMMIT: Option<&str> = option_env!("DELTA_BUILD_COMMIT");
 /// The target triple.
 const TARGET: &str = env!("DELTA_BUILD_TARGET");
-/// The cargo features that are compiled in.
-const FEATURES: &[&str] = if cfg!(feature = "failpoints") { &["failpoints"] } else { &[] };
+/// What is compiled in beside the program itself: failpoints, in test builds.
+const FEATURES: &[&str] = if HAS_FAILPOINTS { &["failpoints"] } else { &[] };
 
 /// The number of digits of a commit in text.
 const SHORT_COMMIT: usize = 12;

@@ -1,7 +1,6 @@
 //! Killed anywhere, continued everywhere: the journal cut, and the engine killed or failed at each of its durable
 //! operations. Effects are counted by a tool that appends to a ledger; a call counts once, however often the engine dies.
 //!
-//! The sweeps over operations need a build with `--features failpoints`; without it this binary holds the cuts alone.
 //! `DELTA_LONG_TESTS=1` cuts at every byte instead of around every line end.
 #![allow(
     clippy::unwrap_used,
@@ -20,19 +19,12 @@ use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::Gate;
 use test_support::wait::{processes_with, until};
 
-#[cfg(feature = "failpoints")]
 mod approvals;
-#[cfg(feature = "failpoints")]
 mod failpoints;
-#[cfg(feature = "failpoints")]
 mod mcp;
-#[cfg(feature = "failpoints")]
 mod packs;
-#[cfg(feature = "failpoints")]
 mod staged;
-#[cfg(feature = "failpoints")]
 mod surviving;
-#[cfg(feature = "failpoints")]
 mod turns;
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");

@@ -65,6 +65,9 @@ fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Fi
     move |source| FileError { action, path, source: explain_file_error(source) }
 }
 
+/// Whether this build has failpoints: the builds of tests do, because a dev-dependency turns the feature on.
+pub const HAS_FAILPOINTS: bool = cfg!(feature = "failpoints");
+
 /// Lets a test fail an operation, or kill the process just before it; does nothing without the feature `failpoints`.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 
 pub mod cpu_time;
 pub mod file_server;
+pub mod needs;
 pub mod normal;
 pub mod pty;
 pub mod running;

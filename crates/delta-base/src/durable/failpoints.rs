@@ -1,5 +1,7 @@
-//! Injected faults, for tests of a build with the feature `failpoints`: the process aborts just before its Nth durable
-//! operation, or that operation fails.
+//! Injected faults: the process aborts just before its Nth durable operation, or that operation fails.
+//!
+//! Only builds of tests have them, by a dev-dependency of the program, so that one build serves all tests. Without its
+//! variables a failpoint does nothing.
 //!
 //! `DELTA_FAILPOINT=MODE:N`. MODE is `abort`, `torn` (half of a write, then abort), `stop` (SIGSTOP), or the error to return:
 //! `enospc`, `eio`, `erofs`, `emfile`, and what file systems without hard links return, `eperm` and `eopnotsupp`. `DELTA_FAILPOINT_COUNT=FILE` receives one byte for each operation.
