@@ -28,7 +28,8 @@ fn declared_agent(setting: &str, calls: &[(&str, &str)]) -> Sandbox {
             format!("- call: [{{tool: {tool}, args: {{script: {}}}}}]\n", json!(script))
         })
         .collect();
-    let sandbox = Sandbox::scripted(DELTA, TOOLS, &format!("{turns}- say: done\n"));
+    let sandbox = Sandbox::on_disk(DELTA);
+    sandbox.script(TOOLS, &format!("{turns}- say: done\n"));
     let yaml = sandbox.read("agent/agent.yaml");
     sandbox.write("agent/agent.yaml", format!("{setting}\n{yaml}"));
     std::fs::create_dir_all(sandbox.path("work")).unwrap();

@@ -9,7 +9,7 @@ use test_support::wait::until_line;
 /// Agents inside each other, each of which starts the next one; the innermost one runs the script. `keys` are of the sandbox
 /// of all of them.
 fn nested_agents(depth: usize, keys: &str, script: &str) -> Sandbox {
-    let sandbox = Sandbox::new(DELTA);
+    let sandbox = Sandbox::on_disk(DELTA);
     let system_prompt = sandbox.read("agent/system_prompt.md");
     let context = sandbox.read("agent/context.yaml");
     let mut home = "agent".to_owned();

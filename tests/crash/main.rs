@@ -15,6 +15,7 @@ use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use test_support::effort::cases;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::Gate;
 use test_support::wait::{processes_with, until};
@@ -206,14 +207,18 @@ fn check_ledger(sandbox: &Sandbox, notes: &[&str]) -> usize {
     missing
 }
 
-/// Runs `test` for every number on all processors. On a slow machine `DELTA_CRASH_POINTS=N` selects `N` of them, the first and
-/// others at equal distances.
+/// How many numbers of a loop are tried without `DELTA_FULL_TESTS`.
+const POINTS_IN_THE_GATE: usize = 12;
+
+/// Runs `test` for every number on all processors; without `DELTA_FULL_TESTS` for some, the first and others at equal
+/// distances. `DELTA_CRASH_POINTS=N` selects `N` of them.
 fn each(mut numbers: Vec<usize>, test: impl Fn(usize) + Sync) {
-    if let Ok(count) = std::env::var("DELTA_CRASH_POINTS") {
-        let count: usize = count.parse().expect("DELTA_CRASH_POINTS is a number of points");
-        let distance = numbers.len().div_ceil(count).max(1);
-        numbers = numbers.into_iter().step_by(distance).collect();
-    }
+    let count = match std::env::var("DELTA_CRASH_POINTS") {
+        Ok(count) => count.parse().expect("DELTA_CRASH_POINTS is a number of points"),
+        Err(_) => cases(POINTS_IN_THE_GATE, usize::MAX),
+    };
+    let distance = numbers.len().div_ceil(count).max(1);
+    numbers = numbers.into_iter().step_by(distance).collect();
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {

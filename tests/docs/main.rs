@@ -1,5 +1,5 @@
 //! What the documents say is true: their commands run and print what is shown, their links lead somewhere, every
-//! promise has a test. And what the sources promise each other holds: the order of the modules, the length of files.
+//! promise has a test. And what the sources promise each other holds: the order of the modules, one meaning for a name.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

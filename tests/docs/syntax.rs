@@ -6,8 +6,6 @@ use std::collections::BTreeMap;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// The most lines of a function.
-pub const LONGEST_FUNCTION: usize = 70;
 /// Free functions that several modules may define.
 const SHARED_FUNCTIONS: [&str; 2] = ["main", "new"];
 /// Names of variables, parameters and functions that say nothing about the thing.
@@ -103,11 +101,7 @@ impl Findings {
         }
     }
 
-    fn judge_function(&mut self, signature: &syn::Signature, span: proc_macro2::Span) {
-        let lines = span.end().line - span.start().line + 1;
-        if lines > LONGEST_FUNCTION {
-            self.fault(span, format!("`{}` has {lines} lines", signature.ident));
-        }
+    fn judge_function(&mut self, signature: &syn::Signature) {
         let name = signature.ident.to_string();
         if VAGUE.contains(&name.as_str()) {
             self.fault(
@@ -191,7 +185,7 @@ impl<'ast> Visit<'ast> for Findings {
                 if !SHARED_FUNCTIONS.contains(&item.sig.ident.to_string().as_str()) {
                     self.define("function", &item.sig.ident);
                 }
-                self.judge_function(&item.sig, item.span());
+                self.judge_function(&item.sig);
             }
             _ => {}
         }
@@ -203,7 +197,7 @@ impl<'ast> Visit<'ast> for Findings {
         if is_for_tests(&function.attrs) {
             return;
         }
-        self.judge_function(&function.sig, function.span());
+        self.judge_function(&function.sig);
         visit::visit_impl_item_fn(self, function);
     }
 

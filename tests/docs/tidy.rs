@@ -5,9 +5,6 @@ use regex::Regex;
 use std::fs;
 use std::path::Path;
 
-/// The most lines of a source file, its tests apart.
-const LONGEST: usize = 700;
-
 /// The text without comments, and without the items that are compiled for tests only.
 fn without_tests(text: &str) -> String {
     let mut out = String::new();
@@ -27,18 +24,6 @@ fn without_tests(text: &str) -> String {
         }
     }
     out
-}
-
-#[test]
-fn files_are_short() {
-    let long: Vec<String> = texts(&[".rs"])
-        .into_iter()
-        .filter(|(file, _)| file.starts_with("src") || file.starts_with("crates"))
-        .map(|(file, text)| (file, without_tests(&text).lines().count()))
-        .filter(|(_, lines)| *lines > LONGEST)
-        .map(|(file, lines)| format!("{} has {lines} lines", file.display()))
-        .collect();
-    assert!(long.is_empty(), "{long:#?}");
 }
 
 #[test]

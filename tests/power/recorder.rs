@@ -11,6 +11,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use test_support::effort::cases;
 use test_support::running::end_with_test;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 
@@ -19,7 +20,6 @@ use test_support::sandbox::{Delta, Ran, Sandbox};
 const INSIDE_VARIABLE: &str = "DELTA_POWER_INSIDE";
 /// `all` judges every state; a number is how many each test judges at most.
 const STATES_VARIABLE: &str = "DELTA_POWER_STATES";
-const DEFAULT_STATES: usize = 45;
 
 /// What tools, the LLM and the shell have seen of delta, whatever happened to the disk.
 pub const WITNESSES: [&str; 5] = ["ledger", "requests", "stdout", "exits", "answers"];
@@ -211,7 +211,7 @@ fn choose_losses(log: &DiskLog) -> (Vec<PowerLoss>, usize) {
         }
     }
     let limit = number_from_environment(STATES_VARIABLE)
-        .map_or(DEFAULT_STATES, |limit| usize::try_from(limit).unwrap());
+        .map_or(cases(12, 45), |limit| usize::try_from(limit).unwrap());
     let count = losses.len();
     if !is_whole {
         let is_strict = |loss: &PowerLoss| loss.kind == LossKind::EverythingUnsynced;

@@ -57,8 +57,7 @@ fn check(tape: &[u8], directories: &[PathBuf; 2]) -> Result<(), TestCaseError> {
 fn c_2_6_no_builtin_evaluates_a_value() {
     let parent = tempfile::tempdir().unwrap();
     let directories = shells::directories(parent.path());
-    let cases =
-        std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(5000);
+    let cases = crate::cases(600, 5000);
     let config = ProptestConfig {
         cases,
         failure_persistence: None,

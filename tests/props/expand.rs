@@ -391,8 +391,7 @@ fn c_11_9_a_migrated_file_does_the_same() {
 }
 
 fn run(check: fn(&[u8], &[u8]) -> Result<(), TestCaseError>) {
-    let cases =
-        std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
+    let cases = crate::cases(500, 2000);
     let config = ProptestConfig {
         cases,
         failure_persistence: None,

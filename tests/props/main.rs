@@ -1,9 +1,8 @@
 //! Properties of the tool language (C-2.5, C-2.6, C-2.9), shown with real shells.
 //!
-//! By default `quoting` runs 10,000 scripts (5,000 small, 5,000 large), each by both shells: 80 seconds of processor
-//! time, under a minute on two free cores. The attacks (`soup`, `builtins`) run several thousand templates; what found
-//! the last mistakes were some hundred thousand: `PROPTEST_CASES=200000 cargo test --test props soup`.
-//! `PROPTEST_CASES=N` overrides the number of cases of every property.
+//! With `DELTA_FULL_TESTS` `quoting` runs 10,000 scripts (5,000 small, 5,000 large), each by both shells: 80 seconds of
+//! processor time. What found the last mistakes of the attacks (`soup`, `builtins`) were some hundred thousand templates:
+//! `PROPTEST_CASES=200000 cargo test --test props soup`.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests start the shells themselves, not through the engine"
@@ -18,6 +17,12 @@ mod shells;
 mod soup;
 mod tape;
 mod words;
+
+/// How many cases a property tries: `gate`, `full` with `DELTA_FULL_TESTS`, or what `PROPTEST_CASES` says.
+fn cases(gate: u32, full: u32) -> u32 {
+    let number = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    number.unwrap_or_else(|| test_support::effort::cases(gate, full))
+}
 
 /// What all properties have in common: a seed that is the same in every build, so that none fails by chance.
 /// `PROPTEST_RNG_SEED=N` looks elsewhere.

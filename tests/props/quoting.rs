@@ -129,8 +129,6 @@ fn difference(found: &str, expected: &str) -> String {
 fn hold(cases: u32, length: usize) {
     let parent = tempfile::tempdir().unwrap();
     let directories = shells::directories(parent.path());
-    let cases =
-        std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
     let max_global_rejects = cases / 10;
     let config = ProptestConfig {
         cases,
@@ -158,10 +156,10 @@ fn hold(cases: u32, length: usize) {
 
 #[test]
 fn c_2_6_a_value_arrives_byte_for_byte_in_small_scripts() {
-    hold(5000, 30);
+    hold(crate::cases(400, 5000), 30);
 }
 
 #[test]
 fn c_2_6_a_value_arrives_byte_for_byte_in_large_scripts() {
-    hold(5000, 120);
+    hold(crate::cases(400, 5000), 120);
 }

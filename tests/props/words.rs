@@ -63,8 +63,6 @@ fn run<S: Strategy>(
     strategy: &S,
     test: impl Fn(S::Value) -> Result<(), TestCaseError>,
 ) {
-    let cases =
-        std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
     let mut runner =
         TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..crate::base() });
     match runner.run(strategy, test) {
@@ -76,7 +74,7 @@ fn run<S: Strategy>(
 
 #[test]
 fn c_2_5_static_words_are_the_words_of_a_shell() {
-    run(1500, &prop::collection::vec(any::<u8>(), 0..14), |tape| check(&tape));
+    run(crate::cases(300, 1500), &prop::collection::vec(any::<u8>(), 0..14), |tape| check(&tape));
 }
 
 #[test]
@@ -94,7 +92,7 @@ fn c_2_5_a_value_is_one_word_or_part_of_one() {
     let values =
         prop::collection::vec("[ \\t\\n*?$`'\"\\\\;|&<>(){}#~!=a-c\u{81}-\u{88}é-]{0,12}", 3);
     let strategy = (prop::collection::vec(0..pieces.len(), 1..6), values);
-    run(1000, &strategy, |(chosen, values)| {
+    run(crate::cases(200, 1000), &strategy, |(chosen, values)| {
         let template = chosen
             .iter()
             .fold("p".to_owned(), |text, piece| format!("{text} {}", pieces[*piece].0));

@@ -1,7 +1,7 @@
 //! A soak: runs with approvals, questions, sub-agents and limits are killed, stopped, continued, forked, rolled back and
 //! packed in random order, and after every step `delta verify` and `delta replay` find nothing wrong.
 //!
-//! Without more it takes a minute. `DELTA_SOAK_SECONDS=3600` makes it an hour, `DELTA_SEED=N` repeats the choices of an
+//! It takes five seconds, or a minute with `DELTA_FULL_TESTS`. `DELTA_SOAK_SECONDS=3600` makes it an hour, `DELTA_SEED=N` repeats the choices of an
 //! earlier one (not its instants).
 #![allow(
     clippy::unwrap_used,
@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use test_support::effort::cases;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::Gate;
 
@@ -232,7 +233,7 @@ fn c_27_1_runs_hold_whatever_happens_to_them() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let seed = number("DELTA_SEED").unwrap_or(now.as_secs());
-    let time = Duration::from_secs(number("DELTA_SOAK_SECONDS").unwrap_or(60));
+    let time = Duration::from_secs(number("DELTA_SOAK_SECONDS").unwrap_or(cases(5, 60)));
     println!("DELTA_SEED={seed}");
     let totals = Mutex::new(HashMap::new());
     let began = Instant::now();

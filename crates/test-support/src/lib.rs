@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests start real processes")]
 
 pub mod cpu_time;
+pub mod effort;
 pub mod file_server;
 pub mod needs;
 pub mod normal;

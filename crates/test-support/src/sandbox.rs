@@ -39,6 +39,16 @@ impl Sandbox {
         Self::new_below(&std::env::temp_dir(), program)
     }
 
+    /// The same on the disk of the target directory, also where TMPDIR is in /dev/shm: sandboxes without namespaces leave
+    /// /dev/shm open, and a test about disks needs one.
+    pub fn on_disk(program: &str) -> Self {
+        let test = std::env::current_exe().expect("the path of this test");
+        let target = test.ancestors().nth(3).expect("target/PROFILE/deps/TEST");
+        let parent = target.join("tmp");
+        fs::create_dir_all(&parent).expect("target/tmp");
+        Self::new_below(&parent, program)
+    }
+
     /// The same in a new directory below `parent`.
     pub fn new_below(parent: &Path, program: &str) -> Self {
         let sandbox = Self {
