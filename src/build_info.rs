@@ -10,7 +10,7 @@ use std::process::ExitCode;
 const COMMIT: Option<&str> = option_env!("DELTA_BUILD_COMMIT");
 /// The target triple.
 const TARGET: &str = env!("DELTA_BUILD_TARGET");
-/// What is compiled in beside the program itself: failpoints, in test builds.
+/// What is compiled in: failpoints, in test builds.
 const FEATURES: &[&str] = if HAS_FAILPOINTS { &["failpoints"] } else { &[] };
 
 /// The number of digits of a commit in text.

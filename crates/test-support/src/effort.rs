@@ -8,7 +8,7 @@ pub fn cases<T>(gate: T, full: T) -> T {
     if is_full() { full } else { gate }
 }
 
-/// Whether all cases are wanted.
+/// Whether this test run tries all cases.
 pub fn is_full() -> bool {
     std::env::var_os("DELTA_FULL_TESTS").is_some()
 }
