@@ -1,13 +1,10 @@
 //! `delta acp`: an agent for an editor that speaks the Agent Client Protocol, version 1. A session is a run.
 
-use super::agent_choice;
-use super::completion_candidates;
-use super::failure::CommandFailure;
-use super::peer_loop;
-use super::run_options::RunOptions;
-use super::run_preparation;
-use super::run_supervisor::RunSupervisor;
-use super::served_output::ServedOutput;
+use crate::failure::CommandFailure;
+use crate::run_options::RunOptions;
+use crate::run_supervisor::RunSupervisor;
+use crate::served_output::ServedOutput;
+use crate::{agent_choice, cancel, completion_candidates, peer_loop};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use std::path::PathBuf;
@@ -51,7 +48,7 @@ pub fn acp_command(args: &AcpArgs) -> ExitCode {
 fn serve_editor(args: &AcpArgs) -> Result<(), CommandFailure> {
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), None)?;
     let agent = agent_choice::load_agent(&chosen.home, &RunOptions::new(None, None))?;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let supervisor = RunSupervisor::new(agent.home.clone(), ServedOutput::Pieces, false)?;
     let mut server = AcpServer::new(agent.name, agent.home, supervisor);
     let served = peer_loop::serve_peer(&mut server, &cancel);

@@ -1,12 +1,11 @@
 //! Which agent `delta run` runs: one that is named, the one in the current directory, the operator's default, or the
 //! built-in one.
 
-use super::builtin_agent::{self, BUILTIN_AGENT};
-use super::failure::CommandFailure;
-use super::operator_config::{self, OperatorSetting};
-use super::operator_key;
-use super::run_options::RunOptions;
-use super::run_preparation;
+use crate::builtin_agent::BUILTIN_AGENT;
+use crate::failure::CommandFailure;
+use crate::operator_config::OperatorSetting;
+use crate::run_options::RunOptions;
+use crate::{builtin_agent, operator_config, operator_key, operator_trust};
 use delta_agent::agent::Agent;
 use delta_author::lint::intended_key;
 use delta_base::suggest;
@@ -136,7 +135,7 @@ fn load_agent_of(
 ) -> Result<Agent, CommandFailure> {
     let home = &find_existing_agent(home)?;
     let models = &ModelSelection { settings: options.llm.clone(), ..models.clone() };
-    let agent = Agent::load(home, models, &run_preparation::read_import_path())?;
+    let agent = Agent::load(home, models, &operator_trust::read_import_path())?;
     options.print_notes(&agent.warnings);
     options.print_notes(&misspelled_setting_notes(&options.llm));
     Ok(agent)

@@ -1,7 +1,6 @@
 //! Whether a command that continues a run has to name its agent, and what the user has to know before that.
 
-use super::continue_run;
-use super::operator_state;
+use crate::{operator_state, own_run};
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_run::state::RunState;
@@ -29,7 +28,7 @@ impl AgentHint {
             return Self { agent: Some(PathBuf::from("AGENT")), warning: Some(warning) };
         }
         let key = operator_state::existing_seal_key().ok();
-        if continue_run::fold_with_key(id, run_dir, key).is_ok_and(|folded| folded.seals.is_own) {
+        if own_run::fold_with_key(id, run_dir, key).is_ok_and(|folded| folded.seals.is_own) {
             return Self::default();
         }
         let warning =

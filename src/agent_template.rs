@@ -1,6 +1,6 @@
 //! The templates of agents, compiled into the program.
 
-use super::schema::SchemaName as Schema;
+use crate::editor_schema::SchemaName as Schema;
 use clap::ValueEnum;
 
 /// The template of a new agent.

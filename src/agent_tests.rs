@@ -1,12 +1,14 @@
 //! `delta test`: runs the tests of an agent.
 
-use super::failure::CommandFailure;
-use super::operator_key::{self, KeyCommand, OperatorKey};
-use super::run_options::EnvFileOptions;
-use super::sandbox_options::SandboxOptions;
-use super::tool::find_agent_dir;
-use super::{
-    completion_candidates, operator_config, pluralize, process_environment, run_preparation,
+use crate::command_line::pluralize;
+use crate::env_files::EnvFileOptions;
+use crate::failure::CommandFailure;
+use crate::operator_key::{KeyCommand, OperatorKey};
+use crate::sandbox_options::SandboxOptions;
+use crate::tool::find_agent_dir;
+use crate::{
+    cancel, command_line, completion_candidates, operator_config, operator_key, operator_trust,
+    process_environment, run_preparation,
 };
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
@@ -87,7 +89,9 @@ const FIRST_TEST_HINT: &str = "create a test file such as tests/hello.yaml:
 pub fn test_command(args: &TestArgs) -> ExitCode {
     match run_agent_tests(args) {
         Ok(code) => code,
-        Err(TestCommandError::Usage(message)) => super::print_usage_error("test", &message),
+        Err(TestCommandError::Usage(message)) => {
+            command_line::print_usage_error::<TestArgs>("test", &message)
+        }
         Err(TestCommandError::Failure(failure)) => failure.report(),
     }
 }
@@ -119,7 +123,7 @@ fn run_agent_tests(args: &TestArgs) -> Result<ExitCode, TestCommandError> {
         let model = &agent.llm.model;
         stdio::print_error_line(&format!("recording the answers of {model} for {count}"));
     }
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let setup = prepare_test_setup(args, &agent)?;
     let start = Instant::now();
     let jobs = args.jobs.and_then(|jobs| usize::try_from(jobs).ok());
@@ -173,7 +177,7 @@ fn load_agent_and_tests(
     } else {
         ModelSelection::without_llm()
     };
-    let agent = Agent::load(dir, &models, &run_preparation::read_import_path());
+    let agent = Agent::load(dir, &models, &operator_trust::read_import_path());
     let tests =
         if record { agent_test::load_tests_to_record(dir) } else { agent_test::load_tests(dir) };
     match (agent, tests) {
@@ -211,7 +215,7 @@ fn select_recordable_tests(
 fn find_operator_key() -> Result<Option<OperatorKey>, CommandFailure> {
     match operator_key::read_operator_key()? {
         None => match KeyCommand::from_environment() {
-            Some(command) => command.run(&run_preparation::install_cancel()?).map(Some),
+            Some(command) => command.run(&cancel::install_cancel()?).map(Some),
             None => Ok(None),
         },
         key => Ok(key),

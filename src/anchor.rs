@@ -1,6 +1,6 @@
 //! `--anchor`: appends the head of a run's journal somewhere else, where the one who changes the run cannot change it too.
 
-use super::process_environment;
+use crate::process_environment;
 use delta_base::durable;
 use delta_base::json;
 use delta_base::redact::Secrets;

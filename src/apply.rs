@@ -1,14 +1,13 @@
 //! `delta apply`: applies the changes of a staged run to the workspace.
 
-use super::completion_candidates;
-use super::continue_run::ClaimedRun;
-use super::failure::CommandFailure;
-use super::restore_point::{self, ChangeCount, MIN_ID_DIGITS};
-use super::rollback::open_rollback_observer;
-use super::run_argument::{LocatedRun, RunArgument};
-use super::run_options::EnvFileOptions;
-use super::run_preparation;
-use super::stage::{self, ApplyEnding, PathSelection, StagedChanges};
+use crate::continue_run::ClaimedRun;
+use crate::env_files::EnvFileOptions;
+use crate::failure::CommandFailure;
+use crate::restore_point::{ChangeCount, MIN_ID_DIGITS};
+use crate::rollback::open_rollback_observer;
+use crate::run_argument::{LocatedRun, RunArgument};
+use crate::stage::{ApplyEnding, PathSelection, StagedChanges};
+use crate::{cancel, completion_candidates, restore_point, run_list, stage};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
@@ -33,7 +32,7 @@ use std::process::ExitCode;
 #[command(after_long_help = EXAMPLES)]
 pub struct ApplyArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Apply only these files and directories, relative to the workspace; the others stay staged
     #[arg(value_name = "PATH")]
@@ -107,7 +106,7 @@ fn apply_run(
     workspace: &Workspace,
 ) -> Result<ApplyOutcome, CommandFailure> {
     let selection = PathSelection::parse(&args.paths, &workspace.root)?;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let mut claimed = ClaimedRun::claim_for("apply", id, workspace, args.force)?;
     stage::require_stage(&claimed.state().stage, id)?;
     stage::check_no_active_run(workspace, id)?;

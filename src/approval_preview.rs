@@ -1,9 +1,6 @@
 //! What a call that waits for an approval would change, or has changed.
 
-use super::continue_run;
-use super::run_supervisor::ServedRun;
 use delta_agent::agent::Agent;
-use delta_agent::approval_prompt::ApprovalPrompt;
 use delta_agent::file_preview::preview_file_change;
 use delta_engine::run_result::call_diff_command;
 use delta_llm::llm::ModelChoice;
@@ -26,14 +23,4 @@ pub fn pending_preview(state: &RunState, run_dir: &Path, workspace: &Path) -> Op
     let agent = Agent::load_copy(&dir, &ModelChoice::openai("")).ok()?;
     let preview = agent.tool(&request.tool_name)?.preview.as_ref()?;
     Some(preview_file_change(preview, &request.tool_args, workspace))
-}
-
-/// The same for a client, without control characters and sensitive answers.
-pub fn served_preview(run: &ServedRun) -> Option<String> {
-    let dir = run.dir();
-    let state = continue_run::fold_journal(&run.id, &dir).ok()?;
-    let preview = pending_preview(&state, &dir, &run.work_dir)?;
-    let HumanRequest::Approval(request) = state.human_request()? else { return None };
-    let hidden = &state.sensitive_answers;
-    ApprovalPrompt { request, preview: Some(&preview), hidden, agent_home: "" }.preview_text()
 }

@@ -1,6 +1,6 @@
 //! `--approve` and `--approve-all`: what the operator adds to the approvals of an agent.
 
-use super::failure::CommandFailure;
+use crate::failure::CommandFailure;
 use clap::Args;
 use delta_agent::agent::Agent;
 use delta_agent::tool::is_tool_name;

@@ -1,7 +1,7 @@
 //! The option `-a`: images that are attached to a message.
 
-use super::failure::CommandFailure;
-use super::run_options::RunOptions;
+use crate::failure::CommandFailure;
+use crate::run_options::RunOptions;
 use clap::Args;
 use delta_base::shell_quote::shell_quote_path;
 use delta_run::event::Payload;

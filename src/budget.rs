@@ -1,8 +1,8 @@
 //! The limits of a run: their options, and the ledgers that the run charges.
 
-use super::failure::CommandFailure;
-use super::process_environment;
-use super::sweep::SweepShare;
+use crate::failure::CommandFailure;
+use crate::process_environment;
+use crate::sweep::SweepShare;
 use clap::Args;
 use delta_agent::agent::Agent;
 use delta_base::id::RunId;

@@ -1,9 +1,9 @@
 //! The built-in agent: the template `coding`, written into the operator's state directory, where it can be looked at like
 //! any other agent.
 
-use super::agent_template::{AgentTemplate, TemplateFile};
-use super::failure::CommandFailure;
-use super::operator_state;
+use crate::agent_template::{AgentTemplate, TemplateFile};
+use crate::failure::CommandFailure;
+use crate::operator_state;
 use delta_base::durable::{self, FileError};
 use delta_base::hex::{encode_hex, sha256_hex};
 use delta_base::random;

@@ -1,6 +1,6 @@
 //! What the error for an unknown command or argument proposes: what can be typed.
 
-use super::operator_config;
+use crate::operator_config;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use delta_base::shell_quote::shell_quote;

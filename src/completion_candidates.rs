@@ -1,49 +1,15 @@
 //! The completions for arguments of delta: runs, workspaces and agents.
 
-use crate::agent_choice;
-use crate::list_runs;
-use crate::operator_config;
-use crate::process_environment;
-use crate::run_argument::LAST;
-use crate::run_preparation;
+use crate::{agent_choice, operator_config, operator_trust, process_environment};
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use delta_agent::agent::Agent;
 use delta_llm::llm::ModelSelection;
 use delta_program::completions::option_value;
 use delta_run::workspace::Workspace;
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-
-/// The number of runs that completion offers.
-const MAX_RUNS: usize = 100;
-
-/// The names of runs of the workspace that the command line names: `last`, and the ids, each with its status and task.
-pub fn run_candidates() -> Vec<CompletionCandidate> {
-    let workspace = option_value(&["-w", "--work-dir"], process_environment::os_variable)
-        .unwrap_or_else(|| PathBuf::from("."));
-    let runs = list_runs::suggest_runs(&workspace, MAX_RUNS).unwrap_or_default();
-    let last = runs.first().map(|run| (LAST.to_owned(), format!("{} {}", run.id, run.description)));
-    let ids = runs.iter().map(|run| (run.id.clone(), run.description.clone()));
-    last.into_iter()
-        .chain(ids)
-        .enumerate()
-        .map(|(index, (name, help))| {
-            CompletionCandidate::new(name).help(Some(help.into())).display_order(Some(index))
-        })
-        .collect()
-}
-
-/// The names of the agents of the workspace's runs.
-pub fn agent_name_candidates() -> Vec<CompletionCandidate> {
-    let workspace = option_value(&["-w", "--work-dir"], process_environment::os_variable)
-        .unwrap_or_else(|| PathBuf::from("."));
-    let runs = list_runs::suggest_runs(&workspace, MAX_RUNS).unwrap_or_default();
-    let names: BTreeSet<String> = runs.into_iter().map(|run| run.agent_name).collect();
-    names.into_iter().filter(|name| !name.is_empty()).map(CompletionCandidate::new).collect()
-}
 
 /// The names of the skills of the agent that the command line names, with their descriptions.
 pub fn skill_candidates() -> Vec<CompletionCandidate> {
@@ -51,7 +17,7 @@ pub fn skill_candidates() -> Vec<CompletionCandidate> {
         .unwrap_or_else(|| PathBuf::from("."));
     let home = agent_choice::resolve_agent_dir(&home);
     let models = ModelSelection::without_llm();
-    let agent = Agent::load(&home, &models, &run_preparation::read_import_path());
+    let agent = Agent::load(&home, &models, &operator_trust::read_import_path());
     let skills = agent.map(|agent| agent.skills).unwrap_or_default().into_iter();
     skills
         .map(|skill| CompletionCandidate::new(skill.name).help(Some(skill.description.into())))

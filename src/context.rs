@@ -2,9 +2,9 @@
 //!
 //! `show` and `diff` read the records of a run; `preview` builds a first request without a run.
 
-use super::completion_candidates;
-use super::failure::CommandFailure;
-use super::run_argument::RunArgument;
+use crate::failure::CommandFailure;
+use crate::run_argument::RunArgument;
+use crate::{completion_candidates, run_list};
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_program::number_argument::parse_number_in;
@@ -44,7 +44,7 @@ Examples:
   delta context show RUN --format json | jq '.blocks[] | {source, tokens}'")]
 pub struct ContextShowArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Workspace of the run
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]

@@ -3,19 +3,21 @@
 //! This module finds the run, claims it for this process, and decides what the message means. The engine then drives it like
 //! a new run.
 
-use super::attached_images::{AttachOptions, attach_images};
-use super::budget::{OwnedRun, PastUse};
-use super::completion_candidates;
-use super::failure::CommandFailure;
-use super::message_input;
-use super::operator_state;
-use super::process_change;
-use super::run_argument::{LocatedRun, RunArgument};
-use super::run_observer;
-use super::run_options::{self, RunOptions};
-use super::run_preparation::{self, PreparedAgent};
-use super::sweep;
-use super::terminal_prompt::InboxExit;
+use crate::attached_images::{AttachOptions, attach_images};
+use crate::budget::{OwnedRun, PastUse};
+use crate::failure::{CommandFailure, quote_workspace_of};
+use crate::own_run::{
+    CHANGED_JOURNAL, EDITED_JOURNAL, check_is_own, find_run_dir, fold_journal, fold_own_journal,
+    other_owner_failure, other_run_owner,
+};
+use crate::run_argument::{LocatedRun, RunArgument};
+use crate::run_options::RunOptions;
+use crate::run_preparation::PreparedAgent;
+use crate::terminal_prompt::InboxExit;
+use crate::{
+    cancel, command_line, completion_candidates, message_input, operator_state, process_change,
+    run_list, run_observer, run_options, run_result, sealer, sweep,
+};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, FileError};
@@ -30,7 +32,7 @@ use delta_process::{HeldCallMark, RunMark, RunProcessFilter};
 use delta_program::stdio;
 use delta_run::event::{EngineStart, LeaseKind, Payload, RunStatus};
 use delta_run::image_file::NewImage;
-use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
+use delta_run::journal::JournalFold;
 use delta_run::ownership::{
     self, ClaimPatience, OwnerStatus, Ownership, OwnershipError, WatchedOwner,
 };
@@ -38,7 +40,6 @@ use delta_run::record;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_process;
 use delta_run::run_tree;
-use delta_run::seal::{SealKey, Sealer};
 use delta_run::state::RunState;
 use delta_run::surviving_call::SurvivingCall;
 use delta_run::workspace::{self, Workspace};
@@ -50,7 +51,6 @@ use std::sync::Once;
 mod active_run;
 mod claimed_stage;
 mod ensured_run;
-mod journal_failure;
 mod run_agent;
 mod run_message;
 
@@ -58,7 +58,6 @@ use claimed_stage::ClaimedStage;
 pub use ensured_run::{
     AskedAgent, EnsuredTask, RetriedError, ensure_run, sealed_result, settled_result,
 };
-pub use journal_failure::{lost_events_hint, unreadable_journal_failure};
 pub use run_agent::load_run_agent;
 use run_message::AnsweredRequest;
 pub use run_message::{ANSWERED_HINT, MissingMessage};
@@ -72,10 +71,10 @@ pub use run_message::{ANSWERED_HINT, MissingMessage};
 #[command(after_long_help = EXAMPLES)]
 pub struct ContinueArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// RUN as an option; an id, not a path
-    #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = RunArgument::parse_name, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = RunArgument::parse_name, add = ArgValueCandidates::new(run_list::run_candidates))]
     run_id: Option<RunArgument>,
     /// Next message, or answer to what the run waits for; `-` reads it from stdin
     #[arg(short, long, value_name = "TEXT")]
@@ -139,7 +138,7 @@ pub fn continue_command(args: &ContinueArgs) -> ExitCode {
     if args.message.is_none() && !args.attached.is_empty() {
         let message =
             "`-a` attaches images to a message, and the message is missing\n\n  tip: add `-m TEXT`";
-        return super::print_usage_error("continue", message);
+        return command_line::print_usage_error::<ContinueArgs>("continue", message);
     }
     // Read before the run is locked: stdin can take long.
     let message = args.message.as_deref().map(message_input::read_message).transpose();
@@ -180,7 +179,7 @@ fn continue_with_images(
         sweep::remove_extracted_runs();
         find_and_continue(run, resume, &images, may_answer, |_, _| Ok(message))
     });
-    run_preparation::print_run_result(result, resume.options.format, id)
+    run_result::print_run_result(result, resume.options.format, id)
 }
 
 /// Claims a temporary copy of a packed run of a sweep, to look at its state. `None` if the run is not packed, or cannot be
@@ -246,7 +245,7 @@ fn continue_located_run(
     let agent = load_run_agent(resume.agent.as_deref(), &claimed.start, options)?;
     let agent = PreparedAgent::new(agent, Some(&workspace.root), options)?;
     let agent = agent.named_by(Some(&run.workspace_argument));
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     store_images(&claimed.dir, images)?;
     claimed.resume(workspace, &agent, options, payload, cancel)
 }
@@ -427,7 +426,7 @@ impl ClaimedRun {
         if !self.folded.end.is_sealed()
             && let Err(missing) = operator_state::seal_key()
         {
-            operator_state::print_unsealed_note(options, &missing.reason());
+            sealer::print_unsealed_note(options, &missing.reason());
         }
         let owned = OwnedRun { id: &self.id, dir: &self.dir, ownership: &self.ownership };
         let given_limits = self.start.config.limits;
@@ -519,11 +518,6 @@ fn print_wait_note(owner: &WatchedOwner) {
     });
 }
 
-/// The workspace of the run in `dir`, quoted for the shell.
-fn quote_workspace_of(dir: &Path) -> String {
-    shell_quote_path(dir.ancestors().nth(2).unwrap_or(dir))
-}
-
 /// The failure for a run whose last process was on another host, with the command that continues it anyway.
 fn other_host_failure(
     error: &OwnershipError,
@@ -562,107 +556,4 @@ fn find_original_workspace(id: &RunId, dir: &Path) -> Option<PathBuf> {
     let here = dir.ancestors().nth(2)?.canonicalize().ok()?;
     let original = Workspace { root: recorded.clone() };
     (recorded != here && original.find_run(id).ok()?.is_some()).then_some(recorded)
-}
-
-/// Finds the directory of a run.
-///
-/// # Errors
-/// The run is not in `workspace`; the hint names the nested workspaces that contain it.
-pub fn find_run_dir(id: &RunId, workspace: &Workspace) -> Result<PathBuf, CommandFailure> {
-    if let Some(dir) = workspace.find_run(id)? {
-        return Ok(dir);
-    }
-    let other_workspaces = Workspace::find_holding_run(&workspace.root, id);
-    let message = format!("there is no run {} in {}", id, workspace.root.display());
-    let hint = match other_workspaces.as_slice() {
-        [] => format!(
-            "name its workspace with `-w DIR`, or the run by its path, DIR/.delta/{id}; `delta list-runs -w DIR` lists its runs"
-        ),
-        dirs => {
-            let options: Vec<_> =
-                dirs.iter().map(|dir| format!("-w {}", shell_quote_path(dir))).collect();
-            format!("it is here: {}", options.join("\n"))
-        }
-    };
-    Err(CommandFailure::not_found(message, hint))
-}
-
-/// Reads the journal of a run.
-pub fn read_journal(id: &RunId, dir: &Path) -> Result<JournalContents, CommandFailure> {
-    journal::read_run_journal(dir).map_err(|error| unreadable_journal_failure(id, error))
-}
-
-/// Folds the journal of a run into its state.
-pub fn fold_journal(id: &RunId, dir: &Path) -> Result<RunState, CommandFailure> {
-    journal::fold_run_journal(dir).map_err(|error| unreadable_journal_failure(id, error))
-}
-
-/// Folds the journal of a run and checks its seals with the operator's key.
-pub fn fold_own_journal(id: &RunId, dir: &Path) -> Result<JournalFold, CommandFailure> {
-    fold_with_seals(id, dir).map_err(|error| unreadable_journal_failure(id, error))
-}
-
-/// Folds the journal of a run and checks its seals with the operator's key, if there is one.
-pub fn fold_with_seals(id: &RunId, dir: &Path) -> Result<JournalFold, JournalError> {
-    fold_with_key(id, dir, operator_state::seal_key().ok())
-}
-
-/// Folds the journal of a run and checks its seals with the key.
-pub fn fold_with_key(
-    id: &RunId,
-    dir: &Path,
-    key: Option<SealKey>,
-) -> Result<JournalFold, JournalError> {
-    let sealer = key.map(|key| Sealer::new(key, id.clone()));
-    let mut folded = journal::fold_sealed_journal(dir, sealer)?;
-    folded.seals.is_own &= other_run_owner(dir).is_none();
-    Ok(folded)
-}
-
-/// The other user who can change the run in `dir`: the owner of the directory, or of the directory of all runs unless that
-/// is root.
-fn other_run_owner(dir: &Path) -> Option<u32> {
-    let control = dir.parent().and_then(durable::owner_if_other).filter(|owner| *owner != 0);
-    durable::owner_if_other(dir).or(control)
-}
-
-/// The warning for a run of this operator whose journal is not as it was sealed.
-pub const EDITED_JOURNAL: &str = "the journal was changed after delta sealed it";
-
-/// The warning for a run without a seal whose chain does not hold.
-const CHANGED_JOURNAL: &str = "the journal was changed after delta wrote it";
-
-/// Refuses a foreign run: what its journal names must not be loaded or executed.
-pub fn check_is_own(id: &RunId, dir: &Path, folded: &JournalFold) -> Result<(), CommandFailure> {
-    if folded.seals.is_own {
-        return Ok(());
-    }
-    if let Some(owner) = other_run_owner(dir) {
-        return Err(other_owner_failure(id, dir, owner));
-    }
-    let reason = match operator_state::seal_key() {
-        Ok(_) => "no seal of yours covers its agent directory".to_owned(),
-        Err(missing) => format!("its seal cannot be checked ({})", missing.reason()),
-    };
-    let home = folded.state.start.as_ref().map_or("", |start| &start.agent_home);
-    let message = format!(
-        "run {id} is foreign: {reason}, so {} is not loaded",
-        if home.is_empty() { "its agent".to_owned() } else { strip_terminal_controls(home) }
-    );
-    Err(CommandFailure::config(message, trust_hint(id, dir)))
-}
-
-fn other_owner_failure(id: &RunId, dir: &Path, owner: u32) -> CommandFailure {
-    let message = format!("run {id} is foreign: {} belongs to user {owner}", dir.display());
-    let hint = "name the agent with `--agent DIR`, or work as that user".to_owned();
-    CommandFailure::config(message, hint)
-}
-
-/// How to continue a foreign run.
-fn trust_hint(id: &RunId, dir: &Path) -> String {
-    let workspace = quote_workspace_of(dir);
-    format!(
-        "see what it is with `delta show {id} -w {workspace}`; then name the agent with `--agent DIR`,\n\
-         or accept the run as it is with `delta trust {id} -w {workspace}`"
-    )
 }

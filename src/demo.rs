@@ -1,8 +1,9 @@
 //! `delta demo`: runs an example agent, which is compiled into the program.
 
-use super::failure::CommandFailure;
-use super::{DeltaCommand, parse_arguments, run, sandbox_preparation};
-use clap::Args;
+use crate::failure::CommandFailure;
+use crate::run::{self, RunArgs};
+use crate::sandbox_preparation;
+use clap::{Args, Command, FromArgMatches};
 use delta_base::durable::{self, FileError};
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_program::stdio;
@@ -65,9 +66,12 @@ pub fn demo_command(args: &DemoArgs) -> ExitCode {
     arguments.extend(["-m".into(), TASK.into()]);
     let words = arguments.iter().map(|word| shell_quote(&word.to_string_lossy()));
     stdio::print_error_line(&format!("$ {}\n", words.collect::<Vec<_>>().join(" ")));
-    let code = match parse_arguments(&arguments).map(|cli| cli.command) {
-        Ok(DeltaCommand::Run(args)) => run::run_command(&args),
-        _ => ExitCode::FAILURE,
+    // The first word is the name of the program.
+    let mut command = RunArgs::augment_args(Command::new("run"));
+    let code = match command.try_get_matches_from_mut(&arguments[1..]) {
+        Ok(matches) => RunArgs::from_arg_matches(&matches)
+            .map_or(ExitCode::FAILURE, |args| run::run_command(&args)),
+        Err(_) => ExitCode::FAILURE,
     };
     if code == ExitCode::SUCCESS {
         print_demo_steps(&agent, &work);

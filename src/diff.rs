@@ -1,9 +1,9 @@
 //! `delta diff`: compares two states of a workspace, or two runs.
 
-use super::completion_candidates;
-use super::restore_point::RestorePoint;
-use super::run_argument::RunArgument;
-use super::run_options::EnvFileOptions;
+use crate::env_files::EnvFileOptions;
+use crate::restore_point::RestorePoint;
+use crate::run_argument::RunArgument;
+use crate::{command_line, completion_candidates, run_list};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use std::path::PathBuf;
@@ -28,10 +28,10 @@ const EXIT_TROUBLE: u8 = 2;
 #[command(after_long_help = EXAMPLES, override_usage = "delta diff [OPTIONS] <RUN>\n       delta diff [OPTIONS] <RUN> <N> [M]\n       delta diff [OPTIONS] <RUN_A> <RUN_B>")]
 pub struct DiffArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Earlier iteration or snapshot id prefix; or another run [default: what a staged run would change]
-    #[arg(value_name = "N|RUN_B", add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "N|RUN_B", add = ArgValueCandidates::new(run_list::run_candidates))]
     other: Option<String>,
     /// Later iteration or snapshot id prefix [default: now]
     #[arg(value_name = "M")]
@@ -74,7 +74,7 @@ enum RunDiffFormat {
 
 /// Compares; returns the exit code.
 pub fn diff_command(args: &DiffArgs) -> ExitCode {
-    let usage = |message: &str| super::print_usage_error("diff", message);
+    let usage = |message: &str| command_line::print_usage_error::<DiffArgs>("diff", message);
     let to = args.to.as_deref().map_or(Ok(RestorePoint::Now), RestorePoint::parse);
     let Some(other) = &args.other else { return staged::diff_stage(args) };
     match (RestorePoint::parse(other), to, RunArgument::parse(other)) {

@@ -1,14 +1,13 @@
 //! `delta discard`: discards the changes of staged runs.
 
-use super::completion_candidates;
-use super::continue_run::ClaimedRun;
-use super::failure::CommandFailure;
-use super::restore_point::{self, MIN_ID_DIGITS};
-use super::rollback::open_rollback_observer;
-use super::run_argument::{LocatedRun, RunArgument};
-use super::run_options::EnvFileOptions;
-use super::run_preparation;
-use super::stage::{self, ApplyEnding, StagedChanges};
+use crate::continue_run::ClaimedRun;
+use crate::env_files::EnvFileOptions;
+use crate::failure::CommandFailure;
+use crate::restore_point::MIN_ID_DIGITS;
+use crate::rollback::open_rollback_observer;
+use crate::run_argument::{LocatedRun, RunArgument};
+use crate::stage::{ApplyEnding, StagedChanges};
+use crate::{cancel, completion_candidates, restore_point, run_list, stage};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::shell_quote::shell_quote_path;
@@ -27,7 +26,7 @@ use std::process::ExitCode;
 #[command(after_long_help = EXAMPLES)]
 pub struct DiscardArgs {
     /// Runs: each an id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", required = true, value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", required = true, value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
@@ -63,7 +62,7 @@ pub fn discard_command(args: &DiscardArgs) -> ExitCode {
 
 fn discard_run(args: &DiscardArgs, run: &LocatedRun) -> Result<String, CommandFailure> {
     let LocatedRun { id, workspace, .. } = run;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let mut claimed = ClaimedRun::claim_for("discard", id, workspace, args.force)?;
     stage::require_stage(&claimed.state().stage, id)?;
     claimed.end_apply(ApplyEnding::Tidy, workspace, &args.env_files, &cancel)?;

@@ -3,7 +3,7 @@
 mod machine_checks;
 mod operator_checks;
 
-use super::completion_candidates;
+use crate::{command_line, completion_candidates};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
@@ -152,7 +152,7 @@ fn render_checks(checks: &[DoctorCheck]) -> String {
     let counts: Vec<String> = [(CheckStatus::Fail, "problem"), (CheckStatus::Warn, "warning")]
         .into_iter()
         .filter(|(status, _)| count(*status) > 0)
-        .map(|(status, noun)| super::pluralize(count(status), noun))
+        .map(|(status, noun)| command_line::pluralize(count(status), noun))
         .collect();
     if !counts.is_empty() {
         text.push_str(&format!("\n{}\n", counts.join(", ")));

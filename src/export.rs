@@ -1,8 +1,9 @@
 //! `delta export`: exports runs in the formats of other tools.
 
-use super::failure::CommandFailure;
-use super::run_argument::RunArgument;
-use super::{completion_candidates, print_usage_error, process_environment, run_preparation};
+use crate::command_line::print_usage_error;
+use crate::failure::CommandFailure;
+use crate::run_argument::RunArgument;
+use crate::{cancel, completion_candidates, process_environment, run_list};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 #[command(after_long_help = EXAMPLES)]
 pub struct ExportArgs {
     /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Export format
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -69,7 +70,10 @@ pub fn export_command(args: &ExportArgs) -> ExitCode {
             (_, true) => "--send",
             _ => "--endpoint",
         };
-        return print_usage_error("export", &format!("`{option}` is for `--to otlp`"));
+        return print_usage_error::<ExportArgs>(
+            "export",
+            &format!("`{option}` is for `--to otlp`"),
+        );
     }
     match export_runs(args, sends) {
         Ok(code) => code,
@@ -175,7 +179,7 @@ fn send_spans(args: &ExportArgs, subjects: &[ExportedRun]) -> Result<ExitCode, C
     let options = otlp_options(args);
     let batches: Vec<_> =
         subjects.iter().flat_map(|subject| otlp::build_span_batches(subject, &options)).collect();
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let accepted = collector.send(&batches, &cancel, &mut |line| {
         stdio::print_error_line(&format!("warning: {line}"));
     });

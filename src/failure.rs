@@ -1,6 +1,6 @@
 //! Why a command failed: its message, its hint, its error type and its exit code.
 
-use super::{continue_run, process_environment};
+use crate::process_environment;
 use delta_agent::child_environment::INNER_SEAL_VARIABLE;
 use delta_agent::context::ContextError;
 use delta_base::durable::{FileError, OtherOwner};
@@ -17,6 +17,7 @@ use delta_run::seal::SealKeyError;
 use delta_run::workspace::{self, CONTROL_DIR, WorkspaceError};
 use delta_snapshot::SnapshotError;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The name of a failure: what a command would change was also changed by others.
@@ -421,7 +422,7 @@ impl From<WorkspaceError> for CommandFailure {
                 Self::already_exists(message, "choose another `--run-id`")
             }
             WorkspaceError::LostRun { id, run_dir, .. } => {
-                Self::damaged(message, Some(continue_run::lost_events_hint(&id, &run_dir)))
+                Self::damaged(message, Some(lost_events_hint(&id, &run_dir)))
             }
         }
     }
@@ -449,4 +450,17 @@ impl From<LlmError> for CommandFailure {
     fn from(error: LlmError) -> Self {
         Self::config(error.to_string(), None)
     }
+}
+
+/// What to do about a run whose journal has lost its events.
+pub fn lost_events_hint(id: &RunId, run_dir: &Path) -> String {
+    let workspace = quote_workspace_of(run_dir);
+    format!(
+        "restore the journal from a backup; `delta rm {id} -w {workspace}` removes what is left of the run"
+    )
+}
+
+/// The workspace of the run in `dir`, quoted for the shell.
+pub fn quote_workspace_of(dir: &Path) -> String {
+    shell_quote_path(dir.ancestors().nth(2).unwrap_or(dir))
 }

@@ -1,7 +1,6 @@
 //! `delta` without arguments at a terminal: what to do first.
 
-use super::operator_config;
-use super::operator_key;
+use crate::{operator_config, operator_key};
 use delta_base::terminal;
 use delta_program::stdio;
 use std::process::ExitCode;

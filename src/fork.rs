@@ -2,16 +2,16 @@
 //!
 //! A fork that continues at once does so in the same way as `delta continue`.
 
-use super::agent_choice;
-use super::completion_candidates;
-use super::continue_run::{self, ClaimedRun, MissingMessage};
-use super::failure::CommandFailure;
-use super::message_input;
-use super::operator_state;
-use super::run::{self, NewRun};
-use super::run_argument::{LocatedRun, RunArgument};
-use super::run_options::RunOptions;
-use super::run_preparation::{self, PreparedAgent};
+use crate::continue_run::{ClaimedRun, MissingMessage};
+use crate::failure::CommandFailure;
+use crate::run::NewRun;
+use crate::run_argument::{LocatedRun, RunArgument};
+use crate::run_options::RunOptions;
+use crate::run_preparation::PreparedAgent;
+use crate::{
+    agent_choice, cancel, command_line, completion_candidates, continue_run, message_input,
+    operator_state, own_run, run, run_list, run_result,
+};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent::Agent;
@@ -46,7 +46,7 @@ use initial_files::SourceSnapshots;
 #[command(after_long_help = EXAMPLES)]
 pub struct ForkArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Copy the first N iterations; 0 copies only the task [default: all complete ones]
     #[arg(long, value_name = "N", value_parser = parse_number_in(0..=u32::MAX))]
@@ -60,7 +60,7 @@ pub struct ForkArgs {
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     into: Option<PathBuf>,
     /// Id of the new run [default: generated]
-    #[arg(long, value_name = "ID", value_parser = super::parse_run_id)]
+    #[arg(long, value_name = "ID", value_parser = command_line::parse_run_id)]
     run_id: Option<RunId>,
     /// Continue with this message; `-` reads it from stdin
     #[arg(short, long, value_name = "TEXT", value_parser = parse_message)]
@@ -96,7 +96,7 @@ Examples:
 pub fn fork_command(args: &ForkArgs) -> ExitCode {
     let id = args.run_id.as_ref().map(ToString::to_string);
     if !args.continues_at_once() && args.options.has_engine_option() {
-        return super::print_usage_error(
+        return command_line::print_usage_error::<ForkArgs>(
             "fork",
             "-i, --snapshots, --max-iterations and limits require that the new run continues: \
              add -m, --model, --agent or --continue",
@@ -104,13 +104,13 @@ pub fn fork_command(args: &ForkArgs) -> ExitCode {
     }
     match fork_run(args) {
         Ok(ForkOutcome::Continued(result)) => {
-            run_preparation::print_run_result(Ok(*result), args.options.format, id)
+            run_result::print_run_result(Ok(*result), args.options.format, id)
         }
         Ok(ForkOutcome::Created(text)) => {
             stdio::print_text(&text);
             ExitCode::SUCCESS
         }
-        Err(failure) => run_preparation::print_run_result(Err(failure), args.options.format, id),
+        Err(failure) => run_result::print_run_result(Err(failure), args.options.format, id),
     }
 }
 
@@ -165,14 +165,14 @@ struct ForkSource {
 impl ForkSource {
     fn find(args: &ForkArgs) -> Result<Self, CommandFailure> {
         let run = args.run.find(&args.work_dir)?;
-        let folded = continue_run::fold_own_journal(&run.id, &run.dir)?;
+        let folded = own_run::fold_own_journal(&run.id, &run.dir)?;
         if args.agent.is_none() {
-            continue_run::check_is_own(&run.id, &run.dir, &folded)?;
+            own_run::check_is_own(&run.id, &run.dir, &folded)?;
         }
         if folded.seals.is_edited && folded.seals.is_own {
-            stdio::print_error_line(&format!("warning: {}", continue_run::EDITED_JOURNAL));
+            stdio::print_error_line(&format!("warning: {}", own_run::EDITED_JOURNAL));
         }
-        let events = continue_run::read_journal(&run.id, &run.dir)?.events;
+        let events = own_run::read_journal(&run.id, &run.dir)?.events;
         let cut = ForkPoint::find(&events, args.at).map_err(|error| {
             let hint = format!(
                 "`delta show {} -w {}` lists the iterations",
@@ -356,7 +356,7 @@ impl NewFork {
 
     /// The text for stdout of a fork that does not continue yet; prints to stderr how to continue it.
     fn render(&self, args: &ForkArgs, source: &ForkSource) -> Result<String, CommandFailure> {
-        let events = continue_run::read_journal(&self.id, &self.dir)?.events;
+        let events = own_run::read_journal(&self.id, &self.dir)?.events;
         let state = RunState::from_events(&events);
         repair_metadata(&self.dir, &state, &self.ownership)?;
         let next = ContinueCommand::from_state(&state);
@@ -387,7 +387,7 @@ fn continue_fork(
 ) -> Result<ForkOutcome, CommandFailure> {
     let NewFork { id, dir, workspace, ownership, .. } = fork;
     let options = &args.options;
-    let folded = continue_run::fold_own_journal(&id, &dir)?;
+    let folded = own_run::fold_own_journal(&id, &dir)?;
     let claimed = ClaimedRun::new(&id, dir, ownership, folded, None)?;
     let next = ContinueCommand::from_state(claimed.state()).with_model(options.model.as_ref());
     let next = message.iter().fold(next, |next, message| next.with_message(message));
@@ -398,7 +398,7 @@ fn continue_fork(
     let agent = PreparedAgent::new(agent, Some(&workspace.root), options).inspect_err(|_| {
         options.print_notes(&[format!("The new run exists; continue with: {next}")]);
     })?;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let result = claimed.resume(&workspace, &agent, options, payload, cancel)?;
     Ok(ForkOutcome::Continued(Box::new(result)))
 }

@@ -1,16 +1,17 @@
 //! `delta inbox`: what waits for an answer or an approval in all workspaces below some directories. A question stays open when
 //! the process that asked it is interrupted, fails or dies, so such runs wait too.
 
-use super::agent_hint::AgentHint;
-use super::approval_preview;
-use super::completion_candidates;
-use super::continue_run::{self, ResumeOptions};
-use super::failure::CommandFailure;
-use super::list_runs::{self, RunListEntry, RunListStatus};
-use super::run_argument::RunArgument;
-use super::run_preparation;
-use super::show::process_is_gone;
-use super::terminal_prompt::{self, InboxExit, InboxReply};
+use crate::agent_hint::AgentHint;
+use crate::continue_run::ResumeOptions;
+use crate::failure::CommandFailure;
+use crate::own_run::process_is_gone;
+use crate::run_argument::RunArgument;
+use crate::run_list::{RunListEntry, RunListStatus};
+use crate::terminal_prompt::{InboxExit, InboxReply};
+use crate::{
+    approval_preview, cancel, command_line, completion_candidates, continue_run, run_list,
+    terminal_prompt,
+};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::approval_prompt::{ApprovalPrompt, approval_verb, short_command_line};
@@ -131,7 +132,7 @@ fn open_inbox(args: &InboxArgs) -> Result<(), CommandFailure> {
 
 /// Finds the runs that wait, the longest wait first. A note reports runs that cannot be read.
 fn find_waiting_runs(dirs: &[PathBuf]) -> Result<Vec<WaitingRun>, CommandFailure> {
-    let mut entries = list_runs::read_runs_of(&list_runs::find_below(dirs)?);
+    let mut entries = run_list::read_runs_of(&run_list::find_below(dirs)?);
     entries
         .retain(|entry| !matches!(entry.status, RunListStatus::Completed | RunListStatus::Damaged));
     entries.sort_by(|one, other| {
@@ -225,7 +226,7 @@ impl WaitingRun {
         let age = u64::try_from(now - self.entry.last_updated.as_millis()).unwrap_or(0);
         let agent = strip_terminal_controls(&self.entry.agent_name);
         let root = shell_quote_path(&self.entry.workspace);
-        let age = list_runs::format_age(age);
+        let age = run_list::format_age(age);
         format!("{}  {agent}  {root}  waits {age}", self.entry.run_id)
     }
 
@@ -298,7 +299,7 @@ fn push_lines(text: &mut String, mark: &str, lines: &str) -> usize {
 
 /// Asks about each run, and continues it with the answer.
 fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let exit = InboxExit::default();
     let waiting =
         if runs.len() == 1 { "1 run waits" } else { &format!("{} runs wait", runs.len()) };
@@ -354,7 +355,7 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
         }
     }
     if unasked_count > 0 {
-        let runs = super::pluralize(unasked_count, "run");
+        let runs = command_line::pluralize(unasked_count, "run");
         let message = format!("{runs} can only be answered with `--agent`");
         return Err(CommandFailure::conflict(message, "the lines above have the commands"));
     }

@@ -1,9 +1,9 @@
 //! `delta init`: creates an agent from a template. Never changes an existing file.
 
-use super::agent_template::AgentTemplate;
-use super::failure::CommandFailure;
-use super::init_provider::InitProvider;
-use super::{run_preparation, sandbox_preparation};
+use crate::agent_template::AgentTemplate;
+use crate::failure::CommandFailure;
+use crate::init_provider::InitProvider;
+use crate::{cancel, command_line, sandbox_preparation};
 use clap::{Args, ValueEnum};
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote;
@@ -49,7 +49,7 @@ pub fn init_command(args: &InitArgs) -> ExitCode {
     let dir = args.name.clone().unwrap_or_else(|| PathBuf::from("."));
     let name = match parse_agent_name(&dir) {
         Ok(name) => name,
-        Err(message) => return super::print_usage_error("init", &message),
+        Err(message) => return command_line::print_usage_error::<InitArgs>("init", &message),
     };
     if let Err(failure) = check_directory_is_empty(&dir) {
         return failure.report();
@@ -62,7 +62,7 @@ pub fn init_command(args: &InitArgs) -> ExitCode {
         let message = format!(
             "delta cannot ask for the template without a terminal: pass `-t TEMPLATE` ({names}), or `-y` for minimal"
         );
-        return super::print_usage_error("init", &message);
+        return command_line::print_usage_error::<InitArgs>("init", &message);
     }
     match create_agent(&dir, &name, template, args.yes) {
         Ok(()) => ExitCode::SUCCESS,
@@ -76,7 +76,7 @@ fn create_agent(
     template: Option<AgentTemplate>,
     accepts_default: bool,
 ) -> Result<(), CommandFailure> {
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let template = match template {
         Some(template) => template,
         None => choose_template(&cancel)?,

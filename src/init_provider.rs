@@ -1,7 +1,7 @@
 //! The provider of a new agent: the one whose key the environment has.
 
-use super::failure::CommandFailure;
-use super::process_environment;
+use crate::failure::CommandFailure;
+use crate::process_environment;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_llm::llm::WireForm;

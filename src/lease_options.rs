@@ -1,7 +1,7 @@
 //! How processes own runs: `--lease` and `--lease-ttl` of every command, DELTA_LEASE and DELTA_LEASE_TTL.
 
-use super::failure::CommandFailure;
-use super::process_environment;
+use crate::failure::CommandFailure;
+use crate::process_environment;
 use clap::{Args, ValueEnum};
 use delta_program::number_argument::parse_time_in;
 use delta_run::ownership::{self, LeaseChoice, LeasePolicy};

@@ -1,7 +1,7 @@
 //! `delta tool lint`: prints the findings of the linter.
 
-use super::tool::find_agent_dir;
-use super::{process_environment, run_preparation};
+use crate::tool::find_agent_dir;
+use crate::{operator_trust, process_environment};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, ValueEnum};
 use delta_author::lint::{LintFinding, LintLevel, find_agents_below, lint_agent};
@@ -63,7 +63,7 @@ pub fn lint_command(args: &LintArgs) -> ExitCode {
         LintThreshold::Warning => LintLevel::Warning,
         LintThreshold::Info => LintLevel::Info,
     };
-    let allowed = run_preparation::read_import_path();
+    let allowed = operator_trust::read_import_path();
     let mut findings = Vec::new();
     for home in find_agents_below(&dir) {
         let launch = LaunchContext {

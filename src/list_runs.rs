@@ -1,7 +1,11 @@
 //! `delta list-runs`: lists the runs of a workspace, or of all workspaces below directories.
 
-use super::completion_candidates;
-use super::failure::CommandFailure;
+use crate::failure::CommandFailure;
+use crate::run_list::{
+    ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, read_workspace_runs,
+    render_plain_lines, render_terminal_table, render_totals, sort_newest_first, suggest_work_dirs,
+};
+use crate::{command_line, completion_candidates, run_list};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::quantity::parse_time_ms;
@@ -12,19 +16,6 @@ use delta_program::stdio;
 use delta_run::workspace::Workspace;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-mod entry;
-mod lookup;
-mod table;
-mod workspaces;
-
-pub use entry::{RunListEntry, RunListStatus, sort_newest_first};
-pub use lookup::{find_active_run, find_last_updated, render_candidates, suggest_runs};
-pub use table::{ListColumns, format_age, render_plain_lines, render_terminal_list};
-pub use workspaces::{find_below, read_runs_of};
-
-use entry::read_workspace_runs;
-use workspaces::suggest_work_dirs;
 
 /// List the runs of a workspace, most recently updated first
 #[derive(Debug, Args)]
@@ -48,7 +39,7 @@ pub struct ListRunsArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_since)]
     since: Option<Timestamp>,
     /// List only runs of the agent with this name
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion_candidates::agent_name_candidates))]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(run_list::agent_name_candidates))]
     agent: Option<String>,
     /// List only the N most recently updated runs
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_number_in(1..=usize::MAX))]
@@ -168,17 +159,17 @@ impl ListRunsArgs {
     fn print_table(&self, runs: &[RunListEntry], count: usize) {
         let current = self.recursive.as_ref().and_then(|_| PathBuf::from(".").canonicalize().ok());
         let columns = ListColumns { workspaces_from: current.as_deref(), costs: self.cost };
-        let totals = if self.cost { table::render_totals(runs) } else { String::new() };
+        let totals = if self.cost { render_totals(runs) } else { String::new() };
         if terminal::is_stdout_terminal() {
             let width = terminal::stdout_size().map(|(columns, _)| usize::from(columns));
-            let lines = table::render_terminal_table(runs, columns, width);
+            let lines = render_terminal_table(runs, columns, width);
             stdio::print_styled(&format!("{lines}{totals}"));
             if runs.is_empty() && count > 0 {
-                let count = super::pluralize(count, "run");
+                let count = command_line::pluralize(count, "run");
                 stdio::print_error_line(&format!("Note: none of {count} matches"));
             }
         } else {
-            stdio::print_text(&(table::render_plain_lines(runs, columns) + &totals));
+            stdio::print_text(&(render_plain_lines(runs, columns) + &totals));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The endpoint of an agent's LLM, with its key: from a variable, from a command of the operator, or from the agent's own.
 
-use super::failure::CommandFailure;
-use super::operator_key::KeyCommand;
-use super::run_preparation::install_cancel;
+use crate::cancel::install_cancel;
+use crate::failure::CommandFailure;
+use crate::operator_key::KeyCommand;
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::trust_store::OperatorTrust;

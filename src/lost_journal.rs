@@ -1,7 +1,7 @@
 //! A run whose process could not write its journal any more, on a full disk for example: what its journal has is its result.
 
-use super::failure::CommandFailure;
-use super::run_options::RunOptions;
+use crate::failure::CommandFailure;
+use crate::run_options::RunOptions;
 use delta_base::shell_quote::shell_quote_path;
 use delta_engine::run_result::{ContinueCommand, RunResult};
 use delta_run::event::RunStatus;

@@ -1,9 +1,7 @@
 //! The command line: parses the arguments, prints the result to stdout, and exits with a code. Only these modules read the
 //! environment, print to stdout and decide how the process ends.
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use delta_base::id::RunId;
 use delta_base::signal;
 use delta_program::completions::{self, CliProgram};
 use delta_program::{install_panic_hook, man, stdio};
@@ -14,35 +12,31 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod acp;
-mod anchor;
 mod agent_choice;
 mod agent_hint;
 mod agent_template;
 mod agent_tests;
-mod attached_images;
+mod anchor;
 mod apply;
 mod approval_preview;
 mod approve_options;
+mod attached_images;
 mod budget;
 mod build_info;
 mod builtin_agent;
+mod cancel;
 mod command_groups;
+mod command_line;
 mod command_suggestion;
 mod completion_candidates;
 mod context;
+mod continue_run;
 mod demo;
 mod diff;
 mod discard;
 mod doctor;
-mod run_observer;
-mod run_options;
-mod run_preparation;
-mod runs_dir;
-mod sandbox_check;
-mod sandbox_command;
-mod sandbox_exec;
-mod sandbox_options;
-mod sandbox_preparation;
+mod editor_schema;
+mod env_files;
 mod export;
 mod failure;
 mod first_steps;
@@ -53,44 +47,60 @@ mod init_provider;
 mod lease_options;
 mod lint;
 mod list_runs;
+mod live_view;
 mod llm_endpoint;
 mod lost_journal;
 mod manual_page;
-mod live_view;
 mod mcp;
-mod mcp_server_spec;
 mod mcp_serve;
+mod mcp_server_spec;
 mod message_input;
+mod migrate;
 mod models;
 mod next_steps;
 mod operator_config;
-mod operator_state;
-mod pack;
-mod peer_loop;
-mod migrate;
-mod remove_runs;
-mod run_argument;
-mod terminal_prompt;
 mod operator_key;
+mod operator_state;
+mod operator_trust;
+mod own_run;
+mod pack;
+mod page;
+mod page_server;
+mod peer_loop;
 mod price_source;
-mod question_form;
 mod process_change;
-mod read_threads;
 mod process_environment;
-mod restore_point;
+mod project_skills;
+mod question_form;
+mod read_threads;
+mod remove_runs;
 mod replay;
 mod reply;
-mod continue_run;
+mod restore_point;
 mod rollback;
 mod run;
+mod run_argument;
+mod run_list;
+mod run_observer;
+mod run_options;
+mod run_preparation;
+mod run_result;
 mod run_supervisor;
+mod runs_dir;
+mod sandbox_check;
+mod sandbox_command;
+mod sandbox_exec;
+mod sandbox_options;
+mod sandbox_preparation;
 mod schema;
+mod sealer;
 mod served_output;
 mod show;
 mod skill;
 mod stage;
 mod stop;
 mod sweep;
+mod terminal_prompt;
 mod tool;
 mod tool_holder;
 mod trust;
@@ -334,28 +344,6 @@ fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
     let mut command = ManuallyDrop::new(command);
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     DeltaCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
-}
-
-/// Prints a usage error of `command` in the format of clap; returns the exit code.
-fn print_usage_error(command: &str, message: &str) -> ExitCode {
-    let mut cli = DeltaCli::command();
-    cli.build();
-    let error = match cli.find_subcommand_mut(command) {
-        Some(command) => command.error(ErrorKind::ValueValidation, message),
-        None => cli.error(ErrorKind::ValueValidation, message),
-    };
-    stdio::print_clap_message(&error);
-    ExitCode::from(2)
-}
-
-/// A count with its noun: `1 call`, `2 calls`.
-fn pluralize(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
-/// Parses the run id of an option.
-fn parse_run_id(text: &str) -> Result<RunId, String> {
-    RunId::parse(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

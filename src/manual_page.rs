@@ -1,6 +1,6 @@
 //! `delta man`, which shows a manual page at a terminal with the program `man`.
 
-use super::{process_environment, run_preparation};
+use crate::{cancel, process_environment};
 use delta_base::redact::Secrets;
 use delta_process::{LaunchContext, ProcessEnd, WorkerFile, find_program, run_in_foreground};
 use delta_program::completions::CliProgram;
@@ -26,7 +26,7 @@ fn show_manual_page(page: &str) -> bool {
         return false;
     }
     let Ok(file) = WorkerFile::new(page.as_bytes()) else { return false };
-    let Ok(cancel) = run_preparation::install_cancel() else { return false };
+    let Ok(cancel) = cancel::install_cancel() else { return false };
     let path = file.path_for_others();
     let argv = ["sh", "-c", "exec man -l - < \"$1\"", "sh", &path].map(str::to_owned);
     let end = run_in_foreground(&argv, &launch, &cancel);

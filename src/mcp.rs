@@ -1,9 +1,9 @@
 //! `delta mcp ...`: servers of the Model Context Protocol, their tools, the definitions that an agent has locked, and an
 //! agent as a server.
 
-use super::failure::CommandFailure;
-use super::mcp_serve::{self, ServeArgs};
-use super::{process_environment, run_preparation};
+use crate::failure::CommandFailure;
+use crate::mcp_serve::ServeArgs;
+use crate::{cancel, mcp_serve, process_environment};
 use clap::{Args, Subcommand};
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{escape_terminal_controls, truncate_to_line};
@@ -168,7 +168,7 @@ fn list_tools(args: &ListArgs) -> Result<ExitCode, McpCommandError> {
         return list_locked_tools(args);
     }
     let server = args.server.choose(args.name.as_deref())?;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let processes = ServerProcesses::watch();
     let listed = connect_and_list(&server, &cancel).map(|(client, tools)| {
         let identity = client.identity().clone();
@@ -258,11 +258,11 @@ fn argument_names(schema: Option<&Json>) -> String {
 }
 
 fn hold(args: &HoldArgs) -> Result<ExitCode, McpCommandError> {
-    let Some(run_dir) = super::process_environment::path_variable("RUN_DIR") else {
+    let Some(run_dir) = crate::process_environment::path_variable("RUN_DIR") else {
         let hint = "the engine starts it in a run".to_owned();
         return Err(CommandFailure::config("`delta mcp hold` runs inside a run only", hint).into());
     };
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     // A descriptor of its own, without the buffer of the standard library, can be polled.
     let outcome = std::io::stdin().as_fd().try_clone_to_owned().and_then(|input| {
         hold_server(File::from(input), &run_dir.join(HOLDER_DIR), &cancel, || {

@@ -1,13 +1,10 @@
 //! `delta mcp serve`: an agent as an MCP server. Each call starts or continues a run.
 
-use super::agent_choice;
-use super::completion_candidates;
-use super::failure::CommandFailure;
-use super::peer_loop;
-use super::run_options::RunOptions;
-use super::run_preparation;
-use super::run_supervisor::RunSupervisor;
-use super::served_output::ServedOutput;
+use crate::failure::CommandFailure;
+use crate::run_options::RunOptions;
+use crate::run_supervisor::RunSupervisor;
+use crate::served_output::ServedOutput;
+use crate::{agent_choice, cancel, completion_candidates, peer_loop};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
@@ -89,7 +86,7 @@ fn serve(args: &ServeArgs) -> Result<(), CommandFailure> {
     let options = RunOptions::new(None, None);
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), None)?;
     let agent = agent_choice::load_agent(&chosen.home, &options)?;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let settings = ServeSettings {
         name: args.name.clone().unwrap_or_else(|| tool_name_of(&agent)),
         description: describe_agent(&agent),

@@ -1,6 +1,6 @@
 //! From an MCP server in agent.yaml to what a connection needs: variables, token and proxy in place.
 
-use super::failure::CommandFailure;
+use crate::failure::CommandFailure;
 use delta_agent::agent::env_layers::{EnvLayers, EnvMap};
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::api_key_names::KEY_SOURCE_VARIABLES;

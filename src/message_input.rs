@@ -1,9 +1,10 @@
 //! The message of a command: its argument, and what comes on stdin.
 
-use super::failure::CommandFailure;
-use super::run_options::RunOptions;
+use crate::failure::CommandFailure;
+use crate::run_options::RunOptions;
 use delta_program::stdin_input::{self, MAX_STDIN_BYTES, StdinError, StdinNote};
 use delta_program::stdio;
+use delta_run::image_file::NewImage;
 
 /// The text of a message option, read from stdin if the option is `-`.
 pub fn read_message(option: &str) -> Result<String, CommandFailure> {
@@ -59,4 +60,10 @@ fn decode_stdin(input: Result<Vec<u8>, StdinError>) -> Result<String, CommandFai
         );
         CommandFailure::config(message, HINT.to_owned())
     })
+}
+
+/// A message of the user, with images that are not in the run directory yet.
+pub struct NewMessage {
+    pub text: String,
+    pub images: Vec<NewImage>,
 }

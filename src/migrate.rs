@@ -1,7 +1,7 @@
 //! `delta tool migrate`: migrates an agent directory from an older format.
 
-use super::failure::CommandFailure;
-use super::tool::find_agent_dir;
+use crate::failure::CommandFailure;
+use crate::tool::find_agent_dir;
 use clap::Args;
 use delta_author::migration::{FileChange, plan_migration};
 use delta_base::durable;

@@ -1,9 +1,9 @@
 //! `delta models`: the models that the operator's endpoints offer, and what the price file says about a model.
 
-use super::failure::CommandFailure;
-use super::operator_key::{self, KeyCommand};
-use super::price_source::PriceSource;
-use super::{process_environment, run_preparation};
+use crate::failure::CommandFailure;
+use crate::operator_key::KeyCommand;
+use crate::price_source::PriceSource;
+use crate::{cancel, operator_key, process_environment};
 use clap::{Args, Subcommand, ValueEnum};
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
@@ -158,7 +158,7 @@ impl ListedModel {
 
 /// Whether every endpoint answered.
 fn list_offered_models(format: ModelsFormat) -> Result<bool, CommandFailure> {
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let source = PriceSource::read()?;
     let file = source.as_ref().map(PriceSource::parse).transpose()?;
     let mut models = Vec::new();

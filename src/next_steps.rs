@@ -1,7 +1,7 @@
 //! What a command prints on stderr about a run that it leaves: how to answer it, to continue it, or to take its changes.
 
-use super::agent_hint;
-use super::run_options::RunOptions;
+use crate::agent_hint;
+use crate::run_options::RunOptions;
 use delta_base::shell_quote::shell_quote;
 use delta_base::terminal;
 use delta_engine::run_result::{ContinueCommand, RunResult, open_request_hint};

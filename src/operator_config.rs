@@ -3,9 +3,9 @@
 //! Only the process's own environment and a file in the operator's home count here, never a `.env` file: a workspace must
 //! not choose the model or the agent.
 
-use super::failure::CommandFailure;
-use super::sandbox_options::SANDBOX_VARIABLE;
-use super::{operator_state, price_source, process_environment};
+use crate::failure::CommandFailure;
+use crate::sandbox_options::SANDBOX_VARIABLE;
+use crate::{operator_state, price_source, process_environment};
 use anstream::ColorChoice;
 use clap::{Args, ValueEnum};
 use delta_agent::agent::tool_imports::IMPORT_PATH_VARIABLE;

@@ -1,7 +1,7 @@
 //! The key that the operator keeps outside of the environment: in a file, in an open descriptor, or as the output of a command.
 
-use super::failure::CommandFailure;
-use super::{operator_config, process_environment};
+use crate::failure::CommandFailure;
+use crate::{operator_config, process_environment};
 use delta_agent::agent::env_layers::EnvMap;
 use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_SOURCE_VARIABLES};
 use delta_base::redact::Secrets;

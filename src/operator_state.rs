@@ -1,18 +1,15 @@
 //! The operator's state directory: what delta remembers outside of every workspace.
 
-use super::failure::CommandFailure;
-use super::process_environment;
-use super::run_options::RunOptions;
+use crate::process_environment;
 use delta_agent::child_environment::INNER_SEAL_VARIABLE;
 use delta_agent::trust_store::TrustStore;
 use delta_base::durable;
-use delta_base::id::RunId;
 use delta_program::user_directory::find_user_directory;
-use delta_run::seal::{SealKey, SealKeyError, Sealer};
+use delta_run::seal::{SealKey, SealKeyError};
 use std::path::{Path, PathBuf};
 
 /// The variable with the path of the state directory.
-const STATE_DIR_VARIABLE: &str = "DELTA_STATE_DIR";
+pub const STATE_DIR_VARIABLE: &str = "DELTA_STATE_DIR";
 /// The variable with the path of the key for seals.
 pub const SEAL_KEY_VARIABLE: &str = "DELTA_SEAL_KEY_FILE";
 /// The key for seals, in the state directory.
@@ -151,24 +148,4 @@ fn seal_key_path() -> Result<PathBuf, MissingKey> {
         Some(path) => Ok(path),
         None => Ok(own_state_dir()?.join(SEAL_KEY_FILE)),
     }
-}
-
-/// What seals the journal of the run `id`; if no key can be kept nothing does, and a note says what that means.
-pub fn new_sealer(id: &RunId, options: &RunOptions) -> Result<Option<Sealer>, CommandFailure> {
-    match seal_key() {
-        Ok(key) => Ok(Some(Sealer::new(key, id.clone()))),
-        Err(MissingKey::Unreachable(error)) => Err(error.into()),
-        Err(MissingKey::Nowhere(reason)) => {
-            print_unsealed_note(options, &reason);
-            Ok(None)
-        }
-    }
-}
-
-/// Prints what it means that a run is not sealed.
-pub fn print_unsealed_note(options: &RunOptions, reason: &str) {
-    options.print_notes(&[format!(
-        "Note: this run is not sealed ({reason}): `delta continue` will need --agent, and `delta run --ensure` will not \
-         take its result; set {STATE_DIR_VARIABLE} or {SEAL_KEY_VARIABLE}"
-    )]);
 }

@@ -1,9 +1,8 @@
 //! `delta pack` and `delta unpack`: the io/ of a run as one file, and back.
 
-use super::completion_candidates;
-use super::continue_run;
-use super::failure::CommandFailure;
-use super::run_argument::{LocatedRun, RunArgument};
+use crate::failure::CommandFailure;
+use crate::run_argument::{LocatedRun, RunArgument};
+use crate::{command_line, completion_candidates, own_run, run_list};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_program::stdio;
@@ -46,7 +45,7 @@ pub struct UnpackArgs {
 #[derive(Debug, Args)]
 struct PackedRuns {
     /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
@@ -59,7 +58,7 @@ struct PackedRuns {
 /// Packs runs; returns the exit code.
 pub fn pack_command(args: &PackArgs) -> ExitCode {
     args.runs.change_each(|run, ownership| {
-        let state = continue_run::fold_journal(&run.id, &run.dir)?;
+        let state = own_run::fold_journal(&run.id, &run.dir)?;
         let id = &run.id;
         match state.status {
             Some(RunStatus::Running | RunStatus::WaitingForInput) | None => {
@@ -103,7 +102,7 @@ fn active_run_failure(error: OwnershipError, run: &LocatedRun) -> CommandFailure
 }
 
 fn describe_files(summary: PackSummary) -> String {
-    format!("{} ({} bytes)", super::pluralize(summary.files, "file"), summary.bytes)
+    format!("{} ({} bytes)", command_line::pluralize(summary.files, "file"), summary.bytes)
 }
 
 impl PackedRuns {

@@ -1,6 +1,6 @@
 //! The loop of a server on standard input and output: it reads messages, looks after its runs, and writes messages.
 
-use super::failure::CommandFailure;
+use crate::failure::CommandFailure;
 use delta_base::signal::CancelToken;
 use delta_mcp::json_rpc::{INVALID_REQUEST, RpcError, RpcMessage};
 use delta_mcp::line_framing::{FramedLine, MAX_LINE_BYTES};

@@ -1,7 +1,7 @@
 //! The operator's price file: where it is, and what it says about the model of an agent.
 
-use super::failure::CommandFailure;
-use super::{operator_config, process_environment};
+use crate::failure::CommandFailure;
+use crate::{operator_config, process_environment};
 use delta_agent::agent::Agent;
 use delta_base::durable;
 use delta_base::time::Timestamp;

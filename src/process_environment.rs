@@ -5,11 +5,15 @@
 
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvMap;
+use delta_agent::child_environment::HOOK_NAME_VARIABLE;
 use delta_base::api_key_names::{KEY_NAMES_VARIABLE, api_key_variables, withheld_variables};
 use delta_llm::llm::WireForm;
 use delta_program::environment_block::EnvironmentBlock;
 use delta_program::hide_memory;
+use delta_run::event::ParentRun;
+use delta_run::run_tree;
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -90,4 +94,13 @@ pub fn home_or_root() -> PathBuf {
 /// A variable as it is; empty if it is not set.
 pub fn raw_variable(name: &str) -> &'static OsStr {
     variables().get(OsStr::new(name)).map_or(OsStr::new(""), |value| value)
+}
+
+/// The run that started this process as a tool, hook or generator.
+pub fn parent_run() -> Option<ParentRun> {
+    let run_dir = variable("RUN_DIR")?;
+    // In a hook the variable has the id of the hook, not of a call.
+    let is_hook = variable(HOOK_NAME_VARIABLE).is_some();
+    let call_id = variable("DELTA_CALL_ID").filter(|_| !is_hook);
+    run_tree::verify_parent_run(&variable("DELTA_RUN_ID")?, Path::new(&run_dir), call_id)
 }

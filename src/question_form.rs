@@ -1,8 +1,11 @@
 //! A question or an approval of a run as a form that a client shows to its user, and the user's answer.
 
-use super::approval_preview::served_preview;
-use super::run_supervisor::{OpenRequest, ServedRun};
+use crate::approval_preview::pending_preview;
+use crate::own_run;
+use crate::run_supervisor::{OpenRequest, ServedRun};
+use delta_agent::approval_prompt::ApprovalPrompt;
 use delta_run::event::InputType;
+use delta_run::state::HumanRequest;
 use serde_json::{Value as Json, json};
 
 /// What the user did with a form.
@@ -99,4 +102,14 @@ pub fn read_form_answer(open: &OpenRequest, result: &Json) -> Result<FormAnswer,
         (_, InputType::Confirmation) => Err("expected true or false as `answer`".to_owned()),
         _ => Err("expected a text as `answer`".to_owned()),
     }
+}
+
+/// The same for a client, without control characters and sensitive answers.
+pub fn served_preview(run: &ServedRun) -> Option<String> {
+    let dir = run.dir();
+    let state = own_run::fold_journal(&run.id, &dir).ok()?;
+    let preview = pending_preview(&state, &dir, &run.work_dir)?;
+    let HumanRequest::Approval(request) = state.human_request()? else { return None };
+    let hidden = &state.sensitive_answers;
+    ApprovalPrompt { request, preview: Some(&preview), hidden, agent_home: "" }.preview_text()
 }

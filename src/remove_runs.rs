@@ -1,13 +1,11 @@
 //! `delta rm`: removes runs that nothing works on and nothing refers to.
 
-use super::completion_candidates;
-use super::continue_run;
-use super::failure::CommandFailure;
-use super::list_runs::{
-    self, ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, render_plain_lines,
+use crate::failure::CommandFailure;
+use crate::run_argument::RunArgument;
+use crate::run_list::{
+    ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, render_plain_lines,
 };
-use super::run_argument::RunArgument;
-use super::run_preparation;
+use crate::{cancel, command_line, completion_candidates, continue_run, run_list};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::id::RunId;
@@ -45,7 +43,7 @@ const MAX_SHOWN_RUNS: usize = 20;
 #[command(after_long_help = EXAMPLES)]
 pub struct RemoveArgs {
     /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", conflicts_with_all = ["older_than", "status", "recursive"], value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", conflicts_with_all = ["older_than", "status", "recursive"], value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
@@ -84,7 +82,7 @@ Exit codes: 0 the runs are removed, 1 a run was not removed, 2 usage error";
 /// Removes runs; returns the exit code.
 pub fn remove_command(args: &RemoveArgs) -> ExitCode {
     if args.runs.is_empty() && args.older_than.is_none() && args.status.is_empty() {
-        return super::print_usage_error(
+        return command_line::print_usage_error::<RemoveArgs>(
             "rm",
             "expected the runs to remove: name them, `delta rm RUN...`, or select them with --older-than or --status",
         );
@@ -189,7 +187,7 @@ fn remove_selected(args: &RemoveArgs) -> Result<ExitCode, CommandFailure> {
         }
     }
     if !args.quiet {
-        let count = super::pluralize(removed_count, "run");
+        let count = command_line::pluralize(removed_count, "run");
         stdio::print_error_line(&format!("Removed {count}"));
     }
     Ok(args.exit_code(&error_codes, &refusals, removed_count))
@@ -219,7 +217,7 @@ fn select_runs(args: &RemoveArgs) -> Result<(Vec<Workspace>, Vec<RunListEntry>),
         (args.status.is_empty() || args.status.contains(&run.status))
             && oldest_age.is_none_or(|age| now - run.last_updated.as_millis() > age)
     });
-    list_runs::sort_newest_first(&mut runs);
+    run_list::sort_newest_first(&mut runs);
     Ok((workspaces, runs))
 }
 
@@ -256,11 +254,11 @@ fn confirm_removal(args: &RemoveArgs, runs: &[RunListEntry]) -> Result<bool, Com
     if args.yes {
         return Ok(true);
     }
-    let count = super::pluralize(runs.len(), "run");
+    let count = command_line::pluralize(runs.len(), "run");
     let staged_count = runs.iter().filter(|run| run.staged || asks_to_apply(run)).count();
     let lost = match staged_count {
         0 => String::new(),
-        count => format!(", and the staged changes of {}", super::pluralize(count, "run")),
+        count => format!(", and the staged changes of {}", command_line::pluralize(count, "run")),
     };
     if !terminal::can_prompt() {
         if staged_count > 0 || args.selects_by_filter() {
@@ -274,12 +272,12 @@ fn confirm_removal(args: &RemoveArgs, runs: &[RunListEntry]) -> Result<bool, Com
     let current = args.recursive.as_ref().and_then(|_| PathBuf::from(".").canonicalize().ok());
     let columns = ListColumns { workspaces_from: current.as_deref(), costs: false };
     let first_runs = &runs[..runs.len().min(MAX_SHOWN_RUNS)];
-    let mut list = list_runs::render_terminal_list(first_runs, columns, terminal::stderr_width());
+    let mut list = run_list::render_terminal_list(first_runs, columns, terminal::stderr_width());
     if runs.len() > first_runs.len() {
         list.push_str(&format!("and {} more\n", runs.len() - first_runs.len()));
     }
     stdio::print_error_line(list.trim_end());
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let answer = terminal::prompt_line(&format!("Remove {count}{lost}? [y/N] "), &cancel).map_err(
         |error| {
             let hint = "add --yes to remove without a question";
@@ -318,7 +316,7 @@ fn remove_run_if_unchanged(
     };
     if status == RunListStatus::Running {
         // Nothing but the run leads to them.
-        let cancel = run_preparation::install_cancel()?;
+        let cancel = cancel::install_cancel()?;
         if let Some(text) = continue_run::end_left_processes(&id, &dir, &cancel)
             && !args.quiet
         {

@@ -1,11 +1,12 @@
 //! `delta replay`: verifies the records of a run, or repeats its tools or its LLM calls.
 
-use super::failure::CommandFailure;
-use super::run_argument::{LocatedRun, RunArgument};
-use super::run_options::EnvFileOptions;
-use super::sandbox_options::SandboxOptions;
-use super::{completion_candidates, continue_run, pluralize};
+use crate::command_line::pluralize;
 use crate::context::merge_objects;
+use crate::env_files::EnvFileOptions;
+use crate::failure::CommandFailure;
+use crate::run_argument::{LocatedRun, RunArgument};
+use crate::sandbox_options::SandboxOptions;
+use crate::{completion_candidates, own_run, run_list};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::id::RunId;
@@ -40,7 +41,7 @@ const MAX_SHOWN_DIFFERENCES: usize = 10;
 #[command(after_long_help = EXAMPLES)]
 pub struct ReplayArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Workspace of the run
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
@@ -178,7 +179,7 @@ struct OriginalRun {
 
 impl OriginalRun {
     fn read(id: RunId, dir: PathBuf) -> Result<Self, CommandFailure> {
-        let events = continue_run::read_journal(&id, &dir)?.events;
+        let events = own_run::read_journal(&id, &dir)?.events;
         let start = RunState::from_events(&events)
             .start
             .ok_or_else(|| CommandFailure::damaged(format!("run {id} never began"), None))?;
@@ -190,8 +191,8 @@ impl OriginalRun {
         if let Some(home) = &args.agent {
             return Ok(home.clone());
         }
-        let folded = continue_run::fold_own_journal(&self.id, &self.dir)?;
-        continue_run::check_is_own(&self.id, &self.dir, &folded)?;
+        let folded = own_run::fold_own_journal(&self.id, &self.dir)?;
+        own_run::check_is_own(&self.id, &self.dir, &folded)?;
         let home = PathBuf::from(&self.start.agent_home);
         if home.is_dir() {
             return Ok(home);
@@ -203,12 +204,12 @@ impl OriginalRun {
 
 fn verify_run(id: RunId, dir: &Path) -> Result<ReplayOutcome, CommandFailure> {
     let bytes = journal::read_journal_bytes(dir)
-        .map_err(|error| continue_run::unreadable_journal_failure(&id, error))?;
+        .map_err(|error| own_run::unreadable_journal_failure(&id, error))?;
     let ReplayReport { checked, differences, not_checked, .. } =
         replay::verify_run_records(dir, &bytes);
     if checked.lines == 0 && differences.is_empty() {
         let error = JournalError::NoEvents(dir.join(journal::JOURNAL_FILE));
-        return Err(continue_run::unreadable_journal_failure(&id, error));
+        return Err(own_run::unreadable_journal_failure(&id, error));
     }
     let heading = match differences.len() {
         0 => {

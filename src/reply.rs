@@ -1,10 +1,9 @@
 //! `delta approve`, `delta deny` and `delta answer`: continue a run that waits, with what it waits for.
 
-use super::completion_candidates;
-use super::continue_run::{self, ANSWERED_HINT, ResumeOptions};
-use super::failure::CommandFailure;
-use super::message_input;
-use super::run_argument::{self, RunArgument};
+use crate::continue_run::{ANSWERED_HINT, ResumeOptions};
+use crate::failure::CommandFailure;
+use crate::run_argument::RunArgument;
+use crate::{continue_run, message_input, run_argument, run_list};
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use delta_base::id::RunId;
@@ -22,7 +21,7 @@ use std::process::ExitCode;
 #[command(after_long_help = APPROVE_EXAMPLES)]
 pub struct ApproveArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     #[command(flatten)]
     resume: ResumeOptions,
@@ -43,7 +42,7 @@ Examples:
 #[command(after_long_help = DENY_EXAMPLES)]
 pub struct DenyArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Reason for the LLM; `-` reads it from stdin
     #[arg(short, long, value_name = "REASON")]
@@ -64,7 +63,7 @@ Examples:
 #[command(after_long_help = ANSWER_EXAMPLES, override_usage = "delta answer [OPTIONS] [RUN] <TEXT>")]
 pub struct AnswerArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last` [default: last]
-    #[arg(value_name = "RUN", add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
     run_or_text: Option<String>,
     /// Answer to the question, or `yes`, `no` or `no: REASON` for an approval; `-` reads it from stdin
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]

@@ -1,9 +1,8 @@
 //! The states of a workspace that an argument can name: the end of an iteration, a snapshot, or the current files.
 
-use super::failure::CommandFailure;
-use super::process_environment;
-use super::run_options::EnvFileOptions;
-use super::run_preparation;
+use crate::env_files::EnvFileOptions;
+use crate::failure::CommandFailure;
+use crate::{env_files, operator_trust, process_environment};
 use delta_agent::agent::Agent;
 use delta_base::durable::FileError;
 use delta_base::id::SnapshotId;
@@ -175,12 +174,12 @@ pub fn workspace_secrets(
     let home =
         state.start.as_ref().map_or_else(|| dir.to_owned(), |start| (&start.agent_home).into());
     let load = |home: &Path| {
-        Agent::load(home, &ModelSelection::without_llm(), &run_preparation::read_import_path()).ok()
+        Agent::load(home, &ModelSelection::without_llm(), &operator_trust::read_import_path()).ok()
     };
     let agent = load(&home).or_else(|| load(&dir.join("agent")));
     let names = process_environment::key_names_of(agent.as_ref());
-    let trust = run_preparation::read_operator_trust(Some(workspace));
-    let layers = run_preparation::read_env_layers(Some(workspace), &home, env_files, &trust)?;
+    let trust = operator_trust::read_operator_trust(Some(workspace));
+    let layers = env_files::read_env_layers(Some(workspace), &home, env_files, &trust)?;
     Ok(layers.secrets(&names))
 }
 

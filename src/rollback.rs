@@ -1,12 +1,11 @@
 //! `delta rollback`: restores the workspace of a run, and records that in the journal.
 
-use super::continue_run::ClaimedRun;
-use super::failure::CommandFailure;
-use super::restore_point::{self, ChangeCount, MIN_ID_DIGITS, RestorePoint};
-use super::run_argument::{LocatedRun, RunArgument};
-use super::run_options::EnvFileOptions;
-use super::run_preparation;
-use super::{completion_candidates, list_runs, stage};
+use crate::continue_run::ClaimedRun;
+use crate::env_files::EnvFileOptions;
+use crate::failure::CommandFailure;
+use crate::restore_point::{ChangeCount, MIN_ID_DIGITS, RestorePoint};
+use crate::run_argument::{LocatedRun, RunArgument};
+use crate::{cancel, completion_candidates, restore_point, run_list, stage};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, LogFile};
@@ -36,7 +35,7 @@ use std::process::ExitCode;
 #[command(after_long_help = EXAMPLES)]
 pub struct RollbackArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Restore the workspace as of the end of iteration N (0: before the run), or by snapshot id prefix
     #[arg(long, value_name = "N", value_parser = RestorePoint::parse)]
@@ -114,7 +113,7 @@ fn rollback_run(
     id: &RunId,
     workspace: &Workspace,
 ) -> Result<RollbackOutcome, CommandFailure> {
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let mut claimed = ClaimedRun::claim_for("roll back", id, workspace, args.force)?;
     let tree = args.to.resolve(claimed.state(), id)?.ok_or_else(|| {
         let message = "`now` is the current state of the workspace";
@@ -193,7 +192,7 @@ fn check_nested_workspaces(
             continue;
         }
         let nested = Workspace::open_existing(&root)?;
-        if let Some(run) = list_runs::find_active_run(&nested, None)? {
+        if let Some(run) = run_list::find_active_run(&nested, None)? {
             let dir = shell_quote_path(&args.work_dir.join(relative));
             let message = format!("run {run} is active in {dir}");
             let hint =

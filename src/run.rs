@@ -1,24 +1,21 @@
 //! `delta run`: creates a run and drives it.
 
-use super::agent_choice::{self, ChosenAgent};
-use super::attached_images::AttachOptions;
-use super::budget::{OwnedRun, PastUse};
-use super::completion_candidates;
-use super::continue_run::{self, AskedAgent, EnsuredTask, RetriedError};
-use super::failure::CommandFailure;
-use super::live_view;
-use super::message_input;
-use super::operator_state;
-use super::process_environment;
-use super::run_observer;
-use super::run_options::RunOptions;
-use super::run_preparation::{self, PreparedAgent};
-use super::stage;
-use super::view;
+use crate::agent_choice::ChosenAgent;
+use crate::attached_images::AttachOptions;
+use crate::budget::{OwnedRun, PastUse};
+use crate::continue_run::{AskedAgent, EnsuredTask, RetriedError};
+use crate::failure::CommandFailure;
+use crate::message_input::NewMessage;
+use crate::process_environment::parent_run;
+use crate::run_options::RunOptions;
+use crate::run_preparation::PreparedAgent;
+use crate::{
+    agent_choice, cancel, command_line, completion_candidates, continue_run, message_input, page,
+    page_server, run_observer, run_result, sealer, stage,
+};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
-use delta_agent::child_environment::HOOK_NAME_VARIABLE;
 use delta_agent::tool::has_staged_tool;
 use delta_base::id::RunId;
 use delta_base::random;
@@ -27,8 +24,7 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::time;
 use delta_engine::run_result::RunResult;
-use delta_run::event::{ParentRun, Payload};
-use delta_run::image_file::NewImage;
+use delta_run::event::Payload;
 use delta_run::ownership::Ownership;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_tree;
@@ -61,7 +57,7 @@ pub struct RunArgs {
     #[arg(short, long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: Option<PathBuf>,
     /// Id of the new run [default: generated]
-    #[arg(long, value_name = "ID", value_parser = super::parse_run_id)]
+    #[arg(long, value_name = "ID", value_parser = command_line::parse_run_id)]
     run_id: Option<RunId>,
     /// Make sure that the run `--run-id` is done: create it, continue it if it was interrupted, wait for the process that
     /// works on it, or print its stored result
@@ -135,10 +131,10 @@ impl RunArgs {
 pub fn run_command(args: &RunArgs) -> ExitCode {
     let task = match args.task() {
         Ok(task) => task,
-        Err(message) => return super::print_usage_error("run", &message),
+        Err(message) => return command_line::print_usage_error::<RunArgs>("run", &message),
     };
     let id = args.run_id.as_ref().map(ToString::to_string);
-    run_preparation::print_run_result(run_agent(args, task), args.options.format, id)
+    run_result::print_run_result(run_agent(args, task), args.options.format, id)
 }
 
 fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
@@ -150,7 +146,7 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
         Some(_) => agent_choice::load_priced_agent(&chosen.home, &args.options)?,
         None => agent_choice::load_agent(&chosen.home, &args.options)?,
     };
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let choice = match (&args.work_dir, &chosen.origin) {
         (Some(dir), _) => WorkspaceChoice::Directory(dir.clone()),
         (None, Some(_)) => WorkspaceChoice::Directory(PathBuf::from(".")),
@@ -258,12 +254,6 @@ fn existing_run<'a>(
     }
 }
 
-/// A message of the user, with images that are not in the run directory yet.
-pub struct NewMessage {
-    pub text: String,
-    pub images: Vec<NewImage>,
-}
-
 /// A new run directory, owned by this process.
 pub struct NewRun {
     pub id: RunId,
@@ -296,7 +286,7 @@ fn start_run(
     let owned = OwnedRun { id: &id, dir: &dir, ownership: &ownership };
     let budget = agent.open_budget(&owned, workspace, options, PastUse::default(), &cancel)?;
     let secrets = agent.secrets.clone();
-    let sealer = operator_state::new_sealer(&id, options)?;
+    let sealer = sealer::new_sealer(&id, options)?;
     let mut run = Run::create(id, &dir, ownership, secrets, time::current_time, observer, sealer)?;
     let sandbox = agent.prepare_sandbox(&dir, workspace).inspect_err(|_| {
         workspace.remove_unbegun_run(&dir, has_new_workspace);
@@ -327,11 +317,11 @@ fn start_run(
 
 /// Opens the page of the run. No run fails because of its page.
 fn open_page(run: &mut Run, options: &RunOptions, cancel: &CancelToken) {
-    match live_view::start_in_background(&run.dir, cancel) {
+    match page_server::start_in_background(&run.dir, cancel) {
         Ok(address) => {
             options.print_notes(&[format!("page: {address}")]);
             // The server is detached: its error would be lost.
-            if let Err(reason) = view::find_opener() {
+            if let Err(reason) = page::find_opener() {
                 let text = format!("could not open a browser: {reason}; open {address} yourself");
                 run.notify(RunNotice::Warning(&text));
             }
@@ -340,19 +330,6 @@ fn open_page(run: &mut Run, options: &RunOptions, cancel: &CancelToken) {
             run.notify(RunNotice::Warning(&format!("could not open the page: {reason}")))
         }
     }
-}
-
-/// The run that started this process as a tool, hook or generator.
-pub fn parent_run() -> Option<ParentRun> {
-    let run_dir = process_environment::variable("RUN_DIR")?;
-    // In a hook the variable has the id of the hook, not of a call.
-    let is_hook = process_environment::variable(HOOK_NAME_VARIABLE).is_some();
-    let call_id = process_environment::variable("DELTA_CALL_ID").filter(|_| !is_hook);
-    run_tree::verify_parent_run(
-        &process_environment::variable("DELTA_RUN_ID")?,
-        Path::new(&run_dir),
-        call_id,
-    )
 }
 
 /// The chosen workspace, which may not exist yet.

@@ -1,10 +1,8 @@
 //! The argument that names a run: its id in the workspace of `-w`, a unique beginning or end of the id, `last`, or the path
 //! of the run directory, which may be a copy anywhere if the command only reads it.
 
-use super::continue_run;
-use super::failure::CommandFailure;
-use super::list_runs;
-use super::sweep;
+use crate::failure::CommandFailure;
+use crate::{command_line, own_run, run_list, sweep};
 use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
@@ -73,9 +71,9 @@ impl RunArgument {
         // An end of an id may start with one of these characters, an id does not.
         let rest = text.trim_start_matches(['.', '_', '-']);
         if rest.is_empty() || rest.len() == text.len() {
-            super::parse_run_id(text)?;
+            command_line::parse_run_id(text)?;
         } else {
-            super::parse_run_id(rest)?;
+            command_line::parse_run_id(rest)?;
         }
         Ok(Self::Name(text.to_owned()))
     }
@@ -103,14 +101,14 @@ impl RunArgument {
             }
             Self::Last => {
                 let workspace = Workspace::open_existing(work_dir)?;
-                (list_runs::find_last_updated(&workspace)?, workspace, work_dir.to_owned())
+                (run_list::find_last_updated(&workspace)?, workspace, work_dir.to_owned())
             }
             Self::Name(name) => {
                 let workspace = Workspace::open_existing(work_dir)?;
                 (find_id(name, &workspace)?, workspace, work_dir.to_owned())
             }
         };
-        let dir = continue_run::find_run_dir(&id, &workspace)?;
+        let dir = own_run::find_run_dir(&id, &workspace)?;
         Ok(LocatedRun { id, dir, workspace, workspace_argument, unpacked_from })
     }
 
@@ -161,7 +159,7 @@ impl RunArgument {
         work_dir: &Path,
     ) -> Result<(LocatedRun, Vec<Event>), CommandFailure> {
         let run = self.find_readable(work_dir)?;
-        let events = continue_run::read_journal(&run.id, &run.dir)?.events;
+        let events = own_run::read_journal(&run.id, &run.dir)?.events;
         Ok((run, events))
     }
 }
@@ -189,7 +187,7 @@ fn find_id(name: &str, workspace: &Workspace) -> Result<RunId, CommandFailure> {
         }
         (count, _) => {
             let message = format!("`{name}` begins or ends the ids of {count} runs in {root}");
-            let candidates = list_runs::render_candidates(&matches, workspace);
+            let candidates = run_list::render_candidates(&matches, workspace);
             Err(CommandFailure::ambiguous(message, format!("write more of the id:\n{candidates}")))
         }
     }

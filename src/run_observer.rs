@@ -1,9 +1,9 @@
 //! What a process shows while it works on a run: progress on stderr, engine.log, and events or pieces on stdout.
 
-use super::failure::CommandFailure;
-use super::process_environment;
-use super::run_options::RunOptions;
-use super::served_output::{PiecePrinter, ServedOutput};
+use crate::failure::CommandFailure;
+use crate::process_environment;
+use crate::run_options::RunOptions;
+use crate::served_output::{PiecePrinter, ServedOutput};
 use delta_base::durable::LogFile;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;

@@ -1,12 +1,13 @@
 //! The options of the commands that drive a run.
 
-use super::anchor::Anchor;
-use super::approve_options::ApproveOptions;
-use super::budget::LimitOptions;
-use super::process_environment;
-use super::sandbox_options::SandboxOptions;
-use super::served_output::ServedOutput;
-use super::terminal_prompt::{InboxExit, TerminalPrompt};
+use crate::anchor::Anchor;
+use crate::approve_options::ApproveOptions;
+use crate::budget::LimitOptions;
+use crate::env_files::EnvFileOptions;
+use crate::process_environment;
+use crate::sandbox_options::SandboxOptions;
+use crate::served_output::ServedOutput;
+use crate::terminal_prompt::{InboxExit, TerminalPrompt};
 use clap::Args;
 use delta_agent::ask_human::HumanPrompt;
 use delta_base::signal::CancelToken;
@@ -16,7 +17,6 @@ use delta_engine::result_output::OutputFormat;
 use delta_llm::llm::{LlmSetting, ModelChoice};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
-use std::path::PathBuf;
 
 /// The heading of options that few commands need, at the end of the help.
 pub const OTHER_HEADING: &str = "Other options";
@@ -80,14 +80,6 @@ pub struct RunOptions {
     /// The inbox that asks, if one does.
     #[arg(skip)]
     pub inbox: Option<InboxExit>,
-}
-
-/// The option for files of variables.
-#[derive(Debug, Clone, Default, Args)]
-pub struct EnvFileOptions {
-    /// Read variables from FILE for this command; may be repeated, the last one wins
-    #[arg(long, value_name = "FILE")]
-    pub env_file: Vec<PathBuf>,
 }
 
 impl RunOptions {

@@ -1,26 +1,26 @@
 //! What `run` and `continue` share: their options, the preparation of an agent, and the output of the result.
 
-use super::budget::{self, OuterLimits, OwnedRun, PastUse, RunBudget};
-use super::failure::CommandFailure;
-use super::llm_endpoint::{EndpointSetup, PreparedEndpoint};
-use super::lost_journal;
-use super::next_steps;
-use super::run_observer::{prints_pieces, shows_live_output};
-use super::run_options::{EnvFileOptions, RunOptions};
-use super::sandbox_preparation::changeable_agent_note;
-use super::sweep::SweepShare;
-use super::{mcp_server_spec, operator_config, operator_key, operator_state, price_source, skill};
-use super::{process_environment, restore_point, sandbox_preparation};
+use crate::budget::{OuterLimits, OwnedRun, PastUse, RunBudget};
+use crate::env_files::read_env_layers;
+use crate::failure::CommandFailure;
+use crate::llm_endpoint::{EndpointSetup, PreparedEndpoint};
+use crate::operator_trust::{read_import_path, read_operator_trust};
+use crate::run_observer::{prints_pieces, shows_live_output};
+use crate::run_options::RunOptions;
+use crate::sandbox_preparation::changeable_agent_note;
+use crate::sweep::SweepShare;
+use crate::{
+    budget, lost_journal, mcp_server_spec, next_steps, operator_config, operator_state,
+    price_source, process_environment, project_skills, restore_point, sandbox_preparation,
+};
 use delta_agent::agent::Agent;
-use delta_agent::agent::env_layers::{DotenvLocations, EnvLayers};
-use delta_agent::agent::tool_imports::{IMPORT_PATH_VARIABLE, ImportPath};
+use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::run_sandbox::{OperatorPolicy, RunSandbox};
 use delta_agent::tool::has_staged_tool;
-use delta_agent::trust_store::{OperatorTrust, TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
+use delta_agent::trust_store::OperatorTrust;
 use delta_author::lint::find_missing_programs;
-use delta_base::api_key_names::API_KEY_VARIABLES;
 use delta_base::durable::FileError;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
@@ -28,17 +28,15 @@ use delta_base::terminal;
 use delta_base::time;
 use delta_base::url_secrets::url_secrets;
 use delta_engine::engine::Engine;
-use delta_engine::result_output::{self, OutputFormat};
 use delta_engine::run_result::{ContinueCommand, RunResult};
 use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
 use delta_llm::llm::endpoint_provider::EndpointProvider;
 use delta_llm::llm::{self, Provider};
 use delta_mcp::holder::HolderConfig;
 use delta_process as process;
-use delta_program::stdio;
 use delta_run::agent_copy;
 use delta_run::bounds::{Nesting, RunBounds};
-use delta_run::event::{AgentCopy, EngineStart, RunStage, RunStatus};
+use delta_run::event::{AgentCopy, EngineStart, RunStage};
 use delta_run::ledger::{Budget, Ledger};
 use delta_run::limits::Limits;
 use delta_run::ownership;
@@ -49,40 +47,7 @@ use delta_shell::EngineVars;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
 use delta_yaml::diagnostic::Diagnostic;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
-
-/// The variables of the environment and of the `.env` files that count for an agent and its workspace.
-pub fn read_env_layers(
-    workspace: Option<&Path>,
-    agent: &Path,
-    options: &EnvFileOptions,
-    trust: &OperatorTrust,
-) -> Result<EnvLayers, CommandFailure> {
-    // A current directory that no longer exists has no `.env` file.
-    let current = std::env::current_dir().unwrap_or_default();
-    let named_files: Vec<PathBuf> = options.env_file.iter().rev().cloned().collect();
-    let locations = DotenvLocations {
-        workspace,
-        agent_home: agent,
-        current_dir: &current,
-        named_files: &named_files,
-    };
-    let process = process_environment::variables().clone();
-    let mut layers =
-        EnvLayers::read(&locations, process, &|path, content| trust.trusts_file(path, content))?;
-    let may_need_trust = layers.has_agent_in_workspace || !layers.notes.is_empty();
-    if let Some(directory) = trust.ignored_directory().filter(|_| may_need_trust) {
-        layers.notes.push(format!(
-            "Note: what `delta trust` keeps in {} does not count, for the workspace contains it; set DELTA_STATE_DIR to a directory outside of it",
-            directory.display()
-        ));
-    }
-    if let Some(key) = operator_key::read_operator_key()? {
-        layers.set_operator_key(API_KEY_VARIABLES[0], key.value, key.description);
-    }
-    Ok(layers)
-}
+use std::sync::Arc;
 
 /// The variables for an agent, with the note about one that can change its own directory.
 fn read_agent_layers(
@@ -96,21 +61,6 @@ fn read_agent_layers(
     let inner = workspace.filter(|_| layers.has_agent_in_workspace);
     layers.notes.splice(..0, changeable_agent_note(agent, inner, policy)?);
     Ok(layers)
-}
-
-/// What the operator trusts in a run with this workspace.
-pub fn read_operator_trust(workspace: Option<&Path>) -> OperatorTrust {
-    OperatorTrust::new(
-        operator_state::trust_store().ok(),
-        workspace,
-        process_environment::raw_variable(TRUST_VARIABLE),
-        &process_environment::variable(TRUSTED_HOSTS_VARIABLE).unwrap_or_default(),
-    )
-}
-
-/// The directories from which the operator allows agents to import.
-pub fn read_import_path() -> ImportPath {
-    ImportPath::parse(&process_environment::variable(IMPORT_PATH_VARIABLE).unwrap_or_default())
 }
 
 /// Where delta cannot find processes.
@@ -228,7 +178,8 @@ impl PreparedAgent {
         prices: PricePolicy,
     ) -> Result<Self, CommandFailure> {
         let is_allowed = options.project_skills;
-        options.print_notes(&skill::offer_project_skills(&mut agent, workspace, is_allowed)?);
+        options
+            .print_notes(&project_skills::offer_project_skills(&mut agent, workspace, is_allowed)?);
         options.approvals.check(&agent)?;
         let sandbox_policy = options.sandbox.policy()?;
         let calls_llm = prices != PricePolicy::Free;
@@ -601,56 +552,11 @@ impl PreparedAgent {
     }
 }
 
-/// Prints the result of a command, or its failure; returns the exit code.
-pub fn print_run_result(
-    result: Result<RunResult, CommandFailure>,
-    format: OutputFormat,
-    run_id: Option<String>,
-) -> ExitCode {
-    let result = match result {
-        Ok(result) => result,
-        Err(failure) => {
-            let code = failure.report();
-            if matches!(format, OutputFormat::Json | OutputFormat::Jsonl) {
-                let result = failure.into_run_result(run_id);
-                stdio::print_json(&result_output::render_run_result(&result, format));
-            }
-            return code;
-        }
-    };
-    let text = result_output::render_run_result(&result, format);
-    let written = match format {
-        OutputFormat::Text | OutputFormat::Raw => stdio::print_result(&text),
-        OutputFormat::Json | OutputFormat::Jsonl => stdio::print_json_result(&text),
-    };
-    if let Err(error) = &written {
-        stdio::print_error_line(&format!("error: could not write the result to stdout: {error}"));
-    }
-    ExitCode::from(match result.status {
-        RunStatus::Completed if written.is_ok() => 0,
-        RunStatus::Completed | RunStatus::Failed | RunStatus::Running => 1,
-        RunStatus::WaitingForInput => 101,
-        RunStatus::Interrupted => 130,
-    })
-}
-
 /// What must never be written: keys, and what is secret in addresses.
 fn all_secrets(layers: &EnvLayers, key_names: &[String], agent: &Agent) -> Secrets {
     let secrets = layers.secrets(key_names);
     secrets.add_all(&url_secrets(agent.llm.base_url.as_deref().unwrap_or_default()));
     secrets
-}
-
-/// The token that signals set. The first call installs the handlers.
-pub fn install_cancel() -> Result<CancelToken, CommandFailure> {
-    static CANCEL: OnceLock<CancelToken> = OnceLock::new();
-    if let Some(cancel) = CANCEL.get() {
-        return Ok(cancel.clone());
-    }
-    let cancel = CancelToken::from_signals().map_err(|error| {
-        CommandFailure::config(format!("could not install the signal handlers: {error}"), None)
-    })?;
-    Ok(CANCEL.get_or_init(|| cancel).clone())
 }
 
 /// The variable that makes the commands of tools with `survive` end with the engine, if it is 0.

@@ -3,12 +3,9 @@
 //!
 //! A server keeps nothing that the run directory does not say: the next server finds every run as this one left it.
 
-use super::continue_run;
-use super::failure::{CONFLICT_ERROR, CommandFailure, RUN_ACTIVE_ERROR};
-use super::lease_options;
-use super::process_environment;
-use super::served_output::{self, ServedOutput, ServedPiece};
-use super::show;
+use crate::failure::{CONFLICT_ERROR, CommandFailure, RUN_ACTIVE_ERROR};
+use crate::served_output::{ServedOutput, ServedPiece};
+use crate::{continue_run, lease_options, own_run, process_environment, served_output};
 use delta_agent::ask_human::InteractionRequest;
 use delta_base::durable;
 use delta_base::id::RunId;
@@ -260,7 +257,7 @@ impl RunSupervisor {
             worker.process.interrupt();
             return Ok(());
         }
-        let Ok(state) = continue_run::fold_journal(&run.id, &dir) else { return Ok(()) };
+        let Ok(state) = own_run::fold_journal(&run.id, &dir) else { return Ok(()) };
         let start = state.start.filter(|_| state.status == Some(RunStatus::Running));
         let Some(start) = start else { return Ok(()) };
         match RunProcess::open(&start.process, &dir)? {
@@ -286,7 +283,7 @@ impl RunSupervisor {
             cancel.wait_for_wake(Some(LEAVE_INTERVAL));
         }
         for run in &runs {
-            let Ok(state) = continue_run::fold_journal(&run.id, &run.dir()) else { continue };
+            let Ok(state) = own_run::fold_journal(&run.id, &run.dir()) else { continue };
             if state.status == Some(RunStatus::Interrupted) {
                 let next = ContinueCommand::from_state(&state);
                 stdio::print_error_line(&format!(
@@ -363,7 +360,7 @@ impl RunSupervisor {
         let Some(mut folded) = self.fold_run(run)? else { return Ok(None) };
         loop {
             let is_running = folded.state.status == Some(RunStatus::Running);
-            if !is_running || !show::process_is_gone(&folded.state) {
+            if !is_running || !own_run::process_is_gone(&folded.state) {
                 return Ok(Some(FoldedRun { folded, is_died: false }));
             }
             let seq = folded.state.seq;
@@ -380,11 +377,11 @@ impl RunSupervisor {
         let workspace = Workspace { root: run.work_dir.clone() };
         let dir = workspace.find_run(&run.id).map_err(|error| error.to_string())?;
         let Some(dir) = dir else { return Ok(None) };
-        let folded = match continue_run::fold_with_seals(&run.id, &dir) {
+        let folded = match own_run::fold_with_seals(&run.id, &dir) {
             Err(JournalError::NoEvents(_)) => return Ok(None),
             folded => folded.map_err(|error| error.to_string())?,
         };
-        continue_run::check_is_own(&run.id, &dir, &folded).map_err(|failure| failure.to_text())?;
+        own_run::check_is_own(&run.id, &dir, &folded).map_err(|failure| failure.to_text())?;
         let home = folded.state.start.as_ref().map_or("", |start| &start.agent_home);
         if Path::new(home).canonicalize().is_ok_and(|home| home == self.agent_home) {
             return Ok(Some(folded));

@@ -1,6 +1,6 @@
 //! The directory for the runs of all workspaces: `--runs-dir`, DELTA_RUNS_DIR, or `runs_dir` in config.yaml.
 
-use super::{operator_config, process_environment};
+use crate::{operator_config, process_environment};
 use delta_run::workspace::{self, RUNS_DIR_VARIABLE};
 use std::path::{Path, PathBuf};
 

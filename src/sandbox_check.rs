@@ -1,9 +1,8 @@
 //! `delta sandbox check`: what would be enforced for each tool of an agent on this machine.
 
-use super::completion_candidates;
-use super::failure::CommandFailure;
-use super::sandbox_options::SandboxOptions;
-use super::{sandbox_command, sandbox_preparation};
+use crate::failure::CommandFailure;
+use crate::sandbox_options::SandboxOptions;
+use crate::{completion_candidates, sandbox_command, sandbox_preparation};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;

@@ -1,11 +1,10 @@
 //! `delta sandbox ...`: looks at sandboxes without a run.
 
-use super::agent_choice;
-use super::failure::CommandFailure;
-use super::run_options::RunOptions;
-pub use super::sandbox_check::SandboxCheckArgs;
-pub use super::sandbox_exec::SandboxExecArgs;
-use super::{sandbox_check, sandbox_exec};
+use crate::failure::CommandFailure;
+use crate::run_options::RunOptions;
+pub use crate::sandbox_check::SandboxCheckArgs;
+pub use crate::sandbox_exec::SandboxExecArgs;
+use crate::{agent_choice, sandbox_check, sandbox_exec};
 use clap::Subcommand;
 use delta_agent::agent::Agent;
 use delta_llm::llm::ModelChoice;

@@ -1,9 +1,10 @@
 //! `delta sandbox exec`: a command in a sandbox, outside of a run.
 
-use super::completion_candidates;
-use super::failure::CommandFailure;
-use super::sandbox_options::SandboxOptions;
-use super::{process_environment, run_preparation, sandbox_command, sandbox_preparation};
+use crate::failure::CommandFailure;
+use crate::sandbox_options::SandboxOptions;
+use crate::{
+    cancel, completion_candidates, process_environment, sandbox_command, sandbox_preparation,
+};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
@@ -60,7 +61,7 @@ pub fn exec_command(args: &SandboxExecArgs) -> ExitCode {
 }
 
 fn run_in_sandbox(args: &SandboxExecArgs) -> Result<ProcessEnd, CommandFailure> {
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let default_home = args.tool.is_some().then(|| PathBuf::from("."));
     let home = args.agent.clone().or(default_home);
     let agent = home.map(|home| sandbox_command::load_agent_without_llm(&home)).transpose()?;

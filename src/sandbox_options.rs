@@ -3,8 +3,8 @@
 //!
 //! Only the process's environment and files outside of workspaces and agents count.
 
-use super::failure::CommandFailure;
-use super::{operator_config, process_environment};
+use crate::failure::CommandFailure;
+use crate::{operator_config, process_environment};
 use clap::Args;
 use delta_agent::run_sandbox::OperatorPolicy;
 use delta_base::durable;

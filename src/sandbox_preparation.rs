@@ -1,8 +1,8 @@
 //! Prepares the sandboxes of a run, and reports the ones that cannot be enforced.
 
-use super::failure::CommandFailure;
-use super::sandbox_options::SandboxOptions;
-use super::{operator_state, process_environment, run, run_preparation};
+use crate::failure::CommandFailure;
+use crate::sandbox_options::SandboxOptions;
+use crate::{operator_state, operator_trust, process_environment};
 use delta_agent::agent::Agent;
 use delta_agent::run_sandbox::{
     OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup, can_change_agent,
@@ -82,7 +82,7 @@ fn has_sandboxes(agent: &Agent, policy: &OperatorPolicy) -> bool {
 /// run would start, or would not for another reason.
 pub fn find_missing_guarantees(home: &Path) -> Option<(String, String)> {
     let models = ModelSelection::without_llm();
-    let agent = Agent::load(home, &models, &run_preparation::read_import_path()).ok()?;
+    let agent = Agent::load(home, &models, &operator_trust::read_import_path()).ok()?;
     let cwd = agent.home.clone();
     let vars = EngineVars { agent_home: agent.home.clone(), cwd, run_dir: PathBuf::new() };
     let policy = SandboxOptions::default().policy().ok()?;
@@ -115,7 +115,7 @@ pub fn sandbox_setup(
         program,
         home: home.filter(|home| home != Path::new("/")),
         key_files: operator_state::key_paths(),
-        enclosing_runs: run::parent_run()
+        enclosing_runs: process_environment::parent_run()
             .map(|parent| run_tree::find_enclosing_runs(Path::new(&parent.run_dir)))
             .unwrap_or_default(),
         temp_dir,

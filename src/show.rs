@@ -1,10 +1,11 @@
 //! `delta show`: prints one run.
 
-use super::agent_hint::AgentHint;
-use super::context::iteration_request::IterationRequest;
-use super::failure::CommandFailure;
-use super::run_argument::{LocatedRun, RunArgument};
-use super::{completion_candidates, continue_run, run_observer, run_preparation};
+use crate::agent_hint::AgentHint;
+use crate::context::iteration_request::IterationRequest;
+use crate::failure::CommandFailure;
+use crate::own_run::process_is_gone;
+use crate::run_argument::{LocatedRun, RunArgument};
+use crate::{cancel, completion_candidates, own_run, run_list, run_observer};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::id::RunId;
@@ -43,7 +44,7 @@ const MAX_LISTED_CHILDREN: usize = 8;
 #[command(after_long_help = EXAMPLES)]
 pub struct ShowArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Workspace of the run
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
@@ -110,7 +111,7 @@ fn follow_run(
 ) -> Result<(), CommandFailure> {
     let verbosity = if args.verbose { Verbosity::Verbose } else { Verbosity::Normal };
     let mut progress = ProgressPrinter::for_stdout(verbosity, time::current_time);
-    let cancel = if args.follow { Some(run_preparation::install_cancel()?) } else { None };
+    let cancel = if args.follow { Some(cancel::install_cancel()?) } else { None };
     if cancel.is_some() && args.format == ShowFormat::Text && run_observer::can_repaint() {
         progress.enable_live_output();
     }
@@ -142,7 +143,7 @@ fn follow_run(
         }
         // Checked before the journal is read, so that the last events of a process that ends now are shown.
         let is_gone = process_is_gone(&state);
-        events = continue_run::read_journal(&run.id, &run.dir)?.events;
+        events = own_run::read_journal(&run.id, &run.dir)?.events;
         if is_gone && events.len() == shown_count {
             break;
         }
@@ -152,12 +153,6 @@ fn follow_run(
     }
     progress.take_stdout_failure().into_iter().for_each(stdio::remember_write_failure);
     Ok(())
-}
-
-/// Whether the last process of the run has died on this host.
-pub fn process_is_gone(state: &RunState) -> bool {
-    let process = state.start.as_ref().map(|start| &start.process);
-    process.is_some_and(|process| ownership::owner_status(process) == OwnerStatus::Dead)
 }
 
 /// The runs that the run in `run_dir` has started, with how they are, and what all of them have used. Of many, only those are

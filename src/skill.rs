@@ -1,7 +1,8 @@
 //! `delta skill ...`: shows the skills of an agent, and decides whether the skills of a workspace are offered.
 
-use super::failure::CommandFailure;
-use super::{agent_choice, completion_candidates, operator_config, run_preparation};
+use crate::failure::CommandFailure;
+use crate::project_skills::offer_project_skills;
+use crate::{agent_choice, completion_candidates, operator_trust};
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent::Agent;
@@ -10,7 +11,7 @@ use delta_llm::llm::ModelSelection;
 use delta_program::stdio;
 use delta_shell::EngineVars;
 use serde_json::{Value as Json, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Show the skills of an agent
@@ -142,7 +143,7 @@ impl SkillPlace {
     fn load_agent(&self) -> Result<(Agent, EngineVars), CommandFailure> {
         let home = agent_choice::find_existing_agent(&self.agent)?;
         let models = ModelSelection::without_llm();
-        let mut agent = Agent::load(&home, &models, &run_preparation::read_import_path())?;
+        let mut agent = Agent::load(&home, &models, &operator_trust::read_import_path())?;
         let cwd = self.work_dir.canonicalize().map_err(|error| {
             let message = format!("could not open {}: {error}", self.work_dir.display());
             CommandFailure::config(message, "name a workspace with `-w DIR`".to_owned())
@@ -152,34 +153,4 @@ impl SkillPlace {
         let agent_home = agent.home.clone();
         Ok((agent, EngineVars { agent_home, cwd, run_dir: PathBuf::new() }))
     }
-}
-
-/// Offers the skills of the workspace to the LLM if the operator allows that: `is_allowed`, by an option, or in config.yaml.
-/// Returns notes for the operator.
-///
-/// # Errors
-/// The configuration has a mistake.
-pub fn offer_project_skills(
-    agent: &mut Agent,
-    workspace: Option<&Path>,
-    is_allowed: bool,
-) -> Result<Vec<String>, CommandFailure> {
-    let Some(workspace) = workspace.filter(|_| !agent.project_skill_roots.is_empty()) else {
-        return Ok(Vec::new());
-    };
-    let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
-    let (skills, mut warnings) = agent.read_project_skills(&workspace);
-    if is_allowed || operator_config::allows_project_skills(&workspace)? {
-        warnings.append(&mut agent.add_skills(skills));
-        return Ok(warnings);
-    }
-    Ok(if skills.is_empty() {
-        Vec::new()
-    } else {
-        let count = super::pluralize(skills.len(), "skill");
-        let path = workspace.display();
-        vec![format!(
-            "Note: {count} of the workspace, not offered to the LLM: `--project-skills` offers them, and `project_skills: [{path}]` in config.yaml always does"
-        )]
-    })
 }

@@ -1,9 +1,7 @@
 //! What the commands share that work on staged runs: the way into a stage, and the changes in it.
 
-use super::continue_run;
-use super::failure::CommandFailure;
-use super::list_runs;
-use super::restore_point;
+use crate::failure::CommandFailure;
+use crate::{own_run, restore_point, run_list};
 use delta_base::durable;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::redact::Secrets;
@@ -62,8 +60,8 @@ pub fn enter_run_stage(workspace: &Workspace, run_dir: &Path) -> Result<bool, Co
 
 /// Refuses an existing run that is not staged.
 pub fn check_is_staged(id: &RunId, workspace: &Workspace) -> Result<(), CommandFailure> {
-    let dir = continue_run::find_run_dir(id, workspace)?;
-    match continue_run::fold_journal(id, &dir) {
+    let dir = own_run::find_run_dir(id, workspace)?;
+    match own_run::fold_journal(id, &dir) {
         Ok(state) if state.start.is_some() && state.stage.is_none() => {
             let hint = "leave out `--stage`, or choose another `--run-id`";
             Err(CommandFailure::already_exists(format!("run {id} exists and is not staged"), hint))
@@ -90,7 +88,7 @@ pub fn require_stage<'a>(
 
 /// Refuses to change the workspace while another run works in it, staged or not: the files under a stage must not change.
 pub fn check_no_active_run(workspace: &Workspace, id: &RunId) -> Result<(), CommandFailure> {
-    let Some(other) = list_runs::find_active_run(workspace, Some(id))? else { return Ok(()) };
+    let Some(other) = run_list::find_active_run(workspace, Some(id))? else { return Ok(()) };
     let message = format!("run {other} is active in this workspace");
     let dir = shell_quote_path(&workspace.root);
     let hint = format!("wait for it or stop it; `delta show {other} -w {dir}` shows its progress");

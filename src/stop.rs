@@ -1,10 +1,8 @@
 //! `delta stop`: makes the processes that work on runs leave them, as SIGINT does, and waits until they have.
 
-use super::completion_candidates;
-use super::continue_run;
-use super::failure::CommandFailure;
-use super::run_argument::{LocatedRun, RunArgument};
-use super::run_preparation;
+use crate::failure::CommandFailure;
+use crate::run_argument::{LocatedRun, RunArgument};
+use crate::{cancel, completion_candidates, continue_run, own_run, run_list};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::signal::CancelToken;
@@ -35,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[command(after_long_help = EXAMPLES)]
 pub struct StopArgs {
     /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
@@ -67,7 +65,7 @@ pub fn stop_command(args: &StopArgs) -> ExitCode {
 }
 
 fn stop_runs(args: &StopArgs) -> Result<ExitCode, CommandFailure> {
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let timeout = Duration::from_millis(args.timeout);
     let deadline = Instant::now().checked_add(timeout);
     // A time that no clock reaches is as good as a day.
@@ -166,7 +164,7 @@ impl StoppingRun {
         cancel: &CancelToken,
     ) -> Result<(), CommandFailure> {
         loop {
-            let state = continue_run::fold_journal(&self.run.id, &self.run.dir)?;
+            let state = own_run::fold_journal(&self.run.id, &self.run.dir)?;
             let is_running = state.status == Some(RunStatus::Running);
             if let Some(start) = state.start.filter(|_| is_running) {
                 self.open_process(&start)?;
@@ -238,7 +236,7 @@ impl StoppingRun {
     /// what it has left running.
     fn report_end(&self, end: ToolsEnd, cancel: &CancelToken) -> Result<bool, CommandFailure> {
         let LocatedRun { id, dir, .. } = &self.run;
-        let state = continue_run::fold_journal(id, dir)?;
+        let state = own_run::fold_journal(id, dir)?;
         if let Some(start) = &state.start {
             run_process::remove_stop_request(&start.process, dir);
         }

@@ -1,9 +1,9 @@
 //! `delta tool ...`: expands, checks and migrates the files of an agent.
 
-use super::failure::CommandFailure;
-pub use super::lint::LintArgs;
-pub use super::migrate::MigrateArgs;
-use super::{agent_choice, run_preparation, tool_holder};
+use crate::failure::CommandFailure;
+pub use crate::lint::LintArgs;
+pub use crate::migrate::MigrateArgs;
+use crate::{agent_choice, operator_trust, tool_holder};
 use clap::{Args, Subcommand};
 use delta_agent::agent::Agent;
 use delta_agent::tool::expand::{brought_tools_comment, expand_tools as expand_document};
@@ -104,7 +104,7 @@ fn expand_file(file: &Path) -> Result<String, CommandFailure> {
     };
     if brings_tools {
         let home = file.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
-        let import_path = run_preparation::read_import_path();
+        let import_path = operator_trust::read_import_path();
         let agent = Agent::load(home, &ModelSelection::without_llm(), &import_path)?;
         if !expanded.ends_with('\n') {
             expanded.push('\n');

@@ -1,8 +1,8 @@
 //! `delta tool hold` and `delta tool await`: the process that holds the command of a call which outlives the engine, and
 //! the one that stands for it in the engine.
 
-use super::failure::CommandFailure;
-use super::{process_environment, run_preparation};
+use crate::failure::CommandFailure;
+use crate::{cancel, process_environment};
 use clap::Args;
 use delta_base::checksum::RunningChecksum;
 use delta_base::redact::Secrets;
@@ -66,7 +66,7 @@ fn hold_call() -> Result<(), CommandFailure> {
     io::stdin().read_line(&mut line).map_err(failed)?;
     let order: HolderOrder = serde_json::from_str(&line).map_err(|error| failed(error.into()))?;
     let call = SurvivingCall::open(order.dir.clone());
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let Some(_lock) = take_lock(&call, &cancel)? else {
         // The process that works on the run has given the call up, so its command must not start.
         return Ok(());
@@ -217,7 +217,7 @@ pub fn await_command(args: &AwaitArgs) -> ExitCode {
 
 fn await_call(args: &AwaitArgs) -> Result<ExitCode, CommandFailure> {
     let call = SurvivingCall::open(args.dir.clone());
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let mut streams = [
         FollowedStream::new(&call, "stdout", Box::new(io::stdout())),
         FollowedStream::new(&call, "stderr", Box::new(io::stderr())),

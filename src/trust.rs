@@ -1,12 +1,9 @@
 //! `delta trust`: what the operator trusts: files of variables, endpoints with the keys, and runs that others made.
 
-use super::completion_candidates;
-use super::continue_run::ClaimedRun;
-use super::failure::CommandFailure;
-use super::operator_state;
-use super::process_environment;
-use super::run_argument::RunArgument;
-use super::run_preparation;
+use crate::continue_run::ClaimedRun;
+use crate::failure::CommandFailure;
+use crate::run_argument::RunArgument;
+use crate::{cancel, completion_candidates, operator_state, process_environment, run_list};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent::env_layers::{
@@ -36,7 +33,7 @@ use std::process::ExitCode;
 pub struct TrustArgs {
     /// File of variables, directory whose .env to trust, or run: its id, a unique beginning or end of it, the path of its
     /// directory, or `last`; a file or directory of that name comes first
-    #[arg(value_name = "FILE|DIR|RUN", required_unless_present_any = ["list", "endpoint"], add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "FILE|DIR|RUN", required_unless_present_any = ["list", "endpoint"], add = ArgValueCandidates::new(run_list::run_candidates))]
     targets: Vec<PathBuf>,
     /// Workspace of the run
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
@@ -159,7 +156,7 @@ fn trust_run(target: &Path, args: &TrustArgs) -> Result<String, CommandFailure> 
         let hint = "set DELTA_STATE_DIR to a directory of yours".to_owned();
         return Err(CommandFailure::config(message, hint));
     }
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let claimed = ClaimedRun::claim(&run.id, &run.workspace, false)?;
     claimed.check_directory_owner()?;
     let agent_home = claimed.start.agent_home.clone();

@@ -1,10 +1,8 @@
 //! `delta verify`: whether runs are what delta recorded.
 
-use super::completion_candidates;
-use super::continue_run;
-use super::failure::CommandFailure;
-use super::operator_state;
-use super::run_argument::{LocatedRun, RunArgument};
+use crate::failure::CommandFailure;
+use crate::run_argument::{LocatedRun, RunArgument};
+use crate::{completion_candidates, operator_state, own_run, run_list};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
@@ -27,7 +25,7 @@ const EXIT_BROKEN: u8 = 3;
 #[command(after_long_help = EXAMPLES)]
 pub struct VerifyArgs {
     /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
@@ -87,7 +85,7 @@ fn verify_runs(args: &VerifyArgs) -> Result<Vec<VerifyReport>, CommandFailure> {
     let reports = args.runs.iter().map(|run| {
         let LocatedRun { id, dir, .. } = run.find_readable(&args.work_dir)?;
         verify::verify_integrity(&id, &dir, &inputs)
-            .map_err(|error| continue_run::unreadable_journal_failure(&id, error))
+            .map_err(|error| own_run::unreadable_journal_failure(&id, error))
     });
     reports.collect()
 }

@@ -2,11 +2,10 @@
 
 use super::editor_prompt::{EditorPrompt, read_prompt};
 use super::editor_session::{ApprovalGrants, EditorSession, PromptTurn, SessionMode};
-use crate::approval_preview::served_preview;
-use crate::list_runs;
 use crate::peer_loop::PeerServer;
-use crate::question_form::{self, FormAnswer};
+use crate::question_form::{FormAnswer, served_preview};
 use crate::run_supervisor::{OpenRequest, RunStanding, RunSupervisor, ServedRun, WorkerInput};
+use crate::{question_form, run_list};
 use delta_agent::approval_prompt::ApprovalAnswer;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
@@ -149,8 +148,8 @@ impl AcpServer {
         let cwd = params["cwd"].as_str().unwrap_or(".");
         let workspace = Workspace::open_existing(Path::new(cwd))
             .map_err(|error| RpcError::new(INVALID_PARAMS, error.to_string()))?;
-        let mut runs = list_runs::read_runs_of(&[workspace]);
-        list_runs::sort_newest_first(&mut runs);
+        let mut runs = run_list::read_runs_of(&[workspace]);
+        run_list::sort_newest_first(&mut runs);
         let own_runs = runs.iter().filter(|run| Path::new(&run.agent_home) == self.agent_home);
         let sessions: Vec<Json> = own_runs
             .map(|run| {

@@ -1,7 +1,7 @@
 //! A session of an editor: a run, and the prompt that the editor waits for.
 
 use super::session_update::{event_updates, message_chunk, output_update};
-use crate::continue_run;
+use crate::own_run;
 use crate::run_supervisor::ServedRun;
 use crate::served_output::{PieceKind, ServedPiece};
 use delta_base::redact::redact_answers;
@@ -162,7 +162,7 @@ impl EditorSession {
         if bytes == self.journal_bytes {
             return Vec::new();
         }
-        let Ok(contents) = continue_run::read_journal(&self.run.id, &self.run.dir()) else {
+        let Ok(contents) = own_run::read_journal(&self.run.id, &self.run.dir()) else {
             return Vec::new();
         };
         self.journal_bytes = bytes;

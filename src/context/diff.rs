@@ -2,9 +2,9 @@
 
 use super::iteration_request::IterationRequest;
 use super::{RequestFormat, json_line, merge_objects, request_table};
-use crate::completion_candidates;
 use crate::failure::CommandFailure;
-use crate::run_argument::{self, RunArgument};
+use crate::run_argument::RunArgument;
+use crate::{completion_candidates, run_argument, run_list};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
@@ -30,7 +30,7 @@ Examples:
 )]
 pub struct ContextDiffArgs {
     /// Run: its id, a unique beginning or end of it, the path of its directory, or `last` [default: last]
-    #[arg(value_name = "RUN", add = ArgValueCandidates::new(completion_candidates::run_candidates))]
+    #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
     run: String,
     /// Earlier iteration
     #[arg(value_name = "N")]

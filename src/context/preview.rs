@@ -1,13 +1,13 @@
 //! `delta context preview`: builds the first request of a run without creating the run.
 
 use super::RequestViewOptions;
-use crate::agent_choice;
+use crate::env_files::EnvFileOptions;
 use crate::failure::CommandFailure;
-use crate::message_input;
-use crate::run_options::EnvFileOptions;
 use crate::sandbox_options::SandboxOptions;
-use crate::{budget, completion_candidates, operator_config, process_environment, run_preparation};
-use crate::{sandbox_preparation, skill};
+use crate::{
+    agent_choice, budget, cancel, completion_candidates, env_files, message_input, operator_config,
+    operator_trust, process_environment, project_skills, sandbox_preparation,
+};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
@@ -89,7 +89,7 @@ pub fn preview_request(args: &PreviewArgs) -> Result<String, CommandFailure> {
     let message = message_input::read_message(&args.message)?;
     let models = operator_config::model_selection(args.model.clone())?;
     let home = agent_choice::find_existing_agent(&args.agent)?;
-    let agent = Agent::load(&home, &models, &run_preparation::read_import_path())?;
+    let agent = Agent::load(&home, &models, &operator_trust::read_import_path())?;
     agent.warnings.iter().for_each(|warning| stdio::print_error_line(warning));
     let setup = PreviewSetup::prepare(agent, args)?;
     let FirstRequest { body, blocks, ratio } = setup.first_request(&message)?;
@@ -120,12 +120,12 @@ impl PreviewSetup {
     fn prepare(mut agent: Agent, args: &PreviewArgs) -> Result<Self, CommandFailure> {
         let cwd = preview_workspace(args, &agent)?;
         let workspace = args.work_dir.is_some().then_some(cwd.as_path());
-        let notes = skill::offer_project_skills(&mut agent, workspace, args.project_skills)?;
+        let notes =
+            project_skills::offer_project_skills(&mut agent, workspace, args.project_skills)?;
         notes.iter().for_each(|note| stdio::print_error_line(note));
         let key_names = process_environment::key_names_of(Some(&agent));
-        let trust = run_preparation::read_operator_trust(workspace);
-        let layers =
-            run_preparation::read_env_layers(workspace, &agent.home, &args.env_files, &trust)?;
+        let trust = operator_trust::read_operator_trust(workspace);
+        let layers = env_files::read_env_layers(workspace, &agent.home, &args.env_files, &trust)?;
         let inner = workspace.filter(|_| layers.has_agent_in_workspace);
         let policy = SandboxOptions::default().policy()?;
         let note = sandbox_preparation::changeable_agent_note(&agent, inner, &policy)?;
@@ -161,7 +161,7 @@ impl PreviewSetup {
     }
 
     fn first_request(&self, message: &str) -> Result<FirstRequest, CommandFailure> {
-        let cancel = run_preparation::install_cancel()?;
+        let cancel = cancel::install_cancel()?;
         let mut state = RunState::default();
         let template = self.agent.context.task_template();
         state.conversation.push_user_message_with(&self.secrets.redact(message), &[], template);

@@ -1,5 +1,6 @@
 //! Requests and their differences as text.
 
+use crate::command_line;
 use delta_base::terminal_text::escape_to_line;
 use delta_llm::llm::Usage;
 use delta_report::request_breakdown::{
@@ -46,7 +47,7 @@ pub fn render_breakdown(heading: &str, summary: &RequestSummary) -> String {
     };
     let tools = &summary.tools;
     let tools_size = PartSize { bytes: tools.bytes, tokens: tools.tokens };
-    let tools_name = crate::pluralize(tools.names.len(), "tool");
+    let tools_name = command_line::pluralize(tools.names.len(), "tool");
     push_row(&tools_name, String::new(), tools_size, tools.sha256.as_deref());
     push_row("other", String::new(), summary.rest, None);
     let total = PartSize { bytes: summary.bytes, tokens: summary.tokens };

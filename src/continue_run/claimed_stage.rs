@@ -1,11 +1,11 @@
 //! The stage of a claimed run: an APPLY that was interrupted is finished first, then this process moves into the stage.
 
 use super::ClaimedRun;
+use crate::env_files::EnvFileOptions;
 use crate::failure::CommandFailure;
-use crate::run_options::EnvFileOptions;
-use crate::run_preparation::{self, PreparedAgent};
+use crate::run_preparation::PreparedAgent;
 use crate::stage::ApplyEnding;
-use crate::{restore_point, stage};
+use crate::{cancel, restore_point, stage};
 use delta_base::signal::CancelToken;
 use delta_run::event::{Payload, RunStage};
 use delta_run::run::{Run, RunNotice};
@@ -102,7 +102,7 @@ impl ClaimedRun {
         if self.state().stage.is_none() || self.stage.entered.is_some() {
             return Ok(());
         }
-        let cancel = run_preparation::install_cancel()?;
+        let cancel = cancel::install_cancel()?;
         self.end_apply(ApplyEnding::Complete, workspace, env_files, &cancel)?;
         self.stage.entered = Some(stage::enter_run_stage(workspace, &self.dir)?);
         Ok(())

@@ -1,14 +1,12 @@
 //! `delta run --ensure` of a run that exists: its stored result, or what is left of its work.
 
-use super::{
-    ClaimedRun, check_is_own, fold_with_seals, quote_workspace_of, store_images,
-    unreadable_journal_failure,
-};
+use super::{ClaimedRun, store_images};
 use crate::attached_images::attach_images;
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, quote_workspace_of};
+use crate::message_input::NewMessage;
 use crate::next_steps::print_next_steps;
+use crate::own_run::{check_is_own, fold_with_seals, unreadable_journal_failure};
 use crate::price_source;
-use crate::run::NewMessage;
 use crate::run_options::RunOptions;
 use crate::run_preparation::PreparedAgent;
 use clap::ValueEnum;

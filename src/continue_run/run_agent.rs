@@ -1,9 +1,8 @@
 //! The agent with which a run continues: the one of its last process, unless the operator names another.
 
-use crate::agent_choice;
 use crate::failure::CommandFailure;
-use crate::price_source;
 use crate::run_options::RunOptions;
+use crate::{agent_choice, price_source};
 use delta_agent::agent::Agent;
 use delta_base::redact::REDACTED;
 use delta_llm::llm::{LlmSetting, ModelChoice};

@@ -1,10 +1,11 @@
 //! What a message means for a run: the answer to a question, the decision on a call, or the next message of the user.
 
-use super::{ClaimedRun, find_run_dir, fold_journal, run_in_use_failure, run_process_filter};
+use super::{ClaimedRun, run_in_use_failure, run_process_filter};
+use crate::cancel;
 use crate::failure::CommandFailure;
+use crate::own_run::{find_run_dir, fold_journal};
 use crate::run_argument::LocatedRun;
 use crate::run_options::RunOptions;
-use crate::run_preparation;
 use delta_agent::approval_prompt::{ApprovalAnswer, approval_question};
 use delta_agent::ask_human;
 use delta_base::id::RunId;
@@ -44,7 +45,7 @@ pub(super) fn wait_for_leaving_process(
         return Ok(());
     }
     let dir = find_run_dir(id, workspace)?;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     while let Err(error) = Ownership::probe(id, &dir) {
         if !error.is_owned() {
             return Err(run_in_use_failure(error, id, &dir));

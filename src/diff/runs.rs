@@ -2,9 +2,9 @@
 
 use super::diff_painter::DiffPainter;
 use super::{DiffArgs, EXIT_TROUBLE, RunDiffFormat};
-use crate::continue_run;
+use crate::command_line::pluralize;
 use crate::failure::CommandFailure;
-use crate::pluralize;
+use crate::own_run;
 use crate::run_argument::{LocatedRun, RunArgument};
 use delta_agent::tool::value_text;
 use delta_base::redact::redact_answers;
@@ -83,7 +83,7 @@ struct StepLine {
 impl ComparedRun {
     fn read(argument: &RunArgument, work_dir: &Path) -> Result<Self, CommandFailure> {
         let run = argument.find_readable(work_dir)?;
-        let events = continue_run::read_journal(&run.id, &run.dir)?.events;
+        let events = own_run::read_journal(&run.id, &run.dir)?.events;
         let state = RunState::from_events(&events);
         let result = RunResult::from_state(&state).ok_or_else(|| {
             CommandFailure::damaged(format!("run {} has no ENGINE_START", run.id), None)

@@ -3,10 +3,10 @@
 use super::workspace::{print_diff, render_changes};
 use super::{DiffArgs, RunDiffFormat, staged_call};
 use crate::failure::CommandFailure;
-use crate::restore_point::{self, ChangeCount};
+use crate::restore_point::ChangeCount;
 use crate::run_argument::LocatedRun;
-use crate::stage::{self, PathSelection, StagedChanges};
-use crate::{continue_run, run_preparation};
+use crate::stage::{PathSelection, StagedChanges};
+use crate::{cancel, own_run, restore_point, stage};
 use delta_base::id::RunId;
 use delta_program::stdio;
 use delta_snapshot::SnapshotChange;
@@ -20,7 +20,7 @@ pub fn diff_stage(args: &DiffArgs) -> ExitCode {
 
 fn render_stage(args: &DiffArgs) -> Result<String, CommandFailure> {
     let LocatedRun { id, dir, workspace, .. } = args.run.find(&args.work_dir)?;
-    let state = continue_run::fold_journal(&id, &dir)?;
+    let state = own_run::fold_journal(&id, &dir)?;
     if args.call || state.stage.is_none() {
         if let Some(call) = staged_call::pending_call(&state) {
             return staged_call::render_call(args, &id, &dir, &state, call);
@@ -36,7 +36,7 @@ fn render_stage(args: &DiffArgs) -> Result<String, CommandFailure> {
             format!("`delta diff {id} 0` compares the workspace with its state before the run");
         failure.with_hint(Some(hint))
     })?;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let secrets = restore_point::workspace_secrets(&dir, &state, &workspace.root, &args.env_files)?;
     let mut store = restore_point::open_run_store(&dir, &state)?;
     let changes = StagedChanges::read(&mut store, stage, &dir, &workspace, &secrets, &cancel)?;

@@ -3,9 +3,9 @@
 use super::diff_painter::DiffPainter;
 use super::{DiffArgs, EXIT_TROUBLE};
 use crate::failure::CommandFailure;
-use crate::restore_point::{self, RestorePoint};
+use crate::restore_point::RestorePoint;
 use crate::run_argument::LocatedRun;
-use crate::{continue_run, run_preparation, stage};
+use crate::{cancel, own_run, restore_point, stage};
 use delta_program::stdio;
 use delta_snapshot::{
     EntryKind, RenderedChange, SnapshotChange, SnapshotError, SnapshotStore, TreeEntry,
@@ -45,7 +45,7 @@ fn render_workspace_diff(
     } else {
         args.run.find_readable(&args.work_dir)?
     };
-    let state = continue_run::fold_journal(&id, &dir)?;
+    let state = own_run::fold_journal(&id, &dir)?;
     let trees = [from.resolve(&state, &id)?, to.resolve(&state, &id)?];
     let mut store = restore_point::open_run_store(&dir, &state)?;
     for (point, tree) in [from, to].into_iter().zip(trees) {
@@ -53,7 +53,7 @@ fn render_workspace_diff(
     }
     let mut now = None;
     if trees.contains(&None) {
-        let cancel = run_preparation::install_cancel()?;
+        let cancel = cancel::install_cancel()?;
         let secrets =
             restore_point::workspace_secrets(&dir, &state, &workspace.root, &args.env_files)?;
         let current = store.take(&workspace.root, &secrets, Some(&cancel))?.tree;

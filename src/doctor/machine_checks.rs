@@ -4,8 +4,8 @@ use super::DoctorCheck;
 use crate::failure::CommandFailure;
 use crate::sandbox_options::SandboxOptions;
 use crate::{
-    build_info, operator_config, operator_state, process_environment, run_preparation,
-    sandbox_command, sandbox_preparation,
+    build_info, cancel, operator_config, operator_state, process_environment, sandbox_command,
+    sandbox_preparation,
 };
 use delta_agent::run_sandbox::{RunSandbox, SandboxProblem};
 use delta_base::durable::{self, DirectoryRoom};
@@ -232,7 +232,7 @@ fn read_version(program: &str, launch: &LaunchContext) -> Option<String> {
         capture_whole: false,
         marks: &[],
     };
-    let finished = process::run_process(&command, &run_preparation::install_cancel().ok()?);
+    let finished = process::run_process(&command, &cancel::install_cancel().ok()?);
     if finished.end != ProcessEnd::Exited(0) {
         return None;
     }

@@ -3,8 +3,8 @@
 use super::machine_checks::failed_check;
 use super::{CheckStatus, DoctorCheck};
 use crate::failure::CommandFailure;
-use crate::operator_key::{self, KeyCommand};
-use crate::{models, operator_config, process_environment};
+use crate::operator_key::KeyCommand;
+use crate::{models, operator_config, operator_key, process_environment};
 use delta_base::url_secrets::mask_url;
 use delta_llm::llm::WireForm;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};

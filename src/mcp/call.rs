@@ -1,9 +1,9 @@
 //! `delta mcp call`: one call of one tool. It is also the command line of an agent's tool.
 
-use super::super::failure::CommandFailure;
-use super::super::{process_environment, run_preparation};
 use super::server_choice::{ChosenServer, ServerArgs};
 use super::{McpCommandError, ServerProcesses};
+use crate::failure::CommandFailure;
+use crate::{cancel, process_environment};
 use clap::Args;
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::durable;
@@ -170,7 +170,7 @@ fn call_directly(
         return Err(CommandFailure::config(message, hint).into());
     }
     let request = checked_request(request, &chosen)?;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let processes = ServerProcesses::watch();
     let mut session = ToolSession::new(chosen.spec, chosen.locked, &McpClient::start);
     if let Some(run_dir) = process_environment::path_variable("RUN_DIR") {

@@ -1,9 +1,9 @@
 //! `delta mcp lock`: what the servers of an agent offer now, compared with what was locked.
 
-use super::super::failure::CommandFailure;
-use super::super::run_preparation;
 use super::server_choice::{AgentServers, ChosenServer};
 use super::{McpCommandError, ServerProcesses, connect_and_list};
+use crate::cancel;
+use crate::failure::CommandFailure;
 use clap::Args;
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::durable;
@@ -65,7 +65,7 @@ pub fn lock_servers(args: &LockArgs) -> Result<ExitCode, McpCommandError> {
              help: restore the file to see what changed since it was accepted, or replace it with `--write`"
         ));
     }
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let processes = ServerProcesses::watch();
     let mut lock = agent.lock.clone();
     // A server that the agent no longer has is not kept.

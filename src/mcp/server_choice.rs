@@ -1,8 +1,8 @@
 //! Which server a command of `delta mcp` means: one of an agent, a URL, or a command line.
 
-use super::super::failure::CommandFailure;
-use super::super::run_options::EnvFileOptions;
-use super::super::{agent_choice, mcp_server_spec, process_environment, run_preparation};
+use crate::env_files::EnvFileOptions;
+use crate::failure::CommandFailure;
+use crate::{agent_choice, env_files, mcp_server_spec, operator_trust, process_environment};
 use clap::Args;
 use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::agent::{LoadedMcpServers, load_mcp_servers};
@@ -71,13 +71,12 @@ impl AgentServers {
                 .unwrap_or_else(|| PathBuf::from(".")),
         };
         let home = home.canonicalize().unwrap_or(home);
-        let import_path = run_preparation::read_import_path();
+        let import_path = operator_trust::read_import_path();
         let LoadedMcpServers { servers, lock, lock_problem } =
             load_mcp_servers(&home, &import_path)?;
         let current = std::env::current_dir().unwrap_or_default();
-        let trust = run_preparation::read_operator_trust(None);
-        let layers =
-            run_preparation::read_env_layers(None, &home, &EnvFileOptions::default(), &trust)?;
+        let trust = operator_trust::read_operator_trust(None);
+        let layers = env_files::read_env_layers(None, &home, &EnvFileOptions::default(), &trust)?;
         let run_dir = process_environment::path_variable("RUN_DIR").unwrap_or_default();
         let vars = EngineVars { agent_home: home.clone(), cwd: current, run_dir };
         Ok(Self { home, servers, lock, lock_problem, layers, vars })
@@ -131,9 +130,9 @@ impl ServerArgs {
             Some(url) if url.contains("://") => {
                 let mut server = unnamed(Vec::new(), Some(url.to_owned()));
                 let home = std::env::current_dir().unwrap_or_default();
-                let trust = run_preparation::read_operator_trust(None);
+                let trust = operator_trust::read_operator_trust(None);
                 let options = EnvFileOptions::default();
-                let layers = run_preparation::read_env_layers(None, &home, &options, &trust)?;
+                let layers = env_files::read_env_layers(None, &home, &options, &trust)?;
                 server.spec.proxy = mcp_server_spec::url_proxy(url, &layers);
                 Ok(server)
             }

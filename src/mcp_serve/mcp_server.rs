@@ -6,8 +6,9 @@ use super::run_reply::tool_error;
 use super::served_tool::ToolRequest;
 use super::waiting_call::WaitingCall;
 use crate::peer_loop::PeerServer;
-use crate::question_form::{self, FormAnswer};
-use crate::run_supervisor::{self, OpenRequest, RunStanding, RunSupervisor, ServedRun};
+use crate::question_form::FormAnswer;
+use crate::run_supervisor::{OpenRequest, RunStanding, RunSupervisor, ServedRun};
+use crate::{command_line, question_form, run_supervisor};
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
 use delta_mcp::json_rpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, RpcId, RpcMessage};
@@ -347,7 +348,7 @@ impl McpServer {
         let count = self.supervisor.worker_count();
         if count >= self.settings.max_runs {
             let wait = self.settings.tool_name("wait");
-            let runs = crate::pluralize(count, "run");
+            let runs = command_line::pluralize(count, "run");
             return Err(format!(
                 "this server works on {runs}, the most that it may: call {wait} for one of them, then repeat this call"
             ));

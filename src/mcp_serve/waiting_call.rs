@@ -1,7 +1,7 @@
 //! A call of a tool that waits for its run.
 
 use super::client_request::ClientRequest;
-use crate::continue_run;
+use crate::own_run;
 use crate::run_supervisor::ServedRun;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_mcp::json_rpc::{RpcId, RpcMessage};
@@ -66,7 +66,7 @@ struct ProgressFeed {
 
 impl ProgressFeed {
     fn new(token: Json, run: &ServedRun) -> Self {
-        let state = continue_run::fold_journal(&run.id, &run.dir());
+        let state = own_run::fold_journal(&run.id, &run.dir());
         let base = state.map_or(0, |state| state.iterations);
         Self { token, journal_bytes: 0, base, reported: None }
     }
@@ -82,7 +82,7 @@ impl ProgressFeed {
         if bytes == self.journal_bytes {
             return messages;
         }
-        let Ok(contents) = continue_run::read_journal(&run.id, &run.dir()) else { return messages };
+        let Ok(contents) = own_run::read_journal(&run.id, &run.dir()) else { return messages };
         self.journal_bytes = bytes;
         for event in &contents.events {
             let Payload::Thought(thought) = &event.payload else { continue };

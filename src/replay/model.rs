@@ -2,11 +2,10 @@
 //! nothing.
 
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
-use crate::agent_choice;
-use crate::budget;
 use crate::failure::CommandFailure;
 use crate::run_options::RunOptions;
-use crate::run_preparation::{self, PreparedAgent};
+use crate::run_preparation::PreparedAgent;
+use crate::{agent_choice, budget, cancel, command_line};
 use delta_base::signal::CancelToken;
 use delta_llm::llm::{ImageReader, LlmError, LlmRequest, Provider, Reply};
 use delta_report::replay::{self, RebuildInput, RebuiltRequest};
@@ -47,7 +46,7 @@ pub(super) fn replay_model(
     let mut agent = agent_choice::load_priced_agent(&original.agent_home(args)?, &options)?;
     // A replay has no budget.
     agent.limits = Limits::default();
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     // The recorded requests contain the files. A `command` provider gets the paths of the original run.
     let workspace = Workspace { root: PathBuf::from(&original.start.work_dir) };
     let agent = PreparedAgent::new(agent, None, &options)?;
@@ -74,7 +73,7 @@ pub(super) fn replay_model(
         state.apply(event);
     }
     let id = original.id.clone();
-    let answers = crate::pluralize(usage.answers, "answer");
+    let answers = command_line::pluralize(usage.answers, "answer");
     let heading = match differences.len() {
         0 => format!("the LLM made the same calls as in run {id}: {answers}"),
         _ => format!("the LLM did not make the same calls as in run {id}"),

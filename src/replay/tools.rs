@@ -2,15 +2,12 @@
 
 use super::workspace_files::{FilesComparison, ReplayFiles};
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
-use crate::agent_choice;
 use crate::budget::{OuterLimits, OwnedRun, PastUse, open_budget};
 use crate::failure::CommandFailure;
-use crate::operator_state;
-use crate::run::{self, NewRun};
-use crate::run_observer;
+use crate::run::NewRun;
 use crate::run_options::RunOptions;
-use crate::run_preparation::{self, Impersonators, PreparedAgent};
-use crate::stage;
+use crate::run_preparation::{Impersonators, PreparedAgent};
+use crate::{agent_choice, cancel, command_line, run, run_observer, sealer, stage};
 use delta_agent::agent::Agent;
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human::HumanPrompt;
@@ -143,7 +140,7 @@ pub(super) fn replay_tools(
     options.sandbox = args.sandbox.clone();
     let agent = load_agent_with_recorded_prices(args, original, &options)?;
     let streams = agent.llm.stream;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let mut agent = PreparedAgent::without_llm(agent, args.into.as_deref(), &options)?;
     if has_staged_tool(&agent.agent.tools) {
         stage::check_can_stage(args.into.as_deref())?;
@@ -155,7 +152,7 @@ pub(super) fn replay_tools(
     let observer = run_observer::open_run_observer(&options, &dir, &RunState::default(), &cancel)?;
     let secrets = agent.secrets.clone();
     let clock = time::current_time;
-    let sealer = operator_state::new_sealer(&id, &options)?;
+    let sealer = sealer::new_sealer(&id, &options)?;
     let mut run = Run::create(id.clone(), &dir, ownership, secrets, clock, observer, sealer)?;
     let sandbox = agent.prepare_sandbox(&dir, &workspace)?;
     let different_requests = Rc::new(RefCell::new(Vec::new()));
@@ -389,12 +386,13 @@ fn compare_replay(
     }
     let heading = match differences.len() {
         0 => {
-            let answers = crate::pluralize(turns.len(), "answer");
-            let calls = crate::pluralize(turns.iter().map(|turn| turn.calls.len()).sum(), "call");
+            let answers = command_line::pluralize(turns.len(), "answer");
+            let calls =
+                command_line::pluralize(turns.iter().map(|turn| turn.calls.len()).sum(), "call");
             format!("the tools of run {id} did the same: {answers}, {calls}")
         }
         count => {
-            let count = crate::pluralize(count, "difference");
+            let count = command_line::pluralize(count, "difference");
             format!("the tools of run {id} did not do the same: {count}")
         }
     };

@@ -3,8 +3,8 @@
 use super::input_reader::{changed_lines_failure, read_planned_inputs};
 use super::plan_reader::{read_existing_plans, unreadable_file};
 use super::shared_limits;
+use crate::command_line::pluralize;
 use crate::failure::CommandFailure;
-use crate::pluralize;
 use clap::Args;
 use delta_base::durable::{self, DirEntry};
 use delta_base::id::RunId;

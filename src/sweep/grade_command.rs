@@ -1,6 +1,5 @@
 //! `delta sweep grade`: the scores of settled runs.
 
-use super::ONLY_HELP;
 use super::continued_runs::record_continued_runs;
 use super::graded_inputs::GradeTarget;
 use super::grader_program::{find_changed_argument, find_changed_program};
@@ -11,9 +10,11 @@ use super::run_grader::{GradedRun, RunGrader};
 use super::shared_limits::SharedLimits;
 use super::sweep_keys::planned_key_names;
 use super::sweep_scores::{SweepScores, can_be_graded};
-use super::worker_files::{self, LineWriter};
+use super::worker_files::LineWriter;
+use super::{ONLY_HELP, worker_files};
+use crate::command_line::pluralize;
 use crate::failure::CommandFailure;
-use crate::{pluralize, process_environment, run_preparation};
+use crate::{cancel, process_environment};
 use clap::Args;
 use delta_base::durable::{self, FileLock};
 use delta_base::id::RunId;
@@ -103,7 +104,7 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     let root = std::path::absolute(&args.dir).unwrap_or_else(|_| args.dir.clone());
     let dir = SweepDir::new(root);
     read_existing_plans(&dir)?;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let Some(_lock) = wait_for_lock(&dir, &cancel)? else {
         return Err(CommandFailure::interrupted("interrupted before anything was graded"));
     };

@@ -12,8 +12,9 @@ use super::run_archive::archive_workspace;
 use super::run_choice::choose_runs;
 use super::run_pool::absolute_dir;
 use super::source_copies::draft_path;
+use crate::cancel;
+use crate::command_line::pluralize;
 use crate::failure::CommandFailure;
-use crate::{pluralize, run_preparation};
 use clap::{Args, ValueEnum};
 use delta_base::durable;
 use delta_base::id::RunId;
@@ -90,7 +91,7 @@ pub fn pack_sweep_command(args: &PackSweepArgs) -> Result<ExitCode, CommandFailu
         let message = "the records of runs are not in their workspaces";
         return Err(CommandFailure::config(message, "pack without `--runs-dir`".to_owned()));
     }
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let mut results = ResultReader::open(&dir)?.results;
     let selected = choose_runs(&plan.runs, args.only.as_ref())?;
     record_continued_runs(&dir, &plan, selected.iter().copied(), &mut results)?;

@@ -2,8 +2,10 @@
 
 use super::plan_sources::{PlanSources, SourceAgent, llm_options, model_file};
 use crate::failure::CommandFailure;
-use crate::{budget, lease_options, models, operator_config, price_source};
-use crate::{process_environment, run_preparation};
+use crate::{
+    budget, lease_options, models, operator_config, operator_trust, price_source,
+    process_environment,
+};
 use delta_agent::agent::Agent;
 use delta_base::api_key_names::is_key_name;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
@@ -40,7 +42,7 @@ pub fn check_run_settings(
         if !loaded.contains(&(&set.agent, &set.model)) {
             refuse_unnamed_agent_model(source, &models)?;
         }
-        let agent = Agent::load(&source.home, &models, &run_preparation::read_import_path());
+        let agent = Agent::load(&source.home, &models, &operator_trust::read_import_path());
         let agent = agent.map_err(|report| refused_settings(set, report.to_string()))?;
         if loaded.insert((&set.agent, &set.model)) {
             check_key_variables(sources, model, &agent)?;
@@ -125,7 +127,7 @@ fn refuse_operator_model(
     if models.option.is_some() {
         return Ok(());
     }
-    let import_path = run_preparation::read_import_path();
+    let import_path = operator_trust::read_import_path();
     let without = ModelSelection { default: None, ..models.clone() };
     let with_any =
         ModelSelection { settings: models.settings.clone(), ..ModelSelection::without_llm() };
@@ -139,7 +141,7 @@ fn refuse_operator_model(
 }
 
 fn load_copy(agent: &SourceAgent, models: &ModelSelection) -> Result<(), CommandFailure> {
-    let loaded = Agent::load(&agent.copy, models, &run_preparation::read_import_path());
+    let loaded = Agent::load(&agent.copy, models, &operator_trust::read_import_path());
     loaded.map(|_| ()).map_err(|report| {
         let message = format!(
             "agent `{}` does not load from a copy of its directory alone:\n{report}",

@@ -1,11 +1,10 @@
 //! What a plan is made of: sweep.yaml, and the agents, inputs and files of models that it names.
 
-use super::plan_checks;
 use super::plan_reader::unreadable_file;
-use super::run_grader;
-use super::source_copies::{self, SourceCopies};
+use super::source_copies::SourceCopies;
+use super::{plan_checks, run_grader, source_copies};
 use crate::failure::CommandFailure;
-use crate::{agent_choice, operator_config, run_preparation};
+use crate::{agent_choice, cancel, operator_config, operator_trust};
 use delta_agent::agent::Agent;
 use delta_author::lint::find_misspelled_llm_keys;
 use delta_base::durable;
@@ -66,7 +65,7 @@ impl PlanSources {
         let file = SweepFile::parse(&name, text.clone())?;
         check_llm_keys(&name, text)?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let mut copies = SourceCopies::create(run_preparation::install_cancel()?)?;
+        let mut copies = SourceCopies::create(cancel::install_cancel()?)?;
         let (inputs, input_trees) = copy_input_dirs(load_inputs(&file, base)?, base, &mut copies)?;
         let mut model_files = BTreeMap::new();
         let mut model_hashes = BTreeMap::new();
@@ -310,7 +309,7 @@ fn copy_graders(
                 })?;
                 let models = operator_config::model_selection(choice)?;
                 plan_checks::refuse_unnamed_judge_model(&entry.name, &copy, &models)?;
-                let judge = Agent::load(&copy, &models, &run_preparation::read_import_path())?;
+                let judge = Agent::load(&copy, &models, &operator_trust::read_import_path())?;
                 plan_checks::check_judge_price(judge, &file.budget)?;
                 *agent = tree;
             }

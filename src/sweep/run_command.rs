@@ -1,17 +1,16 @@
 //! `delta sweep run` and `delta sweep task`: work on the runs of a sweep.
 
-use super::ONLY_HELP;
 use super::continued_runs::record_continued_runs;
 use super::plan_reader::read_plan_of_run;
 use super::result_reader::{ResultReader, read_sweep};
 use super::run_choice::choose_runs;
 use super::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
 use super::shared_limits::{SharedLimits, read_host_grants};
-use super::status_command;
 use super::sweep_scores::lacks_grades;
+use super::{ONLY_HELP, status_command};
+use crate::cancel;
+use crate::env_files::EnvFileOptions;
 use crate::failure::CommandFailure;
-use crate::run_options::EnvFileOptions;
-use crate::run_preparation;
 use clap::Args;
 use delta_base::quantity::parse_time_ms;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
@@ -209,7 +208,7 @@ impl SelectedRuns {
 
 /// Works on all selected runs; returns the exit code.
 pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let dir = absolute_dir(&args.dir)?;
     let (plan, results) = read_sweep(&dir)?;
     let only = args.only.as_ref();
@@ -227,7 +226,7 @@ pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure
 
 /// Works on a share, or on one run; returns the exit code.
 pub fn task_command(args: &TaskArgs) -> Result<ExitCode, CommandFailure> {
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let dir = absolute_dir(&args.dir)?;
     let Some(share) = TaskShare::parse(&args.part) else {
         return work_on_one_run(dir, &args.part, &args.pool, cancel);

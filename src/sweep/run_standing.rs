@@ -1,7 +1,7 @@
 //! What became of a run, by its directory: a result line that is missing is made again from it.
 
 use super::packed_runs::{extract_to_read, remove_extracted_runs};
-use crate::continue_run;
+use crate::own_run;
 use delta_base::id::RunId;
 use delta_engine::run_result::RunResult;
 use delta_llm::llm::WireForm;
@@ -73,7 +73,7 @@ pub fn look_at_run(
         Err(error) => return RunWorkState::Refused(error.to_string()),
     };
     loop {
-        let folded = match continue_run::fold_with_seals(&run.id, &run_dir) {
+        let folded = match own_run::fold_with_seals(&run.id, &run_dir) {
             Ok(folded) => folded,
             // The directory exists before the first event does.
             Err(JournalError::NoEvents(_)) => return RunWorkState::Working,
@@ -101,7 +101,7 @@ fn look_at_packed_run(dir: &SweepDir, run: &PlannedRun, policy: &RetryPolicy) ->
         Err(error) => return RunWorkState::Refused(error.message().to_owned()),
     };
     let run_dir = Workspace { root }.run_dir(&run.id);
-    let state = match continue_run::fold_with_seals(&run.id, &run_dir) {
+    let state = match own_run::fold_with_seals(&run.id, &run_dir) {
         Ok(folded) => left_run(run, &run_dir, &folded, policy, false),
         Err(error) => RunWorkState::Refused(error.to_string()),
     };

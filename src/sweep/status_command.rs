@@ -4,8 +4,8 @@ use super::result_reader::{ResultReader, read_sweep};
 use super::shared_limits::read_host_grants;
 use super::status_painter::replacing_text;
 use super::worker_files::{has_worker_ended, read_workers};
+use crate::cancel;
 use crate::failure::CommandFailure;
-use crate::run_preparation;
 use clap::{Args, ValueEnum};
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
@@ -65,7 +65,7 @@ pub fn status_command(args: &StatusArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
     let (plan, mut reader) = read_sweep(&dir)?;
     if args.watch {
-        let cancel = run_preparation::install_cancel()?;
+        let cancel = cancel::install_cancel()?;
         return watch(args, &dir, &plan, &mut reader, &cancel);
     }
     let summary = summarize(&dir, &plan, &reader.results, None)?;

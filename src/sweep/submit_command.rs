@@ -1,8 +1,9 @@
 //! `delta sweep submit`: what is left of a sweep, as a job array of Slurm.
 
 use super::result_reader::{ResultReader, read_sweep};
+use crate::command_line::pluralize;
 use crate::failure::CommandFailure;
-use crate::{pluralize, process_environment, run_preparation};
+use crate::{cancel, process_environment};
 use clap::{Args, ValueEnum};
 use delta_base::durable::{self, FileError};
 use delta_base::redact::Secrets;
@@ -166,7 +167,7 @@ struct SlurmClient {
 
 impl SlurmClient {
     fn new() -> Result<Self, CommandFailure> {
-        let cancel = run_preparation::install_cancel()?;
+        let cancel = cancel::install_cancel()?;
         let cwd = std::env::current_dir().map_err(|error| {
             CommandFailure::config(format!("could not find the current directory: {error}"), None)
         })?;

@@ -2,8 +2,8 @@
 
 use super::input_reader::InputReader;
 use crate::failure::CommandFailure;
+use crate::operator_trust::read_import_path;
 use crate::process_environment::key_names_of;
-use crate::run_preparation::read_import_path;
 use delta_agent::agent::Agent;
 use delta_llm::llm::{ModelChoice, ModelSelection};
 use delta_sweep::grader::GraderKind;

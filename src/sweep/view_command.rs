@@ -4,7 +4,7 @@ use super::ONLY_HELP;
 use super::packed_runs::{extract_to_read, remove_extracted_runs};
 use super::sweep_scores::SweepScores;
 use crate::failure::CommandFailure;
-use crate::view::{check_page_file, open_in_browser};
+use crate::page::{check_page_file, open_in_browser};
 use clap::{Args, ValueEnum};
 use delta_base::durable;
 use delta_base::time;

@@ -1,6 +1,7 @@
 //! The text of a list of runs: aligned columns under a header that fit the terminal, or plain lines for a pipe.
 
 use super::entry::{RunListEntry, RunListStatus};
+use crate::command_line;
 use anstyle::{AnsiColor, Style};
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::text_width::{clip_start_to_width, clip_to_width, display_width};
@@ -121,14 +122,14 @@ pub fn render_totals(runs: &[RunListEntry]) -> String {
     // A run that has asked no LLM has cost nothing.
     let unknown =
         runs.iter().filter(|run| run.usage.cost_usd.is_none() && run.iterations > 0).count();
-    let count = super::super::pluralize(runs.len(), "run");
+    let count = command_line::pluralize(runs.len(), "run");
     let mut line = format!("Total of {count}: {input} tokens in ({cached} cached), {output} out");
     if !known.is_empty() || unknown == 0 {
         let _ = write!(line, ", {} USD", format_usd(known.iter().sum()));
     }
     if unknown > 0 {
         let _ =
-            write!(line, "; the cost of {} is unknown", super::super::pluralize(unknown, "run"));
+            write!(line, "; the cost of {} is unknown", command_line::pluralize(unknown, "run"));
     }
     line.push('\n');
     line
