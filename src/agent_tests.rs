@@ -7,8 +7,8 @@ use crate::operator_key::{KeyCommand, OperatorKey};
 use crate::sandbox_options::SandboxOptions;
 use crate::tool::find_agent_dir;
 use crate::{
-    cancel, command_line, completion_candidates, operator_config, operator_key, operator_trust,
-    process_environment, run_preparation,
+    cancel, command_line, completion_candidates, drive_agent, operator_config, operator_key,
+    operator_trust, process_environment,
 };
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
@@ -239,7 +239,7 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
     // Each test is a process of its own, and not every source of a key can be read twice.
     KEY_SOURCE_VARIABLES.iter().for_each(|name| drop(env.remove(OsStr::new(name))));
     // Nothing of a test outlives it.
-    env.insert(run_preparation::SURVIVE_VARIABLE.into(), "0".into());
+    env.insert(drive_agent::SURVIVE_VARIABLE.into(), "0".into());
     let mut keyless_env = env.clone();
     for key in API_KEY_VARIABLES.into_iter().chain(agent.llm.key_variables()) {
         keyless_env.remove(OsStr::new(key));

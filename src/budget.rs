@@ -2,7 +2,6 @@
 
 use crate::failure::CommandFailure;
 use crate::process_environment;
-use crate::sweep::SweepShare;
 use clap::Args;
 use delta_agent::agent::Agent;
 use delta_base::id::RunId;
@@ -203,10 +202,10 @@ pub struct OuterLimits {
 
 impl OuterLimits {
     /// What the runs around the run and a sweep limit, and the rate that the environment names.
-    pub fn new(enclosing: Vec<Ledger>, share: Option<&SweepShare>) -> Self {
-        let ledgers = share.and_then(SweepShare::ledger).cloned().into_iter().chain(enclosing);
+    pub fn new(enclosing: Vec<Ledger>, sweep: Option<Ledger>, sweep_rate: Option<PathBuf>) -> Self {
+        let ledgers = sweep.into_iter().chain(enclosing);
         let named = process_environment::variable(RATE_VARIABLE).map(PathBuf::from);
-        let rate_dir = named.or_else(|| Some(share?.rate_dir()?.to_owned()));
+        let rate_dir = named.or(sweep_rate);
         Self { ledgers: ledgers.collect(), rate_dir }
     }
 
@@ -214,12 +213,6 @@ impl OuterLimits {
     pub fn none() -> Self {
         Self { ledgers: Vec::new(), rate_dir: None }
     }
-}
-
-/// The budget of a run that this process drives, and what it shares with the processes of a sweep.
-pub struct RunBudget {
-    pub budget: Budget,
-    pub share: Option<SweepShare>,
 }
 
 /// What earlier processes of a run used, and what limits options gave to them.

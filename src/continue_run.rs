@@ -15,8 +15,8 @@ use crate::run_options::RunOptions;
 use crate::run_preparation::PreparedAgent;
 use crate::terminal_prompt::InboxExit;
 use crate::{
-    cancel, command_line, completion_candidates, message_input, operator_state, process_change,
-    run_list, run_observer, run_options, run_result, sealer, sweep,
+    cancel, command_line, completion_candidates, message_input, operator_state, run_list,
+    run_observer, run_options, run_result, sealer,
 };
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
@@ -36,6 +36,7 @@ use delta_run::journal::JournalFold;
 use delta_run::ownership::{
     self, ClaimPatience, OwnerStatus, Ownership, OwnershipError, WatchedOwner,
 };
+use delta_run::packed;
 use delta_run::record;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_process;
@@ -51,6 +52,7 @@ use std::sync::Once;
 mod active_run;
 mod claimed_stage;
 mod ensured_run;
+mod process_change;
 mod run_agent;
 mod run_message;
 
@@ -176,7 +178,7 @@ fn continue_with_images(
         let message = choose_packed_message(resume, &copy, &claimed, may_answer, choose_message)
             .map_err(|failure| failure.with_run_id(&copy.id))?;
         drop(claimed);
-        sweep::remove_extracted_runs();
+        packed::remove_extracted_runs();
         find_and_continue(run, resume, &images, may_answer, |_, _| Ok(message))
     });
     run_result::print_run_result(result, resume.options.format, id)

@@ -14,6 +14,7 @@ use delta_run::event::RunStatus;
 use delta_run::ledger::LedgerError;
 use delta_run::ownership::{ActError, OwnershipError};
 use delta_run::seal::SealKeyError;
+use delta_run::sweep_dir::PlanFileError;
 use delta_run::workspace::{self, CONTROL_DIR, WorkspaceError};
 use delta_snapshot::SnapshotError;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
@@ -335,6 +336,19 @@ fn inner_run_hint(is_denied: bool) -> Option<String> {
         "a tool in a sandbox starts runs only with `runs: true` in its `sandbox`, and in the operator's profile if there is one"
             .to_owned()
     })
+}
+
+impl From<PlanFileError> for CommandFailure {
+    fn from(error: PlanFileError) -> Self {
+        let message = error.to_string();
+        match error {
+            PlanFileError::File(error) => error.into(),
+            PlanFileError::Missing { .. } => Self::config(message, None),
+            PlanFileError::Changed { .. } => {
+                Self::config(message, "restore it: a plan never changes".to_owned())
+            }
+        }
+    }
 }
 
 impl From<SealKeyError> for CommandFailure {

@@ -35,6 +35,7 @@ mod demo;
 mod diff;
 mod discard;
 mod doctor;
+mod drive_agent;
 mod editor_schema;
 mod env_files;
 mod export;
@@ -49,7 +50,6 @@ mod lint;
 mod list_runs;
 mod live_view;
 mod llm_endpoint;
-mod lost_journal;
 mod manual_page;
 mod mcp;
 mod mcp_serve;
@@ -68,7 +68,6 @@ mod page;
 mod page_server;
 mod peer_loop;
 mod price_source;
-mod process_change;
 mod process_environment;
 mod project_skills;
 mod question_form;
@@ -256,7 +255,7 @@ fn main() -> ExitCode {
     signal::ignore_io_signals();
     operator_config::apply_color();
     let code = run_with_arguments(std::env::args_os());
-    sweep::remove_extracted_runs();
+    delta_run::packed::remove_extracted_runs();
     stdio::finish_output(code)
 }
 

@@ -2,15 +2,16 @@
 //! of the run directory, which may be a copy anywhere if the command only reads it.
 
 use crate::failure::CommandFailure;
-use crate::{command_line, own_run, run_list, sweep};
+use crate::{command_line, own_run, run_list};
 use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_run::event::Event;
 use delta_run::journal;
+use delta_run::packed;
 use delta_run::run_tree;
+use delta_run::sweep_dir::SweepDir;
 use delta_run::workspace::{self, CONTROL_DIR, Workspace, WorkspaceError};
-use delta_sweep::layout::SweepDir;
 use std::path::{Path, PathBuf};
 
 /// The name of the run of a workspace that was updated last. A run with this id is named by its path.
@@ -89,7 +90,7 @@ impl RunArgument {
     /// Finds the run; a name in the workspace or the sweep `work_dir`. A packed run of a sweep is unpacked.
     pub fn find(&self, work_dir: &Path) -> Result<LocatedRun, CommandFailure> {
         let unpacked_from = match self.find_absent(work_dir) {
-            Some((dir, id)) => sweep::SweepPacks::new(&dir).unpack(&id)?,
+            Some((dir, id)) => packed::PackedRuns::new(&dir).unpack(&id)?,
             None => None,
         };
         let in_sweep = self.sweep_workspace(work_dir);
@@ -126,7 +127,7 @@ impl RunArgument {
     /// A temporary copy of the run, if it is a packed run of a sweep, which stays packed.
     pub fn copy_packed(&self, work_dir: &Path) -> Result<Option<LocatedRun>, CommandFailure> {
         let Some((sweep, id)) = self.find_absent(work_dir) else { return Ok(None) };
-        let Some(root) = sweep::extract_to_read(&sweep, &id)? else { return Ok(None) };
+        let Some(root) = packed::extract_to_read(&sweep, &id)? else { return Ok(None) };
         let workspace = Workspace { root };
         let dir = workspace.run_dir(&id);
         let workspace_argument = sweep.workspace(&id);
@@ -137,10 +138,10 @@ impl RunArgument {
     fn find_absent(&self, work_dir: &Path) -> Option<(SweepDir, RunId)> {
         match self {
             Self::Last => None,
-            Self::Name(name) => sweep::find_absent_run(Some(&RunId::parse(name).ok()?), work_dir),
+            Self::Name(name) => packed::find_absent_run(Some(&RunId::parse(name).ok()?), work_dir),
             Self::Dir(dir) => {
                 let workspace = dir.parent().filter(|control| control.ends_with(CONTROL_DIR))?;
-                sweep::find_absent_run(None, workspace.parent()?)
+                packed::find_absent_run(None, workspace.parent()?)
             }
         }
     }
@@ -150,7 +151,7 @@ impl RunArgument {
         let Self::Name(name) = self else { return None };
         let id = RunId::parse(name).ok()?;
         let workspace = SweepDir::new(work_dir).workspace(&id);
-        (workspace.is_dir() && sweep::is_sweep(work_dir)).then_some(workspace)
+        (workspace.is_dir() && packed::is_sweep(work_dir)).then_some(workspace)
     }
 
     /// Finds the run as [`RunArgument::find_readable`] does and reads its journal.

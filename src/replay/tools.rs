@@ -3,10 +3,11 @@
 use super::workspace_files::{FilesComparison, ReplayFiles};
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
 use crate::budget::{OuterLimits, OwnedRun, PastUse, open_budget};
+use crate::drive_agent::Impersonators;
 use crate::failure::CommandFailure;
 use crate::run::NewRun;
 use crate::run_options::RunOptions;
-use crate::run_preparation::{Impersonators, PreparedAgent};
+use crate::run_preparation::PreparedAgent;
 use crate::{agent_choice, cancel, command_line, run, run_observer, sealer, stage};
 use delta_agent::agent::Agent;
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};

@@ -2,11 +2,11 @@
 
 use super::input_reader::InputReader;
 use crate::failure::CommandFailure;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::grade::{GradeKey, GradeLine, SweepGrades};
 use delta_sweep::grade_source::{grade_source, is_same_run};
 use delta_sweep::grader::PlannedGrader;
 use delta_sweep::input::SweepInput;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::ResultLine;

@@ -3,8 +3,8 @@
 use super::plan_reader::unreadable_file;
 use crate::failure::CommandFailure;
 use delta_base::durable;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::input::{InputSet, SweepInput};
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use std::collections::HashMap;

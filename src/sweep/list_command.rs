@@ -7,7 +7,7 @@ use crate::failure::CommandFailure;
 use clap::Args;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
-use delta_sweep::layout::SweepDir;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::selection::RunSelection;
 use std::path::PathBuf;

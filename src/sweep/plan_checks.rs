@@ -10,9 +10,10 @@ use delta_agent::agent::Agent;
 use delta_base::api_key_names::is_key_name;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_llm::llm::{Endpoint, LlmSetting, ModelChoice, ModelSelection};
+use delta_run::sweep_dir::SweepBudget;
 use delta_sweep::plan::PlannedModel;
 use delta_sweep::run_settings::RunSettings;
-use delta_sweep::sweep_file::{ModelEntry, SweepBudget};
+use delta_sweep::sweep_file::ModelEntry;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 

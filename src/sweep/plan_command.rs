@@ -12,7 +12,7 @@ use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_program::stdio;
-use delta_sweep::layout::SweepDir;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::plan::{NewRuns, PlanError, PlanHeader};
 use delta_sweep::plan_file::{SweepPlan, header_line, plan_line};
 use std::collections::HashSet;

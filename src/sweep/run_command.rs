@@ -1,11 +1,11 @@
 //! `delta sweep run` and `delta sweep task`: work on the runs of a sweep.
 
 use super::continued_runs::record_continued_runs;
+use super::host_grants::{open_shared_limits, read_host_grants};
 use super::plan_reader::read_plan_of_run;
 use super::result_reader::{ResultReader, read_sweep};
 use super::run_choice::choose_runs;
 use super::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
-use super::shared_limits::{SharedLimits, read_host_grants};
 use super::sweep_scores::lacks_grades;
 use super::{ONLY_HELP, status_command};
 use crate::cancel;
@@ -20,8 +20,8 @@ use delta_program::number_argument::{parse_number_in, parse_time_in};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::ledger::amount_of_refused_call;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::host_grant::describe_used_budget;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlanHeader;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::{ResultLine, SweepResults};
@@ -315,7 +315,7 @@ fn work_on<'a>(
     let own_runs = indexes.iter().filter(|index| is_in_share(index));
     let own_runs = own_runs.map(|index| &plan.runs[*index]);
     record_continued_runs(dir, plan, own_runs, &mut results.results)?;
-    let shared = SharedLimits::open(dir, settings, Some(call_interval_ms), &cancel)?;
+    let shared = open_shared_limits(dir, settings, Some(call_interval_ms), &cancel)?;
     let retry = settings.retry.clone();
     let mut pool = RunPool::new(dir, plan, results, retry, options, shared, cancel)?;
     pool.work(indexes.iter().copied().filter(is_in_share).collect(), PoolPass::Unowned)?;

@@ -1,6 +1,6 @@
 //! What became of a run, by its directory: a result line that is missing is made again from it.
 
-use super::packed_runs::{extract_to_read, remove_extracted_runs};
+use crate::failure::CommandFailure;
 use crate::own_run;
 use delta_base::id::RunId;
 use delta_engine::run_result::RunResult;
@@ -8,11 +8,12 @@ use delta_llm::llm::WireForm;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::{self, OwnerStatus, Ownership};
+use delta_run::packed::{extract_to_read, remove_extracted_runs};
 use delta_run::run;
 use delta_run::run_tree::RunTreeTotal;
 use delta_run::state::{HumanRequest, RunState};
+use delta_run::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::result_line::{ResultError, ResultLine, ResultUsage};
 use delta_sweep::retry_policy::{Remaining, RetryPolicy};
@@ -98,7 +99,9 @@ fn look_at_packed_run(dir: &SweepDir, run: &PlannedRun, policy: &RetryPolicy) ->
     let root = match extract_to_read(dir, &run.id) {
         Ok(Some(root)) => root,
         Ok(None) => return RunWorkState::Absent,
-        Err(error) => return RunWorkState::Refused(error.message().to_owned()),
+        Err(error) => {
+            return RunWorkState::Refused(CommandFailure::from(error).message().to_owned());
+        }
     };
     let run_dir = Workspace { root }.run_dir(&run.id);
     let state = match own_run::fold_with_seals(&run.id, &run_dir) {

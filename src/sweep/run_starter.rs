@@ -11,8 +11,8 @@ use crate::process_environment;
 use delta_base::durable;
 use delta_process::{WorkerCommand, WorkerErrors, WorkerProcess};
 use delta_run::fork::copy_workspace;
+use delta_run::sweep_dir::{SweepDir, draft_path};
 use delta_run::workspace;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::{PlannedRun, RunChoice, RunDefinition};
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::retry_policy::RetryPolicy;
@@ -152,7 +152,7 @@ fn make_workspace(
     if definition.tree.is_none() && definition.files.is_empty() || path.is_dir() {
         return Ok(());
     }
-    let draft = source_copies::draft_path(&path);
+    let draft = draft_path(&path);
     durable::ensure_shared_dir(&draft)?;
     if let Some(tree) = &definition.tree {
         copy_workspace(&dir.input_copy(tree), &draft)?;

@@ -1,9 +1,8 @@
 //! `delta sweep status`: how far a sweep is.
 
+use super::host_grants::read_host_grants;
 use super::result_reader::{ResultReader, read_sweep};
-use super::shared_limits::read_host_grants;
 use super::status_painter::replacing_text;
-use super::worker_files::{has_worker_ended, read_workers};
 use crate::cancel;
 use crate::failure::CommandFailure;
 use clap::{Args, ValueEnum};
@@ -13,11 +12,12 @@ use delta_base::terminal;
 use delta_base::time;
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
-use delta_sweep::layout::SweepDir;
+use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep_worker::WorkerState;
+use delta_run::sweep_worker::{has_worker_ended, read_workers};
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::SweepResults;
 use delta_sweep::summary::SweepSummary;
-use delta_sweep::worker_state::WorkerState;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;

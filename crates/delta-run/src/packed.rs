@@ -2,16 +2,16 @@
 //!
 //! A directory of a run counts over every pack, and a pack over those with lower numbers.
 
-use super::plan_reader::unreadable_file;
-use super::run_archive::{MAX_ARCHIVE_BYTES, extract_archive};
-use super::source_copies::draft_path;
-use crate::failure::CommandFailure;
+pub mod run_archive;
+pub mod tar_archive;
+pub mod zip_archive;
+
+use crate::sweep_dir::{SweepDir, draft_path, shard_name};
 use delta_base::durable::{self, FileError};
 use delta_base::hex::encode_hex;
 use delta_base::id::RunId;
 use delta_base::random;
-use delta_sweep::layout::{SweepDir, shard_name};
-use delta_sweep::zip_archive::{END_BYTES, ZipMember, find_directory, read_directory};
+use run_archive::{MAX_ARCHIVE_BYTES, extract_archive};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,6 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
+use zip_archive::{END_BYTES, ZipMember, find_directory, read_directory};
 
 /// The end of the names of members.
 const MEMBER_END: &str = ".tar";
@@ -30,19 +31,19 @@ pub fn member_name(id: &RunId) -> String {
 }
 
 /// The packs of a sweep, whose directories are read when they are needed.
-pub struct SweepPacks {
+pub struct PackedRuns {
     dir: SweepDir,
     known: RefCell<HashMap<String, Rc<HashMap<String, ZipMember>>>>,
 }
 
-impl SweepPacks {
+impl PackedRuns {
     /// The packs of the sweep in `dir`.
     pub fn new(dir: &SweepDir) -> Self {
         Self { dir: dir.clone(), known: RefCell::default() }
     }
 
     /// The archive of a run; `None` if no pack has it.
-    pub fn read(&self, id: &RunId) -> Result<Option<Vec<u8>>, CommandFailure> {
+    pub fn read(&self, id: &RunId) -> Result<Option<Vec<u8>>, FileError> {
         let Some((path, member)) = self.find(id)? else { return Ok(None) };
         if member.bytes as usize > MAX_ARCHIVE_BYTES {
             let source = io::Error::other(format!(
@@ -58,11 +59,11 @@ impl SweepPacks {
     }
 
     /// Whether the newest pack that has the run has this archive of it.
-    pub fn has_archive(&self, id: &RunId, archive: &[u8]) -> Result<bool, CommandFailure> {
+    pub fn has_archive(&self, id: &RunId, archive: &[u8]) -> Result<bool, FileError> {
         Ok(self.read(id)?.is_some_and(|packed| packed == archive))
     }
 
-    fn find(&self, id: &RunId) -> Result<Option<(PathBuf, ZipMember)>, CommandFailure> {
+    fn find(&self, id: &RunId) -> Result<Option<(PathBuf, ZipMember)>, FileError> {
         let mut names = self.pack_names(shard_name(id))?;
         names.sort();
         for name in names.into_iter().rev() {
@@ -76,7 +77,7 @@ impl SweepPacks {
 
     /// The names of the packs of a shard. Listed, not looked for: on a shared file system a name that was missing may stay
     /// missing.
-    pub fn pack_names(&self, shard: &str) -> Result<Vec<String>, CommandFailure> {
+    pub fn pack_names(&self, shard: &str) -> Result<Vec<String>, FileError> {
         let path = self.dir.packs();
         let entries = match durable::read_dir_no_follow(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -91,7 +92,7 @@ impl SweepPacks {
         &self,
         name: String,
         path: &Path,
-    ) -> Result<Rc<HashMap<String, ZipMember>>, CommandFailure> {
+    ) -> Result<Rc<HashMap<String, ZipMember>>, FileError> {
         if let Some(known) = self.known.borrow().get(&name) {
             return Ok(Rc::clone(known));
         }
@@ -105,7 +106,7 @@ impl SweepPacks {
     }
 
     /// Extracts a run into `target`, a new directory; false if no pack has it.
-    pub fn extract(&self, id: &RunId, target: &Path) -> Result<bool, CommandFailure> {
+    pub fn extract(&self, id: &RunId, target: &Path) -> Result<bool, FileError> {
         let Some(archive) = self.read(id)? else { return Ok(false) };
         durable::ensure_shared_dir(target)?;
         extract_archive(&archive, target).map_err(|source| FileError {
@@ -118,7 +119,7 @@ impl SweepPacks {
 
     /// Makes the directory of a packed run again; returns the pack, or `None` if no pack has the run. The pack stays: from now
     /// on the directory counts.
-    pub fn unpack(&self, id: &RunId) -> Result<Option<PathBuf>, CommandFailure> {
+    pub fn unpack(&self, id: &RunId) -> Result<Option<PathBuf>, FileError> {
         let Some((pack, _)) = self.find(id)? else { return Ok(None) };
         let path = self.dir.workspace(id);
         let draft = draft_path(&path);
@@ -147,6 +148,10 @@ fn read_members(path: &Path) -> io::Result<Vec<ZipMember>> {
     read_directory(&directory)
 }
 
+fn unreadable_file(path: PathBuf, source: io::Error) -> FileError {
+    FileError { action: "read", path, source }
+}
+
 /// The sweep of which `path` is, or was, the workspace of a run.
 pub fn sweep_of_workspace(path: &Path) -> Option<(SweepDir, RunId)> {
     let path = std::path::absolute(path).ok()?;
@@ -164,11 +169,11 @@ pub fn is_sweep(root: &Path) -> bool {
 static EXTRACTED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// The workspace of a packed run, in a directory that [`remove_extracted_runs`] removes; `None` if no pack has the run.
-pub fn extract_to_read(dir: &SweepDir, id: &RunId) -> Result<Option<PathBuf>, CommandFailure> {
+pub fn extract_to_read(dir: &SweepDir, id: &RunId) -> Result<Option<PathBuf>, FileError> {
     let name = format!("delta-packed-{}", encode_hex(&random::random_bytes::<8>()));
     let parent = std::env::temp_dir().join(name);
     let root = parent.join(id.as_str());
-    let packs = SweepPacks::new(dir);
+    let packs = PackedRuns::new(dir);
     if packs.find(id)?.is_none() {
         return Ok(None);
     }

@@ -1,9 +1,9 @@
 //! The workspace of a run as an archive, and back.
 
+use super::tar_archive::{TarEntry, TarKind, append_entry, end_archive, read_tar_entries};
+use crate::ownership::OWNER_LOCK_FILE;
+use crate::workspace::CONTROL_DIR;
 use delta_base::durable;
-use delta_run::ownership::OWNER_LOCK_FILE;
-use delta_run::workspace::CONTROL_DIR;
-use delta_sweep::tar_archive::{TarEntry, TarKind, append_entry, end_archive, read_tar_entries};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, Metadata, OpenOptions, Permissions};

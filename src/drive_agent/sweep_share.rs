@@ -5,20 +5,21 @@
 //! nothing in the workspace does, where an agent writes. A planted sweep can only add a limit: no budget that the
 //! environment names is left out for it.
 
-use super::packed_runs::sweep_of_workspace;
-use super::plan_reader::read_planned_settings;
-use super::shared_limits::{SharedLimits, own_host_ledger, own_host_rate};
-use super::worker_files::BeatThread;
 use crate::failure::CommandFailure;
 use crate::process_environment;
 use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
 use delta_run::call_rate::RATE_VARIABLE;
-use delta_run::ledger::Ledger;
-use delta_sweep::layout::SweepDir;
+use delta_run::ledger::{BUDGET_VARIABLE, Ledger};
+use delta_run::packed::sweep_of_workspace;
+use delta_run::shared_limits::{SharedLimits, own_host_ledger, own_host_rate};
+use delta_run::sweep_dir::{SweepDir, read_planned_settings};
+use delta_run::sweep_worker::{BEAT_INTERVAL, BeatFile};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 
 /// What a run shares with a sweep whose processes have not started it.
 pub struct SweepShare {
@@ -48,7 +49,13 @@ impl SweepShare {
         }
         let Some(settings) = read_planned_settings(&dir, id)? else { return Ok(None) };
         check_directories(&dir)?;
-        let limits = SharedLimits::open_beside(&dir, &settings, cancel)?;
+        let limits = SharedLimits::open_beside(
+            process_environment::variable(BUDGET_VARIABLE),
+            &dir,
+            &settings.budget,
+            &settings.rate,
+            cancel,
+        )?;
         let ledger = limits.ledger_path().map(Ledger::open).transpose()?;
         let worker = BeatThread::start(&dir, id)?;
         Ok(Some(Self { limits, ledger, _worker: worker }))
@@ -67,7 +74,7 @@ impl SweepShare {
 
     /// Gives back what this host has not used of the budget. Its processes that still work ask again.
     pub fn give_back(self) -> Result<(), CommandFailure> {
-        self.limits.give_back()
+        Ok(self.limits.give_back()?)
     }
 }
 
@@ -111,4 +118,39 @@ fn check_directories(dir: &SweepDir) -> Result<(), CommandFailure> {
         }
     }
     Ok(())
+}
+
+/// Rewrites the file of this process in time, until it is dropped: for a process that waits for something else.
+pub struct BeatThread {
+    /// Ends the thread when it is dropped.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BeatThread {
+    /// Creates the file of a process that works on one run.
+    pub fn start(dir: &SweepDir, run: &RunId) -> Result<Self, CommandFailure> {
+        let mut file = BeatFile::create(dir, 1)?;
+        file.state.running = vec![run.to_string()];
+        file.beat(true)?;
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("beat".to_owned()).spawn(move || {
+            while stopped.recv_timeout(BEAT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                // A disk that is full for a while costs a sign of life, and no run.
+                let _ = file.beat(true);
+            }
+        });
+        let thread = thread.map_err(|error| {
+            CommandFailure::config(format!("could not start a thread: {error}"), None)
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for BeatThread {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // The file is removed when this returns.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
