@@ -5,7 +5,7 @@ use super::continued_runs::refresh_results;
 use super::run_choice::choose_runs;
 use super::run_standing::{RunWorkState, look_at_run};
 use super::sweep_scores::SweepScores;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use clap::Args;
 use delta_base::durable::DraftFile;
 use delta_base::id::RunId;

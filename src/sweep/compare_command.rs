@@ -2,7 +2,7 @@
 
 use super::ONLY_HELP;
 use super::sweep_scores::SweepScores;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use clap::{Args, ValueEnum};
 use delta_base::json::to_json;
 use delta_base::shell_quote::shell_quote_path;

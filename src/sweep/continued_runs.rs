@@ -3,8 +3,8 @@
 
 use super::line_writer::LineWriter;
 use super::run_standing::{RunWorkState, look_at_run};
-use crate::failure::CommandFailure;
-use crate::read_threads::map_on_threads;
+use crate::operator::failure::CommandFailure;
+use crate::operator::read_threads::map_on_threads;
 use delta_base::durable;
 use delta_run::run::METADATA_FILE;
 use delta_run::sweep_dir::SweepDir;

@@ -3,8 +3,8 @@
 use super::host_grants;
 use super::input_reader::{changed_lines_failure, read_planned_inputs};
 use super::plan_reader::{read_existing_plans, unreadable_file};
-use crate::command_line::pluralize;
-use crate::failure::CommandFailure;
+use crate::operator::command_line::pluralize;
+use crate::operator::failure::CommandFailure;
 use clap::Args;
 use delta_base::durable::{self, DirEntry};
 use delta_base::id::RunId;

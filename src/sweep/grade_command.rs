@@ -11,9 +11,9 @@ use super::run_choice::choose_runs;
 use super::run_grader::{GradedRun, RunGrader};
 use super::sweep_keys::planned_key_names;
 use super::sweep_scores::{SweepScores, can_be_graded};
-use crate::command_line::pluralize;
-use crate::failure::CommandFailure;
-use crate::{cancel, process_environment};
+use crate::operator::command_line::pluralize;
+use crate::operator::failure::CommandFailure;
+use crate::operator::{cancel, environment};
 use clap::Args;
 use delta_base::durable::{self, FileLock};
 use delta_base::id::RunId;
@@ -263,7 +263,7 @@ fn find_key_names(
         return Ok(Vec::new());
     }
     let names = planned_key_names(dir, plan)?;
-    process_environment::overwrite_keys(&names);
+    environment::overwrite_keys(&names);
     Ok(names)
 }
 

@@ -1,7 +1,7 @@
 //! What the hosts have of the budget of a sweep, and what a dead host gives back.
 
-use crate::failure::CommandFailure;
-use crate::process_environment;
+use crate::operator::environment;
+use crate::operator::failure::CommandFailure;
 use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_run::budget_grant::GrantFiles;
@@ -21,7 +21,7 @@ pub fn open_shared_limits(
     interval_ms: Option<u64>,
     cancel: &CancelToken,
 ) -> Result<SharedLimits, CommandFailure> {
-    let parent = process_environment::variable(BUDGET_VARIABLE);
+    let parent = environment::variable(BUDGET_VARIABLE);
     let PlanHeader { budget, rate, .. } = settings;
     Ok(SharedLimits::open(parent, dir, budget, rate, interval_ms, cancel)?)
 }

@@ -1,7 +1,7 @@
 //! Reads the inputs of a sweep, from the copies that its plans made.
 
 use super::plan_reader::unreadable_file;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::durable;
 use delta_run::sweep_dir::SweepDir;
 use delta_sweep::input::{InputSet, SweepInput};

@@ -3,7 +3,7 @@
 use super::ONLY_HELP;
 use super::result_reader::{ResultReader, read_sweep};
 use super::run_choice::choose_runs;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use clap::Args;
 use delta_program::stdio;
 use delta_run::event::RunStatus;

@@ -1,6 +1,6 @@
 //! Reads the plans in the directory of a sweep.
 
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::durable::{self, FileError};
 use delta_base::shell_quote::shell_quote_path;
 use delta_run::sweep_dir::{SweepDir, read_plan_files};

@@ -3,8 +3,9 @@
 use super::plan_reader::unreadable_file;
 use super::source_copies::SourceCopies;
 use super::{plan_checks, run_grader, source_copies};
-use crate::failure::CommandFailure;
-use crate::{agent_choice, cancel, operator_config, operator_trust};
+use crate::operator::failure::CommandFailure;
+use crate::operator::{cancel, config, trust};
+use crate::prepare::agent_choice;
 use delta_agent::agent::Agent;
 use delta_author::lint::find_misspelled_llm_keys;
 use delta_base::durable;
@@ -307,9 +308,9 @@ fn copy_graders(
                 let choice = choice.map_err(|message| {
                     CommandFailure::config(format!("grader `{}`: {message}", entry.name), None)
                 })?;
-                let models = operator_config::model_selection(choice)?;
+                let models = config::model_selection(choice)?;
                 plan_checks::refuse_unnamed_judge_model(&entry.name, &copy, &models)?;
-                let judge = Agent::load(&copy, &models, &operator_trust::read_import_path())?;
+                let judge = Agent::load(&copy, &models, &trust::read_import_path())?;
                 plan_checks::check_judge_price(judge, &file.budget)?;
                 *agent = tree;
             }

@@ -1,7 +1,7 @@
 //! Grades one run: by a command, an expectation, or an agent that judges.
 
 use super::graded_inputs::GradeTarget;
-use crate::process_environment;
+use crate::operator::environment;
 use delta_agent::agent::env_layers::EnvMap;
 use delta_author::agent_test::expectation::{Expectation, TestOutcome};
 use delta_base::redact::Secrets;
@@ -123,7 +123,7 @@ impl RunGrader<'_> {
         timeout_ms: u64,
         cancel: &CancelToken,
     ) -> Option<Result<Grade, String>> {
-        let mut env = process_environment::variables_without_keys(self.key_names);
+        let mut env = environment::variables_without_keys(self.key_names);
         let run_dir = self.run_dir(graded);
         let journal = run_dir.join(journal::JOURNAL_FILE);
         let mut set = |name: &str, value: OsString| drop(env.insert(OsString::from(name), value));
@@ -196,7 +196,7 @@ impl RunGrader<'_> {
         }
         add("-m", "-".to_owned());
         let message = delta_base::json::to_json(&Self::description(graded));
-        let mut env = process_environment::variables().clone();
+        let mut env = environment::variables().clone();
         env.extend(self.shared_variables.iter().cloned());
         let cwd = &self.dir.root;
         let output =

@@ -9,7 +9,7 @@ use super::result_reader::ResultReader;
 use super::run_standing::{LeftRun, ReplyKind, RunWorkState, look_at_run};
 use super::run_starter::RunStarter;
 use super::status_painter::StatusPainter;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;

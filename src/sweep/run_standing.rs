@@ -1,7 +1,7 @@
 //! What became of a run, by its directory: a result line that is missing is made again from it.
 
-use crate::failure::CommandFailure;
-use crate::own_run;
+use crate::operator::failure::CommandFailure;
+use crate::operator::own_run;
 use delta_base::id::RunId;
 use delta_engine::run_result::RunResult;
 use delta_llm::llm::WireForm;

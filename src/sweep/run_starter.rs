@@ -6,8 +6,8 @@ use super::input_reader::InputReader;
 use super::plan_reader::unreadable_file;
 use super::plan_sources::llm_options;
 use super::source_copies;
-use crate::failure::CommandFailure;
-use crate::process_environment;
+use crate::operator::environment;
+use crate::operator::failure::CommandFailure;
 use delta_base::durable;
 use delta_process::{WorkerCommand, WorkerErrors, WorkerProcess};
 use delta_run::fork::copy_workspace;
@@ -95,7 +95,7 @@ impl RunStarter {
         if snapshots {
             arguments.push("--snapshots".to_owned());
         }
-        let mut env = Cow::Borrowed(process_environment::variables());
+        let mut env = Cow::Borrowed(environment::variables());
         for (name, value) in &definition.env {
             env.to_mut().insert(OsString::from(name), OsString::from(value));
         }

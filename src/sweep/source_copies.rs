@@ -4,7 +4,7 @@
 //! the same time make the same.
 
 use super::plan_reader::unreadable_file;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::durable;
 use delta_base::hex::encode_hex;
 use delta_base::random;

@@ -3,8 +3,8 @@
 use super::host_grants::read_host_grants;
 use super::result_reader::{ResultReader, read_sweep};
 use super::status_painter::replacing_text;
-use crate::cancel;
-use crate::failure::CommandFailure;
+use crate::operator::cancel;
+use crate::operator::failure::CommandFailure;
 use clap::{Args, ValueEnum};
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;

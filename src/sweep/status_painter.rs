@@ -1,7 +1,7 @@
 //! The status of a sweep at a terminal, which replaces the one before.
 
 use super::status_command::summarize;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
 use delta_base::text_width::display_width;

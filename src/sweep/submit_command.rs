@@ -1,9 +1,9 @@
 //! `delta sweep submit`: what is left of a sweep, as a job array of Slurm.
 
 use super::result_reader::{ResultReader, read_sweep};
-use crate::command_line::pluralize;
-use crate::failure::CommandFailure;
-use crate::{cancel, process_environment};
+use crate::operator::command_line::pluralize;
+use crate::operator::failure::CommandFailure;
+use crate::operator::{cancel, environment};
 use clap::{Args, ValueEnum};
 use delta_base::durable::{self, FileError};
 use delta_base::redact::Secrets;
@@ -172,7 +172,7 @@ impl SlurmClient {
             CommandFailure::config(format!("could not find the current directory: {error}"), None)
         })?;
         // With the operator's keys: sbatch gives its environment to the tasks.
-        let env = process_environment::variables().clone().into();
+        let env = environment::variables().clone().into();
         let secrets = Secrets::default();
         let launch = LaunchContext { cwd, env, secrets, containment: None, sandbox: None };
         Ok(Self { launch, cancel })

@@ -1,9 +1,9 @@
 //! The variables that a sweep takes API keys from, which no grader gets.
 
 use super::input_reader::InputReader;
-use crate::failure::CommandFailure;
-use crate::operator_trust::read_import_path;
-use crate::process_environment::key_names_of;
+use crate::operator::environment::key_names_of;
+use crate::operator::failure::CommandFailure;
+use crate::operator::trust::read_import_path;
 use delta_agent::agent::Agent;
 use delta_llm::llm::{ModelChoice, ModelSelection};
 use delta_run::sweep_dir::SweepDir;

@@ -4,7 +4,7 @@ use super::graded_inputs::GradedInputs;
 use super::plan_reader::unreadable_file;
 use super::result_reader::{ResultReader, read_sweep};
 use super::run_choice::choose_runs;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;

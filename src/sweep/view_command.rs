@@ -2,8 +2,8 @@
 
 use super::ONLY_HELP;
 use super::sweep_scores::SweepScores;
-use crate::failure::CommandFailure;
-use crate::page::{check_page_file, open_in_browser};
+use crate::operator::failure::CommandFailure;
+use crate::operator::page::{check_page_file, open_in_browser};
 use clap::{Args, ValueEnum};
 use delta_base::durable;
 use delta_base::time;
