@@ -1,7 +1,6 @@
 //! `delta demo`: runs an example agent, which is compiled into the program.
 
-use crate::drive::run;
-use crate::drive::run::RunArgs;
+use crate::drive::run::{self, RunArgs};
 use crate::operator::failure::CommandFailure;
 use crate::prepare::run_sandbox;
 use clap::{Args, Command, FromArgMatches};

@@ -2,12 +2,12 @@
 
 use crate::author::tool::find_agent_dir;
 use crate::drive::drive_agent;
-use crate::operator::api_key::{KeyCommand, OperatorKey};
-use crate::operator::command_line::pluralize;
+use crate::operator::api_key::{self, KeyCommand, OperatorKey};
+use crate::operator::command_line::{self, pluralize};
 use crate::operator::env_files::EnvFileOptions;
 use crate::operator::failure::CommandFailure;
 use crate::operator::sandbox_options::SandboxOptions;
-use crate::operator::{api_key, cancel, command_line, config, environment, trust};
+use crate::operator::{cancel, config, environment, trust};
 use crate::prepare::completion_candidates;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;

@@ -1,11 +1,11 @@
 //! `delta apply`: applies the changes of a staged run to the workspace.
 
 use crate::drive::continue_run::ClaimedRun;
-use crate::drive::restore_point::{ChangeCount, MIN_ID_DIGITS};
+use crate::drive::restore_point::{self, ChangeCount, MIN_ID_DIGITS};
 use crate::drive::rollback::open_rollback_observer;
 use crate::drive::run_argument::{LocatedRun, RunArgument};
-use crate::drive::stage::{ApplyEnding, PathSelection, StagedChanges};
-use crate::drive::{restore_point, run_list, stage};
+use crate::drive::run_list;
+use crate::drive::stage::{self, ApplyEnding, PathSelection, StagedChanges};
 use crate::operator::cancel;
 use crate::operator::env_files::EnvFileOptions;
 use crate::operator::failure::CommandFailure;

@@ -1,8 +1,8 @@
 //! `delta approve`, `delta deny` and `delta answer`: continue a run that waits, with what it waits for.
 
-use crate::drive::continue_run::{ANSWERED_HINT, ResumeOptions};
-use crate::drive::run_argument::RunArgument;
-use crate::drive::{continue_run, run_argument, run_list};
+use crate::drive::continue_run::{self, ANSWERED_HINT, ResumeOptions};
+use crate::drive::run_argument::{self, RunArgument};
+use crate::drive::run_list;
 use crate::operator::failure::CommandFailure;
 use crate::prepare::message;
 use clap::Args;

@@ -13,10 +13,10 @@ use crate::operator::own_run::{
 use crate::operator::{cancel, command_line, state};
 use crate::prepare::budget::{OwnedRun, PastUse};
 use crate::prepare::images::{AttachOptions, attach_images};
-use crate::prepare::options::RunOptions;
+use crate::prepare::options::{self, RunOptions};
 use crate::prepare::prepared_agent::PreparedAgent;
 use crate::prepare::terminal_prompt::InboxExit;
-use crate::prepare::{completion_candidates, message, observer, options, run_result};
+use crate::prepare::{completion_candidates, message, observer, run_result};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, FileError};

@@ -1,11 +1,11 @@
 //! `delta discard`: discards the changes of staged runs.
 
 use crate::drive::continue_run::ClaimedRun;
-use crate::drive::restore_point::MIN_ID_DIGITS;
+use crate::drive::restore_point::{self, MIN_ID_DIGITS};
 use crate::drive::rollback::open_rollback_observer;
 use crate::drive::run_argument::{LocatedRun, RunArgument};
-use crate::drive::stage::{ApplyEnding, StagedChanges};
-use crate::drive::{restore_point, run_list, stage};
+use crate::drive::run_list;
+use crate::drive::stage::{self, ApplyEnding, StagedChanges};
 use crate::operator::cancel;
 use crate::operator::env_files::EnvFileOptions;
 use crate::operator::failure::CommandFailure;

@@ -2,10 +2,10 @@
 //!
 //! A fork that continues at once does so in the same way as `delta continue`.
 
-use crate::drive::continue_run::{ClaimedRun, MissingMessage};
-use crate::drive::run::NewRun;
+use crate::drive::continue_run::{self, ClaimedRun, MissingMessage};
+use crate::drive::run::{self, NewRun};
 use crate::drive::run_argument::{LocatedRun, RunArgument};
-use crate::drive::{continue_run, run, run_list};
+use crate::drive::run_list;
 use crate::operator::failure::CommandFailure;
 use crate::operator::{cancel, command_line, own_run, state};
 use crate::prepare::options::RunOptions;

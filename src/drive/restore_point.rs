@@ -1,8 +1,8 @@
 //! The states of a workspace that an argument can name: the end of an iteration, a snapshot, or the current files.
 
-use crate::operator::env_files::EnvFileOptions;
+use crate::operator::env_files::{self, EnvFileOptions};
 use crate::operator::failure::CommandFailure;
-use crate::operator::{env_files, environment, trust};
+use crate::operator::{environment, trust};
 use delta_agent::agent::Agent;
 use delta_base::durable::FileError;
 use delta_base::id::SnapshotId;

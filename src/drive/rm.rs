@@ -1,10 +1,10 @@
 //! `delta rm`: removes runs that nothing works on and nothing refers to.
 
+use crate::drive::continue_run;
 use crate::drive::run_argument::RunArgument;
 use crate::drive::run_list::{
-    ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, render_plain_lines,
+    self, ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, render_plain_lines,
 };
-use crate::drive::{continue_run, run_list};
 use crate::operator::failure::CommandFailure;
 use crate::operator::{cancel, command_line};
 use crate::prepare::completion_candidates;

@@ -1,9 +1,9 @@
 //! `delta rollback`: restores the workspace of a run, and records that in the journal.
 
 use crate::drive::continue_run::ClaimedRun;
-use crate::drive::restore_point::{ChangeCount, MIN_ID_DIGITS, RestorePoint};
+use crate::drive::restore_point::{self, ChangeCount, MIN_ID_DIGITS, RestorePoint};
 use crate::drive::run_argument::{LocatedRun, RunArgument};
-use crate::drive::{restore_point, run_list, stage};
+use crate::drive::{run_list, stage};
 use crate::operator::cancel;
 use crate::operator::env_files::EnvFileOptions;
 use crate::operator::failure::CommandFailure;

@@ -1,17 +1,17 @@
 //! `delta run`: creates a run and drives it.
 
-use crate::drive::continue_run::{AskedAgent, EnsuredTask, RetriedError};
-use crate::drive::{continue_run, page_server, sealer, stage};
+use crate::drive::continue_run::{self, AskedAgent, EnsuredTask, RetriedError};
+use crate::drive::{page_server, sealer, stage};
 use crate::operator::environment::parent_run;
 use crate::operator::failure::CommandFailure;
 use crate::operator::{cancel, command_line, page};
-use crate::prepare::agent_choice::ChosenAgent;
+use crate::prepare::agent_choice::{self, ChosenAgent};
 use crate::prepare::budget::{OwnedRun, PastUse};
 use crate::prepare::images::AttachOptions;
-use crate::prepare::message::NewMessage;
+use crate::prepare::message::{self, NewMessage};
 use crate::prepare::options::RunOptions;
 use crate::prepare::prepared_agent::PreparedAgent;
-use crate::prepare::{agent_choice, completion_candidates, message, observer, run_result};
+use crate::prepare::{completion_candidates, observer, run_result};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;

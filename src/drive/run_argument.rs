@@ -91,7 +91,7 @@ impl RunArgument {
     /// Finds the run; a name in the workspace or the sweep `work_dir`. A packed run of a sweep is unpacked.
     pub fn find(&self, work_dir: &Path) -> Result<LocatedRun, CommandFailure> {
         let unpacked_from = match self.find_absent(work_dir) {
-            Some((dir, id)) => packed::PackedRuns::new(&dir).unpack(&id)?,
+            Some((dir, id)) => packed::RunPacks::new(&dir).unpack(&id)?,
             None => None,
         };
         let in_sweep = self.sweep_workspace(work_dir);

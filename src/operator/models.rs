@@ -1,9 +1,9 @@
 //! `delta models`: the models that the operator's endpoints offer, and what the price file says about a model.
 
-use crate::operator::api_key::KeyCommand;
+use crate::operator::api_key::{self, KeyCommand};
 use crate::operator::failure::CommandFailure;
 use crate::operator::prices::PriceSource;
-use crate::operator::{api_key, cancel, environment};
+use crate::operator::{cancel, environment};
 use clap::{Args, Subcommand, ValueEnum};
 use delta_base::signal::CancelToken;
 use delta_base::terminal;

@@ -7,12 +7,11 @@ use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_run::journal::{JournalContents, JournalError, JournalFold};
-use delta_run::ownership::OwnerStatus;
+use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
+use delta_run::ownership::{self, OwnerStatus};
 use delta_run::seal::{SealKey, Sealer};
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
-use delta_run::{journal, ownership};
 use std::path::{Path, PathBuf};
 
 /// Finds the directory of a run.

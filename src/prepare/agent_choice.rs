@@ -1,11 +1,10 @@
 //! Which agent `delta run` runs: one that is named, the one in the current directory, the operator's default, or the
 //! built-in one.
 
-use crate::operator::config::OperatorSetting;
+use crate::operator::config::{self, OperatorSetting};
 use crate::operator::failure::CommandFailure;
-use crate::operator::{api_key, config, trust};
-use crate::prepare::builtin_agent;
-use crate::prepare::builtin_agent::BUILTIN_AGENT;
+use crate::operator::{api_key, trust};
+use crate::prepare::builtin_agent::{self, BUILTIN_AGENT};
 use crate::prepare::options::RunOptions;
 use delta_agent::agent::Agent;
 use delta_author::lint::intended_key;

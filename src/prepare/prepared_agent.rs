@@ -6,8 +6,9 @@ use crate::operator::trust::read_operator_trust;
 use crate::operator::{config, environment, prices};
 use crate::prepare::endpoint::{EndpointSetup, PreparedEndpoint};
 use crate::prepare::options::RunOptions;
-use crate::prepare::run_sandbox::changeable_agent_note;
-use crate::prepare::{budget, mcp_servers, project_skills, run_sandbox};
+use crate::prepare::project_skills::offer_project_skills;
+use crate::prepare::run_sandbox::{self, changeable_agent_note};
+use crate::prepare::{budget, mcp_servers};
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::child_environment::ChildEnvironment;
@@ -145,8 +146,7 @@ impl PreparedAgent {
         prices: PricePolicy,
     ) -> Result<Self, CommandFailure> {
         let is_allowed = options.project_skills;
-        options
-            .print_notes(&project_skills::offer_project_skills(&mut agent, workspace, is_allowed)?);
+        options.print_notes(&offer_project_skills(&mut agent, workspace, is_allowed)?);
         options.approvals.check(&agent)?;
         let sandbox_policy = options.sandbox.policy()?;
         let calls_llm = prices != PricePolicy::Free;

@@ -16,8 +16,8 @@ use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub mod iteration_request;
 mod diff;
+pub mod iteration_request;
 mod preview;
 mod request_table;
 

@@ -1,16 +1,16 @@
 //! `delta inbox`: what waits for an answer or an approval in all workspaces below some directories. A question stays open when
 //! the process that asked it is interrupted, fails or dies, so such runs wait too.
 
-use crate::drive::continue_run::ResumeOptions;
+use crate::drive::approval_preview;
+use crate::drive::continue_run::{self, ResumeOptions};
 use crate::drive::next_steps::agent_hint::AgentHint;
 use crate::drive::run_argument::RunArgument;
-use crate::drive::run_list::{RunListEntry, RunListStatus};
-use crate::drive::{approval_preview, continue_run, run_list};
+use crate::drive::run_list::{self, RunListEntry, RunListStatus};
 use crate::operator::failure::CommandFailure;
 use crate::operator::own_run::process_is_gone;
 use crate::operator::{cancel, command_line};
-use crate::prepare::terminal_prompt::{InboxExit, InboxReply};
-use crate::prepare::{completion_candidates, terminal_prompt};
+use crate::prepare::completion_candidates;
+use crate::prepare::terminal_prompt::{self, InboxExit, InboxReply};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::approval_prompt::{ApprovalPrompt, approval_verb, short_command_line};

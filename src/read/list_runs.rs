@@ -1,8 +1,7 @@
 //! `delta list-runs`: lists the runs of a workspace, or of all workspaces below directories.
 
-use crate::drive::run_list;
 use crate::drive::run_list::{
-    ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, read_workspace_runs,
+    self, ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, read_workspace_runs,
     render_plain_lines, render_terminal_table, render_totals, sort_newest_first, suggest_work_dirs,
 };
 use crate::operator::command_line;

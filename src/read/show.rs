@@ -3,9 +3,9 @@
 use crate::drive::next_steps::agent_hint::AgentHint;
 use crate::drive::run_argument::{LocatedRun, RunArgument};
 use crate::drive::run_list;
+use crate::operator::cancel;
 use crate::operator::failure::CommandFailure;
-use crate::operator::own_run::process_is_gone;
-use crate::operator::{cancel, own_run};
+use crate::operator::own_run::{self, process_is_gone};
 use crate::prepare::{completion_candidates, observer};
 use crate::read::context::iteration_request::IterationRequest;
 use clap::{Args, ValueEnum};

@@ -3,8 +3,7 @@
 
 use crate::operator::failure::CommandFailure;
 use crate::operator::{cancel, environment};
-use crate::serve::mcp_serve;
-use crate::serve::mcp_serve::ServeArgs;
+use crate::serve::mcp_serve::{self, ServeArgs};
 use clap::{Args, Subcommand};
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{escape_terminal_controls, truncate_to_line};

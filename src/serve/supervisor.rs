@@ -6,8 +6,7 @@
 use crate::drive::continue_run;
 use crate::operator::failure::{CONFLICT_ERROR, CommandFailure, RUN_ACTIVE_ERROR};
 use crate::operator::{environment, lease_options, own_run};
-use crate::prepare::served_output;
-use crate::prepare::served_output::{ServedOutput, ServedPiece};
+use crate::prepare::served_output::{self, ServedOutput, ServedPiece};
 use delta_agent::ask_human::InteractionRequest;
 use delta_base::durable;
 use delta_base::id::RunId;

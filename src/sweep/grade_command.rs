@@ -21,7 +21,7 @@ use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_program::stdio;
-use delta_run::packed::PackedRuns;
+use delta_run::packed::RunPacks;
 use delta_run::shared_limits::SharedLimits;
 use delta_run::sweep_dir::SweepDir;
 use delta_run::sweep_worker::host_file_stem;
@@ -442,7 +442,7 @@ fn grade_all(
 impl GradeQueue<'_> {
     /// Grades until nothing is left, `token` is requested, or a grade could not be written.
     fn work(&self, token: &CancelToken) {
-        let packs = PackedRuns::new(self.dir);
+        let packs = RunPacks::new(self.dir);
         while !token.is_requested() {
             let index = self.next.fetch_add(1, Ordering::SeqCst);
             let Some(task) = self.tasks.get(index) else { break };
@@ -460,7 +460,7 @@ impl GradeQueue<'_> {
     }
 
     /// Makes the workspace of a packed run again, in which graders work and judges leave their runs.
-    fn unpack(&self, packs: &PackedRuns, task: &GradeTask<'_>) -> Result<(), CommandFailure> {
+    fn unpack(&self, packs: &RunPacks, task: &GradeTask<'_>) -> Result<(), CommandFailure> {
         let id = &task.run.id;
         if !self.dir.workspace(id).is_dir() {
             packs.unpack(id)?;

@@ -21,7 +21,7 @@ use delta_run::journal;
 use delta_run::ownership::Ownership;
 use delta_run::packed::run_archive::archive_workspace;
 use delta_run::packed::zip_archive::ZipWriter;
-use delta_run::packed::{PackedRuns, member_name};
+use delta_run::packed::{RunPacks, member_name};
 use delta_run::sweep_dir::draft_path;
 use delta_run::sweep_dir::{SweepDir, shard_name};
 use delta_run::workspace::{self, Workspace};
@@ -127,7 +127,7 @@ struct PackedRun {
 struct RunPacker<'a> {
     dir: &'a SweepDir,
     keep: KeptWorkspaces,
-    packs: PackedRuns,
+    packs: RunPacks,
     writer: ZipWriter,
     pending: Vec<PackedRun>,
     packed: usize,
@@ -140,7 +140,7 @@ impl<'a> RunPacker<'a> {
         Self {
             dir,
             keep,
-            packs: PackedRuns::new(dir),
+            packs: RunPacks::new(dir),
             writer: ZipWriter::default(),
             pending: Vec::new(),
             packed: 0,

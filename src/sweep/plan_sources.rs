@@ -1,8 +1,8 @@
 //! What a plan is made of: sweep.yaml, and the agents, inputs and files of models that it names.
 
 use super::plan_reader::unreadable_file;
-use super::source_copies::SourceCopies;
-use super::{plan_checks, run_grader, source_copies};
+use super::source_copies::{self, SourceCopies};
+use super::{plan_checks, run_grader};
 use crate::operator::failure::CommandFailure;
 use crate::operator::{cancel, config, trust};
 use crate::prepare::agent_choice;

@@ -31,12 +31,12 @@ pub fn member_name(id: &RunId) -> String {
 }
 
 /// The packs of a sweep, whose directories are read when they are needed.
-pub struct PackedRuns {
+pub struct RunPacks {
     dir: SweepDir,
     known: RefCell<HashMap<String, Rc<HashMap<String, ZipMember>>>>,
 }
 
-impl PackedRuns {
+impl RunPacks {
     /// The packs of the sweep in `dir`.
     pub fn new(dir: &SweepDir) -> Self {
         Self { dir: dir.clone(), known: RefCell::default() }
@@ -49,13 +49,13 @@ impl PackedRuns {
             let source = io::Error::other(format!(
                 "the archive of run {id} has more than {MAX_ARCHIVE_BYTES} bytes"
             ));
-            return Err(unreadable_file(path, source));
+            return Err(read_failure(path, source));
         }
         let mut stored = vec![0; member.stored_length()];
         let archive = File::open(&path)
             .and_then(|file| file.read_exact_at(&mut stored, member.offset))
             .and_then(|()| member.unpack(&stored));
-        archive.map(Some).map_err(|source| unreadable_file(path, source))
+        archive.map(Some).map_err(|source| read_failure(path, source))
     }
 
     /// Whether the newest pack that has the run has this archive of it.
@@ -81,7 +81,7 @@ impl PackedRuns {
         let path = self.dir.packs();
         let entries = match durable::read_dir_no_follow(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(|source| unreadable_file(path, source))?,
+            entries => entries.map_err(|source| read_failure(path, source))?,
         };
         let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
         let start = format!("{shard}-");
@@ -96,8 +96,7 @@ impl PackedRuns {
         if let Some(known) = self.known.borrow().get(&name) {
             return Ok(Rc::clone(known));
         }
-        let members =
-            read_members(path).map_err(|source| unreadable_file(path.to_owned(), source))?;
+        let members = read_members(path).map_err(|source| read_failure(path.to_owned(), source))?;
         let members: HashMap<_, _> =
             members.into_iter().map(|member| (member.name.clone(), member)).collect();
         let members = Rc::new(members);
@@ -148,7 +147,7 @@ fn read_members(path: &Path) -> io::Result<Vec<ZipMember>> {
     read_directory(&directory)
 }
 
-fn unreadable_file(path: PathBuf, source: io::Error) -> FileError {
+fn read_failure(path: PathBuf, source: io::Error) -> FileError {
     FileError { action: "read", path, source }
 }
 
@@ -173,7 +172,7 @@ pub fn extract_to_read(dir: &SweepDir, id: &RunId) -> Result<Option<PathBuf>, Fi
     let name = format!("delta-packed-{}", encode_hex(&random::random_bytes::<8>()));
     let parent = std::env::temp_dir().join(name);
     let root = parent.join(id.as_str());
-    let packs = PackedRuns::new(dir);
+    let packs = RunPacks::new(dir);
     if packs.find(id)?.is_none() {
         return Ok(None);
     }

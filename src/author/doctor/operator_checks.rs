@@ -2,9 +2,9 @@
 
 use super::machine_checks::failed_check;
 use super::{CheckStatus, DoctorCheck};
-use crate::operator::api_key::KeyCommand;
+use crate::operator::api_key::{self, KeyCommand};
 use crate::operator::failure::CommandFailure;
-use crate::operator::{api_key, config, environment, models};
+use crate::operator::{config, environment, models};
 use delta_base::url_secrets::mask_url;
 use delta_llm::llm::WireForm;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};

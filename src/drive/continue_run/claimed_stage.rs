@@ -1,8 +1,8 @@
 //! The stage of a claimed run: an APPLY that was interrupted is finished first, then this process moves into the stage.
 
 use super::ClaimedRun;
-use crate::drive::stage::ApplyEnding;
-use crate::drive::{restore_point, stage};
+use crate::drive::restore_point;
+use crate::drive::stage::{self, ApplyEnding};
 use crate::operator::cancel;
 use crate::operator::env_files::EnvFileOptions;
 use crate::operator::failure::CommandFailure;

@@ -2,8 +2,8 @@
 
 use super::iteration_request::IterationRequest;
 use super::{RequestFormat, json_line, merge_objects};
-use crate::drive::run_argument::RunArgument;
-use crate::drive::{run_argument, run_list};
+use crate::drive::run_argument::{self, RunArgument};
+use crate::drive::run_list;
 use crate::operator::failure::CommandFailure;
 use crate::prepare::completion_candidates;
 use crate::read::context::request_table;

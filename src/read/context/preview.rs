@@ -1,10 +1,10 @@
 //! `delta context preview`: builds the first request of a run without creating the run.
 
 use super::RequestViewOptions;
-use crate::operator::env_files::EnvFileOptions;
+use crate::operator::env_files::{self, EnvFileOptions};
 use crate::operator::failure::CommandFailure;
 use crate::operator::sandbox_options::SandboxOptions;
-use crate::operator::{cancel, config, env_files, environment, trust};
+use crate::operator::{cancel, config, environment, trust};
 use crate::prepare::{
     agent_choice, budget, completion_candidates, message, project_skills, run_sandbox,
 };

@@ -2,10 +2,9 @@
 
 use super::workspace::{print_diff, render_changes};
 use super::{DiffArgs, RunDiffFormat};
-use crate::drive::restore_point::ChangeCount;
+use crate::drive::restore_point::{self, ChangeCount};
 use crate::drive::run_argument::LocatedRun;
-use crate::drive::stage::{PathSelection, StagedChanges};
-use crate::drive::{restore_point, stage};
+use crate::drive::stage::{self, PathSelection, StagedChanges};
 use crate::operator::failure::CommandFailure;
 use crate::operator::{cancel, own_run};
 use crate::read::diff::staged_call;

@@ -2,9 +2,9 @@
 
 use super::diff_painter::DiffPainter;
 use super::{DiffArgs, EXIT_TROUBLE};
-use crate::drive::restore_point::RestorePoint;
+use crate::drive::restore_point::{self, RestorePoint};
 use crate::drive::run_argument::LocatedRun;
-use crate::drive::{restore_point, stage};
+use crate::drive::stage;
 use crate::operator::failure::CommandFailure;
 use crate::operator::{cancel, own_run};
 use delta_program::stdio;

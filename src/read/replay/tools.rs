@@ -3,8 +3,8 @@
 use super::workspace_files::{FilesComparison, ReplayFiles};
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
 use crate::drive::drive_agent::Impersonators;
-use crate::drive::run::NewRun;
-use crate::drive::{run, sealer, stage};
+use crate::drive::run::{self, NewRun};
+use crate::drive::{sealer, stage};
 use crate::operator::failure::CommandFailure;
 use crate::operator::{cancel, command_line};
 use crate::prepare::budget::{OuterLimits, OwnedRun, PastUse, open_budget};

@@ -1,8 +1,8 @@
 //! Which server a command of `delta mcp` means: one of an agent, a URL, or a command line.
 
-use crate::operator::env_files::EnvFileOptions;
+use crate::operator::env_files::{self, EnvFileOptions};
 use crate::operator::failure::CommandFailure;
-use crate::operator::{env_files, environment, trust};
+use crate::operator::{environment, trust};
 use crate::prepare::{agent_choice, mcp_servers};
 use clap::Args;
 use delta_agent::agent::env_layers::EnvLayers;
