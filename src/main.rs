@@ -1,101 +1,37 @@
 //! The command line: parses the arguments, prints the result to stdout, and exits with a code. Only these modules read the
 //! environment, print to stdout and decide how the process ends.
 
-use clap::error::ErrorKind;
+mod author;
+mod drive;
+mod groups;
+mod help;
+mod man;
+mod operator;
+mod prepare;
+mod read;
+mod serve;
+mod suggestions;
+mod sweep;
+
+use crate::author::{
+    demo, doctor, init, lint, migrate, sandbox, schema, skill, test, tool, tool_holder,
+};
+use crate::drive::{
+    apply, approve, continue_run, discard, fork, pack, rm, rollback, run, stop, trust,
+};
+use crate::operator::{build_info, config, environment, lease_options, models, runs_dir};
+use crate::read::{context, diff, export, inbox, list_runs, replay, show, verify, view};
+use crate::serve::{acp, mcp};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use delta_base::id::RunId;
 use delta_base::signal;
 use delta_program::completions::{self, CliProgram};
-use delta_program::{install_panic_hook, man, stdio};
+use delta_program::man::ManArgs;
+use delta_program::{install_panic_hook, stdio};
 use delta_sandbox::{HELPER_COMMAND, run_helper};
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-mod acp;
-mod anchor;
-mod agent_choice;
-mod agent_hint;
-mod agent_template;
-mod agent_tests;
-mod attached_images;
-mod apply;
-mod approval_preview;
-mod approve_options;
-mod budget;
-mod build_info;
-mod builtin_agent;
-mod command_groups;
-mod command_suggestion;
-mod completion_candidates;
-mod context;
-mod demo;
-mod diff;
-mod discard;
-mod doctor;
-mod run_observer;
-mod run_options;
-mod run_preparation;
-mod runs_dir;
-mod sandbox_check;
-mod sandbox_command;
-mod sandbox_exec;
-mod sandbox_options;
-mod sandbox_preparation;
-mod export;
-mod failure;
-mod first_steps;
-mod fork;
-mod inbox;
-mod init;
-mod init_provider;
-mod lease_options;
-mod lint;
-mod list_runs;
-mod llm_endpoint;
-mod lost_journal;
-mod manual_page;
-mod live_view;
-mod mcp;
-mod mcp_server_spec;
-mod mcp_serve;
-mod message_input;
-mod models;
-mod next_steps;
-mod operator_config;
-mod operator_state;
-mod pack;
-mod peer_loop;
-mod migrate;
-mod remove_runs;
-mod run_argument;
-mod terminal_prompt;
-mod operator_key;
-mod price_source;
-mod question_form;
-mod process_change;
-mod read_threads;
-mod process_environment;
-mod restore_point;
-mod replay;
-mod reply;
-mod continue_run;
-mod rollback;
-mod run;
-mod run_supervisor;
-mod schema;
-mod served_output;
-mod show;
-mod skill;
-mod stage;
-mod stop;
-mod sweep;
-mod tool;
-mod tool_holder;
-mod trust;
-mod verify;
-mod view;
 
 /// Run AI agents the Unix way: an agent is a directory of plain files, its tools are ordinary commands, and its state is
 /// one append-only journal.
@@ -143,11 +79,11 @@ enum DeltaCommand {
     /// Continue a run
     Continue(Box<continue_run::ContinueArgs>),
     /// Approve the call that a run waits for, and continue the run
-    Approve(Box<reply::ApproveArgs>),
+    Approve(Box<approve::ApproveArgs>),
     /// Deny the call that a run waits for, and continue the run
-    Deny(Box<reply::DenyArgs>),
+    Deny(Box<approve::DenyArgs>),
     /// Answer what a run waits for, and continue the run
-    Answer(Box<reply::AnswerArgs>),
+    Answer(Box<approve::AnswerArgs>),
     /// List what waits for an answer or an approval
     Inbox(Box<inbox::InboxArgs>),
     /// List the runs of a workspace, most recently updated first
@@ -165,7 +101,7 @@ enum DeltaCommand {
     /// Stop the processes that work on runs
     Stop(Box<stop::StopArgs>),
     /// Remove runs
-    Rm(Box<remove_runs::RemoveArgs>),
+    Rm(Box<rm::RemoveArgs>),
     /// Pack the records of runs that have ended into one file per run
     Pack(Box<pack::PackArgs>),
     /// Unpack the records of packed runs
@@ -189,7 +125,7 @@ enum DeltaCommand {
     #[command(subcommand)]
     Sweep(sweep::SweepCommand),
     /// Run an agent's tests
-    Test(Box<agent_tests::TestArgs>),
+    Test(Box<test::TestArgs>),
     /// Print the JSON Schema of a file that you write
     Schema(Box<schema::SchemaArgs>),
     /// Create an agent from a template
@@ -201,13 +137,13 @@ enum DeltaCommand {
     #[command(subcommand)]
     Skill(skill::SkillCommand),
     #[command(subcommand)]
-    Sandbox(sandbox_command::SandboxCommand),
+    Sandbox(sandbox::SandboxCommand),
     /// Trust a .env file, a run that others made, or an endpoint with your keys
     Trust(Box<trust::TrustArgs>),
     /// List the models that your endpoints offer, and their prices
     Models(Box<models::ModelsArgs>),
     /// Show the operator's settings and where they come from
-    Config(Box<operator_config::ConfigArgs>),
+    Config(Box<config::ConfigArgs>),
     /// Check what works on this machine, and print what to change
     Doctor(Box<doctor::DoctorArgs>),
     /// Print the completion script for a shell
@@ -215,7 +151,7 @@ enum DeltaCommand {
     Completions(Box<completions::CompletionsArgs>),
     /// Print a manual page
     #[command(after_help = delta_program::pages!("delta", "run"))]
-    Man(Box<man::ManArgs>),
+    Man(Box<ManArgs>),
     #[command(name = "tool:expand", hide = true)]
     ToolExpand(Box<tool::ExpandArgs>),
     #[command(name = "tool:lint", hide = true)]
@@ -238,15 +174,15 @@ fn main() -> ExitCode {
     if command.is_some_and(|argument| argument == HELPER_COMMAND) {
         return run_helper();
     }
-    process_environment::take_environment();
+    environment::take_environment();
     install_panic_hook();
     if completions::answer_completion_request(PROGRAM) {
         return ExitCode::SUCCESS;
     }
     signal::ignore_io_signals();
-    operator_config::apply_color();
+    config::apply_color();
     let code = run_with_arguments(std::env::args_os());
-    sweep::remove_extracted_runs();
+    delta_run::packed::remove_extracted_runs();
     stdio::finish_output(code)
 }
 
@@ -258,7 +194,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
     let cli = match parse_arguments(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            let error = command_suggestion::with_tip_for(error, &arguments);
+            let error = suggestions::with_tip_for(error, &arguments);
             // Help and version go to stdout and succeed, everything else is a usage error.
             stdio::print_clap_message(&error);
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
@@ -271,10 +207,10 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
     match cli.command {
         DeltaCommand::Run(args) => run::run_command(&args),
         DeltaCommand::Continue(args) => continue_run::continue_command(&args),
-        DeltaCommand::Approve(args) => reply::approve_command(&args),
-        DeltaCommand::Deny(args) => reply::deny_command(&args),
+        DeltaCommand::Approve(args) => approve::approve_command(&args),
+        DeltaCommand::Deny(args) => approve::deny_command(&args),
         DeltaCommand::Inbox(args) => inbox::inbox_command(&args),
-        DeltaCommand::Answer(args) => reply::answer_command(&args),
+        DeltaCommand::Answer(args) => approve::answer_command(&args),
         DeltaCommand::Fork(args) => fork::fork_command(&args),
         DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),
         DeltaCommand::Show(args) => show::show_command(&args),
@@ -282,7 +218,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Apply(args) => apply::apply_command(&args),
         DeltaCommand::Discard(args) => discard::discard_command(&args),
         DeltaCommand::Stop(args) => stop::stop_command(&args),
-        DeltaCommand::Rm(args) => remove_runs::remove_command(&args),
+        DeltaCommand::Rm(args) => rm::remove_command(&args),
         DeltaCommand::Pack(args) => pack::pack_command(&args),
         DeltaCommand::Unpack(args) => pack::unpack_command(&args),
         DeltaCommand::Diff(args) => diff::diff_command(&args),
@@ -294,15 +230,15 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Acp(args) => acp::acp_command(&args),
         DeltaCommand::Mcp(command) => mcp::mcp_command(&command),
         DeltaCommand::Sweep(command) => sweep::sweep_command(&command),
-        DeltaCommand::Test(args) => agent_tests::test_command(&args),
+        DeltaCommand::Test(args) => test::test_command(&args),
         DeltaCommand::Schema(args) => schema::schema_command(&args),
         DeltaCommand::Models(args) => models::models_command(&args),
         DeltaCommand::Init(args) => init::init_command(&args),
         DeltaCommand::Demo(args) => demo::demo_command(&args),
         DeltaCommand::Completions(args) => {
-            completions::print_completions(&args, &PROGRAM, process_environment::os_variable)
+            completions::print_completions(&args, &PROGRAM, environment::os_variable)
         }
-        DeltaCommand::Man(args) => manual_page::man_command(&args, &PROGRAM),
+        DeltaCommand::Man(args) => man::man_command(&args, &PROGRAM),
         DeltaCommand::Tool(command) => match &command {
             tool::ToolCommand::Expand(args) => tool::expand_command(args),
             tool::ToolCommand::Migrate(args) => migrate::migrate_command(args),
@@ -311,9 +247,9 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             tool::ToolCommand::Await(args) => tool_holder::await_command(args),
         },
         DeltaCommand::Skill(command) => skill::skill_command(&command),
-        DeltaCommand::Sandbox(command) => sandbox_command::sandbox_command(&command),
+        DeltaCommand::Sandbox(command) => sandbox::sandbox_command(&command),
         DeltaCommand::Trust(args) => trust::trust_command(&args),
-        DeltaCommand::Config(args) => operator_config::config_command(&args),
+        DeltaCommand::Config(args) => config::config_command(&args),
         DeltaCommand::Doctor(args) => doctor::doctor_command(&args),
         DeltaCommand::ToolExpand(args) => tool::expand_command(&args),
         DeltaCommand::ToolMigrate(args) => migrate::migrate_command(&args),
@@ -324,38 +260,16 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
 /// Answers command lines that name no command and that clap does not know.
 fn answer_without_command(arguments: &[OsString]) -> Option<ExitCode> {
     build_info::answer_version_request(arguments)
-        .or_else(|| first_steps::answer_empty_command_line(arguments.len()))
+        .or_else(|| help::answer_empty_command_line(arguments.len()))
 }
 
 /// Like `try_parse_from` of clap, but does not drop the description of the arguments: dropping it would take as long as
 /// building it.
 fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
-    let command = command_groups::grouped_for_help(DeltaCli::command(), arguments);
+    let command = groups::grouped_for_help(DeltaCli::command(), arguments);
     let mut command = ManuallyDrop::new(command);
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     DeltaCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
-}
-
-/// Prints a usage error of `command` in the format of clap; returns the exit code.
-fn print_usage_error(command: &str, message: &str) -> ExitCode {
-    let mut cli = DeltaCli::command();
-    cli.build();
-    let error = match cli.find_subcommand_mut(command) {
-        Some(command) => command.error(ErrorKind::ValueValidation, message),
-        None => cli.error(ErrorKind::ValueValidation, message),
-    };
-    stdio::print_clap_message(&error);
-    ExitCode::from(2)
-}
-
-/// A count with its noun: `1 call`, `2 calls`.
-fn pluralize(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
-/// Parses the run id of an option.
-fn parse_run_id(text: &str) -> Result<RunId, String> {
-    RunId::parse(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

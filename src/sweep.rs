@@ -7,27 +7,25 @@ mod collect_command;
 mod compare_command;
 mod continued_runs;
 mod gc_command;
-mod graded_inputs;
 mod grade_command;
+mod graded_inputs;
 mod grader_program;
+mod host_grants;
 mod input_reader;
+mod line_writer;
 mod list_command;
 mod pack_command;
-mod packed_runs;
 mod plan_checks;
 mod plan_command;
 mod plan_reader;
 mod plan_sources;
 mod result_reader;
-mod run_archive;
 mod run_choice;
 mod run_command;
 mod run_grader;
 mod run_pool;
-mod run_share;
 mod run_standing;
 mod run_starter;
-mod shared_limits;
 mod source_copies;
 mod status_command;
 mod status_painter;
@@ -35,15 +33,9 @@ mod submit_command;
 mod sweep_keys;
 mod sweep_scores;
 mod view_command;
-mod worker_files;
 
 /// The help of `--only`.
 const ONLY_HELP: &str = "Only these runs: `KEY=PATTERN[,PATTERN]...`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME; all conditions hold, each for one of its patterns, in which `*` matches any text";
-
-pub use packed_runs::{
-    SweepPacks, extract_to_read, find_absent_run, is_sweep, remove_extracted_runs,
-};
-pub use run_share::SweepShare;
 
 /// Plan and run many runs: agents, models and parameters on inputs
 ///

@@ -2,13 +2,13 @@
 
 use super::ONLY_HELP;
 use super::sweep_scores::SweepScores;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use clap::{Args, ValueEnum};
 use delta_base::json::to_json;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::suggest;
 use delta_program::stdio;
-use delta_sweep::layout::SweepDir;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::pair_table::{PairedRow, compare_values};
 use delta_sweep::score_table::{ScoreRow, ScoredRun, has_several_values, score_rows};
 use delta_sweep::score_text::{pairs_text, rows_text};

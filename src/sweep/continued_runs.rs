@@ -1,14 +1,14 @@
 //! Settled runs on which a process has worked since, such as a `delta continue` by hand: what a result line says is compared
 //! with the time of the end in metadata.json, and a line with another time is made again.
 
+use super::line_writer::LineWriter;
 use super::run_standing::{RunWorkState, look_at_run};
-use super::worker_files::LineWriter;
-use crate::failure::CommandFailure;
-use crate::read_threads::map_on_threads;
+use crate::operator::failure::CommandFailure;
+use crate::operator::read_threads::map_on_threads;
 use delta_base::durable;
 use delta_run::run::METADATA_FILE;
+use delta_run::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::{ResultLine, SweepResults};

@@ -1,19 +1,19 @@
 //! `delta sweep gc`: removes what no plan of a sweep names, and what was left unfinished.
 
+use super::host_grants;
 use super::input_reader::{changed_lines_failure, read_planned_inputs};
 use super::plan_reader::{read_existing_plans, unreadable_file};
-use super::shared_limits;
-use crate::failure::CommandFailure;
-use crate::pluralize;
+use crate::operator::command_line::pluralize;
+use crate::operator::failure::CommandFailure;
 use clap::Args;
 use delta_base::durable::{self, DirEntry};
 use delta_base::id::RunId;
 use delta_base::time;
 use delta_program::stdio;
 use delta_run::ownership::Ownership;
+use delta_run::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;
 use delta_sweep::grader::PlannedGrader;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan_file::SweepPlan;
 use std::collections::HashSet;
 use std::io;
@@ -50,7 +50,7 @@ pub fn gc_command(args: &GcArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
     let plan = read_existing_plans(&dir)?;
     if let (Some(host), Some(settings)) = (&args.reclaim, plan.settings()) {
-        for grant in shared_limits::reclaim(&dir, host)? {
+        for grant in host_grants::reclaim(&dir, host)? {
             let text = grant.unused_text(&settings.budget);
             let text = text.unwrap_or_else(|| "nothing".to_owned());
             stdio::print_text(&format!("{text} of {} can be granted again\n", grant.holder));

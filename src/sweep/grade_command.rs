@@ -4,16 +4,16 @@ use super::ONLY_HELP;
 use super::continued_runs::record_continued_runs;
 use super::graded_inputs::GradeTarget;
 use super::grader_program::{find_changed_argument, find_changed_program};
-use super::packed_runs::SweepPacks;
+use super::host_grants::open_shared_limits;
+use super::line_writer::LineWriter;
 use super::plan_reader::read_existing_plans;
 use super::run_choice::choose_runs;
 use super::run_grader::{GradedRun, RunGrader};
-use super::shared_limits::SharedLimits;
 use super::sweep_keys::planned_key_names;
 use super::sweep_scores::{SweepScores, can_be_graded};
-use super::worker_files::{self, LineWriter};
-use crate::failure::CommandFailure;
-use crate::{pluralize, process_environment, run_preparation};
+use crate::operator::command_line::pluralize;
+use crate::operator::failure::CommandFailure;
+use crate::operator::{cancel, environment};
 use clap::Args;
 use delta_base::durable::{self, FileLock};
 use delta_base::id::RunId;
@@ -21,10 +21,13 @@ use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_program::stdio;
+use delta_run::packed::RunPacks;
+use delta_run::shared_limits::SharedLimits;
+use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep_worker::host_file_stem;
 use delta_sweep::grade::GradeLine;
 use delta_sweep::grader::{GraderKind, PlannedGrader};
 use delta_sweep::input::SweepInput;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::ResultLine;
@@ -103,7 +106,7 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     let root = std::path::absolute(&args.dir).unwrap_or_else(|_| args.dir.clone());
     let dir = SweepDir::new(root);
     read_existing_plans(&dir)?;
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let Some(_lock) = wait_for_lock(&dir, &cancel)? else {
         return Err(CommandFailure::interrupted("interrupted before anything was graded"));
     };
@@ -127,7 +130,7 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     // Judges are runs of the sweep: within its budget, at its rate.
     let has_judge = graders.iter().any(|grader| matches!(grader.kind, GraderKind::Agent { .. }));
     let shared = match scores.plan.settings().filter(|_| has_judge && !tasks.is_empty()) {
-        Some(settings) => Some(SharedLimits::open(&dir, settings, None, &cancel)?),
+        Some(settings) => Some(open_shared_limits(&dir, settings, None, &cancel)?),
         None => None,
     };
     let variables = shared.as_ref().map(SharedLimits::variables).unwrap_or_default();
@@ -173,7 +176,7 @@ fn refuse_changed_argument(grader: &PlannedGrader) -> Result<(), CommandFailure>
 /// let the same graders work in the same workspaces.
 fn wait_for_lock(dir: &SweepDir, cancel: &CancelToken) -> Result<Option<FileLock>, CommandFailure> {
     durable::ensure_shared_dir(&dir.grades())?;
-    let path = dir.grades().join(worker_files::host_file_stem(&dir.grades())? + ".lock");
+    let path = dir.grades().join(host_file_stem(&dir.grades())? + ".lock");
     let mut is_reported = false;
     loop {
         if let Some(lock) = FileLock::try_acquire(&path)? {
@@ -260,7 +263,7 @@ fn find_key_names(
         return Ok(Vec::new());
     }
     let names = planned_key_names(dir, plan)?;
-    process_environment::overwrite_keys(&names);
+    environment::overwrite_keys(&names);
     Ok(names)
 }
 
@@ -439,7 +442,7 @@ fn grade_all(
 impl GradeQueue<'_> {
     /// Grades until nothing is left, `token` is requested, or a grade could not be written.
     fn work(&self, token: &CancelToken) {
-        let packs = SweepPacks::new(self.dir);
+        let packs = RunPacks::new(self.dir);
         while !token.is_requested() {
             let index = self.next.fetch_add(1, Ordering::SeqCst);
             let Some(task) = self.tasks.get(index) else { break };
@@ -457,7 +460,7 @@ impl GradeQueue<'_> {
     }
 
     /// Makes the workspace of a packed run again, in which graders work and judges leave their runs.
-    fn unpack(&self, packs: &SweepPacks, task: &GradeTask<'_>) -> Result<(), CommandFailure> {
+    fn unpack(&self, packs: &RunPacks, task: &GradeTask<'_>) -> Result<(), CommandFailure> {
         let id = &task.run.id;
         if !self.dir.workspace(id).is_dir() {
             packs.unpack(id)?;

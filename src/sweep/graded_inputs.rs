@@ -1,12 +1,12 @@
 //! The inputs with which graders judge runs: as they are in the newest plan.
 
 use super::input_reader::InputReader;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::grade::{GradeKey, GradeLine, SweepGrades};
 use delta_sweep::grade_source::{grade_source, is_same_run};
 use delta_sweep::grader::PlannedGrader;
 use delta_sweep::input::SweepInput;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::ResultLine;

@@ -1,8 +1,8 @@
 //! The programs and argument files of graders: as they are now, and as they were planned.
 
 use super::source_copies::read_with_hash;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::grader::{GraderKind, PlannedGrader};
-use delta_sweep::layout::SweepDir;
 use std::path::{Path, PathBuf};
 
 /// The program of the grader, if it differs from its copy. A plan has no path of its sweep.yaml, so the program is looked for in

@@ -1,10 +1,10 @@
 //! Reads the inputs of a sweep, from the copies that its plans made.
 
 use super::plan_reader::unreadable_file;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::durable;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::input::{InputSet, SweepInput};
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use std::collections::HashMap;

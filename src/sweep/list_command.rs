@@ -3,11 +3,11 @@
 use super::ONLY_HELP;
 use super::result_reader::{ResultReader, read_sweep};
 use super::run_choice::choose_runs;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use clap::Args;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
-use delta_sweep::layout::SweepDir;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::selection::RunSelection;
 use std::path::PathBuf;

@@ -5,15 +5,13 @@
 
 use super::ONLY_HELP;
 use super::continued_runs::record_continued_runs;
-use super::packed_runs::{SweepPacks, member_name};
 use super::plan_reader::read_existing_plans;
 use super::result_reader::ResultReader;
-use super::run_archive::archive_workspace;
 use super::run_choice::choose_runs;
 use super::run_pool::absolute_dir;
-use super::source_copies::draft_path;
-use crate::failure::CommandFailure;
-use crate::{pluralize, run_preparation};
+use crate::operator::cancel;
+use crate::operator::command_line::pluralize;
+use crate::operator::failure::CommandFailure;
 use clap::{Args, ValueEnum};
 use delta_base::durable;
 use delta_base::id::RunId;
@@ -21,11 +19,14 @@ use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::journal;
 use delta_run::ownership::Ownership;
+use delta_run::packed::run_archive::archive_workspace;
+use delta_run::packed::zip_archive::ZipWriter;
+use delta_run::packed::{RunPacks, member_name};
+use delta_run::sweep_dir::draft_path;
+use delta_run::sweep_dir::{SweepDir, shard_name};
 use delta_run::workspace::{self, Workspace};
-use delta_sweep::layout::{SweepDir, shard_name};
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::selection::RunSelection;
-use delta_sweep::zip_archive::ZipWriter;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,7 @@ pub fn pack_sweep_command(args: &PackSweepArgs) -> Result<ExitCode, CommandFailu
         let message = "the records of runs are not in their workspaces";
         return Err(CommandFailure::config(message, "pack without `--runs-dir`".to_owned()));
     }
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let mut results = ResultReader::open(&dir)?.results;
     let selected = choose_runs(&plan.runs, args.only.as_ref())?;
     record_continued_runs(&dir, &plan, selected.iter().copied(), &mut results)?;
@@ -126,7 +127,7 @@ struct PackedRun {
 struct RunPacker<'a> {
     dir: &'a SweepDir,
     keep: KeptWorkspaces,
-    packs: SweepPacks,
+    packs: RunPacks,
     writer: ZipWriter,
     pending: Vec<PackedRun>,
     packed: usize,
@@ -139,7 +140,7 @@ impl<'a> RunPacker<'a> {
         Self {
             dir,
             keep,
-            packs: SweepPacks::new(dir),
+            packs: RunPacks::new(dir),
             writer: ZipWriter::default(),
             pending: Vec::new(),
             packed: 0,

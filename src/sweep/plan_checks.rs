@@ -1,16 +1,17 @@
 //! What `plan` checks so that no run of the plan is refused later: agents with their models and settings, variables, prices.
 
 use super::plan_sources::{PlanSources, SourceAgent, llm_options, model_file};
-use crate::failure::CommandFailure;
-use crate::{budget, lease_options, models, operator_config, price_source};
-use crate::{process_environment, run_preparation};
+use crate::operator::failure::CommandFailure;
+use crate::operator::{config, environment, lease_options, models, prices, trust};
+use crate::prepare::budget;
 use delta_agent::agent::Agent;
 use delta_base::api_key_names::is_key_name;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_llm::llm::{Endpoint, LlmSetting, ModelChoice, ModelSelection};
+use delta_run::sweep_dir::SweepBudget;
 use delta_sweep::plan::PlannedModel;
 use delta_sweep::run_settings::RunSettings;
-use delta_sweep::sweep_file::{ModelEntry, SweepBudget};
+use delta_sweep::sweep_file::ModelEntry;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
@@ -40,7 +41,7 @@ pub fn check_run_settings(
         if !loaded.contains(&(&set.agent, &set.model)) {
             refuse_unnamed_agent_model(source, &models)?;
         }
-        let agent = Agent::load(&source.home, &models, &run_preparation::read_import_path());
+        let agent = Agent::load(&source.home, &models, &trust::read_import_path());
         let agent = agent.map_err(|report| refused_settings(set, report.to_string()))?;
         if loaded.insert((&set.agent, &set.model)) {
             check_key_variables(sources, model, &agent)?;
@@ -74,7 +75,7 @@ fn select_model(
     let settings = settings
         .collect::<Result<Vec<_>, _>>()
         .map_err(|message| refused_settings(set, format!("`llm`: {message}")))?;
-    Ok(ModelSelection { settings, ..operator_config::model_selection(option)? })
+    Ok(ModelSelection { settings, ..config::model_selection(option)? })
 }
 
 /// A failure that names a run if its parameters decide.
@@ -125,7 +126,7 @@ fn refuse_operator_model(
     if models.option.is_some() {
         return Ok(());
     }
-    let import_path = run_preparation::read_import_path();
+    let import_path = trust::read_import_path();
     let without = ModelSelection { default: None, ..models.clone() };
     let with_any =
         ModelSelection { settings: models.settings.clone(), ..ModelSelection::without_llm() };
@@ -139,7 +140,7 @@ fn refuse_operator_model(
 }
 
 fn load_copy(agent: &SourceAgent, models: &ModelSelection) -> Result<(), CommandFailure> {
-    let loaded = Agent::load(&agent.copy, models, &run_preparation::read_import_path());
+    let loaded = Agent::load(&agent.copy, models, &trust::read_import_path());
     loaded.map(|_| ()).map_err(|report| {
         let message = format!(
             "agent `{}` does not load from a copy of its directory alone:\n{report}",
@@ -156,9 +157,8 @@ fn check_key_variables(
     model: &ModelEntry,
     agent: &Agent,
 ) -> Result<(), CommandFailure> {
-    let mut keys: HashSet<String> =
-        process_environment::key_names_of(Some(agent)).into_iter().collect();
-    keys.extend(process_environment::provider_key_variables().map(str::to_owned));
+    let mut keys: HashSet<String> = environment::key_names_of(Some(agent)).into_iter().collect();
+    keys.extend(environment::provider_key_variables().map(str::to_owned));
     let mut names = sources.file.env.keys().chain(model.env.keys());
     match names.find(|name| is_key_name(name) || keys.contains(*name)) {
         Some(name) => Err(CommandFailure::config(
@@ -206,11 +206,11 @@ fn require_price(
     limit: &str,
     env: &BTreeMap<String, String>,
 ) -> Result<(), CommandFailure> {
-    if agent.llm.has_known_cost() || env.contains_key(price_source::PRICES_VARIABLE) {
+    if agent.llm.has_known_cost() || env.contains_key(prices::PRICES_VARIABLE) {
         return Ok(());
     }
     let address = Endpoint::resolve_address(&agent.llm, &|name| run_variables(name, env))?;
-    let missing = price_source::apply_price_file(&mut agent.llm, &address)?;
+    let missing = prices::apply_price_file(&mut agent.llm, &address)?;
     if agent.llm.has_known_cost() {
         return Ok(());
     }

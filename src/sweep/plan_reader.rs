@@ -1,11 +1,9 @@
 //! Reads the plans in the directory of a sweep.
 
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::durable::{self, FileError};
-use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
-use delta_sweep::layout::{SweepDir, plan_number};
-use delta_sweep::plan::PlanHeader;
+use delta_run::sweep_dir::{SweepDir, read_plan_files};
 use delta_sweep::plan_file::SweepPlan;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,48 +32,12 @@ pub fn read_plan_of_run(dir: &SweepDir, id: &str) -> Result<SweepPlan, CommandFa
     Ok(plan)
 }
 
-/// The settings of a sweep, if a plan of it has the run.
-///
-/// # Errors
-/// The errors of [`read_existing_plans`].
-pub fn read_planned_settings(
-    dir: &SweepDir,
-    id: &RunId,
-) -> Result<Option<PlanHeader>, CommandFailure> {
-    let mut plan = read_plans_by(dir, |plan, text| plan.add_run_of_plan(text, id.as_str()))?;
-    Ok(plan.headers.pop().filter(|_| !plan.runs.is_empty()))
-}
-
 fn read_plans_by(
     dir: &SweepDir,
     add: impl Fn(&mut SweepPlan, &str) -> Result<(), String>,
 ) -> Result<SweepPlan, CommandFailure> {
-    // Listed, not looked for: on a shared file system a name that was missing may stay missing.
-    let entries = match durable::read_dir_no_follow(&dir.root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SweepPlan::default()),
-        entries => entries.map_err(|source| unreadable_file(dir.root.clone(), source))?,
-    };
-    let mut numbers: Vec<usize> =
-        entries.iter().filter_map(|entry| plan_number(entry.name.as_ref())).collect();
-    numbers.sort_unstable();
     let mut plan = SweepPlan::default();
-    for (index, number) in numbers.into_iter().enumerate() {
-        let path = dir.plan_file(number);
-        if number != index + 1 {
-            let missing = dir.plan_file(index + 1);
-            let message =
-                format!("{} is missing, and {} is there", missing.display(), path.display());
-            return Err(CommandFailure::config(message, None));
-        }
-        // A plan of a million runs has some 200 MB.
-        let text = durable::read_no_follow(&path)
-            .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
-            .map_err(|source| unreadable_file(path.clone(), source))?;
-        add(&mut plan, &text).map_err(|reason| {
-            let message = format!("{} is not a plan as delta writes it: {reason}", path.display());
-            CommandFailure::config(message, "restore it: a plan never changes".to_owned())
-        })?;
-    }
+    read_plan_files(dir, |text| add(&mut plan, text))?;
     Ok(plan)
 }
 

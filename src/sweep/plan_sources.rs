@@ -1,21 +1,21 @@
 //! What a plan is made of: sweep.yaml, and the agents, inputs and files of models that it names.
 
-use super::plan_checks;
 use super::plan_reader::unreadable_file;
-use super::run_grader;
 use super::source_copies::{self, SourceCopies};
-use crate::failure::CommandFailure;
-use crate::{agent_choice, operator_config, run_preparation};
+use super::{plan_checks, run_grader};
+use crate::operator::failure::CommandFailure;
+use crate::operator::{cancel, config, trust};
+use crate::prepare::agent_choice;
 use delta_agent::agent::Agent;
 use delta_author::lint::find_misspelled_llm_keys;
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote_path;
 use delta_llm::llm::ModelChoice;
 use delta_program::stdio;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::canonical_json::content_hash;
 use delta_sweep::grader::{GraderKind, PlannedGrader};
 use delta_sweep::input::{InputSet, SweepInput};
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::{PlanHeader, PlannedModel};
 use delta_sweep::sweep_file::{AgentEntry, InputSource, ModelEntry, SweepFile};
 use delta_yaml::yaml::YamlDocument;
@@ -66,7 +66,7 @@ impl PlanSources {
         let file = SweepFile::parse(&name, text.clone())?;
         check_llm_keys(&name, text)?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let mut copies = SourceCopies::create(run_preparation::install_cancel()?)?;
+        let mut copies = SourceCopies::create(cancel::install_cancel()?)?;
         let (inputs, input_trees) = copy_input_dirs(load_inputs(&file, base)?, base, &mut copies)?;
         let mut model_files = BTreeMap::new();
         let mut model_hashes = BTreeMap::new();
@@ -308,9 +308,9 @@ fn copy_graders(
                 let choice = choice.map_err(|message| {
                     CommandFailure::config(format!("grader `{}`: {message}", entry.name), None)
                 })?;
-                let models = operator_config::model_selection(choice)?;
+                let models = config::model_selection(choice)?;
                 plan_checks::refuse_unnamed_judge_model(&entry.name, &copy, &models)?;
-                let judge = Agent::load(&copy, &models, &run_preparation::read_import_path())?;
+                let judge = Agent::load(&copy, &models, &trust::read_import_path())?;
                 plan_checks::check_judge_price(judge, &file.budget)?;
                 *agent = tree;
             }

@@ -1,10 +1,10 @@
 //! Reads the result lines of a sweep.
 
 use super::plan_reader::{read_existing_plans, unreadable_file};
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::durable;
 use delta_run::event::RunStatus;
-use delta_sweep::layout::SweepDir;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::SweepResults;
 use delta_sweep::retry_policy::Remaining;

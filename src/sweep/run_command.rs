@@ -1,17 +1,16 @@
 //! `delta sweep run` and `delta sweep task`: work on the runs of a sweep.
 
-use super::ONLY_HELP;
 use super::continued_runs::record_continued_runs;
+use super::host_grants::{open_shared_limits, read_host_grants};
 use super::plan_reader::read_plan_of_run;
 use super::result_reader::{ResultReader, read_sweep};
 use super::run_choice::choose_runs;
 use super::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
-use super::shared_limits::{SharedLimits, read_host_grants};
-use super::status_command;
 use super::sweep_scores::lacks_grades;
-use crate::failure::CommandFailure;
-use crate::run_options::EnvFileOptions;
-use crate::run_preparation;
+use super::{ONLY_HELP, status_command};
+use crate::operator::cancel;
+use crate::operator::env_files::EnvFileOptions;
+use crate::operator::failure::CommandFailure;
 use clap::Args;
 use delta_base::quantity::parse_time_ms;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
@@ -21,8 +20,8 @@ use delta_program::number_argument::{parse_number_in, parse_time_in};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::ledger::amount_of_refused_call;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::host_grant::describe_used_budget;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlanHeader;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::{ResultLine, SweepResults};
@@ -209,7 +208,7 @@ impl SelectedRuns {
 
 /// Works on all selected runs; returns the exit code.
 pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let dir = absolute_dir(&args.dir)?;
     let (plan, results) = read_sweep(&dir)?;
     let only = args.only.as_ref();
@@ -227,7 +226,7 @@ pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure
 
 /// Works on a share, or on one run; returns the exit code.
 pub fn task_command(args: &TaskArgs) -> Result<ExitCode, CommandFailure> {
-    let cancel = run_preparation::install_cancel()?;
+    let cancel = cancel::install_cancel()?;
     let dir = absolute_dir(&args.dir)?;
     let Some(share) = TaskShare::parse(&args.part) else {
         return work_on_one_run(dir, &args.part, &args.pool, cancel);
@@ -316,7 +315,7 @@ fn work_on<'a>(
     let own_runs = indexes.iter().filter(|index| is_in_share(index));
     let own_runs = own_runs.map(|index| &plan.runs[*index]);
     record_continued_runs(dir, plan, own_runs, &mut results.results)?;
-    let shared = SharedLimits::open(dir, settings, Some(call_interval_ms), &cancel)?;
+    let shared = open_shared_limits(dir, settings, Some(call_interval_ms), &cancel)?;
     let retry = settings.retry.clone();
     let mut pool = RunPool::new(dir, plan, results, retry, options, shared, cancel)?;
     pool.work(indexes.iter().copied().filter(is_in_share).collect(), PoolPass::Unowned)?;

@@ -1,8 +1,7 @@
 //! Grades one run: by a command, an expectation, or an agent that judges.
 
 use super::graded_inputs::GradeTarget;
-use super::run_archive::is_workspace_removed;
-use crate::process_environment;
+use crate::operator::environment;
 use delta_agent::agent::env_layers::EnvMap;
 use delta_author::agent_test::expectation::{Expectation, TestOutcome};
 use delta_base::redact::Secrets;
@@ -11,14 +10,15 @@ use delta_engine::run_result::RunResult;
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_run::event::RunStatus;
 use delta_run::journal;
+use delta_run::packed::run_archive::is_workspace_removed;
 use delta_run::record::describe_process_end;
 use delta_run::state::RunState;
+use delta_run::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;
 use delta_sweep::canonical_json::content_hash;
 use delta_sweep::grade::{Grade, GradeKey, parse_grade_text};
 use delta_sweep::grader::{GraderKind, PlannedGrader};
 use delta_sweep::input::SweepInput;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::placeholder::{PlaceholderValues, substitute, substitute_json};
 use delta_sweep::plan::{PlannedModel, PlannedRun};
 use delta_sweep::result_line::ResultLine;
@@ -123,7 +123,7 @@ impl RunGrader<'_> {
         timeout_ms: u64,
         cancel: &CancelToken,
     ) -> Option<Result<Grade, String>> {
-        let mut env = process_environment::variables_without_keys(self.key_names);
+        let mut env = environment::variables_without_keys(self.key_names);
         let run_dir = self.run_dir(graded);
         let journal = run_dir.join(journal::JOURNAL_FILE);
         let mut set = |name: &str, value: OsString| drop(env.insert(OsString::from(name), value));
@@ -196,7 +196,7 @@ impl RunGrader<'_> {
         }
         add("-m", "-".to_owned());
         let message = delta_base::json::to_json(&Self::description(graded));
-        let mut env = process_environment::variables().clone();
+        let mut env = environment::variables().clone();
         env.extend(self.shared_variables.iter().cloned());
         let cwd = &self.dir.root;
         let output =

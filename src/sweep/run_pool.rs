@@ -3,14 +3,13 @@
 //! It decides nothing about a run that the run's directory does not say, so any number of pools may work on one sweep, and
 //! each can be killed at any time.
 
+use super::line_writer::LineWriter;
 use super::plan_reader;
 use super::result_reader::ResultReader;
 use super::run_standing::{LeftRun, ReplyKind, RunWorkState, look_at_run};
 use super::run_starter::RunStarter;
-use super::shared_limits::SharedLimits;
 use super::status_painter::StatusPainter;
-use super::worker_files::{BEAT_INTERVAL, BeatFile, LineWriter};
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
@@ -19,7 +18,9 @@ use delta_process::{WorkerErrors, WorkerProcess};
 use delta_program::stdio;
 use delta_run::event::{RunStatus, SHARED_BUDGET_ERROR};
 use delta_run::ownership;
-use delta_sweep::layout::SweepDir;
+use delta_run::shared_limits::SharedLimits;
+use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep_worker::{BEAT_INTERVAL, BeatFile};
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::ResultLine;
@@ -430,7 +431,7 @@ impl<'a> RunPool<'a> {
     pub fn leave_sweep(&mut self) -> Result<(), CommandFailure> {
         self.painter.clear();
         self.worker.remove();
-        self.shared.give_back()
+        Ok(self.shared.give_back()?)
     }
 
     /// Whether a signal asked the pool to stop.

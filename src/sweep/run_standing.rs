@@ -1,18 +1,19 @@
 //! What became of a run, by its directory: a result line that is missing is made again from it.
 
-use super::packed_runs::{extract_to_read, remove_extracted_runs};
-use crate::continue_run;
+use crate::operator::failure::CommandFailure;
+use crate::operator::own_run;
 use delta_base::id::RunId;
 use delta_engine::run_result::RunResult;
 use delta_llm::llm::WireForm;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::{self, OwnerStatus, Ownership};
+use delta_run::packed::{extract_to_read, remove_extracted_runs};
 use delta_run::run;
 use delta_run::run_tree::RunTreeTotal;
 use delta_run::state::{HumanRequest, RunState};
+use delta_run::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::result_line::{ResultError, ResultLine, ResultUsage};
 use delta_sweep::retry_policy::{Remaining, RetryPolicy};
@@ -73,7 +74,7 @@ pub fn look_at_run(
         Err(error) => return RunWorkState::Refused(error.to_string()),
     };
     loop {
-        let folded = match continue_run::fold_with_seals(&run.id, &run_dir) {
+        let folded = match own_run::fold_with_seals(&run.id, &run_dir) {
             Ok(folded) => folded,
             // The directory exists before the first event does.
             Err(JournalError::NoEvents(_)) => return RunWorkState::Working,
@@ -98,10 +99,12 @@ fn look_at_packed_run(dir: &SweepDir, run: &PlannedRun, policy: &RetryPolicy) ->
     let root = match extract_to_read(dir, &run.id) {
         Ok(Some(root)) => root,
         Ok(None) => return RunWorkState::Absent,
-        Err(error) => return RunWorkState::Refused(error.message().to_owned()),
+        Err(error) => {
+            return RunWorkState::Refused(CommandFailure::from(error).message().to_owned());
+        }
     };
     let run_dir = Workspace { root }.run_dir(&run.id);
-    let state = match continue_run::fold_with_seals(&run.id, &run_dir) {
+    let state = match own_run::fold_with_seals(&run.id, &run_dir) {
         Ok(folded) => left_run(run, &run_dir, &folded, policy, false),
         Err(error) => RunWorkState::Refused(error.to_string()),
     };

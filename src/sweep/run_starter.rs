@@ -6,13 +6,13 @@ use super::input_reader::InputReader;
 use super::plan_reader::unreadable_file;
 use super::plan_sources::llm_options;
 use super::source_copies;
-use crate::failure::CommandFailure;
-use crate::process_environment;
+use crate::operator::environment;
+use crate::operator::failure::CommandFailure;
 use delta_base::durable;
 use delta_process::{WorkerCommand, WorkerErrors, WorkerProcess};
 use delta_run::fork::copy_workspace;
+use delta_run::sweep_dir::{SweepDir, draft_path};
 use delta_run::workspace;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::{PlannedRun, RunChoice, RunDefinition};
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::retry_policy::RetryPolicy;
@@ -95,7 +95,7 @@ impl RunStarter {
         if snapshots {
             arguments.push("--snapshots".to_owned());
         }
-        let mut env = Cow::Borrowed(process_environment::variables());
+        let mut env = Cow::Borrowed(environment::variables());
         for (name, value) in &definition.env {
             env.to_mut().insert(OsString::from(name), OsString::from(value));
         }
@@ -152,7 +152,7 @@ fn make_workspace(
     if definition.tree.is_none() && definition.files.is_empty() || path.is_dir() {
         return Ok(());
     }
-    let draft = source_copies::draft_path(&path);
+    let draft = draft_path(&path);
     durable::ensure_shared_dir(&draft)?;
     if let Some(tree) = &definition.tree {
         copy_workspace(&dir.input_copy(tree), &draft)?;

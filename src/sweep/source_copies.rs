@@ -4,12 +4,13 @@
 //! the same time make the same.
 
 use super::plan_reader::unreadable_file;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::durable;
 use delta_base::hex::encode_hex;
 use delta_base::random;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
+use delta_run::sweep_dir::draft_path;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
 use delta_sweep::canonical_json::content_hash;
 use std::io;
@@ -134,12 +135,6 @@ pub fn read_with_hash(path: &Path) -> Result<(Vec<u8>, String), CommandFailure> 
         durable::read_regular(path).map_err(|source| unreadable_file(path.to_owned(), source))?;
     let hash = content_hash(&bytes);
     Ok((bytes, hash))
-}
-
-/// A new name next to `path`, which `delta sweep gc` knows as unfinished.
-pub fn draft_path(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}.tmp", encode_hex(&random::random_bytes::<6>())))
 }
 
 /// Gives a complete directory its final name, durably. One that has the name already is another copy of the same.

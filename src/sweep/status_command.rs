@@ -1,11 +1,10 @@
 //! `delta sweep status`: how far a sweep is.
 
+use super::host_grants::read_host_grants;
 use super::result_reader::{ResultReader, read_sweep};
-use super::shared_limits::read_host_grants;
 use super::status_painter::replacing_text;
-use super::worker_files::{has_worker_ended, read_workers};
-use crate::failure::CommandFailure;
-use crate::run_preparation;
+use crate::operator::cancel;
+use crate::operator::failure::CommandFailure;
 use clap::{Args, ValueEnum};
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
@@ -13,11 +12,12 @@ use delta_base::terminal;
 use delta_base::time;
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
-use delta_sweep::layout::SweepDir;
+use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep_worker::WorkerState;
+use delta_run::sweep_worker::{has_worker_ended, read_workers};
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::SweepResults;
 use delta_sweep::summary::SweepSummary;
-use delta_sweep::worker_state::WorkerState;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub fn status_command(args: &StatusArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
     let (plan, mut reader) = read_sweep(&dir)?;
     if args.watch {
-        let cancel = run_preparation::install_cancel()?;
+        let cancel = cancel::install_cancel()?;
         return watch(args, &dir, &plan, &mut reader, &cancel);
     }
     let summary = summarize(&dir, &plan, &reader.results, None)?;

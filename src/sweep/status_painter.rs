@@ -1,15 +1,15 @@
 //! The status of a sweep at a terminal, which replaces the one before.
 
 use super::status_command::summarize;
-use crate::failure::CommandFailure;
+use crate::operator::failure::CommandFailure;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
 use delta_base::text_width::display_width;
 use delta_program::stdio;
-use delta_sweep::layout::SweepDir;
+use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep_worker::WorkerState;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::SweepResults;
-use delta_sweep::worker_state::WorkerState;
 
 /// Shows the status on stderr while this process works on a sweep; nothing if stderr is not a terminal.
 pub struct StatusPainter {

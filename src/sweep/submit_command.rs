@@ -1,8 +1,9 @@
 //! `delta sweep submit`: what is left of a sweep, as a job array of Slurm.
 
 use super::result_reader::{ResultReader, read_sweep};
-use crate::failure::CommandFailure;
-use crate::{pluralize, process_environment, run_preparation};
+use crate::operator::command_line::pluralize;
+use crate::operator::failure::CommandFailure;
+use crate::operator::{cancel, environment};
 use clap::{Args, ValueEnum};
 use delta_base::durable::{self, FileError};
 use delta_base::redact::Secrets;
@@ -12,7 +13,7 @@ use delta_process::{LaunchContext, ProcessCommand, ProcessEnd, ProcessResult, fi
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::record::describe_process_end;
-use delta_sweep::layout::SweepDir;
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::slurm_array::{
     SlurmScript, count_tasks, estimate_runs_per_task, parse_max_array_size,
@@ -166,12 +167,12 @@ struct SlurmClient {
 
 impl SlurmClient {
     fn new() -> Result<Self, CommandFailure> {
-        let cancel = run_preparation::install_cancel()?;
+        let cancel = cancel::install_cancel()?;
         let cwd = std::env::current_dir().map_err(|error| {
             CommandFailure::config(format!("could not find the current directory: {error}"), None)
         })?;
         // With the operator's keys: sbatch gives its environment to the tasks.
-        let env = process_environment::variables().clone().into();
+        let env = environment::variables().clone().into();
         let secrets = Secrets::default();
         let launch = LaunchContext { cwd, env, secrets, containment: None, sandbox: None };
         Ok(Self { launch, cancel })

@@ -1,13 +1,13 @@
 //! The variables that a sweep takes API keys from, which no grader gets.
 
 use super::input_reader::InputReader;
-use crate::failure::CommandFailure;
-use crate::process_environment::key_names_of;
-use crate::run_preparation::read_import_path;
+use crate::operator::environment::key_names_of;
+use crate::operator::failure::CommandFailure;
+use crate::operator::trust::read_import_path;
 use delta_agent::agent::Agent;
 use delta_llm::llm::{ModelChoice, ModelSelection};
+use delta_run::sweep_dir::SweepDir;
 use delta_sweep::grader::GraderKind;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::placeholder::{PlaceholderValues, substitute};
 use delta_sweep::plan::{PlannedModel, PlannedRun};
 use delta_sweep::plan_file::SweepPlan;

@@ -1,17 +1,17 @@
 //! `delta sweep view`: a sweep as an HTML page.
 
 use super::ONLY_HELP;
-use super::packed_runs::{extract_to_read, remove_extracted_runs};
 use super::sweep_scores::SweepScores;
-use crate::failure::CommandFailure;
-use crate::view::{check_page_file, open_in_browser};
+use crate::operator::failure::CommandFailure;
+use crate::operator::page::{check_page_file, open_in_browser};
 use clap::{Args, ValueEnum};
 use delta_base::durable;
 use delta_base::time;
 use delta_program::stdio;
 use delta_report::view::{self, PageOptions, SWEEP_PAGE_MARK};
+use delta_run::packed::{extract_to_read, remove_extracted_runs};
+use delta_run::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;
-use delta_sweep::layout::SweepDir;
 use delta_sweep::page_data::{PageHead, page_data};
 use delta_sweep::score_table::{ScoredRun, has_several_values};
 use delta_sweep::selection::RunSelection;

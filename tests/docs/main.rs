@@ -12,6 +12,7 @@ mod changelog;
 mod console;
 mod contract;
 mod examples;
+mod imports;
 mod links;
 mod markdown;
 mod prose;

@@ -64,7 +64,7 @@ pub fn judge(text: &str) -> Findings {
     findings
 }
 
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let text = attribute.to_token_stream().to_string();
         attribute.path().is_ident("test")

@@ -1,8 +1,12 @@
 //! Settled runs in packs: read, continued, and never done again.
 
 use super::{acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
-use delta_sweep::tar_archive::{TarEntry, TarKind, append_entry, end_archive, read_tar_entries};
-use delta_sweep::zip_archive::{END_BYTES, ZipMember, ZipWriter, find_directory, read_directory};
+use delta_run::packed::tar_archive::{
+    TarEntry, TarKind, append_entry, end_archive, read_tar_entries,
+};
+use delta_run::packed::zip_archive::{
+    END_BYTES, ZipMember, ZipWriter, find_directory, read_directory,
+};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

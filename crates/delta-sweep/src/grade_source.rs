@@ -3,9 +3,9 @@
 use crate::canonical_json::{content_hash, to_canonical_json};
 use crate::grader::GraderKind;
 use crate::input::SweepInput;
-use crate::layout::HASH_DIGITS;
 use crate::placeholder::{PlaceholderValues, substitute, substitute_json};
 use crate::plan::{PlanHeader, PlannedRun, RunChoice};
+use delta_run::sweep_dir::HASH_DIGITS;
 use serde_json::{Value as Json, json};
 
 /// The hash of what a grader gets of the run's input: the expectation with its values, or the arguments and the members that

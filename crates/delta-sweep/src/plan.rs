@@ -5,12 +5,12 @@
 use crate::canonical_json::{content_hash, to_canonical_json};
 use crate::grader::PlannedGrader;
 use crate::input::{InputSet, SweepInput};
-use crate::layout::HASH_DIGITS;
 use crate::placeholder::{PlaceholderError, PlaceholderValues, substitute, substitute_json};
 use crate::retry_policy::RetryPolicy;
 use crate::run_settings::DistinctSettings;
-use crate::sweep_file::{RunLimits, SweepBudget, SweepFile, SweepRate};
+use crate::sweep_file::{RunLimits, SweepFile};
 use delta_base::id::RunId;
+use delta_run::sweep_dir::{HASH_DIGITS, PLAN_VERSION, SweepBudget, SweepRate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -19,8 +19,6 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The version of the format of plans.
-pub const PLAN_VERSION: u32 = 1;
 /// The most characters of the input in a run's id.
 const MAX_INPUT_CHARS: usize = 40;
 

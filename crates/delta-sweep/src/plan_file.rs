@@ -1,8 +1,9 @@
 //! The files of plans: a header, and a line for each run.
 
-use crate::plan::{PLAN_VERSION, PlanHeader, PlannedRun};
+use crate::plan::{PlanHeader, PlannedRun};
 use crate::sweep_file::RunLimits;
 use delta_base::id::RunId;
+use delta_run::sweep_dir::{check_plan_version, lines_with_id};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};
@@ -168,32 +169,11 @@ impl SweepPlan {
     }
 }
 
-/// The lines that have an `id` of this value, their newlines included. As a line of a plan or of results has strings as
-/// JSON, no text in it can be mistaken for one; an object in `params` can.
-pub(crate) fn lines_with_id<'a>(text: &'a [u8], id: &str) -> impl Iterator<Item = &'a [u8]> {
-    let needle = format!("\"id\":{}", delta_base::json::to_json(id));
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let position = memchr::memmem::find(rest, needle.as_bytes())?;
-        let start = memchr::memrchr(b'\n', &rest[..position]).map_or(0, |at| at + 1);
-        let end =
-            memchr::memchr(b'\n', &rest[position..]).map_or(rest.len(), |at| position + at + 1);
-        let line = &rest[start..end];
-        rest = &rest[end..];
-        Some(line)
-    })
-}
-
 fn parse_plan_header(text: &str) -> Result<PlanHeader, String> {
     let header = text.lines().next().unwrap_or_default();
     let header: PlanHeader =
         serde_json::from_str(header).map_err(|error| format!("line 1: {error}"))?;
-    if header.sweep != PLAN_VERSION {
-        return Err(format!(
-            "the plan has version {}, and this delta reads {PLAN_VERSION}",
-            header.sweep
-        ));
-    }
+    check_plan_version(header.sweep)?;
     Ok(header)
 }
 

@@ -5,11 +5,11 @@
 
 use crate::grade::GradeLine;
 use crate::plan::PlannedRun;
-use crate::plan_file::lines_with_id;
 use crate::retry_policy::is_infrastructure_error;
 use delta_base::checksum::{LineChecksum, append_checksum, check_line_checksum};
 use delta_base::id::RunId;
 use delta_run::event::RunStatus;
+use delta_run::sweep_dir::lines_with_id;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};

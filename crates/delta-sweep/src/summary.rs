@@ -1,16 +1,15 @@
 //! How far a sweep is: what `delta sweep status` prints.
 
 use crate::host_grant::{BudgetUse, HostGrant, UsdDigits, held_texts};
-use crate::layout::SweepDir;
 use crate::plan_file::SweepPlan;
 use crate::result_line::{ResultLine, START_ERROR, SweepResults};
-use crate::sweep_file::SweepBudget;
-use crate::worker_state::WorkerState;
 use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::text_width::{clip_to_width, display_width};
 use delta_base::time::{Timestamp, format_duration};
 use delta_run::event::{RunStatus, round_usd};
+use delta_run::sweep_dir::{SweepBudget, SweepDir};
+use delta_run::sweep_worker::WorkerState;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

@@ -12,6 +12,7 @@ use delta_base::api_key_names::is_key_name;
 use delta_run::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE};
 use delta_run::call_rate::RATE_VARIABLE;
 use delta_run::ledger::BUDGET_VARIABLE;
+use delta_run::sweep_dir::{SweepBudget, SweepRate};
 use delta_run::workspace::RUNS_DIR_VARIABLE;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode, YamlValue};
@@ -39,25 +40,6 @@ pub struct RunLimits {
     /// `--snapshots`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub snapshots: bool,
-}
-
-/// The limits of a sweep.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SweepBudget {
-    /// USD for all runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_cost: Option<f64>,
-    /// Tokens of all runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<u64>,
-}
-
-/// How much the runs ask of an endpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SweepRate {
-    /// LLM calls at a time on one host.
-    pub concurrent: u32,
 }
 
 /// An agent of a sweep.

@@ -1,0 +1,154 @@
+//! `delta approve`, `delta deny` and `delta answer`: continue a run that waits, with what it waits for.
+
+use crate::drive::continue_run::{self, ANSWERED_HINT, ResumeOptions};
+use crate::drive::run_argument::{self, RunArgument};
+use crate::drive::run_list;
+use crate::operator::failure::CommandFailure;
+use crate::prepare::message;
+use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
+use delta_base::id::RunId;
+use delta_run::state::{HumanRequest, RunState};
+use delta_run::workspace::Workspace;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Approve the call that a run waits for, and continue the run
+///
+/// The same as `delta continue RUN -m yes`, but only for a run that waits for an approval. Only this call is approved: a
+/// further one that needs an approval makes the run wait again. With `--request-id`, a second approval that was meant for the
+/// same call is refused, and does not approve the next one.
+#[derive(Debug, Args)]
+#[command(after_long_help = APPROVE_EXAMPLES)]
+pub struct ApproveArgs {
+    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
+    run: RunArgument,
+    #[command(flatten)]
+    resume: ResumeOptions,
+}
+
+const APPROVE_EXAMPLES: &str = "\
+Examples:
+  delta approve                             # the run here that was updated last
+  delta approve RUN -w ./work
+  delta approve RUN --request-id 1f0c5a2e   # this call and no other
+  delta approve RUN --no-interactive        # the next question waits again";
+
+/// Deny the call that a run waits for, and continue the run
+///
+/// The same as `delta continue RUN -m "no: REASON"`, but only for a run that waits for an approval. The LLM gets the
+/// reason, and the run continues without the call.
+#[derive(Debug, Args)]
+#[command(after_long_help = DENY_EXAMPLES)]
+pub struct DenyArgs {
+    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
+    run: RunArgument,
+    /// Reason for the LLM; `-` reads it from stdin
+    #[arg(short, long, value_name = "REASON")]
+    message: Option<String>,
+    #[command(flatten)]
+    resume: ResumeOptions,
+}
+
+const DENY_EXAMPLES: &str = "\
+Examples:
+  delta deny RUN -w ./work
+  delta deny RUN -w ./work -m \"work on a branch, not on main\"";
+
+/// Answer what a run waits for, and continue the run
+///
+/// The same as `delta continue RUN -m TEXT`, but only for a run that waits.
+#[derive(Debug, Args)]
+#[command(after_long_help = ANSWER_EXAMPLES, override_usage = "delta answer [OPTIONS] [RUN] <TEXT>")]
+pub struct AnswerArgs {
+    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last` [default: last]
+    #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
+    run_or_text: Option<String>,
+    /// Answer to the question, or `yes`, `no` or `no: REASON` for an approval; `-` reads it from stdin
+    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    text: Option<String>,
+    #[command(flatten)]
+    resume: ResumeOptions,
+}
+
+const ANSWER_EXAMPLES: &str = "\
+Examples:
+  delta answer \"the blue one\"         # the run here that was updated last
+  delta answer RUN -w ./work yes
+  delta answer RUN - < answer.txt";
+
+/// Approves a call; returns the exit code.
+pub fn approve_command(args: &ApproveArgs) -> ExitCode {
+    continue_run::continue_with(&args.run, &args.resume, |id, state| {
+        require_approval(id, state)?;
+        Ok(Some("yes".to_owned()))
+    })
+}
+
+/// Denies a call; returns the exit code.
+pub fn deny_command(args: &DenyArgs) -> ExitCode {
+    let reason = args.message.as_deref().map(message::read_message).transpose();
+    continue_run::continue_with(&args.run, &args.resume, |id, state| {
+        require_approval(id, state)?;
+        Ok(Some(reason?.map_or_else(|| "no".to_owned(), |reason| format!("no: {reason}"))))
+    })
+}
+
+/// Answers a question or an approval; returns the exit code.
+pub fn answer_command(args: &AnswerArgs) -> ExitCode {
+    let (run, text) = match split_answer(args) {
+        Ok(parts) => parts,
+        Err(failure) => return failure.report(),
+    };
+    let text = message::read_message(&text);
+    continue_run::continue_with(&run, &args.resume, |id, state| {
+        if state.human_request().is_none() {
+            let message = format!("run {id} does not wait for an answer");
+            let hint = if state.has_unused_answer() {
+                ANSWERED_HINT
+            } else {
+                "`delta continue` with `-m` sends the next message"
+            };
+            return Err(CommandFailure::nothing_found(message, hint));
+        }
+        text.map(Some)
+    })
+}
+
+/// The run and the answer: a single argument is the answer, unless it names a run, whose answer is missing then.
+fn split_answer(args: &AnswerArgs) -> Result<(RunArgument, String), CommandFailure> {
+    let Some(first) = &args.run_or_text else {
+        let hint = "`delta answer TEXT` answers the run that was updated last".to_owned();
+        return Err(CommandFailure::usage("the answer is missing", hint));
+    };
+    if let Some(text) = &args.text {
+        let run = RunArgument::parse(first).map_err(|error| CommandFailure::usage(error, None))?;
+        return Ok((run, text.clone()));
+    }
+    if first == run_argument::LAST || is_run_in(first, &args.resume.work_dir) {
+        let message = format!("the answer for the run `{first}` is missing");
+        return Err(CommandFailure::usage(message, format!("`delta answer {first} TEXT`")));
+    }
+    Ok((RunArgument::Last, first.clone()))
+}
+
+/// Whether `text` is the id of a run in the workspace.
+fn is_run_in(text: &str, work_dir: &Path) -> bool {
+    let Ok(id) = RunId::parse(text) else { return false };
+    let workspace = Workspace::open_existing(work_dir);
+    workspace.is_ok_and(|workspace| matches!(workspace.find_run(&id), Ok(Some(_))))
+}
+
+/// Refuses a run that waits for nothing or for the answer to a question: `yes` would be a message to the LLM.
+fn require_approval(id: &RunId, state: &RunState) -> Result<(), CommandFailure> {
+    let hint = match state.human_request() {
+        Some(HumanRequest::Approval(_)) => return Ok(()),
+        Some(HumanRequest::Question(_)) => "it waits for the answer to a question: `delta answer`",
+        None if state.has_unused_answer() => ANSWERED_HINT,
+        None => "`delta show` shows where it is; `delta inbox` lists what waits",
+    };
+    let message = format!("run {id} does not wait for an approval");
+    Err(CommandFailure::nothing_found(message, hint))
+}

@@ -1,0 +1,54 @@
+//! A run whose process could not write its journal any more, on a full disk for example: what its journal has is its result.
+
+use crate::operator::failure::CommandFailure;
+use crate::prepare::options::RunOptions;
+use delta_base::shell_quote::shell_quote_path;
+use delta_engine::run_result::{ContinueCommand, RunResult};
+use delta_run::event::RunStatus;
+use delta_run::journal;
+use delta_run::ownership::ActError;
+use delta_run::run::Run;
+use delta_run::state::RunState;
+
+/// The result of the run, after its failure was printed; or the failure, if it has no result.
+pub fn end_unrecorded_run(
+    run: &Run,
+    error: ActError,
+    options: &RunOptions,
+) -> Result<RunResult, CommandFailure> {
+    let is_replaced = matches!(error, ActError::Replaced(_));
+    let failure = CommandFailure::from(error);
+    if is_replaced {
+        return Err(failure);
+    }
+    let Ok(state) = journal::fold_run_journal(&run.dir) else {
+        let dir = shell_quote_path(&run.dir);
+        let hint = format!("nothing is left to continue: the journal of the run in {dir} is gone");
+        return Err(failure.with_hint(Some(hint)));
+    };
+    let next = ContinueCommand::from_state(&state);
+    let failure = failure.with_hint(Some(format!("when that is mended: {next}")));
+    match unrecorded_result(&state, &failure, options) {
+        Some(result) if failure.is_io() => {
+            failure.report();
+            Ok(result)
+        }
+        result => Err(failure.with_run_result(result)),
+    }
+}
+
+fn unrecorded_result(
+    state: &RunState,
+    failure: &CommandFailure,
+    options: &RunOptions,
+) -> Option<RunResult> {
+    let result = RunResult::from_state(state)?;
+    Some(RunResult {
+        status: RunStatus::Failed,
+        result: None,
+        error: Some(failure.to_error_info()),
+        interaction: None,
+        follows_progress: options.result_follows_progress(),
+        ..result
+    })
+}

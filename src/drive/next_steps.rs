@@ -1,0 +1,91 @@
+//! What a command prints on stderr about a run that it leaves: how to answer it, to continue it, or to take its changes.
+
+pub mod agent_hint;
+
+use crate::prepare::options::RunOptions;
+use delta_base::shell_quote::shell_quote;
+use delta_base::terminal;
+use delta_engine::run_result::{ContinueCommand, RunResult, open_request_hint};
+use delta_program::stdio;
+use delta_run::event::RunStatus;
+use delta_run::journal;
+use delta_run::stage::StageDir;
+use delta_run::state::{HumanRequest, RunState};
+use std::path::Path;
+
+fn print_continue_command(command: &ContinueCommand) {
+    stdio::print_error_line(&format!("Continue with: {command}"));
+}
+
+/// Prints where the changes of a staged run are, and how to continue a run that has no result yet.
+pub fn print_next_steps(
+    options: &RunOptions,
+    run_dir: &Path,
+    state: &RunState,
+    result: &RunResult,
+) {
+    if let Some(start) = &state.start
+        && state.stage.is_some()
+        && StageDir::new(run_dir).has_changes()
+    {
+        let id = &start.run_id;
+        let workspace = shell_quote(&start.work_dir);
+        options.print_notes(&[
+            "The changes are staged. See them, apply them or discard them with:".to_owned(),
+            format!("  delta diff {id} -w {workspace}"),
+            format!("  delta apply {id} -w {workspace}"),
+            format!("  delta discard {id} -w {workspace}"),
+        ]);
+    }
+    let agent = agent_hint::own_agent(state);
+    let next = ContinueCommand::from_state(state).with_agent(agent.clone());
+    match (state.status, state.human_request()) {
+        // The server asks.
+        (Some(RunStatus::WaitingForInput), _) if options.served.is_some() => {}
+        (Some(RunStatus::WaitingForInput), Some(HumanRequest::Approval(_))) => {
+            let named = next.clone().naming_request(state);
+            stdio::print_error_line("The agent is waiting for your approval:");
+            stdio::print_error_line(&format!("  {}", named.to_reply("approve")));
+            stdio::print_error_line(&format!("  {} -m REASON", named.to_reply("deny")));
+            if terminal::can_prompt_person() {
+                let command = next.asking_again();
+                stdio::print_error_line(&format!("  {command}   # decide here, call by call"));
+            }
+        }
+        (Some(RunStatus::WaitingForInput), _) => {
+            print_answer_commands(&next.naming_request(state), run_dir, state);
+        }
+        (Some(RunStatus::Completed), _) if result.follows_progress => {
+            stdio::print_error_line("");
+        }
+        (Some(RunStatus::Interrupted), _) if !options.quiet => {
+            match open_request_hint(state, &next) {
+                Some(hint) => stdio::print_error_line(&hint),
+                None => print_continue_command(&next),
+            }
+        }
+        (Some(RunStatus::Failed), _) if !journal::journal_path(run_dir).exists() => {
+            let dir = run_dir.display();
+            let note = format!("Note: nothing is left to continue: the journal in {dir} is gone");
+            stdio::print_error_line(&note);
+        }
+        (Some(RunStatus::Failed), _) if !options.quiet => {
+            print_continue_command(&ContinueCommand::for_failed_run(state).with_agent(agent));
+        }
+        _ => {}
+    }
+}
+
+/// Prints how to answer the question of a run that waits.
+fn print_answer_commands(next: &ContinueCommand, run_dir: &Path, state: &RunState) {
+    if state.has_left_processes {
+        stdio::print_error_line("The agent is waiting for your answer. Give it with:");
+        stdio::print_error_line(&format!("  {next} -m ANSWER"));
+        return;
+    }
+    let response = run_dir.join("interaction/response.txt");
+    stdio::print_error_line("The agent is waiting for your answer. Give it in one of two ways:");
+    stdio::print_error_line(&format!("  {next} -m ANSWER"));
+    stdio::print_error_line(&format!("  write it to {}", response.display()));
+    stdio::print_error_line(&format!("    and then: {next}"));
+}

@@ -1,0 +1,137 @@
+//! `delta pack` and `delta unpack`: the io/ of a run as one file, and back.
+
+use crate::drive::run_argument::{LocatedRun, RunArgument};
+use crate::drive::run_list;
+use crate::operator::failure::CommandFailure;
+use crate::operator::{command_line, own_run};
+use crate::prepare::completion_candidates;
+use clap::Args;
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_program::stdio;
+use delta_run::event::RunStatus;
+use delta_run::ownership::{ClaimPatience, Ownership, OwnershipError};
+use delta_run::record::{self, PackSummary};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Pack the records of runs that have ended into one file per run
+///
+/// Puts all files of io/ and engine.log of each run into its file io.pack, as they are: there are fewer files, and nothing
+/// is compressed. Every command reads a packed run as before; `delta continue` and `delta rollback` unpack it first.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  delta pack RUN1 RUN2 -w ./work
+  delta pack -w ./work $(delta list-runs -w ./work --format json |
+    jq -r '.[] | select(.status == \"COMPLETED\") | .run_id')")]
+pub struct PackArgs {
+    #[command(flatten)]
+    runs: PackedRuns,
+}
+
+/// Unpack the records of packed runs
+///
+/// Writes the files of io.pack back to io/ and engine.log, byte for byte, and removes io.pack. A run that `delta sweep pack`
+/// has packed gets its directory back; name the sweep with `-w`. Its pack stays, and the directory counts.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  delta unpack RUN -w ./work
+  delta unpack ID -w SWEEP      # a run that `delta sweep pack` has packed")]
+pub struct UnpackArgs {
+    #[command(flatten)]
+    runs: PackedRuns,
+}
+
+/// The runs of `pack` and `unpack`.
+#[derive(Debug, Args)]
+struct PackedRuns {
+    /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
+    runs: Vec<RunArgument>,
+    /// Workspace of the runs
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Print errors only
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Packs runs; returns the exit code.
+pub fn pack_command(args: &PackArgs) -> ExitCode {
+    args.runs.change_each(|run, ownership| {
+        let state = own_run::fold_journal(&run.id, &run.dir)?;
+        let id = &run.id;
+        match state.status {
+            Some(RunStatus::Running | RunStatus::WaitingForInput) | None => {
+                let status = state
+                    .status
+                    .map_or_else(|| "has not started".to_owned(), |status| format!("is {status}"));
+                let message = format!("run {id} {status}; only a run that has ended is packed");
+                let hint = format!("`delta continue {id} -w {}`", run.quoted_workspace());
+                return Err(CommandFailure::run_active(message, hint));
+            }
+            Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Interrupted) => {}
+        }
+        let summary = record::pack_records(&run.dir)?;
+        // One file less, and nothing needs it: the next process that claims the run creates it.
+        ownership.remove_lock_file(&run.dir)?;
+        Ok(format!("Packed {} of run {id}", describe_files(summary)))
+    })
+}
+
+/// Unpacks runs; returns the exit code.
+pub fn unpack_command(args: &UnpackArgs) -> ExitCode {
+    args.runs.change_each(|run, _ownership| {
+        let id = &run.id;
+        let records = record::unpack_records(&run.dir)?
+            .map(|summary| format!("Unpacked {} of run {id}", describe_files(summary)));
+        let directory = run
+            .unpacked_from
+            .as_ref()
+            .map(|pack| format!("Unpacked run {id} from {}", pack.display()));
+        let lines: Vec<String> = directory.into_iter().chain(records).collect();
+        Ok(if lines.is_empty() { format!("Run {id} is not packed") } else { lines.join("\n") })
+    })
+}
+
+fn active_run_failure(error: OwnershipError, run: &LocatedRun) -> CommandFailure {
+    let OwnershipError::Active { pid, .. } = error else { return error.into() };
+    let id = &run.id;
+    let process = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+    let hint = format!("stop it with `delta stop {id} -w {}`", run.quoted_workspace());
+    CommandFailure::run_active(format!("run {id} is active{process}"), hint)
+}
+
+fn describe_files(summary: PackSummary) -> String {
+    format!("{} ({} bytes)", command_line::pluralize(summary.files, "file"), summary.bytes)
+}
+
+impl PackedRuns {
+    /// Changes each run while this process owns it, and prints what was done. Runs that fail do not keep the others from
+    /// being changed.
+    fn change_each(
+        &self,
+        change: impl Fn(&LocatedRun, Ownership) -> Result<String, CommandFailure>,
+    ) -> ExitCode {
+        let mut code = ExitCode::SUCCESS;
+        for name in &self.runs {
+            let done = name.find(&self.work_dir).and_then(|run| {
+                let ownership =
+                    Ownership::claim_from_dying_owner(&run.id, &run.dir, &ClaimPatience::default())
+                        .and_then(|mut ownership| {
+                            ownership.start_beat()?;
+                            Ok(ownership)
+                        })
+                        .map_err(|error| active_run_failure(error, &run))?;
+                change(&run, ownership)
+            });
+            match done {
+                Ok(line) if !self.quiet => stdio::print_error_line(&line),
+                Ok(_) => {}
+                Err(failure) => code = failure.report(),
+            }
+        }
+        code
+    }
+}

@@ -1,0 +1,268 @@
+//! `delta rollback`: restores the workspace of a run, and records that in the journal.
+
+use crate::drive::continue_run::ClaimedRun;
+use crate::drive::restore_point::{self, ChangeCount, MIN_ID_DIGITS, RestorePoint};
+use crate::drive::run_argument::{LocatedRun, RunArgument};
+use crate::drive::{run_list, stage};
+use crate::operator::cancel;
+use crate::operator::env_files::EnvFileOptions;
+use crate::operator::failure::CommandFailure;
+use crate::prepare::completion_candidates;
+use clap::{Args, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_base::durable::{self, LogFile};
+use delta_base::id::{RunId, SnapshotId};
+use delta_base::shell_quote::shell_quote_path;
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_base::time;
+use delta_engine::progress::{ProgressPrinter, Verbosity};
+use delta_program::stdio;
+use delta_run::event::Payload;
+use delta_run::record;
+use delta_run::run::{RunNotice, RunObserver};
+use delta_run::state::RunState;
+use delta_run::surviving_call::SurvivingCall;
+use delta_run::workspace::Workspace;
+use delta_snapshot::{SnapshotDiff, SnapshotStore};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Restore the workspace of a run as of an earlier iteration
+///
+/// Restores files, directories, symlinks and permission bits exactly as they were at the end of an iteration. Takes a
+/// snapshot of the current workspace first, and prints the command that undoes the rollback. Keeps the conversation; the
+/// LLM is informed when the run continues. Of a staged run, it restores the stage, and the workspace does not change.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct RollbackArgs {
+    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
+    run: RunArgument,
+    /// Restore the workspace as of the end of iteration N (0: before the run), or by snapshot id prefix
+    #[arg(long, value_name = "N", value_parser = RestorePoint::parse)]
+    to: RestorePoint,
+    /// Workspace of the run
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Print what would change without changing it
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Roll back a run whose last process was on another host and cannot be checked
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    env_files: EnvFileOptions,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = RollbackFormat::Text)]
+    format: RollbackFormat,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta rollback RUN --to 3 -w ./work --dry-run   # show what would change
+  delta rollback RUN --to 3 -w ./work        # restore the end of iteration 3
+  delta rollback RUN --to 0 -w ./work        # restore the state before the run";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RollbackFormat {
+    /// Readable summary
+    Text,
+    /// One JSON object
+    Json,
+}
+
+/// The changes of a rollback, or of a dry run.
+struct RollbackOutcome {
+    diff: SnapshotDiff,
+    tree: SnapshotId,
+    /// The snapshot of the workspace before the rollback.
+    saved: SnapshotId,
+    /// Whether it changes the stage of the run, and not the workspace.
+    is_staged: bool,
+}
+
+/// Rolls a workspace back; returns the exit code.
+pub fn rollback_command(args: &RollbackArgs) -> ExitCode {
+    match locate_and_rollback(args) {
+        Ok((run, outcome)) => {
+            stdio::print_text(&render_rollback(args, &run.id, &outcome));
+            if !args.dry_run && !outcome.diff.changes.is_empty() {
+                let saved = outcome.saved.to_string();
+                stdio::print_error_line(&format!(
+                    "Undo it with: delta rollback {} -w {} --to {}",
+                    run.id,
+                    shell_quote_path(&run.workspace_argument),
+                    &saved[..MIN_ID_DIGITS]
+                ));
+            }
+            ExitCode::SUCCESS
+        }
+        Err(failure) => failure.report(),
+    }
+}
+
+fn locate_and_rollback(
+    args: &RollbackArgs,
+) -> Result<(LocatedRun, RollbackOutcome), CommandFailure> {
+    let run = args.run.find(&args.work_dir)?;
+    let outcome = rollback_run(args, &run.id, &run.workspace)?;
+    Ok((run, outcome))
+}
+
+fn rollback_run(
+    args: &RollbackArgs,
+    id: &RunId,
+    workspace: &Workspace,
+) -> Result<RollbackOutcome, CommandFailure> {
+    let cancel = cancel::install_cancel()?;
+    let mut claimed = ClaimedRun::claim_for("roll back", id, workspace, args.force)?;
+    let tree = args.to.resolve(claimed.state(), id)?.ok_or_else(|| {
+        let message = "`now` is the current state of the workspace";
+        CommandFailure::not_found(message, "name an iteration or a snapshot id")
+    })?;
+    if let Some(call) = SurvivingCall::all_at_work(&claimed.dir).first() {
+        let tool = call.command().map_or_else(|_| "a tool".to_owned(), |command| command.tool);
+        let workspace = shell_quote_path(&workspace.root);
+        let hint = format!("end it with `delta stop {id} -w {workspace}`");
+        let message = format!("{} of run {id} is at work", strip_terminal_controls(&tool));
+        return Err(CommandFailure::run_active(message, hint));
+    }
+    let is_staged = claimed.state().stage.is_some();
+    if is_staged {
+        // What is staged belongs to this run alone.
+        claimed.enter_stage(workspace, &args.env_files)?;
+    } else {
+        stage::check_no_active_run(workspace, id)?;
+    }
+    let secrets = restore_point::workspace_secrets(
+        &claimed.dir,
+        claimed.state(),
+        &workspace.root,
+        &args.env_files,
+    )?;
+    let mut store = restore_point::open_store_with(&claimed.dir, claimed.state(), &args.to, tree)?;
+    if claimed.is_own_and_unchanged() {
+        store.keep_special_bits();
+    }
+    if args.dry_run {
+        let saved = store.take(&workspace.root, &secrets, Some(&cancel))?.tree;
+        check_nested_workspaces(&store, args, workspace)?;
+        let diff = store.plan_restore(saved, tree, Some(&cancel))?.diff;
+        return Ok(RollbackOutcome { diff, tree, saved, is_staged });
+    }
+    record::unpack_records(&claimed.dir)?;
+    let observer = open_rollback_observer(&claimed.dir, claimed.state())?;
+    let mut run = claimed.open_run(secrets, observer, &cancel)?;
+    let saved = run.take_snapshot(&mut store, &workspace.root, Some(&cancel))?;
+    check_nested_workspaces(&store, args, workspace)?;
+    let plan = store.plan_restore(saved, tree, Some(&cancel))?;
+    if plan.diff.changes.is_empty() {
+        // The event of the snapshot is recorded even if nothing changes.
+        run.commit()?;
+        return Ok(RollbackOutcome { diff: plan.diff, tree, saved, is_staged });
+    }
+    // After the rollback only the store has the deleted files: it must survive a power failure.
+    store.sync()?;
+    let iteration = run.state().iterations;
+    run.record(Payload::Rollback {
+        iteration,
+        to: target_iteration(&args.to),
+        tree,
+        saved,
+        seal: None,
+    });
+    // Record first, then act: after a crash the journal names the snapshot of the old files.
+    run.commit_act()?;
+    store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(partial_restore_failure)?;
+    // A power failure must not undo a part of what is reported as done.
+    durable::sync_file_system(&workspace.root)?;
+    store.save_index()?;
+    Ok(RollbackOutcome { diff: plan.diff, tree, saved, is_staged })
+}
+
+/// Refuses a rollback while a run is active in a nested workspace, whose directory could be deleted.
+fn check_nested_workspaces(
+    store: &SnapshotStore,
+    args: &RollbackArgs,
+    workspace: &Workspace,
+) -> Result<(), CommandFailure> {
+    for relative in store.nested_workspaces() {
+        let root = workspace.root.join(&relative);
+        let control = root.join(".delta");
+        if !durable::is_dir_no_follow(&control) {
+            continue;
+        }
+        let nested = Workspace::open_existing(&root)?;
+        if let Some(run) = run_list::find_active_run(&nested, None)? {
+            let dir = shell_quote_path(&args.work_dir.join(relative));
+            let message = format!("run {run} is active in {dir}");
+            let hint =
+                format!("wait for it or stop it; `delta show {run} -w {dir}` shows its progress");
+            return Err(CommandFailure::run_active(message, hint));
+        }
+    }
+    Ok(())
+}
+
+fn target_iteration(point: &RestorePoint) -> Option<u32> {
+    match point {
+        RestorePoint::Iteration(number) => Some(*number),
+        RestorePoint::Snapshot(_) | RestorePoint::Now => None,
+    }
+}
+
+/// The failure for a rollback that stopped in the middle.
+fn partial_restore_failure(error: delta_snapshot::SnapshotError) -> CommandFailure {
+    let hint = "the workspace is partly restored; run the same command again to finish";
+    CommandFailure::from(error).with_hint(Some(hint.to_owned()))
+}
+
+/// Prints warnings to stderr and writes engine.log; the output of the command reports the rollback itself.
+pub fn open_rollback_observer(dir: &Path, state: &RunState) -> Result<RunObserver, CommandFailure> {
+    let mut progress = ProgressPrinter::new(Verbosity::Quiet, false, time::current_time);
+    progress.log_to(LogFile::open(&dir.join("engine.log"))?);
+    progress.load_state(state);
+    Ok(Box::new(move |notice| {
+        if let RunNotice::Warning(text) = &notice {
+            stdio::print_error_line(&format!("! {text}"));
+        }
+        progress.show_notice(&notice);
+    }))
+}
+
+fn render_rollback(args: &RollbackArgs, id: &RunId, outcome: &RollbackOutcome) -> String {
+    let SnapshotDiff { changes, omitted, unrestorable } = &outcome.diff;
+    let count = ChangeCount::new(changes);
+    if args.format == RollbackFormat::Json {
+        let summary = json!({
+            "run_id": id.as_str(),
+            "to": target_iteration(&args.to),
+            "tree": outcome.tree.to_string(),
+            "saved": outcome.saved.to_string(),
+            "done": !args.dry_run,
+            "changed": count.changed,
+            "created": count.created,
+            "deleted": count.deleted,
+            "left_out": omitted.len(),
+            "gone": unrestorable.iter().map(|path| String::from_utf8_lossy(path)).collect::<Vec<_>>(),
+            "changes": restore_point::changes_json(changes),
+        });
+        return format!("{summary}\n");
+    }
+    let mut exception = String::new();
+    if !unrestorable.is_empty() {
+        let paths = restore_point::list_some_paths(unrestorable);
+        exception = format!(", without {paths}, which no snapshot contains");
+    }
+    let target = &args.to;
+    let subject = if outcome.is_staged { "stage" } else { "workspace" };
+    if changes.is_empty() {
+        return format!("nothing to restore: the {subject} already matches {target}{exception}\n");
+    }
+    if !args.dry_run {
+        return format!("restored the {subject} to {target}: {count}{exception}\n");
+    }
+    restore_point::render_change_lines(changes)
+        + &format!("would restore the {subject} to {target}: {count}{exception}\n")
+}

@@ -1,0 +1,292 @@
+//! `delta trust`: what the operator trusts: files of variables, endpoints with the keys, and runs that others made.
+
+use crate::drive::continue_run::ClaimedRun;
+use crate::drive::run_argument::RunArgument;
+use crate::drive::run_list;
+use crate::operator::failure::CommandFailure;
+use crate::operator::{cancel, environment, state};
+use crate::prepare::completion_candidates;
+use clap::{Args, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_agent::agent::env_layers::{
+    DOTENV_FILE, is_engine_variable, parse_dotenv_names, read_dotenv_file,
+};
+use delta_agent::trust_store::{TrustStore, TrustedFile, TrustedHost};
+use delta_base::redact::Secrets;
+use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_program::stdio;
+use delta_run::event::Payload;
+use delta_run::journal::JOURNAL_FILE;
+use serde_json::{Value as Json, json};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Trust a .env file, a run that others made, or an endpoint with your keys
+///
+/// delta reads a `.env` file of a workspace or a project only when you trust it, until it changes. Your keys go only to
+/// endpoints that you chose. delta keeps both decisions in your state directory: $DELTA_STATE_DIR, else
+/// $XDG_STATE_HOME/delta, else ~/.local/state/delta.
+///
+/// A RUN is sealed as it is with your key, as if you had made it: `delta continue` and `delta fork` load the agent directory
+/// that its journal names, and `delta run --ensure` takes its result. Do this only with a run whose origin you know.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct TrustArgs {
+    /// File of variables, directory whose .env to trust, or run: its id, a unique beginning or end of it, the path of its
+    /// directory, or `last`; a file or directory of that name comes first
+    #[arg(value_name = "FILE|DIR|RUN", required_unless_present_any = ["list", "endpoint"], add = ArgValueCandidates::new(run_list::run_candidates))]
+    targets: Vec<PathBuf>,
+    /// Workspace of the run
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Allow your keys to be sent to HOST; may be repeated
+    #[arg(long, value_name = "HOST", value_parser = TrustedHost::parse)]
+    endpoint: Vec<TrustedHost>,
+    /// Stop trusting the files and endpoints
+    #[arg(long)]
+    remove: bool,
+    /// List what you trust
+    #[arg(long, conflicts_with_all = ["targets", "endpoint", "remove"])]
+    list: bool,
+    /// Output format of the list
+    #[arg(long, value_enum, default_value_t = TrustListFormat::Text, requires = "list")]
+    format: TrustListFormat,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta trust .env                       # read this file until it changes
+  delta trust ~/project                  # the same for ~/project/.env
+  delta trust --endpoint openrouter.ai   # send your keys there
+  delta show RUN -w ./work               # first see what a run is,
+  delta trust RUN -w ./work              # then seal it as your own
+  delta trust --list
+  delta trust --remove ~/project";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TrustListFormat {
+    /// One line for each file and endpoint
+    Text,
+    /// One JSON object
+    Json,
+}
+
+/// Changes or lists what is trusted; returns the exit code.
+pub fn trust_command(args: &TrustArgs) -> ExitCode {
+    match change_or_list(args) {
+        Ok(text) => {
+            stdio::print_text(&text);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => failure.report(),
+    }
+}
+
+fn change_or_list(args: &TrustArgs) -> Result<String, CommandFailure> {
+    if args.list {
+        let store = state::trust_store().map_err(no_state_directory)?;
+        return Ok(list_trusted(&store, args.format));
+    }
+    refuse_inside_run()?;
+    let store = state::own_trust_store().map_err(no_state_directory)?;
+    if args.remove { remove_trusted(args, &store) } else { add_trusted(args, &store) }
+}
+
+fn no_state_directory(reason: String) -> CommandFailure {
+    let message = format!("there is no state directory: {reason}");
+    let hint = "set DELTA_STATE_DIR, or for one command DELTA_TRUST or DELTA_TRUST_ENDPOINT";
+    CommandFailure::config(message, hint.to_owned())
+}
+
+/// An LLM that reads how to trust a file must not do so with a tool.
+fn refuse_inside_run() -> Result<(), CommandFailure> {
+    if environment::variable("DELTA_RUN_ID").is_none() {
+        return Ok(());
+    }
+    let message = "a run cannot trust anything: that is for its operator";
+    Err(CommandFailure::config(message, "run the command in your own shell".to_owned()))
+}
+
+fn add_trusted(args: &TrustArgs, store: &TrustStore) -> Result<String, CommandFailure> {
+    let (runs, targets): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        args.targets.iter().partition(|target| names_run(target));
+    // All files or none.
+    let files = targets.into_iter().map(|target| FileToTrust::read(target));
+    let files: Vec<FileToTrust> = files.collect::<Result<_, _>>()?;
+    let mut out = String::new();
+    for run in runs {
+        out.push_str(&trust_run(run, args)?);
+    }
+    for file in &files {
+        store.trust_file(&file.path, file.text.as_bytes())?;
+        file.describe(&mut out);
+    }
+    for host in &args.endpoint {
+        store.trust_host(host)?;
+        let _ = writeln!(out, "Trusted the endpoint {} with your keys", host.as_str());
+    }
+    Ok(out)
+}
+
+/// Whether a target is a run: the directory of one, or the name of nothing in the current directory that can name a run.
+fn names_run(target: &Path) -> bool {
+    if target.exists() {
+        return target.join(JOURNAL_FILE).exists();
+    }
+    target
+        .to_str()
+        .is_some_and(|text| !text.contains(".env") && RunArgument::parse_name(text).is_ok())
+}
+
+/// Seals a run with the operator's key.
+fn trust_run(target: &Path, args: &TrustArgs) -> Result<String, CommandFailure> {
+    let argument = match target.to_str().map(RunArgument::parse_name) {
+        Some(Ok(name)) if !target.exists() => name,
+        _ => RunArgument::Dir(target.to_owned()),
+    };
+    let run = argument.find(&args.work_dir).map_err(|failure| {
+        if target.exists() || !failure.is_not_found() {
+            return failure;
+        }
+        let message = format!("there is no file, directory or run {}", target.display());
+        let hint = "name a file of variables, a directory with one in .env, or a run of the workspace `-w DIR`";
+        CommandFailure::not_found(message, hint)
+    })?;
+    if let Err(missing) = state::seal_key() {
+        let message = format!("there is no key to seal the run with: {}", missing.reason());
+        let hint = "set DELTA_STATE_DIR to a directory of yours".to_owned();
+        return Err(CommandFailure::config(message, hint));
+    }
+    let cancel = cancel::install_cancel()?;
+    let claimed = ClaimedRun::claim(&run.id, &run.workspace, false)?;
+    claimed.check_directory_owner()?;
+    let agent_home = claimed.start.agent_home.clone();
+    let task = truncate_to_line(&strip_terminal_controls(claimed.state().conversation.task()), 60);
+    let observer = Box::new(|_: delta_run::run::RunNotice<'_>| {});
+    let mut opened = claimed.open_run(Secrets::default(), observer, &cancel)?;
+    let run_id = run.id.clone();
+    opened.record(Payload::RunTrusted { run_id, agent_home: agent_home.clone(), seal: None });
+    opened.commit()?;
+    let agent_home = strip_terminal_controls(&agent_home);
+    Ok(format!("Trusted run {}: \"{task}\", with the agent in {agent_home}\n", run.id))
+}
+
+fn remove_trusted(args: &TrustArgs, store: &TrustStore) -> Result<String, CommandFailure> {
+    let mut out = String::new();
+    for target in &args.targets {
+        let path = find_trusted_path(target, store);
+        if !store.remove_file(&path)? {
+            return Err(not_trusted_failure(&path.display().to_string()));
+        }
+        let _ = writeln!(out, "Stopped trusting {}", path.display());
+    }
+    for host in &args.endpoint {
+        if !store.remove_host(host)? {
+            return Err(not_trusted_failure(host.as_str()));
+        }
+        let _ = writeln!(out, "Stopped trusting the endpoint {}", host.as_str());
+    }
+    Ok(out)
+}
+
+fn not_trusted_failure(name: &str) -> CommandFailure {
+    let hint = "`delta trust --list` shows what you trust";
+    CommandFailure::nothing_found(format!("{name} is not trusted"), hint)
+}
+
+/// A file of variables without errors.
+struct FileToTrust {
+    /// Absolute, without symlinks.
+    path: PathBuf,
+    text: String,
+    names: Vec<String>,
+}
+
+impl FileToTrust {
+    fn read(target: &Path) -> Result<Self, CommandFailure> {
+        let path = if target.is_dir() { target.join(DOTENV_FILE) } else { target.to_owned() };
+        let name = path.display().to_string();
+        let hint = "name a file with lines `NAME=value`, or a directory that contains .env";
+        let failure = |reason: &str| {
+            CommandFailure::config(format!("could not read {name}: {reason}"), hint.to_owned())
+        };
+        let text = match read_dotenv_file(&path) {
+            Ok(Some((text, _))) => text,
+            Ok(None) => return Err(failure("it does not exist")),
+            Err(error) => return Err(failure(&error.to_string())),
+        };
+        let names = parse_dotenv_names(&name, &text)?;
+        let path = path.canonicalize().map_err(|error| failure(&error.to_string()))?;
+        Ok(Self { path, text, names })
+    }
+
+    /// Writes what the file can do from now on.
+    fn describe(&self, out: &mut String) {
+        let _ = writeln!(out, "Trusted {} until it changes", self.path.display());
+        let (of_engine, of_tools): (Vec<&str>, Vec<&str>) =
+            self.names.iter().map(String::as_str).partition(|name| is_engine_variable(name));
+        if !of_engine.is_empty() {
+            let _ = writeln!(out, "  delta takes {}", of_engine.join(", "));
+        }
+        if !of_tools.is_empty() {
+            let names = of_tools.join(", ");
+            let _ = writeln!(out, "  tools get of {names} those in `env_file` of agent.yaml");
+        }
+    }
+}
+
+/// The path under which a file was trusted, which may no longer exist.
+fn find_trusted_path(target: &Path, store: &TrustStore) -> PathBuf {
+    let absolute = std::path::absolute(target).unwrap_or_else(|_| target.to_owned());
+    let real = absolute.canonicalize().unwrap_or_else(|_| {
+        let parent = absolute.parent().and_then(|parent| parent.canonicalize().ok());
+        parent.zip(absolute.file_name()).map_or(absolute.clone(), |(dir, name)| dir.join(name))
+    });
+    let in_directory = real.join(DOTENV_FILE);
+    let files = store.list_files();
+    if files.iter().any(|file| file.path == in_directory) { in_directory } else { real }
+}
+
+fn list_trusted(store: &TrustStore, format: TrustListFormat) -> String {
+    let files = store.list_files();
+    let hosts = store.list_hosts();
+    match format {
+        TrustListFormat::Text => {
+            let mut out = String::new();
+            for file in &files {
+                let state = match file_state(store, file) {
+                    "trusted" => String::new(),
+                    state => format!("  ({state}: not trusted)"),
+                };
+                // A name with a line end must not look like a second entry.
+                let path = file.path.display().to_string().replace('\n', "\\n");
+                let _ = writeln!(out, "file      {path}{state}");
+            }
+            for host in &hosts {
+                let _ = writeln!(out, "endpoint  {}", host.as_str());
+            }
+            out
+        }
+        TrustListFormat::Json => {
+            let files: Vec<Json> = files
+                .iter()
+                .map(|file| {
+                    let state = file_state(store, file);
+                    json!({"path": file.path, "sha256": file.sha256, "state": state})
+                })
+                .collect();
+            let hosts: Vec<&str> = hosts.iter().map(TrustedHost::as_str).collect();
+            format!("{}\n", json!({"files": files, "endpoints": hosts}))
+        }
+    }
+}
+
+/// Whether the file is still what was trusted.
+fn file_state(store: &TrustStore, file: &TrustedFile) -> &'static str {
+    match read_dotenv_file(&file.path) {
+        Ok(Some((text, _))) if store.is_file_trusted(&file.path, text.as_bytes()) => "trusted",
+        Ok(None) => "missing",
+        Ok(Some(_)) | Err(_) => "changed",
+    }
+}

@@ -1,0 +1,35 @@
+//! `delta man`, which shows a manual page at a terminal with the program `man`.
+
+use crate::operator::{cancel, environment};
+use delta_base::redact::Secrets;
+use delta_process::{LaunchContext, ProcessEnd, WorkerFile, find_program, run_in_foreground};
+use delta_program::completions::CliProgram;
+use delta_program::man::{self, ManArgs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Prints or shows a manual page; returns the exit code.
+pub fn man_command(args: &ManArgs, program: &CliProgram) -> ExitCode {
+    man::print_manual_page(args, program, show_manual_page)
+}
+
+/// Shows a page of roff; false if `man` cannot.
+fn show_manual_page(page: &str) -> bool {
+    let launch = LaunchContext {
+        cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+        env: environment::variables_without_keys(&[]).into(),
+        secrets: Secrets::default(),
+        containment: None,
+        sandbox: None,
+    };
+    if find_program("man", &launch).is_err() {
+        return false;
+    }
+    let Ok(file) = WorkerFile::new(page.as_bytes()) else { return false };
+    let Ok(cancel) = cancel::install_cancel() else { return false };
+    let path = file.path_for_others();
+    let argv = ["sh", "-c", "exec man -l - < \"$1\"", "sh", &path].map(str::to_owned);
+    let end = run_in_foreground(&argv, &launch, &cancel);
+    // A minimal system has a `man` that shows no page.
+    matches!(end, ProcessEnd::Exited(0)) || cancel.is_requested()
+}

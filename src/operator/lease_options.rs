@@ -1,0 +1,126 @@
+//! How processes own runs: `--lease` and `--lease-ttl` of every command, DELTA_LEASE and DELTA_LEASE_TTL.
+
+use crate::operator::environment;
+use crate::operator::failure::CommandFailure;
+use clap::{Args, ValueEnum};
+use delta_program::number_argument::parse_time_in;
+use delta_run::ownership::{self, LeaseChoice, LeasePolicy};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+const LEASE_VARIABLE: &str = "DELTA_LEASE";
+const TTL_VARIABLE: &str = "DELTA_LEASE_TTL";
+
+/// The shortest and the longest time after which a silent process is replaced, in milliseconds.
+const MIN_TTL: u64 = 500;
+const MAX_TTL: u64 = 3_600_000;
+
+/// The options of every command, which their own lists leave out.
+#[derive(Debug, Args)]
+pub struct LeaseOptions {
+    /// Own runs with a lock, or by turns, which are exclusive across hosts
+    #[arg(long, value_enum, value_name = "KIND", global = true, hide = true)]
+    lease: Option<LeaseKindArgument>,
+    /// Let others take over the run of this process when it has been silent for so long
+    #[arg(long, value_name = "TIME", global = true, hide = true, value_parser = parse_time_in(MIN_TTL..=MAX_TTL))]
+    lease_ttl: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LeaseKindArgument {
+    /// By turns where another host may reach the files
+    Auto,
+    /// With a lock
+    Flock,
+    /// By turns
+    Turns,
+}
+
+impl LeaseKindArgument {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Flock => "flock",
+            Self::Turns => "turns",
+        }
+    }
+
+    fn choice(self) -> LeaseChoice {
+        match self {
+            Self::Auto => LeaseChoice::Auto,
+            Self::Flock => LeaseChoice::Flock,
+            Self::Turns => LeaseChoice::Turns,
+        }
+    }
+}
+
+/// The options as arguments, for the processes that this one starts for its runs.
+static FORWARDED: OnceLock<Vec<String>> = OnceLock::new();
+
+/// The options that this process was given, as arguments.
+pub fn forwarded_arguments() -> &'static [String] {
+    FORWARDED.get().map_or(&[], Vec::as_slice)
+}
+
+impl LeaseOptions {
+    /// Sets how this process owns runs. Call this before a run is claimed.
+    ///
+    /// # Errors
+    /// The value of a variable is none of the possible ones.
+    pub fn apply(&self) -> Result<(), CommandFailure> {
+        let kind = match self.lease {
+            None => operator_variable(LEASE_VARIABLE).map(|text| parse_lease(&text)).transpose()?,
+            option => option,
+        };
+        let ttl = match self.lease_ttl {
+            None => operator_variable(TTL_VARIABLE).map(|text| parse_ttl(&text)).transpose()?,
+            option => option,
+        };
+        let mut arguments = Vec::new();
+        if let Some(kind) = self.lease {
+            arguments.push(format!("--lease={}", kind.name()));
+        }
+        if let Some(ttl) = self.lease_ttl {
+            arguments.push(format!("--lease-ttl={ttl}ms"));
+        }
+        let _ = FORWARDED.set(arguments);
+        if kind.is_some() || ttl.is_some() {
+            ownership::set_lease_policy(LeasePolicy {
+                choice: kind.map_or(LeaseChoice::Auto, LeaseKindArgument::choice),
+                ttl: ttl.map_or(LeasePolicy::DEFAULT_TTL, Duration::from_millis),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Checks a variable as a process reads it that gets it: other variables are right.
+///
+/// # Errors
+/// Its value is none of the possible ones.
+pub fn check_lease_variable(name: &str, value: &str) -> Result<(), CommandFailure> {
+    match name {
+        LEASE_VARIABLE if !value.is_empty() => parse_lease(value).map(|_| ()),
+        TTL_VARIABLE if !value.is_empty() => parse_ttl(value).map(|_| ()),
+        _ => Ok(()),
+    }
+}
+
+fn parse_lease(text: &str) -> Result<LeaseKindArgument, CommandFailure> {
+    LeaseKindArgument::from_str(text, false)
+        .map_err(|_| unexpected_value(LEASE_VARIABLE, "auto, flock or turns", text))
+}
+
+fn parse_ttl(text: &str) -> Result<u64, CommandFailure> {
+    parse_time_in(MIN_TTL..=MAX_TTL)(text)
+        .map_err(|_| unexpected_value(TTL_VARIABLE, "a time from 500ms to 1h", text))
+}
+
+fn unexpected_value(name: &str, expected: &str, text: &str) -> CommandFailure {
+    CommandFailure::config(format!("{name}: expected {expected}, found `{text}`"), None)
+}
+
+/// The value of a variable; `None` if it is not set, or empty.
+fn operator_variable(name: &str) -> Option<String> {
+    environment::variable(name).filter(|text| !text.is_empty())
+}

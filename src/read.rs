@@ -1,0 +1,12 @@
+//! The commands that read runs.
+
+pub mod context;
+pub mod diff;
+pub mod export;
+pub mod inbox;
+pub mod list_runs;
+pub mod live_view;
+pub mod replay;
+pub mod show;
+pub mod verify;
+pub mod view;
