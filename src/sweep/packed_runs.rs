@@ -11,12 +11,11 @@ use delta_base::hex::encode_hex;
 use delta_base::id::RunId;
 use delta_base::random;
 use delta_sweep::layout::{SweepDir, shard_name};
-use delta_sweep::zip_archive::{END_BYTES, ZipMember, find_directory, read_directory};
+use delta_sweep::zip_archive::{ZipMember, read_directory};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
@@ -44,16 +43,13 @@ impl SweepPacks {
     /// The archive of a run; `None` if no pack has it.
     pub fn read(&self, id: &RunId) -> Result<Option<Vec<u8>>, CommandFailure> {
         let Some((path, member)) = self.find(id)? else { return Ok(None) };
-        if member.bytes as usize > MAX_ARCHIVE_BYTES {
+        if member.bytes() > MAX_ARCHIVE_BYTES as u64 {
             let source = io::Error::other(format!(
                 "the archive of run {id} has more than {MAX_ARCHIVE_BYTES} bytes"
             ));
             return Err(unreadable_file(path, source));
         }
-        let mut stored = vec![0; member.stored_length()];
-        let archive = File::open(&path)
-            .and_then(|file| file.read_exact_at(&mut stored, member.offset))
-            .and_then(|()| member.unpack(&stored));
+        let archive = File::open(&path).and_then(|file| member.read(file));
         archive.map(Some).map_err(|source| unreadable_file(path, source))
     }
 
@@ -95,8 +91,9 @@ impl SweepPacks {
         if let Some(known) = self.known.borrow().get(&name) {
             return Ok(Rc::clone(known));
         }
-        let members =
-            read_members(path).map_err(|source| unreadable_file(path.to_owned(), source))?;
+        let members = File::open(path)
+            .and_then(read_directory)
+            .map_err(|source| unreadable_file(path.to_owned(), source))?;
         let members: HashMap<_, _> =
             members.into_iter().map(|member| (member.name.clone(), member)).collect();
         let members = Rc::new(members);
@@ -133,18 +130,6 @@ impl SweepPacks {
         renamed?;
         Ok(Some(pack))
     }
-}
-
-fn read_members(path: &Path) -> io::Result<Vec<ZipMember>> {
-    let file = File::open(path)?;
-    let length = file.metadata()?.len();
-    let mut end = [0; END_BYTES];
-    let start = length.saturating_sub(END_BYTES as u64);
-    file.read_exact_at(&mut end, start)?;
-    let (offset, size) = find_directory(&end)?;
-    let mut directory = vec![0; size];
-    file.read_exact_at(&mut directory, offset)?;
-    read_directory(&directory)
 }
 
 /// The sweep of which `path` is, or was, the workspace of a run.

@@ -1,10 +1,10 @@
 //! Settled runs in packs: read, continued, and never done again.
 
-use super::{acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
+use super::{DELTA, acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
 use delta_sweep::tar_archive::{TarEntry, TarKind, append_entry, end_archive, read_tar_entries};
-use delta_sweep::zip_archive::{END_BYTES, ZipMember, ZipWriter, find_directory, read_directory};
+use delta_sweep::zip_archive::{ZipWriter, read_directory};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use test_support::sandbox::{Ran, Sandbox};
@@ -164,6 +164,31 @@ fn c_26_10_packed_runs_are_read_by_their_ids_and_not_done_again() {
     assert!(json.contains("more"), "{json}");
 }
 
+/// The pack is of the version that wrote packs without the crates `tar` and `rawzip`.
+#[test]
+fn c_26_10_a_pack_of_an_earlier_version_is_read_and_unpacked() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.unverified("a packed run has no directory");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus-runs");
+    fs::create_dir_all(sandbox.path("s/pack")).unwrap();
+    for (from, to) in [("plan.jsonl", "plan.jsonl"), ("aa-0001.zip", "pack/aa-0001.zip")] {
+        fs::copy(corpus.join(format!("swept-{from}")), sandbox.path("s").join(to)).unwrap();
+    }
+    let id = &planned(&sandbox)[0];
+    let shown = delta(&sandbox, &["show", id, "-w", "s"]).expect_code(0);
+    assert!(shown.stdout.contains("COMPLETED"), "{}", shown.stdout);
+    delta(&sandbox, &["unpack", id, "-w", "s"]).expect_code(0);
+    let root = sandbox.path(&workspace(id));
+    let script = "find . -path ./.delta -prune -o -printf '%P %y %m %l %n\\n' | sort | cat -v";
+    let mut find = Command::new("sh");
+    let listed = find.args(["-c", script]).env("LC_ALL", "C.UTF-8").current_dir(&root).output();
+    let expected = fs::read_to_string(corpus.join("swept.list")).unwrap();
+    assert_eq!(String::from_utf8(listed.unwrap().stdout).unwrap(), expected);
+    assert_eq!(fs::read_to_string(root.join("hard")).unwrap(), "text\n");
+    assert_eq!(root.join("file").metadata().unwrap().mtime(), 1_700_000_000);
+    delta(&sandbox, &["verify", id, "-w", &workspace(id), "--no-seal"]).expect_code(0);
+}
+
 #[test]
 fn c_26_10_keep_says_whose_workspaces_are_packed() {
     let sandbox = settled(2);
@@ -216,19 +241,17 @@ fn c_26_10_a_run_that_a_process_works_on_or_that_changes_stays() {
 /// Adds entries to the archive of the only packed run, as who can write the pack can.
 fn forge_pack(sandbox: &Sandbox, forged: &[TarEntry<'_>]) {
     let path = sandbox.path("s/pack").join(&sandbox.files("s/pack")[0]);
-    let bytes = fs::read(&path).unwrap();
-    let (offset, length) = find_directory(&bytes[bytes.len() - END_BYTES..]).unwrap();
-    let offset = usize::try_from(offset).unwrap();
-    let members = read_directory(&bytes[offset..offset + length]).unwrap();
-    let [ZipMember { name, .. }] = &members[..] else { panic!("one run") };
-    let tar = members[0].unpack(&bytes).unwrap();
+    let open = || fs::File::open(&path).unwrap();
+    let members = read_directory(open()).unwrap();
+    let [member] = &members[..] else { panic!("one run") };
+    let tar = member.read(open()).unwrap();
     let mut archive = Vec::new();
     let entries = read_tar_entries(&tar).unwrap();
     entries.iter().chain(forged).for_each(|entry| append_entry(&mut archive, entry));
     end_archive(&mut archive);
     let mut writer = ZipWriter::default();
-    writer.add(name.clone(), &archive);
-    fs::write(&path, writer.finish().0).unwrap();
+    writer.add(&member.name, &archive);
+    fs::write(&path, writer.finish()).unwrap();
 }
 
 /// A symlink of an archive led other symlinks of it out of the workspace, already when the run was shown.
