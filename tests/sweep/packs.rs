@@ -1,7 +1,6 @@
 //! Settled runs in packs: read, continued, and never done again.
 
 use super::{DELTA, acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
-use delta_sweep::tar_archive::{TarEntry, TarKind, append_entry, end_archive, read_tar_entries};
 use delta_sweep::zip_archive::{ZipWriter, read_directory};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -238,17 +237,20 @@ fn c_26_10_a_run_that_a_process_works_on_or_that_changes_stays() {
     assert!(effects(&sandbox).values().all(|count| *count == 1), "{:?}", effects(&sandbox));
 }
 
+/// What ends an archive.
+const TAR_END_BYTES: usize = 1024;
+
 /// Adds entries to the archive of the only packed run, as who can write the pack can.
-fn forge_pack(sandbox: &Sandbox, forged: &[TarEntry<'_>]) {
+fn forge_pack(sandbox: &Sandbox, forge: impl FnOnce(&mut tar::Builder<Vec<u8>>)) {
     let path = sandbox.path("s/pack").join(&sandbox.files("s/pack")[0]);
     let open = || fs::File::open(&path).unwrap();
     let members = read_directory(open()).unwrap();
     let [member] = &members[..] else { panic!("one run") };
     let tar = member.read(open()).unwrap();
-    let mut archive = Vec::new();
-    let entries = read_tar_entries(&tar).unwrap();
-    entries.iter().chain(forged).for_each(|entry| append_entry(&mut archive, entry));
-    end_archive(&mut archive);
+    let mut forged = tar::Builder::new(Vec::new());
+    forge(&mut forged);
+    let entries = &tar[..tar.len() - TAR_END_BYTES];
+    let archive = [entries, &forged.into_inner().unwrap()].concat();
     let mut writer = ZipWriter::default();
     writer.add(&member.name, &archive);
     fs::write(&path, writer.finish()).unwrap();
@@ -257,29 +259,32 @@ fn forge_pack(sandbox: &Sandbox, forged: &[TarEntry<'_>]) {
 /// A symlink of an archive led other symlinks of it out of the workspace, already when the run was shown.
 #[test]
 fn c_20_5_an_archive_writes_nothing_outside_of_its_workspace() {
-    let entry = |path: &str, kind| TarEntry {
-        path: path.as_bytes().to_vec(),
-        kind,
-        mode: 0o6755,
-        modified: 0,
+    let header = |kind| {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(0o6755);
+        header
     };
     let sandbox = settled(1);
     sweep(&sandbox, &["pack", "s"]).expect_code(0);
     let id = &planned(&sandbox)[0];
-    forge_pack(&sandbox, &[entry("program", TarKind::File(b"x"))]);
+    forge_pack(&sandbox, |archive| {
+        let mut header = header(tar::EntryType::Regular);
+        header.set_size(1);
+        archive.append_data(&mut header, "program", &b"x"[..]).unwrap();
+    });
     delta(&sandbox, &["continue", id, "-w", "s", "-m", "more"]).expect_code(1);
     let program = sandbox.path(&workspace(id)).join("program");
     assert_eq!(program.metadata().unwrap().permissions().mode() & 0o7777, 0o755);
     fs::remove_dir_all(sandbox.path("s/runs")).unwrap();
     fs::create_dir(sandbox.path("outside")).unwrap();
-    let outside = sandbox.path("outside").display().to_string();
-    forge_pack(
-        &sandbox,
-        &[
-            entry("out", TarKind::Symlink(outside.into_bytes())),
-            entry("out/link", TarKind::Symlink(b"/etc/passwd".to_vec())),
-        ],
-    );
+    let outside = sandbox.path("outside");
+    forge_pack(&sandbox, |archive| {
+        let mut header = header(tar::EntryType::Symlink);
+        header.set_size(0);
+        archive.append_link(&mut header, "out", &outside).unwrap();
+        archive.append_link(&mut header, "out/link", "/etc/passwd").unwrap();
+    });
     for args in [&["show", id, "-w", "s"][..], &["continue", id, "-w", "s", "-m", "more"]] {
         let ran = delta(&sandbox, args);
         assert!(ran.code != 0, "{}", ran.stdout);

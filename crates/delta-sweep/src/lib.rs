@@ -27,6 +27,5 @@ pub mod slurm_array;
 pub mod summary;
 pub mod sweep_file;
 pub mod sweep_schema;
-pub mod tar_archive;
 pub mod worker_state;
 pub mod zip_archive;
