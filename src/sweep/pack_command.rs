@@ -35,7 +35,7 @@ use std::process::ExitCode;
 /// The most runs of a pack.
 const MAX_RUNS: usize = 1000;
 /// From so many bytes on a pack is full. It is kept in memory until it is written.
-const FULL_PACK_BYTES: usize = 64 << 20;
+const FULL_PACK_BYTES: u64 = 64 << 20;
 
 /// Pack the settled runs of a sweep
 ///
@@ -167,9 +167,9 @@ impl<'a> RunPacker<'a> {
         if self.packs.has_archive(&line.id, &archive)? {
             return self.remove(&run);
         }
-        self.writer.add(member_name(&line.id), &archive);
+        self.writer.add(&member_name(&line.id), &archive);
         self.pending.push(run);
-        if self.pending.len() >= MAX_RUNS || self.writer.len() >= FULL_PACK_BYTES {
+        if self.pending.len() >= MAX_RUNS || self.writer.written_bytes() >= FULL_PACK_BYTES {
             self.finish_pack(shard)?;
         }
         Ok(())
@@ -177,10 +177,10 @@ impl<'a> RunPacker<'a> {
 
     /// Writes the pack with the runs so far, and removes their directories.
     fn finish_pack(&mut self, shard: &str) -> Result<(), CommandFailure> {
-        if self.writer.is_empty() {
+        if self.pending.is_empty() {
             return Ok(());
         }
-        let (bytes, _) = std::mem::take(&mut self.writer).finish();
+        let bytes = std::mem::take(&mut self.writer).finish();
         self.write_pack(shard, &bytes)?;
         self.packs_written += 1;
         for run in std::mem::take(&mut self.pending) {

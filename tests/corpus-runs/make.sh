@@ -243,6 +243,34 @@ run 0 --stage -m "Write f and g."
 delta apply r f -w work >/dev/null
 delta discard r -w work >/dev/null
 
+# A pack of a sweep, whose workspace has every kind of entry; the id of its run is in the name of the pack.
+begin swept
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call:
+      - tool: sh
+        args:
+          script: |
+            echo text >file; ln file hard; mkdir -p empty deep/er; chmod 750 deep/er
+            printf '#!/bin/sh\n' >deep/er/program; chmod 754 deep/er/program
+            ln -s .//deep/../file soft; ln -s "$(printf 'long/%.0s' $(seq 30))" long
+            printf x >"deep/$(printf 'n%.0s' $(seq 150))"; printf y >"$(printf '\377%.0s' $(seq 120))"
+            touch -d @1700000000 file
+  - say: done
+YAML
+printf 'name: s\nagents: [agent]\ninputs: inputs.jsonl\n' >sweep.yaml
+printf '{"id": "a", "task": "t"}\n' >inputs.jsonl
+delta sweep plan >/dev/null
+delta sweep run s -q
+(cd s/runs/*/* && find . -path './.delta' -prune -o -printf '%P %y %m %l %n\n' | sort | cat -v) >swept.list
+delta sweep pack s >/dev/null
+if [ ! -e "$corpus/swept.list" ]; then
+    cp swept.list "$corpus/"
+    cp s/plan.jsonl "$corpus/swept-plan.jsonl"
+    cp s/pack/*.zip "$corpus/swept-$(basename s/pack/*.zip)"
+fi
+rm -rf "$place/swept"
+
 # git passes over .delta, which says so itself, and over empty directories.
 cd "$place"
 for made in *; do

@@ -1,14 +1,9 @@
 //! Settled runs in packs: read, continued, and never done again.
 
-use super::{acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
-use delta_run::packed::tar_archive::{
-    TarEntry, TarKind, append_entry, end_archive, read_tar_entries,
-};
-use delta_run::packed::zip_archive::{
-    END_BYTES, ZipMember, ZipWriter, find_directory, read_directory,
-};
+use super::{DELTA, acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
+use delta_run::packed::zip_archive::{ZipWriter, read_directory};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use test_support::sandbox::{Ran, Sandbox};
@@ -168,6 +163,31 @@ fn c_26_10_packed_runs_are_read_by_their_ids_and_not_done_again() {
     assert!(json.contains("more"), "{json}");
 }
 
+/// The pack is of the version that wrote packs without the crates `tar` and `rawzip`.
+#[test]
+fn c_26_10_a_pack_of_an_earlier_version_is_read_and_unpacked() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.unverified("a packed run has no directory");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus-runs");
+    fs::create_dir_all(sandbox.path("s/pack")).unwrap();
+    for (from, to) in [("plan.jsonl", "plan.jsonl"), ("aa-0001.zip", "pack/aa-0001.zip")] {
+        fs::copy(corpus.join(format!("swept-{from}")), sandbox.path("s").join(to)).unwrap();
+    }
+    let id = &planned(&sandbox)[0];
+    let shown = delta(&sandbox, &["show", id, "-w", "s"]).expect_code(0);
+    assert!(shown.stdout.contains("COMPLETED"), "{}", shown.stdout);
+    delta(&sandbox, &["unpack", id, "-w", "s"]).expect_code(0);
+    let root = sandbox.path(&workspace(id));
+    let script = "find . -path ./.delta -prune -o -printf '%P %y %m %l %n\\n' | sort | cat -v";
+    let mut find = Command::new("sh");
+    let listed = find.args(["-c", script]).env("LC_ALL", "C.UTF-8").current_dir(&root).output();
+    let expected = fs::read_to_string(corpus.join("swept.list")).unwrap();
+    assert_eq!(String::from_utf8(listed.unwrap().stdout).unwrap(), expected);
+    assert_eq!(fs::read_to_string(root.join("hard")).unwrap(), "text\n");
+    assert_eq!(root.join("file").metadata().unwrap().mtime(), 1_700_000_000);
+    delta(&sandbox, &["verify", id, "-w", &workspace(id), "--no-seal"]).expect_code(0);
+}
+
 #[test]
 fn c_26_10_keep_says_whose_workspaces_are_packed() {
     let sandbox = settled(2);
@@ -217,50 +237,54 @@ fn c_26_10_a_run_that_a_process_works_on_or_that_changes_stays() {
     assert!(effects(&sandbox).values().all(|count| *count == 1), "{:?}", effects(&sandbox));
 }
 
+/// What ends an archive.
+const TAR_END_BYTES: usize = 1024;
+
 /// Adds entries to the archive of the only packed run, as who can write the pack can.
-fn forge_pack(sandbox: &Sandbox, forged: &[TarEntry<'_>]) {
+fn forge_pack(sandbox: &Sandbox, forge: impl FnOnce(&mut tar::Builder<Vec<u8>>)) {
     let path = sandbox.path("s/pack").join(&sandbox.files("s/pack")[0]);
-    let bytes = fs::read(&path).unwrap();
-    let (offset, length) = find_directory(&bytes[bytes.len() - END_BYTES..]).unwrap();
-    let offset = usize::try_from(offset).unwrap();
-    let members = read_directory(&bytes[offset..offset + length]).unwrap();
-    let [ZipMember { name, .. }] = &members[..] else { panic!("one run") };
-    let tar = members[0].unpack(&bytes).unwrap();
-    let mut archive = Vec::new();
-    let entries = read_tar_entries(&tar).unwrap();
-    entries.iter().chain(forged).for_each(|entry| append_entry(&mut archive, entry));
-    end_archive(&mut archive);
+    let open = || fs::File::open(&path).unwrap();
+    let members = read_directory(open()).unwrap();
+    let [member] = &members[..] else { panic!("one run") };
+    let tar = member.read(open()).unwrap();
+    let mut forged = tar::Builder::new(Vec::new());
+    forge(&mut forged);
+    let entries = &tar[..tar.len() - TAR_END_BYTES];
+    let archive = [entries, &forged.into_inner().unwrap()].concat();
     let mut writer = ZipWriter::default();
-    writer.add(name.clone(), &archive);
-    fs::write(&path, writer.finish().0).unwrap();
+    writer.add(&member.name, &archive);
+    fs::write(&path, writer.finish()).unwrap();
 }
 
 /// A symlink of an archive led other symlinks of it out of the workspace, already when the run was shown.
 #[test]
 fn c_20_5_an_archive_writes_nothing_outside_of_its_workspace() {
-    let entry = |path: &str, kind| TarEntry {
-        path: path.as_bytes().to_vec(),
-        kind,
-        mode: 0o6755,
-        modified: 0,
+    let header = |kind| {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(0o6755);
+        header
     };
     let sandbox = settled(1);
     sweep(&sandbox, &["pack", "s"]).expect_code(0);
     let id = &planned(&sandbox)[0];
-    forge_pack(&sandbox, &[entry("program", TarKind::File(b"x"))]);
+    forge_pack(&sandbox, |archive| {
+        let mut header = header(tar::EntryType::Regular);
+        header.set_size(1);
+        archive.append_data(&mut header, "program", &b"x"[..]).unwrap();
+    });
     delta(&sandbox, &["continue", id, "-w", "s", "-m", "more"]).expect_code(1);
     let program = sandbox.path(&workspace(id)).join("program");
     assert_eq!(program.metadata().unwrap().permissions().mode() & 0o7777, 0o755);
     fs::remove_dir_all(sandbox.path("s/runs")).unwrap();
     fs::create_dir(sandbox.path("outside")).unwrap();
-    let outside = sandbox.path("outside").display().to_string();
-    forge_pack(
-        &sandbox,
-        &[
-            entry("out", TarKind::Symlink(outside.into_bytes())),
-            entry("out/link", TarKind::Symlink(b"/etc/passwd".to_vec())),
-        ],
-    );
+    let outside = sandbox.path("outside");
+    forge_pack(&sandbox, |archive| {
+        let mut header = header(tar::EntryType::Symlink);
+        header.set_size(0);
+        archive.append_link(&mut header, "out", &outside).unwrap();
+        archive.append_link(&mut header, "out/link", "/etc/passwd").unwrap();
+    });
     for args in [&["show", id, "-w", "s"][..], &["continue", id, "-w", "s", "-m", "more"]] {
         let ran = delta(&sandbox, args);
         assert!(ran.code != 0, "{}", ran.stdout);

@@ -3,7 +3,6 @@
 //! A directory of a run counts over every pack, and a pack over those with lower numbers.
 
 pub mod run_archive;
-pub mod tar_archive;
 pub mod zip_archive;
 
 use crate::sweep_dir::{SweepDir, draft_path, shard_name};
@@ -16,11 +15,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
-use zip_archive::{END_BYTES, ZipMember, find_directory, read_directory};
+use zip_archive::{ZipMember, read_directory};
 
 /// The end of the names of members.
 const MEMBER_END: &str = ".tar";
@@ -45,16 +43,13 @@ impl RunPacks {
     /// The archive of a run; `None` if no pack has it.
     pub fn read(&self, id: &RunId) -> Result<Option<Vec<u8>>, FileError> {
         let Some((path, member)) = self.find(id)? else { return Ok(None) };
-        if member.bytes as usize > MAX_ARCHIVE_BYTES {
+        if member.bytes() > MAX_ARCHIVE_BYTES as u64 {
             let source = io::Error::other(format!(
                 "the archive of run {id} has more than {MAX_ARCHIVE_BYTES} bytes"
             ));
             return Err(read_failure(path, source));
         }
-        let mut stored = vec![0; member.stored_length()];
-        let archive = File::open(&path)
-            .and_then(|file| file.read_exact_at(&mut stored, member.offset))
-            .and_then(|()| member.unpack(&stored));
+        let archive = File::open(&path).and_then(|file| member.read(file));
         archive.map(Some).map_err(|source| read_failure(path, source))
     }
 
@@ -96,7 +91,9 @@ impl RunPacks {
         if let Some(known) = self.known.borrow().get(&name) {
             return Ok(Rc::clone(known));
         }
-        let members = read_members(path).map_err(|source| read_failure(path.to_owned(), source))?;
+        let members = File::open(path)
+            .and_then(read_directory)
+            .map_err(|source| read_failure(path.to_owned(), source))?;
         let members: HashMap<_, _> =
             members.into_iter().map(|member| (member.name.clone(), member)).collect();
         let members = Rc::new(members);
@@ -133,18 +130,6 @@ impl RunPacks {
         renamed?;
         Ok(Some(pack))
     }
-}
-
-fn read_members(path: &Path) -> io::Result<Vec<ZipMember>> {
-    let file = File::open(path)?;
-    let length = file.metadata()?.len();
-    let mut end = [0; END_BYTES];
-    let start = length.saturating_sub(END_BYTES as u64);
-    file.read_exact_at(&mut end, start)?;
-    let (offset, size) = find_directory(&end)?;
-    let mut directory = vec![0; size];
-    file.read_exact_at(&mut directory, offset)?;
-    read_directory(&directory)
 }
 
 fn read_failure(path: PathBuf, source: io::Error) -> FileError {

@@ -1,11 +1,9 @@
 //! Two agents or models on the same inputs.
 
-use statrs::distribution::ContinuousCDF;
-use statrs::function::factorial::ln_binomial;
-
 use crate::estimate::{
-    CONFIDENCE, Interval, mean, resampled_interval, students_t, t_interval, variance_of_mean,
+    CONFIDENCE, Interval, mean, resampled_interval, t_interval, t_quantile, variance_of_mean,
 };
+use crate::student_t;
 
 /// From so many pairs on, an interval from resamples is worth printing.
 const FEWEST_RESAMPLED: usize = 20;
@@ -89,9 +87,9 @@ pub fn compare(pairs: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<Comparison> 
 
 /// H. S. Bloom, "Minimum detectable effects" (1995).
 fn detectable(differences: &[f64]) -> f64 {
-    let distribution = students_t(differences.len() - 1);
-    let significance = distribution.inverse_cdf(1.0 - (1.0 - CONFIDENCE) / 2.0);
-    (significance + distribution.inverse_cdf(POWER)) * variance_of_mean(differences).sqrt()
+    let degrees = differences.len() - 1;
+    let quantiles = t_quantile(degrees) + student_t::quantile(POWER, degrees);
+    quantiles * variance_of_mean(differences).sqrt()
 }
 
 /// Whether a comparison shows a difference: its interval, if it has one, does not contain 0, and its p, adjusted for all
@@ -137,8 +135,13 @@ fn single_outcomes(pairs: &[&(Vec<f64>, Vec<f64>)]) -> Option<(u64, u64)> {
 fn mcnemar(first_only: u64, second_only: u64) -> f64 {
     let all = first_only + second_only;
     let fewer = first_only.min(second_only);
-    let tail: f64 =
-        (0..=fewer).map(|j| (ln_binomial(all, j) - all as f64 * 2_f64.ln()).exp()).sum();
+    // As a logarithm, because 2^-1075 is 0.
+    let mut ln_share = -(all as f64) * 2_f64.ln();
+    let mut tail = 0.0;
+    for j in 0..=fewer {
+        tail += ln_share.exp();
+        ln_share += ((all - j) as f64 / (j + 1) as f64).ln();
+    }
     (2.0 * tail).min(1.0)
 }
 
@@ -146,8 +149,7 @@ fn mcnemar(first_only: u64, second_only: u64) -> f64 {
 fn t_test(differences: &[f64]) -> f64 {
     let middle = mean(differences).unwrap_or_default();
     let error = variance_of_mean(differences).sqrt();
-    let distribution = students_t(differences.len() - 1);
-    2.0 * distribution.sf((middle / error).abs())
+    student_t::two_sided_tail(middle / error, differences.len() - 1)
 }
 
 /// The two-sided sign test of equal differences: the chance that all have one sign if each sign is as likely as the other.

@@ -1,8 +1,7 @@
 //! A rate or a mean, and the interval in which it is.
 
-use statrs::distribution::{ContinuousCDF, StudentsT};
-
 use crate::resampling::resampled_means;
+use crate::student_t;
 
 /// The share of intervals that contain the true value.
 pub const CONFIDENCE: f64 = 0.95;
@@ -126,13 +125,8 @@ pub(crate) fn variance_of_mean(values: &[f64]) -> f64 {
 }
 
 /// The two-sided quantile of Student's t at [`CONFIDENCE`].
-fn t_quantile(degrees: usize) -> f64 {
-    students_t(degrees).inverse_cdf(1.0 - (1.0 - CONFIDENCE) / 2.0)
-}
-
-/// Student's t with at least one degree of freedom.
-pub(crate) fn students_t(degrees: usize) -> StudentsT {
-    StudentsT::new(0.0, 1.0, degrees.max(1) as f64).expect("a positive number of degrees")
+pub(crate) fn t_quantile(degrees: usize) -> f64 {
+    student_t::quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, degrees)
 }
 
 fn wilson(rate: f64, samples: f64, quantile: f64) -> Interval {

@@ -10,3 +10,4 @@ pub mod comparison;
 pub mod estimate;
 pub mod pass;
 mod resampling;
+mod student_t;

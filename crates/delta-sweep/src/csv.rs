@@ -2,6 +2,7 @@
 
 use crate::grade::GradeLine;
 use crate::result_line::ResultLine;
+use csv::{Terminator, WriterBuilder};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 
@@ -40,8 +41,9 @@ pub fn to_csv<'a, 'g>(
     header.extend(RESULT_COLUMNS.map(str::to_owned));
     header
         .extend(graders.iter().flat_map(|name| [format!("score.{name}"), format!("pass.{name}")]));
-    let mut text = String::new();
-    push_record(&mut text, &header);
+    // RFC 4180 ends lines with both characters.
+    let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
+    writer.write_record(&header).expect("memory takes every record");
     for line in lines {
         let mut cells = record(line, &params);
         for grade in grades_of(line) {
@@ -50,9 +52,10 @@ pub fn to_csv<'a, 'g>(
             cells.push(score.map(|score| score.to_string()).unwrap_or_default());
             cells.push(pass.map(|pass| pass.to_string()).unwrap_or_default());
         }
-        push_record(&mut text, &cells);
+        writer.write_record(&cells).expect("memory takes every record");
     }
-    text
+    let text = writer.into_inner().expect("memory takes every record");
+    String::from_utf8(text).expect("cells are UTF-8")
 }
 
 fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
@@ -94,20 +97,4 @@ fn to_cell(value: &Json) -> String {
         Json::String(text) => text.clone(),
         value => value.to_string(),
     }
-}
-
-fn push_record(text: &mut String, cells: &[String]) {
-    for (index, cell) in cells.iter().enumerate() {
-        if index > 0 {
-            text.push(',');
-        }
-        if cell.contains([',', '"', '\n', '\r']) {
-            text.push('"');
-            text.push_str(&cell.replace('"', "\"\""));
-            text.push('"');
-        } else {
-            text.push_str(cell);
-        }
-    }
-    text.push_str("\r\n");
 }

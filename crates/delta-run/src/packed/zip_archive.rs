@@ -1,197 +1,126 @@
 //! The format of packs: a ZIP archive whose members are deflated, so that `unzip` reads it.
-//!
-//! Only what packs need: no comments, no encryption, less than 4 GiB.
 
 use miniz_oxide::deflate::compress_to_vec;
 use miniz_oxide::inflate::decompress_to_vec_with_limit;
-use std::io;
+use rawzip::time::UtcDateTime;
+use rawzip::{
+    CompressionMethod, DataDescriptorOutput, ErrorKind, FileReader, RECOMMENDED_BUFFER_SIZE,
+    ZipArchive, ZipArchiveEntryWayfinder, ZipArchiveWriter,
+};
+use std::fs::File;
+use std::io::{self, Read, Write};
 
 /// The level of compression, from 0 to 10.
 const LEVEL: u8 = 6;
-const LOCAL_SIGNATURE: u32 = 0x0403_4b50;
-const CENTRAL_SIGNATURE: u32 = 0x0201_4b50;
-const END_SIGNATURE: u32 = 0x0605_4b50;
-/// What a reader needs to know: deflate, and names in UTF-8. No time: 1980-01-01.
-const NEEDED: [u16; 5] = [20, 1 << 11, 8, 0, 33];
-/// The bytes of the headers, without names.
-const LOCAL_BYTES: usize = 30;
-const CENTRAL_BYTES: usize = 46;
-/// The bytes of the end.
-pub const END_BYTES: usize = 22;
+/// The time of all members: 1980-01-01, the first that a ZIP archive can have.
+const MODIFIED: i64 = 315_532_800;
+/// The bytes of the end of an archive without a comment, which delta does not write.
+const END_BYTES: u64 = 22;
 
 /// A member of an archive.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ZipMember {
     /// Its name.
     pub name: String,
-    /// Where its header begins.
-    pub offset: u64,
-    /// Its bytes in the archive.
-    pub compressed: u32,
-    /// Its bytes.
-    pub bytes: u32,
-    /// The CRC-32 of them.
-    pub crc: u32,
+    place: ZipArchiveEntryWayfinder,
 }
 
 impl ZipMember {
-    /// The bytes of the archive that [`ZipMember::unpack`] needs, from `offset` on.
-    pub fn stored_length(&self) -> usize {
-        LOCAL_BYTES + self.name.len() + self.compressed as usize
+    /// The bytes of the content.
+    pub fn bytes(&self) -> u64 {
+        self.place.uncompressed_size_hint()
     }
 
-    /// The content, from the bytes of the archive at its offset.
+    /// The content, from the archive that has the member.
     ///
     /// # Errors
-    /// The bytes are damaged.
-    pub fn unpack(&self, stored: &[u8]) -> io::Result<Vec<u8>> {
-        let member_error = |reason: &str| zip_error(&format!("{} {reason}", self.name));
-        let header = stored.get(..LOCAL_BYTES).ok_or_else(|| member_error("is cut off"))?;
-        let start = LOCAL_BYTES + usize::from(u16_at(header, 26)) + usize::from(u16_at(header, 28));
-        if u32_at(header, 0) != LOCAL_SIGNATURE {
-            return Err(member_error("is not where the directory says"));
-        }
-        let body = stored.get(start..start + self.compressed as usize);
-        let body = body.ok_or_else(|| member_error("is cut off"))?;
-        let content = decompress_to_vec_with_limit(body, self.bytes as usize)
-            .map_err(|_| member_error("cannot be decompressed"))?;
-        if content.len() != self.bytes as usize || crc32fast::hash(&content) != self.crc {
-            return Err(member_error("does not match its checksum"));
-        }
+    /// The archive cannot be read, or is damaged.
+    pub fn read(&self, archive: File) -> io::Result<Vec<u8>> {
+        let archive = open_archive(archive)?;
+        let entry = archive.get_entry(self.place).map_err(zip_error)?;
+        let mut body = Vec::new();
+        entry.reader().read_to_end(&mut body)?;
+        let limit = usize::try_from(self.bytes()).unwrap_or(usize::MAX);
+        let content = decompress_to_vec_with_limit(&body, limit)
+            .map_err(|_| damage(&format!("{} cannot be decompressed", self.name)))?;
+        io::copy(&mut entry.verifying_reader(&*content), &mut io::sink())
+            .map_err(|_| damage(&format!("{} does not match its checksum", self.name)))?;
         Ok(content)
     }
 }
 
-fn zip_error(reason: &str) -> io::Error {
+/// The members of an archive.
+///
+/// # Errors
+/// The archive cannot be read, or is damaged.
+pub fn read_directory(archive: File) -> io::Result<Vec<ZipMember>> {
+    let archive = open_archive(archive)?;
+    let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];
+    let mut entries = archive.entries(&mut buffer);
+    let mut members = Vec::new();
+    while let Some(entry) = entries.next_entry().map_err(zip_error)? {
+        let name = str::from_utf8(entry.file_path().as_bytes())
+            .map_err(|_| damage("its directory has a name that is not UTF-8"))?;
+        members.push(ZipMember { name: name.to_owned(), place: entry.wayfinder() });
+    }
+    if members.len() as u64 != archive.entries_hint() {
+        return Err(damage("its directory is cut off"));
+    }
+    Ok(members)
+}
+
+fn open_archive(file: File) -> io::Result<ZipArchive<FileReader>> {
+    // The end is at the end: what a member contains is not taken for it.
+    let locator = ZipArchive::with_max_search_space(END_BYTES);
+    let archive = locator.locate_in_file(file, &mut [0; 1024]);
+    archive.map_err(|(_, error)| zip_error(error))
+}
+
+fn zip_error(error: rawzip::Error) -> io::Error {
+    match error.into_kind() {
+        ErrorKind::IO(error) => error,
+        kind => damage(&kind.to_string()),
+    }
+}
+
+fn damage(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the pack is damaged: {reason}"))
 }
 
 /// An archive that is being written, in memory.
-#[derive(Debug, Default)]
-pub struct ZipWriter {
-    bytes: Vec<u8>,
-    members: Vec<ZipMember>,
+#[derive(Debug)]
+pub struct ZipWriter(ZipArchiveWriter<Vec<u8>>);
+
+impl Default for ZipWriter {
+    fn default() -> Self {
+        Self(ZipArchiveWriter::new(Vec::new()))
+    }
 }
 
 impl ZipWriter {
-    /// Adds a member. A content of 4 GiB or more is cut, so check its length before.
-    pub fn add(&mut self, name: String, content: &[u8]) {
-        let body = compress_to_vec(content, LEVEL);
-        let member = ZipMember {
-            name,
-            offset: self.bytes.len() as u64,
-            compressed: u32::try_from(body.len()).unwrap_or(u32::MAX),
-            bytes: u32::try_from(content.len()).unwrap_or(u32::MAX),
-            crc: crc32fast::hash(content),
-        };
-        push_u32(&mut self.bytes, LOCAL_SIGNATURE);
-        push_member(&mut self.bytes, &member);
-        self.bytes.extend_from_slice(member.name.as_bytes());
-        self.bytes.extend_from_slice(&body);
-        self.members.push(member);
+    /// Adds a member. Its name has at most 65,535 bytes.
+    pub fn add(&mut self, name: &str, content: &[u8]) {
+        let file = self.0.new_file(name).compression_method(CompressionMethod::DEFLATE);
+        let end = DataDescriptorOutput::new(rawzip::crc32(content), content.len() as u64);
+        file.unix_permissions(0o100_600)
+            .last_modified(UtcDateTime::from_unix(MODIFIED))
+            .start()
+            .and_then(|(mut entry, _)| {
+                entry.write_all(&compress_to_vec(content, LEVEL))?;
+                entry.finish(end)
+            })
+            .expect("memory takes every member");
     }
 
     /// The bytes so far.
-    pub fn len(&self) -> usize {
-        self.bytes.len()
+    pub fn written_bytes(&self) -> u64 {
+        self.0.stream_offset()
     }
 
-    /// Whether it has no member.
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
+    /// The whole archive.
+    pub fn finish(self) -> Vec<u8> {
+        self.0.finish().expect("memory takes every directory")
     }
-
-    /// The whole archive, and its members.
-    pub fn finish(mut self) -> (Vec<u8>, Vec<ZipMember>) {
-        let start = self.bytes.len();
-        for member in &self.members {
-            push_u32(&mut self.bytes, CENTRAL_SIGNATURE);
-            // Made by Unix: the attributes are a mode.
-            push_u16(&mut self.bytes, 3 << 8 | NEEDED[0]);
-            push_member(&mut self.bytes, member);
-            self.bytes.extend_from_slice(&[0; 6]);
-            push_u32(&mut self.bytes, 0o100_600 << 16);
-            push_u32(&mut self.bytes, u32::try_from(member.offset).unwrap_or(u32::MAX));
-            self.bytes.extend_from_slice(member.name.as_bytes());
-        }
-        let length = self.bytes.len() - start;
-        let count = u16::try_from(self.members.len()).unwrap_or(u16::MAX);
-        push_u32(&mut self.bytes, END_SIGNATURE);
-        for value in [0, 0, count, count] {
-            push_u16(&mut self.bytes, value);
-        }
-        push_u32(&mut self.bytes, u32::try_from(length).unwrap_or(u32::MAX));
-        push_u32(&mut self.bytes, u32::try_from(start).unwrap_or(u32::MAX));
-        push_u16(&mut self.bytes, 0);
-        (self.bytes, self.members)
-    }
-}
-
-fn push_u16(bytes: &mut Vec<u8>, value: u16) {
-    bytes.extend_from_slice(&value.to_le_bytes());
-}
-
-fn push_u32(bytes: &mut Vec<u8>, value: u32) {
-    bytes.extend_from_slice(&value.to_le_bytes());
-}
-
-/// What both headers of a member have.
-fn push_member(bytes: &mut Vec<u8>, member: &ZipMember) {
-    for value in NEEDED {
-        push_u16(bytes, value);
-    }
-    for value in [member.crc, member.compressed, member.bytes] {
-        push_u32(bytes, value);
-    }
-    push_u16(bytes, u16::try_from(member.name.len()).unwrap_or(u16::MAX));
-    push_u16(bytes, 0);
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-/// Where the directory of an archive is: its offset and its length, from the last [`END_BYTES`] bytes of the archive.
-///
-/// # Errors
-/// They are not the end of an archive as delta writes it.
-pub fn find_directory(end: &[u8]) -> io::Result<(u64, usize)> {
-    if end.len() != END_BYTES || u32_at(end, 0) != END_SIGNATURE {
-        return Err(zip_error("it has no end"));
-    }
-    Ok((u64::from(u32_at(end, 16)), u32_at(end, 12) as usize))
-}
-
-/// The members that the bytes of a directory name.
-///
-/// # Errors
-/// The bytes are damaged.
-pub fn read_directory(mut bytes: &[u8]) -> io::Result<Vec<ZipMember>> {
-    let mut members = Vec::new();
-    while !bytes.is_empty() {
-        let header =
-            bytes.get(..CENTRAL_BYTES).ok_or_else(|| zip_error("its directory is cut off"))?;
-        if u32_at(header, 0) != CENTRAL_SIGNATURE {
-            return Err(zip_error("its directory cannot be read"));
-        }
-        let end = CENTRAL_BYTES + usize::from(u16_at(header, 28));
-        let name = bytes.get(CENTRAL_BYTES..end).and_then(|name| std::str::from_utf8(name).ok());
-        let name = name.ok_or_else(|| zip_error("its directory has a name that is not UTF-8"))?;
-        members.push(ZipMember {
-            name: name.to_owned(),
-            offset: u64::from(u32_at(header, 42)),
-            compressed: u32_at(header, 20),
-            bytes: u32_at(header, 24),
-            crc: u32_at(header, 16),
-        });
-        let rest = end + usize::from(u16_at(header, 30)) + usize::from(u16_at(header, 32));
-        bytes = bytes.get(rest..).ok_or_else(|| zip_error("its directory is cut off"))?;
-    }
-    Ok(members)
 }
 
 #[cfg(test)]
@@ -200,16 +129,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(archive: &[u8]) -> io::Result<Vec<(String, Vec<u8>)>> {
-        let start = archive.len().saturating_sub(END_BYTES);
-        let (offset, length) = find_directory(&archive[start..])?;
-        let offset = usize::try_from(offset).unwrap();
-        let directory = archive.get(offset..offset + length).ok_or_else(|| zip_error("no"))?;
-        let members = read_directory(directory)?.into_iter().map(|member| {
-            let stored = archive.get(usize::try_from(member.offset).unwrap()..);
-            let content = member.unpack(stored.ok_or_else(|| zip_error("no"))?)?;
-            Ok((member.name, content))
-        });
-        members.collect()
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pack.zip");
+        std::fs::write(&path, archive).unwrap();
+        let open = || File::open(&path).unwrap();
+        let members = read_directory(open())?;
+        members.into_iter().map(|member| Ok((member.name.clone(), member.read(open())?))).collect()
     }
 
     proptest! {
@@ -224,14 +149,26 @@ mod tests {
                 .enumerate()
                 .map(|(index, content)| (format!("run-{index}.tar"), content))
                 .collect();
-            named.iter().for_each(|(name, content)| writer.add(name.clone(), content));
-            let (mut archive, members) = writer.finish();
-            prop_assert_eq!(members.len(), named.len());
+            named.iter().for_each(|(name, content)| writer.add(name, content));
+            let mut archive = writer.finish();
             prop_assert_eq!(read(&archive).unwrap(), named);
-            // No damage makes reading panic.
             let at = damaged_at.index(archive.len());
+            prop_assert!(read(&archive[..at]).is_err(), "cut off at {}", at);
+            // No damage makes reading panic.
             archive[at] ^= 0x55;
             let _ = read(&archive);
         }
+    }
+
+    /// A member whose content is longer than its directory says fills no memory.
+    #[test]
+    fn a_member_is_not_longer_than_the_directory_says() {
+        let mut writer = ZipWriter::default();
+        writer.add("bomb.tar", &vec![0; 1 << 20]);
+        let mut archive = writer.finish();
+        let directory = archive.windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
+        archive[directory + 24..directory + 28].copy_from_slice(&1000_u32.to_le_bytes());
+        let error = read(&archive).unwrap_err().to_string();
+        assert_eq!(error, "the pack is damaged: bomb.tar cannot be decompressed");
     }
 }
