@@ -424,6 +424,7 @@ impl<'de> serde::Deserialize<'de> for ArgumentEntries<'de> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests of the check itself")]
 mod tests {
     use super::*;
     use delta_yaml::diagnostic::DiagnosticReport;
