@@ -25,7 +25,6 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time::{self, format_duration};
-use delta_engine::run_result::RunResult;
 use delta_process::{HeldCallMark, RunMark, RunProcessFilter};
 use delta_program::stdio;
 use delta_run::event::{EngineStart, LeaseKind, Payload, RunStatus};
@@ -37,6 +36,7 @@ use delta_run::ownership::{
 use delta_run::record;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_process;
+use delta_run::run_result::RunResult;
 use delta_run::run_tree;
 use delta_run::seal::{SealKey, Sealer};
 use delta_run::state::RunState;

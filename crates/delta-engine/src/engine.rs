@@ -5,7 +5,7 @@
 //! every act it commits the events that led to it.
 
 use delta_agent::agent::Agent;
-use delta_agent::ask_human::{HumanPrompt, InteractionRequest};
+use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::context::{ContextError, TokenCounter};
 use delta_agent::hook::HookPoint;
@@ -16,6 +16,7 @@ use delta_base::time::Clock;
 use delta_llm::llm::{LlmError, Provider, Usage};
 use delta_plan::request_body::{RequestFrame, request_frame};
 use delta_run::event::{ErrorDetails, LLM_ERROR, Payload, SHARED_BUDGET_ERROR};
+use delta_run::interaction_request::InteractionRequest;
 use delta_run::ledger::{Budget, LedgerError};
 use delta_run::ownership::{ActError, ReplacedError};
 use delta_run::record::{RequestBody, WrittenRecord};

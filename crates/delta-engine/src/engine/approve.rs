@@ -5,7 +5,6 @@
 
 use super::execute::{ApprovedCall, DecidedCall};
 use super::{Engine, EngineError};
-use crate::run_result::call_diff_command;
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human;
 use delta_agent::file_preview::preview_file_change;
@@ -14,6 +13,7 @@ use delta_plan::checked_call::CheckedCall;
 use delta_run::approval::{ApprovalRequest, ApprovalSource, CallApproval, RequestNaming};
 use delta_run::event::Payload;
 use delta_run::run::{Run, RunNotice};
+use delta_run::run_result::call_diff_command;
 use std::io;
 
 impl<'a> Engine<'a> {
