@@ -2,8 +2,8 @@
 
 use delta_agent::agent::Agent;
 use delta_agent::file_preview::preview_file_change;
-use delta_engine::run_result::call_diff_command;
 use delta_llm::llm::ModelChoice;
+use delta_run::run_result::call_diff_command;
 use delta_run::state::{HumanRequest, RunState};
 use std::path::Path;
 

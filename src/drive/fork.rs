@@ -18,13 +18,13 @@ use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::time;
 use delta_engine::result_output::OutputFormat;
-use delta_engine::run_result::{ContinueCommand, RunResult};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_run::event::{EngineStart, Event, ForkFiles, ForkOrigin, RunFork};
 use delta_run::fork::{self, ForkError, ForkPoint};
 use delta_run::ownership::Ownership;
 use delta_run::run::repair_metadata;
+use delta_run::run_result::{ContinueCommand, RunResult};
 use delta_run::seal::{SealStatus, Sealer};
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
@@ -388,7 +388,8 @@ fn continue_fork(
     let options = &args.options;
     let folded = own_run::fold_own_journal(&id, &dir)?;
     let claimed = ClaimedRun::new(&id, dir, ownership, folded, None)?;
-    let next = ContinueCommand::from_state(claimed.state()).with_model(options.model.as_ref());
+    let next = ContinueCommand::from_state(claimed.state())
+        .with_model(options.model.as_ref().map(ToString::to_string));
     let next = message.iter().fold(next, |next, message| next.with_message(message));
     let payload = claimed
         .interpret_message(message, options, &workspace.root)

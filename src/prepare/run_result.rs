@@ -2,9 +2,9 @@
 
 use crate::operator::failure::CommandFailure;
 use delta_engine::result_output::{self, OutputFormat};
-use delta_engine::run_result::RunResult;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
+use delta_run::run_result::RunResult;
 use std::process::ExitCode;
 
 /// Prints the result of a command, or its failure; returns the exit code.

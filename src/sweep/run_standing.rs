@@ -3,13 +3,13 @@
 use crate::operator::failure::CommandFailure;
 use crate::operator::own_run;
 use delta_base::id::RunId;
-use delta_engine::run_result::RunResult;
 use delta_llm::llm::WireForm;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::{self, OwnerStatus, Ownership};
 use delta_run::packed::{extract_to_read, remove_extracted_runs};
 use delta_run::run;
+use delta_run::run_result::RunResult;
 use delta_run::run_tree::RunTreeTotal;
 use delta_run::state::{HumanRequest, RunState};
 use delta_run::sweep_dir::SweepDir;

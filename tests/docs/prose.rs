@@ -116,7 +116,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/delta-agent/src/hook/answer.rs", "not UTF-8 in the place of an answer"),
     ("crates/delta-agent/src/hook/answer.rs", "what people are to read goes to standard error"),
     ("crates/delta-agent/src/hook/answer.rs", "an object that is no answer"),
-    ("crates/delta-engine/src/engine/call_plan.rs", "`finish`; the run goes on"),
+    ("crates/delta-plan/src/call_plan.rs", "`finish`; the run goes on"),
     ("crates/delta-process/src/truncated_output.rs", "the whole lies in "),
     ("crates/delta-run/src/state.rs", "The working directory was put back to {state}"),
     ("crates/delta-sessions/tests/cli/sessions/shell.rs", "the whole lies in {file} "),

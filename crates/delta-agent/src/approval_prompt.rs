@@ -2,11 +2,11 @@
 
 use crate::tool::value_text;
 use delta_base::redact::redact_answers;
-use delta_base::shell_quote::shell_quote_visibly;
 use delta_base::terminal_text::{
     escape_terminal_controls, format_argument_value, truncate_to_line,
 };
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
+use delta_run::interaction_request::short_command_line;
 use serde_json::Value as Json;
 
 /// The number of characters of a command line in the short form.
@@ -81,29 +81,6 @@ pub fn approval_verb(request: &ApprovalRequest) -> &'static str {
     if request.stage.is_some() { "apply the changes of" } else { "approve" }
 }
 
-/// The question in one text, for request.json and results: the tool and its command line.
-pub fn approval_question(request: &ApprovalRequest) -> String {
-    let verb = if request.stage.is_some() { "Apply the changes of" } else { "Approve" };
-    format!("{verb} {}: {}", request.tool_name, command_line(request))
-}
-
-/// The command line, each word quoted as a shell needs it, with control characters escaped.
-fn command_line(request: &ApprovalRequest) -> String {
-    short_command_line(request, "")
-}
-
-/// The command line with the directory `agent_home` replaced by its name, unless it is empty.
-pub fn short_command_line(request: &ApprovalRequest, agent_home: &str) -> String {
-    // `/` before the name stays outside of it.
-    let parent_length = agent_home.rfind('/').map_or(0, |slash| slash + 1);
-    let words = request.argv.iter().map(|word| {
-        let is_of_agent = !agent_home.is_empty()
-            && word.strip_prefix(agent_home).is_some_and(|rest| rest.starts_with('/'));
-        shell_quote_visibly(if is_of_agent { &word[parent_length..] } else { word })
-    });
-    words.collect::<Vec<String>>().join(" ")
-}
-
 /// An argument of the call, safe for a terminal.
 struct VisibleArgument {
     name: String,
@@ -160,7 +137,7 @@ impl ApprovalPrompt<'_> {
 
     /// The whole command line.
     pub fn command_text(&self) -> String {
-        format!("$ {}", self.visible_text(&command_line(self.request)))
+        format!("$ {}", self.visible_text(&short_command_line(self.request, "")))
     }
 
     /// The change of the file, safe for a terminal.

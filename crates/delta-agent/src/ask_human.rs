@@ -3,13 +3,14 @@
 //! Without a terminal the question is written to `interaction/request.json` and the process exits;
 //! the next process delivers the answer.
 
-use crate::approval_prompt::{ApprovalAnswer, ApprovalPrompt, approval_question};
+use crate::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use crate::tool;
 use delta_base::durable::{self, FileError};
 use delta_base::time::Timestamp;
 use delta_run::approval::RequestNaming;
 use delta_run::event::{HumanQuestion, InputType};
-use delta_run::state::{ASK_HUMAN_TOOL, HumanRequest, PendingCall, RunState};
+use delta_run::interaction_request::InteractionRequest;
+use delta_run::state::{ASK_HUMAN_TOOL, PendingCall, RunState};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use std::fs::{File, Metadata};
@@ -94,60 +95,6 @@ pub fn parse_question(call: &PendingCall) -> Result<HumanQuestion, String> {
 pub fn is_valid_answer(question: &HumanQuestion, answer: &str) -> bool {
     let yes_or_no = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes" | "n" | "no");
     question.input_type != InputType::Confirmation || yes_or_no
-}
-
-/// What a run waits for, as request.json and results describe it.
-#[derive(Debug, Clone, Serialize)]
-pub struct InteractionRequest {
-    /// The id of the question or approval.
-    pub request_id: String,
-    /// `approval` for the approval of a call; absent for a question.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<&'static str>,
-    /// The text of the question.
-    pub prompt: String,
-    /// The kind of answer that is expected.
-    pub input_type: InputType,
-    /// Whether the answer must not be shown.
-    pub sensitive: bool,
-    /// The tool of the call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tool: Option<String>,
-    /// The arguments of the call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub arguments: Option<Json>,
-    /// The command line of the call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub argv: Option<Vec<String>>,
-}
-
-impl InteractionRequest {
-    /// Describes what a run waits for; `None` if it waits for nothing.
-    pub fn new(state: &RunState) -> Option<Self> {
-        let request_id = state.request_id()?;
-        Some(match state.human_request()? {
-            HumanRequest::Question(question) => Self {
-                request_id,
-                kind: None,
-                prompt: question.prompt.clone(),
-                input_type: question.input_type,
-                sensitive: question.sensitive,
-                tool: None,
-                arguments: None,
-                argv: None,
-            },
-            HumanRequest::Approval(request) => Self {
-                request_id,
-                kind: Some("approval"),
-                prompt: approval_question(request),
-                input_type: InputType::Confirmation,
-                sensitive: false,
-                tool: Some(request.tool_name.clone()),
-                arguments: Some(request.tool_args.clone()),
-                argv: Some(request.argv.clone()),
-            },
-        })
-    }
 }
 
 /// Writes what the run waits for to `interaction/request.json` in the run directory, durably.

@@ -5,7 +5,7 @@
 //! every act it commits the events that led to it.
 
 use delta_agent::agent::Agent;
-use delta_agent::ask_human::{HumanPrompt, InteractionRequest};
+use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::context::{ContextError, TokenCounter};
 use delta_agent::hook::HookPoint;
@@ -14,7 +14,9 @@ use delta_base::durable::FileError;
 use delta_base::signal::CancelToken;
 use delta_base::time::Clock;
 use delta_llm::llm::{LlmError, Provider, Usage};
+use delta_plan::request_body::{RequestFrame, request_frame};
 use delta_run::event::{ErrorDetails, LLM_ERROR, Payload, SHARED_BUDGET_ERROR};
+use delta_run::interaction_request::InteractionRequest;
 use delta_run::ledger::{Budget, LedgerError};
 use delta_run::ownership::{ActError, ReplacedError};
 use delta_run::record::{RequestBody, WrittenRecord};
@@ -40,15 +42,9 @@ mod call_sandbox;
 mod staged_call;
 mod surviving;
 mod disk_limit;
-pub mod call_plan;
-pub mod approval_plan;
 mod approve;
 mod think;
 mod reply_rejection;
-
-pub use act::{FINISHED_OBSERVATION, INTERRUPTED_CALL_PREFIX};
-pub use hooks::{SHOWN_STDERR_BYTES, denied_observation, withheld_observation};
-pub use think::{RequestFrame, build_request_body, needs_reminder, replace_request, request_frame};
 
 /// Drives the runs of one agent.
 pub struct Engine<'a> {
@@ -220,7 +216,7 @@ impl<'a> Engine<'a> {
         budget: Budget,
     ) -> Self {
         let sandbox = environment.sandbox().map(RunSandbox::record);
-        let request_frame = think::request_frame(agent, sandbox);
+        let request_frame = request_frame(agent, sandbox);
         Self {
             agent,
             environment,

@@ -3,7 +3,6 @@
 //! Terminal controls are stripped from the text of LLMs and tools. Nothing here can fail a run:
 //! errors of a closed stderr are ignored.
 
-use crate::run_result::{UsageTotal, call_diff_command};
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
@@ -22,6 +21,7 @@ use delta_run::event::{
 };
 use delta_run::image_file;
 use delta_run::run::RunNotice;
+use delta_run::run_result::{UsageTotal, call_diff_command};
 use delta_run::state::RunState;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;

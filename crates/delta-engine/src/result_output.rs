@@ -1,11 +1,11 @@
 //! The final result in each output format, as text for stdout.
 
-use crate::run_result::RunResult;
 use delta_agent::tool::value_text;
 use delta_base::redact::redact_answers;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time::format_duration;
 use delta_run::event::RunStatus;
+use delta_run::run_result::RunResult;
 use std::fmt::Write;
 
 /// What a command prints to stdout.

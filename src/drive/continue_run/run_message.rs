@@ -6,14 +6,15 @@ use crate::operator::cancel;
 use crate::operator::failure::CommandFailure;
 use crate::operator::own_run::{find_run_dir, fold_journal};
 use crate::prepare::options::RunOptions;
-use delta_agent::approval_prompt::{ApprovalAnswer, approval_question};
+use delta_agent::approval_prompt::ApprovalAnswer;
 use delta_agent::ask_human;
 use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_engine::run_result::{ContinueCommand, SHORT_REQUEST_ID};
 use delta_run::approval::{ApprovalRequest, ApprovalSource};
 use delta_run::event::{HumanQuestion, Payload, RunStatus};
+use delta_run::interaction_request::approval_question;
 use delta_run::ownership::Ownership;
+use delta_run::run_result::{ContinueCommand, SHORT_REQUEST_ID};
 use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::Workspace;
 use std::path::Path;
@@ -187,7 +188,8 @@ impl ClaimedRun {
                     _ => ContinueCommand::from_state(self.state())
                         .with_message("Now do something else"),
                 };
-                let next = next.with_work_dir(work_dir).with_model(options.model.as_ref());
+                let model = options.model.as_ref().map(ToString::to_string);
+                let next = next.with_work_dir(work_dir).with_model(model);
                 Err(MissingMessage {
                     message: format!(
                         "Run is {status}. To continue, provide a message using -m/--message"

@@ -3,11 +3,11 @@
 use crate::operator::failure::CommandFailure;
 use crate::prepare::options::RunOptions;
 use delta_base::shell_quote::shell_quote_path;
-use delta_engine::run_result::{ContinueCommand, RunResult};
 use delta_run::event::RunStatus;
 use delta_run::journal;
 use delta_run::ownership::ActError;
 use delta_run::run::Run;
+use delta_run::run_result::{ContinueCommand, RunResult};
 use delta_run::state::RunState;
 
 /// The result of the run, after its failure was printed; or the failure, if it has no result.

@@ -19,8 +19,8 @@ use delta_base::hex::encode_hex;
 use delta_base::random;
 use delta_base::redact::Secrets;
 use delta_base::time;
-use delta_engine::engine;
 use delta_llm::llm::ModelChoice;
+use delta_plan::request_body::build_request_body;
 use delta_program::stdio;
 use delta_report::request_breakdown::RequestBreakdown;
 use delta_run::ledger;
@@ -186,8 +186,7 @@ impl PreviewSetup {
         let context = self.agent.context.build(&state, &mut inputs)?;
         let sandbox = run_sandbox::describe_run_sandbox(&self.agent, self.vars.clone())?;
         let messages = context.messages();
-        let body =
-            engine::build_request_body(&self.agent, sandbox.as_ref(), &messages, &self.secrets);
+        let body = build_request_body(&self.agent, sandbox.as_ref(), &messages, &self.secrets);
         Ok(FirstRequest { body, blocks: context.blocks, ratio: state.ratio })
     }
 

@@ -14,13 +14,13 @@ use delta_base::terminal_text::{
 };
 use delta_base::text_diff::LineDiff;
 use delta_base::time::format_duration;
-use delta_engine::run_result::{RunResult, UsageTotal};
 use delta_program::stdio;
 use delta_report::run_diff::{
     DiffStep, DiffStepKind, RunDiff, RunDivergence, active_duration_ms,
     diff_run_events as compare_events,
 };
 use delta_run::event::Event;
+use delta_run::run_result::{RunResult, UsageTotal};
 use delta_run::state::RunState;
 use serde_json::{Value as Json, json};
 use std::fmt::Write as _;

@@ -1,6 +1,7 @@
 //! Rewrites `exec:` and `shell:` tools in `command:` form (the ToolExpander of the specification,
 //! made visible). The text is edited in place: comments, order and everything else are preserved.
 
+use super::checked_value::CheckedValue;
 use super::yaml_edit::{TextEdit, apply_edits, is_flow_node, key_value_gap, node_end};
 use super::{CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, ToolSyntax};
 use delta_shell::{EngineVars, escape_argument_template, escape_plain_string};
@@ -95,12 +96,13 @@ pub(super) fn same_invocation(a: &Tool, b: &Tool) -> bool {
     [true, false].into_iter().all(|optional| {
         // A sample need not match the schema of its parameter, so it is not checked.
         let invocation = |tool: &Tool| {
-            let arguments = tool.unchecked_arguments(|p| {
+            let values = tool.parameters.iter().map(|p| {
                 let sample = a.parameters.iter().find(|other| other.name == p.name);
                 let sample = sample.filter(|sample| optional || sample.required);
-                sample.map(sample_value).or_else(|| p.default.clone())
+                sample.map(sample_value).or_else(|| p.default.clone()).map(CheckedValue::from)
             });
-            tool.invocation(&arguments, &vars)
+            let values: Vec<Option<CheckedValue>> = values.collect();
+            tool.fill_command(&values, "", &vars)
         };
         invocation(a) == invocation(b)
     })

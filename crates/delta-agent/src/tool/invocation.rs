@@ -11,6 +11,7 @@ use delta_llm::llm::CallArguments;
 use delta_shell::EngineVars;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// The command line of a checked call.
@@ -22,18 +23,32 @@ pub struct ToolInvocation {
     pub stdin: String,
 }
 
-/// Checked values, one for each parameter of the tool; `None` where a value is absent.
+/// The arguments of a call that fit its tool, in each form that a call needs.
+///
+/// Only [`Tool::check_arguments`] makes one. What builds a command line, matches rules of `approve`, asks a hook or a
+/// person, or records the call takes this proof in place of the text, so that no text is parsed or checked twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedArguments {
+    /// One for each parameter of the tool; `None` where a value is absent.
     values: Vec<Option<CheckedValue>>,
-    /// The arguments as one object, for a tool that takes them so.
-    object: String,
+    json: Json,
+    object_text: String,
 }
 
 impl CheckedArguments {
     /// The values in the order of the tool's parameters.
     pub(super) fn values(&self) -> &[Option<CheckedValue>] {
         &self.values
+    }
+
+    /// The arguments as events contain them, which is what [`CallArguments::to_value`] returns.
+    pub fn json(&self) -> &Json {
+        &self.json
+    }
+
+    /// The arguments as a JSON object, which is what [`canonical_arguments`] returns.
+    pub fn object_text(&self) -> &str {
+        &self.object_text
     }
 }
 
@@ -43,14 +58,25 @@ impl Tool {
     /// # Errors
     /// The observation that names every problem for the LLM.
     pub fn check_arguments(&self, arguments: &CallArguments) -> Result<CheckedArguments, String> {
-        let entries = parse_argument_object(arguments)
+        let object = ArgumentObject::parse(arguments)
             .map_err(|error| format!("Invalid arguments for tool `{}`: {error}.", self.name))?;
-        if let Some(schema) = &self.schema {
-            return self.check_object(arguments, schema, &entries);
-        }
+        let json = arguments.to_value();
+        let values = match &self.schema {
+            Some(schema) => self.check_object(&object, &json, schema)?,
+            None => self.check_parameters(&object, &json)?,
+        };
+        Ok(CheckedArguments { values, json, object_text: object.to_text() })
+    }
+
+    /// Checks arguments against the parameters of the tool.
+    fn check_parameters(
+        &self,
+        object: &ArgumentObject<'_>,
+        json: &Json,
+    ) -> Result<Vec<Option<CheckedValue>>, String> {
         let mut errors = Vec::new();
         let names = self.parameters.iter().map(|parameter| parameter.name.as_str());
-        for (name, _) in &entries {
+        for (name, _) in &object.entries {
             if !names.clone().any(|parameter| parameter == name) {
                 let hint = if self.parameters.is_empty() {
                     "this tool takes none".to_owned()
@@ -65,66 +91,52 @@ impl Tool {
             }
         }
         let entries: HashMap<&str, &RawValue> =
-            entries.iter().map(|(name, value)| (name.as_str(), &**value)).collect();
+            object.entries.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let mut values = Vec::with_capacity(self.parameters.len());
         for parameter in &self.parameters {
-            match parameter.checked_value(entries.get(parameter.name.as_str()).copied()) {
+            let name = parameter.name.as_str();
+            let argument = entries.get(name).map(|raw| WrittenValue { raw, json: json.get(name) });
+            match parameter.checked_value(argument) {
                 Ok(value) => values.push(value),
                 Err(error) => errors.push(error),
             }
         }
-        if errors.is_empty() {
-            Ok(CheckedArguments { values, object: String::new() })
-        } else {
-            Err(self.describe_argument_errors(&errors))
-        }
+        if errors.is_empty() { Ok(values) } else { Err(self.describe_argument_errors(&errors)) }
     }
 
     /// Checks the arguments of a tool that takes them as one object.
     fn check_object(
         &self,
-        arguments: &CallArguments,
+        object: &ArgumentObject<'_>,
+        json: &Json,
         schema: &ValueSchema,
-        entries: &[(String, Box<RawValue>)],
-    ) -> Result<CheckedArguments, String> {
-        let object = canonical_arguments(arguments)?;
-        let value: Json = serde_json::from_str(&object)
-            .map_err(|error| format!("Invalid arguments for tool `{}`: {error}.", self.name))?;
-        let violations = schema.validator.find_violations(&value);
+    ) -> Result<Vec<Option<CheckedValue>>, String> {
+        // Blank text is `{}`, and blanks that JSON does not know may be around an object. Otherwise this only makes the error.
+        let parsed = match json {
+            Json::Object(_) => Cow::Borrowed(json),
+            _ => serde_json::from_str(&object.to_text())
+                .map(Cow::Owned)
+                .map_err(|error| format!("Invalid arguments for tool `{}`: {error}.", self.name))?,
+        };
+        let violations = schema.validator.find_violations(&parsed);
         if !violations.is_empty() {
             let violations: Vec<String> = violations.iter().map(ToString::to_string).collect();
             return Err(self.describe_argument_errors(&violations));
         }
         let mut values = Vec::with_capacity(self.parameters.len());
         for parameter in &self.parameters {
-            let entry = entries.iter().find(|(name, _)| *name == parameter.name);
-            let entry = entry.filter(|(_, raw)| raw.get() != "null");
-            let value = entry.and_then(|(_, raw)| {
-                let value: Json = serde_json::from_str(raw.get()).ok()?;
-                Some((value, raw))
-            });
-            let Some((value, raw)) = value else {
+            let entry = object.entries.iter().find(|(name, _)| *name == parameter.name);
+            let raw = entry.map(|(_, raw)| *raw).filter(|raw| raw.get() != "null");
+            let Some((value, raw)) = parsed.get(&parameter.name).zip(raw) else {
                 values.push(parameter.default.clone().map(CheckedValue::from));
                 continue;
             };
-            if parameter.in_template && value_contains_nul(&value) {
+            if parameter.in_template && value_contains_nul(value) {
                 return Err(self.describe_argument_errors(&[describe_nul(parameter)]));
             }
-            values.push(Some(parameter.written_value(value, raw)));
+            values.push(Some(parameter.written_value(value.clone(), raw)));
         }
-        Ok(CheckedArguments { values, object })
-    }
-
-    /// Arguments without a check: `value_of` gives the value of each parameter.
-    pub(super) fn unchecked_arguments(
-        &self,
-        value_of: impl FnMut(&ToolParameter) -> Option<Json>,
-    ) -> CheckedArguments {
-        let values = self.parameters.iter().map(value_of);
-        CheckedArguments {
-            values: values.map(|value| value.map(CheckedValue::from)).collect(),
-            object: String::new(),
-        }
+        Ok(values)
     }
 
     fn describe_argument_errors(&self, errors: &[String]) -> String {
@@ -147,7 +159,17 @@ impl Tool {
 
     /// Builds the command line and the standard input from checked arguments.
     pub fn invocation(&self, arguments: &CheckedArguments, vars: &EngineVars) -> ToolInvocation {
-        let values = &arguments.values;
+        self.fill_command(&arguments.values, &arguments.object_text, vars)
+    }
+
+    /// Builds the command line and the standard input; `object_text` has all arguments, for a tool that takes them as one
+    /// object.
+    pub(super) fn fill_command(
+        &self,
+        values: &[Option<CheckedValue>],
+        object_text: &str,
+        vars: &EngineVars,
+    ) -> ToolInvocation {
         let mut argv: Vec<String> =
             self.words.iter().filter_map(|word| fill_word(word, values, vars)).collect();
         let mut appended: Vec<usize> = (0..self.parameters.len())
@@ -161,7 +183,8 @@ impl Tool {
         });
         let stdin = match on_stdin {
             Some(index) => values[index].as_ref().map(CheckedValue::text).unwrap_or_default(),
-            None => arguments.object.clone(),
+            None if self.schema.is_some() => object_text.to_owned(),
+            None => String::new(),
         };
         for index in appended {
             let Some(value) = &values[index] else { continue };
@@ -185,9 +208,7 @@ impl Tool {
 /// # Errors
 /// The arguments are not a JSON object.
 pub fn canonical_arguments(arguments: &CallArguments) -> Result<String, String> {
-    let entries = parse_argument_object(arguments)?;
-    let entries = entries.iter().map(|(name, value)| format!("{}:{value}", Json::from(&**name)));
-    Ok(format!("{{{}}}", entries.collect::<Vec<_>>().join(",")))
+    ArgumentObject::parse(arguments).map(|object| object.to_text())
 }
 
 fn fill_word(
@@ -212,16 +233,19 @@ fn fill_word(
 }
 
 impl ToolParameter {
-    fn checked_value(&self, argument: Option<&RawValue>) -> Result<Option<CheckedValue>, String> {
+    fn checked_value(
+        &self,
+        argument: Option<WrittenValue<'_>>,
+    ) -> Result<Option<CheckedValue>, String> {
         let name = &self.name;
-        let Some(raw) = argument.filter(|raw| raw.get() != "null") else {
+        let Some(written) = argument.filter(|argument| argument.raw.get() != "null") else {
             return match (argument, self.required) {
                 (Some(_), true) => Err(format!("parameter `{name}` must not be null")),
                 (None, true) => Err(format!("missing required parameter `{name}`")),
                 (_, false) => Ok(self.default.clone().map(CheckedValue::from)),
             };
         };
-        let value = self.typed_value(raw)?;
+        let value = self.typed_value(written)?;
         if !self.allowed_values.is_empty()
             && !self.allowed_values.iter().any(|allowed| json_equal(allowed, value.json()))
         {
@@ -247,9 +271,13 @@ impl ToolParameter {
         }
     }
 
-    fn typed_value(&self, raw: &RawValue) -> Result<CheckedValue, String> {
-        let value: Json = serde_json::from_str(raw.get())
-            .map_err(|e| format!("parameter `{}`: {e}", self.name))?;
+    fn typed_value(&self, written: WrittenValue<'_>) -> Result<CheckedValue, String> {
+        let raw = written.raw;
+        let value = match written.json {
+            Some(value) => value.clone(),
+            None => serde_json::from_str(raw.get())
+                .map_err(|e| format!("parameter `{}`: {e}", self.name))?,
+        };
         if self.accepts(&value) {
             return Ok(self.written_value(value, raw));
         }
@@ -326,34 +354,54 @@ fn json_kind_name(value: &Json) -> &'static str {
     }
 }
 
-/// The entries of a JSON object with the exact texts of their values; blank text is `{}`.
-fn parse_argument_object(
-    arguments: &CallArguments,
-) -> Result<Vec<(String, Box<RawValue>)>, String> {
-    let arguments = arguments.as_json().trim();
-    if arguments.is_empty() {
-        return Ok(Vec::new());
+/// The value of a parameter as the LLM wrote it.
+#[derive(Clone, Copy)]
+struct WrittenValue<'a> {
+    raw: &'a RawValue,
+    /// The value in the tree of the arguments; `None` if they are no tree, because one of the values is none.
+    json: Option<&'a Json>,
+}
+
+/// The arguments of a call as an object: the exact text of each value, without a tree.
+struct ArgumentObject<'a> {
+    entries: Vec<(String, &'a RawValue)>,
+}
+
+impl<'a> ArgumentObject<'a> {
+    /// Splits the text into its entries; blank text is `{}`.
+    fn parse(arguments: &'a CallArguments) -> Result<Self, String> {
+        let arguments = arguments.as_json().trim();
+        if arguments.is_empty() {
+            return Ok(Self { entries: Vec::new() });
+        }
+        if !arguments.starts_with('{') {
+            return Err(match serde_json::from_str::<Json>(arguments) {
+                Ok(value) => format!("they must be a JSON object, not {}", json_kind_name(&value)),
+                Err(error) => format!("they are not JSON ({error})"),
+            });
+        }
+        serde_json::from_str::<ArgumentEntries<'_>>(arguments)
+            .map(|entries| Self { entries: entries.0 })
+            .map_err(|error| format!("they are not JSON ({error})"))
     }
-    if !arguments.starts_with('{') {
-        return Err(match serde_json::from_str::<Json>(arguments) {
-            Ok(value) => format!("they must be a JSON object, not {}", json_kind_name(&value)),
-            Err(error) => format!("they are not JSON ({error})"),
-        });
+
+    /// The object without duplicate names and without blanks between its entries.
+    fn to_text(&self) -> String {
+        let entries = self.entries.iter();
+        let entries = entries.map(|(name, value)| format!("{}:{value}", Json::from(&**name)));
+        format!("{{{}}}", entries.collect::<Vec<_>>().join(","))
     }
-    serde_json::from_str::<ArgumentEntries>(arguments)
-        .map(|entries| entries.0)
-        .map_err(|error| format!("they are not JSON ({error})"))
 }
 
 /// An object as a list of entries; of duplicate names the last one counts, as with other JSON
 /// readers.
-struct ArgumentEntries(Vec<(String, Box<RawValue>)>);
+struct ArgumentEntries<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'de> serde::Deserialize<'de> for ArgumentEntries {
+impl<'de> serde::Deserialize<'de> for ArgumentEntries<'de> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = ArgumentEntries;
+            type Value = ArgumentEntries<'de>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
@@ -362,9 +410,9 @@ impl<'de> serde::Deserialize<'de> for ArgumentEntries {
             fn visit_map<A: serde::de::MapAccess<'de>>(
                 self,
                 mut map: A,
-            ) -> Result<ArgumentEntries, A::Error> {
-                let mut entries: Vec<(String, Box<RawValue>)> = Vec::new();
-                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+            ) -> Result<ArgumentEntries<'de>, A::Error> {
+                let mut entries: Vec<(String, &'de RawValue)> = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, &'de RawValue>()? {
                     entries.retain(|(other, _)| *other != name);
                     entries.push((name, value));
                 }
@@ -376,6 +424,7 @@ impl<'de> serde::Deserialize<'de> for ArgumentEntries {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests of the check itself")]
 mod tests {
     use super::*;
     use delta_yaml::diagnostic::DiagnosticReport;
@@ -541,6 +590,45 @@ mod tests {
             "name: t, command: [p], parameters: [{name: l, type: array, items: {type: number}}]",
         );
         check(&appended, r#"{"l": [1.50, 2]}"#, &["p", "1.50", "2"]);
+    }
+
+    #[test]
+    fn checked_arguments_have_every_form_of_the_text() {
+        for fields in [
+            "exec: 'p ${n}', parameters: [{name: n, type: number}]",
+            "exec: p, schema: {type: object, properties: {n: {type: number}}}",
+        ] {
+            let tool = tool(&format!("name: t, {fields}"));
+            let arguments = CallArguments::new(" {\"n\": 1, \"n\": 1.50}\n");
+            let checked = tool.check_arguments(&arguments).unwrap();
+            assert_eq!(checked.json(), &arguments.to_value());
+            assert_eq!(checked.object_text(), "{\"n\":1.50}");
+            assert_eq!(checked.object_text(), canonical_arguments(&arguments).unwrap());
+        }
+    }
+
+    #[test]
+    fn arguments_that_are_no_tree_are_checked_value_by_value() {
+        let plain = tool("name: t, exec: 'p ${s}', parameters: [{name: s}]");
+        // Blanks around the object that JSON does not know.
+        let blank = CallArguments::new("\u{a0}{\"s\": \"a\"}");
+        let checked = plain.check_arguments(&blank).unwrap();
+        assert_eq!(checked.json(), &Json::from(blank.as_str()));
+        check(&plain, blank.as_str(), &["p", "a"]);
+        let numbers = tool("name: t, exec: 'p ${n}', parameters: [{name: n, type: number}]");
+        check_wrong(
+            &numbers,
+            r#"{"n": 1e999}"#,
+            &["- parameter `n`: number out of range at line 1 column 5"],
+        );
+        let object =
+            tool("name: t, exec: p, schema: {type: object, properties: {s: {type: string}}}");
+        assert_eq!(run(&object, blank.as_str()).unwrap().stdin, r#"{"s":"a"}"#);
+        assert_eq!(run(&object, "").unwrap().stdin, "{}");
+        assert_eq!(
+            run(&object, r#"{"s":  1e999}"#).unwrap_err(),
+            "Invalid arguments for tool `t`: number out of range at line 1 column 10."
+        );
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! Acting: the next call of an answer, from its arguments to what it leads to.
 
-use super::call_plan::{CallPlan, ENDED_BY_HOOK, plan_call, plan_companions};
 use super::call_results::{CallOutcome, record_observation, record_refusal};
 use super::execute::{DecidedCall, record_unstarted_request};
+use super::hooks::GateDecision;
 use super::{Engine, EngineError};
 use delta_agent::ask_human;
 use delta_agent::tool::Tool;
-use delta_agent::tool::invocation::ToolInvocation;
+use delta_agent::tool::invocation::CheckedArguments;
 use delta_agent::tool::observation::Observation;
 use delta_base::durable;
 use delta_mcp::holder::HOLDER_DIR;
 use delta_mcp::server_task::task_record_path;
+use delta_plan::approval_plan::call_after_gate;
+use delta_plan::call_plan::{CallPlan, FINISHED_OBSERVATION, plan_call, plan_companions};
+use delta_plan::checked_call::CheckedCall;
+use delta_plan::hook_observation::ENDED_BY_HOOK_OBSERVATION;
 use delta_run::approval::ApprovalRequest;
 use delta_run::event::{ActionResult, HumanQuestion, Payload};
 use delta_run::record;
@@ -25,10 +29,8 @@ use std::path::Path;
 /// How many bytes of a dead call's output the LLM sees.
 const DEAD_CALL_TAIL_BYTES: u64 = 4096;
 
-/// The observation of the call that finished the run.
-pub const FINISHED_OBSERVATION: &str = "[the run is finished]";
 /// The start of the observation of a call whose engine died.
-pub const INTERRUPTED_CALL_PREFIX: &str = "[the engine stopped during this call";
+const INTERRUPTED_CALL_PREFIX: &str = "[the engine stopped during this call";
 /// The start of the observation of a call whose holder died while the engine waited for it.
 pub(super) const LOST_HOLDER_PREFIX: &str =
     "[the process that held this call ended without its result";
@@ -46,6 +48,8 @@ pub(super) enum LostCallChanges {
 pub(super) struct UnknownOutcome<'a> {
     /// The tool, unless the agent has it no more.
     pub(super) tool: Option<&'a Tool>,
+    /// Its arguments, if this process has checked them.
+    pub(super) arguments: Option<&'a CheckedArguments>,
     /// The record of the call.
     pub(super) execution: Option<&'a str>,
     /// The call, if its command could outlive the engine.
@@ -59,9 +63,9 @@ pub(super) struct UnknownOutcome<'a> {
 impl<'a> Engine<'a> {
     pub(super) fn act(&mut self, run: &mut Run, call: &PendingCall) -> Result<(), EngineError> {
         match plan_call(self.agent, run.state(), call, self.environment.vars()) {
-            CallPlan::Start(invocation) => {
+            CallPlan::Start(checked) => {
                 self.check_disk_limit(run)?;
-                self.run_calls(run, call, invocation)
+                self.run_calls(run, *checked)
             }
             CallPlan::Finish(result) => self.finish_run(run, call, result),
             CallPlan::Ask(question) => self.record_question(run, call, question),
@@ -73,26 +77,22 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Runs a call with valid arguments, and the calls that run at the same time. Nothing starts before every one of them
+    /// Runs a call, and the calls that run at the same time. Nothing starts before every one of them
     /// has passed pre_tool_execution and is approved; the first that has to be asked about ends the batch.
-    fn run_calls(
-        &mut self,
-        run: &mut Run,
-        call: &PendingCall,
-        invocation: ToolInvocation,
-    ) -> Result<(), EngineError> {
+    fn run_calls(&mut self, run: &mut Run, checked: CheckedCall<'a>) -> Result<(), EngineError> {
         let vars = self.environment.vars();
-        let companions = plan_companions(self.agent, run.state(), call, self.max_parallel, vars);
+        let companions =
+            plan_companions(self.agent, run.state(), checked.call(), self.max_parallel, vars);
         let companions: Vec<_> = companions.map(|(call, plan)| (call.clone(), plan)).collect();
         let mut batch = Vec::with_capacity(1 + companions.len());
-        let mut request = self.decide_call(run, call, invocation, &mut batch)?;
+        let mut request = self.decide_call(run, checked, &mut batch)?;
         for (call, plan) in companions {
             if request.is_some() || run.state().is_ended_by_hook() {
                 break;
             }
             match plan {
-                CallPlan::Start(invocation) => {
-                    request = self.decide_call(run, &call, invocation, &mut batch)?;
+                CallPlan::Start(checked) => {
+                    request = self.decide_call(run, *checked, &mut batch)?;
                 }
                 CallPlan::Refuse(reason) => batch.push(DecidedCall::Refuse(call, reason)),
                 // Calls of delta's own tools.
@@ -101,7 +101,7 @@ impl<'a> Engine<'a> {
         }
         if run.state().is_ended_by_hook() {
             for call in &mut batch {
-                call.refuse(ENDED_BY_HOOK);
+                call.refuse(ENDED_BY_HOOK_OBSERVATION);
             }
         }
         self.execute_calls(run, batch)?;
@@ -111,23 +111,22 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Decides about a call with valid arguments and adds it to the batch, or returns the question whether it is approved.
+    /// Decides about a call and adds it to the batch, or returns the question whether it is approved.
     fn decide_call(
         &self,
         run: &mut Run,
-        call: &PendingCall,
-        invocation: ToolInvocation,
+        checked: CheckedCall<'a>,
         batch: &mut Vec<DecidedCall<'a>>,
     ) -> Result<Option<Box<ApprovalRequest>>, EngineError> {
-        let Some(tool) = self.agent.tool(&call.tool) else { return Ok(None) };
-        let gated = match self.passed_gate(run, call, tool) {
-            Some(passed) => Ok(passed),
-            None => self.ask_tool_gate(run, call, tool, invocation)?,
-        };
-        match gated {
-            Ok((call, invocation)) => self.decide_approval(run, call, tool, invocation, batch),
-            Err(reason) => {
-                batch.push(DecidedCall::Refuse(call.clone(), reason));
+        let passed = call_after_gate(run.state(), &checked, self.environment.vars());
+        if let Some(passed) = passed {
+            return self.decide_approval(run, passed, batch);
+        }
+        match self.ask_tool_gate(run, &checked)? {
+            GateDecision::Proceed => self.decide_approval(run, checked, batch),
+            GateDecision::Replace(replaced) => self.decide_approval(run, *replaced, batch),
+            GateDecision::Deny(reason) => {
+                batch.push(DecidedCall::Refuse(checked.into_call(), reason));
                 Ok(None)
             }
         }
@@ -152,10 +151,10 @@ impl<'a> Engine<'a> {
             held_call.give_up();
         }
         if tool.is_some_and(|tool| tool.idempotent || has_task_record(run, tool, call))
-            && let CallPlan::Start(invocation) =
+            && let CallPlan::Start(checked) =
                 plan_call(self.agent, run.state(), call, self.environment.vars())
         {
-            return self.run_calls(run, call, invocation);
+            return self.run_calls(run, *checked);
         }
         let layers = StageDir::for_call(&run.dir);
         // They exist before the command starts, and until its changes are in a durable question.
@@ -167,7 +166,8 @@ impl<'a> Engine<'a> {
             LostCallChanges::InWorkspace
         };
         let reason = INTERRUPTED_CALL_PREFIX;
-        let unknown = UnknownOutcome { tool, execution, surviving: lost, reason, changes };
+        let unknown =
+            UnknownOutcome { tool, arguments: None, execution, surviving: lost, reason, changes };
         self.record_unknown_outcome(run, call, unknown)
     }
 
@@ -178,7 +178,7 @@ impl<'a> Engine<'a> {
         call: &PendingCall,
         unknown: UnknownOutcome<'_>,
     ) -> Result<(), EngineError> {
-        let UnknownOutcome { tool, execution, surviving, reason, changes } = unknown;
+        let UnknownOutcome { tool, arguments, execution, surviving, reason, changes } = unknown;
         let (discarded, elsewhere) = match changes {
             LostCallChanges::InWorkspace => ("", ""),
             LostCallChanges::Discarded => {
@@ -204,7 +204,8 @@ impl<'a> Engine<'a> {
             }
         }
         let observation = Observation { text, ..Observation::default() };
-        let (observation, hook_result) = self.filter_observation(run, call, observation, execution);
+        let (observation, hook_result) =
+            self.filter_observation(run, call, arguments, observation, execution);
         let outcome = CallOutcome {
             execution: execution.map(str::to_owned),
             record_sha256: execution.and_then(|name| record::hash_written_record(&run.dir, name)),

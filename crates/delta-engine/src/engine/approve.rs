@@ -3,63 +3,50 @@
 //! The question is durable before it is asked, and the decision before the tool starts. What was decided is applied by
 //! the step that runs the call, so that a process that continues the run does the same.
 
-use super::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
 use super::execute::{ApprovedCall, DecidedCall};
 use super::{Engine, EngineError};
-use crate::run_result::call_diff_command;
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human;
 use delta_agent::file_preview::preview_file_change;
-use delta_agent::tool::{Tool, invocation::ToolInvocation};
+use delta_plan::approval_plan::{ApprovalPlan, plan_approval};
+use delta_plan::checked_call::CheckedCall;
 use delta_run::approval::{ApprovalRequest, ApprovalSource, CallApproval, RequestNaming};
 use delta_run::event::Payload;
 use delta_run::run::{Run, RunNotice};
-use delta_run::state::PendingCall;
+use delta_run::run_result::call_diff_command;
 use std::io;
 
 impl<'a> Engine<'a> {
-    /// The call and its command line, if this process has already passed them through pre_tool_execution.
-    pub(super) fn passed_gate(
-        &self,
-        run: &Run,
-        call: &PendingCall,
-        tool: &Tool,
-    ) -> Option<(PendingCall, ToolInvocation)> {
-        let call = call_after_gate(run.state(), call)?;
-        let arguments = tool.check_arguments(&call.arguments).ok()?;
-        let invocation = tool.invocation(&arguments, self.environment.vars());
-        Some((call, invocation))
-    }
-
     /// Adds a call that has passed its gate to the batch, if it is approved or needs no approval; returns the question
     /// otherwise.
     pub(super) fn decide_approval(
         &self,
         run: &mut Run,
-        call: PendingCall,
-        tool: &'a Tool,
-        invocation: ToolInvocation,
+        checked: CheckedCall<'a>,
         batch: &mut Vec<DecidedCall<'a>>,
     ) -> Result<Option<Box<ApprovalRequest>>, EngineError> {
-        let is_decided = run.state().asked_approval(&call.id).is_some();
+        let is_decided = run.state().asked_approval(&checked.call().id).is_some();
         if is_decided {
             // The decision is durable, so its files are no longer needed.
             run.commit()?;
             ask_human::clear_interaction(&run.dir);
         }
         let vars = self.environment.vars();
-        let approval = match plan_approval(tool, run.state(), &call, &invocation, vars) {
+        let approval = match plan_approval(run.state(), &checked, vars) {
             ApprovalPlan::NotRequired => None,
             ApprovalPlan::Approved { by, at, rule } => {
                 let at = at.unwrap_or_else(|| (self.clock)());
                 Some(CallApproval { by, at, rule })
             }
             ApprovalPlan::Ask { rule } => {
+                let command_sha256 = checked.tool().command_sha256(checked.invocation(), vars);
+                let tool_args = checked.arguments().json().clone();
+                let (call, _, invocation) = checked.into_parts();
                 return Ok(Some(Box::new(ApprovalRequest {
                     iteration: call.iteration,
                     tool_name: call.tool,
-                    tool_args: call.arguments.to_value(),
-                    command_sha256: tool.command_sha256(&invocation, vars),
+                    tool_args,
+                    command_sha256,
                     argv: invocation.argv,
                     call_id: call.id,
                     rule,
@@ -68,17 +55,11 @@ impl<'a> Engine<'a> {
                 })));
             }
             ApprovalPlan::Deny(reason) => {
-                batch.push(DecidedCall::Refuse(call, reason));
+                batch.push(DecidedCall::Refuse(checked.into_call(), reason));
                 return Ok(None);
             }
         };
-        batch.push(DecidedCall::Start(ApprovedCall {
-            call,
-            tool,
-            invocation,
-            approval,
-            is_resumed: false,
-        }));
+        batch.push(DecidedCall::Start(ApprovedCall::new(checked, approval)));
         Ok(None)
     }
 

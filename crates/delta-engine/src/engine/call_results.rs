@@ -78,7 +78,7 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
                 execution: Some(execution.clone()),
                 approval: approved.approval.clone(),
                 sandbox: self.engine.sandbox_name(approved.tool),
-                ..unstarted_request(&approved.call)
+                ..unstarted_request(&approved.call, approved.tool_args())
             })));
         }
     }
@@ -229,8 +229,9 @@ impl Engine<'_> {
                 sandbox: sandbox_execution,
             },
         )?;
+        let arguments = approved.arguments.as_ref();
         let (observation, hook_result) =
-            self.filter_observation(run, call, observation, Some(execution));
+            self.filter_observation(run, call, arguments, observation, Some(execution));
         if let Some(image) = &observation.image {
             image.store(&run.dir)?;
         }
@@ -256,13 +257,14 @@ impl Engine<'_> {
         run: &mut Run,
         starting: &StartingCall<'_>,
     ) -> Result<(), EngineError> {
-        let ApprovedCall { call, tool, .. } = &starting.approved;
+        let ApprovedCall { call, tool, arguments, .. } = &starting.approved;
         if let Some(held_call) = &starting.surviving {
             self.end_held_call(run, &call.id, held_call.surviving_call());
         }
         let lost = starting.surviving.as_ref().map(|call| call.surviving_call().clone());
         let unknown = UnknownOutcome {
             tool: Some(tool),
+            arguments: arguments.as_ref(),
             execution: Some(&*starting.execution),
             surviving: lost,
             reason: LOST_HOLDER_PREFIX,

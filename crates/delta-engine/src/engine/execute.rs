@@ -8,11 +8,13 @@ use super::call_results::{CommandOutcome, ResultRecorder};
 use super::staged_call::CallLayer;
 use super::surviving::{HeldCall, HeldOutcome};
 use super::{Engine, EngineError};
-use delta_agent::tool::{Tool, ToolOutput, invocation::ToolInvocation};
+use delta_agent::tool::invocation::{CheckedArguments, ToolInvocation};
+use delta_agent::tool::{Tool, ToolOutput};
 use delta_base::durable::NewPrivateFile;
 use delta_base::time::Timestamp;
 use delta_mcp::holder::{HOLDER_REQUIRED, HOLDER_VARIABLE};
 use delta_mcp::server_task::CALL_ID_VARIABLE;
+use delta_plan::checked_call::CheckedCall;
 use delta_process::{
     self as process, INLINE_BYTES, LaunchContext, ProcessCommand, ProcessNotice, SpoolFiles,
 };
@@ -20,6 +22,7 @@ use delta_run::approval::CallApproval;
 use delta_run::event::{ActionRequest, Payload};
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::PendingCall;
+use serde_json::Value as Json;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,9 +31,31 @@ pub(super) struct ApprovedCall<'a> {
     pub(super) call: PendingCall,
     pub(super) tool: &'a Tool,
     pub(super) invocation: ToolInvocation,
+    /// `None` if an earlier process has checked them and has started the command.
+    pub(super) arguments: Option<CheckedArguments>,
     pub(super) approval: Option<CallApproval>,
+}
+
+impl<'a> ApprovedCall<'a> {
+    /// A call whose command this process starts.
+    pub(super) fn new(checked: CheckedCall<'a>, approval: Option<CallApproval>) -> Self {
+        let tool = checked.tool();
+        let (call, arguments, invocation) = checked.into_parts();
+        Self { call, tool, invocation, arguments: Some(arguments), approval }
+    }
+
     /// Whether an earlier process has started its command.
-    pub(super) is_resumed: bool,
+    pub(super) fn is_resumed(&self) -> bool {
+        self.arguments.is_none()
+    }
+
+    /// The arguments as events contain them.
+    pub(super) fn tool_args(&self) -> Json {
+        match &self.arguments {
+            Some(arguments) => arguments.json().clone(),
+            None => self.call.arguments.to_value(),
+        }
+    }
 }
 
 /// A call about which nothing is left to decide.
@@ -133,7 +158,7 @@ impl<'a> Engine<'a> {
         };
         // This version, whatever `delta` in PATH is.
         let program = tool.runs_delta.then(process::own_program);
-        let is_held = approved.is_resumed || (tool.survives && self.lets_survive);
+        let is_held = approved.is_resumed() || (tool.survives && self.lets_survive);
         let surviving =
             is_held.then(|| HeldCall::prepare(run, &approved, started_at)).transpose()?;
         let call = StartingCall {
@@ -257,16 +282,17 @@ impl<'a> Engine<'a> {
 /// repeated.
 pub(super) fn record_unstarted_request(run: &mut Run, call: &PendingCall) {
     if !run.state().is_requested(&call.id) {
-        run.record(Payload::ActionRequest(Box::new(unstarted_request(call))));
+        let tool_args = call.arguments.to_value();
+        run.record(Payload::ActionRequest(Box::new(unstarted_request(call, tool_args))));
     }
 }
 
-pub(super) fn unstarted_request(call: &PendingCall) -> ActionRequest {
+pub(super) fn unstarted_request(call: &PendingCall, tool_args: Json) -> ActionRequest {
     ActionRequest {
         iteration: call.iteration,
         call_id: call.id.clone(),
         tool_name: call.tool.clone(),
-        tool_args: call.arguments.to_value(),
+        tool_args,
         argv: None,
         execution: None,
         approval: None,

@@ -4,16 +4,18 @@
 //! recorded before it takes effect. After a crash in between, the hook runs again; what it guards
 //! does not.
 
-use super::call_plan::ENDED_BY_HOOK;
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
 use delta_agent::hook::answer::{self, GateVerdict, HookAnswer, HookFailure};
 use delta_agent::hook::{HookConfig, HookFailurePolicy, HookPoint};
-use delta_agent::tool::Tool;
-use delta_agent::tool::invocation::{ToolInvocation, canonical_arguments};
+use delta_agent::tool::invocation::{CheckedArguments, canonical_arguments};
 use delta_agent::tool::observation::Observation;
 use delta_base::signal::CancelToken;
 use delta_base::time::Timestamp;
+use delta_plan::checked_call::CheckedCall;
+use delta_plan::hook_observation::{
+    ENDED_BY_HOOK_OBSERVATION, SHOWN_STDERR_BYTES, denied_observation, withheld_observation,
+};
 use delta_process::{
     self as process, INLINE_BYTES, MAX_SPOOL_BYTES, ProcessCommand, ProcessEnd, ProcessResult,
     ProgramError, SpoolFiles,
@@ -21,17 +23,12 @@ use delta_process::{
 use delta_run::event::{HookEnd, Payload};
 use delta_run::record::{self, HookExecutionRecord, ProcessOutcome, RecordedStream};
 use delta_run::run::{Run, RunNotice};
-use delta_run::state::{PendingCall, RunState};
+use delta_run::state::PendingCall;
 use delta_shell::EngineVariable;
 use serde::Serialize;
 use serde_json::Value as Json;
+use std::borrow::Cow;
 use std::time::Duration;
-
-/// How many bytes of a hook's standard error are shown.
-pub const SHOWN_STDERR_BYTES: usize = 8 * 1024;
-
-/// The observation of a call when post_tool_execution failed with `on_failure: fail`.
-const WITHHELD_OBSERVATION: &str = "[withheld: the hook post_tool_execution did not do its part; the tool has run, and its record is kept]";
 
 /// Why a call is denied if its gate would see something other than what runs. The agent can cause
 /// this, because a key may come from a file it has written.
@@ -70,9 +67,17 @@ impl HookInput {
         Self::default().with_entry("error", &error).with_env("ERROR_MESSAGE", message)
     }
 
-    /// The input of both tool hooks.
-    fn for_tool(call: &PendingCall) -> Self {
-        let arguments = canonical_arguments(&call.arguments).unwrap_or_else(|_| "{}".to_owned());
+    /// The input of both tool hooks. Only a call of an earlier process comes without `checked`: what it started was
+    /// checked there.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the call of a dead process is not checked again"
+    )]
+    fn for_tool(call: &PendingCall, checked: Option<&CheckedArguments>) -> Self {
+        let arguments: Cow<'_, str> = match checked {
+            Some(arguments) => arguments.object_text().into(),
+            None => canonical_arguments(&call.arguments).unwrap_or_else(|_| "{}".to_owned()).into(),
+        };
         Self::default()
             .with_entry("call_id", &call.id)
             .with_entry("tool", &call.tool)
@@ -80,6 +85,16 @@ impl HookInput {
             .with_env("TOOL_NAME", call.tool.clone())
             .with_env("TOOL_ARGS", arguments)
     }
+}
+
+/// What pre_tool_execution has decided about a call.
+pub(super) enum GateDecision<'a> {
+    /// It may start as it is.
+    Proceed,
+    /// It may start with other arguments.
+    Replace(Box<CheckedCall<'a>>),
+    /// It starts nothing; the LLM gets this observation.
+    Deny(String),
 }
 
 /// A hook that has run.
@@ -340,24 +355,23 @@ impl<'a> Engine<'a> {
         )
     }
 
-    /// Asks pre_tool_execution for consent. Returns the call to run and its command line, or why
-    /// the call is denied.
+    /// Asks pre_tool_execution for consent.
     pub(super) fn ask_tool_gate(
         &self,
         run: &mut Run,
-        call: &PendingCall,
-        tool: &Tool,
-        invocation: ToolInvocation,
-    ) -> Result<Result<(PendingCall, ToolInvocation), String>, EngineError> {
+        checked: &CheckedCall<'a>,
+    ) -> Result<GateDecision<'a>, EngineError> {
         let hook = HookPoint::PreToolExecution;
         if self.agent.hooks.get(hook).is_none() {
-            return Ok(Ok((call.clone(), invocation)));
+            return Ok(GateDecision::Proceed);
         }
-        let input = HookInput::for_tool(call).with_entry("argv", &invocation.argv);
+        let call = checked.call();
+        let input = HookInput::for_tool(call, Some(checked.arguments()))
+            .with_entry("argv", &checked.invocation().argv);
         if run.secrets().occur_in(&input.payload) {
             let text = format!("call denied: the hook {} {SECRET_IN_CALL}", hook.name());
             run.notify(RunNotice::Warning(&text));
-            return Ok(Err(denied_observation(
+            return Ok(GateDecision::Deny(denied_observation(
                 run.state(),
                 &call.id,
                 &format!("the hook {SECRET_IN_CALL}"),
@@ -365,29 +379,26 @@ impl<'a> Engine<'a> {
         }
         let Some(hook_run) = self.run_hook(run, hook, call.iteration, || input, &self.cancel)?
         else {
-            return Ok(Ok((call.clone(), invocation)));
+            return Ok(GateDecision::Proceed);
         };
         let (verdict, failure) = answer::parse_gate_verdict(&hook_run.finished, hook_run.config);
         let mut changed = None;
         let mut end = None;
         let result = match verdict {
-            GateVerdict::Proceed => Ok((call.clone(), invocation)),
+            GateVerdict::Proceed => Ok(GateDecision::Proceed),
             GateVerdict::Deny(reason) => Err(reason),
             GateVerdict::End(demanded) => {
                 end = Some(demanded);
                 Err(String::new())
             }
-            GateVerdict::Replace(arguments) => match tool.check_arguments(&arguments) {
-                Ok(checked) => {
-                    changed = Some("arguments");
-                    let invocation = tool.invocation(&checked, self.environment.vars());
-                    Ok((PendingCall { arguments, ..call.clone() }, invocation))
-                }
-                Err(error) => Err(format!("the hook gave arguments that do not fit.\n{error}")),
-            },
+            GateVerdict::Replace(arguments) => {
+                let replaced = checked.with_gate_arguments(arguments, self.environment.vars());
+                changed = replaced.is_ok().then_some("arguments");
+                replaced.map(|replaced| GateDecision::Replace(Box::new(replaced)))
+            }
         };
         let result = result.map_err(|reason| match end {
-            Some(_) => ENDED_BY_HOOK.to_owned(),
+            Some(_) => ENDED_BY_HOOK_OBSERVATION.to_owned(),
             None => denied_observation(run.state(), &call.id, &reason),
         });
         let decision = Some(if result.is_ok() { "allow" } else { "deny" });
@@ -403,7 +414,7 @@ impl<'a> Engine<'a> {
         if let Some(failure) = &failure {
             self.warn_of_failed_gate(run, &hook_run, failure, result.is_ok());
         }
-        Ok(result)
+        Ok(result.unwrap_or_else(GateDecision::Deny))
     }
 
     fn warn_of_failed_gate(
@@ -428,6 +439,7 @@ impl<'a> Engine<'a> {
         &self,
         run: &mut Run,
         call: &PendingCall,
+        checked: Option<&CheckedArguments>,
         observation: Observation,
         execution: Option<&str>,
     ) -> (Observation, Result<(), EngineError>) {
@@ -446,7 +458,7 @@ impl<'a> Engine<'a> {
             call.iteration,
             || {
                 let code = observation.exit_code.map_or_else(String::new, |code| code.to_string());
-                HookInput::for_tool(call)
+                HookInput::for_tool(call, checked)
                     .with_entry("result", &observation.described_text())
                     .with_entry("exit_code", &observation.exit_code)
                     .with_entry("execution", &execution)
@@ -479,20 +491,4 @@ impl<'a> Engine<'a> {
         };
         (observation, result)
     }
-}
-
-/// The observation of a call whose output the LLM must not see.
-pub fn withheld_observation(observation: Observation) -> Observation {
-    let text = WITHHELD_OBSERVATION.to_owned();
-    Observation { text, image: None, is_withheld: true, ..observation }
-}
-
-/// The observation of the call `call_id`, denied in a run at `state`.
-pub fn denied_observation(state: &RunState, call_id: &str, reason: &str) -> String {
-    let not_run = if state.had_started(call_id) {
-        "the tool was not run again; whether it took effect before is unknown"
-    } else {
-        "the tool was not run"
-    };
-    format!("Denied by the hook pre_tool_execution; {not_run}.\n{reason}")
 }

@@ -123,7 +123,8 @@ impl Engine<'_> {
         starting: &StartingCall<'_>,
         mut result: ActionResult,
     ) -> Result<(), EngineError> {
-        let ApprovedCall { call, tool, invocation, .. } = &starting.approved;
+        let approved = &starting.approved;
+        let ApprovedCall { call, tool, invocation, .. } = approved;
         let mut store = self.snapshot_store.borrow_mut();
         let Some((store, layer)) = store.as_mut().zip(starting.layer.as_ref()) else {
             run.record(Payload::ActionResult(Box::new(result)));
@@ -159,7 +160,7 @@ impl Engine<'_> {
             iteration: call.iteration,
             call_id: call.id.clone(),
             tool_name: call.tool.clone(),
-            tool_args: call.arguments.to_value(),
+            tool_args: approved.tool_args(),
             argv: invocation.argv.clone(),
             command_sha256: tool.command_sha256(invocation, self.environment.vars()),
             rule: None,

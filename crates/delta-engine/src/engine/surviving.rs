@@ -62,8 +62,9 @@ impl HeldCall {
         approved: &ApprovedCall<'_>,
         started_at: Timestamp,
     ) -> Result<Self, EngineError> {
-        let ApprovedCall { call, invocation, approval, is_resumed, .. } = approved;
-        let resumed = SurvivingCall::find(&run.dir, &call.id).filter(|_| *is_resumed);
+        let ApprovedCall { call, invocation, approval, .. } = approved;
+        let is_resumed = approved.is_resumed();
+        let resumed = SurvivingCall::find(&run.dir, &call.id).filter(|_| is_resumed);
         let command = SurvivingCommand {
             call_id: call.id.clone(),
             tool: call.tool.clone(),
@@ -86,7 +87,7 @@ impl HeldCall {
             epoch,
             program: own_program(),
             argv: argv.to_vec(),
-            is_resumed: *is_resumed,
+            is_resumed,
         })
     }
 
@@ -260,7 +261,7 @@ impl<'a> Engine<'a> {
             let SurvivingCommand { argv, stdin, approval, .. } = command;
             let invocation = ToolInvocation { argv, stdin };
             let call = call.clone();
-            let approved = ApprovedCall { call, tool, invocation, approval, is_resumed: true };
+            let approved = ApprovedCall { call, tool, invocation, arguments: None, approval };
             self.execute_calls(run, vec![DecidedCall::Start(approved)])?;
             return Ok(true);
         }

@@ -2,11 +2,11 @@
 
 use super::exported_run::{ExportedRun, SystemContext};
 use delta_base::time::Timestamp;
-use delta_engine::run_result::RunResult;
 use delta_llm::llm;
 use delta_run::event::{Payload, Thought};
 use delta_run::history::{CallHistory, EventRef, Iteration, RunHistory};
 use delta_run::image_file::ImageFile;
+use delta_run::run_result::RunResult;
 use delta_run::{journal, run_tree};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeSet;

@@ -1,21 +1,21 @@
 //! Checks the tool calls of a run: their command lines, their records and their observations.
 
-use super::verifier::RunVerifier;
+use super::verifier::{RecordedConfig, RunVerifier};
 use delta_agent::hook::answer::{self, GateVerdict, HookAnswer};
 use delta_agent::hook::{HookFailurePolicy, HookPoint};
+use delta_agent::tool::invocation::ToolInvocation;
 use delta_agent::tool::observation::{Observation, render_observation};
-use delta_agent::tool::{Tool, invocation::ToolInvocation};
-use delta_engine::engine::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
-use delta_engine::engine::call_plan::{CallPlan, plan_call};
-use delta_engine::engine::{self, FINISHED_OBSERVATION};
-use delta_llm::llm::CallArguments;
+use delta_plan::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
+use delta_plan::call_plan::{CallPlan, FINISHED_OBSERVATION, plan_call};
+use delta_plan::checked_call::CheckedCall;
+use delta_plan::hook_observation::{denied_observation, withheld_observation};
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::record::ToolExecutionRecord;
 use delta_run::state::{HumanRequest, PendingCall};
 use delta_run::workspace;
-use delta_shell::EngineVars;
 use serde_json::{Value as Json, json};
+use std::rc::Rc;
 
 /// What a call should lead to.
 #[derive(Debug)]
@@ -32,12 +32,6 @@ pub(super) enum ExpectedOutcome {
     Interrupted,
     /// It cannot be computed.
     Unknown,
-}
-
-/// A call that has passed pre_tool_execution.
-struct GatedCall {
-    call: PendingCall,
-    invocation: ToolInvocation,
 }
 
 /// The members of an approval that are compared.
@@ -67,7 +61,7 @@ impl RunVerifier<'_> {
             self.report.add_mismatch(iteration, subject, &request.tool_name, expected);
             return;
         };
-        let (expected, arguments, approval) = self.expected_outcome(request, &call);
+        let (expected, tool_args, approval) = self.expected_outcome(request, &call);
         let argv = match &expected {
             ExpectedOutcome::Executed { argv, .. } => Some(argv.clone()),
             ExpectedOutcome::Interrupted | ExpectedOutcome::Unknown => request.argv.clone(),
@@ -80,7 +74,7 @@ impl RunVerifier<'_> {
         let members = [
             ("iteration", json!(request.iteration), json!(call.iteration)),
             ("tool_name", json!(request.tool_name), json!(call.tool)),
-            ("tool_args", request.tool_args.clone(), arguments.to_value()),
+            ("tool_args", request.tool_args.clone(), tool_args),
             ("argv", json!(request.argv), json!(argv)),
             ("approval", approval_summary(request.approval.as_ref()), approval),
             ("sandbox", json!(request.sandbox), json!(sandbox)),
@@ -97,31 +91,28 @@ impl RunVerifier<'_> {
         &mut self,
         request: &ActionRequest,
         call: &PendingCall,
-    ) -> (ExpectedOutcome, CallArguments, Json) {
-        let gated = match self.gated_call(call) {
-            Ok(gated) => gated,
-            Err((ExpectedOutcome::Unknown, _)) => {
+    ) -> (ExpectedOutcome, Json, Json) {
+        let recorded_approval = approval_summary(request.approval.as_ref());
+        let Some(config) = self.config.as_ref().map(Rc::clone) else {
+            return (ExpectedOutcome::Unknown, call.arguments.to_value(), recorded_approval);
+        };
+        let checked = match self.gated_call(&config, call) {
+            Ok(checked) => checked,
+            Err(ExpectedOutcome::Unknown) => {
                 // The recorded arguments may be the hook's.
-                let arguments = match &self.config {
-                    Some(_) => CallArguments::new(request.tool_args.to_string()),
-                    None => call.arguments.clone(),
-                };
-                let approval = approval_summary(request.approval.as_ref());
-                return (ExpectedOutcome::Unknown, arguments, approval);
+                let tool_args = request.tool_args.clone();
+                return (ExpectedOutcome::Unknown, tool_args, recorded_approval);
             }
-            Err((outcome, arguments)) => return (outcome, arguments, Json::Null),
+            Err(outcome) => return (outcome, call.arguments.to_value(), Json::Null),
         };
-        let GatedCall { call, invocation } = gated;
-        let Some((tool, vars)) = self.tool_and_vars(&call.tool) else {
-            return (ExpectedOutcome::Unknown, call.arguments, Json::Null);
-        };
-        let plan = plan_approval(tool, &self.state, &call, &invocation, vars);
+        let tool = checked.tool();
+        let plan = plan_approval(&self.state, &checked, &config.vars);
+        let tool_args = checked.arguments().json().clone();
         let is_confined =
             self.state.sandbox().is_some_and(|sandbox| sandbox.tools.contains_key(&call.tool));
         if request.argv.is_none() && (tool.is_staged || is_confined) {
             // The machine did not enforce its sandbox any more, or could not stage it; the observation has the reason.
-            let approval = approval_summary(request.approval.as_ref());
-            return (ExpectedOutcome::Unknown, call.arguments, approval);
+            return (ExpectedOutcome::Unknown, tool_args, recorded_approval);
         }
         let approval = match plan {
             ApprovalPlan::NotRequired => Json::Null,
@@ -131,78 +122,48 @@ impl RunVerifier<'_> {
                 json!({"by": by, "at": at, "rule": rule})
             }
             ApprovalPlan::Deny(text) => {
-                return (ExpectedOutcome::Observation(text), call.arguments, Json::Null);
+                return (ExpectedOutcome::Observation(text), tool_args, Json::Null);
             }
             ApprovalPlan::Ask { .. } => json!("an approval"),
         };
-        let ToolInvocation { argv, stdin } = invocation;
+        let (_, _, ToolInvocation { argv, stdin }) = checked.into_parts();
         let execution = request.execution.clone();
-        (ExpectedOutcome::Executed { execution, argv, stdin }, call.arguments, approval)
+        (ExpectedOutcome::Executed { execution, argv, stdin }, tool_args, approval)
     }
 
-    fn tool_and_vars(&self, name: &str) -> Option<(&Tool, &EngineVars)> {
-        let config = self.config.as_ref()?;
-        Some((config.agent.tool(name)?, &config.vars))
-    }
-
-    /// The call as pre_tool_execution left it; the outcome of a call that does not get so far, with its arguments.
-    fn gated_call(
+    /// The call as pre_tool_execution left it; the outcome of a call that does not get so far.
+    fn gated_call<'c>(
         &mut self,
+        config: &'c RecordedConfig,
         call: &PendingCall,
-    ) -> Result<GatedCall, (ExpectedOutcome, CallArguments)> {
-        let arguments = call.arguments.clone();
-        let Some(config) = &self.config else { return Err((ExpectedOutcome::Unknown, arguments)) };
-        let invocation = match plan_call(&config.agent, &self.state, call, &config.vars) {
-            CallPlan::Start(invocation) => invocation,
-            CallPlan::Finish(result) => return Err((ExpectedOutcome::Finish(result), arguments)),
-            CallPlan::Ask(_) => return Err((ExpectedOutcome::AskHuman, arguments)),
-            CallPlan::Refuse(text) => return Err((ExpectedOutcome::Observation(text), arguments)),
+    ) -> Result<CheckedCall<'c>, ExpectedOutcome> {
+        let checked = match plan_call(&config.agent, &self.state, call, &config.vars) {
+            CallPlan::Start(checked) => *checked,
+            CallPlan::Finish(result) => return Err(ExpectedOutcome::Finish(result)),
+            CallPlan::Ask(_) => return Err(ExpectedOutcome::AskHuman),
+            CallPlan::Refuse(text) => return Err(ExpectedOutcome::Observation(text)),
         };
-        if let Some(call) = call_after_gate(&self.state, call) {
-            return self.replaced_call(call);
+        if let Some(passed) = call_after_gate(&self.state, &checked, &config.vars) {
+            return Ok(passed);
         }
         if config.agent.hooks.get(HookPoint::PreToolExecution).is_none() {
-            return Ok(GatedCall { call: call.clone(), invocation });
+            return Ok(checked);
         }
-        match self.hook_verdict(call) {
-            None => {
-                let id = &call.id;
-                self.report
-                    .add_not_checked(format!("call {id}: the verdict of its hook is missing"));
-                Err((ExpectedOutcome::Unknown, arguments))
-            }
-            Some(GateVerdict::Proceed) => Ok(GatedCall { call: call.clone(), invocation }),
-            Some(GateVerdict::Deny(reason)) => {
-                let text = engine::denied_observation(&self.state, &call.id, &reason);
-                Err((ExpectedOutcome::Observation(text), arguments))
-            }
-            // The plan of the call has refused it already.
-            Some(GateVerdict::End(_)) => Err((ExpectedOutcome::Unknown, arguments)),
-            Some(GateVerdict::Replace(replacement)) => self
-                .replaced_call(PendingCall { arguments: replacement, ..call.clone() })
-                .map_err(|(outcome, _)| (outcome, arguments)),
-        }
-    }
-
-    /// A call with the arguments of the hook.
-    fn replaced_call(
-        &self,
-        call: PendingCall,
-    ) -> Result<GatedCall, (ExpectedOutcome, CallArguments)> {
-        let Some((tool, vars)) = self.tool_and_vars(&call.tool) else {
-            return Err((ExpectedOutcome::Unknown, call.arguments));
+        let Some(verdict) = self.hook_verdict(call) else {
+            let id = &call.id;
+            self.report.add_not_checked(format!("call {id}: the verdict of its hook is missing"));
+            return Err(ExpectedOutcome::Unknown);
         };
-        match tool.check_arguments(&call.arguments) {
-            Ok(checked) => {
-                let invocation = tool.invocation(&checked, vars);
-                Ok(GatedCall { call, invocation })
-            }
-            Err(error) => {
-                let reason = format!("the hook gave arguments that do not fit.\n{error}");
-                let text = engine::denied_observation(&self.state, &call.id, &reason);
-                Err((ExpectedOutcome::Observation(text), call.arguments))
-            }
-        }
+        let gated = match verdict {
+            GateVerdict::Proceed => Ok(checked),
+            GateVerdict::Deny(reason) => Err(reason),
+            // The plan of the call has refused it already.
+            GateVerdict::End(_) => return Err(ExpectedOutcome::Unknown),
+            GateVerdict::Replace(arguments) => checked.with_gate_arguments(arguments, &config.vars),
+        };
+        gated.map_err(|reason| {
+            ExpectedOutcome::Observation(denied_observation(&self.state, &call.id, &reason))
+        })
     }
 
     /// Checks what a person was asked to approve: the person must have seen what the agent would have started.
@@ -219,10 +180,11 @@ impl RunVerifier<'_> {
             self.report.add_mismatch(iteration, subject, &request.tool_name, expected);
             return;
         };
-        let Ok(GatedCall { call, invocation }) = self.gated_call(&call) else { return };
-        let Some((tool, vars)) = self.tool_and_vars(&call.tool) else { return };
-        let sha256 = tool.command_sha256(&invocation, vars);
-        let plan = plan_approval(tool, &self.state, &call, &invocation, vars);
+        let Some(config) = self.config.as_ref().map(Rc::clone) else { return };
+        let Ok(checked) = self.gated_call(&config, &call) else { return };
+        let invocation = checked.invocation();
+        let sha256 = checked.tool().command_sha256(invocation, &config.vars);
+        let plan = plan_approval(&self.state, &checked, &config.vars);
         let asks = |rule: Option<u32>| json!({"asks": true, "rule": rule});
         let plan = match plan {
             ApprovalPlan::Ask { rule } => asks(rule),
@@ -230,7 +192,7 @@ impl RunVerifier<'_> {
         };
         let members = [
             ("tool_name", json!(request.tool_name), json!(call.tool)),
-            ("tool_args", request.tool_args.clone(), call.arguments.to_value()),
+            ("tool_args", request.tool_args.clone(), checked.arguments().json().clone()),
             ("argv", json!(request.argv), json!(invocation.argv)),
             ("command_sha256", json!(request.command_sha256), json!(sha256)),
             ("rule", asks(request.rule), plan),
@@ -375,7 +337,7 @@ impl RunVerifier<'_> {
             return Some(observation);
         };
         let after_failure = match config.on_failure {
-            HookFailurePolicy::Fail => engine::withheld_observation(observation.clone()),
+            HookFailurePolicy::Fail => withheld_observation(observation.clone()),
             HookFailurePolicy::Ignore => observation.clone(),
         };
         let Some(record) = self.last_hook_record(hook) else { return Some(after_failure) };

@@ -7,9 +7,10 @@ use crate::request_breakdown::{self, RequestBreakdown};
 use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer};
 use delta_base::redact::{REDACTED, Secrets};
-use delta_engine::engine;
 use delta_llm::llm::endpoint_provider::without_stream_options;
 use delta_llm::llm::{self, NativeParts, Reply};
+use delta_plan::hook_observation::SHOWN_STDERR_BYTES;
+use delta_plan::request_body::{needs_reminder, replace_request, request_frame};
 use delta_run::event::Thought;
 use delta_run::image_file;
 use delta_run::record::{self, ContextBlock, HookExecutionRecord, RequestBody};
@@ -37,7 +38,7 @@ impl RunVerifier<'_> {
         self.report.compare_json(iteration, "the iteration number", thought.iteration, next);
         if let Some(config) = &self.config {
             let has_calls = !thought.tool_calls.is_empty();
-            let expected = engine::needs_reminder(&config.agent, &self.state, has_calls);
+            let expected = needs_reminder(&config.agent, &self.state, has_calls);
             let is_reminded = thought.reminder.is_some();
             self.report.compare_json(iteration, "the reminder of `finish`", is_reminded, expected);
         }
@@ -106,17 +107,17 @@ impl RunVerifier<'_> {
         };
         let subject = "the request before the hook pre_llm_request";
         let facts = self.compare_rebuilt(iteration, subject, before.get(), blocks)?;
-        let keep = engine::SHOWN_STDERR_BYTES;
+        let keep = SHOWN_STDERR_BYTES;
         let result = self.io_files.read_finished(record, &hook.outcome, keep, self.report)?;
         let agent = &self.config.as_ref()?.agent;
         let sandbox = self.state.sandbox();
         let config = agent.hooks.get(HookPoint::PreLlmRequest)?;
         let after = match answer::parse_request_replacement(&result, config) {
             Ok(HookAnswer { replacement: Some(replacement), .. }) => {
-                let frame = engine::request_frame(agent, sandbox);
+                let frame = request_frame(agent, sandbox);
                 let body = RequestBody::default();
                 let no_secrets = Secrets::default();
-                let body = engine::replace_request(body, &frame, replacement, &no_secrets);
+                let body = replace_request(body, &frame, replacement, &no_secrets);
                 body.text().as_str().to_owned()
             }
             Ok(_) | Err(_) => before.get().to_owned(),

@@ -8,8 +8,8 @@ use delta_agent::context::SYSTEM_PROMPT_FILE;
 use delta_agent::hook::HookPoint;
 use delta_base::error_text;
 use delta_base::redact::REDACTED;
-use delta_engine::engine;
 use delta_llm::llm::{ModelChoice, WireForm};
+use delta_plan::hook_observation::SHOWN_STDERR_BYTES;
 use delta_process::ProcessResult;
 use delta_run::event::{AgentCopy, EngineStart, Event, Payload, RunStatus, UsageSummary};
 use delta_run::journal;
@@ -21,6 +21,7 @@ use serde_json::Value as Json;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 const METADATA_FILE: &str = "metadata.json";
 
@@ -39,7 +40,7 @@ pub(super) struct RunVerifier<'a> {
     pub(super) io_files: IoFiles<'a>,
     pub(super) report: &'a mut ReplayReport,
     pub(super) state: RunState,
-    pub(super) config: Option<RecordedConfig>,
+    pub(super) config: Option<Rc<RecordedConfig>>,
     /// The hooks since the last event that was neither a hook nor an ACTION_REQUEST: their names and records.
     pub(super) recent_hooks: Vec<(String, String)>,
     /// The files of agent copies that were checked.
@@ -168,7 +169,7 @@ impl RunVerifier<'_> {
     pub(super) fn hook_result(&mut self, record: &str, iteration: u32) -> Option<ProcessResult> {
         let hook: HookExecutionRecord<'_> =
             self.io_files.check_record(record, Some(iteration), self.report)?;
-        let keep = engine::SHOWN_STDERR_BYTES;
+        let keep = SHOWN_STDERR_BYTES;
         self.io_files.read_finished(record, &hook.outcome, keep, self.report)
     }
 
@@ -205,7 +206,7 @@ impl RunVerifier<'_> {
                 if let Some(pricing) = start.config.file_prices() {
                     agent.llm.set_prices(pricing.clone());
                 }
-                self.config = Some(RecordedConfig { agent, vars, is_intact });
+                self.config = Some(Rc::new(RecordedConfig { agent, vars, is_intact }));
             }
             Err(errors) => self.report.add_not_checked(format!(
                 "{subject}: could not load the copy of its agent in {}:\n{errors}",

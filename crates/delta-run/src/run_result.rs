@@ -1,15 +1,14 @@
 //! RunResult v2.0: the result of a run, computed from its state.
 
-use delta_agent::ask_human::InteractionRequest;
+use crate::event::{EngineStart, RunStatus, SHARED_BUDGET_ERROR, round_usd};
+use crate::interaction_request::InteractionRequest;
+use crate::run::RunMetadata;
+use crate::run_tree::RunTreeTotal;
+use crate::state::{HumanRequest, RunState};
+use crate::workspace;
 use delta_base::quantity::format_count;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::time::Timestamp;
-use delta_llm::llm::ModelChoice;
-use delta_run::event::{EngineStart, RunStatus, SHARED_BUDGET_ERROR, round_usd};
-use delta_run::run::RunMetadata;
-use delta_run::run_tree::RunTreeTotal;
-use delta_run::state::{HumanRequest, RunState};
-use delta_run::workspace;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 use std::fmt;
@@ -396,8 +395,8 @@ impl ContinueCommand {
 
     /// Adds the `--model` of a process that does not record it.
     #[must_use]
-    pub fn with_model(self, model: Option<&ModelChoice>) -> Self {
-        Self { model: model.map(ToString::to_string), ..self }
+    pub fn with_model(self, model: Option<String>) -> Self {
+        Self { model, ..self }
     }
 
     /// Names the agent directory.

@@ -1,8 +1,8 @@
 //! Whether a call may start, decided from the agent's rules, the operator's options and the journal. Pure, so that a
 //! replay decides as the run did. For the same reason, the wording of the observations is a format.
 
+use crate::checked_call::CheckedCall;
 use delta_agent::tool::approval::{ApprovalAction, ApprovalPolicy};
-use delta_agent::tool::{Tool, invocation::ToolInvocation};
 use delta_base::redact::is_redaction_of;
 use delta_base::time::Timestamp;
 use delta_llm::llm::CallArguments;
@@ -34,14 +34,14 @@ pub enum ApprovalPlan {
     Deny(String),
 }
 
-/// Decides whether `call`, with the arguments that pre_tool_execution left, may start as `invocation`.
+/// Decides whether `checked`, the call as pre_tool_execution left it, may start.
 pub fn plan_approval(
-    tool: &Tool,
     state: &RunState,
-    call: &PendingCall,
-    invocation: &ToolInvocation,
+    checked: &CheckedCall<'_>,
     vars: &EngineVars,
 ) -> ApprovalPlan {
+    let call = checked.call();
+    let tool = checked.tool();
     let operator = state.operator_approval();
     let operator_asks = operator.is_some_and(|operator| operator.asks_for(&tool.name));
     let policy = tool.approval_policy();
@@ -49,10 +49,7 @@ pub fn plan_approval(
     if matches!(policy, ApprovalPolicy::Never) && !operator_asks && approval.is_none() {
         return ApprovalPlan::NotRequired;
     }
-    let Ok(arguments) = tool.check_arguments(&call.arguments) else {
-        return ApprovalPlan::Deny(not_started(state, call, NOT_THE_APPROVED_COMMAND));
-    };
-    let verdict = policy.verdict(&tool.parameters, &arguments);
+    let verdict = policy.verdict(&tool.parameters, checked.arguments());
     let rule = verdict.rule;
     match verdict.action {
         ApprovalAction::Deny(reason) => {
@@ -68,8 +65,8 @@ pub fn plan_approval(
         ApprovalAction::Allow | ApprovalAction::Ask => {}
     }
     if let Some(AskedApproval { request, decision: Some((decision, at)), .. }) = approval {
-        let is_same = request.command_sha256 == tool.command_sha256(invocation, vars)
-            && is_as_shown(request, call, invocation);
+        let is_same = request.command_sha256 == tool.command_sha256(checked.invocation(), vars)
+            && is_as_shown(request, checked);
         return apply_decision(state, call, decision, *at, is_same);
     }
     if operator.is_some_and(|operator| operator.all) {
@@ -105,12 +102,13 @@ fn apply_decision(
 }
 
 /// Whether the person was shown this call: the journal may have been changed.
-fn is_as_shown(request: &ApprovalRequest, call: &PendingCall, invocation: &ToolInvocation) -> bool {
-    let words = request.argv.iter().zip(&invocation.argv);
-    request.tool_name == call.tool
-        && request.argv.len() == invocation.argv.len()
+fn is_as_shown(request: &ApprovalRequest, checked: &CheckedCall<'_>) -> bool {
+    let argv = &checked.invocation().argv;
+    let words = request.argv.iter().zip(argv);
+    request.tool_name == checked.call().tool
+        && request.argv.len() == argv.len()
         && words.into_iter().all(|(recorded, word)| is_redaction_of(recorded, word))
-        && is_redacted_json(&request.tool_args, &call.arguments.to_value())
+        && is_redacted_json(&request.tool_args, checked.arguments().json())
 }
 
 /// Whether `redacted` is `value`, but for secrets in its strings.
@@ -145,19 +143,22 @@ fn with_reason(first: String, reason: Option<&str>) -> String {
 }
 
 /// The call as pre_tool_execution left it, if this process has asked for its approval: then the gate has seen it already.
-/// Another process asks the gate again, because the hook may have changed.
-pub fn call_after_gate(state: &RunState, call: &PendingCall) -> Option<PendingCall> {
-    let approval = state.asked_approval(&call.id)?;
+/// Another process asks the gate again, because the hook may have changed. It is also asked again if the arguments no longer
+/// fit, because the journal has redacted a part of them.
+pub fn call_after_gate<'a>(
+    state: &RunState,
+    checked: &CheckedCall<'a>,
+    vars: &EngineVars,
+) -> Option<CheckedCall<'a>> {
+    let approval = state.asked_approval(&checked.call().id)?;
     let epoch = state.start.as_ref()?.epoch;
     if approval.epoch != epoch || approval.decision.is_none() {
         return None;
     }
     let tool_args = &approval.request.tool_args;
     // The text of the LLM keeps the digits of its numbers.
-    let arguments = if *tool_args == call.arguments.to_value() {
-        call.arguments.clone()
-    } else {
-        CallArguments::new(tool_args.to_string())
-    };
-    Some(PendingCall { arguments, ..call.clone() })
+    if tool_args == checked.arguments().json() {
+        return Some(checked.clone());
+    }
+    checked.with_gate_arguments(CallArguments::new(tool_args.to_string()), vars).ok()
 }

@@ -1,9 +1,10 @@
 //! What a call will do, decided before anything starts. Pure, so that a replay decides as the run
 //! did. For the same reason, the wording of the observations is a format.
 
+use crate::checked_call::CheckedCall;
+use crate::hook_observation::ENDED_BY_HOOK_OBSERVATION;
 use delta_agent::agent::{Agent, FinishTool};
 use delta_agent::ask_human;
-use delta_agent::tool::invocation::ToolInvocation;
 use delta_base::suggest;
 use delta_base::terminal_text;
 use delta_llm::llm::CallArguments;
@@ -16,14 +17,14 @@ use serde_json::Value as Json;
 const KEY_IN_CALL: &str = "The arguments of this call contain an API key, which no call may have; it was not run. \
     `[redacted]` stands for the key. A tool that needs a key gets it from its environment.";
 
-/// The observation of a call after a hook has ended the run.
-pub(super) const ENDED_BY_HOOK: &str = "A hook has ended the run; this call was not run.";
+/// The observation of the call that finished the run.
+pub const FINISHED_OBSERVATION: &str = "[the run is finished]";
 
 /// What a call will do.
 #[derive(Debug)]
-pub enum CallPlan {
+pub enum CallPlan<'a> {
     /// Start a command, unless a hook denies it.
-    Start(ToolInvocation),
+    Start(Box<CheckedCall<'a>>),
     /// Finish the run with this result.
     Finish(Json),
     /// Ask the operator.
@@ -33,14 +34,14 @@ pub enum CallPlan {
 }
 
 /// Decides what `call` does in a run of `agent` at `state`.
-pub fn plan_call(
-    agent: &Agent,
+pub fn plan_call<'a>(
+    agent: &'a Agent,
     state: &RunState,
     call: &PendingCall,
     vars: &EngineVars,
-) -> CallPlan {
+) -> CallPlan<'a> {
     if state.is_ended_by_hook() {
-        return CallPlan::Refuse(ENDED_BY_HOOK.to_owned());
+        return CallPlan::Refuse(ENDED_BY_HOOK_OBSERVATION.to_owned());
     }
     if state.result.is_some() {
         let reason = "The run has its result already, from a call before this one.";
@@ -60,8 +61,8 @@ pub fn plan_call(
     }
     match (agent.tool(&call.tool), call.tool.as_str()) {
         (Some(_), _) if call.is_redacted => refused(KEY_IN_CALL.to_owned()),
-        (Some(tool), _) => match tool.check_arguments(&call.arguments) {
-            Ok(arguments) => CallPlan::Start(tool.invocation(&arguments, vars)),
+        (Some(tool), _) => match CheckedCall::check(call.clone(), tool, vars) {
+            Ok(checked) => CallPlan::Start(Box::new(checked)),
             Err(reason) => refused(reason),
         },
         (None, FINISH_TOOL) if !matches!(agent.finish, FinishTool::Disabled) => {
@@ -76,13 +77,13 @@ pub fn plan_call(
 
 /// The calls that run at the same time as `first`, which is the next call, with their plans: they directly follow it, and
 /// the tools of all of them, `first` included, are `parallel`. There are at most `limit`, counting `first`.
-pub fn plan_companions<'a>(
+pub fn plan_companions<'a: 's, 's>(
     agent: &'a Agent,
-    state: &'a RunState,
-    first: &'a PendingCall,
+    state: &'s RunState,
+    first: &'s PendingCall,
     limit: usize,
-    vars: &'a EngineVars,
-) -> impl Iterator<Item = (&'a PendingCall, CallPlan)> {
+    vars: &'s EngineVars,
+) -> impl Iterator<Item = (&'s PendingCall, CallPlan<'a>)> {
     let is_parallel = |call: &PendingCall| agent.tool(&call.tool).is_some_and(|tool| tool.parallel);
     let limit = if is_parallel(first) { limit.saturating_sub(1) } else { 0 };
     let calls = state.queued_after(first).take(limit).take_while(move |call| is_parallel(call));
