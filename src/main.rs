@@ -1,33 +1,26 @@
 //! The command line: parses the arguments, prints the result to stdout, and exits with a code. Only these modules read the
 //! environment, print to stdout and decide how the process ends.
 
-mod author;
-mod drive;
+mod demo;
 mod groups;
 mod help;
 mod man;
-mod operator;
-mod prepare;
-mod read;
-mod serve;
 mod suggestions;
 mod sweep;
 
-use crate::author::{
-    demo, doctor, init, lint, migrate, sandbox, schema, skill, test, tool, tool_holder,
-};
-use crate::drive::{
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use delta_author::{doctor, init, lint, migrate, sandbox, schema, skill, test, tool, tool_holder};
+use delta_base::signal;
+use delta_launch::drive::{
     apply, approve, continue_run, discard, fork, pack, rm, rollback, run, stop, trust,
 };
-use crate::operator::{build_info, config, environment, lease_options, models, runs_dir};
-use crate::read::{context, diff, export, inbox, list_runs, replay, show, verify, view};
-use crate::serve::{acp, mcp};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use delta_base::signal;
+use delta_launch::operator::{build_info, config, environment, lease_options, models, runs_dir};
 use delta_program::completions::{self, CliProgram};
 use delta_program::man::ManArgs;
 use delta_program::{install_panic_hook, stdio};
+use delta_read::{context, diff, export, inbox, list_runs, replay, show, verify, view};
 use delta_sandbox::{HELPER_COMMAND, run_helper};
+use delta_serve::{acp, mcp};
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;

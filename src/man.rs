@@ -1,7 +1,7 @@
 //! `delta man`, which shows a manual page at a terminal with the program `man`.
 
-use crate::operator::{cancel, environment};
 use delta_base::redact::Secrets;
+use delta_launch::operator::{cancel, environment};
 use delta_process::{LaunchContext, ProcessEnd, WorkerFile, find_program, run_in_foreground};
 use delta_program::completions::CliProgram;
 use delta_program::man::{self, ManArgs};

@@ -1,10 +1,10 @@
 //! What the error for an unknown command or argument proposes: what can be typed.
 
-use crate::operator::config;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
+use delta_launch::operator::config;
 use std::ffi::OsString;
 
 /// Names of commands in other programs, with what to type for delta.

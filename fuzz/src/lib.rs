@@ -3,7 +3,7 @@
 use delta_agent::agent::Agent;
 use delta_agent::agent::tool_imports::ImportPath;
 use delta_yaml::diagnostic::Diagnostic;
-use delta_author::lint;
+use delta_lint::lint;
 use delta_llm::llm::ModelSelection;
 use delta_process::LaunchContext;
 use delta_base::redact::Secrets;
@@ -48,7 +48,7 @@ impl Fuzzed {
             fs::write(home.join(name), text).expect("a file of the agent cannot be written");
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let schema = delta_author::schema::file_schema(file, table);
+        let schema = delta_lint::schema::file_schema(file, table);
         Self {
             file: home.join(file),
             launch: LaunchContext {

@@ -2,11 +2,11 @@
 
 use super::ONLY_HELP;
 use super::sweep_scores::SweepScores;
-use crate::operator::failure::CommandFailure;
 use clap::{Args, ValueEnum};
 use delta_base::json::to_json;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::suggest;
+use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::sweep_dir::SweepDir;
 use delta_sweep::pair_table::{PairedRow, compare_values};

@@ -3,9 +3,9 @@
 
 use super::line_writer::LineWriter;
 use super::run_standing::{RunWorkState, look_at_run};
-use crate::operator::failure::CommandFailure;
-use crate::operator::read_threads::map_on_threads;
 use delta_base::durable;
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::read_threads::map_on_threads;
 use delta_run::run::METADATA_FILE;
 use delta_run::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;

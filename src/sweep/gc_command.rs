@@ -3,12 +3,12 @@
 use super::host_grants;
 use super::input_reader::{changed_lines_failure, read_planned_inputs};
 use super::plan_reader::{read_existing_plans, unreadable_file};
-use crate::operator::command_line::pluralize;
-use crate::operator::failure::CommandFailure;
 use clap::Args;
 use delta_base::durable::{self, DirEntry};
 use delta_base::id::RunId;
 use delta_base::time;
+use delta_launch::operator::command_line::pluralize;
+use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::ownership::Ownership;
 use delta_run::sweep_dir::SweepDir;

@@ -1,7 +1,7 @@
 //! The inputs with which graders judge runs: as they are in the newest plan.
 
 use super::input_reader::InputReader;
-use crate::operator::failure::CommandFailure;
+use delta_launch::operator::failure::CommandFailure;
 use delta_run::sweep_dir::SweepDir;
 use delta_sweep::grade::{GradeKey, GradeLine, SweepGrades};
 use delta_sweep::grade_source::{grade_source, is_same_run};

@@ -1,9 +1,9 @@
 //! What the hosts have of the budget of a sweep, and what a dead host gives back.
 
-use crate::operator::environment;
-use crate::operator::failure::CommandFailure;
 use delta_base::signal::CancelToken;
 use delta_base::time;
+use delta_launch::operator::environment;
+use delta_launch::operator::failure::CommandFailure;
 use delta_run::budget_grant::GrantFiles;
 use delta_run::ledger::{BUDGET_VARIABLE, Ledger};
 use delta_run::limits::BudgetAmount;

@@ -1,8 +1,8 @@
 //! Reads the inputs of a sweep, from the copies that its plans made.
 
 use super::plan_reader::unreadable_file;
-use crate::operator::failure::CommandFailure;
 use delta_base::durable;
+use delta_launch::operator::failure::CommandFailure;
 use delta_run::sweep_dir::SweepDir;
 use delta_sweep::input::{InputSet, SweepInput};
 use delta_sweep::plan::PlannedRun;

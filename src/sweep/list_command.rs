@@ -3,8 +3,8 @@
 use super::ONLY_HELP;
 use super::result_reader::{ResultReader, read_sweep};
 use super::run_choice::choose_runs;
-use crate::operator::failure::CommandFailure;
 use clap::Args;
+use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::sweep_dir::SweepDir;

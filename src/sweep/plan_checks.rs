@@ -1,11 +1,11 @@
 //! What `plan` checks so that no run of the plan is refused later: agents with their models and settings, variables, prices.
 
 use super::plan_sources::{PlanSources, SourceAgent, llm_options, model_file};
-use crate::operator::failure::CommandFailure;
-use crate::operator::{config, environment, lease_options, models, prices, trust};
-use crate::prepare::budget;
 use delta_agent::agent::Agent;
 use delta_base::api_key_names::is_key_name;
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::{config, environment, lease_options, models, prices, trust};
+use delta_launch::prepare::budget;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_llm::llm::{Endpoint, LlmSetting, ModelChoice, ModelSelection};
 use delta_run::sweep_dir::SweepBudget;

@@ -3,13 +3,13 @@
 use super::plan_reader::unreadable_file;
 use super::source_copies::{self, SourceCopies};
 use super::{plan_checks, run_grader};
-use crate::operator::failure::CommandFailure;
-use crate::operator::{cancel, config, trust};
-use crate::prepare::agent_choice;
 use delta_agent::agent::Agent;
-use delta_author::lint::find_misspelled_llm_keys;
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote_path;
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::{cancel, config, trust};
+use delta_launch::prepare::agent_choice;
+use delta_lint::lint::find_misspelled_llm_keys;
 use delta_llm::llm::ModelChoice;
 use delta_program::stdio;
 use delta_run::sweep_dir::SweepDir;

@@ -1,8 +1,8 @@
 //! Reads the result lines of a sweep.
 
 use super::plan_reader::{read_existing_plans, unreadable_file};
-use crate::operator::failure::CommandFailure;
 use delta_base::durable;
+use delta_launch::operator::failure::CommandFailure;
 use delta_run::event::RunStatus;
 use delta_run::sweep_dir::SweepDir;
 use delta_sweep::plan_file::SweepPlan;

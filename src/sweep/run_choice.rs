@@ -1,6 +1,6 @@
 //! `--only`: which runs a command works on. One that selects nothing is a mistake in every command.
 
-use crate::operator::failure::CommandFailure;
+use delta_launch::operator::failure::CommandFailure;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::selection::RunSelection;
 

@@ -1,11 +1,11 @@
 //! Grades one run: by a command, an expectation, or an agent that judges.
 
 use super::graded_inputs::GradeTarget;
-use crate::operator::environment;
 use delta_agent::agent::env_layers::EnvMap;
-use delta_author::agent_test::expectation::{Expectation, TestOutcome};
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
+use delta_launch::operator::environment;
+use delta_lint::agent_test::expectation::{Expectation, TestOutcome};
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_run::event::RunStatus;
 use delta_run::journal;

@@ -1,8 +1,8 @@
 //! What became of a run, by its directory: a result line that is missing is made again from it.
 
-use crate::operator::failure::CommandFailure;
-use crate::operator::own_run;
 use delta_base::id::RunId;
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::own_run;
 use delta_llm::llm::WireForm;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};

@@ -4,12 +4,12 @@
 //! the same time make the same.
 
 use super::plan_reader::unreadable_file;
-use crate::operator::failure::CommandFailure;
 use delta_base::durable;
 use delta_base::hex::encode_hex;
 use delta_base::random;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
+use delta_launch::operator::failure::CommandFailure;
 use delta_run::sweep_dir::draft_path;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
 use delta_sweep::canonical_json::content_hash;

@@ -3,13 +3,13 @@
 use super::host_grants::read_host_grants;
 use super::result_reader::{ResultReader, read_sweep};
 use super::status_painter::replacing_text;
-use crate::operator::cancel;
-use crate::operator::failure::CommandFailure;
 use clap::{Args, ValueEnum};
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::time;
+use delta_launch::operator::cancel;
+use delta_launch::operator::failure::CommandFailure;
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
 use delta_run::sweep_dir::SweepDir;

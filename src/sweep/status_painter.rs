@@ -1,10 +1,10 @@
 //! The status of a sweep at a terminal, which replaces the one before.
 
 use super::status_command::summarize;
-use crate::operator::failure::CommandFailure;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
 use delta_base::text_width::display_width;
+use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::sweep_dir::SweepDir;
 use delta_run::sweep_worker::WorkerState;

@@ -1,14 +1,14 @@
 //! `delta sweep submit`: what is left of a sweep, as a job array of Slurm.
 
 use super::result_reader::{ResultReader, read_sweep};
-use crate::operator::command_line::pluralize;
-use crate::operator::failure::CommandFailure;
-use crate::operator::{cancel, environment};
 use clap::{Args, ValueEnum};
 use delta_base::durable::{self, FileError};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
+use delta_launch::operator::command_line::pluralize;
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::{cancel, environment};
 use delta_process::{LaunchContext, ProcessCommand, ProcessEnd, ProcessResult, find_program};
 use delta_program::stdio;
 use delta_run::event::RunStatus;

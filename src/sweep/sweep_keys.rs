@@ -1,10 +1,10 @@
 //! The variables that a sweep takes API keys from, which no grader gets.
 
 use super::input_reader::InputReader;
-use crate::operator::environment::key_names_of;
-use crate::operator::failure::CommandFailure;
-use crate::operator::trust::read_import_path;
 use delta_agent::agent::Agent;
+use delta_launch::operator::environment::key_names_of;
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::trust::read_import_path;
 use delta_llm::llm::{ModelChoice, ModelSelection};
 use delta_run::sweep_dir::SweepDir;
 use delta_sweep::grader::GraderKind;

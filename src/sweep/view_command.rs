@@ -2,11 +2,11 @@
 
 use super::ONLY_HELP;
 use super::sweep_scores::SweepScores;
-use crate::operator::failure::CommandFailure;
-use crate::operator::page::{check_page_file, open_in_browser};
 use clap::{Args, ValueEnum};
 use delta_base::durable;
 use delta_base::time;
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::page::{check_page_file, open_in_browser};
 use delta_program::stdio;
 use delta_report::view::{self, PageOptions, SWEEP_PAGE_MARK};
 use delta_run::packed::{extract_to_read, remove_extracted_runs};

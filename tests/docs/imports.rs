@@ -25,24 +25,16 @@ const LARGER_CIRCLES: [(&str, usize); 4] = [
 
 /// Folders with more modules, and their number.
 const FULLER_FOLDERS: [(&str, usize); 5] = [
-    ("crates/delta-author/src/lint", 22),
+    ("crates/delta-lint/src/lint", 22),
     ("crates/delta-run/src", 43),
     ("crates/delta-sandbox/src", 30),
     ("crates/delta-sweep/src", 22),
     ("src/sweep", 30),
 ];
 
-/// The wings of the program, each with the wings that it imports.
-const WINGS: [(&str, &[&str]); 7] = [
-    ("operator", &[]),
-    ("prepare", &["operator"]),
-    ("drive", &["operator", "prepare"]),
-    ("read", &["operator", "prepare", "drive"]),
-    ("author", &["operator", "prepare", "drive"]),
-    ("serve", &["operator", "prepare", "drive"]),
-    // A client of the program: it drives no run in its own process.
-    ("sweep", &["operator", "prepare"]),
-];
+/// The folders of the crate that starts runs, each with those that it imports. Cargo holds the order of the crates.
+const WINGS: [(&str, &[&str]); 3] =
+    [("operator", &[]), ("prepare", &["operator"]), ("drive", &["operator", "prepare"])];
 
 /// The path of a module or an item, from the root of its crate.
 type ItemPath = Vec<String>;
@@ -289,7 +281,7 @@ impl CrateModules {
             let wing = WINGS.iter().find(|(wing, _)| module.first().is_some_and(|it| it == wing));
             wing.is_some_and(|(wing, below)| match target.first() {
                 Some(other) => other != wing && !below.contains(&other.as_str()),
-                // The command line itself.
+                // The root of the crate.
                 None => true,
             })
         });
@@ -411,7 +403,8 @@ fn no_folder_is_full() {
 
 #[test]
 fn no_wing_imports_one_above_it() {
-    let program = read_crate(sources().remove("src").expect("the program has sources"));
+    let sources = sources().remove("crates/delta-launch/src").expect("the crate has sources");
+    let program = read_crate(sources);
     let faults = program.imports_up();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     let folders: BTreeSet<&str> = program
@@ -421,7 +414,7 @@ fn no_wing_imports_one_above_it() {
         .map(|module| module[0].as_str())
         .collect();
     let wings: BTreeSet<&str> = WINGS.iter().map(|(wing, _)| *wing).collect();
-    assert_eq!(folders, wings, "left: the folders of src, right: the table of wings");
+    assert_eq!(folders, wings, "left: the folders of the crate, right: the table of wings");
 }
 
 fn crate_of(files: &[(&str, &str)]) -> CrateModules {
@@ -465,25 +458,18 @@ fn parts_of_a_module_are_a_folder_of_their_own() {
 #[test]
 fn an_import_up_the_wings_is_found() {
     let modules = crate_of(&[
-        ("", "mod operator; mod drive; mod read; mod serve; mod sweep; mod help; struct DeltaCli;"),
+        ("", "pub mod operator; pub mod prepare; pub mod drive; pub struct Shared;"),
         ("operator", "pub mod failure;"),
         ("operator::failure", "use crate::drive::run;"),
+        ("prepare", "pub mod options;"),
+        ("prepare::options", "fn x() { crate::Shared::new(); super::super::drive::y(); }"),
         ("drive", "pub mod run;"),
-        ("drive::run", "use crate::operator::failure::X; fn x() { crate::read::show::y(); }"),
-        ("read", "pub mod show;"),
-        ("read::show", "use crate::drive::run; use crate::serve::acp;"),
-        ("serve", "pub mod acp;"),
-        ("serve::acp", "fn x() { crate::DeltaCli::new(); super::super::help::y(); }"),
-        ("sweep::pool", "use crate::operator::failure; use crate::drive::run;"),
-        ("help", "use crate::serve::acp;"),
+        ("drive::run", "use crate::operator::failure::X; use crate::prepare::options;"),
     ]);
     let expected = [
-        "drive::run -> read::show",
         "operator::failure -> drive::run",
-        "read::show -> serve::acp",
-        "serve::acp -> main",
-        "serve::acp -> help",
-        "sweep::pool -> drive::run",
+        "prepare::options -> main",
+        "prepare::options -> drive",
     ];
     assert_eq!(modules.imports_up(), expected);
 }

@@ -1,7 +1,13 @@
-//! Tools for authors of agents: [`lint`] finds mistakes before a run, [`agent_test`] runs the tests of an agent, [`schema`]
-//! describes its files to editors, and [`migration`] converts agents from older formats.
+//! The commands for authors of agents, and the checks of a machine.
 
-pub mod agent_test;
+pub mod doctor;
+pub mod init;
+pub mod init_provider;
 pub mod lint;
-pub mod migration;
+pub mod migrate;
+pub mod sandbox;
 pub mod schema;
+pub mod skill;
+pub mod test;
+pub mod tool;
+pub mod tool_holder;

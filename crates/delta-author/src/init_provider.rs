@@ -1,0 +1,118 @@
+//! The provider of a new agent: the one whose key the environment has.
+
+use delta_base::signal::CancelToken;
+use delta_base::terminal;
+use delta_launch::operator::environment;
+use delta_launch::operator::failure::CommandFailure;
+use delta_llm::llm::WireForm;
+use delta_program::stdio;
+
+/// The providers that a template can have, in the order in which their keys are looked for, each with a model. `responses`
+/// shares the keys of `openai`.
+const PROVIDERS: [(WireForm, &str); 3] = [
+    (WireForm::OpenAi, TEMPLATE_MODEL),
+    (WireForm::Anthropic, "claude-sonnet-5-5"),
+    (WireForm::Gemini, "gemini-3.5-flash"),
+];
+
+/// The model in the files of the templates, whose provider is `openai`.
+const TEMPLATE_MODEL: &str = "gpt-4o";
+/// The variable of the key in the files of the templates.
+const TEMPLATE_KEY: &str = "DELTA_API_KEY";
+/// A sentence of the templates that holds for `openai` only.
+const TEMPLATE_ADDRESS: &str = " For another endpoint, add base_url: http://localhost:11434/v1";
+
+/// The provider and the model of a new agent.
+#[derive(Debug, Clone, Copy)]
+pub struct InitProvider {
+    form: WireForm,
+    model: &'static str,
+    /// The variable that holds the key, or should.
+    pub key_variable: &'static str,
+    /// Whether the variable of the key is set.
+    pub is_key_set: bool,
+}
+
+impl InitProvider {
+    fn new(form: WireForm, model: &'static str) -> Self {
+        let names = form.key_variables();
+        let set = names.iter().find(|name| environment::variable(name).is_some());
+        let key_variable = set.copied().unwrap_or(names[0]);
+        Self { form, model, key_variable, is_key_set: set.is_some() }
+    }
+
+    /// The provider whose key is set; of several, the one that the user chooses, or the first without a terminal or with
+    /// `accepts_default`.
+    pub fn choose(accepts_default: bool, cancel: &CancelToken) -> Result<Self, CommandFailure> {
+        let all = PROVIDERS.map(|(form, model)| Self::new(form, model));
+        let with_key: Vec<Self> = all.into_iter().filter(|provider| provider.is_key_set).collect();
+        match with_key.as_slice() {
+            [] => Ok(all[0]),
+            [only] => Ok(*only),
+            [first, ..] if accepts_default || !terminal::can_prompt() => {
+                let names: Vec<&str> =
+                    with_key.iter().map(|provider| provider.form.name()).collect();
+                stdio::print_error_line(&format!(
+                    "Note: keys of {} are set; agent.yaml gets `provider: {}`, the first of these",
+                    names.join(", "),
+                    first.form.name()
+                ));
+                Ok(*first)
+            }
+            several => ask_for_provider(several, cancel),
+        }
+    }
+
+    /// A file of a template for this provider.
+    pub fn adapt_template_text(self, text: &str) -> String {
+        let text = text.replace(TEMPLATE_KEY, self.key_variable);
+        if self.form == WireForm::OpenAi {
+            return text;
+        }
+        let name = self.form.name();
+        text.replace(TEMPLATE_ADDRESS, "")
+            .replace(
+                &format!("  model: {TEMPLATE_MODEL}\n"),
+                &format!("  provider: {name}\n  model: {}\n", self.model),
+            )
+            .replace(
+                &format!("{{model: {TEMPLATE_MODEL}}}"),
+                &format!("{{provider: {name}, model: {}}}", self.model),
+            )
+            .replace(TEMPLATE_MODEL, &self.model_option())
+    }
+
+    /// The model as in `--model`.
+    pub fn model_option(self) -> String {
+        match self.form {
+            WireForm::OpenAi => self.model.to_owned(),
+            form => format!("{}:{}", form.name(), self.model),
+        }
+    }
+}
+
+fn ask_for_provider(
+    providers: &[InitProvider],
+    cancel: &CancelToken,
+) -> Result<InitProvider, CommandFailure> {
+    let mut prompt = String::from("Provider?\n");
+    for (number, provider) in (1..).zip(providers) {
+        let InitProvider { form, model, key_variable, .. } = provider;
+        prompt.push_str(&format!("  {number}) {:<13}{model}, {key_variable}\n", form.name()));
+    }
+    prompt.push_str("choose [1]> ");
+    loop {
+        let answer = terminal::prompt_line(&prompt, cancel).map_err(|error| {
+            let hint = "pass `-y` for the first one";
+            CommandFailure::unanswered("no provider was chosen", &error, hint)
+        })?;
+        let answer = answer.trim();
+        let number = if answer.is_empty() { Some(1) } else { answer.parse::<usize>().ok() };
+        let by_number = number.and_then(|number| providers.get(number.checked_sub(1)?));
+        let by_name = providers.iter().find(|provider| provider.form.name() == answer);
+        if let Some(provider) = by_number.or(by_name) {
+            return Ok(*provider);
+        }
+        prompt = format!("expected a number or a name, found `{answer}`> ");
+    }
+}

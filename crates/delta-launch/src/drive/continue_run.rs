@@ -1,0 +1,563 @@
+//! `delta continue`: resumes a run from the state in its journal.
+//!
+//! This module finds the run, claims it for this process, and decides what the message means. The engine then drives it like
+//! a new run.
+
+use crate::drive::run_argument::{LocatedRun, RunArgument};
+use crate::drive::{run_list, sealer};
+use crate::operator::failure::{CommandFailure, quote_workspace_of};
+use crate::operator::own_run::{
+    CHANGED_JOURNAL, EDITED_JOURNAL, check_is_own, find_run_dir, fold_journal, fold_own_journal,
+    other_owner_failure, other_run_owner,
+};
+use crate::operator::{cancel, command_line, state};
+use crate::prepare::budget::{OwnedRun, PastUse};
+use crate::prepare::images::{AttachOptions, attach_images};
+use crate::prepare::options::{self, RunOptions};
+use crate::prepare::prepared_agent::PreparedAgent;
+use crate::prepare::terminal_prompt::InboxExit;
+use crate::prepare::{completion_candidates, message, observer, run_result};
+use clap::Args;
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_base::durable::{self, FileError};
+use delta_base::id::RunId;
+use delta_base::redact::Secrets;
+use delta_base::shell_quote::shell_quote_path;
+use delta_base::signal::CancelToken;
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_base::time::{self, format_duration};
+use delta_process::{HeldCallMark, RunMark, RunProcessFilter};
+use delta_program::stdio;
+use delta_run::event::{EngineStart, LeaseKind, Payload, RunStatus};
+use delta_run::image_file::NewImage;
+use delta_run::journal::JournalFold;
+use delta_run::ownership::{
+    self, ClaimPatience, OwnerStatus, Ownership, OwnershipError, WatchedOwner,
+};
+use delta_run::packed;
+use delta_run::record;
+use delta_run::run::{self, Run, RunNotice, RunObserver};
+use delta_run::run_process;
+use delta_run::run_result::RunResult;
+use delta_run::run_tree;
+use delta_run::state::RunState;
+use delta_run::surviving_call::SurvivingCall;
+use delta_run::workspace::{self, Workspace};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Once;
+
+mod active_run;
+mod claimed_stage;
+mod ensured_run;
+mod process_change;
+mod run_agent;
+mod run_message;
+
+use claimed_stage::ClaimedStage;
+pub use ensured_run::{
+    AskedAgent, EnsuredTask, RetriedError, ensure_run, sealed_result, settled_result,
+};
+pub use run_agent::load_run_agent;
+use run_message::AnsweredRequest;
+pub use run_message::{ANSWERED_HINT, MissingMessage};
+
+/// Continue a run
+///
+/// An INTERRUPTED run continues where it stopped. A run that waits takes `-m` as the answer. A COMPLETED or FAILED run takes
+/// `-m` as the next message; without one, a run that FAILED because its LLM did not answer asks it again. A run whose process
+/// has died is cleaned up first.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ContinueArgs {
+    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
+    run: RunArgument,
+    /// RUN as an option; an id, not a path
+    #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = RunArgument::parse_name, add = ArgValueCandidates::new(run_list::run_candidates))]
+    run_id: Option<RunArgument>,
+    /// Next message, or answer to what the run waits for; `-` reads it from stdin
+    #[arg(short, long, value_name = "TEXT")]
+    message: Option<String>,
+    #[command(flatten)]
+    attached: AttachOptions,
+    /// Only if this is still the number of the run's last event; for servers, whose clients repeat themselves
+    #[arg(long, value_name = "SEQ", hide = true)]
+    at_event: Option<u64>,
+    #[command(flatten)]
+    resume: ResumeOptions,
+}
+
+/// The options of every command that continues one run.
+#[derive(Debug, Clone, Args)]
+pub struct ResumeOptions {
+    /// Workspace of the run
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    pub work_dir: PathBuf,
+    /// Agent directory, if it has moved
+    #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
+    agent: Option<PathBuf>,
+    /// Answer only this question: the `request_id` in request.json and in `delta inbox --json`, or its first 8 characters
+    #[arg(long, value_name = "ID", value_parser = run_message::parse_request_id)]
+    request_id: Option<String>,
+    /// Options that `delta run` has too.
+    #[command(flatten)]
+    pub options: RunOptions,
+    /// Continue a run whose last process was on another host and cannot be checked
+    #[arg(long, help_heading = options::OTHER_HEADING)]
+    force: bool,
+}
+
+impl ResumeOptions {
+    /// The options of an inbox that continues a run in `work_dir` for the user at the terminal, who answers `request_id`.
+    pub fn in_inbox(work_dir: PathBuf, request_id: Option<String>, exit: &InboxExit) -> Self {
+        let inbox = Some(exit.clone());
+        let options = RunOptions {
+            interactive: true,
+            no_interactive: false,
+            inbox,
+            ..RunOptions::new(None, None)
+        };
+        Self { work_dir, agent: None, request_id, force: false, options }
+    }
+}
+
+impl ContinueArgs {
+    fn run(&self) -> &RunArgument {
+        self.run_id.as_ref().unwrap_or(&self.run)
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta continue RUN -w ./work                    # continue where it stopped
+  delta continue RUN -w ./work -m \"yes, proceed\"  # answer, or next message
+  delta continue RUN -w ./work -m - < more.md     # message from a file";
+
+/// Resumes a run and drives it; returns the exit code.
+pub fn continue_command(args: &ContinueArgs) -> ExitCode {
+    if args.message.is_none() && !args.attached.is_empty() {
+        let message =
+            "`-a` attaches images to a message, and the message is missing\n\n  tip: add `-m TEXT`";
+        return command_line::print_usage_error::<ContinueArgs>("continue", message);
+    }
+    // Read before the run is locked: stdin can take long.
+    let message = args.message.as_deref().map(message::read_message).transpose();
+    let images = args.attached.read(&args.resume.options);
+    let may_answer = args.message.is_some();
+    continue_with_images(args.run(), &args.resume, images, may_answer, |id, state| {
+        run_message::check_last_event(id, state, args.at_event)?;
+        message
+    })
+}
+
+/// Resumes a run with the answer that `choose_message` takes for its state, and drives it; returns the exit code.
+pub fn continue_with(
+    run: &RunArgument,
+    resume: &ResumeOptions,
+    choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
+) -> ExitCode {
+    continue_with_images(run, resume, Ok(Vec::new()), true, choose_message)
+}
+
+/// Resumes a run as [`continue_with`] does; the message has these images, and is an answer only if `may_answer` is set.
+fn continue_with_images(
+    run: &RunArgument,
+    resume: &ResumeOptions,
+    images: Result<Vec<NewImage>, CommandFailure>,
+    may_answer: bool,
+    choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
+) -> ExitCode {
+    let id = run.requested_id().map(|id| id.to_string());
+    let result = images.and_then(|images| {
+        let Some((copy, claimed)) = claim_packed_copy(run, resume) else {
+            return find_and_continue(run, resume, &images, may_answer, choose_message);
+        };
+        // A refused message leaves the run packed.
+        let message = choose_packed_message(resume, &copy, &claimed, may_answer, choose_message)
+            .map_err(|failure| failure.with_run_id(&copy.id))?;
+        drop(claimed);
+        packed::remove_extracted_runs();
+        find_and_continue(run, resume, &images, may_answer, |_, _| Ok(message))
+    });
+    run_result::print_run_result(result, resume.options.format, id)
+}
+
+/// Claims a temporary copy of a packed run of a sweep, to look at its state. `None` if the run is not packed, or cannot be
+/// claimed: the claim of the run itself then has the reason.
+fn claim_packed_copy(
+    run: &RunArgument,
+    resume: &ResumeOptions,
+) -> Option<(LocatedRun, ClaimedRun)> {
+    let copy = run.copy_packed(&resume.work_dir).ok()??;
+    let claimed = ClaimedRun::claim(&copy.id, &copy.workspace, resume.force).ok()?;
+    let is_accepted =
+        resume.agent.is_some() || check_is_own(&copy.id, &claimed.dir, &claimed.folded).is_ok();
+    is_accepted.then_some((copy, claimed))
+}
+
+/// The message with which a packed run can be continued.
+fn choose_packed_message(
+    resume: &ResumeOptions,
+    copy: &LocatedRun,
+    claimed: &ClaimedRun,
+    may_answer: bool,
+    choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
+) -> Result<Option<String>, CommandFailure> {
+    let answered = AnsweredRequest::new(resume.request_id.as_deref(), may_answer, copy)?;
+    answered.check(&copy.id, claimed.state())?;
+    let message = choose_message(&copy.id, claimed.state())?;
+    claimed.interpret(message.clone(), &resume.options, &copy.workspace_argument)?;
+    Ok(message)
+}
+
+fn find_and_continue(
+    run: &RunArgument,
+    resume: &ResumeOptions,
+    images: &[NewImage],
+    may_answer: bool,
+    choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
+) -> Result<RunResult, CommandFailure> {
+    let run = run.find(&resume.work_dir)?;
+    continue_located_run(resume, &run, images, may_answer, choose_message)
+        .map_err(|failure| failure.with_run_id(&run.id))
+}
+
+fn continue_located_run(
+    resume: &ResumeOptions,
+    run: &LocatedRun,
+    images: &[NewImage],
+    may_answer: bool,
+    choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
+) -> Result<RunResult, CommandFailure> {
+    let workspace = &run.workspace;
+    let options = &resume.options;
+    run_message::wait_for_leaving_process(&run.id, workspace, options)?;
+    let answered = AnsweredRequest::new(resume.request_id.as_deref(), may_answer, run)?;
+    let mut claimed = ClaimedRun::claim(&run.id, workspace, resume.force)?;
+    if resume.agent.is_none() {
+        check_is_own(&run.id, &claimed.dir, &claimed.folded)?;
+    }
+    answered.check(&run.id, claimed.state())?;
+    let message = choose_message(&run.id, claimed.state())?;
+    let mut payload = claimed.interpret(message, options, &run.workspace_argument)?;
+    attach_images(&mut payload, images)?;
+    claimed.enter_stage(workspace, &options.env_files)?;
+    let agent = load_run_agent(resume.agent.as_deref(), &claimed.start, options)?;
+    let agent = PreparedAgent::new(agent, Some(&workspace.root), options)?;
+    let agent = agent.named_by(Some(&run.workspace_argument));
+    let cancel = cancel::install_cancel()?;
+    store_images(&claimed.dir, images)?;
+    claimed.resume(workspace, &agent, options, payload, cancel)
+}
+
+fn store_images(run_dir: &Path, images: &[NewImage]) -> Result<(), FileError> {
+    images.iter().try_for_each(|image| image.store(run_dir))
+}
+
+/// A run that this process owns, with the state from its journal.
+pub struct ClaimedRun {
+    id: RunId,
+    /// The directory of the run.
+    pub dir: PathBuf,
+    ownership: Ownership,
+    folded: JournalFold,
+    /// The ENGINE_START of the last process.
+    pub start: EngineStart,
+    /// Whether the last process died.
+    is_orphaned: bool,
+    /// What shows that the journal has lost its end.
+    cut: Option<String>,
+    stage: ClaimedStage,
+}
+
+impl ClaimedRun {
+    /// Claims the run `id` in `workspace`.
+    pub fn claim(id: &RunId, workspace: &Workspace, force: bool) -> Result<Self, CommandFailure> {
+        let dir = find_run_dir(id, workspace)?;
+        let patience = ClaimPatience {
+            is_forced: force,
+            waits: true,
+            notify: Some(&print_wait_note),
+            ..ClaimPatience::default()
+        };
+        let ownership = Ownership::claim_from_dying_owner(id, &dir, &patience)
+            .map_err(|error| run_in_use_failure(error, id, &dir))?;
+        let folded = fold_own_journal(id, &dir)?;
+        Self::new(id, dir, ownership, folded, Some(force))
+    }
+
+    /// Claims a run whose last process has exited. `force` allows that for a process on another host, which cannot be
+    /// checked; it is `None` if the command has no `--force`.
+    pub fn new(
+        id: &RunId,
+        dir: PathBuf,
+        mut ownership: Ownership,
+        folded: JournalFold,
+        force: Option<bool>,
+    ) -> Result<Self, CommandFailure> {
+        let state = &folded.state;
+        let cut = run::find_journal_cut(&dir, state);
+        if cut.is_none() {
+            // The metadata only repeats the journal: a write error need not stop the run.
+            let _ = run::repair_metadata(&dir, state, &ownership);
+        }
+        let start = state
+            .start
+            .clone()
+            .ok_or_else(|| CommandFailure::damaged(format!("run {id} never began"), None))?;
+        let is_orphaned = state.status == Some(RunStatus::Running);
+        let is_forced = force == Some(true);
+        ownership.take_over(&start, !is_orphaned, is_forced).map_err(|error| match error {
+            OwnershipError::OtherHost { .. } => {
+                other_host_failure(&error, id, &dir, force.is_some())
+            }
+            _ => run_in_use_failure(error, id, &dir),
+        })?;
+        run_process::remove_stop_request(&start.process, &dir);
+        let stage = ClaimedStage::default();
+        Ok(Self { id: id.clone(), dir, ownership, folded, start, is_orphaned, cut, stage })
+    }
+
+    /// The state that the journal folds to.
+    pub fn state(&self) -> &RunState {
+        &self.folded.state
+    }
+
+    /// Whether the journal names nothing but what this operator's engine recorded.
+    pub fn is_own_and_unchanged(&self) -> bool {
+        self.folded.seals.is_own && !self.folded.seals.is_edited
+    }
+
+    /// Interprets a message as [`ClaimedRun::interpret_message`] does; a refusal is a failure of the command.
+    fn interpret(
+        &self,
+        message: Option<String>,
+        options: &RunOptions,
+        work_dir: &Path,
+    ) -> Result<Option<Payload>, CommandFailure> {
+        let has_message = message.is_some();
+        self.interpret_message(message, options, work_dir).map_err(|missing| {
+            // A refused answer leaves the question open, and the run waits as before.
+            let is_waiting = has_message && self.state().human_request().is_some();
+            let result = RunResult::from_state(self.state()).filter(|_| is_waiting);
+            missing.into_failure().with_run_result(result)
+        })
+    }
+
+    /// The result in the journal; a run that waits has a question and no result.
+    fn stored_result(&self) -> Result<Option<RunResult>, CommandFailure> {
+        if self.state().status == Some(RunStatus::WaitingForInput) {
+            let result = RunResult::from_state(self.state());
+            return Ok(result.map(|result| result.with_tree(&self.dir, self.state())));
+        }
+        sealed_result(&self.id, &self.dir, &self.folded)
+    }
+
+    /// Refuses a run directory of another user, who can change it at any time.
+    pub fn check_directory_owner(&self) -> Result<(), CommandFailure> {
+        match other_run_owner(&self.dir) {
+            None => Ok(()),
+            Some(owner) => Err(other_owner_failure(&self.id, &self.dir, owner)),
+        }
+    }
+
+    /// Opens the run and cleans up after a process that died.
+    pub fn open_run(
+        self,
+        secrets: Secrets,
+        observer: RunObserver,
+        cancel: &CancelToken,
+    ) -> Result<Run, CommandFailure> {
+        let Self { id, dir, ownership, folded, start, is_orphaned, cut, stage } = self;
+        let is_own = folded.seals.is_own;
+        let edit = folded.end.edit();
+        dir.parent().map_or(Ok(()), durable::hide_from_git)?;
+        workspace::ensure_run_subdirs(&dir)?;
+        let (mut run, torn_line_file) =
+            Run::open(id, &dir, ownership, secrets, time::current_time, observer, folded)?;
+        if let Some(name) = torn_line_file {
+            run.notify(RunNotice::Warning(&format!(
+                "the journal's last line was incomplete and does not count; it is saved as {name}"
+            )));
+        }
+        if let Some(edit) = edit {
+            let reason = if is_own { EDITED_JOURNAL } else { CHANGED_JOURNAL };
+            let text = format!("{reason}: {}", edit.describe_lines());
+            run.notify(RunNotice::EditedJournal(&text));
+        }
+        if let Some(cut) = cut {
+            run.notify(RunNotice::EditedJournal(&format!("the journal has lost lines: {cut}")));
+        }
+        if let Some(text) = end_left_processes(&run.id, &dir, cancel) {
+            run.notify(RunNotice::Warning(&text));
+        }
+        if is_orphaned {
+            let pid = start.process.pid;
+            let iteration = run.state().iterations;
+            // Scripts may look for the first line.
+            let fate = match ownership::owner_status(&start.process) {
+                OwnerStatus::OnOtherHost if start.lease == Some(LeaseKind::Turns) => {
+                    let host = strip_terminal_controls(&start.process.hostname);
+                    format!("on host '{host}' was dead or silent")
+                }
+                _ => "no longer exists".to_owned(),
+            };
+            let text = format!(
+                "[Janitor] Cleaned up orphaned run: Process {pid} {fate}\n\
+                 the last process of the run died after iteration {iteration}"
+            );
+            run.notify(RunNotice::Warning(&text));
+            run.record(run.state().engine_end(&run.id, RunStatus::Interrupted));
+        }
+        stage.record_ended_apply(&mut run);
+        Ok(run)
+    }
+
+    /// Records the ENGINE_START of this process and `payload`, and drives the run.
+    pub fn resume(
+        mut self,
+        workspace: &Workspace,
+        agent: &PreparedAgent,
+        options: &RunOptions,
+        payload: Option<Payload>,
+        cancel: CancelToken,
+    ) -> Result<RunResult, CommandFailure> {
+        self.enter_stage(workspace, &options.env_files)?;
+        let stage = self.process_stage(workspace, agent, &cancel)?;
+        record::unpack_records(&self.dir)?;
+        if !self.folded.end.is_sealed()
+            && let Err(missing) = state::seal_key()
+        {
+            sealer::print_unsealed_note(options, &missing.reason());
+        }
+        let owned = OwnedRun { id: &self.id, dir: &self.dir, ownership: &self.ownership };
+        let given_limits = self.start.config.limits;
+        let past = PastUse { spent: self.folded.spent, given_limits };
+        let budget = agent.open_budget(&owned, workspace, options, past, &cancel)?;
+        // Inner runs write the budget.
+        let sandbox = agent.prepare_sandbox(&self.dir, workspace)?;
+        let observer = observer::open_run_observer(options, &self.dir, self.state(), &cancel)?;
+        let last_start = self.start.clone();
+        workspace::ensure_run_subdirs(&self.dir)?;
+        let epoch = self.ownership.epoch();
+        let agent_copy = agent.copy_agent_files(&self.dir, epoch, Some(&last_start))?;
+        let is_own_and_unchanged = self.is_own_and_unchanged();
+        let mut run = self.open_run(agent.secrets.clone(), observer, &cancel)?;
+        let mut start =
+            agent.engine_start(&run, workspace, options, agent_copy, sandbox.as_deref());
+        let mut approve = start.config.approve.take().unwrap_or_default();
+        approve.inherit(last_start.config.approve.as_ref());
+        // Others may have written the decisions that it has.
+        approve.renew = !is_own_and_unchanged;
+        start.config.approve = approve.recorded();
+        start.config.stage = stage;
+        start.config.limits = budget.budget.given_limits();
+        process_change::report_lost_hooks(&mut run, &last_start, &start, options);
+        process_change::report_lost_sandbox(&mut run, &last_start, &start, options);
+        if matches!(&payload, Some(Payload::ApprovalDecision(decision)) if decision.approved) {
+            process_change::warn_about_moved_call(&mut run, &last_start, &start);
+        }
+        process_change::report_llm_change(&last_start, &start, options);
+        run.record(Payload::EngineStart(Box::new(start)));
+        if let Some(payload) = payload {
+            run.record(payload);
+        }
+        run.commit()?;
+        agent.drive(&mut run, workspace, options, sandbox, budget, cancel)
+    }
+}
+
+/// Ends the processes that calls of a run left running. Returns a warning about them. The caller owns the run.
+pub fn end_left_processes(id: &RunId, dir: &Path, cancel: &CancelToken) -> Option<String> {
+    let mut filter = run_process_filter(id, dir);
+    let mut locks = Vec::new();
+    for call in SurvivingCall::all(dir) {
+        if let Ok(Some(lock)) = call.try_hold()
+            && call.end().is_none()
+        {
+            filter.add_lost_call(HeldCallMark::new(RunMark::new(id.as_str(), dir), call.name()));
+            // Until all have ended, no holder that is just starting starts the command.
+            locks.push(lock);
+        }
+    }
+    let count = filter.end_processes(cancel);
+    let plural = if count == 1 { "" } else { "es" };
+    (count > 0)
+        .then(|| format!("ended {count} process{plural} that an earlier call had left running"))
+}
+
+/// Selects the processes that calls of a run left running, also in the runs that its calls started.
+fn run_process_filter(id: &RunId, dir: &Path) -> RunProcessFilter {
+    let mut filter = RunProcessFilter::new("DELTA_CALL_ID");
+    let mut queue = vec![(id.clone(), dir.to_owned())];
+    let mut visited = BTreeSet::new();
+    while let Some((id, dir)) = queue.pop() {
+        if !visited.insert(dir.clone()) {
+            continue;
+        }
+        filter.add_run(RunMark::new(id.as_str(), &dir), "RUN_DIR", &dir.to_string_lossy());
+        for child in run_tree::read_child_runs(&dir) {
+            let Some(child_dir) = run_tree::locate_child_run(&dir, &child) else { continue };
+            // A process that works on the child run takes care of it.
+            if Ownership::probe(&child.run_id, &child_dir).is_ok() {
+                queue.push((child.run_id, child_dir));
+            }
+        }
+    }
+    filter
+}
+
+/// Says that a run has an owner on another host, and how long this process looks for a sign of life.
+fn print_wait_note(owner: &WatchedOwner) {
+    static IS_PRINTED: Once = Once::new();
+    IS_PRINTED.call_once(|| {
+        let host = strip_terminal_controls(&owner.host);
+        let limit = format_duration(u64::try_from(owner.limit.as_millis()).unwrap_or(u64::MAX));
+        stdio::print_error_line(&format!(
+            "Note: the run is owned by process {} on host '{host}'; looking up to {limit} for a sign of life",
+            owner.pid
+        ));
+    });
+}
+
+/// The failure for a run whose last process was on another host, with the command that continues it anyway.
+fn other_host_failure(
+    error: &OwnershipError,
+    id: &RunId,
+    dir: &Path,
+    has_force: bool,
+) -> CommandFailure {
+    if has_force {
+        let advice = "If you're certain the original process is dead, use --force.";
+        return CommandFailure::run_active(format!("{error}\n{advice}"), None);
+    }
+    let command = format!("delta continue {id} -w {} --force", quote_workspace_of(dir));
+    let hint = format!("if you are certain that the original process is dead: `{command}`");
+    CommandFailure::run_active(error.to_string(), hint)
+}
+
+/// The failure for a run that another process owns, with the command that watches it.
+fn run_in_use_failure(error: OwnershipError, id: &RunId, dir: &Path) -> CommandFailure {
+    let is_active = error.is_owned();
+    let hint = match find_original_workspace(id, dir) {
+        Some(original) => format!(
+            "it works on the original of this copy: watch it with `delta show {id} -w {} --follow`",
+            shell_quote_path(&original)
+        ),
+        None => {
+            format!("watch it with `delta show {id} -w {} --follow`", quote_workspace_of(dir))
+        }
+    };
+    CommandFailure::from(error).with_hint(is_active.then_some(hint))
+}
+
+/// The workspace that the journal names, if it is another one that has the run too: the run in `dir` is a copy.
+fn find_original_workspace(id: &RunId, dir: &Path) -> Option<PathBuf> {
+    let recorded =
+        PathBuf::from(fold_journal(id, dir).ok()?.start?.work_dir).canonicalize().ok()?;
+    let here = dir.ancestors().nth(2)?.canonicalize().ok()?;
+    let original = Workspace { root: recorded.clone() };
+    (recorded != here && original.find_run(id).ok()?.is_some()).then_some(recorded)
+}

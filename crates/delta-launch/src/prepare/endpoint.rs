@@ -1,0 +1,171 @@
+//! The endpoint of an agent's LLM, with its key: from a variable, from a command of the operator, or from the agent's own.
+
+use crate::operator::api_key::KeyCommand;
+use crate::operator::cancel::install_cancel;
+use crate::operator::failure::CommandFailure;
+use delta_agent::agent::Agent;
+use delta_agent::agent::env_layers::EnvLayers;
+use delta_agent::trust_store::OperatorTrust;
+use delta_base::api_key_names::API_KEY_VARIABLES;
+use delta_base::redact::Secrets;
+use delta_base::url_secrets::url_secrets;
+use delta_llm::llm::endpoint_provider::{EndpointProvider, KeyRefresh};
+use delta_llm::llm::wire::CachePolicy;
+use delta_llm::llm::{Endpoint, LlmConfig, ProviderKind, WireForm};
+use delta_shell::EngineVars;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What an agent's endpoint and its key depend on.
+pub struct EndpointSetup<'a> {
+    /// The agent whose LLM is asked.
+    pub agent: &'a Agent,
+    /// The variables that hold keys.
+    pub key_names: &'a [String],
+    /// Which endpoints may get a key of the operator.
+    pub trust: &'a OperatorTrust,
+    /// The most LLM calls of this process, if the operator says it.
+    pub max_iterations: Option<u32>,
+}
+
+/// An endpoint that has been checked, before any request.
+pub struct PreparedEndpoint {
+    provider: EndpointProvider,
+    base_url: String,
+    key_command: Option<UsedKeyCommand>,
+    /// A note for the operator: a key that is not sent to the address.
+    pub note: Option<String>,
+}
+
+impl PreparedEndpoint {
+    /// The address.
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// The provider. A key that a command printed, now or later, becomes one of `secrets`, and so do the secrets of the
+    /// address.
+    pub fn into_provider(self, secrets: &Secrets) -> EndpointProvider {
+        secrets.add_all(&url_secrets(&self.base_url));
+        match self.key_command {
+            Some(command) if self.provider.has_key(&command.key) => {
+                secrets.add(&command.key);
+                let source = Rc::new(command.command);
+                let refresh = KeyRefresh::new(source, command.max_age, secrets.clone());
+                self.provider.with_key_refresh(refresh)
+            }
+            _ => self.provider,
+        }
+    }
+}
+
+/// A command that has printed a key.
+struct UsedKeyCommand {
+    command: KeyCommand,
+    key: String,
+    /// How long its keys are used; `None` until the endpoint rejects one.
+    max_age: Option<Duration>,
+}
+
+impl EndpointSetup<'_> {
+    /// The agent's endpoint; `None` if its provider is none. Keys of the operator's commands join `layers`.
+    ///
+    /// # Errors
+    /// The address, the proxy or the key is missing or cannot be used.
+    pub fn prepare(
+        &self,
+        layers: &mut EnvLayers,
+    ) -> Result<Option<PreparedEndpoint>, CommandFailure> {
+        let llm = &self.agent.llm;
+        let from_environment = add_key_from_environment_command(llm, layers)?;
+        if llm.wire_form().is_none() {
+            return Ok(None);
+        }
+        let (mut endpoint, command) = if llm.api_key_command.is_empty() {
+            self.resolve(layers)?
+        } else {
+            self.resolve_with_agent_command(layers)?
+        };
+        if self.max_iterations.unwrap_or(self.agent.max_iterations) == 1 {
+            // No later request would read what this one writes.
+            endpoint.cache = CachePolicy::Off;
+        }
+        let note = endpoint.note.clone();
+        let base_url = endpoint.base_url.clone();
+        let provider = EndpointProvider::new(endpoint, llm.model.clone())?;
+        let key_command = command.or(from_environment);
+        Ok(Some(PreparedEndpoint { provider, base_url, key_command, note }))
+    }
+
+    /// The endpoint. If only a key is missing, the operator's configuration may say how to get it.
+    fn resolve(
+        &self,
+        layers: &mut EnvLayers,
+    ) -> Result<(Endpoint, Option<UsedKeyCommand>), CommandFailure> {
+        let llm = &self.agent.llm;
+        let resolve = |layers: &EnvLayers| {
+            let trust = self.trust;
+            Endpoint::resolve(llm, &|name| layers.settings(name), &|host| trust.trusts_host(host))
+        };
+        let error = match resolve(layers) {
+            Err(error) if error.needs_key && llm.api_key_env.is_none() => error,
+            resolved => return Ok((resolved?, None)),
+        };
+        let form = llm.wire_form().unwrap_or(WireForm::OpenAi);
+        let Some(command) = KeyCommand::from_config(form)? else { return Err(error.into()) };
+        let key = command.run(&install_cancel()?)?;
+        layers.set_operator_key(form.key_variables()[0], key.value.clone(), key.description);
+        let used = UsedKeyCommand { command, key: key.value, max_age: None };
+        Ok((resolve(layers)?, Some(used)))
+    }
+
+    /// The endpoint with the key that the agent's own command prints.
+    fn resolve_with_agent_command(
+        &self,
+        layers: &EnvLayers,
+    ) -> Result<(Endpoint, Option<UsedKeyCommand>), CommandFailure> {
+        let llm = &self.agent.llm;
+        let vars = EngineVars {
+            agent_home: self.agent.home.clone(),
+            cwd: PathBuf::new(),
+            run_dir: PathBuf::new(),
+        };
+        let argv = llm.api_key_command.iter().map(|word| vars.expand_text(word)).collect();
+        let env = layers.agent_program_variables(self.key_names);
+        let command = KeyCommand::of_agent(argv, env, layers.secrets(self.key_names));
+        let key = command.run(&install_cancel()?)?.value;
+        let endpoint = Endpoint::resolve_with_command_key(
+            llm,
+            key.clone(),
+            &|name| layers.settings(name),
+            &|host| self.trust.trusts_host(host),
+        )?;
+        let max_age = Some(Duration::from_millis(llm.api_key_ttl_ms));
+        Ok((endpoint, Some(UsedKeyCommand { command, key, max_age })))
+    }
+}
+
+/// Whether the key of `llm` may be the one that the operator keeps outside of the environment.
+fn uses_default_key(llm: &LlmConfig) -> bool {
+    llm.key_variables().first() == Some(&API_KEY_VARIABLES[0])
+}
+
+/// Runs the command that the environment names as the source of the key, if the LLM needs a key and no variable holds it.
+fn add_key_from_environment_command(
+    llm: &LlmConfig,
+    layers: &mut EnvLayers,
+) -> Result<Option<UsedKeyCommand>, CommandFailure> {
+    let needs_key = matches!(llm.provider, ProviderKind::Endpoint(_) | ProviderKind::Command(_));
+    if !needs_key
+        || !llm.api_key_command.is_empty()
+        || !uses_default_key(llm)
+        || !layers.settings(API_KEY_VARIABLES[0]).is_empty()
+    {
+        return Ok(None);
+    }
+    let Some(command) = KeyCommand::from_environment() else { return Ok(None) };
+    let key = command.run(&install_cancel()?)?;
+    layers.set_operator_key(API_KEY_VARIABLES[0], key.value.clone(), key.description);
+    Ok(Some(UsedKeyCommand { command, key: key.value, max_age: None }))
+}

@@ -1,0 +1,61 @@
+//! The option `-a`: images that are attached to a message.
+
+use crate::operator::failure::CommandFailure;
+use crate::prepare::options::RunOptions;
+use clap::Args;
+use delta_base::shell_quote::shell_quote_path;
+use delta_run::event::Payload;
+use delta_run::image_file::{NewImage, USUAL_MAX_IMAGE_BYTES};
+use std::path::PathBuf;
+
+/// The images of a message.
+#[derive(Debug, Clone, Default, Args)]
+pub struct AttachOptions {
+    /// Attach an image to the message: PNG, JPEG, GIF or WebP; repeatable
+    #[arg(short = 'a', long = "attach", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+}
+
+impl AttachOptions {
+    /// Whether no image is attached.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Reads the files, before anything is created.
+    pub fn read(&self, options: &RunOptions) -> Result<Vec<NewImage>, CommandFailure> {
+        let mut images: Vec<NewImage> = Vec::with_capacity(self.files.len());
+        for file in &self.files {
+            let image = NewImage::read(file).map_err(|reason| {
+                let message = format!("could not attach {}: {reason}", file.display());
+                let hint = "`-a` takes a PNG, JPEG, GIF or WebP image; name any other file in the message, so that a tool reads it";
+                CommandFailure::config(message, hint.to_owned())
+            })?;
+            if image.image.bytes > USUAL_MAX_IMAGE_BYTES {
+                let file = shell_quote_path(file);
+                let note = format!("Note: {file} is larger than 5 MiB: many endpoints refuse it");
+                options.print_notes(&[note]);
+            }
+            images.push(image);
+        }
+        Ok(images)
+    }
+}
+
+/// Adds the images to the message of the user that `payload` is.
+pub fn attach_images(
+    payload: &mut Option<Payload>,
+    new: &[NewImage],
+) -> Result<(), CommandFailure> {
+    match payload {
+        Some(Payload::UserMessage { images, .. }) => {
+            images.extend(new.iter().map(|new| new.image.clone()));
+            Ok(())
+        }
+        _ if new.is_empty() => Ok(()),
+        _ => Err(CommandFailure::config(
+            "an answer cannot have an image: the run waits for one",
+            "answer without `-a`; name the file in the text".to_owned(),
+        )),
+    }
+}

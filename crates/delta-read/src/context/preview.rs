@@ -1,0 +1,256 @@
+//! `delta context preview`: builds the first request of a run without creating the run.
+
+use super::RequestViewOptions;
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+use delta_agent::agent::Agent;
+use delta_agent::child_environment::ChildEnvironment;
+use delta_agent::context::{ContextInputs, ContextProgram, TokenCounter};
+use delta_agent::hook::HookPoint;
+use delta_base::durable;
+use delta_base::hex::encode_hex;
+use delta_base::random;
+use delta_base::redact::Secrets;
+use delta_base::time;
+use delta_launch::operator::env_files::{self, EnvFileOptions};
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::sandbox_options::SandboxOptions;
+use delta_launch::operator::{cancel, config, environment, trust};
+use delta_launch::prepare::{
+    agent_choice, budget, completion_candidates, message, project_skills, run_sandbox,
+};
+use delta_llm::llm::ModelChoice;
+use delta_plan::request_body::build_request_body;
+use delta_program::stdio;
+use delta_report::request_breakdown::RequestBreakdown;
+use delta_run::ledger;
+use delta_run::record::{ContextBlock, RequestBody};
+use delta_run::state::RunState;
+use delta_run::token_estimate::TokenRatio;
+use delta_run::workspace::{self, Workspace};
+use delta_shell::EngineVars;
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The run id of the preview.
+const PREVIEW_RUN_NAME: &str = "preview";
+
+/// Show the first request of a run without creating a run or calling the LLM
+///
+/// Evaluates conditions, applies budgets, reads files and counts tokens. Generators do not run: delta uses the files that
+/// they wrote earlier, and skips a block whose file is missing.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  delta context preview --agent ./my-agent -m \"Summarise the logs\"
+  delta context preview --agent ./my-agent -m \"...\" --request | jq .messages
+  delta context preview --agent ./my-agent -m \"...\" -w ./work --generate")]
+pub struct PreviewArgs {
+    /// Agent directory
+    #[arg(long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
+    agent: PathBuf,
+    /// Task for the agent; `-` reads it from stdin
+    #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    message: String,
+    /// Workspace, which need not exist [default: the next new one in the agent's workspaces/]
+    #[arg(short, long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: Option<PathBuf>,
+    /// Use another LLM: NAME, or PROVIDER:NAME, such as anthropic:NAME or script:FILE
+    #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
+    model: Option<ModelChoice>,
+    /// Offer the LLM the skills of the workspace that `skills` in agent.yaml names
+    #[arg(long, requires = "work_dir")]
+    project_skills: bool,
+    #[command(flatten)]
+    env_files: EnvFileOptions,
+    /// Run the generators in the workspace, which must exist, with a temporary run directory
+    #[arg(long, requires = "work_dir")]
+    generate: bool,
+    /// Print the exact request, byte for byte
+    #[arg(long, conflicts_with_all = ["format", "block"])]
+    request: bool,
+    #[command(flatten)]
+    view: RequestViewOptions,
+}
+
+/// What the context of the preview is built from.
+struct PreviewSetup {
+    agent: Agent,
+    vars: EngineVars,
+    secrets: Secrets,
+    environment: ChildEnvironment,
+    /// The run directory for generators.
+    temporary: Option<TemporaryRunDir>,
+}
+
+/// Renders the preview.
+pub fn preview_request(args: &PreviewArgs) -> Result<String, CommandFailure> {
+    let message = message::read_message(&args.message)?;
+    let models = config::model_selection(args.model.clone())?;
+    let home = agent_choice::find_existing_agent(&args.agent)?;
+    let agent = Agent::load(&home, &models, &trust::read_import_path())?;
+    agent.warnings.iter().for_each(|warning| stdio::print_error_line(warning));
+    let setup = PreviewSetup::prepare(agent, args)?;
+    let FirstRequest { body, blocks, ratio } = setup.first_request(&message)?;
+    setup.print_notes();
+    if args.request {
+        return Ok(body.text().as_str().to_owned());
+    }
+    let breakdown = RequestBreakdown::parse(body.text(), &blocks, ratio).map_err(|error| {
+        CommandFailure::damaged(format!("could not parse the request: {error}"), None)
+    })?;
+    let heading = format!("{} iteration 1, not sent", setup.agent.name);
+    let metadata = json!({
+        "agent": setup.agent.name,
+        "iteration": 1,
+        "workspace": setup.vars.cwd,
+        "run_dir": setup.vars.run_dir,
+    });
+    args.view.render(&breakdown, &heading, metadata, "")
+}
+
+struct FirstRequest {
+    body: RequestBody,
+    blocks: Vec<ContextBlock>,
+    ratio: TokenRatio,
+}
+
+impl PreviewSetup {
+    fn prepare(mut agent: Agent, args: &PreviewArgs) -> Result<Self, CommandFailure> {
+        let cwd = preview_workspace(args, &agent)?;
+        let workspace = args.work_dir.is_some().then_some(cwd.as_path());
+        let notes =
+            project_skills::offer_project_skills(&mut agent, workspace, args.project_skills)?;
+        notes.iter().for_each(|note| stdio::print_error_line(note));
+        let key_names = environment::key_names_of(Some(&agent));
+        let trust = trust::read_operator_trust(workspace);
+        let layers = env_files::read_env_layers(workspace, &agent.home, &args.env_files, &trust)?;
+        let inner = workspace.filter(|_| layers.has_agent_in_workspace);
+        let policy = SandboxOptions::default().policy()?;
+        let note = run_sandbox::changeable_agent_note(&agent, inner, &policy)?;
+        note.iter().for_each(|note| stdio::print_error_line(note));
+        layers.notes.iter().for_each(|note| stdio::print_error_line(note));
+        let secrets = layers.secrets(&key_names);
+        let temporary = args.generate.then(TemporaryRunDir::create).transpose()?;
+        let run_dir = match &temporary {
+            Some(temporary) => temporary.0.clone(),
+            None => unused_path(&cwd.join(".delta")),
+        };
+        let vars = EngineVars { agent_home: agent.home.clone(), cwd, run_dir };
+        // Runs that a generator starts are charged to the budget of the enclosing run.
+        let budget = environment::variable(ledger::BUDGET_VARIABLE).map(PathBuf::from);
+        let environment = ChildEnvironment::new(
+            layers.child_variables(&agent.env_file, &key_names),
+            key_names,
+            PREVIEW_RUN_NAME,
+            budget.as_deref(),
+            vars.clone(),
+            secrets.clone(),
+        )
+        .with_nesting(budget::nesting(&agent.bounds)?);
+        // Only generators are started.
+        let environment = if temporary.is_some() {
+            let policy = SandboxOptions::default().policy()?;
+            let sandbox = run_sandbox::prepare_run_sandbox(&agent, vars.clone(), policy)?;
+            environment.with_sandbox(sandbox)
+        } else {
+            environment
+        };
+        Ok(Self { agent, vars, secrets, environment, temporary })
+    }
+
+    fn first_request(&self, message: &str) -> Result<FirstRequest, CommandFailure> {
+        let cancel = cancel::install_cancel()?;
+        let mut state = RunState::default();
+        let template = self.agent.context.task_template();
+        state.conversation.push_user_message_with(&self.secrets.redact(message), &[], template);
+        let launch = |generator: &ContextProgram| {
+            let mut launch = self.environment.launch_generator(1, &generator.pass_env);
+            // The tokenizer runs even if the workspace does not exist yet.
+            if !launch.cwd.is_dir() {
+                launch.cwd.clone_from(&self.vars.agent_home);
+            }
+            launch
+        };
+        let mut inputs = ContextInputs {
+            iteration: 1,
+            ratio: state.ratio,
+            vars: &self.vars,
+            cancel: &cancel,
+            launch: &launch,
+            clock: time::current_time,
+            counter: &mut TokenCounter::default(),
+            run_generators: self.temporary.is_some(),
+        };
+        let context = self.agent.context.build(&state, &mut inputs)?;
+        let sandbox = run_sandbox::describe_run_sandbox(&self.agent, self.vars.clone())?;
+        let messages = context.messages();
+        let body = build_request_body(&self.agent, sandbox.as_ref(), &messages, &self.secrets);
+        Ok(FirstRequest { body, blocks: context.blocks, ratio: state.ratio })
+    }
+
+    /// Prints how the preview differs from a run.
+    fn print_notes(&self) {
+        let run_dir = self.vars.run_dir.display();
+        stdio::print_error_line(&match self.temporary {
+            Some(_) => format!(
+                "Note: no LLM was called; the generators ran with the temporary RUN_DIR {run_dir}"
+            ),
+            None => format!(
+                "Note: no run was created and no LLM called; RUN_DIR is {run_dir}, which does not exist"
+            ),
+        });
+        if self.agent.hooks.get(HookPoint::PreLlmRequest).is_some() {
+            stdio::print_error_line(
+                "Note: the hook pre_llm_request did not run; it may change the request",
+            );
+        }
+    }
+}
+
+/// The workspace that a run would work in.
+fn preview_workspace(args: &PreviewArgs, agent: &Agent) -> Result<PathBuf, CommandFailure> {
+    match &args.work_dir {
+        None => Ok(Workspace::next_path(&agent.home)),
+        Some(dir) if args.generate || dir.exists() => Ok(Workspace::open_existing(dir)?.root),
+        Some(dir) => std::path::absolute(dir).map_err(|error| {
+            CommandFailure::config(
+                format!("could not resolve the workspace {}: {error}", dir.display()),
+                None,
+            )
+        }),
+    }
+}
+
+/// A path in `dir` that does not exist.
+fn unused_path(dir: &Path) -> PathBuf {
+    let mut candidate = dir.join(PREVIEW_RUN_NAME);
+    let mut number = 2;
+    while candidate.exists() {
+        candidate = dir.join(format!("{PREVIEW_RUN_NAME}-{number}"));
+        number += 1;
+    }
+    candidate
+}
+
+/// A run directory that is removed on drop.
+struct TemporaryRunDir(PathBuf);
+
+impl TemporaryRunDir {
+    fn create() -> Result<Self, CommandFailure> {
+        let id = encode_hex(&random::random_bytes::<16>());
+        let path = std::env::temp_dir().join(format!("delta-preview-{id}"));
+        durable::create_private_dir_synced(&path)?;
+        let run_dir = Self(path);
+        workspace::ensure_run_subdirs(&run_dir.0)?;
+        Ok(run_dir)
+    }
+}
+
+impl Drop for TemporaryRunDir {
+    fn drop(&mut self) {
+        // After an error the rest stays in the temporary directory of the system.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,84 @@
+//! `delta diff RUN`: what a staged run would change in the workspace.
+
+use super::workspace::{print_diff, render_changes};
+use super::{DiffArgs, RunDiffFormat};
+use crate::diff::staged_call;
+use delta_base::id::RunId;
+use delta_launch::drive::restore_point::{self, ChangeCount};
+use delta_launch::drive::run_argument::LocatedRun;
+use delta_launch::drive::stage::{self, PathSelection, StagedChanges};
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::{cancel, own_run};
+use delta_program::stdio;
+use delta_snapshot::SnapshotChange;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Prints the staged changes; returns the exit code.
+pub fn diff_stage(args: &DiffArgs) -> ExitCode {
+    print_diff(render_stage(args))
+}
+
+fn render_stage(args: &DiffArgs) -> Result<String, CommandFailure> {
+    let LocatedRun { id, dir, workspace, .. } = args.run.find(&args.work_dir)?;
+    let state = own_run::fold_journal(&id, &dir)?;
+    if args.call || state.stage.is_none() {
+        if let Some(call) = staged_call::pending_call(&state) {
+            return staged_call::render_call(args, &id, &dir, &state, call);
+        }
+        if args.call {
+            let message =
+                format!("run {id} does not ask whether the changes of a call are applied");
+            return Err(CommandFailure::not_found(message, "`delta show` shows where it is"));
+        }
+    }
+    let stage = stage::require_stage(&state.stage, &id).map_err(|failure| {
+        let hint =
+            format!("`delta diff {id} 0` compares the workspace with its state before the run");
+        failure.with_hint(Some(hint))
+    })?;
+    let cancel = cancel::install_cancel()?;
+    let secrets = restore_point::workspace_secrets(&dir, &state, &workspace.root, &args.env_files)?;
+    let mut store = restore_point::open_run_store(&dir, &state)?;
+    let changes = StagedChanges::read(&mut store, stage, &dir, &workspace, &secrets, &cancel)?;
+    let everything = PathSelection::default();
+    let conflicts = changes.merge(&mut store, &everything, false)?.conflicts;
+    let target = changes.merge(&mut store, &everything, true)?.tree;
+    let diff = store.diff(changes.trees.current, target)?;
+    if args.format == Some(RunDiffFormat::Json) {
+        return Ok(stage_json(&id, &diff.changes, &conflicts, &changes.left_out));
+    }
+    let text = render_changes(args, &store, &diff.changes)?;
+    for path in &conflicts {
+        let path = restore_point::display_snapshot_path(path);
+        stdio::print_error_line(&format!("Note: conflict: {path} also changed in the workspace"));
+    }
+    changes.left_out_note().iter().for_each(|note| stdio::print_error_line(note));
+    Ok(text)
+}
+
+/// Staged changes as JSON; nothing if there are none.
+pub fn stage_json(
+    id: &RunId,
+    changes: &[SnapshotChange],
+    conflicts: &[Vec<u8>],
+    left_out: &[Vec<u8>],
+) -> String {
+    if changes.is_empty() && conflicts.is_empty() {
+        return String::new();
+    }
+    let paths = |paths: &[Vec<u8>]| -> Vec<String> {
+        paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
+    };
+    let count = ChangeCount::new(changes);
+    let summary = json!({
+        "run_id": id.as_str(),
+        "changed": count.changed,
+        "created": count.created,
+        "deleted": count.deleted,
+        "changes": restore_point::changes_json(changes),
+        "conflicts": paths(conflicts),
+        "left_out": paths(left_out),
+    });
+    format!("{summary}\n")
+}

@@ -1,0 +1,392 @@
+//! `delta show`: prints one run.
+
+use crate::context::iteration_request::IterationRequest;
+use clap::{Args, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_base::id::RunId;
+use delta_base::shell_quote::shell_quote_path;
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_base::time;
+use delta_engine::progress::{ProgressPrinter, Verbosity};
+use delta_launch::drive::next_steps::agent_hint::AgentHint;
+use delta_launch::drive::run_argument::{LocatedRun, RunArgument};
+use delta_launch::drive::run_list;
+use delta_launch::operator::cancel;
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::own_run::{self, process_is_gone};
+use delta_launch::prepare::{completion_candidates, observer};
+use delta_program::number_argument::parse_number_in;
+use delta_program::stdio;
+use delta_run::event::{Event, ProcessInfo, RunStatus};
+use delta_run::history::{CallHistory, Iteration, RunHistory};
+use delta_run::image_file::ImageFile;
+use delta_run::ledger::Ledger;
+use delta_run::limits::BudgetAccount;
+use delta_run::ownership::{self, OwnerStatus};
+use delta_run::run::RunNotice;
+use delta_run::run_result::{ContinueCommand, RunResult, UsageTotal, describe_tree};
+use delta_run::run_summary;
+use delta_run::run_tree::{self, ChildRunEntry, RunTreeTotal};
+use delta_run::stage::StageDir;
+use delta_run::state::{HumanRequest, RunState};
+use delta_run::surviving_call::SurvivingCall;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often `--follow` looks for new events.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
+/// The number of child runs of which each has a line.
+const MAX_LISTED_CHILDREN: usize = 8;
+
+/// Show a run: its task, its iterations and what it waits for
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ShowArgs {
+    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
+    run: RunArgument,
+    /// Workspace of the run
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Print the exact request of iteration N, byte for byte
+    #[arg(long, value_name = "N", value_parser = parse_number_in(0..=u32::MAX), conflicts_with_all = ["follow", "format"])]
+    request: Option<u32>,
+    /// With --request: print the body that was sent to the endpoint, in its own form
+    #[arg(long, requires = "request")]
+    wire: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = ShowFormat::Text)]
+    format: ShowFormat,
+    /// Keep showing events as they are recorded, until the run's process exits: an answer when it is complete, the output of
+    /// a tool when it has ended. At a terminal, the last line shows what the run is doing
+    #[arg(short, long)]
+    follow: bool,
+    /// Show complete results
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta show RUN -w ./work
+  delta show RUN -w ./work --follow
+  delta show RUN -w ./work --request 3 | jq .messages
+  delta show RUN -w ./work --request 3 --wire | jq .system   # as sent
+  delta show RUN -w ./work --format json | jq '.iterations[].calls[].tool'";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ShowFormat {
+    /// Readable report
+    Text,
+    /// One JSON object; with --follow, one event per line
+    Json,
+}
+
+/// Prints a run; returns the exit code.
+pub fn show_command(args: &ShowArgs) -> ExitCode {
+    match show_run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn show_run(args: &ShowArgs) -> Result<(), CommandFailure> {
+    let (run, events) = args.run.find_and_read(&args.work_dir)?;
+    if let Some(iteration) = args.request {
+        return print_request(&run.dir, &events, iteration, args.wire);
+    }
+    if args.format == ShowFormat::Json && !args.follow {
+        stdio::print_text(&format!("{}\n", run_json(&run.dir, &events)));
+        return Ok(());
+    }
+    follow_run(args, &run, events)
+}
+
+/// Prints the events, and with `--follow` new events as they come.
+fn follow_run(
+    args: &ShowArgs,
+    run: &LocatedRun,
+    mut events: Vec<Event>,
+) -> Result<(), CommandFailure> {
+    let verbosity = if args.verbose { Verbosity::Verbose } else { Verbosity::Normal };
+    let mut progress = ProgressPrinter::for_stdout(verbosity, time::current_time);
+    let cancel = if args.follow { Some(cancel::install_cancel()?) } else { None };
+    if cancel.is_some() && args.format == ShowFormat::Text && observer::can_repaint() {
+        progress.enable_live_output();
+    }
+    let mut state = RunState::default();
+    let mut shown_count = 0;
+    loop {
+        for event in &events[shown_count..] {
+            state.apply(event);
+            match args.format {
+                ShowFormat::Text => {
+                    let notices = [
+                        RunNotice::EventsWritten(std::slice::from_ref(event)),
+                        RunNotice::EventDurable(event, &state),
+                    ];
+                    notices.iter().for_each(|notice| progress.show_notice(notice));
+                }
+                ShowFormat::Json if !stdio::print_json(&event.to_line()) => return Ok(()),
+                ShowFormat::Json => {}
+            }
+        }
+        shown_count = events.len();
+        let is_running = state.status == Some(RunStatus::Running);
+        if is_running {
+            progress.show_activity(&state);
+        }
+        // There is a token only with `--follow`; a signal ends the wait.
+        if !is_running || cancel.as_ref().is_none_or(|cancel| cancel.wait(FOLLOW_INTERVAL)) {
+            break;
+        }
+        // Checked before the journal is read, so that the last events of a process that ends now are shown.
+        let is_gone = process_is_gone(&state);
+        events = own_run::read_journal(&run.id, &run.dir)?.events;
+        if is_gone && events.len() == shown_count {
+            break;
+        }
+    }
+    if args.format == ShowFormat::Text {
+        print_summary(&mut progress, &state, run, args.verbose);
+    }
+    progress.take_stdout_failure().into_iter().for_each(stdio::remember_write_failure);
+    Ok(())
+}
+
+/// The runs that the run in `run_dir` has started, with how they are, and what all of them have used. Of many, only those are
+/// named that are not COMPLETED.
+fn child_run_lines(run_dir: &Path, state: &RunState, is_verbose: bool) -> Vec<String> {
+    let children: Vec<(RunId, String)> = run_tree::read_child_runs(run_dir)
+        .into_iter()
+        .map(|child| (child.run_id.clone(), child_status(run_dir, &child)))
+        .collect();
+    let mut lines = Vec::new();
+    let is_short = children.len() > MAX_LISTED_CHILDREN && !is_verbose;
+    if is_short {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        children.iter().for_each(|(_, status)| *counts.entry(status).or_default() += 1);
+        let counts: Vec<String> =
+            counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
+        lines.push(format!("it started {} runs: {}", children.len(), counts.join(", ")));
+    }
+    let completed = RunStatus::Completed.to_string();
+    let listed = children.iter().filter(|(_, status)| !is_short || *status != completed);
+    let limit = if is_short { MAX_LISTED_CHILDREN } else { usize::MAX };
+    let left_out = listed.clone().count().saturating_sub(limit);
+    lines.extend(listed.take(limit).map(|(id, status)| format!("it started run {id}: {status}")));
+    if left_out > 0 {
+        lines.push(format!("and {left_out} more that are not COMPLETED; -v lists all"));
+    }
+    lines.extend(RunTreeTotal::collect(run_dir, state).map(|total| describe_tree(&total)));
+    lines
+}
+
+fn child_status(run_dir: &Path, child: &ChildRunEntry) -> String {
+    let Some(dir) = run_tree::locate_child_run(run_dir, child) else {
+        return "not found".to_owned();
+    };
+    match run_summary::summarize_run(&dir) {
+        Ok(Some(summary)) if summary.status == RunStatus::Running && !summary.is_active => {
+            format!("{} (died)", summary.status)
+        }
+        Ok(Some(summary)) => summary.status.to_string(),
+        Ok(None) => "not started".to_owned(),
+        Err(_) => "DAMAGED".to_owned(),
+    }
+}
+
+/// The calls that outlive the engine and are at work.
+fn tools_at_work_lines(run_dir: &Path) -> Vec<String> {
+    let calls = SurvivingCall::all_at_work(run_dir).into_iter();
+    let lines = calls.filter_map(|call| {
+        let tool = call.command().ok()?.tool;
+        Some(match call.holder() {
+            Some(pid) => format!("{tool} is at work in process {pid}"),
+            None => format!("{tool} is at work in a process that is not visible here"),
+        })
+    });
+    lines.collect()
+}
+
+/// Prints the cost of the run, its child runs, and how to continue it.
+fn print_summary(
+    progress: &mut ProgressPrinter,
+    state: &RunState,
+    run: &LocatedRun,
+    is_verbose: bool,
+) {
+    // The journal and the path of the workspace can contain anything.
+    let mut print_line = |text: &str| progress.print_line(&strip_terminal_controls(text));
+    if state.start.is_none() {
+        return;
+    }
+    // The last line of a process that has ended says it.
+    if state.status == Some(RunStatus::Running)
+        && let Some(usage) = UsageTotal::from_state(state).describe()
+    {
+        print_line(&usage);
+    }
+    match Ledger::read_account(&run.dir) {
+        Ok(ledger) => {
+            let shares = ledger.iter().flat_map(BudgetAccount::describe_usage);
+            shares.for_each(|share| print_line(&share));
+        }
+        Err(error) => print_line(&error.to_string()),
+    }
+    child_run_lines(&run.dir, state, is_verbose).iter().for_each(|line| print_line(line));
+    if !run.is_in_workspace() {
+        return;
+    }
+    if state.stage.is_some() && StageDir::new(&run.dir).has_changes() {
+        let work_dir = shell_quote_path(&run.workspace_argument);
+        print_line(&format!("its changes are staged: delta diff {} -w {work_dir}", run.id));
+    }
+    tools_at_work_lines(&run.dir).iter().for_each(|line| print_line(line));
+    for line in next_step_lines(state, run) {
+        print_line(&line);
+    }
+}
+
+/// Which process works on the run, or how to continue it.
+fn next_step_lines(state: &RunState, run: &LocatedRun) -> Vec<String> {
+    let process = state.start.as_ref().map(|start| &start.process);
+    let owner = process.map_or(OwnerStatus::Dead, ownership::owner_status);
+    let is_running = state.status == Some(RunStatus::Running);
+    if let Some(process) = process.filter(|_| is_running && owner != OwnerStatus::Dead) {
+        let ProcessInfo { pid, hostname, .. } = process;
+        return vec![match owner {
+            OwnerStatus::OnOtherHost => {
+                format!("process {pid} on host {hostname} is working on it or has died")
+            }
+            _ => format!("process {pid} is working on it"),
+        }];
+    }
+    if state.status == Some(RunStatus::Completed) && state.human_request().is_none() {
+        return Vec::new();
+    }
+    let AgentHint { agent, warning } = AgentHint::new(&run.id, &run.dir, state);
+    let name_run = |next: ContinueCommand| {
+        next.with_work_dir(&run.workspace_argument).with_agent(agent.clone())
+    };
+    let next = name_run(ContinueCommand::from_state(state));
+    let mut lines: Vec<String> = warning.into_iter().collect();
+    match (state.status, state.human_request()) {
+        (Some(RunStatus::Running), _) => {
+            lines.push(format!("its process has died; continue with: {next}"));
+        }
+        // The question itself is printed above.
+        (_, Some(HumanRequest::Question(_))) => {
+            lines.push(format!("answer with: {} -m ANSWER", next.naming_request(state)));
+        }
+        (_, Some(HumanRequest::Approval(_))) => {
+            let next = next.naming_request(state);
+            lines.push(format!("approve with: {}", next.to_reply("approve")));
+            lines.push(format!("deny with: {} -m REASON", next.to_reply("deny")));
+        }
+        (Some(RunStatus::Interrupted), None) => lines.push(format!("continue with: {next}")),
+        (Some(RunStatus::Failed), None) => {
+            let next = name_run(ContinueCommand::for_failed_run(state));
+            lines.push(format!("continue with: {next}"));
+        }
+        _ => {}
+    }
+    lines
+}
+
+fn print_request(
+    dir: &Path,
+    events: &[Event],
+    iteration: u32,
+    is_wire: bool,
+) -> Result<(), CommandFailure> {
+    let requests = IterationRequest::list(events);
+    let request = IterationRequest::find(&requests, Some(iteration))?;
+    let text = if is_wire { request.read_wire_body(dir) } else { request.read_text(dir) };
+    stdio::print_text(&text?);
+    Ok(())
+}
+
+/// The run as one JSON object.
+fn run_json(run_dir: &Path, events: &[Event]) -> Json {
+    let state = RunState::from_events(events);
+    let history = RunHistory::from_events(events);
+    let messages: Vec<Json> = history
+        .user_messages()
+        .map(|message| {
+            let mut entry =
+                json!({"timestamp": message.timestamp, "content": message.value.content});
+            set_images(&mut entry, message.value.images);
+            entry
+        })
+        .collect();
+    let iterations: Vec<Json> = history.iterations.iter().map(iteration_json).collect();
+    let mut json = RunResult::from_state(&state)
+        .map_or(Json::Null, |result| json!(result.with_tree(run_dir, &state)));
+    if state.status == Some(RunStatus::Running) {
+        json["status"] = json!(RunStatus::Running);
+    }
+    if let Some(origin) = &state.origin {
+        json["origin"] = json!(origin);
+    }
+    if let Some(sandbox) = state.sandbox() {
+        json["sandbox"] = json!(sandbox);
+    }
+    json["messages"] = messages.into();
+    json["iterations"] = iterations.into();
+    json
+}
+
+fn iteration_json(iteration: &Iteration<'_>) -> Json {
+    let thought = iteration.thought.value;
+    json!({
+        "iteration": thought.iteration,
+        "timestamp": iteration.thought.timestamp,
+        "thought": thought.content,
+        "usage": thought.usage,
+        "invocation": thought.invocation,
+        "calls": iteration.calls.iter().filter_map(call_json).collect::<Vec<Json>>(),
+    })
+}
+
+/// Adds `images` to a message or a result that has any.
+fn set_images(entry: &mut Json, images: &[ImageFile]) {
+    if !images.is_empty() {
+        entry["images"] = json!(images);
+    }
+}
+
+/// A call as JSON; `None` if it was not started.
+fn call_json(call: &CallHistory<'_>) -> Option<Json> {
+    let request = call.request?.value;
+    let result = call.result.map(|result| {
+        let result = result.value;
+        let mut entry = json!({
+            "observation": result.observation_content,
+            "exit_code": result.exit_code,
+            "duration_ms": result.duration_ms,
+            "execution": result.execution,
+            "truncated": result.truncated,
+        });
+        set_images(&mut entry, &result.images);
+        if let Some(sandbox) = &result.sandbox {
+            entry["sandbox"] = json!(sandbox);
+        }
+        entry
+    });
+    let mut entry = json!({
+        "call_id": request.call_id,
+        "tool": request.tool_name,
+        "arguments": request.tool_args,
+        "argv": request.argv,
+        "approval": request.approval,
+        "result": result,
+    });
+    if let Some(sandbox) = &request.sandbox {
+        entry["sandbox"] = json!(sandbox);
+    }
+    Some(entry)
+}

@@ -1,0 +1,102 @@
+//! `delta verify`: whether runs are what delta recorded.
+
+use clap::{Args, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_base::durable;
+use delta_base::json;
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_launch::drive::run_argument::{LocatedRun, RunArgument};
+use delta_launch::drive::run_list;
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::{own_run, state};
+use delta_launch::prepare::completion_candidates;
+use delta_program::stdio;
+use delta_report::verify::{self, AnchoredHead, VerifyInputs, VerifyReport};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The exit code of a verification that found something.
+const EXIT_BROKEN: u8 = 3;
+
+/// Verify that runs are what delta recorded
+///
+/// Checks the chain of each journal, the seals over it, the records that it names, the copies of the configuration, and the
+/// runs that its calls started. Names what was changed, removed, inserted, moved, swapped or cut. Changes nothing and starts
+/// nothing.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct VerifyArgs {
+    /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
+    runs: Vec<RunArgument>,
+    /// Workspace of the runs
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Compare the journals with the heads that `--anchor FILE` of `delta run` has appended
+    #[arg(long, value_name = "FILE")]
+    anchor: Option<PathBuf>,
+    /// Do not check the seals, for runs of other operators
+    #[arg(long)]
+    no_seal: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = VerifyFormat::Text)]
+    format: VerifyFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum VerifyFormat {
+    /// Readable report
+    Text,
+    /// One JSON object per run
+    Json,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta verify RUN -w ./work
+  delta verify RUN -w ./work --anchor /var/log/delta.heads   # heads elsewhere
+  delta verify RUN --format json | jq '.checks[] | select(.state == \"broken\")'
+
+Exit codes: 0 everything that was checked holds, 3 something does not hold, 2 usage error, 1 or 126 not verified";
+
+/// Verifies runs; returns the exit code.
+pub fn verify_command(args: &VerifyArgs) -> ExitCode {
+    match verify_runs(args) {
+        Ok(reports) => {
+            for report in &reports {
+                stdio::print_text(&match args.format {
+                    VerifyFormat::Text => strip_terminal_controls(&report.render_text()),
+                    VerifyFormat::Json => format!("{}\n", json::to_json(report)),
+                });
+            }
+            let holds = reports.iter().all(|report| report.holds);
+            ExitCode::from(if holds { 0 } else { EXIT_BROKEN })
+        }
+        Err(failure) => failure.report(),
+    }
+}
+
+fn verify_runs(args: &VerifyArgs) -> Result<Vec<VerifyReport>, CommandFailure> {
+    let key = if args.no_seal {
+        Err("`--no-seal`".to_owned())
+    } else {
+        state::existing_seal_key().map_err(|missing| missing.reason())
+    };
+    let anchors = args.anchor.as_deref().map(read_anchors).transpose()?;
+    let inputs = VerifyInputs { key, anchors };
+    let reports = args.runs.iter().map(|run| {
+        let LocatedRun { id, dir, .. } = run.find_readable(&args.work_dir)?;
+        verify::verify_integrity(&id, &dir, &inputs)
+            .map_err(|error| own_run::unreadable_journal_failure(&id, error))
+    });
+    reports.collect()
+}
+
+/// Reads the heads in a file. Other lines, of a log with other entries, are skipped.
+fn read_anchors(path: &Path) -> Result<Vec<AnchoredHead>, CommandFailure> {
+    let bytes = durable::read_large(path).map_err(|error| {
+        CommandFailure::config(format!("could not read {}: {error}", path.display()), None)
+    })?;
+    let lines = bytes.split(|byte| *byte == b'\n');
+    Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+}

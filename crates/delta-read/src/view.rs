@@ -1,0 +1,116 @@
+//! `delta view`: renders runs as an HTML page.
+
+use crate::live_view::{self, AddressOutput};
+use clap::Args;
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_base::durable;
+use delta_base::time;
+use delta_launch::drive::run_argument::{LocatedRun, RunArgument};
+use delta_launch::drive::{page_server, run_list};
+use delta_launch::operator::failure::CommandFailure;
+use delta_launch::operator::page::{check_page_file, open_in_browser};
+use delta_launch::prepare::completion_candidates;
+use delta_program::stdio;
+use delta_report::view::{self, PageEnd, PageOptions};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Render runs as an HTML page
+///
+/// Writes one self-contained HTML file with the messages, calls, outputs, exact requests, costs and child runs, and prints
+/// its path. The page loads nothing from the network.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ViewArgs {
+    /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
+    runs: Vec<RunArgument>,
+    /// Workspace of the runs
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// File to write; `-` for stdout [default: RUN.html in the current directory]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Omit the requests, for a smaller page
+    #[arg(long)]
+    no_requests: bool,
+    /// Open the page in a browser
+    #[arg(long)]
+    open: bool,
+    /// Serve the page of an active run on a loopback port, where it updates itself, until the run ends; then write the file.
+    /// The address goes to stderr
+    #[arg(short, long)]
+    follow: bool,
+    /// Start the server of one run in the background, and print its address
+    #[arg(long, hide = true, requires = "follow")]
+    start_page_server: bool,
+    /// Print the address to stdout, and write no file
+    #[arg(long, hide = true, requires = "follow")]
+    page_server: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta view RUN -w ./work                    # write RUN.html
+  delta view RUN -w ./work --open             # and open it
+  delta view --follow --open                  # watch the last run until it ends
+  delta view ONE OTHER -w ./work -o both.html
+  delta view RUN -w ./work -o - | gzip > run.html.gz";
+
+/// Writes the page; returns the exit code.
+pub fn view_command(args: &ViewArgs) -> ExitCode {
+    match write_page(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn write_page(args: &ViewArgs) -> Result<(), CommandFailure> {
+    let runs: Vec<LocatedRun> = args
+        .runs
+        .iter()
+        .map(|run| run.find_readable(&args.work_dir))
+        .collect::<Result<_, CommandFailure>>()?;
+    let run_dirs = runs.iter().map(|run| run.dir.clone()).collect();
+    let options = PageOptions { run_dirs, with_requests: !args.no_requests };
+    if args.start_page_server {
+        return page_server::start_page_server(&runs[0].dir);
+    }
+    if args.page_server {
+        let server =
+            live_view::serve_active_runs(&runs, &options, args.open, AddressOutput::Stdout)?;
+        server.inspect(|server| server.finish(PageEnd { saved: None }));
+        return Ok(());
+    }
+    let to_stdout = args.output.as_deref() == Some(Path::new("-"));
+    let file = match &args.output {
+        Some(file) => file.clone(),
+        None => PathBuf::from(format!("{}.html", runs[0].id)),
+    };
+    if !to_stdout {
+        check_page_file(&file, args.output.is_some(), view::PAGE_MARK)?;
+    }
+    let server = if args.follow {
+        live_view::serve_active_runs(&runs, &options, args.open, AddressOutput::Stderr)?
+    } else {
+        None
+    };
+    let page = view::render_page(&options, time::current_time());
+    if to_stdout {
+        // The page is written unchanged, even to a terminal.
+        let printed = stdio::print_result(&page);
+        server.inspect(|server| server.finish(PageEnd { saved: None }));
+        return printed.map_err(|error| {
+            CommandFailure::config(format!("could not write the page to stdout: {error}"), None)
+        });
+    }
+    durable::replace_private_unsynced(&file, page.as_bytes())?;
+    stdio::print_text(&format!("{}\n", file.display()));
+    let path = file.canonicalize().unwrap_or(file).to_string_lossy().into_owned();
+    match server {
+        Some(server) => server.finish(PageEnd { saved: Some(path) }),
+        None if args.open => open_in_browser(&path)?,
+        None => {}
+    }
+    Ok(())
+}
