@@ -12,8 +12,7 @@ use std::path::{Component, Path};
 
 /// The files and directories whose prose is checked. `src` and `crates` check comments and string literals of Rust;
 /// `--help` checks the help texts that docs/reference/cli.md shows.
-const COVERED: &[&str] =
-    &["README.md", "docs", "examples", "src", "crates", "build.rs"];
+const COVERED: &[&str] = &["README.md", "docs", "examples", "src", "crates", "build.rs"];
 
 /// Files and directories in [`COVERED`] that are not checked yet. `*` is any one name.
 const PENDING: &[&str] = &[];

@@ -172,12 +172,12 @@ pub enum PlanFileError {
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A plan is missing before one that is there.
+    /// The numbers of the plans have a gap.
     #[error("{} is missing, and {} is there", missing.display(), found.display())]
     Missing {
-        /// The plan that is not there.
+        /// The missing plan.
         missing: PathBuf,
-        /// The next one that is.
+        /// The plan that follows it.
         found: PathBuf,
     },
     /// A plan was changed.
@@ -223,8 +223,8 @@ pub fn read_plan_files(
     Ok(())
 }
 
-/// The settings of a sweep, those of its newest plan, if a plan of it has the run. The rest of the plans is not looked at: a
-/// sweep may have a million runs.
+/// The settings in the newest plan of a sweep, if one of its plans has the run. The lines of other runs are not parsed: a sweep
+/// may have a million runs.
 ///
 /// # Errors
 /// As [`read_plan_files`].

@@ -88,7 +88,7 @@ pub fn compare(pairs: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<Comparison> 
 /// H. S. Bloom, "Minimum detectable effects" (1995).
 fn detectable(differences: &[f64]) -> f64 {
     let degrees = differences.len() - 1;
-    let quantiles = t_quantile(degrees) + student_t::quantile(POWER, degrees);
+    let quantiles = t_quantile(degrees) + student_t::student_quantile(POWER, degrees);
     quantiles * variance_of_mean(differences).sqrt()
 }
 

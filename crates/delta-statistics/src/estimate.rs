@@ -126,7 +126,7 @@ pub(crate) fn variance_of_mean(values: &[f64]) -> f64 {
 
 /// The two-sided quantile of Student's t at [`CONFIDENCE`].
 pub(crate) fn t_quantile(degrees: usize) -> f64 {
-    student_t::quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, degrees)
+    student_t::student_quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, degrees)
 }
 
 fn wilson(rate: f64, samples: f64, quantile: f64) -> Interval {

@@ -27,7 +27,7 @@ pub(crate) fn two_sided_tail(value: f64, degrees: usize) -> f64 {
 /// The value below which a share of the distribution is. The share is at least 1/2 and less than 1.
 ///
 /// Newton's method from 0: the tail is convex there, so each step comes closer from the same side.
-pub(crate) fn quantile(share: f64, degrees: usize) -> f64 {
+pub(crate) fn student_quantile(share: f64, degrees: usize) -> f64 {
     let tail = 2.0 * (1.0 - share);
     let closer = |value: f64| {
         let slope = 2.0 * density(value, degrees as f64);
@@ -102,7 +102,7 @@ mod tests {
             (1_000_000, [0.842, 1.282, 1.645, 1.960, 2.576]),
         ] {
             for (share, value) in [0.8, 0.9, 0.95, 0.975, 0.995].into_iter().zip(values) {
-                let found = quantile(share, degrees);
+                let found = student_quantile(share, degrees);
                 assert!((found - value).abs() <= 0.000_501, "{share}, {degrees}: {found}");
             }
         }
@@ -152,16 +152,16 @@ mod tests {
 
         #[test]
         fn a_quantile_has_its_share_below_it(share in 0.5..0.999_9, degrees in 1_usize..1_000_000) {
-            let tail = two_sided_tail(quantile(share, degrees), degrees);
+            let tail = two_sided_tail(student_quantile(share, degrees), degrees);
             prop_assert!(is_close(tail, 2.0 * (1.0 - share), 1e-10), "{}", tail);
         }
 
         #[test]
         fn one_and_two_degrees_have_closed_forms(share in 0.500_1_f64..0.999_9) {
             let one = (std::f64::consts::PI * (share - 0.5)).tan();
-            prop_assert!(is_close(quantile(share, 1), one, 1e-9));
+            prop_assert!(is_close(student_quantile(share, 1), one, 1e-9));
             let two = (2.0 * share - 1.0) / (2.0 * share * (1.0 - share)).sqrt();
-            prop_assert!(is_close(quantile(share, 2), two, 1e-9));
+            prop_assert!(is_close(student_quantile(share, 2), two, 1e-9));
         }
     }
 }

@@ -358,7 +358,7 @@ fn json_kind_name(value: &Json) -> &'static str {
 #[derive(Clone, Copy)]
 struct WrittenValue<'a> {
     raw: &'a RawValue,
-    /// The value in the tree of the arguments; `None` if they are no tree, because one of the values is none.
+    /// The value in the tree of the arguments; `None` if the arguments have no tree, because a value has none.
     json: Option<&'a Json>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::call_results::{CallOutcome, record_observation, record_refusal};
 use super::execute::{DecidedCall, record_unstarted_request};
-use super::hooks::GateDecision;
+use super::hooks::GateOutcome;
 use super::{Engine, EngineError};
 use delta_agent::ask_human;
 use delta_agent::tool::Tool;
@@ -123,9 +123,9 @@ impl<'a> Engine<'a> {
             return self.decide_approval(run, passed, batch);
         }
         match self.ask_tool_gate(run, &checked)? {
-            GateDecision::Proceed => self.decide_approval(run, checked, batch),
-            GateDecision::Replace(replaced) => self.decide_approval(run, *replaced, batch),
-            GateDecision::Deny(reason) => {
+            GateOutcome::Proceed => self.decide_approval(run, checked, batch),
+            GateOutcome::Replace(replaced) => self.decide_approval(run, *replaced, batch),
+            GateOutcome::Deny(reason) => {
                 batch.push(DecidedCall::Refuse(checked.into_call(), reason));
                 Ok(None)
             }

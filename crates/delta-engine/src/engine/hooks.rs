@@ -88,7 +88,7 @@ impl HookInput {
 }
 
 /// What pre_tool_execution has decided about a call.
-pub(super) enum GateDecision<'a> {
+pub(super) enum GateOutcome<'a> {
     /// It may start as it is.
     Proceed,
     /// It may start with other arguments.
@@ -360,10 +360,10 @@ impl<'a> Engine<'a> {
         &self,
         run: &mut Run,
         checked: &CheckedCall<'a>,
-    ) -> Result<GateDecision<'a>, EngineError> {
+    ) -> Result<GateOutcome<'a>, EngineError> {
         let hook = HookPoint::PreToolExecution;
         if self.agent.hooks.get(hook).is_none() {
-            return Ok(GateDecision::Proceed);
+            return Ok(GateOutcome::Proceed);
         }
         let call = checked.call();
         let input = HookInput::for_tool(call, Some(checked.arguments()))
@@ -371,7 +371,7 @@ impl<'a> Engine<'a> {
         if run.secrets().occur_in(&input.payload) {
             let text = format!("call denied: the hook {} {SECRET_IN_CALL}", hook.name());
             run.notify(RunNotice::Warning(&text));
-            return Ok(GateDecision::Deny(denied_observation(
+            return Ok(GateOutcome::Deny(denied_observation(
                 run.state(),
                 &call.id,
                 &format!("the hook {SECRET_IN_CALL}"),
@@ -379,13 +379,13 @@ impl<'a> Engine<'a> {
         }
         let Some(hook_run) = self.run_hook(run, hook, call.iteration, || input, &self.cancel)?
         else {
-            return Ok(GateDecision::Proceed);
+            return Ok(GateOutcome::Proceed);
         };
         let (verdict, failure) = answer::parse_gate_verdict(&hook_run.finished, hook_run.config);
         let mut changed = None;
         let mut end = None;
         let result = match verdict {
-            GateVerdict::Proceed => Ok(GateDecision::Proceed),
+            GateVerdict::Proceed => Ok(GateOutcome::Proceed),
             GateVerdict::Deny(reason) => Err(reason),
             GateVerdict::End(demanded) => {
                 end = Some(demanded);
@@ -394,7 +394,7 @@ impl<'a> Engine<'a> {
             GateVerdict::Replace(arguments) => {
                 let replaced = checked.with_gate_arguments(arguments, self.environment.vars());
                 changed = replaced.is_ok().then_some("arguments");
-                replaced.map(|replaced| GateDecision::Replace(Box::new(replaced)))
+                replaced.map(|replaced| GateOutcome::Replace(Box::new(replaced)))
             }
         };
         let result = result.map_err(|reason| match end {
@@ -414,7 +414,7 @@ impl<'a> Engine<'a> {
         if let Some(failure) = &failure {
             self.warn_of_failed_gate(run, &hook_run, failure, result.is_ok());
         }
-        Ok(result.unwrap_or_else(GateDecision::Deny))
+        Ok(result.unwrap_or_else(GateOutcome::Deny))
     }
 
     fn warn_of_failed_gate(

@@ -153,23 +153,23 @@ fn new_header(kind: EntryType, mode: u32) -> Header {
 pub fn extract_archive(archive: &[u8], root: &Path) -> io::Result<()> {
     // The crate takes any end between two entries for that of the archive.
     if !archive.ends_with(&ARCHIVE_END) {
-        return Err(damage(io::Error::other("it is cut off")));
+        return Err(tar_error(io::Error::other("it is cut off")));
     }
     let mut directories = Vec::new();
     let mut symlinks = Vec::new();
     for entry in Archive::new(archive).entries()? {
-        let mut entry = entry.map_err(damage)?;
+        let mut entry = entry.map_err(tar_error)?;
         let path = join(root, &entry.path_bytes())?;
         let link = entry.link_name_bytes().unwrap_or_default().into_owned();
         match entry.header().entry_type() {
             EntryType::Directory => {
                 durable::ensure_private_dir(&path).map_err(|error| error.source)?;
-                directories.push((path, entry.header().mode().map_err(damage)? & 0o7777));
+                directories.push((path, entry.header().mode().map_err(tar_error)? & 0o7777));
             }
             EntryType::Regular => write_file(&path, &mut entry)?,
             EntryType::Link => durable::hard_link_unsynced(&join(root, &link)?, &path)?,
             EntryType::Symlink => symlinks.push((path, link)),
-            _ => return Err(damage(io::Error::other("it has an entry of another kind"))),
+            _ => return Err(tar_error(io::Error::other("it has an entry of another kind"))),
         }
     }
     // Last, and the deepest first, so that nothing is written through one of them.
@@ -183,7 +183,7 @@ pub fn extract_archive(archive: &[u8], root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn damage(reason: io::Error) -> io::Error {
+fn tar_error(reason: io::Error) -> io::Error {
     io::Error::new(reason.kind(), format!("the archive of a run is damaged: {reason}"))
 }
 
@@ -193,12 +193,12 @@ fn join(root: &Path, path: &[u8]) -> io::Result<PathBuf> {
 
 fn write_file(path: &Path, entry: &mut Entry<'_, impl Read>) -> io::Result<()> {
     durable::create_private_from_unsynced(path, entry).map_err(|error| error.source)?;
-    let modified = Duration::from_secs(entry.header().mtime().map_err(damage)?);
+    let modified = Duration::from_secs(entry.header().mtime().map_err(tar_error)?);
     let modified = SystemTime::UNIX_EPOCH.checked_add(modified);
     let file = OpenOptions::new().write(true).open(path)?;
-    file.set_modified(modified.ok_or_else(|| damage(io::Error::other("a time is too large")))?)?;
+    file.set_modified(modified.ok_or_else(|| tar_error(io::Error::other("a time is too large")))?)?;
     // Others may have made the archive, and it does not say whose the file was: no set-user-id and no set-group-id.
-    let mode = entry.header().mode().map_err(damage)? & 0o1777;
+    let mode = entry.header().mode().map_err(tar_error)? & 0o1777;
     file.set_permissions(Permissions::from_mode(mode))
 }
 

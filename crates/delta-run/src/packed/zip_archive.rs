@@ -42,9 +42,9 @@ impl ZipMember {
         entry.reader().read_to_end(&mut body)?;
         let limit = usize::try_from(self.bytes()).unwrap_or(usize::MAX);
         let content = decompress_to_vec_with_limit(&body, limit)
-            .map_err(|_| damage(&format!("{} cannot be decompressed", self.name)))?;
+            .map_err(|_| damaged_zip(&format!("{} cannot be decompressed", self.name)))?;
         io::copy(&mut entry.verifying_reader(&*content), &mut io::sink())
-            .map_err(|_| damage(&format!("{} does not match its checksum", self.name)))?;
+            .map_err(|_| damaged_zip(&format!("{} does not match its checksum", self.name)))?;
         Ok(content)
     }
 }
@@ -60,11 +60,11 @@ pub fn read_directory(archive: File) -> io::Result<Vec<ZipMember>> {
     let mut members = Vec::new();
     while let Some(entry) = entries.next_entry().map_err(zip_error)? {
         let name = str::from_utf8(entry.file_path().as_bytes())
-            .map_err(|_| damage("its directory has a name that is not UTF-8"))?;
+            .map_err(|_| damaged_zip("its directory has a name that is not UTF-8"))?;
         members.push(ZipMember { name: name.to_owned(), place: entry.wayfinder() });
     }
     if members.len() as u64 != archive.entries_hint() {
-        return Err(damage("its directory is cut off"));
+        return Err(damaged_zip("its directory is cut off"));
     }
     Ok(members)
 }
@@ -79,11 +79,11 @@ fn open_archive(file: File) -> io::Result<ZipArchive<FileReader>> {
 fn zip_error(error: rawzip::Error) -> io::Error {
     match error.into_kind() {
         ErrorKind::IO(error) => error,
-        kind => damage(&kind.to_string()),
+        kind => damaged_zip(&kind.to_string()),
     }
 }
 
-fn damage(reason: &str) -> io::Error {
+fn damaged_zip(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the pack is damaged: {reason}"))
 }
 
