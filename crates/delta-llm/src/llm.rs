@@ -30,7 +30,6 @@ mod pricing;
 pub mod recorded_provider;
 mod reply_assembler;
 pub mod script;
-pub mod sse_parser;
 pub mod wire;
 pub mod wire_form;
 

@@ -20,14 +20,14 @@ use super::{
     Attempt, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider, Reply,
     TryNumber, is_throttling_status,
 };
-use crate::http::retry::RetryDecision;
-use crate::http::{HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead};
 pub use attempt_failure::{AttemptError, CONTEXT_LENGTH_HINT, UnusableAnswer};
 use attempt_failure::{AttemptFailure, AttemptTarget};
 use delta_base::hex::sha256_hex;
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_base::signal::CancelToken;
 use delta_base::time;
+use delta_http::retry::RetryDecision;
+use delta_http::{HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead};
 pub use key_refresh::{KeyRefresh, KeySource};
 use serde_json::Value;
 use std::borrow::Cow;

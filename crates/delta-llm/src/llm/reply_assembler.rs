@@ -4,13 +4,13 @@
 //! its deltas differently; but a stream without a sign of its end is never complete.
 
 use super::exact_arguments::quote_inexact_arguments;
-use super::sse_parser::SseParser;
 use super::wire::NativeParts;
 use super::wire::chat::{
     self, AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, has_thinking, thinking_text,
 };
 use super::{CallObserver, CallProgress, Reply, ResponseBody, ToolCall, Usage};
 use delta_base::json_repair::replace_lone_surrogates;
+use delta_http::sse_parser::SseParser;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 // A chunk is dropped after it is read, so this type borrows its texts.

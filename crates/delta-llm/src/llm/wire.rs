@@ -20,9 +20,9 @@ use super::endpoint_provider::AttemptError;
 use super::reply_assembler::StreamError;
 use super::wire_form::WireForm;
 use super::{CallObserver, Reply};
-use crate::http::ResponseHead;
-use crate::http::retry::RetryDecision;
 use delta_base::hex::sha256_hex;
+use delta_http::ResponseHead;
+use delta_http::retry::RetryDecision;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -314,5 +314,16 @@ pub fn codec_for(form: WireForm, settings: CodecSettings) -> Box<dyn WireCodec> 
         WireForm::Responses => Box::new(responses::ResponsesCodec::new(settings)),
         WireForm::Anthropic => Box::new(anthropic::AnthropicCodec::new(settings)),
         WireForm::Gemini => Box::new(gemini::GeminiCodec::new(settings)),
+    }
+}
+
+/// A head of a response with one header, for the tests of all forms.
+#[cfg(test)]
+pub(super) fn test_head(status: u16, name: &'static str, value: &'static str) -> ResponseHead {
+    use ureq::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+    let header = (HeaderName::from_static(name), HeaderValue::from_static(value));
+    ResponseHead {
+        status: StatusCode::from_u16(status).unwrap(),
+        headers: HeaderMap::from_iter([header]),
     }
 }

@@ -11,8 +11,8 @@ use super::{
     CodecSettings, DecodeContext, EncodeOptions, EncodedRequest, EventStream, NeutralBody,
     RejectedRequest, RejectionAdvice, StreamAssembler, WireCodec,
 };
-use crate::http::{self, ResponseHead};
 use answer::MessageAssembler;
+use delta_http::{ResponseHead, append_path};
 use request::RequestEncoder;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ impl WireCodec for AnthropicCodec {
         }
         let path = base.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
         let rest = if path.ends_with("/v1") { "/messages" } else { "/v1/messages" };
-        http::append_path(base, rest)
+        append_path(base, rest)
     }
 
     fn headers(&self) -> Vec<(&'static str, String)> {

@@ -13,8 +13,8 @@ use super::{
     CodecSettings, DecodeContext, EncodeOptions, EncodedRequest, NeutralBody, RejectedRequest,
     StreamAssembler, WireCodec,
 };
-use crate::http;
 use delta_base::json::to_json;
+use delta_http::append_path;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl WireCodec for ChatCodec {
     }
 
     fn url(&self) -> String {
-        http::append_path(&self.settings.base_url, "/chat/completions")
+        append_path(&self.settings.base_url, "/chat/completions")
     }
 
     fn initial_options(&self) -> EncodeOptions {

@@ -15,8 +15,8 @@ use super::{
     CodecSettings, DecodeContext, EncodeOptions, EncodedRequest, EventStream, NativeParts,
     NeutralBody, RejectedRequest, RejectionAdvice, StreamAssembler, WireCodec,
 };
-use crate::http::ResponseHead;
 use answer::GeminiAssembler;
+use delta_http::ResponseHead;
 use serde_json::Value;
 use std::sync::Arc;
 

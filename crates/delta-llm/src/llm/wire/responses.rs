@@ -15,8 +15,8 @@ use super::{
     NeutralAnswer, NeutralBody, NeutralRequest, RejectedRequest, RejectionAdvice, StreamAssembler,
     WireCodec,
 };
-use crate::http::{self, ResponseHead};
 use answer::AnswerItems;
+use delta_http::{ResponseHead, append_path};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use stream::ResponseAssembler;
@@ -48,7 +48,7 @@ impl WireCodec for ResponsesCodec {
     }
 
     fn url(&self) -> String {
-        http::append_path(&self.settings.base_url, "/responses")
+        append_path(&self.settings.base_url, "/responses")
     }
 
     fn encode(

@@ -6,7 +6,7 @@ use super::super::super::wire_form::WireForm;
 use super::super::super::{Reply, ToolCall, are_token_counts, parse_token_count};
 use super::super::neutral_response::NeutralUsage;
 use super::super::{DecodeContext, EventAssembler, NativeParts, NeutralAnswer};
-use crate::http::retry::RetryDecision;
+use delta_http::retry::RetryDecision;
 use serde_json::{Map, Value};
 
 /// Assembles the events of a stream into the message that the endpoint would have sent whole; only the input of a call

@@ -2,9 +2,9 @@
 
 use super::super::super::endpoint_provider::CONTEXT_LENGTH_HINT;
 use super::super::{EncodeOptions, RejectedRequest, RejectionAdvice};
-use crate::http::ResponseHead;
-use crate::http::retry::RetryDecision;
 use delta_base::time;
+use delta_http::ResponseHead;
+use delta_http::retry::RetryDecision;
 use serde_json::Value;
 
 /// What the messages about opaque parts have in common.

@@ -7,7 +7,7 @@ use super::super::super::{Reply, ToolCall, are_token_counts, parse_token_count};
 use super::super::neutral_response::NeutralUsage;
 use super::super::{EventAssembler, NativeParts, NeutralAnswer};
 use super::neutral_tool_name;
-use crate::http::retry::RetryDecision;
+use delta_http::retry::RetryDecision;
 use serde_json::{Map, Value};
 
 /// Reads a response of `model` at `endpoint`.

@@ -2,7 +2,7 @@
 
 use super::super::{CodecSettings, EncodeOptions, RejectedRequest, RejectionAdvice};
 use super::request::signature_mark;
-use crate::http::retry::RetryDecision;
+use delta_http::retry::RetryDecision;
 use serde_json::Value;
 
 /// What to do about a rejection with this body.
